@@ -1,0 +1,37 @@
+# Two commands are all a new machine needs: `make demo` and `make test`.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+export OPENBLAS_NUM_THREADS ?= 1
+
+.PHONY: demo test slow lint format bench clean
+
+$(VENV)/.ready: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet -e '.[dev]'
+	touch $@
+
+demo: $(VENV)/.ready
+	$(BIN)/python examples/demo.py
+
+test: $(VENV)/.ready
+	$(BIN)/python -m pytest -q -m 'not slow'
+
+slow: $(VENV)/.ready
+	$(BIN)/python -m pytest -q -m slow
+
+lint: $(VENV)/.ready
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+format: $(VENV)/.ready
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(VENV)/.ready
+	$(BIN)/python -m bench
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache build *.egg-info
