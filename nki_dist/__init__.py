@@ -1,0 +1,31 @@
+"""nki_dist: NKI kernels on simulated NeuronCores, on any machine.
+
+import nki_dist as nki
+import nki_dist.language as nl
+import nki_dist.isa as nisa
+"""
+
+from nki_dist import collectives, errors, isa, language
+from nki_dist.launcher.kernel import Kernel, benchmark, jit, profile, simulate
+from nki_dist.launcher.world import PerRank, Run, World, per_rank
+
+from nki_dist.compat.simulator import cpu_simulate  # isort: skip  (needs the names above)
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Kernel",
+    "PerRank",
+    "Run",
+    "World",
+    "benchmark",
+    "collectives",
+    "cpu_simulate",
+    "errors",
+    "isa",
+    "jit",
+    "language",
+    "per_rank",
+    "profile",
+    "simulate",
+]

@@ -1,0 +1,57 @@
+"""NKI data types and the conversions between them.
+
+Purpose: one place that knows names, storage, ranges and rounding; see `dtype` (the types) and
+`casts` (the conversions).
+"""
+
+from __future__ import annotations
+
+from nki_dist.dtypes.dtype import (
+    ALL,
+    DType,
+    bfloat16,
+    bool_,
+    find,
+    float4_e2m1fn_x4,
+    float8_e4m3,
+    float8_e4m3fn,
+    float8_e4m3fn_x4,
+    float8_e5m2,
+    float8_e5m2_x4,
+    float8_e8m0fnu,
+    float16,
+    float32,
+    int8,
+    int16,
+    int32,
+    of,
+    tfloat32,
+    uint8,
+    uint16,
+    uint32,
+)
+
+__all__ = [
+    "ALL",
+    "DType",
+    "bfloat16",
+    "bool_",
+    "find",
+    "float4_e2m1fn_x4",
+    "float8_e4m3",
+    "float8_e4m3fn",
+    "float8_e4m3fn_x4",
+    "float8_e5m2",
+    "float8_e5m2_x4",
+    "float8_e8m0fnu",
+    "float16",
+    "float32",
+    "int8",
+    "int16",
+    "int32",
+    "of",
+    "tfloat32",
+    "uint8",
+    "uint16",
+    "uint32",
+]

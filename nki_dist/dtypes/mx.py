@@ -1,0 +1,139 @@
+"""Packed microscaling types: four small floats in one element, and their shared scales.
+
+Invariant: value 0 sits in the lowest bits of the packed element, value 3 in the highest, so the
+packed array viewed as bytes (or its nibbles, low first) is the plain sequence of codes.
+
+Conversions round once to nearest even and saturate by default, as the OCP Microscaling
+specification (v1.0, section 6.3) has it for MX elements. A scale of type float8_e8m0fnu is a biased
+exponent: code c means 2**(c - 127), and 0xFF is NaN. Not modelled here: how a scale is chosen
+(that is `nisa.quantize_mx`).
+
+Layout after AWS Neuron SDK, `nki/deep-dives/mxfp-matmul` and its sources.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, Final
+
+import ml_dtypes
+import numpy as np
+
+from nki_dist.dtypes import dtype as dt
+from nki_dist.dtypes import tables
+from nki_dist.dtypes.casts import converter
+from nki_dist.dtypes.dtype import DType
+from nki_dist.dtypes.scratch import Array, Scratch
+from nki_dist.errors import NkiValidationError
+
+_FP4: Final = np.dtype(ml_dtypes.float4_e2m1fn)
+E8M0_BIAS: Final = 127
+E8M0_NAN: Final = 0xFF
+
+
+def element(dtype: DType) -> DType | None:
+    """The type of one of the four values; None for float4_e2m1fn, which isn't an NKI type."""
+    _require_packed(dtype)
+    if dtype is dt.float8_e5m2_x4:
+        return dt.float8_e5m2
+    return dt.float8_e4m3fn if dtype is dt.float8_e4m3fn_x4 else None
+
+
+def pack_x4(values: Any, dtype: DType, *, saturate: bool = True) -> Array:
+    """Round float32 values to the packed type, four along the last axis into each element.
+
+    Args:
+        values: array of shape (..., 4 * n), converted to float32 first.
+        dtype: a packed type.
+        saturate: overflow gives the largest finite value (fp4 has no other choice).
+
+    Returns:
+        Array of shape (..., n) in the storage dtype of `dtype`.
+
+    Raises:
+        NkiValidationError: `dtype` isn't packed, or the last axis isn't a multiple of 4.
+    """
+    _require_packed(dtype)
+    floats = np.ascontiguousarray(values, np.float32)
+    if floats.ndim == 0 or floats.shape[-1] % 4:
+        raise NkiValidationError(
+            f"values to pack as {dtype.name} must come in fours along the last axis: "
+            f"got shape {np.shape(values)}"
+        )
+    one = element(dtype)
+    if one is None:
+        return _pack_fp4(floats)
+    codes = np.empty(floats.shape, one.dtype)
+    converter(dt.float32, one, saturate=saturate)(codes, floats)
+    return codes.view(dtype.dtype)
+
+
+def unpack_x4(packed: Any, dtype: DType) -> Array:
+    """The float32 values in an array of a packed type: shape (..., n) gives (..., 4 * n).
+
+    Raises:
+        NkiValidationError: `dtype` isn't packed, or the array isn't in its storage dtype.
+    """
+    _require_packed(dtype)
+    array = np.ascontiguousarray(packed)
+    if array.dtype != dtype.dtype or array.ndim == 0:
+        raise NkiValidationError(
+            f"packed {dtype.name} values must be an array of {dtype.dtype}: "
+            f"got {array.dtype} of shape {np.shape(packed)}"
+        )
+    shape = (*array.shape[:-1], 4 * array.shape[-1])
+    one = element(dtype)
+    if one is None:
+        return _fp4_pairs()[array.view(np.uint8)].view(np.float32).reshape(shape)
+    out = np.empty(shape, np.float32)
+    converter(one, dt.float32)(out, array.view(one.dtype))
+    return out
+
+
+def _pack_fp4(values: Array) -> Array:
+    table = tables.narrow_codes(_FP4, None)
+    codes = table.take(tables.sticky_index(values, Scratch()), mode="wrap")
+    pairs = codes[..., 0::2] | (codes[..., 1::2] << 4)
+    return pairs.view(np.uint16)
+
+
+@functools.cache
+def _fp4_pairs() -> Array:
+    """For each byte, its two float32 values side by side in memory."""
+    values, codes = tables.narrow_values(_FP4), np.arange(256)
+    pairs = np.stack([values[codes & 0xF], values[codes >> 4]], axis=-1).view(np.uint64)
+    table = pairs.reshape(256)
+    table.flags.writeable = False
+    return table
+
+
+def e8m0_from_exponent(exponents: Any) -> Array:
+    """Codes (uint8) of 2**exponent, integers held within [-127, 127]."""
+    limited = np.clip(np.asarray(exponents, np.int64), -E8M0_BIAS, E8M0_BIAS)
+    return (limited + E8M0_BIAS).astype(np.uint8)
+
+
+def e8m0_from_float32(values: Any) -> Array:
+    """Codes (uint8) of the nearest power of two; NaN (0xFF) for NaN, zero and negative values."""
+    floats = np.asarray(values, np.float32)
+    codes = np.empty(floats.shape, dt.float8_e8m0fnu.dtype)
+    converter(dt.float32, dt.float8_e8m0fnu)(codes, floats)
+    return codes.view(np.uint8)
+
+
+def e8m0_to_float32(codes: Any) -> Array:
+    """Scales as float32: 2**(code - 127), NaN for 0xFF. Takes uint8 or float8_e8m0fnu arrays."""
+    array = np.asarray(codes)
+    if array.dtype.itemsize != 1:
+        raise NkiValidationError(
+            f"scale codes must be 1 byte each (uint8 or float8_e8m0fnu): got {array.dtype}"
+        )
+    out = np.empty(array.shape, np.float32)
+    converter(dt.float8_e8m0fnu, dt.float32)(out, array.view(dt.float8_e8m0fnu.dtype))
+    return out
+
+
+def _require_packed(dtype: DType) -> None:
+    if not dtype.is_mx:
+        allowed = ", ".join(d.name for d in dt.ALL if d.is_mx)
+        raise NkiValidationError(f"data type must be packed: got {dtype.name}, allowed {allowed}")

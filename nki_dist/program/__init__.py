@@ -1,0 +1,29 @@
+"""What a compiled kernel is made of: storages, accesses, registers, instructions, loops, programs.
+
+This layer knows no instruction by name and does nothing: the compiler fills it, the core actor
+runs it, the codec writes it down.
+"""
+
+from nki_dist.program.access import Access, Dynamic
+from nki_dist.program.instruction import Block, Instruction, Loop, Program, instructions
+from nki_dist.program.memory import MemoryRegion, hbm, private_hbm, psum, sbuf, shared_hbm
+from nki_dist.program.register import VirtualRegister
+from nki_dist.program.storage import Storage
+
+__all__ = [
+    "Access",
+    "Block",
+    "Dynamic",
+    "Instruction",
+    "Loop",
+    "MemoryRegion",
+    "Program",
+    "Storage",
+    "VirtualRegister",
+    "hbm",
+    "instructions",
+    "private_hbm",
+    "psum",
+    "sbuf",
+    "shared_hbm",
+]

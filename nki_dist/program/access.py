@@ -1,0 +1,135 @@
+"""An access pattern: which elements of a storage an operand is, and in which order.
+
+Offsets and strides count elements of the access's own dtype, which may reinterpret the storage's.
+A dynamic part adds `value * stride` elements, where the value is known only at run time.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+from nki_dist.dtypes import DType
+from nki_dist.program.memory import MemoryRegion
+from nki_dist.program.storage import Storage
+
+
+class Dynamic:
+    """The run-time part of an access.
+
+    Attributes:
+        kind: "scalar" (one value moves the whole pattern), "vector" (one value per partition
+            replaces the stride of the first dimension), "tensor" (tensor indirection, trn3).
+        source: a VirtualRegister or an Access to the tensor that holds the value(s).
+        stride: elements per unit of the value.
+        limit: values must lie in [0, limit).
+        dim: dimension of the indexed tensor the values index (for messages).
+    """
+
+    __slots__ = ("dim", "kind", "limit", "source", "stride")
+
+    def __init__(self, kind: str, source: Any, stride: int, limit: int, dim: int = 0) -> None:
+        self.kind = kind
+        self.source = source
+        self.stride = stride
+        self.limit = limit
+        self.dim = dim
+
+
+class Access:
+    """`storage[offset + sum(index[d] * strides[d])]` for index in `shape`, read as `dtype`."""
+
+    __slots__ = ("dtype", "dynamic", "offset", "shape", "storage", "strides")
+
+    storage: Storage
+    offset: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: DType
+    dynamic: Dynamic | None
+
+    def __init__(
+        self,
+        storage: Storage,
+        offset: int,
+        shape: tuple[int, ...],
+        strides: tuple[int, ...],
+        dtype: DType,
+        dynamic: Dynamic | None = None,
+    ) -> None:
+        self.storage = storage
+        self.offset = offset
+        self.shape = shape
+        self.strides = strides
+        self.dtype = dtype
+        self.dynamic = dynamic
+
+    @property
+    def region(self) -> MemoryRegion:
+        return self.storage.region
+
+    @property
+    def size(self) -> int:
+        return prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        return prod(self.shape) * self.dtype.itemsize
+
+    @property
+    def partitions(self) -> int:
+        """Partitions touched (on-chip)."""
+        return self.shape[0]
+
+    @property
+    def free_size(self) -> int:
+        """Elements per partition (on-chip)."""
+        return prod(self.shape[1:])
+
+    @property
+    def partition_stride(self) -> int:
+        """Elements of this dtype in one partition of the storage (on-chip)."""
+        return self.storage.partition_bytes // self.dtype.itemsize
+
+    @property
+    def start_partition(self) -> int:
+        """First partition touched, within the storage (on-chip)."""
+        row = self.partition_stride
+        return self.offset // row if row else 0
+
+    def span(self) -> tuple[int, int]:
+        """First and one-past-last byte touched in the storage, dynamic part left out."""
+        low = high = self.offset
+        for n, s in zip(self.shape, self.strides):
+            if s >= 0:
+                high += (n - 1) * s
+            else:
+                low += (n - 1) * s
+        return low * self.dtype.itemsize, (high + 1) * self.dtype.itemsize
+
+    def stays_in_row(self, moved: int = 0) -> bool:
+        """Whether dimensions 1 and up stay within one partition (on chip), `moved` elements on."""
+        size, row = self.dtype.itemsize, self.storage.partition_bytes
+        low = high = (self.offset + moved) * size % row
+        for n, s in zip(self.shape[1:], self.strides[1:]):
+            if s >= 0:
+                high += (n - 1) * s * size
+            else:
+                low += (n - 1) * s * size
+        return low >= 0 and high + size <= row
+
+    def same_elements(self, other: Access) -> bool:
+        return (
+            self.storage is other.storage
+            and self.offset == other.offset
+            and self.shape == other.shape
+            and self.strides == other.strides
+            and self.dtype is other.dtype
+            and self.dynamic is None
+            and other.dynamic is None
+        )
+
+    def __repr__(self) -> str:
+        pattern = ", ".join(f"[{s}, {n}]" for s, n in zip(self.strides, self.shape))
+        name = self.storage.name or f"t{self.storage.number}"
+        return f"{name}+{self.offset}[{pattern}]:{self.dtype}"

@@ -1,0 +1,154 @@
+"""Instructions, structured loops and the program that holds them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from nki_dist.program.access import Access
+from nki_dist.program.register import VirtualRegister
+from nki_dist.program.storage import Storage
+
+
+class Instruction:
+    """One operation on one engine.
+
+    Attributes:
+        opcode: name of the file in `nki_dist.isa` that defines it.
+        args: operand and attribute values by parameter name; tensors are Access objects.
+        engine: name of the engine that executes it ("tensor", "vector", ..., "dma").
+        location: number in the program's table of source locations.
+        ordinal: position in program order.
+        after: ordinals of instructions it must follow (`depends_on`).
+        order_group: number of the `nl.no_reorder` region it is in, or 0.
+    """
+
+    __slots__ = ("after", "args", "engine", "location", "opcode", "order_group", "ordinal")
+
+    def __init__(
+        self, opcode: str, args: dict[str, Any], engine: str, location: int, ordinal: int
+    ) -> None:
+        self.opcode = opcode
+        self.args = args
+        self.engine = engine
+        self.location = location
+        self.ordinal = ordinal
+        self.after: tuple[int, ...] = ()
+        self.order_group = 0
+
+    def __getitem__(self, name: str) -> Any:
+        return self.args[name]
+
+    def __repr__(self) -> str:
+        return f"<{self.ordinal}: {self.opcode} on {self.engine}>"
+
+
+class Loop:
+    """A loop that stays a loop: its trip count is known only at run time.
+
+    kind "for": `register` takes start, start+step, ... below stop (ints or registers).
+    kind "while": the body repeats while `condition` is nonzero, tested before each iteration;
+    `register` (if any) receives the condition's value at the start of each iteration.
+    Storages numbered below `outside` were allocated before the loop and live across iterations;
+    the others are new in every iteration.
+    """
+
+    __slots__ = (
+        "body",
+        "condition",
+        "kind",
+        "location",
+        "outside",
+        "register",
+        "start",
+        "step",
+        "stop",
+    )
+
+    def __init__(
+        self,
+        kind: str,
+        location: int,
+        register: VirtualRegister | None = None,
+        start: Any = 0,
+        stop: Any = 0,
+        step: int = 1,
+        condition: VirtualRegister | None = None,
+        outside: int = 0,
+    ) -> None:
+        self.kind = kind
+        self.location = location
+        self.register = register
+        self.start = start
+        self.stop = stop
+        self.step = step
+        self.condition = condition
+        self.outside = outside
+        self.body: Block = []
+
+
+Block: TypeAlias = "list[Instruction | Loop]"
+
+
+def instructions(block: Block) -> Iterator[Instruction]:
+    """Every instruction of a block in program order, loop bodies once."""
+    for item in block:
+        if isinstance(item, Loop):
+            yield from instructions(item.body)
+        else:
+            yield item
+
+
+@dataclass
+class Program:
+    """The instruction stream of one core.
+
+    Attributes:
+        kernel: the kernel's name.
+        platform: "trn1", "trn2" or "trn3".
+        core: the physical core of the launch grid it is for.
+        cores: physical cores in the grid.
+        storages: every storage; accesses refer to them by position.
+        body: instructions and loops.
+        registers: how many registers it uses.
+        locations: (file, line, function) table.
+        outputs: the tree the kernel returns, with Access leaves (see launcher).
+        facts: what the passes found out (peak memory, flagged reads, ...), plain data.
+    """
+
+    kernel: str
+    platform: str
+    core: int
+    cores: int
+    storages: list[Storage] = field(default_factory=list)
+    body: Block = field(default_factory=list)
+    registers: int = 0
+    locations: list[tuple[str, int, str]] = field(default_factory=list)
+    outputs: Any = None
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    def where(self, location: int) -> str | None:
+        """`file:line` of a location number."""
+        if 0 <= location < len(self.locations):
+            file, line, _ = self.locations[location]
+            return f"{file}:{line}"
+        return None
+
+    def __len__(self) -> int:
+        return sum(1 for _ in instructions(self.body))
+
+
+def operands(args: dict[str, Any]) -> Iterator[tuple[str, Access]]:
+    """Tensor operands of an instruction by parameter name, lists opened."""
+    for name, value in args.items():
+        if isinstance(value, Access):
+            yield name, value
+        elif type(value) is list or type(value) is tuple:
+            for item in value:
+                if isinstance(item, Access):
+                    yield name, item
+                elif type(item) is list or type(item) is tuple:
+                    for deep in item:
+                        if isinstance(deep, Access):
+                            yield name, deep

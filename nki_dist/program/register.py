@@ -1,0 +1,71 @@
+"""Scalar registers of an engine sequencer.
+
+A register's value exists only while a program runs, so Python can't branch on it when a kernel is
+traced. The one Python construct that is understood is `while register:`; the tracer that is active
+decides (see compiler.control_flow).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nki_dist.errors import CompileError
+
+
+class VirtualRegister:
+    """A 32-bit register, named by its number within one program.
+
+    Made by `nisa.register_alloc`, by loops (the induction value) and by `ncc.rank_id`. It has no
+    arithmetic: it can be moved, loaded, stored, used as a loop bound, in `nl.ds`, and as
+    `scalar_offset` of an access pattern.
+    """
+
+    __slots__ = ("number", "tracer")
+
+    def __init__(self, number: int = 0, tracer: Any = None) -> None:
+        self.number = number
+        self.tracer = tracer
+
+    def __bool__(self) -> bool:
+        if self.tracer is None:
+            raise CompileError("a register has no value in Python; use nl.while_loop")
+        return self.tracer.register_truth(self)
+
+    def _refuse(self, what: str) -> CompileError:
+        location = self.tracer.where() if self.tracer is not None else None
+        return CompileError(
+            f"{what} of a register: its value is only known when the kernel runs. Registers can be "
+            "used as loop bounds (nl.fori_loop, nl.while_loop, nl.dynamic_range), in nl.ds, as "
+            "scalar_offset, and moved, loaded or stored; compute with tensors instead",
+            location=location,
+        )
+
+    def __int__(self) -> int:
+        raise self._refuse("int()")
+
+    def __index__(self) -> int:
+        raise self._refuse("use as a Python index")
+
+    def __float__(self) -> float:
+        raise self._refuse("float()")
+
+    def _no_arithmetic(self, *_: Any) -> Any:
+        raise self._refuse("arithmetic")
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = _no_arithmetic
+    __floordiv__ = __mod__ = __truediv__ = __neg__ = _no_arithmetic
+
+    def _no_comparison(self, *_: Any) -> Any:
+        raise self._refuse("comparison")
+
+    __lt__ = __le__ = __gt__ = __ge__ = _no_comparison
+
+    def __eq__(self, other: Any) -> Any:
+        if isinstance(other, (int, float)):  # False by identity would silently drop code
+            raise self._refuse("comparison")
+        return NotImplemented
+
+    __hash__ = object.__hash__
+
+    def __repr__(self) -> str:
+        return f"r{self.number}"

@@ -1,0 +1,105 @@
+"""A block of memory that tensors are views of.
+
+Every `nl.ndarray` has a storage of its own: kernels reuse `address=` on purpose and live ranges
+interleave, so the address serves capacity and overlap checks only and never aliases data.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nki_dist.dtypes import DType
+from nki_dist.program.memory import MemoryRegion
+
+
+class Storage:
+    """One allocation.
+
+    On-chip storages have shape (partitions, ...); the bytes of a partition are contiguous.
+
+    Attributes:
+        number: position in the program's table of storages.
+        region: memory it lives in.
+        shape, dtype: as allocated; views may differ.
+        role: "input" (a kernel argument), "shared" (matched between cores by `index`), "constant"
+            (shared, with `data`), "local" (this core's SBUF, PSUM or private HBM).
+        index: for "input" the argument's number, for "shared"/"constant" the number in the
+            sequence of shared allocations, which is the same on every core.
+        address: (partition, byte) given by the kernel or chosen by the allocator, or None.
+        placed: True if the kernel gave the address.
+        first, last: ordinals of the first and last instruction that touch it (-1: none).
+        strides: elements between neighbours of each dimension as allocated (row-major).
+        nbytes: size of the whole storage.
+        partition_bytes: bytes in each partition (on chip), or all bytes (HBM).
+        written: True once some instruction writes it.
+    """
+
+    __slots__ = (
+        "address",
+        "data",
+        "dtype",
+        "first",
+        "index",
+        "last",
+        "location",
+        "name",
+        "nbytes",
+        "number",
+        "partition_bytes",
+        "placed",
+        "region",
+        "role",
+        "shape",
+        "strides",
+        "written",
+    )
+
+    def __init__(
+        self,
+        number: int,
+        region: MemoryRegion,
+        shape: tuple[int, ...],
+        dtype: DType,
+        name: str = "",
+        role: str = "local",
+        index: int = -1,
+        address: tuple[int, int] | None = None,
+        location: Any = None,
+        data: bytes | None = None,
+    ) -> None:
+        self.number = number
+        self.region = region
+        self.shape = shape
+        self.dtype = dtype
+        self.name = name
+        self.role = role
+        self.index = index
+        self.address = address
+        self.placed = address is not None
+        self.location = location
+        self.data = data
+        self.first = -1
+        self.last = -1
+        self.written = False
+        strides = []
+        step = 1
+        for n in reversed(shape):
+            strides.append(step)
+            step *= n
+        self.strides = tuple(reversed(strides))
+        self.nbytes = step * dtype.itemsize
+        # On chip, the bytes of one partition; in HBM, all of them.
+        self.partition_bytes = self.strides[0] * dtype.itemsize if region.on_chip else self.nbytes
+
+    @property
+    def partitions(self) -> int:
+        return self.shape[0] if self.region.on_chip else 1
+
+    @property
+    def label(self) -> str:
+        """How messages call it."""
+        text = "x".join(map(str, self.shape))
+        return f"{self.name or f't{self.number}'} ({text} {self.dtype} in {self.region.value})"
+
+    def __repr__(self) -> str:
+        return f"<{self.label}>"
