@@ -1,0 +1,159 @@
+"""`nki_dist.isa`: the instructions of a NeuronCore, one file each.
+
+`INSTRUCTIONS` maps opcode to the instruction's declaration; codec, executor and timing look there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from nki_dist.errors import NkiValidationError
+from nki_dist.isa.activate2 import activate2
+from nki_dist.isa.activation import activation
+from nki_dist.isa.activation_reduce import activation_reduce
+from nki_dist.isa.affine_select import affine_select
+from nki_dist.isa.bn_aggr import bn_aggr
+from nki_dist.isa.bn_stats import bn_stats
+from nki_dist.isa.collectives import COLLECTIVES
+from nki_dist.isa.core_barrier import core_barrier
+from nki_dist.isa.device_print import device_print
+from nki_dist.isa.dma_compute import dma_compute
+from nki_dist.isa.dma_copy import dma_copy
+from nki_dist.isa.dma_transpose import dma_transpose
+from nki_dist.isa.dropout import dropout
+from nki_dist.isa.enums import (
+    dge_mode,
+    dma_engine,
+    engine,
+    gpsimd_engine,
+    matmul_perf_mode,
+    nc_version,
+    oob_mode,
+    reduce_cmd,
+    scalar_engine,
+    tensor_engine,
+    unknown_engine,
+    vector_engine,
+)
+from nki_dist.isa.exponential import exponential
+from nki_dist.isa.handle import NkiInstruction
+from nki_dist.isa.iota import iota
+from nki_dist.isa.language_math import language_math
+from nki_dist.isa.local_gather import local_gather
+from nki_dist.isa.max8 import max8
+from nki_dist.isa.memset import memset
+from nki_dist.isa.nc_find_index8 import nc_find_index8
+from nki_dist.isa.nc_match_replace8 import nc_match_replace8
+from nki_dist.isa.nc_matmul import nc_matmul
+from nki_dist.isa.nc_matmul_mx import nc_matmul_mx
+from nki_dist.isa.nc_n_gather import nc_n_gather
+from nki_dist.isa.nc_stream_shuffle import nc_stream_shuffle
+from nki_dist.isa.nc_transpose import nc_transpose
+from nki_dist.isa.nonzero_with_count import nonzero_with_count
+from nki_dist.isa.platform import get_nc_sub_version, get_nc_version
+from nki_dist.isa.quantize_mx import quantize_mx
+from nki_dist.isa.rand2 import rand2
+from nki_dist.isa.rand_get_state import rand_get_state
+from nki_dist.isa.rand_set_state import rand_set_state
+from nki_dist.isa.range_select import range_select
+from nki_dist.isa.reciprocal import reciprocal
+from nki_dist.isa.registers import register_alloc, register_load, register_move, register_store
+from nki_dist.isa.rng import rng
+from nki_dist.isa.scalar_tensor_tensor import scalar_tensor_tensor
+from nki_dist.isa.select_reduce import select_reduce
+from nki_dist.isa.sendrecv import sendrecv
+from nki_dist.isa.sequence_bounds import sequence_bounds
+from nki_dist.isa.set_rng_seed import set_rng_seed
+from nki_dist.isa.spec import Spec
+from nki_dist.isa.tensor_copy import tensor_copy
+from nki_dist.isa.tensor_copy_predicated import tensor_copy_predicated
+from nki_dist.isa.tensor_partition_reduce import tensor_partition_reduce
+from nki_dist.isa.tensor_reduce import tensor_reduce
+from nki_dist.isa.tensor_scalar import tensor_scalar
+from nki_dist.isa.tensor_scalar_cumulative import tensor_scalar_cumulative
+from nki_dist.isa.tensor_scalar_reduce import tensor_scalar_reduce
+from nki_dist.isa.tensor_tensor import tensor_tensor
+from nki_dist.isa.tensor_tensor_scan import tensor_tensor_scan
+from nki_dist.isa.topk import topk
+from nki_dist.program import VirtualRegister
+
+INSTRUCTIONS: Mapping[str, Spec] = MappingProxyType(
+    {
+        **{value.name: value for value in list(globals().values()) if isinstance(value, Spec)},
+        **COLLECTIVES,
+    }
+)
+
+__all__ = [
+    "INSTRUCTIONS",
+    "NkiInstruction",
+    "NkiValidationError",
+    "VirtualRegister",
+    "activate2",
+    "activation",
+    "activation_reduce",
+    "affine_select",
+    "bn_aggr",
+    "bn_stats",
+    "core_barrier",
+    "device_print",
+    "dge_mode",
+    "dma_compute",
+    "dma_copy",
+    "dma_engine",
+    "dma_transpose",
+    "dropout",
+    "engine",
+    "exponential",
+    "get_nc_sub_version",
+    "get_nc_version",
+    "gpsimd_engine",
+    "iota",
+    "language_math",
+    "local_gather",
+    "matmul_perf_mode",
+    "max8",
+    "memset",
+    "nc_find_index8",
+    "nc_match_replace8",
+    "nc_matmul",
+    "nc_matmul_mx",
+    "nc_n_gather",
+    "nc_stream_shuffle",
+    "nc_transpose",
+    "nc_version",
+    "nonzero_with_count",
+    "oob_mode",
+    "quantize_mx",
+    "rand2",
+    "rand_get_state",
+    "rand_set_state",
+    "range_select",
+    "reciprocal",
+    "reduce_cmd",
+    "register_alloc",
+    "register_load",
+    "register_move",
+    "register_store",
+    "rng",
+    "scalar_engine",
+    "scalar_tensor_tensor",
+    "select_reduce",
+    "sendrecv",
+    "sequence_bounds",
+    "set_rng_seed",
+    "tensor_copy",
+    "tensor_copy_predicated",
+    "tensor_engine",
+    "tensor_partition_reduce",
+    "tensor_reduce",
+    "tensor_scalar",
+    "tensor_scalar_cumulative",
+    "tensor_scalar_reduce",
+    "tensor_tensor",
+    "tensor_tensor_scan",
+    "topk",
+    "unknown_engine",
+    "vector_engine",
+]

@@ -1,0 +1,208 @@
+"""What the matmuls share: operands as float32 matrices, results into PSUM, tiling rules.
+
+Invariant: the product is always formed by one BLAS matrix product, on row-major float32 matrices
+whose rows are contiguous, so with one thread its bits depend on values and shapes only, never on
+how operands lie in memory. Products that accumulate are formed apart and added once, as PSUM does.
+
+Not modelled: the order in which the systolic array adds; nothing is published about it, so the
+float32 sums may differ from hardware in the last bits.
+
+Follows `nisa.nc_matmul` and the PSUM section of the Trainium architecture guides.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, Final
+
+import numpy as np
+
+from nki_dist.arch import Arch
+from nki_dist.dtypes import float32, tfloat32
+from nki_dist.dtypes.casts import converter
+from nki_dist.errors import NkiValidationError
+from nki_dist.isa.kit import Kit, Step, chain
+from nki_dist.program import Access, Instruction
+
+_TILE_SIZES: Final = (32, 64, 128)
+Matrix = np.ndarray[Any, Any]
+
+
+def flat(a: Access) -> Access | None:
+    """The operand with one free dimension, or None where its strides need two."""
+    dims = [(n, s) for n, s in zip(a.shape[1:], a.strides[1:], strict=True) if n > 1]
+    if not dims:
+        return Access(a.storage, a.offset, (a.shape[0], 1), (a.strides[0], 1), a.dtype)
+    size, stride = dims.pop()
+    while dims:
+        n, s = dims.pop()
+        if s != size * stride:
+            return None
+        size *= n
+    return Access(a.storage, a.offset, (a.shape[0], size), (a.strides[0], stride), a.dtype)
+
+
+def _rows_contiguous(a: Access | None) -> bool:
+    return a is not None and a.strides[1] == 1 and a.shape[1] > 1 and a.strides[0] >= a.shape[1]
+
+
+def matrix(a: Access, kit: Kit, rows: int, copy: bool = False) -> tuple[Matrix, list[Step]]:
+    """An operand as a float32 matrix of `rows` rows, and the steps that fill it.
+
+    Args:
+        copy: never a view, for an operand that is the other one too (BLAS would take another
+            routine for a matrix times itself).
+    """
+    view = flat(a)
+    plain = a.dtype in (float32, tfloat32) and rows == a.shape[0] and not copy
+    if plain and view is not None and _rows_contiguous(view):
+        return kit.view(view), []
+    array = kit.scratch(a.shape)
+    fill = partial(converter(a.dtype, float32), array, kit.view(a))
+    return array.reshape(rows, -1), [fill]
+
+
+def deposit(dst: Access, mode: str, kit: Kit) -> tuple[Matrix, list[Step]]:
+    """Where to write a result, and the steps that bring it into PSUM.
+
+    Args:
+        mode: "replace", "add", or "runtime": add where an earlier matmul left its result.
+    """
+    view = flat(dst)
+    if mode == "replace" and dst.dtype is float32 and view is not None and _rows_contiguous(view):
+        return kit.view(view), []
+    result = kit.scratch((dst.shape[0], dst.free_size))
+    shaped = result.reshape(dst.shape)
+    target = kit.view(dst)
+    after: list[Step] = []
+    before: Matrix = target
+    if mode != "replace" and dst.dtype is not float32:
+        before = kit.scratch(dst.shape)
+        after.append(partial(converter(dst.dtype, float32), before, target))
+    if mode == "add":
+        out = target if dst.dtype is float32 else shaped
+        after.append(partial(np.add, before, shaped, out))
+    elif mode == "runtime":
+        mask = kit.accumulating(dst)
+        after.append(partial(np.add, before, shaped, shaped, where=mask))
+    if mode != "add" or dst.dtype is not float32:
+        after.append(partial(converter(float32, dst.dtype), target, shaped))
+    return result, after
+
+
+def product(left: Matrix, right: Matrix, out: Matrix, kit: Kit) -> list[Step]:
+    """The steps of `out = left.T @ right`.
+
+    A single row or column is computed twice, because BLAS would take its matrix-vector routine,
+    whose sums depend on strides.
+    """
+    (rows, m), n = left.shape, right.shape[1]
+    if m > 1 and n > 1:
+        return [partial(np.matmul, left.T, right, out)]
+    wide = [kit.scratch((rows, max(size, 2))) for size in (m, n)]
+    whole = kit.scratch((wide[0].shape[1], wide[1].shape[1]))
+    return [
+        partial(np.copyto, wide[0], left),
+        partial(np.copyto, wide[1], right),
+        partial(np.matmul, wide[0].T, wide[1], whole),
+        partial(np.copyto, out, whole[:m, :n]),
+    ]
+
+
+def multiply(i: Instruction, kit: Kit, rows: int, operands: tuple[Access, Access]) -> Step:
+    """`dst (=, +=) stationary.T @ moving` in float32."""
+    stationary, moving = operands
+    left, steps = matrix(stationary, kit, rows)
+    right, more = matrix(moving, kit, rows, copy=moving.same_elements(stationary))
+    out, after = deposit(i["dst"], i["accumulate"], kit)
+    return chain([*steps, *more, *product(left, right, out, kit), *after])
+
+
+# ---- constraints -----------------------------------------------------------------------------
+
+
+def check_output(dst: Access, stationary: int, moving: int, arch: Arch) -> None:
+    """Sizes of the output against the free sizes of the inputs, and the PSUM bank it is in."""
+    if (dst.shape[0], dst.free_size) != (stationary, moving):
+        raise NkiValidationError(
+            f"dst has {dst.shape[0]} partitions and {dst.free_size} elements in each (shape "
+            f"{dst.shape}); stationary and moving make it {stationary} and {moving}"
+        )
+    limit = arch.moving_free_max.get(dst.dtype.name, arch.moving_free_max["float32"])
+    if moving > limit:
+        raise NkiValidationError(
+            f"moving has {moving} elements in its free dimensions; at most {limit} on {arch.name} "
+            f"with a {dst.dtype} dst"
+        )
+    if arch.generation < 4:
+        check_bank(dst, arch)
+
+
+def check_bank(dst: Access, arch: Arch) -> None:
+    """A result of the Tensor engine lies within one PSUM bank."""
+    if dst.dynamic is not None:
+        return
+    row = dst.partition_stride
+    base = dst.storage.address[1] if dst.storage.address is not None else 0
+    low = base + dst.offset % row * dst.dtype.itemsize
+    free = Access(dst.storage, 0, dst.shape[1:], dst.strides[1:], dst.dtype)
+    high = low + free.span()[1]
+    bank = arch.psum_bank_bytes
+    if low // bank != (high - 1) // bank:
+        raise NkiValidationError(
+            f"dst covers bytes [{low}, {high}) of its PSUM partitions, more than one bank; a bank "
+            f"has {bank} bytes ({bank // dst.dtype.itemsize} elements of {dst.dtype}), and the "
+            "Tensor engine writes to one at a time"
+        )
+
+
+def pair(name: str, value: Any) -> tuple[int, int] | None:
+    """The role of `tile_position` and `tile_size`: two ints, or None for not given."""
+    if value is None or (isinstance(value, (tuple, list)) and not value):
+        return None
+    try:
+        first, second = (v.__index__() for v in value)
+    except (TypeError, ValueError, AttributeError):
+        raise NkiValidationError(f"{name}={value!r}; allowed: (row, column), two ints") from None
+    return first, second
+
+
+def accumulate_flag(name: str, value: Any) -> bool | None:
+    """The role of `accumulate`: True, False, or None to leave it to the compiler."""
+    if value is None:
+        return None
+    if isinstance(value, (bool, int, np.bool_, np.integer)):
+        return bool(value)
+    raise NkiValidationError(f"{name}={value!r}; allowed: True, False or None")
+
+
+def check_tiling(i: Instruction, arch: Arch, rows: int, columns: int, row_only: bool) -> None:
+    """`tile_position` and `tile_size` name a tile of the array, and the operands fit into it."""
+    position, size = i["tile_position"], i["tile_size"]
+    if (position is None) != (size is None):
+        raise NkiValidationError(
+            f"tile_position={position}, tile_size={size}; give both or neither"
+        )
+    if size is None:
+        return
+    allowed = _TILE_SIZES if arch.generation >= 3 else _TILE_SIZES[1:]
+    for n, (name, used) in enumerate((("row", rows), ("column", columns))):
+        if size[n] not in allowed:
+            raise NkiValidationError(
+                f"tile_size {name} {size[n]}; allowed: {', '.join(map(str, allowed))} on "
+                f"{arch.name}"
+            )
+        if position[n] % size[n] or not 0 <= position[n] < 128:
+            raise NkiValidationError(
+                f"tile_position {name} {position[n]}; allowed: multiples of the tile's {size[n]} "
+                "from 0, below 128"
+            )
+        if used > size[n]:
+            raise NkiValidationError(
+                f"the operands use {used} {name}s of the array, tile_size allows {size[n]}"
+            )
+    if row_only and (size[1] != 128 or position[1] != 0):
+        raise NkiValidationError(
+            f"tile_size={size}, tile_position={position}; this mode can't be combined with column "
+            "tiling: the column size must be 128 and the start column 0"
+        )

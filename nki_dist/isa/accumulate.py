@@ -1,0 +1,137 @@
+"""What the Scalar and Vector engines do with their accumulator registers.
+
+One float32 register per partition; `reduce_cmd` says whether an instruction starts it anew, adds to
+it or leaves it alone, and it keeps its value between instructions of the engine.
+
+Choice: the registers of an instruction are those of the partitions of its input tile, counted from
+the start of the tensor the tile is cut from, because addresses aren't known to the kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from nki_dist.dtypes import DType, float32
+from nki_dist.errors import NkiValidationError
+from nki_dist.isa.alu import AluOp
+from nki_dist.isa.checks import scalar_or_column
+from nki_dist.isa.enums import reduce_cmd
+from nki_dist.isa.kit import Kit, Step, last_writes
+from nki_dist.isa.reductions import reduce_f32
+from nki_dist.program import Access
+
+_REDUCING = (reduce_cmd.reduce, reduce_cmd.reset_reduce, reduce_cmd.load_reduce)
+
+
+def reduces(cmd: reduce_cmd) -> bool:
+    return cmd in _REDUCING
+
+
+def check_result(name: str, value: Any, partitions: int) -> None:
+    """A place for the registers: one element per partition.
+
+    Raises:
+        NkiValidationError: it isn't.
+    """
+    if value is not None and (value.shape[0] != partitions or value.free_size != 1):
+        raise NkiValidationError(
+            f"{name} has shape {value.shape}; allowed: ({partitions}, 1), one element per partition"
+        )
+
+
+def check_dtype(name: str, value: Any, dtype: DType) -> None:
+    """A (P, 1) tile of the one allowed type.
+
+    Raises:
+        NkiValidationError: it has another.
+    """
+    if isinstance(value, Access) and value.dtype is not dtype:
+        raise NkiValidationError(f"{name} has dtype {value.dtype}; allowed: {dtype}")
+
+
+def check_initial(
+    name: str, value: Any, cmd: reduce_cmd, partitions: int, unset: Any = None
+) -> None:
+    """A start value is given with load_reduce and only then.
+
+    Args:
+        unset: a number that counts as not given.
+
+    Raises:
+        NkiValidationError: it is missing, not wanted, or no number or (P, 1) float32 tile.
+    """
+    given = value is not None and (isinstance(value, Access) or value != unset)
+    if cmd is reduce_cmd.load_reduce:
+        if value is None:
+            raise NkiValidationError(f"{name} is None; reduce_cmd.load_reduce needs it")
+        scalar_or_column(name, value, partitions)
+        check_dtype(name, value, float32)
+    elif given:
+        raise NkiValidationError(
+            f"{name} is given with reduce_cmd.{cmd.name}; allowed with load_reduce only"
+        )
+
+
+def registers(kit: Kit, engine: str, data: Access) -> Callable[[], np.ndarray]:
+    """A function that gives the (P,) registers an instruction on `data` uses.
+
+    Looked up when it runs, because a new launch starts with new registers.
+    """
+    start, count = data.start_partition, data.shape[0]
+    if start + count > 128:  # a hand-made pattern that doesn't follow the partitions
+        start = 0
+    state = kit.state
+    return lambda: state.accumulator(engine)[start : start + count]
+
+
+def accumulate(
+    kit: Kit,
+    engine: str,
+    data: Access,
+    rows: np.ndarray,
+    op: AluOp,
+    cmd: reduce_cmd,
+    initial: Any = None,
+) -> Step | None:
+    """The step that brings contiguous rows (P, N) into the registers, or None if nothing changes.
+
+    Args:
+        initial: for load_reduce, a number or a (P, 1) float32 array.
+    """
+    regs = registers(kit, engine, data)
+    if cmd is reduce_cmd.idle:
+        return None
+    if cmd is reduce_cmd.reset:
+        identity = np.float32(op.identity or 0)
+        return lambda: regs().fill(identity)
+    total = kit.scratch((rows.shape[0],))
+    start = initial[:, 0] if isinstance(initial, np.ndarray) else initial
+
+    def anew() -> None:
+        reduce_f32(op, rows, regs())
+
+    def onto() -> None:
+        held = regs()
+        if cmd is reduce_cmd.load_reduce:
+            np.copyto(held, start)
+        reduce_f32(op, rows, total)
+        op.f32(held, total, held)
+
+    return anew if cmd is reduce_cmd.reset_reduce else onto
+
+
+def read_out(kit: Kit, engine: str, data: Access, result: Access, negate: bool = False) -> Step:
+    """The step that writes the registers to `result`, converted to its type."""
+    regs = registers(kit, engine, data)
+    convert = kit.convert(float32, result.dtype)
+    last = last_writes(result) or ()
+    target, shape = kit.view(result)[last], result.shape
+
+    def read() -> None:
+        held = regs()
+        convert(target, (np.negative(held) if negate else held).reshape(shape)[last])
+
+    return read

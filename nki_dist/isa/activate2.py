@@ -1,0 +1,167 @@
+"""nisa.activate2: two operators, an activation function and a row reduction."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nki_dist.arch import Arch
+from nki_dist.dtypes import float32
+from nki_dist.errors import NkiValidationError
+from nki_dist.isa import broadcast as b
+from nki_dist.isa.accumulate import accumulate, check_result, read_out, reduces
+from nki_dist.isa.activation import COMMANDS, FUNCTIONS
+from nki_dist.isa.activations import activation as function_of
+from nki_dist.isa.alu import ACTIVATE2_REDUCE, ALU
+from nki_dist.isa.checks import same_tile, scalar_or_column
+from nki_dist.isa.enums import reduce_cmd
+from nki_dist.isa.kit import Kit, Step, chain
+from nki_dist.isa.operands import FLAG, Choice, Op, read, write
+from nki_dist.isa.rows import flat_rows
+from nki_dist.isa.spec import Cost, instruction
+from nki_dist.isa.timing_rules import ISSUE
+from nki_dist.program import Instruction
+
+_PAIRS = (
+    ("multiply", "add"),
+    ("multiply", "subtract"),
+    ("multiply", "bypass"),
+    ("add", "bypass"),
+    ("subtract", "bypass"),
+    ("bypass", "bypass"),
+)
+_OPS = ("multiply", "add", "subtract", "bypass")
+
+
+@instruction(
+    engines="scalar",
+    min_generation=4,
+    dst=write(indirect=16),
+    op=Op(FUNCTIONS),
+    data=read(indirect=16),
+    imm0=read(scalar=True, optional=True),
+    imm1=read(scalar=True, optional=True),
+    op0=Op(_OPS, optional=True),
+    op1=Op(_OPS, optional=True),
+    relu_param=read(scalar=True),
+    reverse0=FLAG,
+    reverse1=FLAG,
+    reduce_op=Op(ACTIVATE2_REDUCE, optional=True),
+    reduce_res=write(optional=True),
+    reduce_cmd=Choice(reduce_cmd, COMMANDS),
+)
+def activate2(
+    dst,
+    op,
+    data,
+    imm0,
+    imm1,
+    op0,
+    op1,
+    relu_param=0.0,
+    reverse0=False,
+    reverse1=False,
+    reduce_op=None,
+    reduce_res=None,
+    reduce_cmd=reduce_cmd.idle,
+    name=None,
+):
+    """`dst = op((data op0 imm0) op1 imm1)`, and optionally a reduction of each row.
+
+    Args:
+        dst, data: tiles with the same partitions and elements per partition.
+        op: an activation function.
+        imm0, imm1: numbers or (P, 1) tiles, of one dtype if both are tiles.
+        op0, op1: multiply with add, subtract or bypass; add, subtract or bypass with bypass.
+        relu_param: a number or (P, 1) tile for functions that have a parameter.
+        reverse0, reverse1: imm is the left side; not with bypass.
+        reduce_op: add, maximum, minimum, abs_max or abs_min, needed if reduce_cmd reduces.
+        reduce_res: (P, 1) tile that receives the Scalar engine's accumulator registers.
+        reduce_cmd: idle, reset, reduce or reset_reduce.
+
+    Computed in float32; values are reduced before their rounding to `dst.dtype`.
+
+    Raises:
+        NkiValidationError: platform, shapes, dtypes, operators or reduction don't fit.
+    """
+    return locals()
+
+
+def _ops(i: Instruction) -> tuple[str, str]:
+    return i["op0"] or "bypass", i["op1"] or "bypass"
+
+
+@activate2.check
+def _operators(i: Instruction, arch: Arch) -> None:
+    ops = _ops(i)
+    if ops not in _PAIRS:
+        raise NkiValidationError(
+            f"op0={ops[0]}, op1={ops[1]}; allowed pairs: "
+            + ", ".join(f"({first}, {second})" for first, second in _PAIRS)
+        )
+    for n, op in zip("01", ops, strict=True):
+        if op != "bypass":
+            b.check_operand(f"imm{n}", op, i[f"imm{n}"], i["data"].shape[0])
+        elif i[f"reverse{n}"]:
+            raise NkiValidationError(f"reverse{n}=True with op{n}=bypass; allowed: False")
+    imms = b.tiles(i["imm0"], i["imm1"])
+    if len({a.dtype for a in imms}) > 1:
+        raise NkiValidationError(
+            f"imm0 has dtype {imms[0].dtype}, imm1 {imms[1].dtype}; they must be equal"
+        )
+
+
+@activate2.check
+def _operands(i: Instruction, arch: Arch) -> None:
+    same_tile(dst=i["dst"], data=i["data"])
+    partitions = i["data"].shape[0]
+    scalar_or_column("relu_param", i["relu_param"], partitions)
+    check_result("reduce_res", i["reduce_res"], partitions)
+    names = ("dst", "data", "imm0", "imm1", "relu_param", "reduce_res")
+    b.check_not_packed(**{n: i[n] for n in names})
+    if reduces(i["reduce_cmd"]) and i["reduce_op"] is None:
+        raise NkiValidationError(
+            f"reduce_cmd.{i['reduce_cmd'].name} needs reduce_op; allowed: "
+            + ", ".join(sorted(ACTIVATE2_REDUCE))
+        )
+
+
+@activate2.meaning
+def _meaning(i: Instruction, kit: Kit) -> Step:
+    data, cmd = i["data"], i["reduce_cmd"]
+    steps, around, out = _function(i, kit)
+    rows, copy = flat_rows(kit, out) if reduces(cmd) else (out, [])
+    total = accumulate(kit, "scalar", data, rows, ALU[i["reduce_op"] or "add"], cmd)
+    if total is not None:
+        steps += [*copy, total]
+    step = around(chain(steps))
+    if i["reduce_res"] is None:
+        return step
+    return chain([step, read_out(kit, "scalar", data, i["reduce_res"])])
+
+
+def _function(i: Instruction, kit: Kit) -> tuple[list[Step], Any, Any]:
+    """Steps of the function, conversions around them, and where the result is."""
+    ops = _ops(i)
+    imms = [i[f"imm{n}"] if op != "bypass" else None for n, op in zip("01", ops, strict=True)]
+    function = function_of(i["op"])
+    param = i["relu_param"] if function.takes_param else None
+    sources = [i["data"], *b.tiles(*imms, param)]
+    out, arrays, around = kit.elementwise(i["dst"], sources, float32)
+    rest = iter(arrays[1:])
+    x, s0, s1, slope = arrays[0], *(b.pick(v, rest) for v in (*imms, param))
+    steps: list[Step] = []
+    stages = ((ops[0], s0, "reverse0", (s1, slope)), (ops[1], s1, "reverse1", (slope,)))
+    for op, value, reverse, later in stages:
+        if op != "bypass":
+            mid = b.between(kit, out, *later)
+            steps.append(b.apply(ALU[op], x, value, mid, i[reverse]))
+            x = mid
+    steps.append(lambda: function.f32(x, out, slope))
+    return steps, around, out
+
+
+@activate2.cost
+def _cost(i: Instruction, arch: Arch) -> Cost:
+    read = ISSUE if i["reduce_res"] is not None else 0
+    cycles = max(ISSUE, i["dst"].free_size) + read
+    return Cost(cycles=cycles, flops=4 * i["dst"].size, known=False)

@@ -1,0 +1,154 @@
+"""nisa.activation: a function of scaled and shifted data, with the sums of its rows."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from nki_dist.arch import Arch
+from nki_dist.dtypes import float32, tfloat32
+from nki_dist.errors import NkiValidationError
+from nki_dist.isa import broadcast as b
+from nki_dist.isa.accumulate import accumulate, check_dtype, check_result, read_out, reduces
+from nki_dist.isa.activations import ACTIVATIONS
+from nki_dist.isa.activations import activation as function_of
+from nki_dist.isa.alu import ACTIVATION_REDUCE, ALU
+from nki_dist.isa.checks import same_tile, scalar_or_column
+from nki_dist.isa.dma_copy import move
+from nki_dist.isa.enums import reduce_cmd
+from nki_dist.isa.kit import Kit, Step, chain, last_writes
+from nki_dist.isa.operands import Choice, Op, read, write
+from nki_dist.isa.rows import flat_rows
+from nki_dist.isa.spec import Cost, instruction, require_generation
+from nki_dist.isa.timing_rules import ISSUE
+from nki_dist.program import Access, Instruction
+
+FUNCTIONS = frozenset([*ACTIVATIONS, "absolute", "positive"])
+COMMANDS = (reduce_cmd.idle, reduce_cmd.reset, reduce_cmd.reduce, reduce_cmd.reset_reduce)
+
+
+@instruction(
+    engines="scalar",
+    dst=write(indirect=16),
+    op=Op(FUNCTIONS),
+    data=read(indirect=16),
+    bias=read(scalar=True, optional=True),
+    scale=read(scalar=True),
+    reduce_op=Op(ACTIVATION_REDUCE, optional=True),
+    reduce_res=write(optional=True),
+    reduce_cmd=Choice(reduce_cmd, COMMANDS),
+)
+def activation(
+    dst,
+    op,
+    data,
+    bias=None,
+    scale=1.0,
+    reduce_op=None,
+    reduce_res=None,
+    reduce_cmd=reduce_cmd.idle,
+    name=None,
+):
+    """`dst = op(data * scale + bias)`, and optionally the sum of each row of the result.
+
+    Args:
+        dst, data: tiles with the same partitions and elements per partition.
+        op: an activation function.
+        bias: a (P, 1) tile of any type but tfloat32, a number (NeuronCore-v3 on), or nothing.
+        scale: a number or a (P, 1) float32 tile.
+        reduce_op: nl.add, needed if reduce_cmd reduces.
+        reduce_res: (P, 1) tile that receives the engine's accumulator registers.
+        reduce_cmd: reset, reduce, reset_reduce or idle: what happens to the registers, which keep
+            their values from one instruction to the next.
+
+    Everything is float32; the sum is over values before their rounding to `dst.dtype`.
+
+    Raises:
+        NkiValidationError: shapes, dtypes or reduction don't fit.
+    """
+    return locals()
+
+
+@activation.check
+def check_operands(i: Instruction, arch: Arch) -> None:
+    """What activation and activation_reduce ask of data, scale and bias."""
+    same_tile(dst=i["dst"], data=i["data"])
+    b.check_not_packed(**{n: i[n] for n in ("dst", "data", "bias", "scale", "reduce_res")})
+    partitions = i["data"].shape[0]
+    for n in ("scale", "bias"):
+        scalar_or_column(n, i[n], partitions)
+    check_dtype("scale", i["scale"], float32)
+    bias = i["bias"]
+    if isinstance(bias, Access) and bias.dtype is tfloat32:
+        raise NkiValidationError("bias has dtype tfloat32; allowed: every other dtype")
+    if bias is not None and not isinstance(bias, Access):
+        require_generation(arch, 3, f"a number as bias (got {bias!r}; a (P, 1) tile does it)")
+    check_result("reduce_res", i["reduce_res"], partitions)
+    require_generation(arch, function_of(i["op"]).generation, f"nl.{i['op']}")
+
+
+@activation.check
+def _reduction(i: Instruction, arch: Arch) -> None:
+    if reduces(i["reduce_cmd"]) and i["reduce_op"] is None:
+        raise NkiValidationError(
+            f"reduce_cmd.{i['reduce_cmd'].name} needs reduce_op; allowed: nl.add"
+        )
+
+
+@activation.meaning
+def _meaning(i: Instruction, kit: Kit) -> Step:
+    return activate(i, kit, i["reduce_cmd"])
+
+
+def activate(i: Instruction, kit: Kit, cmd: reduce_cmd) -> Step:
+    """The work of activation and activation_reduce."""
+    data, result = i["data"], i["reduce_res"]
+    if cmd is reduce_cmd.idle and result is None and _is_copy(i):
+        return move(i["dst"], data, kit, whole=False)
+    steps, around, out = _function(i, kit)
+    # The registers are updated before results are stored, and read out last: reduce_res may be
+    # part of dst.
+    rows, copy = flat_rows(kit, out) if reduces(cmd) else (out, [])
+    sums = accumulate(kit, "scalar", data, rows, ALU["add"], cmd)
+    if sums is not None:
+        steps += [*copy, sums]
+    step = around(chain(steps))
+    return step if result is None else chain([step, read_out(kit, "scalar", data, result)])
+
+
+def _is_copy(i: Instruction) -> bool:
+    """It moves floats of one type, which float32 holds exactly: no need to go there and back."""
+    same = i["dst"].dtype is i["data"].dtype and i["dst"].dtype.is_float
+    plain = not isinstance(i["scale"], Access) and i["scale"] == 1 and i["bias"] is None
+    return same and plain and i["op"] == "copy" and last_writes(i["dst"]) is None
+
+
+def _function(i: Instruction, kit: Kit) -> tuple[list[Step], Any, np.ndarray]:
+    """Steps of `op(data * scale + bias)`, conversions around them, and where the result is."""
+    scale, bias = i["scale"], i["bias"]
+    if not isinstance(scale, Access) and scale == 1:
+        scale = None
+    # Adding 0 changes the sign of a zero only, which a reciprocal would show.
+    if not isinstance(bias, Access) and bias == 0 and scale is None:
+        bias = None
+    out, arrays, around = kit.elementwise(i["dst"], [i["data"], *b.tiles(scale, bias)], float32)
+    rest = iter(arrays[1:])
+    x, factor, shift = arrays[0], b.pick(scale, rest), b.pick(bias, rest)
+    mid = b.between(kit, out, shift)
+    steps: list[Step] = []
+    if factor is not None:
+        steps.append(partial(np.multiply, x, factor, mid))
+        x = mid
+    if shift is not None:
+        steps.append(partial(np.add, x, shift, out))
+        x = out
+    steps.append(partial(function_of(i["op"]).f32, x, out))
+    return steps, around, out
+
+
+@activation.cost
+def _cost(i: Instruction, arch: Arch) -> Cost:
+    read = ISSUE if i["reduce_res"] is not None else 0
+    return Cost(cycles=max(ISSUE, i["dst"].free_size) + read, flops=3 * i["dst"].size)

@@ -1,0 +1,55 @@
+"""nisa.activation_reduce: activation and the sum of each row, registers reset first."""
+
+from __future__ import annotations
+
+from nki_dist.arch import Arch
+from nki_dist.isa.activation import FUNCTIONS, activate, check_operands
+from nki_dist.isa.alu import ACTIVATION_REDUCE
+from nki_dist.isa.enums import reduce_cmd
+from nki_dist.isa.kit import Kit, Step
+from nki_dist.isa.operands import Op, read, write
+from nki_dist.isa.spec import Cost, instruction
+from nki_dist.isa.timing_rules import ISSUE
+from nki_dist.program import Instruction
+
+
+@instruction(
+    engines="scalar",
+    dst=write(indirect=16),
+    op=Op(FUNCTIONS),
+    data=read(indirect=16),
+    reduce_op=Op(ACTIVATION_REDUCE),
+    reduce_res=write(optional=True),
+    bias=read(scalar=True, optional=True),
+    scale=read(scalar=True),
+)
+def activation_reduce(dst, op, data, reduce_op, reduce_res, bias=None, scale=1.0, name=None):
+    """`dst = op(data * scale + bias)`, `reduce_res = sum of each row of that`.
+
+    The same as nisa.activation with reduce_cmd.reset_reduce; see there.
+
+    Args:
+        dst, data: tiles with the same partitions and elements per partition.
+        op: an activation function.
+        reduce_op: nl.add.
+        reduce_res: (P, 1) tile, or None to leave the sums in the registers.
+        bias: a (P, 1) tile, a number (NeuronCore-v3 on), or nothing.
+        scale: a number or a (P, 1) float32 tile.
+
+    Raises:
+        NkiValidationError: shapes or dtypes don't fit.
+    """
+    return locals()
+
+
+activation_reduce.check(check_operands)
+
+
+@activation_reduce.meaning
+def _meaning(i: Instruction, kit: Kit) -> Step:
+    return activate(i, kit, reduce_cmd.reset_reduce)
+
+
+@activation_reduce.cost
+def _cost(i: Instruction, arch: Arch) -> Cost:
+    return Cost(cycles=max(ISSUE, i["dst"].free_size) + ISSUE, flops=4 * i["dst"].size)

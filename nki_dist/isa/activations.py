@@ -1,0 +1,156 @@
+"""The table of activation functions of the Scalar Engine, keyed by name, and the language's maths.
+
+Purpose: one row per function with its float32 meaning and its documented range. `ACTIVATIONS` are
+the tokens `nisa.activation(op=...)` takes; `MATH` are unary functions of `nki.language` that are
+no tokens, or mean something else there (`nl.sin` reduces its argument, the engine's doesn't).
+
+Invariant: within 2 ulp of the mathematical function on the whole float32 domain (0.51 for those
+evaluated in float64, see `_special`), inputs outside the documented range included: there hardware
+results are invalid, ours are still the function's, except for sine, whose behaviour is documented.
+Like the ALU operators, functions set no errstate: the executor does.
+
+Not modelled: the engine's approximation error.
+
+Follows: AWS Neuron SDK, `nki/api/nki.api.shared.rst` ("Supported Activation Functions").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from math import pi
+from types import MappingProxyType
+from typing import Any, Final, Literal
+
+import numpy as np
+from scipy import special
+
+from nki_dist.errors import NkiValidationError
+from nki_dist.isa import _elementwise as e
+from nki_dist.isa import _special as s
+
+Function = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Activation:
+    """One function.
+
+    Attributes:
+        name: as in `nki.language`.
+        f32: `f32(x, out, param=None)` on float32 arrays of one shape; `out` may be `x`. `param` is
+            a scalar or broadcastable array, used by functions with `takes_param`.
+        valid: documented input range (low, high), or None for every input.
+        valid_magnitude: the range bounds |x|, not x.
+        derivative_of: the function this one is the derivative of.
+        takes_param: it reads `param` (`relu_param` of activate2; 0.0 by default).
+        accuracy: "rounded" (one rounding of a float64 result, or an exact operation), "2ulp".
+        generation: first NeuronCore generation that has it.
+    """
+
+    name: str
+    f32: Function
+    valid: tuple[float, float] | None = None
+    valid_magnitude: bool = False
+    derivative_of: str | None = None
+    takes_param: bool = False
+    accuracy: Literal["rounded", "2ulp"] = "rounded"
+    generation: int = 2
+
+    def in_valid_range(self, x: np.ndarray) -> np.ndarray:
+        """Where `x` is inside the documented input range; NaN is outside a bounded one."""
+        if self.valid is None:
+            return np.ones(np.shape(x), dtype=bool)
+        value = np.absolute(x) if self.valid_magnitude else x
+        return (value >= self.valid[0]) & (value <= self.valid[1])
+
+
+def _unary(function: e.Binary) -> Function:
+    """An ALU operator of one operand as a function of this table."""
+
+    def apply(x: np.ndarray, out: np.ndarray, param: Any = None) -> None:
+        function(x, None, out)
+
+    return apply
+
+
+def _ufunc(ufunc: np.ufunc) -> Function:
+    """A NumPy ufunc that is exact in float32."""
+
+    def apply(x: np.ndarray, out: np.ndarray, param: Any = None) -> None:
+        ufunc(x, out=out)
+
+    return apply
+
+
+def _prelu(x: np.ndarray, out: np.ndarray, param: Any = None) -> None:
+    """x where x >= 0, else param * x."""
+    slope = np.float32(0) if param is None else np.asarray(param, dtype=np.float32)
+    negative = np.minimum(x, np.float32(0))
+    # With slope 0 it is relu, so -inf must not meet the 0: the clamp keeps NaN but no infinity.
+    negative = np.where(slope == 0, np.maximum(negative, np.float32(-1)), negative)
+    np.copyto(out, np.where(x >= 0, x, negative * slope))
+
+
+def _rows() -> Iterable[Activation]:
+    yield Activation("copy", _unary(e.bypass))
+    yield Activation("square", _unary(e.square))
+    yield Activation("sigmoid", s.blockwise(s.sigmoid))
+    yield Activation("relu", _unary(e.relu))
+    yield Activation("prelu", _prelu, takes_param=True, generation=4)
+    yield Activation("gelu", s.blockwise(s.gelu))
+    yield Activation("gelu_dx", s.blockwise(s.gelu_dx), derivative_of="gelu")
+    yield Activation("gelu_apprx_tanh", s.blockwise(s.gelu_apprx_tanh))
+    yield Activation("gelu_apprx_sigmoid", s.blockwise(s.gelu_apprx_sigmoid))
+    yield Activation(
+        "gelu_apprx_sigmoid_dx",
+        s.blockwise(s.gelu_apprx_sigmoid_dx),
+        derivative_of="gelu_apprx_sigmoid",
+    )
+    yield Activation("silu", s.blockwise(s.silu))
+    yield Activation("silu_dx", s.blockwise(s.silu_dx), derivative_of="silu")
+    yield Activation("tanh", s.direct(np.tanh))
+    yield Activation("softplus", s.blockwise(s.softplus))
+    yield Activation("mish", s.blockwise(s.mish))
+    yield Activation("erf", s.direct(special.erf))
+    yield Activation("erf_dx", s.blockwise(s.erf_dx), derivative_of="erf")
+    yield Activation("exp", s.direct(np.exp))
+    yield Activation("log", s.direct(np.log), (2.0**-64, 2.0**64))
+    # The engine's sine is defined outside [-pi, pi] too: see `engine_sin`.
+    yield Activation("sin", s.blockwise(s.engine_sin), (-pi, pi))
+    yield Activation("arctan", s.direct(np.arctan), (-pi / 2, pi / 2))
+    yield Activation("sqrt", _ufunc(np.sqrt), (2.0**-116, 2.0**118))
+    yield Activation("rsqrt", _unary(e.rsqrt), (2.0**-87, 2.0**97), accuracy="2ulp")
+    yield Activation("reciprocal", _unary(e.reciprocal), (2.0**-42, 2.0**42), valid_magnitude=True)
+    yield Activation("sign", _ufunc(np.sign))
+    yield Activation("abs", _unary(e.absolute))
+
+
+def _math_rows() -> Iterable[Activation]:
+    yield Activation("sin", s.blockwise(s.sin))
+    yield Activation("cos", s.direct(np.cos))
+    yield Activation("tan", s.direct(np.tan))
+    yield Activation("ceil", _ufunc(np.ceil))
+    yield Activation("floor", _ufunc(np.floor))
+    yield Activation("trunc", _ufunc(np.trunc))
+    yield Activation("negative", _ufunc(np.negative))
+
+
+ACTIVATIONS: Final[Mapping[str, Activation]] = MappingProxyType({a.name: a for a in _rows()})
+MATH: Final[Mapping[str, Activation]] = MappingProxyType({a.name: a for a in _math_rows()})
+
+# NumPy functions that Beta 1 kernels pass as activation, where the name differs.
+_NUMPY_NAMES: Final = MappingProxyType({"absolute": "abs", "positive": "copy"})
+
+
+def activation(name: str) -> Activation:
+    """The activation function of that name, or of the NumPy function with the same meaning.
+
+    Raises:
+        NkiValidationError: there is none.
+    """
+    found = ACTIVATIONS.get(name) or ACTIVATIONS.get(_NUMPY_NAMES.get(name, ""))
+    if found is None:
+        known = ", ".join(sorted(ACTIVATIONS))
+        raise NkiValidationError(f"{name!r} is no activation function; there are {known}")
+    return found

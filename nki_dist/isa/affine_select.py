@@ -1,0 +1,126 @@
+"""nisa.affine_select: keeps elements where an affine expression compares true with 0."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, Final
+
+import numpy as np
+
+from nki_dist.arch import Arch
+from nki_dist.dtypes import float32
+from nki_dist.dtypes.casts import converter
+from nki_dist.isa import _pattern
+from nki_dist.isa._pattern import Affine, check_count
+from nki_dist.isa.alu import COMPARE
+from nki_dist.isa.checks import same_partitions
+from nki_dist.isa.kit import Kit, Step, chain, overlaps
+from nki_dist.isa.operands import SBUF, Custom, Number, Op, read, write
+from nki_dist.isa.spec import Cost, instruction
+from nki_dist.program import Instruction
+
+# The comparisons, negated: we overwrite where the predicate is false.
+_NEGATED: Final[dict[str, np.ufunc]] = {
+    "equal": np.not_equal,
+    "not_equal": np.equal,
+    "less": np.greater_equal,
+    "less_equal": np.greater,
+    "greater": np.less_equal,
+    "greater_equal": np.less,
+}
+
+
+@instruction(
+    engines="gpsimd",
+    dst=write(SBUF),
+    pattern=Custom(_pattern.pattern),
+    channel_multiplier=Custom(_pattern.int32),
+    on_true_tile=read(SBUF),
+    on_false_value=Number(),
+    cmp_op=Op(COMPARE),
+    offset=Custom(_pattern.offset),
+)
+def affine_select(
+    dst,
+    pattern,
+    channel_multiplier,
+    on_true_tile,
+    on_false_value,
+    cmp_op="equal",
+    offset=0,
+    name=None,
+):
+    """`dst = on_true_tile where cmp_op(affine, 0), else on_false_value`.
+
+    Args:
+        dst, on_true_tile: SBUF tiles with the same partitions and elements per partition.
+        pattern, offset, channel_multiplier: the affine expression, as in `nisa.iota`.
+        on_false_value: a number, taken as float32.
+        cmp_op: a comparison of `nl`.
+
+    Equal dtypes move bit by bit, others convert through float32; on_false_value is rounded once
+    to `dst.dtype`.
+
+    Raises:
+        NkiValidationError: pattern and tiles don't fit.
+    """
+    return locals()
+
+
+@affine_select.check
+def _check(i: Instruction, arch: Arch) -> None:
+    same_partitions(dst=i["dst"], on_true_tile=i["on_true_tile"])
+    check_count(i["pattern"], dst=i["dst"], on_true_tile=i["on_true_tile"])
+
+
+@affine_select.meaning
+def _meaning(i: Instruction, kit: Kit) -> Step:
+    dst, source = i["dst"], i["on_true_tile"]
+    rejected, find = _rejected(i, kit)
+    fill = np.empty((), dst.dtype.dtype)
+    converter(float32, dst.dtype)(fill, np.asarray(i["on_false_value"], np.float32))
+    value = fill.view(dst.dtype.raw)[()]
+    same = kit.congruent([dst, source])
+    if same is None or overlaps(dst, source):
+        kept = kit.scratch(source.shape, dst.dtype.dtype)
+        steps: list[Step] = [
+            find,
+            partial(converter(source.dtype, dst.dtype), kept, kit.view(source)),
+        ]
+        bits, target = kept.view(dst.dtype.raw).reshape(dst.shape), kit.raw(dst)
+        where = rejected.reshape(dst.shape)
+        return chain([*steps, partial(np.copyto, target, bits), _fill(target, value, where)])
+    target, where = kit.raw(same[0]), rejected.reshape(same[0].shape)
+    if source.same_elements(dst):
+        return chain([find, _fill(target, value, where)])
+    if source.dtype is dst.dtype:
+        move: Step = partial(np.copyto, target, kit.raw(same[1]))
+    else:
+        move = partial(converter(source.dtype, dst.dtype), kit.view(same[0]), kit.view(same[1]))
+    return chain([find, move, _fill(target, value, where)])
+
+
+def _fill(target: np.ndarray, value: Any, where: np.ndarray) -> Step:
+    return partial(np.copyto, target, value, where=where)
+
+
+def _rejected(i: Instruction, kit: Kit) -> tuple[np.ndarray, Step]:
+    """The mask of elements to overwrite, and the step that computes it."""
+    partitions = i["dst"].shape[0]
+    values = Affine(i["pattern"], i["offset"], partitions, i["channel_multiplier"])
+    mask = kit.scratch((partitions, values.row.size), np.bool_)
+    negated = _NEGATED[i["cmp_op"]]
+    row, column = values.parts(np.int32)
+    known = values.register is None and not values.wraps
+    if known and abs(int(values.column[-1, 0])) < 2**31:
+        return mask, partial(negated, row, -column, mask)
+    whole = kit.scratch(mask.shape, np.int32)
+    return mask, chain([values.fill(whole, kit), partial(negated, whole, 0, mask)])
+
+
+@affine_select.cost
+def _cost(i: Instruction, arch: Arch) -> Cost:
+    return Cost(cycles=arch.gpsimd_start + i["dst"].free_size)
+
+
+__all__ = ["affine_select"]

@@ -1,0 +1,209 @@
+"""The table of ALU operators (`nl.add`, `nl.maximum`, `nl.bitwise_and`, ...), keyed by name.
+
+Purpose: one row per operator with its meaning on NumPy arrays and the facts instructions check:
+arity, kind, engines, which reductions take it. Rounding to the destination's dtype is not done
+here.
+
+Invariant: arithmetic is float32 (`f32`), bit operators exist only on integers (`integer`); where
+an arithmetic operator has both, `integer` is the exact 32-bit arithmetic of GpSimd.
+
+Open doubts, decided here because the document is silent: integer overflow wraps; integer `mod` and
+`fmod` by zero give 0; NaN propagates through maximum and minimum; `right_shift` is logical (the
+table of operators says so, the function's NumPy reference would say arithmetic); `divide`, `mod`,
+`fmod` and `logical_not` are functions of the language but absent from the table of operators
+(`documented` is False), and accepted.
+
+Follows: AWS Neuron SDK, `nki/api/nki.api.shared.rst` ("Supported Math Operators for NKI ISA"),
+`nki/api/nki/isa/__init__.py` (which instruction reduces with what).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final, Literal
+
+import numpy as np
+
+from nki_dist.errors import NkiValidationError
+from nki_dist.isa import _elementwise as e
+from nki_dist.isa._elementwise import Binary
+
+Kind = Literal["arith", "compare", "logical", "bitvec"]
+
+_VECTOR: Final = frozenset({"vector"})
+_GPSIMD: Final = frozenset({"gpsimd"})
+_BOTH: Final = frozenset({"vector", "gpsimd"})
+_ALL: Final = frozenset({"vector", "gpsimd", "scalar"})
+
+
+@dataclass(frozen=True)
+class AluOp:
+    """One operator.
+
+    Attributes:
+        name: as in `nki.language`.
+        kind: "bitvec" works on bit patterns of integers; the others compute in float32.
+        arity: 2, 1 (the second operand is ignored), or 0 (only a reduction, no element-wise form).
+        f32: `f32(a, b, out)` on float32 arrays or scalars; `out` may be an operand. None for
+            bitvec.
+        integer: `integer(a, b, out)` on integer arrays of one dtype (scalars allowed); None where
+            no exact integer form is defined: compute in float32 and convert.
+        commutative: swapping the operands changes nothing.
+        reducible: the document calls it a legal reduction operator.
+        identity: where a reduction starts; None if it doesn't reduce.
+        engines: engines that execute it, of "vector", "gpsimd", "scalar"; an instruction may
+            allow fewer.
+        generation: first NeuronCore generation that has it.
+        documented: it is in the document's table of operators.
+    """
+
+    name: str
+    kind: Kind
+    arity: Literal[0, 1, 2]
+    f32: Binary
+    integer: Binary | None = None
+    commutative: bool = False
+    reducible: bool = False
+    identity: float | None = None
+    engines: frozenset[str] = _BOTH
+    generation: int = 2
+    documented: bool = True
+
+    @property
+    def is_bitvec(self) -> bool:
+        """Whether it takes integers only and never converts them."""
+        return self.kind == "bitvec"
+
+
+def _no_f32(a: object, b: object, out: object) -> None:
+    raise NkiValidationError("a bitwise operator has no float32 form: its operands are integers")
+
+
+def _no_elementwise(a: object, b: object, out: object) -> None:
+    raise NkiValidationError("average is a reduction: it has no element-wise form")
+
+
+def _bits(
+    name: str, function: Binary, *, arity: Literal[1, 2] = 2, identity: int | None = None
+) -> AluOp:
+    reducible = identity is not None
+    return AluOp(
+        name, "bitvec", arity, _no_f32, function, reducible, reducible, identity, engines=_VECTOR
+    )
+
+
+def _compare(name: str, ufunc: np.ufunc) -> AluOp:
+    return AluOp(name, "compare", 2, ufunc, ufunc, commutative=name in ("equal", "not_equal"))
+
+
+def _logical(name: str, function: Binary, identity: float) -> AluOp:
+    return AluOp(name, "logical", 2, function, function, True, True, identity)
+
+
+_INF: Final = float("inf")
+
+
+def _rows() -> Iterable[AluOp]:
+    """All operators but the second names of some."""
+    yield AluOp("add", "arith", 2, np.add, np.add, True, True, 0.0, _ALL)
+    yield AluOp("subtract", "arith", 2, np.subtract, np.subtract, False, True, 0.0)
+    yield AluOp("multiply", "arith", 2, np.multiply, np.multiply, True, True, 1.0, _ALL)
+    yield AluOp("divide", "arith", 2, np.divide, documented=False)
+    yield AluOp("maximum", "arith", 2, e.maximum, e.maximum, True, True, -_INF)
+    yield AluOp("minimum", "arith", 2, e.minimum, e.minimum, True, True, _INF)
+    yield AluOp("power", "arith", 2, e.power, engines=_GPSIMD)
+    yield AluOp("mod", "arith", 2, e.mod, e.mod, documented=False)
+    yield AluOp("fmod", "arith", 2, e.fmod, e.fmod, documented=False)
+    # Not commutative: a tie between x and -x returns the second operand.
+    for name, single, exact, start in (
+        ("abs_max", e.abs_max, e.integer_abs_max, 0.0),
+        ("abs_min", e.abs_min, e.integer_abs_min, _INF),
+    ):
+        yield AluOp(name, "arith", 2, single, exact, identity=start, engines=_ALL, generation=4)
+    yield AluOp("average", "arith", 0, _no_elementwise, identity=0.0, engines=_GPSIMD)
+    yield AluOp("bypass", "arith", 1, e.bypass, e.bypass, engines=_ALL)
+    yield AluOp("abs", "arith", 1, e.absolute, e.absolute)
+    yield AluOp("square", "arith", 1, e.square, e.square)
+    yield AluOp("relu", "arith", 1, e.relu, e.relu)
+    yield AluOp("rsqrt", "arith", 1, e.rsqrt, engines=_GPSIMD)
+    yield AluOp("reciprocal", "arith", 1, e.reciprocal)
+    yield _compare("equal", np.equal)
+    yield _compare("not_equal", np.not_equal)
+    yield _compare("less", np.less)
+    yield _compare("less_equal", np.less_equal)
+    yield _compare("greater", np.greater)
+    yield _compare("greater_equal", np.greater_equal)
+    yield _logical("logical_and", e.logical_and, 1.0)
+    yield _logical("logical_or", e.logical_or, 0.0)
+    yield _logical("logical_xor", e.logical_xor, 0.0)
+    yield AluOp("logical_not", "logical", 1, e.logical_not, e.logical_not, documented=False)
+    yield _bits("bitwise_and", e.bitwise_and, identity=-1)
+    yield _bits("bitwise_or", e.bitwise_or, identity=0)
+    yield _bits("bitwise_xor", e.bitwise_xor, identity=0)
+    yield _bits("invert", e.invert, arity=1)
+    yield _bits("left_shift", e.left_shift)
+    yield _bits("right_shift", e.right_shift)
+
+
+# `nl.max` and `nl.min` are reductions of the language that published kernels pass as operators.
+_SECOND_NAMES: Final = MappingProxyType({"max": "maximum", "min": "minimum"})
+
+# Published Beta 1 kernels pass NumPy's functions as operators; these are the names that differ.
+_NUMPY_NAMES: Final = MappingProxyType(
+    {
+        "absolute": "abs",
+        "true_divide": "divide",
+        "remainder": "mod",
+        "amax": "maximum",
+        "amin": "minimum",
+        "bitwise_not": "invert",
+        "bitwise_invert": "invert",
+        "pow": "power",
+        "float_power": "power",
+        "mean": "average",
+    }
+)
+
+
+def _table() -> dict[str, AluOp]:
+    table = {op.name: op for op in _rows()}
+    table.update({second: table[first] for second, first in _SECOND_NAMES.items()})
+    return table
+
+
+ALU: Final[Mapping[str, AluOp]] = MappingProxyType(_table())
+
+
+def _names(*first: str) -> frozenset[str]:
+    """These operators under all the names they have in the table."""
+    return frozenset(name for name, op in ALU.items() if op.name in first)
+
+
+# Which operators each reduction takes.
+TENSOR_REDUCE: Final = frozenset(name for name, op in ALU.items() if op.reducible)
+PARTITION_REDUCE: Final = _names("add", "average", "maximum", "bitwise_or", "bitwise_and")
+CUMULATIVE: Final = _names("add", "subtract", "multiply", "maximum", "minimum")
+TENSOR_SCALAR_REDUCE: Final = _names("add", "multiply", "maximum", "minimum")
+ACTIVATION_REDUCE: Final = _names("add")
+ACTIVATE2_REDUCE: Final = _names("add", "maximum", "minimum", "abs_max", "abs_min")
+SELECT_REDUCE: Final = _names("maximum")
+DMA_REDUCE: Final = _names("add")
+COLLECTIVE_REDUCE: Final = _names("add", "maximum", "minimum")
+# A scan takes any operator with two operands that computes in float32.
+SCAN: Final = frozenset(name for name, op in ALU.items() if op.arity == 2 and not op.is_bitvec)
+COMPARE: Final = frozenset(name for name, op in ALU.items() if op.kind == "compare")
+
+
+def alu_op(name: str) -> AluOp:
+    """The operator of that name, or of the name of the NumPy function with the same meaning.
+
+    Raises:
+        NkiValidationError: there is none.
+    """
+    op = ALU.get(name) or ALU.get(_NUMPY_NAMES.get(name, ""))
+    if op is None:
+        known = ", ".join(sorted(ALU))
+        raise NkiValidationError(f"{name!r} is no ALU operator; the operators are {known}")
+    return op

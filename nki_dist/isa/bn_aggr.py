@@ -1,0 +1,77 @@
+"""nisa.bn_aggr: mean and variance from the statistics of bn_stats."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+
+from nki_dist.arch import Arch
+from nki_dist.errors import NkiValidationError
+from nki_dist.isa import broadcast as b
+from nki_dist.isa.checks import same_partitions
+from nki_dist.isa.kit import Kit, Step, chain
+from nki_dist.isa.operands import read, write
+from nki_dist.isa.rows import private_rows, save_rows
+from nki_dist.isa.spec import Cost, instruction
+from nki_dist.isa.timing_rules import ISSUE
+from nki_dist.program import Instruction
+
+
+@instruction(engines="vector", dst=write(), data=read())
+def bn_aggr(dst, data, name=None):
+    """`dst = (mean, variance)` per partition, of everything the statistics count.
+
+    Args:
+        dst: tile with 2 elements per partition.
+        data: tile with triples (count, mean, variance * count) per partition, from one or several
+            nisa.bn_stats.
+
+    The variance is the population's. Computed in float32, rounded once to `dst.dtype`.
+
+    Raises:
+        NkiValidationError: shapes or dtypes don't fit.
+    """
+    return locals()
+
+
+@bn_aggr.check
+def _check(i: Instruction, arch: Arch) -> None:
+    same_partitions(dst=i["dst"], data=i["data"])
+    b.check_not_packed(dst=i["dst"], data=i["data"])
+    if i["data"].free_size % 3:
+        raise NkiValidationError(
+            f"data has {i['data'].free_size} elements per partition; allowed: multiples of 3"
+        )
+    if i["dst"].free_size != 2:
+        raise NkiValidationError(
+            f"dst has {i['dst'].free_size} elements per partition; allowed: 2 (mean, variance)"
+        )
+
+
+@bn_aggr.meaning
+def _meaning(i: Instruction, kit: Kit) -> Step:
+    triples, load = private_rows(kit, i["data"])
+    shape = (triples.shape[0], triples.shape[1] // 3)
+    counts, means, squares = (kit.scratch(shape) for _ in range(3))
+    result = kit.scratch((shape[0], 2))
+    steps: list[Step] = [load]
+    for n, part in enumerate((counts, means, squares)):
+        steps.append(partial(np.copyto, part, triples[:, n::3]))
+    steps.append(partial(_aggregate, counts, means, squares, result))
+    return chain([*steps, save_rows(kit, i["dst"], result)])
+
+
+def _aggregate(counts: np.ndarray, means: np.ndarray, squares: np.ndarray, out: np.ndarray) -> None:
+    total = counts.sum(axis=1, keepdims=True)
+    mean = (counts * means).sum(axis=1, keepdims=True) / total
+    np.subtract(means, mean, means)
+    np.add(squares, counts * (means * means), squares)
+    out[:, 0] = mean[:, 0]
+    out[:, 1] = squares.sum(axis=1) / total[:, 0]
+
+
+@bn_aggr.cost
+def _cost(i: Instruction, arch: Arch) -> Cost:
+    n = i["data"].free_size
+    return Cost(cycles=max(ISSUE, 13 * (n // 3)), flops=4 * i["data"].size)

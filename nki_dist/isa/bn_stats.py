@@ -1,0 +1,84 @@
+"""nisa.bn_stats: count, mean and summed squared deviation of even and odd elements."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+
+from nki_dist.arch import Arch
+from nki_dist.errors import NkiValidationError
+from nki_dist.isa import broadcast as b
+from nki_dist.isa.checks import same_partitions
+from nki_dist.isa.kit import Kit, Step, chain
+from nki_dist.isa.operands import read, write
+from nki_dist.isa.rows import private_rows, save_rows
+from nki_dist.isa.spec import Cost, instruction
+from nki_dist.isa.timing_rules import ISSUE
+from nki_dist.program import Instruction
+
+MOST = 512  # elements per partition
+STATISTICS = 6
+
+
+@instruction(engines="vector", dst=write(), data=read())
+def bn_stats(dst, data, name=None):
+    """Six numbers per partition for nisa.bn_aggr.
+
+    Args:
+        dst: tile with 6 elements per partition: count, mean, variance * count of the elements at
+            even positions, then the same of those at odd positions.
+        data: tile with at most 512 elements per partition.
+
+    Computed in float32, mean first, then the sum of squared deviations from it; rounded once to
+    `dst.dtype`. With one element per partition the odd numbers are 0.
+
+    Raises:
+        NkiValidationError: shapes or dtypes don't fit.
+    """
+    return locals()
+
+
+@bn_stats.check
+def _check(i: Instruction, arch: Arch) -> None:
+    same_partitions(dst=i["dst"], data=i["data"])
+    b.check_not_packed(dst=i["dst"], data=i["data"])
+    if i["data"].free_size > MOST:
+        raise NkiValidationError(
+            f"data has {i['data'].free_size} elements per partition; allowed: up to {MOST}"
+        )
+    if i["dst"].free_size != STATISTICS:
+        raise NkiValidationError(
+            f"dst has {i['dst'].free_size} elements per partition; allowed: {STATISTICS}"
+        )
+
+
+@bn_stats.meaning
+def _meaning(i: Instruction, kit: Kit) -> Step:
+    values, load = private_rows(kit, i["data"])
+    result = kit.scratch((values.shape[0], STATISTICS))
+    steps: list[Step] = [load]
+    for n in range(2):
+        part = values[:, n::2]
+        if part.size == 0:
+            steps.append(partial(result[:, 3 * n :].fill, 0))
+            continue
+        half = kit.scratch(part.shape)
+        steps.append(partial(np.copyto, half, part))
+        steps.append(partial(_statistics, half, result[:, 3 * n : 3 * n + 3]))
+    return chain([*steps, save_rows(kit, i["dst"], result)])
+
+
+def _statistics(values: np.ndarray, out: np.ndarray) -> None:
+    count = np.float32(values.shape[1])
+    mean = values.sum(axis=1, keepdims=True) / count
+    np.subtract(values, mean, values)
+    np.multiply(values, values, values)
+    out[:, 0] = count
+    out[:, 1] = mean[:, 0]
+    out[:, 2] = values.sum(axis=1)
+
+
+@bn_stats.cost
+def _cost(i: Instruction, arch: Arch) -> Cost:
+    return Cost(cycles=max(ISSUE, i["data"].free_size), flops=4 * i["data"].size)

@@ -1,0 +1,155 @@
+"""Numbers and (P, 1) tiles as operands: rules for them, and operators applied with them.
+
+Invariant: a Python number becomes one float32 (or one integer for bitwise operators) when the
+instruction is linked, so results don't depend on Python's double precision.
+
+Follows: AWS Neuron SDK, `nki/api/nki/isa/__init__.py` (tensor_scalar and its relatives).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from nki_dist.arch import Arch
+from nki_dist.dtypes import DType
+from nki_dist.errors import NkiValidationError
+from nki_dist.isa.alu import ALU, AluOp
+from nki_dist.isa.checks import scalar_or_column
+from nki_dist.isa.kit import Kit, Step
+from nki_dist.isa.spec import require_generation
+from nki_dist.program import Access
+
+ELEMENTWISE = frozenset(name for name, op in ALU.items() if op.arity != 0)
+ARITHMETIC = frozenset(name for name in ELEMENTWISE if not ALU[name].is_bitvec)
+ARITHMETIC_BINARY = frozenset(name for name in ARITHMETIC if ALU[name].arity == 2)
+
+# NumPy compares against a row 3 times faster than against a scalar.
+_FASTER_WITH_ROWS = ("maximum", "minimum")
+
+
+def check_operand(name: str, op: str, value: Any, partitions: int) -> None:
+    """The operand fits its operator: a number or (P, 1) tile for a binary one, none for a unary.
+
+    Raises:
+        NkiValidationError: it doesn't.
+    """
+    if ALU[op].arity == 1:
+        if isinstance(value, Access) or value not in (None, 0):
+            raise NkiValidationError(f"{name}={value!r} for the unary nl.{op}; allowed: None or 0")
+        return
+    if value is None:
+        raise NkiValidationError(
+            f"{name} is None; allowed with nl.{op}: a number or a ({partitions}, 1) tile"
+        )
+    scalar_or_column(name, value, partitions)
+
+
+def check_integer(op: str, **operands: Any) -> None:
+    """Operands of a bitwise operator are integers, and its tiles of one width.
+
+    Raises:
+        NkiValidationError: one isn't.
+    """
+    widths = {}
+    for name, value in operands.items():
+        if isinstance(value, Access):
+            if not value.dtype.is_integer:
+                raise NkiValidationError(
+                    f"{name} has dtype {value.dtype}; the bitwise operator nl.{op} takes integer "
+                    "types and converts nothing"
+                )
+            widths[name] = value.dtype
+        elif value is not None and value != int(value):
+            raise NkiValidationError(f"{name}={value!r}; the bitwise nl.{op} takes whole numbers")
+    if len({dtype.bits for dtype in widths.values()}) > 1:
+        raise NkiValidationError(
+            f"the bitwise nl.{op} moves bit patterns, so its tiles need one width: got "
+            + ", ".join(f"{name} {dtype}" for name, dtype in widths.items())
+        )
+
+
+def check_not_packed(**operands: Any) -> None:
+    """Arithmetic has no meaning on packed (x4) data types.
+
+    Raises:
+        NkiValidationError: an operand has one.
+    """
+    for name, value in operands.items():
+        if isinstance(value, Access) and value.dtype.is_mx:
+            raise NkiValidationError(
+                f"{name} has the packed dtype {value.dtype}; allowed: one value per element"
+            )
+
+
+def check_available(arch: Arch, engine: str, *ops: str | None) -> None:
+    """The operators exist on this platform and this engine.
+
+    Raises:
+        NkiValidationError: one doesn't.
+    """
+    for name in ops:
+        if name is None:
+            continue
+        require_generation(arch, ALU[name].generation, f"nl.{name}")
+        if engine not in ALU[name].engines:
+            raise NkiValidationError(
+                f"nl.{name} on the {engine} engine; allowed: {', '.join(sorted(ALU[name].engines))}"
+            )
+
+
+def as_dtype(a: Access, dtype: DType) -> Access:
+    """The same bits read as another type of the same width."""
+    if a.dtype is dtype:
+        return a
+    return Access(a.storage, a.offset, a.shape, a.strides, dtype, a.dynamic)
+
+
+def single(value: Any) -> np.float32:
+    """A number as the engines get it."""
+    with np.errstate(all="ignore"):
+        return np.float32(value)
+
+
+def tiles(*values: Any) -> list[Access]:
+    return [v for v in values if isinstance(v, Access)]
+
+
+def pick(value: Any, arrays: Iterator[np.ndarray]) -> Any:
+    """The next array for a tile, the number as float32, or None."""
+    if isinstance(value, Access):
+        return next(arrays)
+    return None if value is None else single(value)
+
+
+def pick_integer(value: Any, arrays: Iterator[np.ndarray]) -> Any:
+    if isinstance(value, Access):
+        return next(arrays)
+    return None if value is None else int(value)
+
+
+def apply(op: AluOp, a: Any, b: Any, out: np.ndarray, reverse: bool = False) -> Step:
+    """`out = a op b` in float32 (`b op a` if reversed); `b` is ignored by unary operators."""
+    if op.arity == 1:
+        return partial(op.f32, a, None, out)
+    if np.ndim(b) == 0 and op.name in _FASTER_WITH_ROWS:
+        b = np.full(out.shape[-1:], b, np.float32)
+    return partial(op.f32, b, a, out) if reverse else partial(op.f32, a, b, out)
+
+
+def apply_integer(op: AluOp, a: Any, b: Any, out: np.ndarray, reverse: bool = False) -> Step:
+    """As `apply`, on integers."""
+    assert op.integer is not None
+    if op.arity == 1:
+        return partial(op.integer, a, None, out)
+    return partial(op.integer, b, a, out) if reverse else partial(op.integer, a, b, out)
+
+
+def between(kit: Kit, out: np.ndarray, *later: Any) -> np.ndarray:
+    """Where an intermediate result may go: `out`, unless operands still to be read live there."""
+    if any(isinstance(x, np.ndarray) and np.may_share_memory(out, x) for x in later):
+        return kit.scratch(out.shape, out.dtype)
+    return out

@@ -1,0 +1,64 @@
+"""Constraints that several instructions share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nki_dist.errors import NkiValidationError
+from nki_dist.program import Access
+
+
+def same_partitions(**operands: Access) -> None:
+    """All operands touch the same number of partitions."""
+    sizes = {name: a.shape[0] for name, a in operands.items()}
+    if len(set(sizes.values())) > 1:
+        raise NkiValidationError(
+            "operands must have the same number of partitions (dimension 0): got "
+            + ", ".join(f"{name} {n}" for name, n in sizes.items())
+        )
+
+
+def same_free_size(**operands: Access) -> None:
+    """All operands have the same number of elements per partition."""
+    sizes = {name: a.free_size for name, a in operands.items()}
+    if len(set(sizes.values())) > 1:
+        raise NkiValidationError(
+            "operands must have the same number of elements per partition: got "
+            + ", ".join(f"{n} {sizes[n]} (shape {operands[n].shape})" for n in operands)
+        )
+
+
+def same_tile(**operands: Access) -> None:
+    """Same partitions and same number of elements per partition; shapes may differ."""
+    same_partitions(**operands)
+    same_free_size(**operands)
+
+
+def scalar_or_column(name: str, value: Any, partitions: int) -> None:
+    """A number, or a tile of one element per partition."""
+    if isinstance(value, Access) and (value.free_size != 1 or value.shape[0] != partitions):
+        raise NkiValidationError(
+            f"{name} has shape {value.shape}; allowed: a number or a tile of shape "
+            f"({partitions}, 1)"
+        )
+
+
+def not_both_psum(**operands: Any) -> None:
+    """At most one of the operands may be in PSUM."""
+    inside = [n for n, a in operands.items() if isinstance(a, Access) and a.region.value == "psum"]
+    if len(inside) > 1:
+        raise NkiValidationError(
+            f"{' and '.join(inside)} are both in PSUM; at most one input may be"
+        )
+
+
+def not_in_psum(engine: str, **operands: Any) -> None:
+    """GpSimd has no access to PSUM."""
+    if engine != "gpsimd":
+        return
+    for name, a in operands.items():
+        if isinstance(a, Access) and a.region.value == "psum":
+            raise NkiValidationError(
+                f"{name} is in PSUM, which the GpSimd engine can't access; use the Vector or "
+                "Scalar engine, or copy it to SBUF first"
+            )

@@ -1,0 +1,310 @@
+"""Roles and constraints that collectives share.
+
+Constraints the documentation calls a current limitation ("currently", "is not supported yet") are
+no errors here: the general case runs, and `check="strict"` reports it. Which ranks a world has
+isn't known while a kernel is traced; `nki_dist.collectives.check` compares groups with the world.
+
+Source: `nki/api/nki/collectives/__init__.py`, neuron-runtime/about/collectives.rst.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import numpy as np
+
+from nki_dist.arch import Arch
+from nki_dist.errors import NkiValidationError
+from nki_dist.isa.alu import COLLECTIVE_REDUCE
+from nki_dist.isa.operands import ANYWHERE, Custom, Number, Op, read, write
+from nki_dist.isa.spec import Cost, Spec, current_tracer, tracing
+from nki_dist.program import Access, Instruction
+
+SBUF_OR_HBM: Final = ANYWHERE - {"psum"}
+SOURCES: Final = read(SBUF_OR_HBM, many=True)
+TARGETS: Final = write(SBUF_OR_HBM, many=True)
+REDUCE: Final = Op(COLLECTIVE_REDUCE)
+DIMENSION: Final = Number(integer=True)
+PRIORITY: Final = Number(integer=True, optional=True)
+MAX_CHANNELS: Final = 4
+
+
+def _rank(name: str, value: Any) -> int:
+    if isinstance(value, (int, np.integer)) and not isinstance(value, bool) and value >= 0:
+        return int(value)
+    raise NkiValidationError(f"{name} names rank {value!r}; a rank is an int from 0")
+
+
+def rank_groups(name: str, value: Any) -> list[list[int]]:
+    """Plain lists of ranks; groups are neither empty nor do they overlap.
+
+    Raises:
+        NkiValidationError: they are or do, or it isn't a list of lists of ranks.
+    """
+    groups = getattr(value, "groups", value)
+    if isinstance(groups, np.ndarray):
+        groups = groups.tolist()
+    if not isinstance(groups, (list, tuple)) or not groups:
+        raise NkiValidationError(
+            f"{name}={value!r}; allowed: a ReplicaGroup, a list of lists of ranks such as "
+            "[[0, 1], [2, 3]]"
+        )
+    found: list[list[int]] = []
+    seen: dict[int, int] = {}
+    for number, group in enumerate(groups):
+        if not isinstance(group, (list, tuple, range)) or not len(group):
+            raise NkiValidationError(
+                f"{name}: group {number} is {group!r}; allowed: a list of at least one rank"
+            )
+        found.append([_rank(name, r) for r in group])
+        for rank in found[-1]:
+            if rank in seen:
+                where = (
+                    f"groups {seen[rank]} and {number}"
+                    if seen[rank] != number
+                    else (f"group {number} twice")
+                )
+                raise NkiValidationError(
+                    f"{name}: rank {rank} is in {where} of {found}; groups must not overlap"
+                )
+            seen[rank] = number
+    return found
+
+
+def rank_pairs(name: str, value: Any) -> list[list[int]]:
+    """[source, target] pairs; no rank sends or receives twice."""
+    if not isinstance(value, (list, tuple)) or not value:
+        raise NkiValidationError(f"{name}={value!r}; allowed: a list of (source, target) pairs")
+    found = []
+    for pair in value:
+        if not isinstance(pair, (list, tuple)) or len(pair) != 2:
+            raise NkiValidationError(f"{name} has {pair!r}; allowed: (source, target) pairs")
+        found.append([_rank(name, r) for r in pair])
+    for side, label in ((0, "sends"), (1, "receives")):
+        ranks = [p[side] for p in found]
+        twice = sorted({r for r in ranks if ranks.count(r) > 1})
+        if twice:
+            raise NkiValidationError(
+                f"{name}: rank {twice[0]} {label} {ranks.count(twice[0])} times; at most once"
+            )
+    return found
+
+
+def _channels(name: str, value: Any) -> list[int]:
+    if isinstance(value, (list, tuple)) and value:
+        ids = [v for v in value if isinstance(v, (int, np.integer)) and v >= 0]
+        if len(ids) == len(value) == len(set(ids)):
+            return [int(v) for v in ids]
+    raise NkiValidationError(f"{name}={value!r}; allowed: a list of different ints from 0")
+
+
+GROUPS: Final = Custom(rank_groups)
+PAIRS: Final = Custom(rank_pairs)
+CHANNELS: Final = Custom(_channels)
+
+
+# ---- constraints --------------------------------------------------------------------------------
+
+
+def limitation(text: str) -> None:
+    """Report in strict mode what AWS documents as not supported for now."""
+    if tracing() and current_tracer().strict:
+        raise NkiValidationError(
+            f"{text} (a current limitation of the documented API; nki_dist runs it unless "
+            "check='strict')"
+        )
+
+
+def tensors(value: Any) -> Iterator[Access]:
+    """The tensors of an operand, lists opened."""
+    if isinstance(value, Access):
+        yield value
+    elif isinstance(value, list):
+        for item in value:
+            yield from tensors(item)
+
+
+def check_lists(i: Instruction, *names: str) -> None:
+    """Operands are lists of equal length."""
+    lengths = {}
+    for name in names:
+        if not isinstance(i[name], list) or not i[name]:
+            raise NkiValidationError(f"{name} must be a list of at least one tensor")
+        for n, a in enumerate(i[name]):
+            if not isinstance(a, Access):
+                raise NkiValidationError(f"{name}[{n}] is a list; allowed: a tensor")
+        lengths[name] = len(i[name])
+    if len(set(lengths.values())) > 1:
+        raise NkiValidationError(
+            f"{' and '.join(names)} must have as many tensors: got "
+            + ", ".join(f"{name} {n}" for name, n in lengths.items())
+        )
+
+
+def check_memories(i: Instruction, *names: str) -> None:
+    """All in HBM or all in SBUF, addresses known as a whole, equal dtypes pair by pair."""
+    every = [a for name in names for a in tensors(i[name])]
+    onchip = [a for a in every if a.region.on_chip]
+    if onchip and len(onchip) < len(every):
+        other = next(a for a in every if not a.region.on_chip)
+        raise NkiValidationError(
+            f"{onchip[0].storage.label} is in SBUF and {other.storage.label} in HBM; a "
+            "collective's tensors must all be in HBM or all in SBUF"
+        )
+    for a in every:
+        if a.dynamic is not None and a.dynamic.kind != "scalar":
+            raise NkiValidationError(
+                f"{a.storage.label} is addressed row by row; collectives take no vector offsets"
+            )
+    for pair in zip(*(list(tensors(i[name])) for name in names)):
+        if len({a.dtype for a in pair}) > 1:
+            raise NkiValidationError(
+                "a collective doesn't convert: got dtypes "
+                + ", ".join(f"{name} {a.dtype}" for name, a in zip(names, pair))
+            )
+
+
+def check_coalesced(i: Instruction) -> None:
+    """Several tensors at once only in HBM."""
+    if len(i["srcs"]) > 1 and i["srcs"][0].region.on_chip:
+        raise NkiValidationError(
+            f"{len(i['srcs'])} tensors in SBUF; several at once (coalesced) only in HBM"
+        )
+
+
+def check_one(i: Instruction, *names: str) -> None:
+    """Exactly one tensor per list."""
+    for name in names:
+        if len(i[name]) != 1:
+            raise NkiValidationError(f"{name} has {len(i[name])} tensors; allowed: exactly one")
+
+
+def check_reducible(i: Instruction, name: str) -> None:
+    for a in tensors(i[name]):
+        if a.dtype.is_mx:
+            raise NkiValidationError(
+                f"{a.storage.label} has the packed dtype {a.dtype}; collectives don't reduce those"
+            )
+
+
+def check_priority(i: Instruction, arch: Arch) -> None:
+    """DMA quality of service exists from NeuronCore-v4."""
+    if i["priority"] is None:
+        return
+    if arch.generation < 4:
+        raise NkiValidationError(f"priority needs NeuronCore-v4; the platform is {arch.name}")
+    if not 0 <= i["priority"] <= 3:
+        raise NkiValidationError(f"priority={i['priority']}; allowed: 0 to 3")
+
+
+def equal_group_size(i: Instruction) -> int:
+    """Members of each group; shapes are the same on all ranks, so groups must be equally large."""
+    sizes = [len(g) for g in i["replica_group"]]
+    if len(set(sizes)) > 1:
+        raise NkiValidationError(
+            f"groups of {sizes} ranks; the shapes of {i.opcode} depend on the group's size, so all "
+            "groups must have the same"
+        )
+    return sizes[0]
+
+
+def check_dimension(i: Instruction, arch: Arch) -> int:
+    """collective_dim is a dimension; which ones are supported now is a limitation."""
+    dim, first = i["collective_dim"], i["srcs"][0]
+    ranks = {len(a.shape) for name in ("srcs", "dsts") for a in i[name]}
+    if not 0 <= dim < min(ranks):
+        raise NkiValidationError(
+            f"collective_dim={dim}; tensors have {min(ranks)} dimensions, allowed: 0 to "
+            f"{min(ranks) - 1}"
+        )
+    most = 1 if i.opcode == "all_gather" and first.region.on_chip else 0
+    if dim > most:
+        limitation(f"collective_dim={dim} in {first.region.value}; allowed: at most {most}")
+    if first.region.on_chip and max(ranks) > 2:
+        limitation(f"SBUF tensors of {max(ranks)} dimensions; allowed: 2")
+    return dim
+
+
+def check_gathered(i: Instruction, small: str, large: str, size: int) -> None:
+    """`large` is `size` times `small` along collective_dim.
+
+    Along dimension 0 of HBM tensors, blocks are contiguous, so only the number of elements counts.
+    """
+    dim = i["collective_dim"]
+    for n, (part, whole) in enumerate(zip(i[small], i[large])):
+        flat = dim == 0 and not part.region.on_chip
+        if flat and whole.size == size * part.size:
+            continue
+        wanted = tuple(s * size if d == dim else s for d, s in enumerate(part.shape))
+        if whole.shape != wanted:
+            raise NkiValidationError(
+                f"{large}[{n}] has shape {whole.shape}; {small}[{n}] of shape {part.shape} and "
+                f"{size} ranks need {wanted} (collective_dim={dim})"
+            )
+
+
+def check_channels(i: Instruction, *names: str) -> None:
+    """One list of exactly one tensor for each channel, no more channels than links allow."""
+    ids = i["channel_ids"]
+    if ids != list(range(len(ids))):
+        limitation(f"channel_ids={ids}; allowed: consecutive from 0")
+    for name in names:
+        value = i[name]
+        good = isinstance(value, list) and all(
+            isinstance(inner, list) and len(inner) == 1 and isinstance(inner[0], Access)
+            for inner in value
+        )
+        if not good:
+            raise NkiValidationError(
+                f"{name} must be a list with, for each channel, a list of exactly one tensor"
+            )
+        if len(value) != len(ids):
+            raise NkiValidationError(
+                f"{name} has {len(value)} channels, channel_ids={ids} names {len(ids)}"
+            )
+
+
+def check_channel_count(i: Instruction, arch: Arch) -> None:
+    count = len(i["channel_ids"])
+    fewest = min(len(g) for g in i["replica_group"])
+    # A group that holds all devices of a node has at least one rank on each.
+    most = MAX_CHANNELS if fewest >= arch.chips_per_instance else 2
+    if count > most:
+        raise NkiValidationError(
+            f"{count} channels for groups of {fewest} ranks; allowed: {MAX_CHANNELS} for groups "
+            f"with all {arch.chips_per_instance} devices of a node, 2 for others"
+        )
+
+
+def check_equal_sizes(i: Instruction, *names: str) -> None:
+    """Tensors that face each other have as many elements, and in SBUF as many partitions."""
+    for group in zip(*(list(tensors(i[name])) for name in names)):
+        first = group[0]
+        for name, a in zip(names, group):
+            if a.size != first.size or (a.region.on_chip and a.shape[0] != first.shape[0]):
+                raise NkiValidationError(
+                    f"{name} has shape {a.shape}, {names[0]} {first.shape}; they must hold as many "
+                    "elements (in SBUF, partition by partition)"
+                )
+
+
+def in_hbm(i: Instruction, *names: str) -> None:
+    """Documented as HBM only, for now."""
+    for name in names:
+        for a in tensors(i[name]):
+            if a.region.on_chip:
+                limitation(f"{name}: {a.storage.label}; {i.opcode} takes tensors in HBM")
+
+
+def connect(spec: Spec) -> None:
+    """Attach what all collectives have alike: how they are executed, and what they cost."""
+
+    @spec.exchange
+    def _exchange(i: Instruction, kit: Any) -> Any:
+        return kit.state.collective(i, kit)
+
+    @spec.cost
+    def _cost(i: Instruction, arch: Arch) -> Cost:
+        sides = [sum(a.nbytes for a in tensors(v)) for v in i.args.values()]
+        return Cost(dma_bytes=max(sides, default=0), known=False)

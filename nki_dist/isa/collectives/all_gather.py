@@ -1,0 +1,46 @@
+"""ncc.all_gather: the tensors of all ranks of a group, one after the other, on each."""
+
+from __future__ import annotations
+
+from nki_dist.arch import Arch
+from nki_dist.isa.collectives import _roles as r
+from nki_dist.isa.spec import instruction
+from nki_dist.program import Instruction
+
+
+@instruction(
+    engines="cc",
+    synchronises=True,
+    namespace="ncc",
+    srcs=r.SOURCES,
+    dsts=r.TARGETS,
+    replica_group=r.GROUPS,
+    collective_dim=r.DIMENSION,
+    priority=r.PRIORITY,
+)
+def all_gather(srcs, dsts, replica_group, collective_dim, priority=None, name=None):
+    """`dsts = the ranks' srcs, concatenated along collective_dim` in the order of the group.
+
+    Args:
+        srcs: tensors of each rank, all in HBM or one in SBUF.
+        dsts: tensors as many times as large along collective_dim as the group has ranks.
+        replica_group: ReplicaGroup with groups of equal size.
+        collective_dim: 0; in SBUF also 1.
+        priority: 0 (highest) to 3, NeuronCore-v4 only.
+
+    Bits are copied. See all_reduce for who waits for whom.
+    """
+    return locals()
+
+
+@all_gather.check
+def _check(i: Instruction, arch: Arch) -> None:
+    r.check_lists(i, "srcs", "dsts")
+    r.check_memories(i, "srcs", "dsts")
+    r.check_coalesced(i)
+    r.check_dimension(i, arch)
+    r.check_gathered(i, "srcs", "dsts", r.equal_group_size(i))
+    r.check_priority(i, arch)
+
+
+r.connect(all_gather)

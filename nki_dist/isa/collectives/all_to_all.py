@@ -1,0 +1,59 @@
+"""ncc.all_to_all: rank p of a group receives block p of every rank's tensor."""
+
+from __future__ import annotations
+
+from nki_dist.arch import Arch
+from nki_dist.errors import NkiValidationError
+from nki_dist.isa.collectives import _roles as r
+from nki_dist.isa.spec import instruction
+from nki_dist.program import Instruction
+
+
+@instruction(
+    engines="cc",
+    synchronises=True,
+    namespace="ncc",
+    srcs=r.SOURCES,
+    dsts=r.TARGETS,
+    replica_group=r.GROUPS,
+    collective_dim=r.DIMENSION,
+    priority=r.PRIORITY,
+)
+def all_to_all(srcs, dsts, replica_group, collective_dim, priority=None, name=None):
+    """`dsts = blocks p of all ranks' srcs, concatenated` for the group's rank p.
+
+    Args:
+        srcs, dsts: tensors of equal shapes, in HBM, whose size along collective_dim is a multiple
+            of the group's size.
+        replica_group: ReplicaGroup with groups of equal size.
+        collective_dim: 0.
+        priority: 0 (highest) to 3, NeuronCore-v4 only.
+
+    Bits are copied. See all_reduce for who waits for whom.
+    """
+    return locals()
+
+
+@all_to_all.check
+def _check(i: Instruction, arch: Arch) -> None:
+    r.check_lists(i, "srcs", "dsts")
+    r.check_memories(i, "srcs", "dsts")
+    r.check_coalesced(i)
+    r.in_hbm(i, "srcs", "dsts")
+    dim, size = r.check_dimension(i, arch), r.equal_group_size(i)
+    for n, (src, dst) in enumerate(zip(i["srcs"], i["dsts"])):
+        flat = dim == 0 and not src.region.on_chip and src.size == dst.size
+        if not flat and src.shape != dst.shape:
+            raise NkiValidationError(
+                f"dsts[{n}] has shape {dst.shape}, srcs[{n}] {src.shape}; they must be equal"
+            )
+        for name, a in (("srcs", src), ("dsts", dst)):
+            if a.shape[dim] % size:
+                raise NkiValidationError(
+                    f"{name}[{n}] has {a.shape[dim]} elements along collective_dim={dim}; must be "
+                    f"a multiple of the {size} ranks of a group"
+                )
+    r.check_priority(i, arch)
+
+
+r.connect(all_to_all)

@@ -1,0 +1,52 @@
+"""ncc.collective_permute_implicit: each rank sends to the next of its group, as a ring."""
+
+from __future__ import annotations
+
+from nki_dist.arch import Arch
+from nki_dist.isa.collectives import _roles as r
+from nki_dist.isa.spec import instruction
+from nki_dist.program import Instruction
+
+
+@instruction(
+    engines="cc",
+    synchronises=True,
+    namespace="ncc",
+    srcs_by_channel=r.SOURCES,
+    dsts_by_channel=r.TARGETS,
+    replica_group=r.GROUPS,
+    channel_ids=r.CHANNELS,
+    priority=r.PRIORITY,
+)
+def collective_permute_implicit(
+    srcs_by_channel,
+    dsts_by_channel,
+    replica_group,
+    channel_ids=[0],  # noqa: B006 (as documented; never changed)
+    priority=None,
+    name=None,
+):
+    """`dsts = the preceding rank's srcs`, channel by channel.
+
+    Args:
+        srcs_by_channel, dsts_by_channel: for each channel a list of exactly one tensor; all in HBM
+            or all in SBUF.
+        replica_group: ReplicaGroup; each group, in its order, is a ring.
+        channel_ids: numbers of the channels; at most 2, or 4 for groups with all devices of a node.
+        priority: 0 (highest) to 3, NeuronCore-v4 only.
+
+    All channels go round in the same direction.
+    """
+    return locals()
+
+
+@collective_permute_implicit.check
+def _check(i: Instruction, arch: Arch) -> None:
+    r.check_channels(i, "srcs_by_channel", "dsts_by_channel")
+    r.check_channel_count(i, arch)
+    r.check_memories(i, "srcs_by_channel", "dsts_by_channel")
+    r.check_equal_sizes(i, "srcs_by_channel", "dsts_by_channel")
+    r.check_priority(i, arch)
+
+
+r.connect(collective_permute_implicit)

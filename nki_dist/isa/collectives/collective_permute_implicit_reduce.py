@@ -1,0 +1,57 @@
+"""ncc.collective_permute_implicit_reduce: a ring step that sends the reduction of two tensors."""
+
+from __future__ import annotations
+
+from nki_dist.arch import Arch
+from nki_dist.isa.collectives import _roles as r
+from nki_dist.isa.spec import instruction
+from nki_dist.program import Instruction
+
+
+@instruction(
+    engines="cc",
+    synchronises=True,
+    namespace="ncc",
+    srcs0_by_channel=r.SOURCES,
+    srcs1_by_channel=r.SOURCES,
+    dsts_by_channel=r.TARGETS,
+    replica_group=r.GROUPS,
+    op=r.REDUCE,
+    channel_ids=r.CHANNELS,
+    priority=r.PRIORITY,
+)
+def collective_permute_implicit_reduce(
+    srcs0_by_channel,
+    srcs1_by_channel,
+    dsts_by_channel,
+    replica_group,
+    op,
+    channel_ids=[0],  # noqa: B006 (as documented; never changed)
+    priority=None,
+    name=None,
+):
+    """`dsts = the preceding rank's op(srcs0, srcs1)`, channel by channel.
+
+    Args:
+        srcs0_by_channel, srcs1_by_channel, dsts_by_channel: for each channel a list of exactly one
+            tensor; all in HBM or all in SBUF.
+        replica_group: ReplicaGroup; each group, in its order, is a ring.
+        op: nl.add, nl.minimum or nl.maximum, in float32 with one rounding; integers exactly.
+        channel_ids: numbers of the channels; at most 2, or 4 for groups with all devices of a node.
+        priority: 0 (highest) to 3, NeuronCore-v4 only.
+    """
+    return locals()
+
+
+@collective_permute_implicit_reduce.check
+def _check(i: Instruction, arch: Arch) -> None:
+    names = ("srcs0_by_channel", "srcs1_by_channel", "dsts_by_channel")
+    r.check_channels(i, *names)
+    r.check_channel_count(i, arch)
+    r.check_memories(i, *names)
+    r.check_equal_sizes(i, *names)
+    r.check_reducible(i, "srcs0_by_channel")
+    r.check_priority(i, arch)
+
+
+r.connect(collective_permute_implicit_reduce)

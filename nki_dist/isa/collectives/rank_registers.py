@@ -1,0 +1,110 @@
+"""ncc.rank_id and ...current_processing_rank_id: ranks as registers, known only at run time.
+
+A program is the same on every rank, so which one runs it is asked when it runs.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from nki_dist.arch import Arch
+from nki_dist.errors import NkiValidationError
+from nki_dist.isa.collectives import _roles as r
+from nki_dist.isa.kit import Kit, Step
+from nki_dist.isa.operands import Custom, Number, Register
+from nki_dist.isa.spec import DOCS, Cost, current_tracer, instruction
+from nki_dist.program import Instruction, VirtualRegister
+
+
+@instruction(
+    engines="sync", namespace="ncc", documented=f"{DOCS}nki.collectives.rank_id", dst=Register("w")
+)
+def read_rank_id(dst):
+    """Register `dst` becomes the rank; `rank_id` emits it."""
+    return locals()
+
+
+@read_rank_id.meaning
+def _rank(i: Instruction, kit: Kit) -> Step:
+    state, d = kit.state, i["dst"].number
+
+    def put() -> None:
+        state.registers[d] = state.rank
+
+    return put
+
+
+def _iteration(name: str, value: Any) -> int | VirtualRegister:
+    if isinstance(value, VirtualRegister):
+        return value
+    if isinstance(value, (int, np.integer)) and value >= 0:
+        return int(value)
+    raise NkiValidationError(f"{name}={value!r}; allowed: an int from 0, or a register")
+
+
+@instruction(
+    engines="sync",
+    namespace="ncc",
+    documented=f"{DOCS}nki.collectives.collective_permute_implicit_current_processing_rank_id",
+    dst=Register("w"),
+    iteration_id=Custom(_iteration),
+    replica_group=r.GROUPS,
+    channel_id=Number(integer=True),
+)
+def read_ring_rank_id(dst, iteration_id, replica_group, channel_id):
+    """Register `dst` becomes the rank whose data is processed in a ring's iteration."""
+    return locals()
+
+
+@read_ring_rank_id.check
+def _channel(i: Instruction, arch: Arch) -> None:
+    if not 0 <= i["channel_id"] < r.MAX_CHANNELS:
+        raise NkiValidationError(
+            f"channel_id={i['channel_id']}; allowed: 0 to {r.MAX_CHANNELS - 1}"
+        )
+
+
+@read_ring_rank_id.meaning
+def _ring_rank(i: Instruction, kit: Kit) -> Step:
+    registers, d, rank = kit.state.registers, i["dst"].number, kit.state.rank
+    group = next(g for g in i["replica_group"] if rank in g)
+    own, size, iteration = group.index(rank), len(group), i["iteration_id"]
+
+    def put() -> None:
+        turn = registers[iteration.number] if type(iteration) is VirtualRegister else iteration
+        registers[d] = group[(own - turn) % size]
+
+    return put
+
+
+def _cost(i: Instruction, arch: Arch) -> Cost:
+    return Cost(cycles=64, known=False)
+
+
+for _spec in (read_rank_id, read_ring_rank_id):
+    _spec.cost(_cost)
+
+
+def rank_id(name=None):
+    """The rank that runs the program, as a register."""
+    register = current_tracer().register()  # type: ignore[attr-defined]
+    read_rank_id(register)
+    return register
+
+
+def collective_permute_implicit_current_processing_rank_id(
+    iteration_id, replica_group, channel_id=0, name=None
+):
+    """The rank whose data a rank holds in iteration `iteration_id` of a ring, as a register.
+
+    Args:
+        iteration_id: 0 gives the own rank, 1 the preceding rank of the group, and so on; an int or
+            a register.
+        replica_group: ReplicaGroup of the ring.
+        channel_id: 0 to 3; all channels go round in the same direction.
+    """
+    register = current_tracer().register()  # type: ignore[attr-defined]
+    read_ring_rank_id(register, iteration_id, replica_group, channel_id)
+    return register

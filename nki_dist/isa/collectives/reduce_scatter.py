@@ -1,0 +1,49 @@
+"""ncc.reduce_scatter: element-wise reduction over a group, each rank keeps one block of it."""
+
+from __future__ import annotations
+
+from nki_dist.arch import Arch
+from nki_dist.isa.collectives import _roles as r
+from nki_dist.isa.spec import instruction
+from nki_dist.program import Instruction
+
+
+@instruction(
+    engines="cc",
+    synchronises=True,
+    namespace="ncc",
+    srcs=r.SOURCES,
+    dsts=r.TARGETS,
+    replica_group=r.GROUPS,
+    collective_dim=r.DIMENSION,
+    op=r.REDUCE,
+    priority=r.PRIORITY,
+)
+def reduce_scatter(srcs, dsts, replica_group, collective_dim, op, priority=None, name=None):
+    """`dsts = block p, along collective_dim, of the reduction of srcs` for the group's rank p.
+
+    Args:
+        srcs: tensors of each rank, all in HBM or one in SBUF.
+        dsts: tensors of srcs' size divided by the ranks of the group along collective_dim.
+        replica_group: ReplicaGroup with groups of equal size.
+        collective_dim: 0.
+        op: nl.add, nl.minimum or nl.maximum.
+        priority: 0 (highest) to 3, NeuronCore-v4 only.
+
+    See all_reduce for arithmetic and for who waits for whom.
+    """
+    return locals()
+
+
+@reduce_scatter.check
+def _check(i: Instruction, arch: Arch) -> None:
+    r.check_lists(i, "srcs", "dsts")
+    r.check_memories(i, "srcs", "dsts")
+    r.check_coalesced(i)
+    r.check_dimension(i, arch)
+    r.check_gathered(i, "dsts", "srcs", r.equal_group_size(i))
+    r.check_reducible(i, "srcs")
+    r.check_priority(i, arch)
+
+
+r.connect(reduce_scatter)

@@ -1,0 +1,68 @@
+"""nisa.core_barrier: the cores of a logical core wait for each other."""
+
+from __future__ import annotations
+
+from nki_dist.arch import Arch
+from nki_dist.errors import NkiValidationError
+from nki_dist.isa.enums import engine
+from nki_dist.isa.kit import Kit
+from nki_dist.isa.operands import ANYWHERE, Custom, Tensor
+from nki_dist.isa.spec import Cost, instruction
+from nki_dist.program import Instruction
+
+
+def _cores(name, value):
+    cores = [value] if isinstance(value, int) else list(value)
+    if not cores or any(not isinstance(c, int) or not 0 <= c <= 1 for c in cores):
+        raise NkiValidationError(f"{name}={value!r}; allowed: cores 0 and 1 of the LNC")
+    return cores
+
+
+@instruction(
+    engines="gpsimd vector scalar tensor sync",
+    synchronises=True,
+    data=Tensor("", ANYWHERE),  # named for ordering only: its bytes aren't read here
+    cores=Custom(_cores),
+)
+def core_barrier(data, cores, engine=engine.gpsimd, name=None):
+    """Wait until every listed core has arrived; orders their accesses to `data`.
+
+    Args:
+        data: the tensor in shared_hbm that is handed over.
+        cores: core numbers. Cores that the launch doesn't have are ignored, so at LNC=1 the
+            barrier does nothing.
+        engine: the engine that waits; the others run on.
+
+    Raises:
+        DeadlockError: a listed core never arrives.
+    """
+    return locals()
+
+
+@core_barrier.check
+def _check(i: Instruction, arch: Arch) -> None:
+    if len(set(i["cores"])) != len(i["cores"]):
+        raise NkiValidationError(f"cores={i['cores']} names a core twice")
+
+
+@core_barrier.exchange
+def _exchange(i: Instruction, kit: Kit):
+    state = kit.state
+    present = [c for c in i["cores"] if c < state.cores]
+    others = [state.peer(c) for c in present if c != state.core]
+    what = {"op": "core_barrier", "cores": tuple(sorted(present))}
+
+    def run():
+        if state.core not in present:
+            return
+        for core in others:
+            state.send(core, "core_barrier", None, what, i)
+        for core in others:
+            yield state.receive(core, "core_barrier", what, i)
+
+    return run
+
+
+@core_barrier.cost
+def _cost(i: Instruction, arch: Arch) -> Cost:
+    return Cost(cycles=64, known=False)

@@ -1,0 +1,44 @@
+"""nl.device_print as an instruction: hands a tensor's value to the driver."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from nki_dist.arch import Arch
+from nki_dist.errors import NkiValidationError
+from nki_dist.isa.kit import Kit, Step
+from nki_dist.isa.operands import ANYWHERE, Custom, read
+from nki_dist.isa.spec import Cost, instruction
+from nki_dist.program import Instruction
+
+
+def _prefix(name, value):
+    if not isinstance(value, str):
+        raise NkiValidationError(f"{name}={value!r}; allowed: a constant string")
+    return value
+
+
+@instruction(
+    engines="sync",
+    documented="nki/api/generated/nki.language.device_print",
+    print_prefix=Custom(_prefix),
+    tensor=read(ANYWHERE),
+)
+def device_print(print_prefix, tensor):
+    """Print `tensor` with a prefix; see nl.device_print."""
+    return locals()
+
+
+@device_print.meaning
+def _meaning(i: Instruction, kit: Kit) -> Step:
+    view, state, prefix = kit.view(i["tensor"]), kit.state, i["print_prefix"]
+
+    def show() -> None:
+        state.print(prefix, np.array(view))
+
+    return show
+
+
+@device_print.cost
+def _cost(i: Instruction, arch: Arch) -> Cost:
+    return Cost(cycles=64, known=False)

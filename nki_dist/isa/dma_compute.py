@@ -1,0 +1,234 @@
+"""nisa.dma_compute: sums tensors while DMA moves them, also into gathered or scattered rows."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from nki_dist.arch import Arch
+from nki_dist.dtypes import float32
+from nki_dist.dtypes.casts import converter
+from nki_dist.errors import NkiValidationError
+from nki_dist.isa.alu import DMA_REDUCE
+from nki_dist.isa.dma_copy import SBUF_OR_HBM, pieces
+from nki_dist.isa.enums import oob_mode
+from nki_dist.isa.gather import (
+    check_rows,
+    has_vector,
+    refuse_indirection,
+    row_indices,
+    row_table,
+)
+from nki_dist.isa.kit import Kit, Step, chain
+from nki_dist.isa.operands import FLAG, Choice, Custom, Op, read, write
+from nki_dist.isa.spec import Cost, instruction
+from nki_dist.program import Access, Instruction
+
+
+def _scales(name: str, value: Any) -> list[float] | None:
+    if value is None:
+        return None
+    try:
+        return [float(v) for v in value]
+    except (TypeError, ValueError):
+        raise NkiValidationError(f"{name}={value!r}; allowed: None or a list of 1.0") from None
+
+
+@instruction(
+    engines="dma",
+    dst=write(SBUF_OR_HBM),
+    srcs=read(SBUF_OR_HBM, many=True),
+    reduce_op=Op(DMA_REDUCE),
+    scales=Custom(_scales),
+    unique_indices=FLAG,
+    oob_mode=Choice(oob_mode),
+)
+def dma_compute(
+    dst,
+    srcs,
+    reduce_op,
+    scales=None,
+    unique_indices=True,
+    oob_mode=oob_mode.error,
+    name=None,
+):
+    """`dst = srcs[0] + srcs[1] + ...`, by DMA.
+
+    Args:
+        dst: tensor in SBUF or HBM.
+        srcs: 1 to 16 tensors with as many elements as dst, matched in row-major order. With a
+            vector offset there are two: `[rows of a table, dst]` adds gathered rows to an SBUF
+            tile; `[dst, tile]`, both tables with the same vector offset, adds to scattered rows.
+        reduce_op: nl.add.
+        scales: None, or 1.0 for each source.
+        unique_indices: must be True with a vector offset.
+        oob_mode: `error` raises OutOfBoundsError for an index outside the table, `skip` leaves
+            that row alone.
+
+    Sums are float32 in the order of srcs, rounded once to `dst.dtype`. A row that is scattered to
+    twice, in spite of unique_indices, receives both additions, in order.
+
+    Raises:
+        NkiValidationError: sizes, scales or the form don't fit.
+        OutOfBoundsError: at run time, an index is outside the table.
+    """
+    return locals()
+
+
+@dma_compute.check
+def _sizes(i: Instruction, arch: Arch) -> None:
+    srcs, scales, most = i["srcs"], i["scales"], arch.dma_compute_sources_max
+    if not isinstance(srcs, list) or not 1 <= len(srcs) <= most:
+        got = len(srcs) if isinstance(srcs, list) else "no list of"
+        raise NkiValidationError(f"srcs has {got} tensors; allowed: a list of 1 to {most}")
+    for name, a in [("dst", i["dst"]), *((f"srcs[{n}]", a) for n, a in enumerate(srcs))]:
+        refuse_indirection(name, a)
+        if a.dynamic is not None and a.dynamic.kind == "scalar":
+            raise NkiValidationError(
+                f"{name} has an address known only at run time; dma_compute takes only vector "
+                "offsets"
+            )
+        if a.dtype.is_mx:
+            raise NkiValidationError(f"{name} has the packed dtype {a.dtype}; DMA can't add those")
+    for n, a in enumerate(srcs):
+        if a.size != i["dst"].size:
+            raise NkiValidationError(
+                f"srcs[{n}] has {a.size} elements (shape {a.shape}), dst {i['dst'].size} (shape "
+                f"{i['dst'].shape}); must be equal"
+            )
+    if scales is not None and (len(scales) != len(srcs) or any(s != 1.0 for s in scales)):
+        raise NkiValidationError(
+            f"scales={scales} for {len(srcs)} sources; allowed: None, or 1.0 for each"
+        )
+
+
+@dma_compute.check
+def _indirect(i: Instruction, arch: Arch) -> None:
+    dst, srcs = i["dst"], i["srcs"]
+    indirect = [a for a in srcs if has_vector(a)]
+    if not indirect and not has_vector(dst):
+        return
+    if not i["unique_indices"]:
+        raise NkiValidationError("unique_indices=False with a vector offset; must be True")
+    if len(srcs) != 2 or len(indirect) != 1:
+        raise NkiValidationError(
+            f"{len(srcs)} sources, {len(indirect)} of them with a vector offset; with a vector "
+            "offset there are exactly two sources, one of which has it"
+        )
+    table = indirect[0]
+    other = srcs[0] if srcs[1] is table else srcs[1]
+    check_rows("srcs[0]" if table is srcs[0] else "srcs[1]", table)
+    if has_vector(dst):
+        _check_scatter(dst, table, other)
+    elif not dst.region.on_chip or not dst.same_elements(other):
+        raise NkiValidationError(
+            f"adding gathered rows: dst must be in SBUF and the other source the same elements; "
+            f"dst is {dst.storage.label}, the other source {other.storage.label}"
+        )
+
+
+def _check_scatter(dst: Access, table: Access, other: Access) -> None:
+    assert dst.dynamic is not None and table.dynamic is not None
+    pattern = (dst.storage, dst.offset, dst.shape, dst.strides, dst.dtype)
+    same = (table.storage, table.offset, table.shape, table.strides, table.dtype)
+    if pattern != same or not dst.dynamic.source.same_elements(table.dynamic.source):
+        raise NkiValidationError(
+            f"adding to scattered rows: the source with a vector offset must be the same as dst, "
+            f"offsets included; dst is {dst.storage.label}, that source {table.storage.label}"
+        )
+    if not other.region.on_chip:
+        raise NkiValidationError(
+            f"adding to scattered rows: the data must be in SBUF, it is {other.storage.label}"
+        )
+
+
+@dma_compute.meaning
+def _meaning(i: Instruction, kit: Kit) -> Step:
+    dst, srcs = i["dst"], i["srcs"]
+    if has_vector(dst):
+        return _scatter(i, kit)
+    if any(has_vector(a) for a in srcs):
+        return _gather(i, kit)
+    total = kit.scratch((dst.size,))
+    part = kit.scratch((dst.size,))
+    steps: list[Step] = [_widened(srcs[0], total, kit)]
+    for a in srcs[1:]:
+        if a.dtype is float32:
+            shaped = total.reshape(a.shape)
+            steps.append(partial(np.add, shaped, kit.view(a), shaped))
+        else:
+            steps += [_widened(a, part, kit), partial(np.add, total, part, total)]
+    store = partial(converter(float32, dst.dtype), kit.view(dst), total.reshape(dst.shape))
+    return chain([*steps, store])
+
+
+def _widened(a: Access, into: np.ndarray, kit: Kit) -> Step:
+    return partial(converter(a.dtype, float32), into.reshape(a.shape), kit.view(a))
+
+
+def _gather(i: Instruction, kit: Kit) -> Step:
+    dst = i["dst"]
+    source = next(a for a in i["srcs"] if has_vector(a))
+    table, indices = row_table(source, kit), row_indices(source, kit, i["oob_mode"])
+    widen, narrow = converter(source.dtype, float32), converter(float32, dst.dtype)
+    total, target = kit.scratch(dst.shape), kit.view(dst)
+    rows = total.reshape(source.shape)
+    load = _widened(dst, total, kit)
+
+    def gather() -> None:
+        index, valid = indices()
+        fresh = np.empty((len(index), *source.shape[1:]), np.float32)
+        widen(fresh, table[index])
+        load()
+        if valid is None:
+            np.add(rows, fresh, rows)
+        else:
+            rows[valid] += fresh
+        narrow(target, total)
+
+    return gather
+
+
+def _scatter(i: Instruction, kit: Kit) -> Step:
+    dst = i["dst"]
+    data = next(a for a in i["srcs"] if not has_vector(a))
+    table, indices = row_table(dst, kit), row_indices(dst, kit, i["oob_mode"])
+    widen, narrow = converter(dst.dtype, float32), converter(float32, dst.dtype)
+    added = kit.scratch(data.shape)
+    rows = added.reshape(dst.shape)
+    load = _widened(data, added, kit)
+
+    def add(index: np.ndarray, what: np.ndarray) -> None:
+        old = np.empty(what.shape, np.float32)
+        widen(old, table[index])
+        np.add(old, what, old)
+        new = np.empty(what.shape, dst.dtype.dtype)
+        narrow(new, old)
+        table[index] = new
+
+    def scatter() -> None:
+        index, valid = indices()
+        load()
+        kept = rows if valid is None else rows[valid]
+        if len(set(index.tolist())) == len(index):
+            add(index, kept)
+        else:
+            for n in range(len(index)):
+                add(index[n : n + 1], kept[n : n + 1])
+
+    return scatter
+
+
+@dma_compute.cost
+def _cost(i: Instruction, arch: Arch) -> Cost:
+    moved = [*i["srcs"], i["dst"]]
+    return Cost(
+        dma_bytes=round(sum(a.nbytes for a in i["srcs"]) / arch.dma_compute_fraction),
+        dma_elements=sum(pieces(a) for a in moved),
+        flops=i["dst"].size * (len(i["srcs"]) - 1),
+    )
+
+
+__all__ = ["dma_compute"]

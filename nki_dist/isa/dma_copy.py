@@ -1,0 +1,219 @@
+"""nisa.dma_copy: moves data between any two memories, with gather and scatter of rows."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+
+from nki_dist.arch import Arch
+from nki_dist.errors import NkiValidationError
+from nki_dist.isa.enums import dge_mode, engine, oob_mode
+from nki_dist.isa.gather import (
+    check_rows,
+    has_vector,
+    refuse_indirection,
+    row_indices,
+    row_table,
+)
+from nki_dist.isa.kit import Kit, Step
+from nki_dist.isa.operands import ANYWHERE, Choice, Number, read, write
+from nki_dist.isa.spec import Cost, instruction
+from nki_dist.program import Access, Instruction
+
+SBUF_OR_HBM = ANYWHERE - {"psum"}
+
+
+@instruction(
+    engines="dma",
+    dst=write(SBUF_OR_HBM),
+    src=read(SBUF_OR_HBM),
+    priority=Number(integer=True, optional=True),
+    oob_mode=Choice(oob_mode),
+    dge_mode=Choice(dge_mode),
+    engine=Choice(engine, (engine.unknown, engine.sync, engine.scalar)),
+)
+def dma_copy(
+    dst,
+    src,
+    priority=None,
+    oob_mode=oob_mode.error,
+    dge_mode=dge_mode.unknown,
+    engine=engine.unknown,
+    name=None,
+):
+    """`dst = src` by DMA, between SBUF and HBM in any combination.
+
+    Args:
+        dst, src: tensors with the same total number of elements, matched in row-major order. One
+            of them may carry a run-time index (`.ap(vector_offset=)`, `.ap(scalar_offset=)`,
+            `.select(register)`, `nl.ds`).
+        priority: 0 (highest) to 3, NeuronCore-v4 only.
+        oob_mode: `error` raises OutOfBoundsError for an index outside the tensor, `skip` leaves
+            that row alone.
+        dge_mode: who writes the descriptors; changes time, not values.
+        engine: sync or scalar, the queue of a `hwdge` transfer.
+
+    Equal dtypes are copied bit by bit; others convert through float32.
+    """
+    return locals()
+
+
+@dma_copy.check
+def _sizes(i: Instruction, arch: Arch) -> None:
+    if i["dst"].size != i["src"].size:
+        raise NkiValidationError(
+            f"dst has {i['dst'].size} elements (shape {i['dst'].shape}), src {i['src'].size} "
+            f"(shape {i['src'].shape}); dma_copy needs as many in both"
+        )
+    for name in ("dst", "src"):
+        if i[name].dtype.is_mx and i["dst"].dtype is not i["src"].dtype:
+            raise NkiValidationError(
+                f"{name} has the packed dtype {i[name].dtype}; DMA doesn't convert packed types"
+            )
+
+
+@dma_copy.check
+def _modes(i: Instruction, arch: Arch) -> None:
+    if i["priority"] is not None:
+        if arch.generation < 4:
+            raise NkiValidationError(f"priority needs NeuronCore-v4; the platform is {arch.name}")
+        if not 0 <= i["priority"] <= 3:
+            raise NkiValidationError(f"priority={i['priority']}; allowed: 0 to 3")
+    if i["dge_mode"] is dge_mode.hwdge and arch.generation < 3:
+        raise NkiValidationError(f"dge_mode.hwdge needs NeuronCore-v3; the platform is {arch.name}")
+    if i["engine"] is not engine.unknown and i["dge_mode"] is not dge_mode.hwdge:
+        raise NkiValidationError(
+            f"engine={i['engine'].name} is only for dge_mode.hwdge, got {i['dge_mode'].name}"
+        )
+
+
+@dma_copy.check
+def _indirect(i: Instruction, arch: Arch) -> None:
+    dst, src = i["dst"], i["src"]
+    if dst.dynamic is None and src.dynamic is None:
+        return
+    if has_vector(dst) and has_vector(src):
+        raise NkiValidationError("dst and src both carry a vector offset; only one of them can")
+    for name, a in (("dst", dst), ("src", src)):
+        refuse_indirection(name, a)
+        check_rows(name, a)
+
+
+@dma_copy.meaning
+def _meaning(i: Instruction, kit: Kit) -> Step:
+    if has_vector(i["src"]):
+        return _gather(i, kit)
+    if has_vector(i["dst"]):
+        return _scatter(i, kit)
+    return move(i["dst"], i["src"], kit, whole=True)
+
+
+def move(dst: Access, src: Access, kit: Kit, whole: bool) -> Step:
+    """A copy: bits where dtypes are equal, through float32 otherwise."""
+    same = kit.congruent([dst, src], whole)
+    if same is None:
+        # Dimensions cut across each other: go through a contiguous copy of the source.
+        flat = kit.scratch(src.shape, src.dtype.raw)
+        into, source = kit.view(dst), flat.view(src.dtype.dtype)
+        change = kit.convert(src.dtype, dst.dtype)
+        bits = kit.raw(src)
+
+        def through() -> None:
+            np.copyto(flat, bits)
+            change(into, source.reshape(into.shape))
+
+        return through
+    if dst.dtype is src.dtype:
+        return partial(np.copyto, kit.raw(same[0]), kit.raw(same[1]))
+    return partial(kit.convert(src.dtype, dst.dtype), kit.view(same[0]), kit.view(same[1]))
+
+
+def _gather(i: Instruction, kit: Kit) -> Step:
+    dst, src = i["dst"], i["src"]
+    table, indices = row_table(src, kit), row_indices(src, kit, i["oob_mode"])
+    convert = kit.convert(src.dtype, dst.dtype)
+    shape, element = src.shape, dst.dtype.dtype
+    whole = kit.view(dst)
+    rows = _rows(dst, shape, kit)
+
+    def gather() -> None:
+        index, valid = indices()
+        if rows is not None and valid is None:
+            convert(rows, table[index])
+            return
+        fresh = np.empty((len(index), *shape[1:]), element)
+        convert(fresh, table[index])
+        kept = slice(None) if valid is None else valid
+        if rows is not None:
+            rows[kept] = fresh
+        else:  # dst's strides can't be seen as rows: change a copy of it
+            current = np.ascontiguousarray(whole).reshape(shape)
+            current[kept] = fresh
+            whole[...] = current.reshape(whole.shape)
+
+    return gather
+
+
+def _rows(a: Access, rows: tuple[int, ...], kit: Kit) -> np.ndarray | None:
+    """The operand as an array of the gathered shape, if its strides allow it."""
+    if a.shape == rows:
+        return kit.view(a)
+    pattern = Access(a.storage, a.offset, rows, (0,) * len(rows), a.dtype)
+    if a.shape[0] != rows[0]:
+        return None
+    same = kit.congruent([a, pattern])
+    if same is None or same[0].shape != same[1].shape:
+        return None
+    view = kit.view(same[0])
+    try:
+        reshaped = view.view()
+        reshaped.shape = rows
+    except AttributeError:  # NumPy: the strides don't allow this shape without a copy
+        return None
+    return reshaped
+
+
+def _scatter(i: Instruction, kit: Kit) -> Step:
+    dst, src = i["dst"], i["src"]
+    table, indices = row_table(dst, kit), row_indices(dst, kit, i["oob_mode"])
+    source, convert = kit.view(src), kit.convert(src.dtype, dst.dtype)
+    fresh = kit.scratch(dst.shape, dst.dtype.dtype)
+
+    def scatter() -> None:
+        index, valid = indices()
+        convert(fresh, np.ascontiguousarray(source).reshape(fresh.shape))
+        rows = fresh if valid is None else fresh[valid]
+        # Rows are written in order, so that of two rows for one place the later one stays.
+        if len(set(index.tolist())) == len(index):
+            table[index] = rows
+        else:
+            for n, row in zip(index.tolist(), rows):
+                table[n] = row
+
+    return scatter
+
+
+@dma_copy.cost
+def _cost(i: Instruction, arch: Arch) -> Cost:
+    return transfer_cost(i["dst"], i["src"])
+
+
+def transfer_cost(dst: Access, src: Access) -> Cost:
+    """Bytes moved and contiguous pieces on the more scattered side."""
+    return Cost(dma_bytes=max(dst.nbytes, src.nbytes), dma_elements=max(pieces(dst), pieces(src)))
+
+
+def pieces(a: Access) -> int:
+    """Contiguous runs of bytes a DMA descriptor list has to name."""
+    run = 1
+    count = 1
+    contiguous = True
+    for d in range(len(a.shape) - 1, -1, -1):
+        own_row = d == 0 and a.region.on_chip
+        if contiguous and not own_row and (a.shape[d] == 1 or a.strides[d] == run):
+            run *= a.shape[d]
+        else:
+            contiguous = False
+            count *= a.shape[d]
+    return count

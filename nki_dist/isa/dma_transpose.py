@@ -1,0 +1,228 @@
+"""nisa.dma_transpose: a transpose by DMA into SBUF, also of rows gathered by index."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, Final
+
+import numpy as np
+
+from nki_dist.arch import Arch
+from nki_dist.dtypes import uint32
+from nki_dist.errors import NkiValidationError, OutOfBoundsError
+from nki_dist.isa.dma_copy import pieces
+from nki_dist.isa.enums import dge_mode, oob_mode
+from nki_dist.isa.gather import has_vector, refuse_indirection, row_table
+from nki_dist.isa.kit import Kit, Step, chain
+from nki_dist.isa.operands import HBM, SBUF, Choice, Custom, Number, read, write
+from nki_dist.isa.spec import Cost, instruction, require_generation
+from nki_dist.program import Access, Instruction
+
+_AXES: Final[dict[int, tuple[int, ...]]] = {2: (1, 0), 3: (2, 1, 0), 4: (3, 1, 2, 0)}
+_HWDGE_ROWS: Final = (1, 2, 4, 8, 16)
+
+
+def _axes(name: str, value: Any) -> list[int] | None:
+    if value is None:
+        return None
+    try:
+        axes = tuple(n.__index__() for n in value)
+    except (TypeError, AttributeError):
+        raise NkiValidationError(f"{name}={value!r}; allowed: None or a tuple of ints") from None
+    if axes not in _AXES.values():
+        allowed = ", ".join(map(str, _AXES.values()))
+        raise NkiValidationError(f"{name}={axes}; allowed: {allowed}")
+    return list(axes)
+
+
+@instruction(
+    engines="dma",
+    dst=write(SBUF),
+    src=read(SBUF | HBM),
+    axes=Custom(_axes),
+    priority=Number(integer=True, optional=True),
+    dge_mode=Choice(dge_mode),
+    oob_mode=Choice(oob_mode),
+)
+def dma_transpose(
+    dst,
+    src,
+    axes=None,
+    priority=None,
+    dge_mode=dge_mode.unknown,
+    oob_mode=oob_mode.error,
+    name=None,
+):
+    """`dst = src` with the first and last dimensions swapped, by DMA.
+
+    Args:
+        dst: SBUF tensor of the transposed shape, same dtype as src (2 or 4 bytes).
+        src: tensor of 2 to 4 dimensions in SBUF or HBM. In HBM it may carry a vector offset: its
+            rows are gathered first (`indices.T.flatten()` in that order), 2-byte types only.
+        axes: (1, 0), (2, 1, 0) or (3, 1, 2, 0), what its rank implies anyway.
+        priority: 0 (highest) to 3, NeuronCore-v4 only.
+        dge_mode: unknown, hwdge (direct, NeuronCore-v3) or swdge (gathered).
+        oob_mode: what a gathered index outside the tensor does; `skip` leaves its column alone.
+
+    Data moves bit by bit.
+
+    Raises:
+        NkiValidationError: shapes, dtypes or modes don't fit.
+        OutOfBoundsError: at run time, an index is outside the tensor.
+    """
+    return locals()
+
+
+@dma_transpose.check
+def _shapes(i: Instruction, arch: Arch) -> None:
+    dst, src = i["dst"], i["src"]
+    refuse_indirection("src", src)
+    axes = _AXES.get(len(src.shape))
+    if axes is None:
+        raise NkiValidationError(f"src has shape {src.shape}; allowed: 2, 3 or 4 dimensions")
+    if i["axes"] is not None and tuple(i["axes"]) != axes:
+        raise NkiValidationError(
+            f"axes={tuple(i['axes'])} with a src of {len(src.shape)} dimensions; allowed: {axes}"
+        )
+    wanted = tuple(src.shape[d] for d in axes)
+    if dst.shape != wanted:
+        raise NkiValidationError(
+            f"dst has shape {dst.shape}; src of shape {src.shape} transposed by {axes} is {wanted}"
+        )
+    if dst.dtype is not src.dtype:
+        raise NkiValidationError(
+            f"dst has dtype {dst.dtype}, src {src.dtype}; a DMA transpose doesn't convert, they "
+            "must be the same"
+        )
+    if src.dtype.itemsize not in (2, 4):
+        raise NkiValidationError(
+            f"src has dtype {src.dtype} of {src.dtype.itemsize} byte; a DMA transpose takes types "
+            "of 2 or 4 bytes"
+        )
+
+
+@dma_transpose.check
+def _modes(i: Instruction, arch: Arch) -> None:
+    mode, gathered = i["dge_mode"], has_vector(i["src"])
+    if i["priority"] is not None:
+        require_generation(arch, 4, "priority")
+        if not 0 <= i["priority"] <= 3:
+            raise NkiValidationError(f"priority={i['priority']}; allowed: 0 to 3")
+    # `none` is a hint that published kernels give to every DMA of theirs.
+    allowed = (dge_mode.unknown, dge_mode.none, dge_mode.swdge if gathered else dge_mode.hwdge)
+    if mode not in allowed:
+        kind = "a gathered" if gathered else "a direct"
+        raise NkiValidationError(
+            f"dge_mode={mode.name} of {kind} transpose; allowed: "
+            + ", ".join(m.name for m in allowed)
+        )
+    if mode is dge_mode.hwdge:
+        _check_hwdge(i["src"], arch)
+    if gathered:
+        _check_gather(i["src"], arch)
+    elif i["oob_mode"] is oob_mode.skip and i["src"].dynamic is None:
+        raise NkiValidationError("oob_mode.skip is for a src with a run-time index; this has none")
+
+
+def _check_hwdge(src: Access, arch: Arch) -> None:
+    require_generation(arch, 3, "dge_mode.hwdge")
+    _two_bytes(src, "dge_mode.hwdge", arch)
+    rows = src.shape[0]
+    if len(src.shape) == 2:
+        if rows != 16:
+            raise NkiValidationError(
+                f"src has {rows} rows; dge_mode.hwdge takes 16 in two dimensions"
+            )
+    elif rows not in _HWDGE_ROWS or rows * src.shape[-2] % 16:
+        raise NkiValidationError(
+            f"src has shape {src.shape}; dge_mode.hwdge takes a first dimension of "
+            f"{', '.join(map(str, _HWDGE_ROWS))} whose product with the last but one is a multiple "
+            "of 16"
+        )
+
+
+def _two_bytes(src: Access, what: str, arch: Arch) -> None:
+    limit = arch.dma_transpose_last_dim_max
+    if src.shape[-1] > limit:
+        raise NkiValidationError(
+            f"src has shape {src.shape}; {what} takes a last dimension of at most {limit}"
+        )
+    if src.dtype.itemsize != 2:
+        raise NkiValidationError(f"src has dtype {src.dtype}; {what} takes types of 2 bytes")
+
+
+def _check_gather(src: Access, arch: Arch) -> None:
+    require_generation(arch, 3, "a gathered DMA transpose")
+    _two_bytes(src, "a gathered transpose", arch)
+    assert src.dynamic is not None
+    index = src.dynamic.source
+    rows, (parts, columns) = src.shape[0], (index.shape[0], index.free_size)
+    if len(src.shape) == 4 and 1 not in src.shape[1:3]:
+        raise NkiValidationError(
+            f"src has shape {src.shape}; a gathered transpose needs one middle dimension of size 1"
+        )
+    if rows % 16:
+        raise NkiValidationError(f"src has {rows} rows; a gathered transpose takes multiples of 16")
+    if index.dtype is not uint32:
+        raise NkiValidationError(f"the indices have dtype {index.dtype}; allowed: uint32")
+    if not 16 <= parts <= 128 or parts % 16 or (columns > 1 and parts != 128):
+        raise NkiValidationError(
+            f"the indices have shape {index.shape}; allowed: 16 to 128 partitions in multiples of "
+            "16, and 128 if there is more than one column"
+        )
+    if parts * columns < rows:
+        raise NkiValidationError(
+            f"src has {rows} rows, the indices (shape {index.shape}) are {parts * columns}"
+        )
+
+
+@dma_transpose.meaning
+def _meaning(i: Instruction, kit: Kit) -> Step:
+    dst, src = i["dst"], i["src"]
+    axes = _AXES[len(src.shape)]
+    # All three permutations are their own inverse.
+    target = kit.raw(dst).transpose(axes)
+    if has_vector(src):
+        return _gather(i, kit, target)
+    if src.storage is not dst.storage:
+        return partial(np.copyto, target, kit.raw(src))
+    middle = kit.scratch(src.shape, src.dtype.raw)
+    return chain([partial(np.copyto, middle, kit.raw(src)), partial(np.copyto, target, middle)])
+
+
+def _gather(i: Instruction, kit: Kit, target: np.ndarray) -> Step:
+    src = i["src"]
+    table = row_table(src, kit).view(src.dtype.raw)
+    indices, limit, rows = kit.view(src.dynamic.source), src.dynamic.limit, src.shape[0]
+    skip, label = i["oob_mode"] is oob_mode.skip, src.storage.label
+
+    def gather() -> None:
+        index = indices.reshape(len(indices), -1).T.reshape(-1)[:rows].astype(np.int64)
+        valid = index < limit
+        if valid.all():
+            target[...] = table[index]
+        elif skip:
+            target[valid] = table[index[valid]]
+        else:
+            bad = int(np.flatnonzero(~valid)[0])
+            raise OutOfBoundsError(
+                f"index {int(index[bad])} (number {bad}) is outside [0, {limit}) of {label}; "
+                "oob_mode.skip would leave such columns alone"
+            )
+
+    return gather
+
+
+@dma_transpose.cost
+def _cost(i: Instruction, arch: Arch) -> Cost:
+    # Slower than a copy of as many bytes by a published factor, so count more bytes.
+    src = i["src"]
+    share = arch.dma_transpose_sbuf_fraction
+    if src.region.is_hbm:
+        share = arch.dma_transpose_hbm_fraction
+    return Cost(
+        dma_bytes=round(src.nbytes / share), dma_elements=max(pieces(src), pieces(i["dst"]))
+    )
+
+
+__all__ = ["dma_transpose"]

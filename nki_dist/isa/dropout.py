@@ -1,0 +1,81 @@
+"""nisa.dropout: replaces random elements by zero."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+
+from nki_dist.arch import Arch
+from nki_dist.dtypes import float32
+from nki_dist.errors import NkiValidationError
+from nki_dist.isa.checks import same_tile, scalar_or_column
+from nki_dist.isa.kit import Kit, Step, chain
+from nki_dist.isa.operands import read, write
+from nki_dist.isa.randomness import APPROXIMATE, Source
+from nki_dist.isa.rows import column
+from nki_dist.isa.spec import Cost, instruction
+from nki_dist.isa.timing_rules import ISSUE
+from nki_dist.program import Access, Instruction
+
+
+@instruction(
+    engines="vector", exactness=APPROXIMATE, dst=write(), data=read(), prob=read(scalar=True)
+)
+def dropout(dst, data, prob, name=None):
+    """`dst = data` with each element replaced by 0 with probability `prob`; nothing is scaled.
+
+    Args:
+        dst, data: tiles of one dtype with the same partitions and elements per partition.
+        prob: a number from 0 to 1 or a (P, 1) tile: float32 if data has an integer type, else any
+            float type.
+
+    Kept elements keep their bits. The random bits are the Vector engine's (isa.randomness).
+
+    Raises:
+        NkiValidationError: shapes or dtypes don't fit.
+    """
+    return locals()
+
+
+@dropout.check
+def _check(i: Instruction, arch: Arch) -> None:
+    same_tile(dst=i["dst"], data=i["data"])
+    data, prob = i["data"], i["prob"]
+    if i["dst"].dtype is not data.dtype:
+        raise NkiValidationError(
+            f"dst has dtype {i['dst'].dtype}, data {data.dtype}; they must be equal"
+        )
+    scalar_or_column("prob", prob, data.shape[0])
+    if not isinstance(prob, Access):
+        if not 0 <= prob <= 1:
+            raise NkiValidationError(f"prob={prob}; allowed: 0 to 1")
+    elif not (prob.dtype is float32 or (prob.dtype.is_float and data.dtype.is_float)):
+        allowed = "float types" if data.dtype.is_float else "float32"
+        raise NkiValidationError(
+            f"prob has dtype {prob.dtype} with data of {data.dtype}; allowed: {allowed}"
+        )
+
+
+@dropout.meaning
+def _meaning(i: Instruction, kit: Kit) -> Step:
+    dst, data = i["dst"], i["data"]
+    prob, load = column(kit, i["prob"])
+    source = Source(kit, "vector", data)
+    chances = kit.scratch(source.bits.shape)
+    drop = kit.scratch(source.bits.shape, bool)
+    bits = kit.scratch(data.shape, data.dtype.raw)
+    into = kit.raw(dst)
+
+    def select() -> None:
+        np.less(chances, prob, drop)
+        np.copyto(bits, 0, where=drop.reshape(data.shape))
+        np.copyto(into, bits.reshape(into.shape))
+
+    read = partial(np.copyto, bits, kit.raw(data))
+    return chain([*load, read, source.draw, partial(source.uniform, chances), select])
+
+
+@dropout.cost
+def _cost(i: Instruction, arch: Arch) -> Cost:
+    return Cost(cycles=max(ISSUE, i["data"].free_size))

@@ -1,0 +1,42 @@
+"""What an instruction call returns: a handle for scheduling dependencies."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nki_dist.errors import NkiValidationError
+from nki_dist.program import Instruction
+
+
+class NkiInstruction:
+    """Handle of a recorded instruction.
+
+    `depends_on` adds an edge of the order graph; it becomes a semaphore wait that is executed every
+    time the instruction runs, so a producer must be in the same dynamic loop or an enclosing one.
+    """
+
+    __slots__ = ("depth", "instruction", "tracer")
+
+    def __init__(self, handle: Instruction, depth: int = 0, tracer: Any = None) -> None:
+        self.instruction = handle
+        self.depth = depth
+        self.tracer = tracer
+
+    def depends_on(self, *producers: NkiInstruction) -> NkiInstruction:
+        """This instruction runs after each producer; returns self.
+
+        Raises:
+            NkiValidationError: a producer is no instruction, comes later, or sits inside a dynamic
+                loop that this instruction is outside of.
+        """
+        for producer in producers:
+            if not isinstance(producer, NkiInstruction):
+                raise NkiValidationError(f"depends_on takes instructions, got {producer!r}")
+            if producer.instruction.ordinal >= self.instruction.ordinal:
+                raise NkiValidationError("depends_on: the producer comes later in program order")
+            if producer.depth > self.depth:
+                raise NkiValidationError(
+                    "depends_on: the producer is inside a dynamic loop that the consumer is not in"
+                )
+            self.instruction.after += (producer.instruction.ordinal,)
+        return self

@@ -1,0 +1,47 @@
+"""The functions of the language that no documented instruction computes: `nl.cos`, `nl.floor`, ...
+
+A pseudo-instruction, like `device_print`: the document names the functions and doesn't say what
+they are compiled to, so each is one instruction here, with exact values and the cost of an
+activation, marked as assumed. It isn't part of `nki.isa`.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from nki_dist.arch import Arch
+from nki_dist.dtypes import float32
+from nki_dist.isa.activations import MATH
+from nki_dist.isa.checks import same_tile
+from nki_dist.isa.kit import Kit, Step
+from nki_dist.isa.operands import Op, read, write
+from nki_dist.isa.spec import Cost, instruction
+from nki_dist.program import Instruction
+
+
+@instruction(
+    engines="scalar",
+    documented="nki/api/nki.language",
+    dst=write(),
+    op=Op(MATH),
+    data=read(),
+)
+def language_math(dst, op, data):
+    """`dst = op(data)` element by element, in float32, rounded once to `dst.dtype`."""
+    return locals()
+
+
+@language_math.check
+def _check(i: Instruction, arch: Arch) -> None:
+    same_tile(dst=i["dst"], data=i["data"])
+
+
+@language_math.meaning
+def _meaning(i: Instruction, kit: Kit) -> Step:
+    out, (x,), around = kit.elementwise(i["dst"], [i["data"]], float32)
+    return around(partial(MATH[i["op"]].f32, x, out))
+
+
+@language_math.cost
+def _cost(i: Instruction, arch: Arch) -> Cost:
+    return Cost(cycles=max(64, i["dst"].free_size), flops=i["dst"].size, known=False)

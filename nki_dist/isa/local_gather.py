@@ -1,0 +1,121 @@
+"""nisa.local_gather: each GpSimd core gathers within its 16 partitions by common indices."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from nki_dist.arch import Arch
+from nki_dist.dtypes import uint16
+from nki_dist.dtypes.poison import poison_bits
+from nki_dist.errors import NkiValidationError
+from nki_dist.isa.kit import Kit, Step
+from nki_dist.isa.operands import SBUF, Number, read, write
+from nki_dist.isa.spec import Cost, instruction
+from nki_dist.program import Instruction
+
+_CORE: Final = 16  # partitions wired to one GpSimd core
+_WIDTHS: Final = (1, 2, 4, 8, 16, 32)
+
+
+@instruction(
+    engines="gpsimd",
+    dst=write(SBUF),
+    src_buffer=read(SBUF),
+    index=read(SBUF, dtypes=[uint16]),
+    num_elem_per_idx=Number(integer=True),
+    num_valid_indices=Number(integer=True, optional=True),
+)
+def local_gather(dst, src_buffer, index, num_elem_per_idx=1, num_valid_indices=None, name=None):
+    """For each group of 16 partitions: `dst[p, n*e + k] = src_buffer[p, indices[n] + k]`.
+
+    `indices` are the group's 16 partitions of `index`, partitions first; e is num_elem_per_idx.
+
+    Args:
+        dst: tile with as many elements per partition as are gathered.
+        src_buffer, index: tiles with the same partitions, a multiple of 16; index is uint16.
+            Indices count elements of the flattened free dimensions.
+        num_elem_per_idx: neighbouring elements read at each index: 1, 2, 4, 8, 16 or 32.
+        num_valid_indices: indices used per group, at most 4096; all by default.
+
+    Data moves bit by bit. An index outside src_buffer, undefined on hardware, gives poison, because
+    published kernels gather by indices they never wrote and discard the result.
+
+    Raises:
+        NkiValidationError: shapes, dtypes or counts don't fit.
+    """
+    return locals()
+
+
+def _count(i: Instruction) -> int:
+    asked = i["num_valid_indices"]
+    return _CORE * i["index"].free_size if asked is None else asked
+
+
+@local_gather.check
+def _check(i: Instruction, arch: Arch) -> None:
+    dst, src, index = i["dst"], i["src_buffer"], i["index"]
+    partitions = {dst.shape[0], src.shape[0], index.shape[0]}
+    if len(partitions) > 1 or src.shape[0] % _CORE:
+        raise NkiValidationError(
+            f"dst has {dst.shape[0]} partitions, src_buffer {src.shape[0]}, index "
+            f"{index.shape[0]}; must be the same multiple of {_CORE}"
+        )
+    if dst.dtype is not src.dtype:
+        raise NkiValidationError(
+            f"dst has dtype {dst.dtype}, src_buffer {src.dtype}; a gather doesn't convert"
+        )
+    width, count, room = i["num_elem_per_idx"], _count(i), _CORE * index.free_size
+    if width not in _WIDTHS:
+        raise NkiValidationError(
+            f"num_elem_per_idx={width}; allowed: {', '.join(map(str, _WIDTHS))}"
+        )
+    if not 1 <= count <= room:
+        raise NkiValidationError(
+            f"num_valid_indices={count}; allowed: 1 to {room}, the indices of {_CORE} partitions"
+        )
+    if count > arch.local_gather_indices_max:
+        raise NkiValidationError(
+            f"{count} indices per GpSimd core; at most {arch.local_gather_indices_max}"
+        )
+    if dst.free_size != count * width:
+        raise NkiValidationError(
+            f"dst has {dst.free_size} elements per partition (shape {dst.shape}); {count} indices "
+            f"of {width} elements make {count * width}"
+        )
+
+
+@local_gather.meaning
+def _meaning(i: Instruction, kit: Kit) -> Step:
+    dst, src, count, width = i["dst"], i["src_buffer"], _count(i), i["num_elem_per_idx"]
+    bits, indices, target = kit.raw(src), kit.view(i["index"]), kit.raw(dst)
+    partitions, room = src.shape[0], src.free_size
+    neighbours = np.arange(width)
+    gathered = kit.scratch((partitions, count * width), src.dtype.raw)
+    shaped = gathered.reshape(dst.shape)
+    missing = src.dtype.raw.type(poison_bits(src.dtype))
+
+    def gather() -> None:
+        data, positions = bits.reshape(partitions, -1), indices.reshape(partitions, -1)
+        for start in range(0, partitions, _CORE):
+            core = slice(start, start + _CORE)
+            first = positions[core].T.reshape(-1)[:count].astype(np.intp)
+            at = (first[:, None] + neighbours).reshape(-1)
+            np.take(data[core], at, 1, gathered[core], "clip")
+            if at.max() >= room:
+                gathered[core][:, at >= room] = missing
+        np.copyto(target, shaped)
+
+    return gather
+
+
+@local_gather.cost
+def _cost(i: Instruction, arch: Arch) -> Cost:
+    width = i["num_elem_per_idx"]
+    size = i["src_buffer"].dtype.itemsize
+    rate = ((28 + 4 * width) / (4 * width)) / min(4 / size, width)
+    return Cost(cycles=arch.gpsimd_start + _count(i) * width / rate)
+
+
+__all__ = ["local_gather"]

@@ -1,0 +1,92 @@
+"""nisa.max8: the 8 largest values of each partition."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from nki_dist.arch import Arch
+from nki_dist.errors import NkiValidationError
+from nki_dist.isa import broadcast as b
+from nki_dist.isa.checks import same_partitions
+from nki_dist.isa.kit import Kit, Step, chain
+from nki_dist.isa.operands import read, write
+from nki_dist.isa.rows import private_rows, save_rows
+from nki_dist.isa.spec import Cost, instruction
+from nki_dist.isa.timing_rules import ISSUE
+from nki_dist.program import Access, Instruction
+
+EIGHT = 8
+MOST = 16384
+
+
+def check_row_length(name: str, a: Access) -> None:
+    """A tile of up to 3 dimensions with 8 to 16384 elements per partition.
+
+    Raises:
+        NkiValidationError: it isn't.
+    """
+    if len(a.shape) > 3:
+        raise NkiValidationError(f"{name} has {len(a.shape)} dimensions; allowed: up to 3")
+    if not EIGHT <= a.free_size <= MOST:
+        raise NkiValidationError(
+            f"{name} has {a.free_size} elements per partition; allowed: {EIGHT} to {MOST}"
+        )
+
+
+def check_eight(name: str, a: Access) -> None:
+    """Exactly 8 elements per partition.
+
+    Raises:
+        NkiValidationError: there are others.
+    """
+    if a.free_size != EIGHT:
+        raise NkiValidationError(
+            f"{name} has {a.free_size} elements per partition; allowed: exactly {EIGHT}"
+        )
+
+
+@instruction(engines="vector", dst=write(), src=read())
+def max8(dst, src, name=None):
+    """The 8 largest values of each partition, largest first.
+
+    Args:
+        dst: tile (P, 8).
+        src: tile of up to 3 dimensions with 8 to 16384 elements per partition.
+
+    Equal values count as often as they occur. Compared as float32; NaN comes after everything
+    else, which the documentation leaves open.
+
+    Raises:
+        NkiValidationError: shapes or dtypes don't fit.
+    """
+    return locals()
+
+
+@max8.check
+def _check(i: Instruction, arch: Arch) -> None:
+    same_partitions(dst=i["dst"], src=i["src"])
+    check_row_length("src", i["src"])
+    check_eight("dst", i["dst"])
+    b.check_not_packed(dst=i["dst"], src=i["src"])
+
+
+@max8.meaning
+def _meaning(i: Instruction, kit: Kit) -> Step:
+    values, load = private_rows(kit, i["src"])
+    result = kit.scratch((values.shape[0], EIGHT))
+
+    def largest() -> None:
+        # NaN sorts last, so it has to be the descending order that is sorted.
+        np.negative(values, values)
+        if values.shape[1] > EIGHT:
+            values.partition(EIGHT - 1, axis=1)
+        np.copyto(result, values[:, :EIGHT])
+        result.sort(axis=1)
+        np.negative(result, result)
+
+    return chain([load, largest, save_rows(kit, i["dst"], result)])
+
+
+@max8.cost
+def _cost(i: Instruction, arch: Arch) -> Cost:
+    return Cost(cycles=max(ISSUE, i["src"].free_size))

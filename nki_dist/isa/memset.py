@@ -1,0 +1,71 @@
+"""nisa.memset: fills a tile with a constant."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+
+import numpy as np
+
+from nki_dist.arch import Arch
+from nki_dist.dtypes import DType, float32
+from nki_dist.dtypes.casts import converter
+from nki_dist.errors import NkiValidationError
+from nki_dist.isa.checks import not_in_psum
+from nki_dist.isa.enums import engine
+from nki_dist.isa.kit import Kit, Step
+from nki_dist.isa.operands import ANYWHERE, Number, write
+from nki_dist.isa.spec import Cost, instruction
+from nki_dist.program import Instruction
+
+
+@instruction(engines="vector gpsimd", dst=write(ANYWHERE), value=Number())
+def memset(dst, value, engine=engine.unknown, name=None):
+    """Every element of `dst` becomes `value`.
+
+    Args:
+        dst: tile in SBUF or PSUM (or a tensor in HBM, which costs a DMA write).
+        value: a Python number, infinities included. Integer dtypes take integers in range (and -1
+            for "all ones" of unsigned types); packed x4 dtypes take a whole packed word.
+        engine: vector (default) or gpsimd.
+
+    Raises:
+        NkiValidationError: the value can't be held by `dst.dtype`.
+    """
+    return locals()
+
+
+@memset.check
+def _check(i: Instruction, arch: Arch) -> None:
+    not_in_psum(i.engine, dst=i["dst"])
+    dtype, value = i["dst"].dtype, i["value"]
+    if dtype.is_integer or dtype.is_mx:
+        whole = isinstance(value, int) or (math.isfinite(value) and value == int(value))
+        low = dtype.min if dtype.kind == "int" else -1
+        high = dtype.max if dtype.is_integer else (1 << dtype.bits) - 1
+        if not whole or not low <= value <= high:
+            raise NkiValidationError(
+                f"value={value!r} for dtype {dtype}; allowed: whole numbers {low} to {high}"
+            )
+
+
+def constant(value: float, dtype: DType) -> np.ndarray:
+    """`value` as one element of the dtype's storage."""
+    if dtype.is_integer or dtype.is_mx:
+        return np.array(int(value) & ((1 << dtype.bits) - 1), np.uint64).astype(dtype.raw)
+    out = np.empty((), dtype.dtype)
+    with np.errstate(all="ignore"):
+        converter(float32, dtype)(out, np.array(value, np.float32))
+    return out.view(dtype.raw)
+
+
+@memset.meaning
+def _meaning(i: Instruction, kit: Kit) -> Step:
+    return partial(kit.raw(i["dst"]).fill, constant(i["value"], i["dst"].dtype)[()])
+
+
+@memset.cost
+def _cost(i: Instruction, arch: Arch) -> Cost:
+    n = i["dst"].free_size
+    half = i["value"] == 0 and i["dst"].dtype.bits == 16
+    return Cost(cycles=max(64, n / 2 if half else n))

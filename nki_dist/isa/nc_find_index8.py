@@ -1,0 +1,100 @@
+"""nisa.nc_find_index8: where 8 given values first occur in each partition."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from nki_dist.arch import Arch
+from nki_dist.dtypes import uint16, uint32
+from nki_dist.errors import NkiValidationError
+from nki_dist.isa import broadcast as b
+from nki_dist.isa.checks import same_partitions
+from nki_dist.isa.kit import Kit, Step, chain, last_writes
+from nki_dist.isa.max8 import EIGHT, check_eight, check_row_length
+from nki_dist.isa.operands import read, write
+from nki_dist.isa.rows import load_rows, private_rows
+from nki_dist.isa.spec import Cost, instruction
+from nki_dist.isa.timing_rules import ISSUE
+from nki_dist.program import Access, Instruction
+
+INDEX_DTYPES = (uint16, uint32)
+
+
+@instruction(engines="vector", dst=write(dtypes=INDEX_DTYPES), data=read(), vals=read())
+def nc_find_index8(dst, data, vals, name=None):
+    """Positions of the first occurrences of 8 values in each partition.
+
+    Args:
+        dst: tile (P, 8) of uint16 or uint32. A value that doesn't occur gives all ones; the n-th
+            repetition of a value in vals gives its n-th occurrence.
+        data: tile of up to 3 dimensions with 8 to 16384 elements per partition.
+        vals: tile of up to 3 dimensions with 8 elements per partition.
+
+    Compared as float32, so NaN is never found.
+
+    Raises:
+        NkiValidationError: shapes or dtypes don't fit.
+    """
+    return locals()
+
+
+@nc_find_index8.check
+def _check(i: Instruction, arch: Arch) -> None:
+    same_partitions(dst=i["dst"], data=i["data"], vals=i["vals"])
+    check_row_length("data", i["data"])
+    check_eight("vals", i["vals"])
+    check_eight("dst", i["dst"])
+    if len(i["vals"].shape) > 3:
+        raise NkiValidationError(f"vals has {len(i['vals'].shape)} dimensions; allowed: up to 3")
+    b.check_not_packed(data=i["data"], vals=i["vals"])
+
+
+class Matcher:
+    """Finds values and takes what it found out of the search.
+
+    Attributes:
+        values: the rows searched (P, N), overwritten with NaN where something was found.
+        found: after `run`, positions (P, 8); all ones where nothing was.
+    """
+
+    def __init__(self, kit: Kit, values: np.ndarray, wanted: np.ndarray, order: range) -> None:
+        self.values = values
+        self.wanted = wanted
+        self.order = order
+        self.found = kit.scratch(wanted.shape, np.uint32)
+        self._lanes = np.arange(values.shape[0])
+        self._equal = kit.scratch(values.shape, bool)
+
+    def run(self) -> None:
+        values, lanes, equal = self.values, self._lanes, self._equal
+        for n in self.order:
+            np.equal(values, self.wanted[:, n : n + 1], equal)
+            at = equal.argmax(axis=1)
+            hit = equal[lanes, at]
+            values[lanes[hit], at[hit]] = np.nan
+            self.found[:, n] = np.where(hit, at, 0xFFFFFFFF)
+
+
+def save_indices(kit: Kit, a: Access, found: np.ndarray) -> Step:
+    """Write positions to an index tile: 16 bits keep all ones all ones."""
+    last = last_writes(a) or ()
+    view, shape = kit.view(a)[last], a.shape
+
+    def save() -> None:
+        np.copyto(view, found.reshape(shape)[last], casting="unsafe")
+
+    return save
+
+
+@nc_find_index8.meaning
+def _meaning(i: Instruction, kit: Kit) -> Step:
+    values, load = private_rows(kit, i["data"])
+    wanted, load_wanted = load_rows(kit, i["vals"])
+    matcher = Matcher(kit, values, wanted.reshape(-1, EIGHT), range(EIGHT))
+    save = save_indices(kit, i["dst"], matcher.found)
+    return chain([load, *load_wanted, matcher.run, save])
+
+
+@nc_find_index8.cost
+def _cost(i: Instruction, arch: Arch) -> Cost:
+    return Cost(cycles=max(ISSUE, i["data"].free_size))

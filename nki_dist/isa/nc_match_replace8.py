@@ -1,0 +1,85 @@
+"""nisa.nc_match_replace8: replaces the first occurrences of 8 values."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from nki_dist.arch import Arch
+from nki_dist.errors import NkiValidationError
+from nki_dist.isa import broadcast as b
+from nki_dist.isa.checks import same_partitions, same_tile
+from nki_dist.isa.kit import Kit, Step, chain
+from nki_dist.isa.max8 import EIGHT, MOST, check_eight
+from nki_dist.isa.nc_find_index8 import INDEX_DTYPES, Matcher, save_indices
+from nki_dist.isa.operands import Number, read, write
+from nki_dist.isa.rows import load_rows, private_rows, save_rows
+from nki_dist.isa.spec import Cost, instruction
+from nki_dist.isa.timing_rules import ISSUE
+from nki_dist.program import Instruction
+
+
+@instruction(
+    engines="vector",
+    dst=write(),
+    data=read(),
+    vals=read(),
+    imm=Number(),
+    dst_idx=write(dtypes=INDEX_DTYPES, optional=True),
+)
+def nc_match_replace8(dst, data, vals, imm, dst_idx=None, name=None):
+    """`dst = data`, with one occurrence of each of 8 values per partition replaced by `imm`.
+
+    Args:
+        dst, data: tiles with the same partitions and up to 16384 elements per partition.
+        vals: tile with 8 elements per partition.
+        imm: a number.
+        dst_idx: (P, 8) tile of uint16 or uint32 for the positions found; all ones where a value
+            doesn't occur (not documented; as nisa.nc_find_index8).
+
+    Values are taken from the last to the first, so of equal ones the last gets the first
+    occurrence. A position that was replaced isn't found again, even by a value equal to imm.
+
+    Raises:
+        NkiValidationError: shapes or dtypes don't fit.
+    """
+    return locals()
+
+
+@nc_match_replace8.check
+def _check(i: Instruction, arch: Arch) -> None:
+    same_tile(dst=i["dst"], data=i["data"])
+    same_partitions(data=i["data"], vals=i["vals"])
+    check_eight("vals", i["vals"])
+    b.check_not_packed(**{n: i[n] for n in ("dst", "data", "vals")})
+    if i["data"].free_size > MOST:
+        raise NkiValidationError(
+            f"data has {i['data'].free_size} elements per partition; allowed: up to {MOST}"
+        )
+    if i["dst_idx"] is not None:
+        same_partitions(data=i["data"], dst_idx=i["dst_idx"])
+        check_eight("dst_idx", i["dst_idx"])
+
+
+@nc_match_replace8.meaning
+def _meaning(i: Instruction, kit: Kit) -> Step:
+    values, load = private_rows(kit, i["data"])
+    wanted, load_wanted = load_rows(kit, i["vals"])
+    result = kit.scratch(values.shape)
+    matcher = Matcher(kit, values, wanted.reshape(-1, EIGHT), range(EIGHT - 1, -1, -1))
+    found, imm, columns = matcher.found, b.single(i["imm"]), values.shape[1]
+
+    def replace() -> None:
+        np.copyto(result, values)
+        matcher.run()
+        lane, slot = np.nonzero(found < columns)
+        result[lane, found[lane, slot]] = imm
+
+    steps = [load, *load_wanted, replace, save_rows(kit, i["dst"], result)]
+    if i["dst_idx"] is not None:
+        steps.append(save_indices(kit, i["dst_idx"], found))
+    return chain(steps)
+
+
+@nc_match_replace8.cost
+def _cost(i: Instruction, arch: Arch) -> Cost:
+    return Cost(cycles=max(ISSUE, i["data"].free_size))

@@ -1,0 +1,208 @@
+"""nisa.nc_matmul: `dst = stationary.T @ moving` on the Tensor engine, and its transpose mode."""
+
+from __future__ import annotations
+
+from nki_dist.arch import Arch
+from nki_dist.dtypes import (
+    bfloat16,
+    float8_e4m3,
+    float8_e4m3fn,
+    float8_e5m2,
+    float16,
+    float32,
+    tfloat32,
+)
+from nki_dist.errors import NkiValidationError
+from nki_dist.isa._matmul import (
+    accumulate_flag,
+    check_output,
+    check_tiling,
+    multiply,
+    pair,
+)
+from nki_dist.isa._transpose import select_columns
+from nki_dist.isa.enums import matmul_perf_mode
+from nki_dist.isa.indirection import is_indirect
+from nki_dist.isa.kit import Kit, Step
+from nki_dist.isa.operands import FLAG, PSUM, SBUF, Choice, Custom, read, write
+from nki_dist.isa.spec import Cost, instruction, require_generation
+from nki_dist.program import Access, Instruction
+
+FP8 = frozenset({float8_e4m3, float8_e4m3fn, float8_e5m2})
+WIDE = frozenset({float32, tfloat32})
+INPUTS = FP8 | WIDE | {bfloat16, float16}
+
+
+@instruction(
+    engines="tensor",
+    exactness="approximate: float32 sums over the contraction, in an order that isn't published",
+    dst=write(PSUM, indirect=32),
+    stationary=read(SBUF, dtypes=INPUTS, indirect=32),
+    moving=read(SBUF, dtypes=INPUTS, indirect=32),
+    is_stationary_onezero=FLAG,
+    is_moving_onezero=FLAG,
+    is_transpose=FLAG,
+    accumulate=Custom(accumulate_flag),
+    tile_position=Custom(pair),
+    tile_size=Custom(pair),
+    perf_mode=Choice(matmul_perf_mode),
+)
+def nc_matmul(
+    dst,
+    stationary,
+    moving,
+    is_stationary_onezero=False,
+    is_moving_onezero=False,
+    is_transpose=False,
+    accumulate=None,
+    tile_position=(),
+    tile_size=(),
+    perf_mode=matmul_perf_mode.none,
+    name=None,
+):
+    """`dst = stationary.T @ moving`, contracted over partitions.
+
+    Args:
+        dst: PSUM tile (M, N) within one bank; float32, on NeuronCore-v4 also bfloat16.
+        stationary: SBUF tile (K, M), K and M at most 128; free dimensions are flattened.
+        moving: SBUF tile (K, N), N at most 512 (more on NeuronCore-v4).
+        is_stationary_onezero, is_moving_onezero: the operand holds ones and zeros only; a hint
+            that changes time, not values.
+        is_transpose: move data instead of multiplying: `moving` is an identity (or picks columns)
+            and `stationary` arrives transposed, bit by bit. On NeuronCore-v2 it multiplies.
+        accumulate: True adds to dst, False replaces it; None replaces on the first matmul to a
+            PSUM element and adds afterwards.
+        tile_position, tile_size: (row, column) of a tile of the array, and its size.
+        perf_mode: "double_row" contracts partitions and the first free dimension, of size 2; FP8
+            only, from NeuronCore-v3.
+
+    Operands are taken as float32, sums are float32.
+
+    Raises:
+        NkiValidationError: shapes, dtypes or modes don't fit.
+    """
+    return locals()
+
+
+def _double(i: Instruction) -> bool:
+    return i["perf_mode"] is matmul_perf_mode.double_row
+
+
+def _free(a: Access, double: bool) -> int:
+    return a.free_size // 2 if double else a.free_size
+
+
+@nc_matmul.check
+def _shapes(i: Instruction, arch: Arch) -> None:
+    stationary, moving, double = i["stationary"], i["moving"], _double(i)
+    if stationary.shape[0] != moving.shape[0]:
+        raise NkiValidationError(
+            f"stationary has {stationary.shape[0]} partitions, moving {moving.shape[0]}; both are "
+            "the contraction dimension and must be equal"
+        )
+    if double:
+        _check_double_row(i, arch)
+    columns = _free(stationary, double)
+    if columns > arch.stationary_free_max:
+        raise NkiValidationError(
+            f"stationary has {columns} elements in its free dimensions (shape "
+            f"{stationary.shape}); at most {arch.stationary_free_max}"
+        )
+    check_output(i["dst"], columns, _free(moving, double), arch)
+    check_tiling(i, arch, stationary.shape[0], columns, row_only=double)
+
+
+def _check_double_row(i: Instruction, arch: Arch) -> None:
+    require_generation(arch, 3, "perf_mode double_row")
+    for name in ("stationary", "moving"):
+        a = i[name]
+        if a.dtype not in FP8:
+            raise NkiValidationError(
+                f"{name} has dtype {a.dtype}; perf_mode double_row takes "
+                + ", ".join(sorted(d.name for d in FP8))
+            )
+        if len(a.shape) < 3 or a.shape[1] != 2:
+            raise NkiValidationError(
+                f"{name} has shape {a.shape}; perf_mode double_row takes (partitions, 2, ...)"
+            )
+    if i["is_transpose"]:
+        raise NkiValidationError("is_transpose can't be combined with perf_mode double_row")
+
+
+@nc_matmul.check
+def _indirect(i: Instruction, arch: Arch) -> None:
+    chosen = [name for name in ("stationary", "moving") if is_indirect(i[name])]
+    for name in chosen:
+        if i[name].dtype not in FP8 | {bfloat16, float16}:
+            raise NkiValidationError(
+                f"{name} is an .indirect() view of dtype {i[name].dtype}; allowed: "
+                + ", ".join(sorted(d.name for d in FP8 | {bfloat16, float16}))
+            )
+    if "moving" in chosen and i["is_transpose"]:
+        raise NkiValidationError("moving is an .indirect() view; not allowed with is_transpose")
+
+
+@nc_matmul.check
+def _dtypes(i: Instruction, arch: Arch) -> None:
+    pair = (i["stationary"].dtype, i["moving"].dtype)
+    shown = f"stationary is {pair[0]}, moving {pair[1]}"
+    if float8_e4m3fn in pair:
+        require_generation(arch, 4, "float8_e4m3fn in nc_matmul")
+        if float8_e4m3 in pair:
+            raise NkiValidationError(f"{shown}; the two e4m3 formats can't be mixed in one matmul")
+    if (pair[0] in WIDE) != (pair[1] in WIDE):
+        raise NkiValidationError(
+            f"{shown}; if one is float32 or tfloat32 the other must be float32 or tfloat32 too"
+        )
+    if _moves(i, arch):
+        _check_transpose(i, arch)
+        return
+    allowed = {float32, bfloat16} if arch.generation >= 4 else {float32}
+    if i["dst"].dtype not in allowed:
+        raise NkiValidationError(
+            f"dst has dtype {i['dst'].dtype}; allowed on {arch.name}: "
+            + ", ".join(sorted(d.name for d in allowed))
+        )
+
+
+def _check_transpose(i: Instruction, arch: Arch) -> None:
+    source, dst = i["stationary"].dtype, i["dst"].dtype
+    allowed = {source, float32} if source.bits > 8 else {source, bfloat16, float16}
+    if dst not in allowed:
+        raise NkiValidationError(
+            f"dst has dtype {dst}, stationary {source}; a transpose moves data, dst can be "
+            + ", ".join(sorted(d.name for d in allowed))
+        )
+    if i["accumulate"] is True:
+        raise NkiValidationError(
+            "accumulate=True with is_transpose=True; a transpose moves data and can't add to it"
+        )
+
+
+def _moves(i: Instruction, arch: Arch) -> bool:
+    """Whether data is moved; NeuronCore-v2 multiplies by the identity instead."""
+    return i["is_transpose"] and arch.generation >= 3
+
+
+@nc_matmul.meaning
+def _meaning(i: Instruction, kit: Kit) -> Step:
+    if _moves(i, kit.arch):
+        return select_columns(i, kit)
+    rows = i["stationary"].shape[0] * (2 if _double(i) else 1)
+    return multiply(i, kit, rows, (i["stationary"], i["moving"]))
+
+
+@nc_matmul.cost
+def _cost(i: Instruction, arch: Arch) -> Cost:
+    double = _double(i)
+    columns, n = _free(i["stationary"], double), _free(i["moving"], double)
+    cycles: float = max(min(64, columns), n)
+    if i["stationary"].dtype is float32:
+        cycles *= arch.matmul_fp32_passes
+        halved = i["is_stationary_onezero"] or i["is_moving_onezero"] or _moves(i, arch)
+        cycles /= 2 if halved else 1
+    rows = i["stationary"].shape[0] * (2 if double else 1)
+    return Cost(cycles=cycles, flops=2 * rows * columns * n)
+
+
+__all__ = ["nc_matmul"]

@@ -1,0 +1,142 @@
+"""nisa.nc_matmul_mx: the product of packed, scaled 8- and 4-bit matrices."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from nki_dist.arch import Arch
+from nki_dist.dtypes import (
+    bfloat16,
+    float4_e2m1fn_x4,
+    float8_e4m3fn_x4,
+    float8_e5m2_x4,
+    float32,
+)
+from nki_dist.dtypes.mx import e8m0_to_float32, unpack_x4
+from nki_dist.errors import NkiValidationError
+from nki_dist.isa._matmul import (
+    accumulate_flag,
+    check_output,
+    check_tiling,
+    deposit,
+    pair,
+    product,
+)
+from nki_dist.isa._mx import GROUP, check_partitions, check_scale, scale_rows
+from nki_dist.isa.indirection import is_indirect
+from nki_dist.isa.kit import Kit, Step, chain
+from nki_dist.isa.operands import PSUM, SBUF, Custom, read, write
+from nki_dist.isa.quantize_mx import SCALES
+from nki_dist.isa.spec import Cost, instruction
+from nki_dist.program import Access, Instruction
+
+PACKED = (float8_e5m2_x4, float8_e4m3fn_x4, float4_e2m1fn_x4)
+
+
+@instruction(
+    engines="tensor",
+    min_generation=4,
+    exactness="approximate: float32 sums over the contraction, in an order that isn't published",
+    dst=write(PSUM, dtypes=[float32, bfloat16], indirect=32),
+    stationary=read(SBUF, dtypes=PACKED, indirect=32),
+    moving=read(SBUF, dtypes=PACKED, indirect=32),
+    stationary_scale=read(SBUF, dtypes=SCALES, any_start=True, indirect=32),
+    moving_scale=read(SBUF, dtypes=SCALES, any_start=True, indirect=32),
+    tile_position=Custom(pair),
+    tile_size=Custom(pair),
+    accumulate=Custom(accumulate_flag),
+)
+def nc_matmul_mx(
+    dst,
+    stationary,
+    moving,
+    stationary_scale,
+    moving_scale,
+    tile_position=None,
+    tile_size=None,
+    accumulate=None,
+    name=None,
+):
+    """`dst = stationary.T @ moving` of packed values times their scales.
+
+    Args:
+        dst: PSUM tile (M, N), float32 or bfloat16.
+        stationary: SBUF tile (K, M) of a packed dtype; K a multiple of 32 up to 128, M even up to
+            128. The contraction is over partitions and the 4 values of each element.
+        moving: SBUF tile (K, N) of a packed dtype; N up to 4096, 8192 with a bfloat16 dst.
+        stationary_scale, moving_scale: exponents as nisa.quantize_mx lays them out.
+        tile_position, tile_size: (row, 0) and (rows, 128), to use part of the array's rows.
+        accumulate: as in nisa.nc_matmul.
+
+    Raises:
+        NkiValidationError: shapes, dtypes or tiling don't fit.
+    """
+    return locals()
+
+
+@nc_matmul_mx.check
+def _check(i: Instruction, arch: Arch) -> None:
+    stationary, moving = i["stationary"], i["moving"]
+    if stationary.shape[0] != moving.shape[0]:
+        raise NkiValidationError(
+            f"stationary has {stationary.shape[0]} partitions, moving {moving.shape[0]}; both are "
+            "the contraction dimension and must be equal"
+        )
+    check_partitions("stationary", stationary)
+    columns = stationary.free_size
+    if columns % 2 or columns > arch.stationary_free_max:
+        raise NkiValidationError(
+            f"stationary has {columns} elements in its free dimensions (shape "
+            f"{stationary.shape}); must be even, at most {arch.stationary_free_max}"
+        )
+    check_output(i["dst"], columns, moving.free_size, arch)
+    for name in ("stationary", "moving"):
+        check_scale(f"{name}_scale", i[f"{name}_scale"], i[name].shape[0], i[name].free_size)
+    check_tiling(i, arch, stationary.shape[0], columns, row_only=True)
+
+
+@nc_matmul_mx.check
+def _indirect(i: Instruction, arch: Arch) -> None:
+    for name in ("stationary", "moving"):
+        data, scale = i[name], i[name + "_scale"]
+        if not (is_indirect(data) or is_indirect(scale)):
+            continue
+        both = is_indirect(data) and is_indirect(scale)
+        if not both or not data.dynamic.source.same_elements(scale.dynamic.source):
+            raise NkiValidationError(
+                f"{name} and {name}_scale: either both are .indirect() views with the same index, "
+                "or neither is"
+            )
+
+
+@nc_matmul_mx.meaning
+def _meaning(i: Instruction, kit: Kit) -> Step:
+    left, fill_left = _matrix(i["stationary"], i["stationary_scale"], kit)
+    right, fill_right = _matrix(i["moving"], i["moving_scale"], kit)
+    out, after = deposit(i["dst"], i["accumulate"], kit)
+    return chain([fill_left, fill_right, *product(left, right, out, kit), *after])
+
+
+def _matrix(a: Access, scale: Access, kit: Kit) -> tuple[np.ndarray, Step]:
+    """The values as a float32 matrix (4 * partitions, elements), and the step that fills it."""
+    partitions, count = a.shape[0], a.free_size
+    matrix = kit.scratch((partitions // GROUP, GROUP, 4, count))
+    data, codes, rows = kit.view(a), kit.raw(scale), scale_rows(partitions)
+
+    def fill() -> None:
+        values = unpack_x4(data.reshape(partitions, count), a.dtype)
+        grouped = values.reshape(partitions // GROUP, GROUP, count, 4).transpose(0, 1, 3, 2)
+        factors = e8m0_to_float32(codes[rows].reshape(len(rows), 1, 1, count))
+        np.multiply(grouped, factors, matrix)
+
+    return matrix.reshape(4 * partitions, count), fill
+
+
+@nc_matmul_mx.cost
+def _cost(i: Instruction, arch: Arch) -> Cost:
+    columns, n = i["stationary"].free_size, i["moving"].free_size
+    flops = 2 * 4 * i["stationary"].shape[0] * columns * n
+    return Cost(cycles=max(min(64, columns), n), flops=flops, known=False)
+
+
+__all__ = ["nc_matmul_mx"]

@@ -1,0 +1,115 @@
+"""nisa.nc_stream_shuffle: moves partitions within quadrants of 32."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, Final
+
+import numpy as np
+
+from nki_dist.arch import Arch
+from nki_dist.arch.limits import allowed_start_partitions
+from nki_dist.errors import NkiValidationError
+from nki_dist.isa.checks import same_free_size
+from nki_dist.isa.kit import Kit, Step, chain
+from nki_dist.isa.operands import Custom, read, write
+from nki_dist.isa.spec import Cost, instruction
+from nki_dist.isa.timing_rules import ISSUE
+from nki_dist.program import Access, Instruction
+
+_QUADRANT: Final = 32
+_KEEP: Final = 255
+
+
+def _mask(name: str, value: Any) -> list[int]:
+    try:
+        mask = [m.__index__() for m in value]
+    except (TypeError, AttributeError):
+        raise NkiValidationError(f"{name}={value!r}; allowed: a list of 32 ints") from None
+    if len(mask) != _QUADRANT:
+        raise NkiValidationError(f"{name} has {len(mask)} entries; must be {_QUADRANT}")
+    for n, m in enumerate(mask):
+        if m != _KEEP and not 0 <= m < _QUADRANT:
+            raise NkiValidationError(f"{name}[{n}]={m}; allowed: 0 to 31, or 255 to keep")
+    return mask
+
+
+def start_partition(a: Access) -> int:
+    """First partition, counted from the memory's where the address is known."""
+    base = a.storage.address[0] if a.storage.address is not None else 0
+    return base + a.start_partition
+
+
+@instruction(
+    engines="vector",
+    dst=write(any_start=True),  # its own rule is stricter
+    src=read(any_start=True),
+    shuffle_mask=Custom(_mask),
+)
+def nc_stream_shuffle(dst, src, shuffle_mask, name=None):
+    """Partition i of each quadrant of `dst` becomes partition `shuffle_mask[i]` of `src`'s.
+
+    Args:
+        dst, src: tiles of equal dtype and elements per partition; may be the same tile. They start
+            at 0, 32, 64 or 96 (up to 32 partitions), 0 or 64 (up to 64), or 0.
+        shuffle_mask: 32 entries, 0 to 31, or 255 to leave that partition of dst alone.
+
+    Raises:
+        NkiValidationError: the tiles don't fit, or the mask reads a partition src doesn't have.
+    """
+    return locals()
+
+
+@nc_stream_shuffle.check
+def _check(i: Instruction, arch: Arch) -> None:
+    dst, src = i["dst"], i["src"]
+    same_free_size(dst=dst, src=src)
+    if dst.dtype is not src.dtype:
+        raise NkiValidationError(
+            f"dst has dtype {dst.dtype}, src {src.dtype}; a shuffle doesn't convert"
+        )
+    most = max(dst.shape[0], src.shape[0])
+    active = -(-most // _QUADRANT) * _QUADRANT
+    allowed = allowed_start_partitions(active)
+    for name, a in (("dst", dst), ("src", src)):
+        if start_partition(a) not in allowed:
+            raise NkiValidationError(
+                f"{name} starts at partition {start_partition(a)}; with {active} active partitions "
+                f"(most touched: {most}) allowed: {', '.join(map(str, allowed))}"
+            )
+    _, sources = _moves(i)
+    if sources.size and sources.max() >= src.shape[0]:
+        raise NkiValidationError(
+            f"shuffle_mask reads partition {sources.max()} of src, which has {src.shape[0]}"
+        )
+
+
+def _moves(i: Instruction) -> tuple[np.ndarray, np.ndarray]:
+    """Partitions of dst that are written, and of src that each comes from."""
+    targets = np.arange(i["dst"].shape[0])
+    mask = np.array(i["shuffle_mask"])[targets % _QUADRANT]
+    kept = mask != _KEEP
+    return targets[kept], (targets // _QUADRANT * _QUADRANT + mask)[kept]
+
+
+@nc_stream_shuffle.meaning
+def _meaning(i: Instruction, kit: Kit) -> Step:
+    dst, src = i["dst"], i["src"]
+    targets, sources = _moves(i)
+    into, bits = kit.raw(dst), kit.raw(src)
+    if targets.size == 0:
+        return lambda: None
+    moved = kit.scratch((targets.size, *src.shape[1:]), src.dtype.raw)
+    shaped = moved.reshape(targets.size, *dst.shape[1:])
+    gather = partial(np.take, bits, sources, 0, moved, "clip")
+    if targets.size == dst.shape[0]:
+        return chain([gather, partial(np.copyto, into, shaped)])
+    return chain([gather, partial(into.__setitem__, targets, shaped)])
+
+
+@nc_stream_shuffle.cost
+def _cost(i: Instruction, arch: Arch) -> Cost:
+    return Cost(cycles=max(ISSUE, i["src"].free_size))
+
+
+__all__ = ["nc_stream_shuffle", "start_partition"]

@@ -1,0 +1,111 @@
+"""nisa.nc_transpose: a two-dimensional transpose on the Tensor or Vector engine."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from nki_dist.arch import Arch
+from nki_dist.dtypes import float32
+from nki_dist.dtypes.casts import converter
+from nki_dist.errors import NkiValidationError
+from nki_dist.isa._matmul import check_bank, matrix
+from nki_dist.isa._transpose import identity_matrix, transpose
+from nki_dist.isa.enums import engine
+from nki_dist.isa.kit import Kit, Step, chain
+from nki_dist.isa.operands import read, write
+from nki_dist.isa.spec import Cost, instruction
+from nki_dist.program import Instruction
+
+
+def default_engine(i: Instruction, arch: Arch) -> str:
+    """Tensor where the tile is in SBUF and dst in PSUM, Vector for what only it can do."""
+    regions = (i["data"].region.value, i["dst"].region.value)
+    return "tensor" if regions == ("sbuf", "psum") else "vector"
+
+
+@instruction(
+    engines="tensor vector",
+    default_engine=default_engine,
+    dst=write(),
+    data=read(),
+)
+def nc_transpose(dst, data, engine=engine.unknown, name=None):
+    """`dst[f, p] = data[p, f]`, with the free dimensions of both flattened.
+
+    Args:
+        dst: tile (F, P), same dtype as data. In PSUM for the Tensor engine.
+        data: tile (P, F), at most (128, 128) for the Tensor engine, which reads SBUF, and (32, 32)
+            for the Vector engine.
+        engine: tensor or vector; by default tensor from SBUF to PSUM, vector otherwise.
+
+    Data moves bit by bit, except on NeuronCore-v2's Tensor engine, which multiplies floats by an
+    identity: NaN and infinity spread along the contraction there, and -0.0 becomes 0.0.
+
+    Raises:
+        NkiValidationError: shapes, dtypes, memories or engine don't fit.
+    """
+    return locals()
+
+
+@nc_transpose.check
+def _shapes(i: Instruction, arch: Arch) -> None:
+    dst, data = i["dst"], i["data"]
+    if (dst.shape[0], dst.free_size) != (data.free_size, data.shape[0]):
+        raise NkiValidationError(
+            f"dst has {dst.shape[0]} partitions and {dst.free_size} elements in each (shape "
+            f"{dst.shape}); the transpose of data (shape {data.shape}) has {data.free_size} and "
+            f"{data.shape[0]}"
+        )
+    if dst.dtype is not data.dtype:
+        raise NkiValidationError(
+            f"dst has dtype {dst.dtype}, data {data.dtype}; a transpose doesn't convert, they must "
+            "be the same"
+        )
+    tensor = i.engine == "tensor"
+    limit = arch.transpose_tensor_max if tensor else arch.transpose_vector_max
+    if max(data.shape[0], data.free_size) > limit:
+        raise NkiValidationError(
+            f"data has {data.shape[0]} partitions and {data.free_size} elements in each (shape "
+            f"{data.shape}); the {i.engine} engine transposes at most ({limit}, {limit})"
+        )
+
+
+@nc_transpose.check
+def _memories(i: Instruction, arch: Arch) -> None:
+    if i.engine != "tensor":
+        return
+    wanted: dict[str, Any] = {"data": "sbuf", "dst": "psum"}
+    for name, region in wanted.items():
+        if i[name].region.value != region:
+            raise NkiValidationError(
+                f"{name} is in {i[name].region.value}; the Tensor engine transposes from SBUF to "
+                "PSUM (the Vector engine from and to either, up to (32, 32))"
+            )
+    if arch.generation < 4:
+        check_bank(i["dst"], arch)
+
+
+@nc_transpose.meaning
+def _meaning(i: Instruction, kit: Kit) -> Step:
+    dst, data = i["dst"], i["data"]
+    if kit.arch.generation >= 3 or i.engine != "tensor" or not data.dtype.is_float:
+        return transpose(dst, data, kit)
+    left, fill = matrix(data, kit, data.shape[0])
+    product = kit.scratch((data.free_size, data.shape[0]))
+    multiply = partial(np.matmul, left.T, identity_matrix(data.shape[0]), product)
+    store = partial(converter(float32, dst.dtype), kit.view(dst), product.reshape(dst.shape))
+    return chain([*fill, multiply, store])
+
+
+@nc_transpose.cost
+def _cost(i: Instruction, arch: Arch) -> Cost:
+    data = i["data"]
+    if i.engine == "tensor":
+        return Cost(cycles=max(data.shape[0], min(64, data.free_size)))
+    return Cost(cycles=max(arch.min_issue_cycles, data.free_size))
+
+
+__all__ = ["nc_transpose"]

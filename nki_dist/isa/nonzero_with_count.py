@@ -1,0 +1,87 @@
+"""nisa.nonzero_with_count: positions of nonzero elements, on every sixteenth partition."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from nki_dist.arch import Arch
+from nki_dist.dtypes import float32, int32
+from nki_dist.errors import NkiValidationError
+from nki_dist.isa import _pattern
+from nki_dist.isa.checks import same_partitions
+from nki_dist.isa.kit import Kit, Step
+from nki_dist.isa.nc_stream_shuffle import start_partition
+from nki_dist.isa.operands import SBUF, Custom, read, write
+from nki_dist.isa.spec import Cost, instruction
+from nki_dist.program import Instruction
+
+_CORE: Final = 16  # partitions wired to one GpSimd core, of which it uses the first
+
+
+@instruction(
+    engines="gpsimd",
+    min_generation=3,
+    dst=write(SBUF, dtypes=[int32], any_start=True),
+    src=read(SBUF, dtypes=[float32, int32], any_start=True),
+    index_offset=Custom(_pattern.int32),
+    padding_val=Custom(_pattern.int32),
+)
+def nonzero_with_count(dst, src, index_offset=0, padding_val=-1, name=None):
+    """Positions of nonzero elements, padding, and their count, on partitions 0, 16, ..., 112.
+
+    Args:
+        dst: int32 tile with one element per partition more than src: the positions plus
+            index_offset, then padding_val, then the count. Other partitions are left alone.
+        src: float32 or int32 tile; only partitions 0, 16, ..., 112 are read.
+        index_offset, padding_val: 32-bit integers.
+
+    Raises:
+        NkiValidationError: shapes or dtypes don't fit.
+    """
+    return locals()
+
+
+@nonzero_with_count.check
+def _check(i: Instruction, arch: Arch) -> None:
+    dst, src = i["dst"], i["src"]
+    same_partitions(dst=dst, src=src)
+    if dst.free_size != src.free_size + 1:
+        raise NkiValidationError(
+            f"dst has {dst.free_size} elements per partition (shape {dst.shape}); must be one more "
+            f"than src's {src.free_size}"
+        )
+    for name, a in (("dst", dst), ("src", src)):
+        if start_partition(a) % _CORE:
+            raise NkiValidationError(
+                f"{name} starts at partition {start_partition(a)}; must be a multiple of {_CORE}, "
+                "the partitions that a GpSimd core reads and writes"
+            )
+
+
+@nonzero_with_count.meaning
+def _meaning(i: Instruction, kit: Kit) -> Step:
+    source, target = kit.view(i["src"])[::_CORE], kit.view(i["dst"])[::_CORE]
+    rows, n = len(source), i["src"].free_size
+    result = kit.scratch((rows, n + 1), np.int32)
+    shaped = result.reshape(target.shape)
+    offset, padding = np.int32(i["index_offset"]), i["padding_val"]
+
+    def find() -> None:
+        result[...] = padding
+        for row, values in zip(result, source, strict=True):
+            found = np.flatnonzero(values)
+            np.add(found.astype(np.int32), offset, row[: found.size])
+            row[n] = found.size
+        np.copyto(target, shaped)
+
+    return find
+
+
+@nonzero_with_count.cost
+def _cost(i: Instruction, arch: Arch) -> Cost:
+    return Cost(cycles=arch.gpsimd_start + i["src"].free_size, known=False)
+
+
+__all__ = ["nonzero_with_count"]

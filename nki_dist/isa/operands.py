@@ -1,0 +1,312 @@
+"""Operand and attribute roles: what an instruction's parameter may be.
+
+A role turns what the kernel passed into what the program stores (tensors stay access patterns,
+operator tokens become names, enums stay enums) or refuses it, saying what is allowed. Shape rules
+that involve several operands are the instruction's own `check`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from enum import Enum
+from typing import Any
+
+import numpy as np
+
+from nki_dist.arch import allowed_start_partitions, start_partition_allowed
+from nki_dist.dtypes import DType
+from nki_dist.errors import NkiValidationError, OutOfBoundsError
+from nki_dist.isa.indirection import narrowed, table
+from nki_dist.program import Access, VirtualRegister
+
+SBUF = frozenset({"sbuf"})
+PSUM = frozenset({"psum"})
+ONCHIP = SBUF | PSUM
+HBM = frozenset({"private_hbm", "shared_hbm"})
+ANYWHERE = ONCHIP | HBM
+
+
+def _names(things: Iterable[Any]) -> str:
+    return ", ".join(sorted(str(t) for t in things))
+
+
+class Role:
+    """How one parameter is read. `mode` tells tensors' footprints: "", "r", "w" or "rw"."""
+
+    mode = ""
+
+    def accept(self, name: str, value: Any) -> Any:
+        raise NotImplementedError  # abstract: each role defines it
+
+
+class Tensor(Role):
+    """A tensor operand.
+
+    Args:
+        mode: "r", "w" or "rw".
+        memories: names of the memories it may live in.
+        dtypes: allowed element types, None for all.
+        optional: None is allowed.
+        many: a list of tensors.
+        scalar: a Python number is allowed instead (else a (P, 1) tile).
+        register: a register is allowed instead.
+        any_start: the operand may start at any partition, whatever the engine.
+        indirect: partitions per group of offsets (16 or 32) if `.indirect()` views are allowed.
+    """
+
+    def __init__(
+        self,
+        mode: str,
+        memories: frozenset[str] = ONCHIP,
+        dtypes: Iterable[DType] | None = None,
+        optional: bool = False,
+        many: bool = False,
+        scalar: bool = False,
+        register: bool = False,
+        any_start: bool = False,
+        indirect: int = 0,
+    ) -> None:
+        self.mode = mode
+        self.memories = memories
+        self.dtypes = None if dtypes is None else frozenset(dtypes)
+        self.optional = optional
+        self.many = many
+        self.scalar = scalar
+        self.register = register
+        self.any_start = any_start
+        self.indirect = indirect
+
+    def accept(self, name: str, value: Any) -> Any:
+        if isinstance(value, Access):
+            if value.storage.region.value not in self.memories:
+                raise NkiValidationError(
+                    f"{name} is in {value.storage.region.value}: {value.storage.label}; "
+                    f"allowed memories: {_names(self.memories)}"
+                )
+            if self.dtypes is not None and value.dtype not in self.dtypes:
+                raise NkiValidationError(
+                    f"{name} has dtype {value.dtype}; allowed: {_names(self.dtypes)}"
+                )
+            if value.dynamic is not None and not self.memories & HBM:
+                value = self._addressed(name, value)
+            if 0 in value.shape:
+                raise NkiValidationError(f"{name} is empty: shape {value.shape}")
+            _inside(name, value)
+            return value
+        if value is None and self.optional:
+            return None
+        if self.scalar and isinstance(value, (int, float, np.number, np.bool_)):
+            return value.item() if isinstance(value, (np.number, np.bool_)) else value
+        if self.register and isinstance(value, VirtualRegister):
+            return value
+        if self.many and isinstance(value, (list, tuple)):
+            return [self.accept(f"{name}[{i}]", v) for i, v in enumerate(value)]
+        kinds = ["a tensor"]
+        kinds += ["a number"] if self.scalar else []
+        kinds += ["a register"] if self.register else []
+        kinds += ["None"] if self.optional else []
+        if isinstance(value, np.ndarray):
+            raise NkiValidationError(
+                f"{name} is a NumPy array of shape {value.shape}; allowed: {' or '.join(kinds)}. "
+                "Arrays become tensors when they are arguments of the kernel that is launched"
+            )
+        raise NkiValidationError(
+            f"{name} is {value!r} of type {type(value).__name__}; allowed: {' or '.join(kinds)}"
+        )
+
+    def _addressed(self, name: str, a: Access) -> Access:
+        """On-chip operands move their whole pattern by one run-time value, or are indirect."""
+        assert a.dynamic is not None
+        kind = a.dynamic.kind
+        if kind == "vector":
+            raise NkiValidationError(
+                f"{name} has a vector offset; only DMA instructions take those"
+            )
+        if kind == "tensor" and not self.indirect:
+            raise NkiValidationError(
+                f"{name} is an .indirect() view, which this instruction doesn't take there; copy "
+                "it with nisa.tensor_copy first"
+            )
+        return narrowed(name, a, self.indirect) if kind == "tensor" else a
+
+
+def _inside(name: str, a: Access) -> None:
+    """An access pattern must stay within its storage; run-time parts are checked at run time."""
+    if a.dynamic is not None and a.dynamic.kind == "tensor":
+        a = table(a)
+    dynamic = a.dynamic
+    if dynamic is not None and dynamic.kind != "vector":
+        return
+    whole = a.storage
+    same_size = a.dtype.itemsize == whole.dtype.itemsize
+    if a.offset == 0 and same_size and a.shape == whole.shape and a.strides == whole.strides:
+        return
+    low = high = 0
+    for n, s in zip(a.shape[1:], a.strides[1:]):
+        if s >= 0:
+            high += (n - 1) * s
+        else:
+            low += (n - 1) * s
+    size = a.dtype.itemsize
+    if whole.region.on_chip:
+        row = whole.partition_bytes
+        column = a.offset * size % row
+        if column + low * size < 0 or column + (high + 1) * size > row:
+            raise _spilled(name, a, column + low * size, column + (high + 1) * size)
+    low += a.offset
+    high += a.offset
+    if dynamic is None:
+        reach = (a.shape[0] - 1) * a.strides[0]
+        if reach >= 0:
+            high += reach
+        else:
+            low += reach
+    if low < 0 or (high + 1) * size > a.storage.nbytes:
+        raise OutOfBoundsError(
+            f"{name}: the access pattern {[list(p) for p in zip(a.strides, a.shape)]} at offset "
+            f"{a.offset} covers bytes [{low * size}, {(high + 1) * size}) of {a.storage.label}, "
+            f"which has {a.storage.nbytes}"
+        )
+
+
+def _spilled(name: str, a: Access, low: int, high: int) -> OutOfBoundsError:
+    return OutOfBoundsError(
+        f"{name}: the access pattern {[list(p) for p in zip(a.strides, a.shape)]} at offset "
+        f"{a.offset} covers bytes [{low}, {high}) of a partition of {a.storage.label}, which has "
+        f"{a.storage.partition_bytes} there; only dimension 0 goes from partition to partition"
+    )
+
+
+def engine_reaches(a: Access) -> bool:
+    """Whether a compute engine can access an on-chip operand's partitions (arch.limits)."""
+    return start_partition_allowed(_start(a), a.shape[0])
+
+
+def _start(a: Access) -> int:
+    """First partition; tensors without an address are placed where engines reach all of them."""
+    address = a.storage.address
+    return a.start_partition + (0 if address is None else address[0])
+
+
+def check_start(name: str, a: Access) -> None:
+    """Compute engines access partitions from the start of a quadrant only."""
+    if not engine_reaches(a):
+        allowed = ", ".join(map(str, allowed_start_partitions(a.shape[0]))) or "nowhere"
+        raise NkiValidationError(
+            f"{name} starts at partition {_start(a)} of {a.region.value} ({a.storage.label}); an "
+            f"engine accesses {a.shape[0]} partitions from {allowed} only. Move the rows with "
+            "nisa.dma_copy first"
+        )
+
+
+def read(memories: frozenset[str] = ONCHIP, **options: Any) -> Tensor:
+    return Tensor("r", memories, **options)
+
+
+def write(memories: frozenset[str] = ONCHIP, **options: Any) -> Tensor:
+    return Tensor("w", memories, **options)
+
+
+def update(memories: frozenset[str] = ONCHIP, **options: Any) -> Tensor:
+    return Tensor("rw", memories, **options)
+
+
+class Choice(Role):
+    """A member of an enum, also by name or value (kernels pass "double_row")."""
+
+    def __init__(self, enum: type[Enum], allowed: Iterable[Enum] | None = None) -> None:
+        self.enum = enum
+        self.allowed = tuple(allowed) if allowed is not None else tuple(enum)
+
+    def accept(self, name: str, value: Any) -> Any:
+        if type(value) is not self.enum:
+            value = self._member(name, value)
+        if value not in self.allowed:
+            raise NkiValidationError(
+                f"{name}={value.name}; allowed: {_names(v.name for v in self.allowed)}"
+            )
+        return value
+
+    def _member(self, name: str, value: Any) -> Enum:
+        members = self.enum.__members__
+        label = getattr(value, "name", value)
+        if isinstance(label, str) and label.rsplit(".", 1)[-1] in members:
+            return members[label.rsplit(".", 1)[-1]]
+        for member in members.values():
+            if type(value) is type(member.value) and value == member.value:
+                return member
+        raise NkiValidationError(f"{name}={value!r}; allowed: {_names(members)}")
+
+
+class Op(Role):
+    """An operator token (`nl.add`, `np.add`), stored by name.
+
+    Args:
+        allowed: names of the operators the instruction takes.
+        optional: None is allowed.
+    """
+
+    def __init__(self, allowed: Iterable[str], optional: bool = False) -> None:
+        self.allowed = frozenset(allowed)
+        self.optional = optional
+
+    def accept(self, name: str, value: Any) -> Any:
+        if value is None and self.optional:
+            return None
+        token = getattr(value, "nki_op", None) or getattr(value, "__name__", value)
+        if token in self.allowed:
+            return token
+        shown = f"nl.{token}" if isinstance(token, str) else repr(value)
+        raise NkiValidationError(f"{name}={shown}; allowed: {_names(self.allowed)}")
+
+
+class Number(Role):
+    """A compile-time number."""
+
+    def __init__(self, integer: bool = False, optional: bool = False) -> None:
+        self.integer = integer
+        self.optional = optional
+
+    def accept(self, name: str, value: Any) -> Any:
+        if isinstance(value, (np.number, np.bool_)):
+            value = value.item()
+        kinds = (int,) if self.integer else (int, float)
+        if isinstance(value, kinds) or (value is None and self.optional):
+            return value
+        raise NkiValidationError(
+            f"{name}={value!r}; allowed: {'an int' if self.integer else 'a number'}"
+            + (" or None" if self.optional else "")
+        )
+
+
+class Register(Role):
+    """A register operand."""
+
+    def __init__(self, mode: str) -> None:
+        self.register_mode = mode
+
+    def accept(self, name: str, value: Any) -> Any:
+        if isinstance(value, VirtualRegister):
+            return value
+        raise NkiValidationError(
+            f"{name} is {value!r}; allowed: a register made by nisa.register_alloc"
+        )
+
+
+class Custom(Role):
+    """Anything a function accepts and turns into plain data (numbers, strings, lists)."""
+
+    def __init__(self, convert: Callable[[str, Any], Any]) -> None:
+        self.convert = convert
+
+    def accept(self, name: str, value: Any) -> Any:
+        return self.convert(name, value)
+
+
+def flag(name: str, value: Any) -> bool:
+    if isinstance(value, (bool, np.bool_)) or (isinstance(value, int) and value in (0, 1)):
+        return bool(value)
+    raise NkiValidationError(f"{name}={value!r}; allowed: True or False")
+
+
+FLAG = Custom(flag)

@@ -1,0 +1,106 @@
+"""nisa.quantize_mx: 16-bit floats to packed 8-bit floats with a common scale per group of 32."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from nki_dist.arch import Arch
+from nki_dist.dtypes import (
+    bfloat16,
+    float8_e4m3fn_x4,
+    float8_e5m2_x4,
+    float8_e8m0fnu,
+    float16,
+    float32,
+    uint8,
+)
+from nki_dist.dtypes.casts import converter
+from nki_dist.dtypes.mx import E8M0_BIAS, E8M0_NAN, pack_x4
+from nki_dist.errors import NkiValidationError
+from nki_dist.isa._mx import GROUP, check_partitions, check_scale, scale_rows
+from nki_dist.isa.kit import Kit, Step
+from nki_dist.isa.operands import SBUF, read, write
+from nki_dist.isa.spec import Cost, instruction
+from nki_dist.isa.timing_rules import ISSUE
+from nki_dist.program import Instruction
+
+SCALES: Final = (float8_e8m0fnu, uint8)
+# Largest exponent of the element type.
+_EMAX: Final = {float8_e4m3fn_x4: 8, float8_e5m2_x4: 15}
+
+
+@instruction(
+    engines="vector",
+    min_generation=4,
+    dst=write(SBUF, dtypes=_EMAX),
+    src=read(SBUF, dtypes=[float16, bfloat16]),
+    dst_scale=write(SBUF, dtypes=SCALES, any_start=True),
+)
+def quantize_mx(dst, src, dst_scale, name=None):
+    """Quantize to packed 8-bit floats, with one power of two per 8 partitions and 4 elements.
+
+    Args:
+        dst: tile (P, F/4), float8_e4m3fn_x4 or float8_e5m2_x4.
+        src: float16 or bfloat16 tile (P, F); P a multiple of 32 up to 128, F a multiple of 4.
+        dst_scale: float8_e8m0fnu or uint8 tile with F/4 elements per partition. The scales of
+            quadrant q go to its partitions 32q to 32q + 3.
+
+    The scale is `2 ** (floor(log2(largest)) - (Emax - 1))`, Emax 8 for e4m3fn and 15 for e5m2, and
+    2**-127 for a group of zeros. A group with NaN or infinity, which isn't documented, gets NaN.
+
+    Raises:
+        NkiValidationError: shapes or dtypes don't fit.
+    """
+    return locals()
+
+
+@quantize_mx.check
+def _check(i: Instruction, arch: Arch) -> None:
+    dst, src = i["dst"], i["src"]
+    check_partitions("src", src)
+    if src.free_size % 4:
+        raise NkiValidationError(
+            f"src has {src.free_size} elements per partition; must be a multiple of 4"
+        )
+    if dst.shape[0] != src.shape[0] or dst.free_size * 4 != src.free_size:
+        raise NkiValidationError(
+            f"dst has {dst.shape[0]} partitions and {dst.free_size} elements in each (shape "
+            f"{dst.shape}); src of shape {src.shape} makes {src.shape[0]} and {src.free_size // 4}"
+        )
+    check_scale("dst_scale", i["dst_scale"], src.shape[0], dst.free_size)
+
+
+@quantize_mx.meaning
+def _meaning(i: Instruction, kit: Kit) -> Step:
+    dst, src, scale = i["dst"], i["src"], i["dst_scale"]
+    partitions, count = dst.shape[0], dst.free_size
+    values = kit.scratch(src.shape)
+    groups = values.reshape(partitions // GROUP, GROUP, count, 4)
+    widen, source = converter(src.dtype, float32), kit.view(src)
+    target, codes = kit.raw(dst), kit.raw(scale)
+    rows, reserve = scale_rows(partitions), _EMAX[dst.dtype] - 1
+
+    def quantize() -> None:
+        widen(values, source)
+        largest = np.abs(groups).max(axis=(1, 3))
+        finite = np.isfinite(largest)
+        # frexp gives a mantissa in [0.5, 1), so its exponent is one more than floor(log2).
+        exponent = np.frexp(largest)[1] - 1 - reserve
+        exponent = np.where(largest > 0, exponent, -E8M0_BIAS).clip(-E8M0_BIAS, E8M0_BIAS)
+        exponent[~finite] = 0
+        np.multiply(groups, np.ldexp(np.float32(1), -exponent)[:, None, :, None], groups)
+        target[...] = pack_x4(values.reshape(partitions, -1), dst.dtype).reshape(target.shape)
+        code = np.where(finite, exponent + E8M0_BIAS, E8M0_NAN).astype(np.uint8)
+        codes[rows] = code.reshape(-1, *codes.shape[1:])
+
+    return quantize
+
+
+@quantize_mx.cost
+def _cost(i: Instruction, arch: Arch) -> Cost:
+    return Cost(cycles=max(ISSUE, i["src"].free_size / 4))
+
+
+__all__ = ["quantize_mx"]

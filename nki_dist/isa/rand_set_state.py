@@ -1,0 +1,71 @@
+"""nisa.rand_set_state: sets the state of an engine's random generators, lane by lane."""
+
+from __future__ import annotations
+
+from nki_dist.arch import Arch
+from nki_dist.dtypes import uint32
+from nki_dist.errors import NkiValidationError
+from nki_dist.isa.enums import engine
+from nki_dist.isa.kit import Kit, Step
+from nki_dist.isa.operands import SBUF, read
+from nki_dist.isa.randomness import APPROXIMATE, GENERATORS, WORDS, lanes, states
+from nki_dist.isa.spec import Cost, instruction, require_generation
+from nki_dist.isa.timing_rules import ISSUE
+from nki_dist.program import Access, Instruction
+
+
+@instruction(
+    engines="gpsimd vector",
+    min_generation=3,
+    exactness=APPROXIMATE,
+    src_seeds=read(SBUF, dtypes=(uint32,)),
+)
+def rand_set_state(src_seeds, engine=engine.gpsimd, name=None):
+    """Each partition's words become the random state of that lane.
+
+    Args:
+        src_seeds: (P, 6) uint32 tile in SBUF for gpsimd, (P, 24) for vector: six words per
+            generator, see isa.randomness.
+        engine: gpsimd (default), or vector (NeuronCore-v4 on).
+
+    Raises:
+        NkiValidationError: shape, dtype, memory or engine don't fit.
+    """
+    return locals()
+
+
+def check_state(name: str, a: Access, engine: str, arch: Arch) -> None:
+    """A 2-D tile with the engine's number of state words per partition.
+
+    Raises:
+        NkiValidationError: it isn't, or the engine has no such state on this platform.
+    """
+    if engine == "vector":
+        require_generation(arch, 4, "the random state of the Vector engine")
+    count = WORDS * GENERATORS[engine]
+    if len(a.shape) != 2 or a.free_size != count:
+        raise NkiValidationError(
+            f"{name} has shape {a.shape}; allowed on {engine}: (partitions, {count})"
+        )
+
+
+@rand_set_state.check
+def _check(i: Instruction, arch: Arch) -> None:
+    check_state("src_seeds", i["src_seeds"], i.engine, arch)
+
+
+@rand_set_state.meaning
+def _meaning(i: Instruction, kit: Kit) -> Step:
+    seeds, where = kit.view(i["src_seeds"]), lanes(i["src_seeds"])
+    state, label = kit.state, i.engine
+
+    def put() -> None:
+        words = seeds.reshape(len(seeds), GENERATORS[label], WORDS)
+        states(state, label)[:, where] = words.transpose(2, 0, 1)
+
+    return put
+
+
+@rand_set_state.cost
+def _cost(i: Instruction, arch: Arch) -> Cost:
+    return Cost(cycles=ISSUE, known=False)

@@ -1,0 +1,125 @@
+"""The random generators of the Vector and GpSimd engines.
+
+Purpose: one XORWOW generator (Marsaglia, "Xorshift RNGs", 2003: five words of xorshift state and a
+counter) per lane on GpSimd and four per lane on Vector, which is what the sizes of
+nisa.rand_set_state say. Element k of a lane comes from generator k modulo the number of generators;
+an instruction advances all generators of the lanes it writes by the same number of steps.
+
+Invariant: bits depend on core, engine, seed and the sequence of instructions only. A core starts
+as if seeded with 0, each core and engine with different states; `set_rng_seed` gives every core the
+same states for the same seed.
+
+Not modelled: the bits of the hardware. Which word of rand_set_state goes where, and what
+set_rng_seed makes of a seed, aren't documented: the words are taken as x, y, z, w, v, counter of
+one generator after the other, and a seed is spread by SplitMix64.
+
+Follows: AWS Neuron SDK, `nki/api/nki/isa/__init__.py` (rng, rand2, rand_set_state, set_rng_seed).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from nki_dist.isa.kit import Kit
+from nki_dist.isa.state import CoreState
+from nki_dist.program import Access
+
+LANES: Final = 128
+WORDS: Final = 6  # state of one generator
+GENERATORS: Final = {"vector": 4, "gpsimd": 1}
+APPROXIMATE: Final = "approximate: same distribution, other bits than hardware"
+_WEYL: Final = np.uint32(362437)
+_GOLDEN: Final = 0x9E3779B97F4A7C15
+_MASK: Final = (1 << 64) - 1
+
+
+def seeded(engine: str, seed: int, core: int = 0) -> np.ndarray:
+    """States (6, 128, generators) made from a seed."""
+    shape = (WORDS, LANES, GENERATORS[engine])
+    count = WORDS * LANES * GENERATORS[engine]
+    key = (seed + (core << 32) + (len(engine) << 56)) & _MASK
+    z = np.arange(1, count + 1, dtype=np.uint64) * np.uint64(_GOLDEN)
+    z += np.uint64((key * 0xD1342543DE82EF95 + 1) & _MASK)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    z ^= z >> np.uint64(31)
+    words = (z >> np.uint64(32)).astype(np.uint32).reshape(shape)
+    words[0] |= np.uint32(1)  # all five xorshift words zero would stay zero
+    return words
+
+
+def states(state: CoreState, engine: str) -> np.ndarray:
+    """The engine's generators on this core, (6, 128, generators) uint32; changes are kept."""
+    words = state.random.get(engine)
+    if words is None:
+        words = state.random[engine] = seeded(engine, 0, state.core + 1)
+    return words
+
+
+def lanes(a: Access) -> slice:
+    """The lanes an operand's partitions use."""
+    start, count = a.start_partition, a.shape[0]
+    return slice(start, start + count) if start + count <= LANES else slice(0, count)
+
+
+class Source:
+    """Random bits for one instruction.
+
+    Attributes:
+        bits: after `draw`, uint32 (P, N).
+    """
+
+    def __init__(self, kit: Kit, engine: str, a: Access) -> None:
+        self._state = kit.state
+        self._engine = engine
+        self._lanes = lanes(a)
+        width = GENERATORS[engine]
+        self._steps = -(-a.free_size // width)
+        blocks = -(-self._steps // 5)
+        lane_shape = (a.shape[0], width)
+        # The xorshift words ever held, oldest first: five of them are the state.
+        self._words = kit.scratch((5 * blocks + 5, *lane_shape), np.uint32)
+        self._work = kit.scratch((2, 5, *lane_shape), np.uint32)
+        self._numbers = kit.scratch((self._steps, *lane_shape), np.uint32)
+        steps = np.arange(1, self._steps + 1, dtype=np.uint32)
+        self._counts = (steps * _WEYL).reshape(-1, 1, 1)
+        self.bits = kit.scratch((a.shape[0], a.free_size), np.uint32)
+
+    def draw(self) -> None:
+        """Advance the generators and fill `bits`."""
+        held = states(self._state, self._engine)[:, self._lanes]
+        words, steps, numbers = self._words, self._steps, self._numbers
+        words[:5] = held[:5]
+        self._advance()
+        np.add(words[5 : 5 + steps], self._counts, numbers)
+        np.add(numbers, held[5], numbers)
+        held[:5] = words[steps : steps + 5]
+        held[5] += self._counts[-1, 0, 0]
+        flat = numbers.transpose(1, 0, 2).reshape(len(self.bits), -1)
+        np.copyto(self.bits, flat[:, : self.bits.shape[1]])
+
+    def _advance(self) -> None:
+        """Five steps at a time: what a step takes from five steps ago is known for all of them."""
+        words, (old, shifted) = self._words, self._work
+        spare = shifted[0]
+        for k in range(0, len(words) - 5, 5):
+            block = words[k : k + 5]
+            np.right_shift(block, 2, old)
+            np.bitwise_xor(old, block, old)
+            np.left_shift(old, 1, shifted)
+            np.bitwise_xor(old, shifted, old)
+            last = words[k + 4]
+            for n in range(5):
+                np.left_shift(last, 4, spare)
+                np.bitwise_xor(spare, last, spare)
+                last = words[k + 5 + n]
+                np.bitwise_xor(spare, old[n], last)
+
+    def uniform(self, out: np.ndarray) -> None:
+        """`bits` as float32 (P, N): multiples of 2**-24 in [0, 1)."""
+        np.right_shift(self.bits, 8, self.bits)
+        # Below 2**24 the sign bit is clear, and NumPy converts signed integers four times faster.
+        np.copyto(out, self.bits.view(np.int32), casting="unsafe")
+        np.multiply(out, np.float32(2.0**-24), out)

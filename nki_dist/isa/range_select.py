@@ -1,0 +1,134 @@
+"""nisa.range_select: keeps the columns between two bounds, fills the rest, with a row maximum."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from nki_dist.arch import Arch
+from nki_dist.dtypes import ALL, float32
+from nki_dist.errors import NkiValidationError
+from nki_dist.isa import broadcast as b
+from nki_dist.isa.accumulate import accumulate, check_result, read_out
+from nki_dist.isa.alu import ALU, SELECT_REDUCE
+from nki_dist.isa.checks import same_tile
+from nki_dist.isa.enums import reduce_cmd
+from nki_dist.isa.kit import Kit, Step, chain, per_partition
+from nki_dist.isa.operands import Choice, Custom, Number, Op, read, write
+from nki_dist.isa.rows import flat_rows
+from nki_dist.isa.spec import Cost, instruction
+from nki_dist.isa.timing_rules import ISSUE
+from nki_dist.program import Instruction
+
+FP32_MIN = float(np.finfo(np.float32).min)
+_COMPARISONS = ("equal", "less", "less_equal", "greater", "greater_equal")
+_COMMANDS = (reduce_cmd.idle, reduce_cmd.reset, reduce_cmd.reduce, reduce_cmd.reset_reduce)
+_FLOATS = tuple(d for d in ALL if d.is_float)
+_LAST = 2**24  # integers up to here are exact in float32
+
+
+def _fill(name: str, value: Any) -> float:
+    """The one value the hardware fills with."""
+    if value is ... or value is None:
+        return FP32_MIN
+    if isinstance(value, (int, float, np.number)):
+        with np.errstate(all="ignore"):
+            if np.float32(value) == np.float32(FP32_MIN):
+                return FP32_MIN
+    raise NkiValidationError(f"{name}={value!r}; allowed: float32's lowest number ({FP32_MIN})")
+
+
+@instruction(
+    engines="vector",
+    min_generation=3,
+    dst=write(),
+    on_true_tile=read(dtypes=_FLOATS),
+    comp_op0=Op(_COMPARISONS),
+    comp_op1=Op(_COMPARISONS),
+    bound0=read(dtypes=(float32,)),
+    bound1=read(dtypes=(float32,)),
+    reduce_cmd=Choice(reduce_cmd, _COMMANDS),
+    reduce_res=write(optional=True),
+    reduce_op=Op(SELECT_REDUCE),
+    range_start=Number(integer=True),
+    on_false_value=Custom(_fill),
+)
+def range_select(
+    dst,
+    on_true_tile,
+    comp_op0,
+    comp_op1,
+    bound0,
+    bound1,
+    reduce_cmd=reduce_cmd.reset_reduce,
+    reduce_res=None,
+    reduce_op="maximum",
+    range_start=0,
+    on_false_value=...,
+    name=None,
+):
+    """Column j stays if `j + range_start` fulfils both comparisons, else becomes float32's lowest.
+
+    Args:
+        dst, on_true_tile: tiles with the same partitions and elements per partition; on_true_tile
+            has a float type.
+        comp_op0, comp_op1: nl.equal, less, less_equal, greater or greater_equal; the column's
+            number is the left side.
+        bound0, bound1: (P, 1) float32 tiles.
+        reduce_cmd: what happens to the accumulator registers, which collect row maxima.
+        reduce_res: (P, 1) tile that receives the registers.
+        reduce_op: nl.maximum.
+        range_start: an int; the last column's number may not exceed 2**24.
+        on_false_value: float32's lowest number, the only one the hardware has.
+
+    Raises:
+        NkiValidationError: shapes, dtypes or numbers don't fit.
+    """
+    return locals()
+
+
+@range_select.check
+def _check(i: Instruction, arch: Arch) -> None:
+    data = i["on_true_tile"]
+    same_tile(dst=i["dst"], on_true_tile=data)
+    b.check_not_packed(dst=i["dst"], reduce_res=i["reduce_res"])
+    for n in ("bound0", "bound1", "reduce_res"):
+        check_result(n, i[n], data.shape[0])
+    first, last = i["range_start"], i["range_start"] + data.free_size - 1
+    if max(abs(first), abs(last)) > _LAST:
+        raise NkiValidationError(
+            f"columns are numbered {first} to {last}; allowed: up to {_LAST}, exact in float32"
+        )
+
+
+@range_select.meaning
+def _meaning(i: Instruction, kit: Kit) -> Step:
+    data, result, cmd = i["on_true_tile"], i["reduce_res"], i["reduce_cmd"]
+    out, (x,), around = kit.elementwise(i["dst"], [data], float32)
+    first = i["range_start"]
+    numbers = np.arange(first, first + data.free_size, dtype=np.float32)
+    numbers = numbers.reshape(1, *out.shape[1:])
+    bounds = [kit.view(per_partition(i[n], out.ndim)) for n in ("bound0", "bound1")]
+    keep, other = kit.scratch(out.shape, bool), kit.scratch(out.shape, bool)
+    steps: list[Step] = [
+        partial(ALU[i["comp_op0"]].f32, numbers, bounds[0], keep),
+        partial(ALU[i["comp_op1"]].f32, numbers, bounds[1], other),
+        partial(np.logical_and, keep, other, keep),
+        partial(np.logical_not, keep, keep),
+    ]
+    if x is not out:
+        steps.append(partial(np.copyto, out, x))
+    steps.append(partial(np.copyto, out, np.float32(FP32_MIN), where=keep))
+    rows, copy = flat_rows(kit, out)
+    total = accumulate(kit, "vector", data, rows, ALU[i["reduce_op"]], cmd)
+    if total is not None:
+        steps += [*copy, total]
+    step = around(chain(steps))
+    return step if result is None else chain([step, read_out(kit, "vector", data, result)])
+
+
+@range_select.cost
+def _cost(i: Instruction, arch: Arch) -> Cost:
+    return Cost(cycles=max(ISSUE, i["dst"].free_size), flops=4 * i["dst"].size)

@@ -1,0 +1,44 @@
+"""nisa.reciprocal: 1/x on the Vector engine."""
+
+from __future__ import annotations
+
+from nki_dist.arch import Arch
+from nki_dist.dtypes import float32
+from nki_dist.isa import broadcast as b
+from nki_dist.isa.alu import ALU
+from nki_dist.isa.checks import same_tile
+from nki_dist.isa.kit import Kit, Step
+from nki_dist.isa.operands import read, write
+from nki_dist.isa.spec import Cost, instruction
+from nki_dist.isa.timing_rules import ISSUE
+from nki_dist.program import Instruction
+
+
+@instruction(engines="vector", dst=write(), data=read())
+def reciprocal(dst, data, name=None):
+    """`dst = 1 / data`, computed in float32 and rounded once to `dst.dtype`.
+
+    Args:
+        dst, data: tiles with the same partitions and elements per partition.
+
+    Raises:
+        NkiValidationError: element counts or dtypes don't fit.
+    """
+    return locals()
+
+
+@reciprocal.check
+def _check(i: Instruction, arch: Arch) -> None:
+    same_tile(dst=i["dst"], data=i["data"])
+    b.check_not_packed(dst=i["dst"], data=i["data"])
+
+
+@reciprocal.meaning
+def _meaning(i: Instruction, kit: Kit) -> Step:
+    out, (x,), around = kit.elementwise(i["dst"], [i["data"]], float32)
+    return around(b.apply(ALU["reciprocal"], x, None, out))
+
+
+@reciprocal.cost
+def _cost(i: Instruction, arch: Arch) -> Cost:
+    return Cost(cycles=max(ISSUE, 8 * i["dst"].free_size), flops=i["dst"].size)

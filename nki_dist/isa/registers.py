@@ -1,0 +1,112 @@
+"""nisa.register_alloc, register_move, register_load, register_store: scalars of a sequencer."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from nki_dist.arch import Arch
+from nki_dist.errors import NkiValidationError
+from nki_dist.isa.kit import Kit, Step
+from nki_dist.isa.operands import ANYWHERE, Custom, Register, read, write
+from nki_dist.isa.spec import Cost, current_tracer, instruction
+from nki_dist.program import Access, Instruction, VirtualRegister
+
+
+def register_alloc(x=None):
+    """A new 32-bit register, 0 unless `x` says otherwise.
+
+    Args:
+        x: an int, or a tile of one element to load.
+    """
+    register = current_tracer().register()  # type: ignore[attr-defined]
+    if isinstance(x, Access):
+        register_load(register, x)
+    elif x is not None:
+        register_move(register, x)
+    return register
+
+
+def _int_or_register(name, value):
+    if isinstance(value, VirtualRegister):
+        return value
+    if isinstance(value, (int, np.integer)) and -(2**31) <= value < 2**32:
+        return int(value)
+    raise NkiValidationError(f"{name}={value!r}; allowed: a register or a 32-bit int")
+
+
+@instruction(engines="sync", dst=Register("w"), src=Custom(_int_or_register))
+def register_move(dst, src):
+    """Copy a register, or a compile-time int, into register `dst`."""
+    return locals()
+
+
+@register_move.meaning
+def _move(i: Instruction, kit: Kit) -> Step:
+    registers, d, src = kit.state.registers, i["dst"].number, i["src"]
+    if isinstance(src, VirtualRegister):
+        s = src.number
+
+        def move() -> None:
+            registers[d] = registers[s]
+
+        return move
+
+    def put() -> None:
+        registers[d] = src
+
+    return put
+
+
+@instruction(engines="sync", dst=Register("w"), src=read(ANYWHERE))
+def register_load(dst, src):
+    """Load register `dst` from a tensor of one 32-bit integer."""
+    return locals()
+
+
+@register_load.meaning
+def _load(i: Instruction, kit: Kit) -> Step:
+    registers, d, src = kit.state.registers, i["dst"].number, kit.view(i["src"]).reshape(())
+
+    def load() -> None:
+        registers[d] = int(src[()])
+
+    return load
+
+
+@instruction(engines="sync", dst=write(ANYWHERE), src=Register("r"))
+def register_store(dst, src):
+    """Store register `src` into a tensor of one 32-bit integer."""
+    return locals()
+
+
+@register_store.meaning
+def _store(i: Instruction, kit: Kit) -> Step:
+    registers, s = kit.state.registers, i["src"].number
+    dst = kit.raw(i["dst"]).reshape(())
+
+    def store() -> None:
+        dst[()] = registers[s] & 0xFFFFFFFF
+
+    return store
+
+
+def _one_element(i: Instruction, arch: Arch) -> None:
+    tensor = i["src"] if i.opcode == "register_load" else i["dst"]
+    if tensor.size != 1:
+        raise NkiValidationError(
+            f"a register holds one element, the tensor has {tensor.size} (shape {tensor.shape})"
+        )
+    if tensor.dtype.bits != 32 or not tensor.dtype.is_integer:
+        raise NkiValidationError(f"dtype {tensor.dtype}; allowed: int32, uint32")
+
+
+register_load.check(_one_element)
+register_store.check(_one_element)
+
+
+def _cost(i: Instruction, arch: Arch) -> Cost:
+    return Cost(cycles=64, known=False)
+
+
+for _spec in (register_move, register_load, register_store):
+    _spec.cost(_cost)

@@ -1,0 +1,57 @@
+"""nisa.rng: random bits."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from nki_dist.arch import Arch
+from nki_dist.dtypes import int8, int16, int32, uint8, uint16, uint32
+from nki_dist.isa.checks import not_in_psum
+from nki_dist.isa.enums import engine
+from nki_dist.isa.kit import Kit, Step, chain
+from nki_dist.isa.operands import write
+from nki_dist.isa.randomness import APPROXIMATE, Source
+from nki_dist.isa.spec import Cost, instruction, require_generation
+from nki_dist.isa.timing_rules import ISSUE
+from nki_dist.program import Instruction
+
+
+@instruction(
+    engines="vector gpsimd",
+    exactness=APPROXIMATE,
+    dst=write(dtypes=(int8, int16, int32, uint8, uint16, uint32)),
+)
+def rng(dst, engine=engine.vector, name=None):
+    """Every element of `dst` becomes random bits: the low bits of a 32-bit random word.
+
+    Args:
+        dst: integer tile, in SBUF if the engine is gpsimd.
+        engine: vector (default), or gpsimd (NeuronCore-v3 on).
+
+    Raises:
+        NkiValidationError: dtype, memory or engine don't fit.
+    """
+    return locals()
+
+
+@rng.check
+def _check(i: Instruction, arch: Arch) -> None:
+    not_in_psum(i.engine, dst=i["dst"])
+    if i.engine == "gpsimd":
+        require_generation(arch, 3, "rng on the GpSimd engine")
+
+
+@rng.meaning
+def _meaning(i: Instruction, kit: Kit) -> Step:
+    source = Source(kit, i.engine, i["dst"])
+    into, bits = kit.raw(i["dst"]), source.bits.reshape(i["dst"].shape)
+
+    def save() -> None:
+        np.copyto(into, bits, casting="unsafe")
+
+    return chain([source.draw, save])
+
+
+@rng.cost
+def _cost(i: Instruction, arch: Arch) -> Cost:
+    return Cost(cycles=max(ISSUE, i["dst"].free_size), known=False)

@@ -1,0 +1,67 @@
+"""Rows of a tile as contiguous float32, for instructions that work along the free dimensions.
+
+Invariant: what reads a row sees its elements in order and contiguous, so results depend on values
+and shape only, not on where a tile lies.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from nki_dist.dtypes import DType, float32
+from nki_dist.isa.kit import Kit, Step, last_writes
+from nki_dist.program import Access
+
+
+def load_rows(
+    kit: Kit, a: Access, reduced: int | None = None, compute: DType = float32
+) -> tuple[np.ndarray, list[Step]]:
+    """A tile as a contiguous array (P, kept, row), and the steps that fill it.
+
+    Args:
+        reduced: how many trailing dimensions make up a row; all free ones by default.
+    """
+    cut = 1 if reduced is None else len(a.shape) - reduced
+    shape = (a.shape[0], prod(a.shape[1:cut]), prod(a.shape[cut:]))
+    view = kit.view(a)
+    if a.dtype is compute and view.flags.c_contiguous:
+        return view.reshape(shape), []
+    array = kit.scratch(a.shape, compute.dtype)
+    return array.reshape(shape), [partial(kit.convert(a.dtype, compute), array, view)]
+
+
+def private_rows(kit: Kit, a: Access, compute: DType = float32) -> tuple[np.ndarray, Step]:
+    """A copy of a tile as (P, N), free to be overwritten, and the step that makes it."""
+    array = kit.scratch(a.shape, compute.dtype)
+    step = partial(kit.convert(a.dtype, compute), array, kit.view(a))
+    return array.reshape(a.shape[0], -1), step
+
+
+def save_rows(kit: Kit, a: Access, array: np.ndarray, compute: DType = float32) -> Step:
+    """Write a contiguous array with the tile's element order to the tile."""
+    last = last_writes(a) or ()
+    source = array.reshape(a.shape)
+    return partial(kit.convert(compute, a.dtype), kit.view(a)[last], source[last])
+
+
+def flat_rows(kit: Kit, array: np.ndarray) -> tuple[np.ndarray, list[Step]]:
+    """An array (P, ...) as contiguous (P, N), and the steps that copy it if they have to."""
+    if array.flags.c_contiguous:
+        return array.reshape(array.shape[0], -1), []
+    copy = kit.scratch(array.shape, array.dtype)
+    return copy.reshape(array.shape[0], -1), [partial(np.copyto, copy, array)]
+
+
+def column(kit: Kit, value: Any) -> tuple[Any, list[Step]]:
+    """A number as float32, or a (P, 1) tile as a (P, 1) float32 array."""
+    if not isinstance(value, Access):
+        return np.float32(value), []
+    array, steps = load_rows(kit, value)
+    return array.reshape(value.shape[0], 1), steps
+
+
+__all__ = ["column", "flat_rows", "load_rows", "private_rows", "save_rows"]

@@ -1,0 +1,82 @@
+"""nisa.scalar_tensor_tensor: a tile with a number, and the result with another tile."""
+
+from __future__ import annotations
+
+from nki_dist.arch import Arch
+from nki_dist.dtypes import bfloat16, float32
+from nki_dist.isa import broadcast as b
+from nki_dist.isa.alu import ALU
+from nki_dist.isa.checks import not_both_psum, same_tile
+from nki_dist.isa.kit import Kit, Step, chain
+from nki_dist.isa.operands import FLAG, Op, read, write
+from nki_dist.isa.spec import Cost, instruction
+from nki_dist.isa.timing_rules import ISSUE
+from nki_dist.program import Instruction
+
+
+@instruction(
+    former="dtype",
+    engines="vector",
+    dst=write(),
+    data=read(),
+    op0=Op(b.ARITHMETIC),
+    operand0=read(scalar=True, optional=True),
+    op1=Op(b.ARITHMETIC_BINARY),
+    operand1=read(),
+    reverse0=FLAG,
+    reverse1=FLAG,
+)
+def scalar_tensor_tensor(
+    dst, data, op0, operand0, op1, operand1, reverse0=False, reverse1=False, name=None
+):
+    """`dst = (data op0 operand0) op1 operand1` with a broadcast operand0 and a full operand1.
+
+    Args:
+        dst, data, operand1: tiles with the same partitions and elements per partition; data and
+            operand1 not both in PSUM.
+        op0, op1: arithmetic operators; op0 may be unary.
+        operand0: a number or a (P, 1) tile; None or 0 if op0 is unary.
+        reverse0, reverse1: the operand is the left side.
+
+    Computed in float32 and rounded once to `dst.dtype`.
+
+    Raises:
+        NkiValidationError: shapes, dtypes, memories or operators don't fit.
+    """
+    return locals()
+
+
+@scalar_tensor_tensor.check
+def _check(i: Instruction, arch: Arch) -> None:
+    same_tile(dst=i["dst"], data=i["data"], operand1=i["operand1"])
+    not_both_psum(data=i["data"], operand1=i["operand1"])
+    b.check_operand("operand0", i["op0"], i["operand0"], i["data"].shape[0])
+    b.check_not_packed(**{n: i[n] for n in ("dst", "data", "operand0", "operand1")})
+    b.check_available(arch, i.engine, i["op0"], i["op1"])
+
+
+@scalar_tensor_tensor.meaning
+def _meaning(i: Instruction, kit: Kit) -> Step:
+    first, second = ALU[i["op0"]], ALU[i["op1"]]
+    operand0 = i["operand0"] if first.arity == 2 else None
+    sources = [i["data"], i["operand1"], *b.tiles(operand0)]
+    out, arrays, around = kit.elementwise(i["dst"], sources, float32)
+    x, y = arrays[:2]
+    s0 = b.pick(operand0, iter(arrays[2:]))
+    mid = b.between(kit, out, y)
+    return around(
+        chain(
+            [
+                b.apply(first, x, s0, mid, i["reverse0"]),
+                b.apply(second, mid, y, out, i["reverse1"]),
+            ]
+        )
+    )
+
+
+@scalar_tensor_tensor.cost
+def _cost(i: Instruction, arch: Arch) -> Cost:
+    n = i["dst"].free_size
+    both = i["data"].dtype is bfloat16 and i["operand1"].dtype is bfloat16
+    fast = both and i["op0"] == "subtract" and i["op1"] == "multiply" and n % 2 == 0
+    return Cost(cycles=max(ISSUE, n if fast else 2 * n), flops=2 * i["dst"].size)

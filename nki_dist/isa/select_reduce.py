@@ -1,0 +1,108 @@
+"""nisa.select_reduce: chooses between a tile and a number by a mask, with a row maximum."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+
+from nki_dist.arch import Arch
+from nki_dist.dtypes import ALL, bool_, int8, int16, int32, tfloat32, uint8, uint16, uint32
+from nki_dist.isa import broadcast as b
+from nki_dist.isa.accumulate import accumulate, check_result, read_out, reduces
+from nki_dist.isa.alu import ALU, SELECT_REDUCE
+from nki_dist.isa.checks import not_both_psum, same_tile, scalar_or_column
+from nki_dist.isa.enums import reduce_cmd
+from nki_dist.isa.kit import Kit, Step, chain
+from nki_dist.isa.operands import FLAG, Choice, Op, read, write
+from nki_dist.isa.rows import column, private_rows, save_rows
+from nki_dist.isa.spec import Cost, instruction
+from nki_dist.isa.timing_rules import ISSUE
+from nki_dist.program import Instruction
+
+_VALUES = tuple(d for d in ALL if not d.is_mx and d not in (tfloat32, int32, uint32))
+_FLOATS = tuple(d for d in ALL if d.is_float)
+_COMMANDS = (reduce_cmd.idle, reduce_cmd.reduce, reduce_cmd.reset_reduce)
+
+
+@instruction(
+    engines="vector",
+    dst=write(),
+    predicate=read(dtypes=(bool_, int8, int16, uint8, uint16)),
+    on_true=read(dtypes=_VALUES),
+    on_false=read(scalar=True),
+    reduce_res=write(dtypes=_FLOATS, optional=True),
+    reduce_cmd=Choice(reduce_cmd, _COMMANDS),
+    reduce_op=Op(SELECT_REDUCE),
+    reverse_pred=FLAG,
+)
+def select_reduce(
+    dst,
+    predicate,
+    on_true,
+    on_false,
+    reduce_res=None,
+    reduce_cmd=reduce_cmd.idle,
+    reduce_op="maximum",
+    reverse_pred=False,
+    name=None,
+):
+    """`dst = on_true where predicate isn't 0, else on_false`, and optionally the row maximum.
+
+    Args:
+        dst, predicate, on_true: tiles with the same partitions and elements per partition;
+            predicate and on_true not both in PSUM.
+        predicate: 8- or 16-bit integers; the documented examples also pass booleans.
+        on_true: any type but tfloat32, int32 and uint32.
+        on_false: a number or a (P, 1) tile.
+        reduce_res: (P, 1) float tile that receives the accumulator registers.
+        reduce_cmd: idle, reset_reduce or reduce.
+        reduce_op: nl.maximum.
+        reverse_pred: choose on_true where predicate is 0.
+
+    Values are float32 in between (exact for every allowed type) and rounded to `dst.dtype`.
+    With idle the registers keep their values; the documentation leaves that open.
+
+    Raises:
+        NkiValidationError: shapes, dtypes or memories don't fit.
+    """
+    return locals()
+
+
+@select_reduce.check
+def _check(i: Instruction, arch: Arch) -> None:
+    same_tile(dst=i["dst"], predicate=i["predicate"], on_true=i["on_true"])
+    not_both_psum(predicate=i["predicate"], on_true=i["on_true"])
+    partitions = i["on_true"].shape[0]
+    scalar_or_column("on_false", i["on_false"], partitions)
+    check_result("reduce_res", i["reduce_res"], partitions)
+    b.check_not_packed(dst=i["dst"], on_false=i["on_false"])
+
+
+@select_reduce.meaning
+def _meaning(i: Instruction, kit: Kit) -> Step:
+    data, cmd = i["on_true"], i["reduce_cmd"]
+    values, load = private_rows(kit, data)
+    other, load_other = column(kit, i["on_false"])
+    predicate = kit.view(i["predicate"])
+    mask = kit.scratch(predicate.shape, bool)
+    test = np.not_equal if i["reverse_pred"] else np.equal
+    steps: list[Step] = [
+        load,
+        *load_other,
+        partial(test, predicate, 0, mask),
+        partial(np.copyto, values, other, where=mask.reshape(values.shape)),
+        save_rows(kit, i["dst"], values),
+    ]
+    total = accumulate(kit, "vector", data, values, ALU[i["reduce_op"]], cmd)
+    if total is not None and reduces(cmd):
+        steps.append(total)
+    if i["reduce_res"] is not None:
+        steps.append(read_out(kit, "vector", data, i["reduce_res"]))
+    return chain(steps)
+
+
+@select_reduce.cost
+def _cost(i: Instruction, arch: Arch) -> Cost:
+    n = i["dst"].free_size
+    return Cost(cycles=max(ISSUE, n), flops=2 * i["dst"].size, known=False)

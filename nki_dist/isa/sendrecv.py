@@ -1,0 +1,90 @@
+"""nisa.sendrecv: the two cores of a logical core exchange tiles."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from nki_dist.arch import Arch
+from nki_dist.errors import NkiValidationError
+from nki_dist.isa.checks import same_tile
+from nki_dist.isa.enums import dma_engine
+from nki_dist.isa.kit import Kit
+from nki_dist.isa.operands import SBUF, Choice, Number, read, write
+from nki_dist.isa.spec import Cost, instruction
+from nki_dist.program import Instruction
+
+# Bytes per partition that GpSimd's own DMA can move at once, by element size.
+GPSIMD_LIMIT = {4: 1024, 2: 512, 1: 256}
+
+
+@instruction(
+    engines="dma gpsimd",
+    default_engine=lambda i, arch: "gpsimd" if i["dma_engine"].name == "gpsimd_dma" else "dma",
+    min_generation=3,
+    synchronises=True,
+    src=read(SBUF),
+    dst=write(SBUF),
+    send_to_rank=Number(integer=True),
+    recv_from_rank=Number(integer=True),
+    pipe_id=Number(integer=True),
+    dma_engine=Choice(dma_engine),
+)
+def sendrecv(src, dst, send_to_rank, recv_from_rank, pipe_id, dma_engine=dma_engine.dma, name=None):
+    """Send `src` to one core of the logical core and receive `dst` from one.
+
+    Args:
+        src, dst: SBUF tiles of the same dtype, partitions and elements per partition.
+        send_to_rank, recv_from_rank: core numbers, 0 or 1.
+        pipe_id: transfers of different pipes may be outstanding at the same time; within a pipe
+            they are matched in program order.
+        dma_engine: `dma`, or `gpsimd_dma` for small low-latency tiles.
+
+    Raises:
+        NkiValidationError: operands or ranks don't fit, or the other core sends another shape or
+            dtype.
+        DeadlockError: the other core never sends.
+    """
+    return locals()
+
+
+@sendrecv.check
+def _check(i: Instruction, arch: Arch) -> None:
+    same_tile(src=i["src"], dst=i["dst"])
+    if i["src"].dtype is not i["dst"].dtype:
+        raise NkiValidationError(
+            f"src is {i['src'].dtype}, dst {i['dst'].dtype}; sendrecv doesn't convert"
+        )
+    for name in ("send_to_rank", "recv_from_rank"):
+        if i[name] not in (0, 1):
+            raise NkiValidationError(f"{name}={i[name]}; allowed: 0 or 1, the cores of the LNC")
+    if i["dma_engine"] is dma_engine.gpsimd_dma:
+        size = i["src"].dtype.itemsize
+        used = i["src"].free_size * size
+        if used > GPSIMD_LIMIT[size]:
+            raise NkiValidationError(
+                f"gpsimd_dma with {used} bytes per partition; at most {GPSIMD_LIMIT[size]} for "
+                f"{size}-byte elements"
+            )
+
+
+@sendrecv.exchange
+def _exchange(i: Instruction, kit: Kit):
+    src, dst = kit.raw(i["src"]), kit.raw(i["dst"])
+    shape = (src.shape[0], i["src"].free_size)
+    channel = f"sendrecv pipe {i['pipe_id']}"
+    what = {"op": "sendrecv", "shape": shape, "dtype": i["src"].dtype.name}
+    state = kit.state
+    to, source = state.peer(i["send_to_rank"]), state.peer(i["recv_from_rank"])
+
+    def run():
+        # A copy: the sender may overwrite its tile before the receiver looks.
+        state.send(to, channel, np.array(src, order="C").reshape(shape), what, i)
+        payload = yield state.receive(source, channel, what, i)
+        np.copyto(dst, payload.reshape(dst.shape))
+
+    return run
+
+
+@sendrecv.cost
+def _cost(i: Instruction, arch: Arch) -> Cost:
+    return Cost(dma_bytes=i["src"].nbytes, dma_elements=i["src"].shape[0], known=False)

@@ -1,0 +1,80 @@
+"""nisa.sequence_bounds: where the segment of each element begins and ends."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from nki_dist.arch import Arch
+from nki_dist.dtypes import float32, int32
+from nki_dist.dtypes.casts import converter
+from nki_dist.errors import NkiValidationError
+from nki_dist.isa.kit import Kit, Step
+from nki_dist.isa.operands import SBUF, read, write
+from nki_dist.isa.spec import Cost, instruction
+from nki_dist.program import Instruction
+
+_TYPES = (float32, int32)
+
+
+@instruction(
+    engines="gpsimd",
+    dst=write(SBUF, dtypes=_TYPES),
+    segment_ids=read(SBUF, dtypes=_TYPES),
+)
+def sequence_bounds(dst, segment_ids, name=None):
+    """Start and end (one past the last) of the run of equal ids each element is in.
+
+    Args:
+        dst: tile (1, 2, N), float32 or int32: starts, then ends. Elements with id 0 are padding
+            and get start N and end -1.
+        segment_ids: tile (1, N), float32 or int32, non-negative integers.
+
+    Raises:
+        NkiValidationError: shapes or dtypes don't fit.
+    """
+    return locals()
+
+
+@sequence_bounds.check
+def _check(i: Instruction, arch: Arch) -> None:
+    dst, ids = i["dst"], i["segment_ids"]
+    if dst.shape[0] != 1 or ids.shape[0] != 1:
+        raise NkiValidationError(
+            f"dst has {dst.shape[0]} partitions, segment_ids {ids.shape[0]}; both must have 1"
+        )
+    if dst.free_size != 2 * ids.free_size:
+        raise NkiValidationError(
+            f"dst has {dst.free_size} elements (shape {dst.shape}); {ids.free_size} segment ids "
+            f"need {2 * ids.free_size}"
+        )
+
+
+@sequence_bounds.meaning
+def _meaning(i: Instruction, kit: Kit) -> Step:
+    dst, n = i["dst"], i["segment_ids"].free_size
+    source, target = kit.view(i["segment_ids"]), kit.view(dst)
+    bounds = kit.scratch((2, n), np.int32)
+    change = converter(int32, dst.dtype)
+    places = np.arange(n, dtype=np.int32)
+
+    def find() -> None:
+        ids = source.reshape(-1)
+        first = np.ones(n, bool)
+        np.not_equal(ids[1:], ids[:-1], first[1:])
+        starts = places[first]
+        ends = np.append(starts[1:], np.int32(n))
+        run = np.cumsum(first) - 1
+        bounds[0], bounds[1] = starts[run], ends[run]
+        padding = ids == 0
+        bounds[0][padding], bounds[1][padding] = n, -1
+        change(target, bounds.reshape(dst.shape))
+
+    return find
+
+
+@sequence_bounds.cost
+def _cost(i: Instruction, arch: Arch) -> Cost:
+    return Cost(cycles=arch.gpsimd_start + 2 * i["segment_ids"].free_size, known=False)
+
+
+__all__ = ["sequence_bounds"]

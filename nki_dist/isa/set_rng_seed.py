@@ -1,0 +1,49 @@
+"""nisa.set_rng_seed: seeds the Vector engine's random generators."""
+
+from __future__ import annotations
+
+from nki_dist.arch import Arch
+from nki_dist.errors import NkiValidationError
+from nki_dist.isa.kit import Kit, Step
+from nki_dist.isa.operands import read
+from nki_dist.isa.randomness import APPROXIMATE, seeded
+from nki_dist.isa.spec import Cost, instruction
+from nki_dist.isa.timing_rules import ISSUE
+from nki_dist.program import Instruction
+
+
+@instruction(engines="vector", exactness=APPROXIMATE, src_seeds=read())
+def set_rng_seed(src_seeds, name=None):
+    """Start the Vector engine's random sequence that belongs to a seed.
+
+    Args:
+        src_seeds: (1, 1) tile of a 32-bit type in SBUF or PSUM; its bits are the seed.
+
+    Raises:
+        NkiValidationError: shape or dtype don't fit.
+    """
+    return locals()
+
+
+@set_rng_seed.check
+def _check(i: Instruction, arch: Arch) -> None:
+    seed = i["src_seeds"]
+    if seed.size != 1:
+        raise NkiValidationError(f"src_seeds has shape {seed.shape}; allowed: (1, 1)")
+    if seed.dtype.bits != 32 or seed.dtype.is_mx:
+        raise NkiValidationError(f"src_seeds has dtype {seed.dtype}; allowed: 32-bit types")
+
+
+@set_rng_seed.meaning
+def _meaning(i: Instruction, kit: Kit) -> Step:
+    bits, state = kit.raw(i["src_seeds"]).reshape(()), kit.state
+
+    def seed() -> None:
+        state.random["vector"] = seeded("vector", int(bits[()]))
+
+    return seed
+
+
+@set_rng_seed.cost
+def _cost(i: Instruction, arch: Arch) -> Cost:
+    return Cost(cycles=ISSUE, known=False)

@@ -1,0 +1,340 @@
+"""`@instruction`: one object per instruction, from which everything else is derived.
+
+An instruction file declares the public function (its parameters and docstring; the body returns
+`locals()`), the role of each parameter, and four functions attached with decorators:
+
+    check(i, arch)     constraints that involve several operands; raises NkiValidationError
+    meaning(i, kit)    semantics: returns a function of no arguments that does the work
+    exchange(i, kit)   instead of `meaning` for instructions that wait for other cores: returns a
+                       generator function that yields what it waits for
+    cost(i, arch)      a Cost: cycles of its engine, or bytes moved by DMA
+
+The public function, operand checks, codec, disassembly, footprints, executor, timing and coverage
+page read these declarations. Nothing here knows about threads, clocks or Ray.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Final, Protocol
+
+from nki_dist.arch import Arch
+from nki_dist.errors import CompileError, LaunchError, NkiError, NkiValidationError
+from nki_dist.isa import indirection
+from nki_dist.isa.operands import Role, Tensor, check_start
+from nki_dist.program import Access, Instruction
+
+DOCS = "nki/api/generated/"
+_COMPUTE: Final = frozenset({"tensor", "vector", "scalar", "gpsimd"})
+_MODULES: Final = MappingProxyType({"nisa": "isa", "ncc": "collectives"})
+
+
+class Tracer(Protocol):
+    """What instructions need of whoever records them (compiler.trace.Trace)."""
+
+    arch: Arch
+    core: int
+    strict: bool
+
+    def where(self) -> str | None: ...
+    def locate(self) -> int: ...
+    def emit(self, spec: Spec, args: dict[str, Any], engine: str) -> Any: ...
+    def assign(self, view: Any, value: Any) -> None: ...
+
+
+_tracer: ContextVar[Tracer | None] = ContextVar("nki_dist_tracer", default=None)
+
+
+def current_tracer() -> Tracer:
+    """The tracer of the kernel being traced in this context.
+
+    Raises:
+        LaunchError: no kernel is being traced.
+    """
+    tracer = _tracer.get()
+    if tracer is None:
+        raise LaunchError(
+            "nki.language and nki.isa functions work only inside a kernel; decorate the function "
+            "with @nki.jit and call it with arrays"
+        )
+    return tracer
+
+
+def tracing() -> bool:
+    return _tracer.get() is not None
+
+
+@contextmanager
+def tracing_with(tracer: Tracer) -> Iterator[None]:
+    token = _tracer.set(tracer)
+    try:
+        yield
+    finally:
+        _tracer.reset(token)
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Work of one instruction, for the timing model.
+
+    Attributes:
+        cycles: cycles of its engine that it occupies (issue to issue).
+        dma_bytes: bytes moved by DMA; 0 for compute engines.
+        dma_elements: contiguous pieces a DMA has to describe.
+        flops: floating-point operations, for utilisation.
+        known: False where the documentation gives no formula and we assume one.
+    """
+
+    cycles: float = 0.0
+    dma_bytes: int = 0
+    dma_elements: int = 1
+    flops: int = 0
+    known: bool = True
+
+
+class Spec:
+    """An instruction: callable as the public API function, and a table of what is known of it."""
+
+    def __init__(
+        self,
+        function: Callable[..., dict[str, Any]],
+        roles: Mapping[str, Role],
+        engines: tuple[str, ...],
+        default_engine: Callable[[Instruction, Arch], str] | str | None,
+        min_generation: int,
+        exactness: str,
+        synchronises: bool,
+        documented: str,
+        former: tuple[str, ...] = (),
+        namespace: str = "nisa",
+    ) -> None:
+        self.function = function
+        self.name: str = function.__name__
+        self.title = f"{namespace}.{self.name}"
+        self.__name__ = function.__name__
+        self.__doc__ = function.__doc__
+        self.__module__ = "nki_dist.isa"
+        self.__wrapped__ = function
+        self.signature = inspect.signature(function)
+        self.roles = dict(roles)
+        self.engines = engines
+        self.default_engine = default_engine if default_engine is not None else engines[0]
+        self.min_generation = min_generation
+        self.exactness = exactness
+        self.synchronises = synchronises
+        self.documented = documented
+        self.former = former
+        self.has_engine = "engine" in self.signature.parameters and "engine" not in roles
+        self._role_items = tuple(self.roles.items())
+        self._quadrants = tuple(
+            name
+            for name, role in self._role_items
+            if type(role) is Tensor and not role.any_start and _COMPUTE.issuperset(engines)
+        )
+        self.indirect = tuple(
+            name for name, role in self._role_items if type(role) is Tensor and role.indirect
+        )
+        self._checks: list[Callable[[Instruction, Arch], None]] = []
+        self._meaning: Callable[[Instruction, Any], Callable[[], None]] | None = None
+        self._exchange: Callable[[Instruction, Any], Callable[[], Any]] | None = None
+        self._cost: Callable[[Instruction, Arch], Cost] | None = None
+        unknown = set(self.roles) - set(self.signature.parameters)
+        assert not unknown, f"{self.name}: roles for parameters it doesn't have: {unknown}"
+
+    # ---- attached by the instruction's file ---------------------------------------------------
+
+    def check(self, function: Callable[[Instruction, Arch], None]) -> Any:
+        self._checks.append(function)
+        return function
+
+    def meaning(self, function: Callable[[Instruction, Any], Callable[[], None]]) -> Any:
+        self._meaning = function
+        return function
+
+    def exchange(self, function: Callable[[Instruction, Any], Callable[[], Any]]) -> Any:
+        self._exchange = function
+        return function
+
+    def cost(self, function: Callable[[Instruction, Arch], Cost]) -> Any:
+        self._cost = function
+        return function
+
+    # ---- used by compiler, executor, timing ---------------------------------------------------
+
+    def link(self, i: Instruction, kit: Any) -> Callable[[], None]:
+        """A function that executes `i` on the memories of `kit`."""
+        assert self._meaning is not None, f"{self.name} has no meaning"
+        return self._meaning(i, kit)
+
+    def link_exchange(self, i: Instruction, kit: Any) -> Callable[[], Any]:
+        assert self._exchange is not None, f"{self.name} doesn't synchronise"
+        return self._exchange(i, kit)
+
+    def price(self, i: Instruction, arch: Arch) -> Cost:
+        assert self._cost is not None, f"{self.name} has no cost"
+        return self._cost(i, arch)
+
+    def verify(self, i: Instruction, arch: Arch) -> None:
+        """Run every constraint check on an instruction whose operands have been accepted."""
+        if arch.generation < self.min_generation:
+            raise NkiValidationError(
+                f"{self.title} needs NeuronCore-v{self.min_generation} or later; the platform "
+                f"is {arch.name} (v{arch.generation})"
+            )
+        args = i.args
+        for name in self._quadrants:
+            a = args[name]
+            if not isinstance(a, Access):
+                continue
+            # From partition 0 everything is reached; this is asked of every operand.
+            if (a.offset or a.storage.address) and a.storage.region.on_chip:
+                check_start(name, a)
+        for name in self.indirect:
+            if args[name].dynamic is not None:
+                indirection.check(i, self.indirect, arch)
+                break
+        for check in self._checks:
+            check(i, arch)
+
+    def writes(self, i: Instruction) -> Iterator[Access]:
+        return self._accesses(i, "w")
+
+    def reads(self, i: Instruction) -> Iterator[Access]:
+        """Tensors read, the sources of run-time indices included."""
+        return self._accesses(i, "r")
+
+    def _accesses(self, i: Instruction, letter: str) -> Iterator[Access]:
+        for name, role in self._role_items:
+            if isinstance(role, Tensor):
+                for access in _flat(i.args[name]):
+                    if letter in role.mode:
+                        yield access
+                    dynamic = access.dynamic
+                    if letter == "r" and dynamic is not None and isinstance(dynamic.source, Access):
+                        yield dynamic.source
+
+    # ---- the public API function --------------------------------------------------------------
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        tracer = current_tracer()
+        for name in self.former:
+            kwargs.pop(name, None)
+        try:
+            a = self.function(*args, **kwargs)
+        except TypeError as error:
+            traceback = error.__traceback__
+            if traceback is None or traceback.tb_next is not None:
+                raise
+            raise NkiValidationError(
+                f"{error}; its parameters are {self.signature}",
+                location=tracer.where(),
+                core=tracer.core,
+                instruction=self.title,
+            ) from None
+        try:
+            for name, role in self._role_items:
+                a[name] = role.accept(name, a[name])
+            return tracer.emit(self, a, self._pick_engine(a))
+        except NkiError as error:
+            raise error.at(
+                location=tracer.where(), core=tracer.core, instruction=self.title
+            ) from error.__cause__
+
+    def _pick_engine(self, a: dict[str, Any]) -> str:
+        a.pop("name", None)
+        if not self.has_engine:
+            return ""
+        asked = a.pop("engine")
+        label = getattr(asked, "name", asked)
+        if label == "unknown" or asked is None:
+            return ""
+        if label not in self.engines:
+            raise NkiValidationError(
+                f"engine={label}; allowed: {', '.join(self.engines)} or unknown"
+            )
+        return label
+
+    def choose_engine(self, i: Instruction, arch: Arch) -> str:
+        """The engine when the kernel leaves the choice to the compiler."""
+        default = self.default_engine
+        return default if isinstance(default, str) else default(i, arch)
+
+    def __repr__(self) -> str:
+        return f"<{self.title}>"
+
+
+def _flat(value: Any) -> Iterator[Access]:
+    if isinstance(value, Access):
+        yield value
+    elif isinstance(value, list):
+        for item in value:
+            yield from _flat(item)
+
+
+def instruction(
+    *,
+    engines: str,
+    default_engine: Callable[[Instruction, Arch], str] | str | None = None,
+    min_generation: int = 2,
+    exactness: str = "exact",
+    synchronises: bool = False,
+    documented: str = "",
+    former: str = "",
+    namespace: str = "nisa",
+    **roles: Role,
+) -> Callable[[Callable[..., dict[str, Any]]], Spec]:
+    """Declare an instruction.
+
+    Args:
+        engines: names of the engines it can run on, separated by spaces, the default first.
+        default_engine: which one when the kernel doesn't say, if it depends on the operands.
+        min_generation: first NeuronCore generation that has it.
+        exactness: "exact", or "approximate: how far".
+        synchronises: it waits for other cores (has `exchange` instead of `meaning`).
+        documented: page of the documentation; `nki.isa.<name>` by default.
+        former: parameters that older NKI releases had and published kernels still pass; they are
+            dropped, because `dst` says the same.
+        namespace: how messages call the module it is public in.
+        roles: a Role for each parameter; parameters without one (`name`) are dropped.
+    """
+
+    def declare(function: Callable[..., dict[str, Any]]) -> Spec:
+        return Spec(
+            function,
+            roles,
+            tuple(engines.split()),
+            default_engine,
+            min_generation,
+            exactness,
+            synchronises,
+            documented or f"{DOCS}nki.{_MODULES[namespace]}.{function.__name__}",
+            tuple(former.split()),
+            namespace,
+        )
+
+    return declare
+
+
+def require_generation(arch: Arch, generation: int, what: str) -> None:
+    if arch.generation < generation:
+        raise NkiValidationError(
+            f"{what} needs NeuronCore-v{generation} or later; the platform is {arch.name}"
+        )
+
+
+__all__ = [
+    "CompileError",
+    "Cost",
+    "Spec",
+    "Tracer",
+    "current_tracer",
+    "instruction",
+    "require_generation",
+    "tracing",
+    "tracing_with",
+]

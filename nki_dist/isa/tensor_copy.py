@@ -1,0 +1,60 @@
+"""nisa.tensor_copy: copies a tile within the on-chip memories."""
+
+from __future__ import annotations
+
+from nki_dist.arch import Arch
+from nki_dist.errors import NkiValidationError
+from nki_dist.isa.broadcast import check_not_packed
+from nki_dist.isa.checks import not_in_psum, same_tile
+from nki_dist.isa.dma_copy import move
+from nki_dist.isa.enums import engine
+from nki_dist.isa.indirection import is_indirect
+from nki_dist.isa.kit import Kit, Step
+from nki_dist.isa.operands import read, write
+from nki_dist.isa.spec import Cost, instruction
+from nki_dist.isa.timing_rules import copy_cycles
+from nki_dist.program import Instruction
+
+
+@instruction(
+    former="dtype", engines="vector scalar gpsimd", dst=write(indirect=16), src=read(indirect=16)
+)
+def tensor_copy(dst, src, engine=engine.unknown, name=None):
+    """`dst = src` within SBUF and PSUM.
+
+    Args:
+        dst, src: tiles with the same partitions and elements per partition.
+        engine: vector (default), scalar (not on NeuronCore-v2) or gpsimd (not with PSUM).
+
+    Equal dtypes are copied bit by bit; others convert through float32 with one rounding.
+
+    Raises:
+        NkiValidationError: element counts or engine don't fit.
+    """
+    return locals()
+
+
+@tensor_copy.check
+def _check(i: Instruction, arch: Arch) -> None:
+    same_tile(dst=i["dst"], src=i["src"])
+    not_in_psum(i.engine, dst=i["dst"], src=i["src"])
+    if i.engine == "gpsimd" and (is_indirect(i["dst"]) or is_indirect(i["src"])):
+        raise NkiValidationError(
+            "an .indirect() view with engine=gpsimd; allowed: vector, scalar or unknown"
+        )
+    if i["dst"].dtype is not i["src"].dtype:
+        check_not_packed(dst=i["dst"], src=i["src"])
+    if i.engine == "scalar" and arch.generation < 3:
+        raise NkiValidationError(
+            "the Scalar engine of NeuronCore-v2 has no tensor_copy; use nisa.activation(op=nl.copy)"
+        )
+
+
+@tensor_copy.meaning
+def _meaning(i: Instruction, kit: Kit) -> Step:
+    return move(i["dst"], i["src"], kit, whole=False)
+
+
+@tensor_copy.cost
+def _cost(i: Instruction, arch: Arch) -> Cost:
+    return Cost(cycles=copy_cycles(i.engine, i["dst"], i["src"], arch))

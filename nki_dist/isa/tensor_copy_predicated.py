@@ -1,0 +1,95 @@
+"""nisa.tensor_copy_predicated: copies the elements a mask selects, bit by bit."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from nki_dist.arch import Arch
+from nki_dist.dtypes import bool_, uint8, uint16, uint32
+from nki_dist.errors import NkiValidationError
+from nki_dist.isa.checks import not_both_psum, same_tile
+from nki_dist.isa.kit import Kit, Step, chain
+from nki_dist.isa.memset import constant
+from nki_dist.isa.operands import FLAG, read, update
+from nki_dist.isa.spec import Cost, instruction
+from nki_dist.isa.timing_rules import ISSUE
+from nki_dist.program import Access, Instruction
+
+
+@instruction(
+    engines="vector",
+    dst=update(indirect=16),
+    src=read(scalar=True),
+    predicate=read(dtypes=(bool_, uint8, uint16, uint32), indirect=16),
+    reverse_pred=FLAG,
+)
+def tensor_copy_predicated(dst, src, predicate, reverse_pred=False, name=None):
+    """`dst = src` where `predicate` isn't 0; the other elements of dst stay.
+
+    Args:
+        dst, predicate: tiles with the same partitions and elements per partition.
+        src: a tile like them with dst's dtype, or a number. Not in PSUM together with predicate.
+        predicate: of type uint8, uint16 or uint32; the documented examples also pass booleans.
+        reverse_pred: copy where predicate is 0 instead.
+
+    Raises:
+        NkiValidationError: shapes, dtypes or memories don't fit.
+    """
+    return locals()
+
+
+@tensor_copy_predicated.check
+def _check(i: Instruction, arch: Arch) -> None:
+    dst, src, predicate = i["dst"], i["src"], i["predicate"]
+    if not isinstance(src, Access):
+        same_tile(dst=dst, predicate=predicate)
+        if not dst.dtype.is_float and src != int(src):
+            raise NkiValidationError(f"src={src!r} for dtype {dst.dtype}; allowed: whole numbers")
+        return
+    same_tile(dst=dst, src=src, predicate=predicate)
+    not_both_psum(src=src, predicate=predicate)
+    if src.dtype is not dst.dtype:
+        raise NkiValidationError(f"src has dtype {src.dtype}, dst {dst.dtype}; they must be equal")
+
+
+@tensor_copy_predicated.meaning
+def _meaning(i: Instruction, kit: Kit) -> Step:
+    dst, src, predicate = i["dst"], i["src"], i["predicate"]
+    test = np.equal if i["reverse_pred"] else np.not_equal
+    tiles = [dst, predicate, *([src] if isinstance(src, Access) else [])]
+    same = kit.congruent(tiles)
+    if same is None:
+        return _through_copies(i, kit, test)
+    mask = kit.scratch(same[0].shape, bool)
+    value: Any = constant(src, dst.dtype) if len(same) == 2 else kit.raw(same[2])
+    return chain(
+        [
+            partial(test, kit.view(same[1]), 0, mask),
+            partial(np.copyto, kit.raw(same[0]), value, where=mask),
+        ]
+    )
+
+
+def _through_copies(i: Instruction, kit: Kit, test: np.ufunc) -> Step:
+    """Dimensions cut across each other: bring source and mask to dst's shape by copies."""
+    dst, src = i["dst"], i["src"]
+    predicate = kit.view(i["predicate"])
+    mask = kit.scratch(predicate.shape, bool)
+    steps: list[Step] = [partial(test, predicate, 0, mask)]
+    value: Any = constant(src, dst.dtype) if not isinstance(src, Access) else None
+    if isinstance(src, Access):
+        flat = kit.scratch(src.shape, src.dtype.raw)
+        steps.append(partial(np.copyto, flat, kit.raw(src)))
+        value = flat.reshape(dst.shape)
+    return chain([*steps, partial(np.copyto, kit.raw(dst), value, where=mask.reshape(dst.shape))])
+
+
+@tensor_copy_predicated.cost
+def _cost(i: Instruction, arch: Arch) -> Cost:
+    n = i["dst"].free_size
+    tiles = [a for a in (i["src"], i["predicate"]) if isinstance(a, Access)]
+    one_in_psum = any(a.region.value == "psum" for a in tiles)
+    return Cost(cycles=max(ISSUE, n if one_in_psum else 2 * n))

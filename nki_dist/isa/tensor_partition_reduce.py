@@ -1,0 +1,81 @@
+"""nisa.tensor_partition_reduce: reduces across partitions on GpSimd."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from nki_dist.arch import Arch
+from nki_dist.dtypes import float32
+from nki_dist.errors import NkiValidationError
+from nki_dist.isa import broadcast as b
+from nki_dist.isa.alu import ALU, PARTITION_REDUCE
+from nki_dist.isa.checks import not_in_psum, same_free_size
+from nki_dist.isa.kit import Kit, Step, chain
+from nki_dist.isa.operands import Op, read, write
+from nki_dist.isa.rows import load_rows, save_rows
+from nki_dist.isa.spec import Cost, instruction
+from nki_dist.program import Instruction
+
+
+@instruction(engines="gpsimd", dst=write(), op=Op(PARTITION_REDUCE), data=read())
+def tensor_partition_reduce(dst, op, data, name=None):
+    """`dst = op over the partitions of data`: one partition remains.
+
+    Args:
+        dst: tile (1, ...) in SBUF with data's number of elements per partition.
+        op: add, average, maximum, bitwise_or or bitwise_and (the last two on integers).
+        data: tile in SBUF.
+
+    Arithmetic is float32, from the first partition to the last, rounded once to `dst.dtype`. The
+    order on hardware isn't documented.
+
+    Raises:
+        NkiValidationError: shapes, dtypes or memories don't fit.
+    """
+    return locals()
+
+
+@tensor_partition_reduce.check
+def _check(i: Instruction, arch: Arch) -> None:
+    tiles = {"dst": i["dst"], "data": i["data"]}
+    if i["dst"].shape[0] != 1:
+        raise NkiValidationError(f"dst has {i['dst'].shape[0]} partitions; allowed: 1")
+    same_free_size(**tiles)
+    not_in_psum(i.engine, **tiles)
+    if ALU[i["op"]].is_bitvec:
+        b.check_integer(i["op"], **tiles)
+    else:
+        b.check_not_packed(**tiles)
+
+
+@tensor_partition_reduce.meaning
+def _meaning(i: Instruction, kit: Kit) -> Step:
+    op, dst, data = ALU[i["op"]], i["dst"], i["data"]
+    compute = data.dtype if op.is_bitvec else float32
+    rows, load = load_rows(kit, data, compute=compute)
+    result = kit.scratch(rows.shape[2:], compute.dtype)
+    averages = op.name == "average"
+    fold: Callable[..., Any] = ALU["add"].f32 if averages else op.f32
+    if op.is_bitvec:
+        assert op.integer is not None
+        fold = op.integer
+    first, *others = rows[:, 0]
+
+    def reduce() -> None:
+        np.copyto(result, first)
+        for row in others:
+            fold(result, row, result)
+        if averages:
+            np.divide(result, np.float32(len(rows)), result)
+
+    into = b.as_dtype(dst, compute) if op.is_bitvec else dst
+    return chain([*load, reduce, save_rows(kit, into, result, compute)])
+
+
+@tensor_partition_reduce.cost
+def _cost(i: Instruction, arch: Arch) -> Cost:
+    n = i["data"].free_size
+    return Cost(cycles=150 + n, flops=i["data"].size, known=False)

@@ -1,0 +1,110 @@
+"""nisa.tensor_reduce: reduces the last free dimensions of a tile."""
+
+from __future__ import annotations
+
+from functools import partial
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from nki_dist.arch import Arch
+from nki_dist.dtypes import bfloat16, float32
+from nki_dist.errors import NkiValidationError
+from nki_dist.isa import broadcast as b
+from nki_dist.isa.alu import ALU, TENSOR_REDUCE
+from nki_dist.isa.checks import same_partitions
+from nki_dist.isa.kit import Kit, Step, chain
+from nki_dist.isa.operands import FLAG, Custom, Op, read, write
+from nki_dist.isa.reductions import reduce_f32, reduce_integer
+from nki_dist.isa.rows import load_rows, save_rows
+from nki_dist.isa.spec import Cost, instruction
+from nki_dist.isa.timing_rules import ISSUE
+from nki_dist.program import Instruction
+
+
+def _axes(name: str, value: Any) -> list[int]:
+    """An int or a sequence of ints, as a list."""
+    try:
+        return [n.__index__() for n in (value if isinstance(value, (list, tuple)) else [value])]
+    except AttributeError:
+        raise NkiValidationError(f"{name}={value!r}; allowed: an int or a list of ints") from None
+
+
+@instruction(
+    engines="vector",
+    dst=write(indirect=16),
+    op=Op(TENSOR_REDUCE),
+    data=read(indirect=16),
+    axis=Custom(_axes),
+    negate=FLAG,
+    keepdims=FLAG,
+)
+def tensor_reduce(dst, op, data, axis, negate=False, keepdims=False, name=None):
+    """`dst = op over axis of data`, per partition.
+
+    Args:
+        dst: tile with data's partitions and one element per row that is reduced.
+        op: a reduction operator; bitwise ones take integer tiles of one width.
+        axis: the last dimension, or the last few; never dimension 0.
+        negate: change the sign of the result (arithmetic operators).
+        keepdims: describes dst's shape only; its elements are the same.
+
+    Arithmetic is float32, rounded once to `dst.dtype`. Sums are pairwise, in the order that
+    `isa.reductions` defines.
+
+    Raises:
+        NkiValidationError: axis, operator, shapes or dtypes don't fit.
+    """
+    return locals()
+
+
+@tensor_reduce.check
+def _axis(i: Instruction, arch: Arch) -> None:
+    rank = len(i["data"].shape)
+    axes = sorted(a + rank if a < 0 else a for a in i["axis"])
+    if not axes or axes != list(range(rank - len(axes), rank)) or axes[0] == 0:
+        raise NkiValidationError(
+            f"axis={i['axis']} of a tile with {rank} dimensions; allowed: the last one or several "
+            f"of dimensions 1 to {rank - 1}"
+        )
+    same_partitions(dst=i["dst"], data=i["data"])
+    kept = prod(i["data"].shape[1 : rank - len(axes)])
+    if i["dst"].free_size != kept:
+        raise NkiValidationError(
+            f"dst has {i['dst'].free_size} elements per partition (shape {i['dst'].shape}); "
+            f"reducing dimensions {axes} of shape {i['data'].shape} leaves {kept}"
+        )
+
+
+@tensor_reduce.check
+def _dtypes(i: Instruction, arch: Arch) -> None:
+    b.check_available(arch, i.engine, i["op"])
+    if not ALU[i["op"]].is_bitvec:
+        b.check_not_packed(dst=i["dst"], data=i["data"])
+        return
+    b.check_integer(i["op"], dst=i["dst"], data=i["data"])
+    if i["negate"]:
+        raise NkiValidationError(f"negate with the bitwise nl.{i['op']}; allowed: arithmetic only")
+
+
+@tensor_reduce.meaning
+def _meaning(i: Instruction, kit: Kit) -> Step:
+    op, dst, data = ALU[i["op"]], i["dst"], i["data"]
+    compute = data.dtype if op.is_bitvec else float32
+    rows, before = load_rows(kit, data, len(i["axis"]), compute)
+    result = kit.scratch(rows.shape[:2], compute.dtype)
+    reduce = reduce_integer if op.is_bitvec else reduce_f32
+    steps: list[Step] = [*before, partial(reduce, op, rows, result)]
+    if i["negate"]:
+        steps.append(partial(np.negative, result, result))
+    into = b.as_dtype(dst, compute) if op.is_bitvec else dst
+    return chain([*steps, save_rows(kit, into, result, compute)])
+
+
+@tensor_reduce.cost
+def _cost(i: Instruction, arch: Arch) -> Cost:
+    n = i["data"].free_size
+    half = i["data"].dtype is bfloat16 and i["dst"].dtype is bfloat16
+    fast = half and ALU[i["op"]].name in ("add", "maximum")
+    return Cost(cycles=max(ISSUE, n / 2 if fast else n), flops=i["data"].size)

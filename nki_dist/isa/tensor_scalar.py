@@ -1,0 +1,184 @@
+"""nisa.tensor_scalar: one or two operators between a tile and numbers or (P, 1) tiles."""
+
+from __future__ import annotations
+
+from nki_dist.arch import Arch
+from nki_dist.dtypes import float32, int32, uint32
+from nki_dist.errors import NkiValidationError
+from nki_dist.isa import broadcast as b
+from nki_dist.isa.alu import ALU, AluOp
+from nki_dist.isa.checks import not_in_psum, same_tile
+from nki_dist.isa.enums import engine
+from nki_dist.isa.indirection import is_indirect
+from nki_dist.isa.kit import Kit, Step, chain
+from nki_dist.isa.operands import FLAG, Op, read, write
+from nki_dist.isa.spec import Cost, instruction, require_generation
+from nki_dist.isa.timing_rules import copy_cycles
+from nki_dist.program import Instruction
+
+_GPSIMD_ONLY = ("rsqrt", "power")
+_SCALAR_GEN3 = (("multiply", "add"), ("multiply", None), ("add", None))
+
+
+def _names(i: Instruction) -> list[str]:
+    return [name for name in (i["op0"], i["op1"]) if name is not None]
+
+
+def default_engine(i: Instruction, arch: Arch) -> str:
+    """GpSimd for the operators only it has, Vector otherwise."""
+    return "gpsimd" if any(name in _GPSIMD_ONLY for name in _names(i)) else "vector"
+
+
+@instruction(
+    engines="vector scalar gpsimd",
+    default_engine=default_engine,
+    dst=write(indirect=16),
+    data=read(indirect=16),
+    op0=Op(b.ELEMENTWISE, optional=True),
+    operand0=read(scalar=True, optional=True),
+    reverse0=FLAG,
+    op1=Op(b.ELEMENTWISE, optional=True),
+    operand1=read(scalar=True, optional=True),
+    reverse1=FLAG,
+)
+def tensor_scalar(
+    dst,
+    data,
+    op0,
+    operand0,
+    reverse0=False,
+    op1=None,
+    operand1=None,
+    reverse1=False,
+    engine=engine.unknown,
+    name=None,
+):
+    """`dst = (data op0 operand0) op1 operand1`, operands broadcast along the free dimensions.
+
+    Args:
+        dst, data: tiles with the same partitions and elements per partition.
+        op0, op1: both bitwise or both arithmetic; op1 may be left out. Published kernels also
+            leave out op0, which passes data through.
+        operand0, operand1: a number or a (P, 1) tile; None or 0 for a unary operator. The
+            documentation asks for float32 tiles with arithmetic operators; others are converted.
+        reverse0, reverse1: the operand is the left side.
+        engine: vector, scalar (NeuronCore-v3: multiply-add, multiply or add only), or gpsimd (for
+            rsqrt and power, which only it has).
+
+    Arithmetic is float32 with one rounding at the end; bitwise operators work on bit patterns.
+
+    Raises:
+        NkiValidationError: shapes, dtypes, operators or engine don't fit.
+    """
+    return locals()
+
+
+@tensor_scalar.check
+def _operands(i: Instruction, arch: Arch) -> None:
+    same_tile(dst=i["dst"], data=i["data"])
+    partitions = i["data"].shape[0]
+    if not _names(i):
+        raise NkiValidationError("op0 and op1 are both None; allowed: at least one operator")
+    for n in "01":
+        op, operand = i["op" + n], i["operand" + n]
+        if op is not None:
+            b.check_operand("operand" + n, op, operand, partitions)
+        elif operand is not None:
+            raise NkiValidationError(f"operand{n} is given, op{n} is None; allowed: both or none")
+
+
+@tensor_scalar.check
+def _kinds(i: Instruction, arch: Arch) -> None:
+    kinds = {ALU[name].is_bitvec for name in _names(i)}
+    if len(kinds) > 1:
+        raise NkiValidationError(
+            f"op0={i['op0']} and op1={i['op1']}; both must be bitwise or both arithmetic"
+        )
+    tiles = {n: i[n] for n in ("dst", "data", "operand0", "operand1")}
+    if True in kinds:
+        b.check_integer(_names(i)[0], **tiles)
+    else:
+        b.check_not_packed(**tiles)
+
+
+@tensor_scalar.check
+def _addresses(i: Instruction, arch: Arch) -> None:
+    if not (is_indirect(i["dst"]) or is_indirect(i["data"])):
+        return
+    whole = i["dst"].dtype in (int32, uint32) and i["data"].dtype in (int32, uint32)
+    if whole and not any(ALU[name].is_bitvec for name in _names(i)):
+        raise NkiValidationError(
+            f".indirect() views with {i['data'].dtype} data, {i['dst'].dtype} dst and arithmetic "
+            "operators, which is address arithmetic; allowed: other dtypes or bitwise operators"
+        )
+
+
+@tensor_scalar.check
+def _engine(i: Instruction, arch: Arch) -> None:
+    names = _names(i)
+    if i.engine == "scalar":
+        require_generation(arch, 3, "tensor_scalar on the Scalar engine")
+        if arch.generation == 3 and (i["op0"], i["op1"]) not in _SCALAR_GEN3:
+            raise NkiValidationError(
+                f"op0={i['op0']}, op1={i['op1']} on the Scalar engine of {arch.name}; allowed: "
+                "multiply and add, multiply alone, add alone"
+            )
+    if i.engine == "gpsimd" and not any(name in _GPSIMD_ONLY for name in names):
+        raise NkiValidationError(
+            f"op0={i['op0']}, op1={i['op1']} on the GpSimd engine; allowed there: rsqrt, power"
+        )
+    b.check_available(arch, i.engine, *names)
+    tiles = {n: i[n] for n in ("dst", "data", "operand0", "operand1")}
+    not_in_psum(i.engine, **tiles)
+
+
+@tensor_scalar.meaning
+def _meaning(i: Instruction, kit: Kit) -> Step:
+    first = ALU[i["op0"] or "bypass"]
+    second = ALU[i["op1"]] if i["op1"] is not None else None
+    if first.is_bitvec or (i["op0"] is None and second is not None and second.is_bitvec):
+        return _bitwise(i, first, second, kit)
+    used = _used(i, first, second)
+    out, arrays, around = kit.elementwise(i["dst"], [i["data"], *b.tiles(*used)], float32)
+    rest = iter(arrays[1:])
+    x, s0, s1 = arrays[0], b.pick(used[0], rest), b.pick(used[1], rest)
+    if second is None:
+        return around(b.apply(first, x, s0, out, i["reverse0"]))
+    mid = b.between(kit, out, s1)
+    return around(
+        chain(
+            [
+                b.apply(first, x, s0, mid, i["reverse0"]),
+                b.apply(second, mid, s1, out, i["reverse1"]),
+            ]
+        )
+    )
+
+
+def _used(i: Instruction, first: AluOp, second: AluOp | None) -> list:
+    """The operands the operators read."""
+    operand1 = i["operand1"] if second is not None and second.arity == 2 else None
+    return [i["operand0"] if first.arity == 2 else None, operand1]
+
+
+def _bitwise(i: Instruction, first: AluOp, second: AluOp | None, kit: Kit) -> Step:
+    """All tiles read as the data's type: the widths are equal and nothing converts."""
+    dtype = i["data"].dtype
+    used = _used(i, first, second)
+    tiles = [b.as_dtype(a, dtype) for a in (i["data"], *b.tiles(*used))]
+    out, arrays, around = kit.elementwise(b.as_dtype(i["dst"], dtype), tiles, dtype)
+    rest = iter(arrays[1:])
+    x, s0, s1 = arrays[0], b.pick_integer(used[0], rest), b.pick_integer(used[1], rest)
+    mid = out if second is None else b.between(kit, out, s1)
+    steps = [b.apply_integer(first, x, s0, mid, i["reverse0"])]
+    if second is not None:
+        steps.append(b.apply_integer(second, mid, s1, out, i["reverse1"]))
+    return around(chain(steps))
+
+
+@tensor_scalar.cost
+def _cost(i: Instruction, arch: Arch) -> Cost:
+    flops = i["dst"].size * max(1, len(_names(i)))
+    if i.engine == "gpsimd":
+        return Cost(cycles=150 + i["dst"].free_size, flops=flops, known=False)
+    return Cost(cycles=copy_cycles(i.engine, i["dst"], i["data"], arch), flops=flops)

@@ -1,0 +1,129 @@
+"""nisa.tensor_scalar_cumulative: one operator per element, and the running reduction of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from nki_dist.arch import Arch
+from nki_dist.dtypes import (
+    bfloat16,
+    float8_e4m3,
+    float8_e4m3fn,
+    float8_e5m2,
+    float16,
+    float32,
+    int8,
+    int16,
+    uint8,
+    uint16,
+)
+from nki_dist.isa import broadcast as b
+from nki_dist.isa.accumulate import check_dtype, check_initial, registers
+from nki_dist.isa.alu import ALU, CUMULATIVE, AluOp
+from nki_dist.isa.checks import same_tile
+from nki_dist.isa.enums import reduce_cmd
+from nki_dist.isa.kit import Kit, Step, chain
+from nki_dist.isa.operands import Choice, Op, read, write
+from nki_dist.isa.rows import column, private_rows, save_rows
+from nki_dist.isa.spec import Cost, instruction
+from nki_dist.isa.timing_rules import ISSUE
+from nki_dist.program import Instruction
+
+_FLOATS = (bfloat16, float16, float32, float8_e4m3, float8_e4m3fn, float8_e5m2)
+_DTYPES = (*_FLOATS, int8, int16, uint8, uint16)
+_COMMANDS = (reduce_cmd.reset_reduce, reduce_cmd.reduce, reduce_cmd.load_reduce)
+_FOLDS = {"add": np.add, "multiply": np.multiply, "maximum": np.maximum, "minimum": np.minimum}
+
+
+@instruction(
+    engines="vector",
+    dst=write(dtypes=_DTYPES, indirect=16),
+    src=read(dtypes=_DTYPES, indirect=16),
+    op0=Op(b.ARITHMETIC),
+    op1=Op(CUMULATIVE),
+    imm0=read(scalar=True, optional=True),
+    imm1=read(scalar=True, optional=True),
+    reduce_cmd=Choice(reduce_cmd, _COMMANDS),
+)
+def tensor_scalar_cumulative(
+    dst, src, op0, op1, imm0, imm1=None, reduce_cmd=reduce_cmd.reset_reduce, name=None
+):
+    """`r[i] = (src[i] op0 imm0) op1 r[i-1]` along each partition, `dst = r`.
+
+    Args:
+        dst, src: tiles with the same partitions and elements per partition; no 32-bit integers.
+        op0: an arithmetic operator.
+        op1: add, subtract, multiply, maximum or minimum.
+        imm0: a number or a (P, 1) float32 tile; None or 0 if op0 is unary.
+        imm1: where r starts with load_reduce; other commands ignore it.
+        reduce_cmd: reset_reduce starts from op1's neutral value (0 for subtract), reduce from the
+            engine's accumulator registers. They hold the last r afterwards.
+
+    Subtract is value minus r, as the documented pseudocode has it.
+
+    Raises:
+        NkiValidationError: shapes, dtypes, operators or the start value don't fit.
+    """
+    return locals()
+
+
+@tensor_scalar_cumulative.check
+def _check(i: Instruction, arch: Arch) -> None:
+    same_tile(dst=i["dst"], src=i["src"])
+    partitions = i["src"].shape[0]
+    b.check_operand("imm0", i["op0"], i["imm0"], partitions)
+    check_dtype("imm0", i["imm0"], float32)
+    b.check_available(arch, i.engine, i["op0"])
+    if i["reduce_cmd"] is reduce_cmd.load_reduce:  # documented examples pass it with others, too
+        check_initial("imm1", i["imm1"], i["reduce_cmd"], partitions)
+
+
+@tensor_scalar_cumulative.meaning
+def _meaning(i: Instruction, kit: Kit) -> Step:
+    op0, op1, cmd = ALU[i["op0"]], ALU[i["op1"]], i["reduce_cmd"]
+    values, load = private_rows(kit, i["src"])
+    imm0, load0 = column(kit, i["imm0"]) if op0.arity == 2 else (None, [])
+    imm1, load1 = column(kit, i["imm1"]) if cmd is reduce_cmd.load_reduce else (None, [])
+    regs = registers(kit, "vector", i["src"])
+    neutral = np.float32(0 if op1.name == "subtract" else op1.identity)
+    start = kit.scratch(values.shape[:1])
+
+    def begin() -> None:
+        if cmd is reduce_cmd.reduce:
+            np.copyto(start, regs())
+        else:
+            np.copyto(start, neutral if imm1 is None else _flat(imm1))
+
+    def end() -> None:
+        np.copyto(regs(), values[:, -1])
+
+    work = b.apply(op0, values, imm0, values)
+    run = _running(op1, values, start)
+    return chain([load, *load0, *load1, work, begin, run, end, save_rows(kit, i["dst"], values)])
+
+
+def _flat(value: Any) -> Any:
+    return value[:, 0] if isinstance(value, np.ndarray) else value
+
+
+def _running(op: AluOp, values: np.ndarray, start: np.ndarray) -> Callable[[], None]:
+    fold = _FOLDS.get(op.name)
+
+    def run() -> None:
+        op.f32(values[:, 0], start, values[:, 0])
+        if fold is not None:
+            fold.accumulate(values, axis=-1, out=values)
+            return
+        for n in range(1, values.shape[1]):
+            op.f32(values[:, n], values[:, n - 1], values[:, n])
+
+    return run
+
+
+@tensor_scalar_cumulative.cost
+def _cost(i: Instruction, arch: Arch) -> Cost:
+    n = i["dst"].free_size
+    return Cost(cycles=max(ISSUE, n), flops=2 * i["dst"].size, known=False)

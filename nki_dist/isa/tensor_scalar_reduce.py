@@ -1,0 +1,103 @@
+"""nisa.tensor_scalar_reduce: one operator with a number or column, and a row reduction."""
+
+from __future__ import annotations
+
+from nki_dist.arch import Arch
+from nki_dist.dtypes import float32
+from nki_dist.errors import NkiValidationError
+from nki_dist.isa import broadcast as b
+from nki_dist.isa.accumulate import accumulate, check_initial, check_result, read_out
+from nki_dist.isa.alu import ALU, TENSOR_SCALAR_REDUCE
+from nki_dist.isa.checks import same_tile
+from nki_dist.isa.enums import reduce_cmd
+from nki_dist.isa.kit import Kit, Step, chain
+from nki_dist.isa.operands import FLAG, Choice, Op, read, write
+from nki_dist.isa.rows import column, flat_rows
+from nki_dist.isa.spec import Cost, instruction
+from nki_dist.isa.timing_rules import ISSUE
+from nki_dist.program import Instruction
+
+_COMMANDS = (reduce_cmd.reset_reduce, reduce_cmd.reduce, reduce_cmd.load_reduce)
+
+
+@instruction(
+    engines="vector",
+    dst=write(indirect=16),
+    data=read(indirect=16),
+    op0=Op(b.ARITHMETIC),
+    operand0=read(scalar=True, optional=True),
+    reduce_op=Op(TENSOR_SCALAR_REDUCE),
+    reduce_res=write(optional=True),
+    reverse0=FLAG,
+    reduce_cmd=Choice(reduce_cmd, _COMMANDS),
+    reduce_init=read(scalar=True, optional=True),
+    reduce_res_negate=FLAG,
+)
+def tensor_scalar_reduce(
+    dst,
+    data,
+    op0,
+    operand0,
+    reduce_op,
+    reduce_res=None,
+    reverse0=False,
+    reduce_cmd=reduce_cmd.reset_reduce,
+    reduce_init=None,
+    reduce_res_negate=False,
+    name=None,
+):
+    """`dst = data op0 operand0`, and each row of that reduced into the accumulator registers.
+
+    Args:
+        dst, data: tiles with the same partitions and elements per partition.
+        op0: an arithmetic operator.
+        operand0: a number or a (P, 1) tile; None or 0 if op0 is unary.
+        reduce_op: add, multiply, maximum or minimum.
+        reduce_res: (P, 1) tile that receives the registers, or None to leave the result there.
+        reverse0: not supported by the instruction; False.
+        reduce_cmd: reset_reduce, reduce (go on) or load_reduce (start from reduce_init).
+        reduce_init: a number or (P, 1) float32 tile, with load_reduce only.
+        reduce_res_negate: write the registers with the other sign; they keep theirs.
+
+    Computed in float32; values are reduced before their rounding to `dst.dtype`.
+
+    Raises:
+        NkiValidationError: shapes, dtypes, operators or reduction don't fit.
+    """
+    return locals()
+
+
+@tensor_scalar_reduce.check
+def _check(i: Instruction, arch: Arch) -> None:
+    same_tile(dst=i["dst"], data=i["data"])
+    partitions = i["data"].shape[0]
+    b.check_operand("operand0", i["op0"], i["operand0"], partitions)
+    b.check_available(arch, i.engine, i["op0"])
+    b.check_not_packed(**{n: i[n] for n in ("dst", "data", "operand0", "reduce_res")})
+    check_result("reduce_res", i["reduce_res"], partitions)
+    check_initial("reduce_init", i["reduce_init"], i["reduce_cmd"], partitions)
+    if i["reverse0"]:
+        raise NkiValidationError("reverse0=True; allowed: False (the instruction lacks it)")
+
+
+@tensor_scalar_reduce.meaning
+def _meaning(i: Instruction, kit: Kit) -> Step:
+    op, data, cmd = ALU[i["op0"]], i["data"], i["reduce_cmd"]
+    operand = i["operand0"] if op.arity == 2 else None
+    loads = cmd is reduce_cmd.load_reduce
+    initial, load = column(kit, i["reduce_init"] if loads else 0)
+    out, arrays, around = kit.elementwise(i["dst"], [data, *b.tiles(operand)], float32)
+    rows, copy = flat_rows(kit, out)
+    total = accumulate(kit, "vector", data, rows, ALU[i["reduce_op"]], cmd, initial)
+    assert total is not None
+    work = b.apply(op, arrays[0], b.pick(operand, iter(arrays[1:])), out)
+    step = around(chain([work, *copy, *load, total]))
+    if i["reduce_res"] is None:
+        return step
+    result = read_out(kit, "vector", data, i["reduce_res"], i["reduce_res_negate"])
+    return chain([step, result])
+
+
+@tensor_scalar_reduce.cost
+def _cost(i: Instruction, arch: Arch) -> Cost:
+    return Cost(cycles=max(ISSUE, i["dst"].free_size) + ISSUE, flops=2 * i["dst"].size)

@@ -1,0 +1,130 @@
+"""nisa.tensor_tensor: an operator applied to two tiles, element by element."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+
+from nki_dist.arch import Arch
+from nki_dist.dtypes import float32, int32, uint32
+from nki_dist.isa import broadcast as b
+from nki_dist.isa.alu import ALU
+from nki_dist.isa.checks import not_both_psum, not_in_psum, same_tile
+from nki_dist.isa.enums import engine
+from nki_dist.isa.kit import Kit, Step, chain
+from nki_dist.isa.operands import Op, read, write
+from nki_dist.isa.spec import Cost, instruction
+from nki_dist.program import Instruction
+
+BINARY = frozenset(name for name, op in ALU.items() if op.arity == 2)
+_WRAPPING = ("add", "subtract", "multiply")  # the same bits, signed or not
+_FAST = ("add", "multiply", "subtract")
+
+
+def _integer(i: Instruction) -> bool:
+    """Whether the operands make it exact integer arithmetic."""
+    kinds = (int32, uint32)
+    return i["data1"].dtype in kinds and i["data2"].dtype in kinds and i["dst"].dtype in kinds
+
+
+def _in_psum(i: Instruction) -> bool:
+    return any(i[n].region.value == "psum" for n in ("dst", "data1", "data2"))
+
+
+def default_engine(i: Instruction, arch: Arch) -> str:
+    """GpSimd for power and for exact 32-bit integer arithmetic in SBUF, Vector otherwise."""
+    if i["op"] == "power":
+        return "gpsimd"
+    arithmetic = ALU[i["op"]].kind != "bitvec"
+    return "gpsimd" if arithmetic and _integer(i) and not _in_psum(i) else "vector"
+
+
+@instruction(
+    engines="vector gpsimd",
+    default_engine=default_engine,
+    dst=write(indirect=16),
+    data1=read(indirect=16),
+    data2=read(),
+    op=Op(BINARY),
+)
+def tensor_tensor(dst, data1, data2, op, engine=engine.unknown, name=None):
+    """`dst = data1 op data2`, element by element.
+
+    Args:
+        dst: tile (P, ...) in SBUF or PSUM.
+        data1, data2: tiles with the same partitions and elements per partition; at most one of
+            them in PSUM.
+        op: a binary operator of `nl`. Bitwise operators take integer types only and never convert.
+        engine: vector or gpsimd; by default gpsimd for power and for 32-bit integer arithmetic
+            (exact), vector otherwise.
+
+    Arithmetic is done in float32 and rounded once to `dst.dtype`, except between int32/uint32
+    tiles on GpSimd, which stays in integers.
+
+    Raises:
+        NkiValidationError: element counts, dtypes or memories don't fit.
+    """
+    return locals()
+
+
+@tensor_tensor.check
+def _shapes(i: Instruction, arch: Arch) -> None:
+    same_tile(dst=i["dst"], data1=i["data1"], data2=i["data2"])
+    not_both_psum(data1=i["data1"], data2=i["data2"])
+    not_in_psum(i.engine, dst=i["dst"], data1=i["data1"], data2=i["data2"])
+    b.check_available(arch, i.engine, i["op"])
+    tiles = {n: i[n] for n in ("dst", "data1", "data2")}
+    if ALU[i["op"]].is_bitvec:
+        b.check_integer(i["op"], **tiles)
+    else:
+        b.check_not_packed(**tiles)
+
+
+@tensor_tensor.meaning
+def _meaning(i: Instruction, kit: Kit) -> Step:
+    op = ALU[i["op"]]
+    exact = op.integer is not None and _integer(i) and i.engine == "gpsimd"
+    if op.is_bitvec or exact:
+        return _on_integers(i, kit)
+    out, (x, y), around = kit.elementwise(i["dst"], [i["data1"], i["data2"]], float32)
+    return around(b.apply(op, x, y, out))
+
+
+def _on_integers(i: Instruction, kit: Kit) -> Step:
+    """Bit patterns, or 32-bit arithmetic that wraps."""
+    op, dtype = ALU[i["op"]], i["data1"].dtype
+    assert op.integer is not None
+    tiles = [i[n] for n in ("dst", "data1", "data2")]
+    alike = i["data2"].dtype is dtype
+    if alike or op.is_bitvec or op.name in _WRAPPING:
+        dst, *srcs = [b.as_dtype(a, dtype) for a in tiles]
+        out, (x, y), around = kit.elementwise(dst, srcs, dtype)
+        return around(partial(op.integer, x, y, out))
+    # One signed, one unsigned: their values meet in 64 bits.
+    rows = (tiles[0].shape[0], tiles[0].free_size)
+    x, y, out = (kit.scratch(rows, np.int64) for _ in range(3))
+    into, *views = [kit.view(a) for a in tiles]
+    return chain(
+        [
+            partial(np.copyto, x.reshape(views[0].shape), views[0]),
+            partial(np.copyto, y.reshape(views[1].shape), views[1]),
+            partial(op.integer, x, y, out),
+            partial(np.copyto, into, out.reshape(into.shape), casting="unsafe"),
+        ]
+    )
+
+
+@tensor_tensor.cost
+def _cost(i: Instruction, arch: Arch) -> Cost:
+    n = i["dst"].free_size
+    tiles = (i["dst"], i["data1"], i["data2"])
+    bf16 = all(t.dtype.bits == 16 and t.region.value == "sbuf" for t in tiles)
+    one_in_psum = i["data1"].region != i["data2"].region
+    fast = one_in_psum or (bf16 and i["op"] in _FAST)
+    if bf16 and arch.generation >= 3 and i.engine == "vector":
+        fast = True
+    return Cost(cycles=max(64, n if fast else 2 * n), flops=i["dst"].size)
+
+
+__all__ = ["tensor_tensor"]

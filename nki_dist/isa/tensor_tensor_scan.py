@@ -1,0 +1,133 @@
+"""nisa.tensor_tensor_scan: a recurrence along the free dimension."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from nki_dist.arch import Arch
+from nki_dist.isa import broadcast as b
+from nki_dist.isa.alu import ALU, AluOp
+from nki_dist.isa.checks import not_both_psum, same_tile, scalar_or_column
+from nki_dist.isa.kit import Kit, Step, chain
+from nki_dist.isa.operands import FLAG, Op, read, write
+from nki_dist.isa.rows import column, load_rows, save_rows
+from nki_dist.isa.spec import Cost, instruction
+from nki_dist.isa.timing_rules import ISSUE
+from nki_dist.program import Instruction
+
+Operator = Callable[[Any, Any, np.ndarray], Any]
+
+# Sums of NumPy's accumulate are sequential, as the scan's are.
+_FOLDS = {"add": np.add, "maximum": np.maximum, "minimum": np.minimum, "multiply": np.multiply}
+
+
+@instruction(
+    engines="vector",
+    dst=write(),
+    data0=read(),
+    data1=read(),
+    initial=read(scalar=True),
+    op0=Op(b.ARITHMETIC_BINARY),
+    op1=Op(b.ARITHMETIC_BINARY),
+    reverse0=FLAG,
+    reverse1=FLAG,
+)
+def tensor_tensor_scan(
+    dst, data0, data1, initial, op0, op1, reverse0=False, reverse1=False, name=None
+):
+    """`r[i] = (data0[i] op0 r[i-1]) op1 data1[i]` along each partition, from r[-1] = initial.
+
+    Args:
+        dst, data0, data1: tiles with the same partitions and elements per partition, which are
+            taken in order; data0 and data1 not both in PSUM.
+        initial: a number or a (P, 1) tile.
+        op0, op1: binary arithmetic operators.
+        reverse0: data0 is the right side of op0.
+        reverse1: data1 is the left side of op1.
+
+    The recurrence is float32 throughout; results are rounded to `dst.dtype` when written.
+
+    Raises:
+        NkiValidationError: shapes, dtypes, memories or operators don't fit.
+    """
+    return locals()
+
+
+@tensor_tensor_scan.check
+def _check(i: Instruction, arch: Arch) -> None:
+    same_tile(dst=i["dst"], data0=i["data0"], data1=i["data1"])
+    not_both_psum(data0=i["data0"], data1=i["data1"])
+    scalar_or_column("initial", i["initial"], i["data0"].shape[0])
+    b.check_not_packed(**{n: i[n] for n in ("dst", "data0", "data1", "initial")})
+    b.check_available(arch, i.engine, i["op0"], i["op1"])
+
+
+@tensor_tensor_scan.meaning
+def _meaning(i: Instruction, kit: Kit) -> Step:
+    first, second = ALU[i["op0"]], ALU[i["op1"]]
+    x, load0 = load_rows(kit, i["data0"])
+    y, load1 = load_rows(kit, i["data1"])
+    start, load2 = column(kit, i["initial"])
+    shape = (x.shape[0], x.shape[2])
+    x, y = x.reshape(shape), y.reshape(shape)
+    result = kit.scratch(shape)
+    scan = _scan(kit, x, y, start, result, first, second, i["reverse0"], i["reverse1"])
+    fold = _FOLDS.get(second.name) if first.name == "multiply" else None
+
+    def step() -> None:
+        if fold is not None and (x == 1).all():
+            # 1 * r is r, so it is a running sum (or maximum, ...).
+            np.copyto(result, y)
+            fold(start, y[:, :1], out=result[:, :1])
+            fold.accumulate(result, axis=-1, out=result)
+        else:
+            scan()
+
+    return chain([*load0, *load1, *load2, step, save_rows(kit, i["dst"], result)])
+
+
+def _scan(
+    kit: Kit,
+    x: np.ndarray,
+    y: np.ndarray,
+    start: Any,
+    result: np.ndarray,
+    op0: AluOp,
+    op1: AluOp,
+    reverse0: bool,
+    reverse1: bool,
+) -> Step:
+    """The general recurrence, a column at a time; columns lie contiguous in transposed copies."""
+    p, n = x.shape
+    a, c, r = kit.scratch((n, p)), kit.scratch((n, p)), kit.scratch((n, p))
+    columns = list(zip(a, c, r, strict=True))
+    f0, f1 = op0.f32, op1.f32
+    begin = kit.scratch((p,))
+    initial = start[:, 0] if isinstance(start, np.ndarray) else start
+
+    def run() -> None:
+        np.copyto(a, x.T)
+        np.copyto(c, y.T)
+        np.copyto(begin, initial)
+        held = begin
+        for xi, yi, ri in columns:
+            if reverse0:
+                f0(held, xi, ri)
+            else:
+                f0(xi, held, ri)
+            if reverse1:
+                f1(yi, ri, ri)
+            else:
+                f1(ri, yi, ri)
+            held = ri
+        np.copyto(result, r.T)
+
+    return run
+
+
+@tensor_tensor_scan.cost
+def _cost(i: Instruction, arch: Arch) -> Cost:
+    return Cost(cycles=max(ISSUE, 2 * i["dst"].free_size), flops=2 * i["dst"].size)

@@ -1,0 +1,108 @@
+"""nisa.topk: the largest elements of each group of 16 partitions, and where they were."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from nki_dist.arch import Arch
+from nki_dist.dtypes import bfloat16, uint32
+from nki_dist.errors import NkiValidationError
+from nki_dist.isa.checks import same_partitions, same_tile
+from nki_dist.isa.kit import Kit, Step
+from nki_dist.isa.operands import SBUF, Number, read, write
+from nki_dist.isa.spec import Cost, instruction
+from nki_dist.program import Instruction
+
+_CORE: Final = 16
+
+
+@instruction(
+    engines="gpsimd",
+    exactness=(
+        "approximate: the set of values is exact; their places in dst, and which of equal values "
+        "are taken, aren't documented"
+    ),
+    val_dst=write(SBUF, dtypes=[bfloat16]),
+    idx_dst=write(SBUF, dtypes=[uint32]),
+    src=read(SBUF, dtypes=[bfloat16]),
+    n=Number(integer=True),
+)
+def topk(val_dst, idx_dst, src, n, name=None):
+    """The K largest of n elements per group of 16 partitions, in ascending order.
+
+    A group holds its elements as a snake: element e is in partition e % 16, column e // 16.
+    Results are laid out likewise: number j goes to partition j % 16, column j // 16 of the group in
+    val_dst and idx_dst, and their other columns are left alone. Of equal values those with the
+    lower index are taken; NaN only when nothing else is left.
+
+    Args:
+        val_dst: bfloat16 tile (P, K); K is at most n and below 32768.
+        idx_dst: uint32 tile (P, K): positions in the snake.
+        src: bfloat16 tile (P, X), X at least n / 16; P is a multiple of 16.
+        n: elements of the snake, 8 to 65535.
+
+    Raises:
+        NkiValidationError: shapes, dtypes or counts don't fit.
+    """
+    return locals()
+
+
+@topk.check
+def _check(i: Instruction, arch: Arch) -> None:
+    values, src, n = i["val_dst"], i["src"], i["n"]
+    same_partitions(val_dst=values, idx_dst=i["idx_dst"], src=src)
+    same_tile(val_dst=values, idx_dst=i["idx_dst"])
+    k = values.free_size
+    if src.shape[0] % _CORE:
+        raise NkiValidationError(
+            f"src has {src.shape[0]} partitions; must be a multiple of {_CORE}"
+        )
+    if not 8 <= n < 65536:
+        raise NkiValidationError(f"n={n}; allowed: 8 to 65535")
+    if not 1 <= k < 32768 or k > n:
+        raise NkiValidationError(f"val_dst asks for K={k} elements; allowed: 1 to {min(n, 32767)}")
+    if src.free_size < -(-n // _CORE):
+        raise NkiValidationError(
+            f"src has {src.free_size} elements per partition; n={n} needs {-(-n // _CORE)}"
+        )
+
+
+@topk.meaning
+def _meaning(i: Instruction, kit: Kit) -> Step:
+    src, n, k = i["src"], i["n"], i["val_dst"].free_size
+    bits, values, places = kit.raw(src), kit.raw(i["val_dst"]), kit.raw(i["idx_dst"])
+    columns, partitions = -(-k // _CORE), src.shape[0]
+    order = np.arange(k)
+    rows, cols = order % _CORE, order // _CORE
+
+    def select() -> None:
+        snake = bits.reshape(partitions, -1)
+        for start in range(0, partitions, _CORE):
+            taken = snake[start : start + _CORE].T.reshape(-1)[:n]
+            best = np.argsort(_descending(taken), kind="stable")[:k][::-1]
+            for target, what in ((values, taken[best]), (places, best)):
+                group = target[start : start + _CORE].reshape(_CORE, -1)
+                head = group[:, :columns].copy()
+                head[rows, cols] = what
+                group[:, :columns] = head
+                target[start : start + _CORE] = group.reshape(target[:_CORE].shape)
+
+    return select
+
+
+def _descending(bits: np.ndarray) -> np.ndarray:
+    """Keys of bfloat16 bits that sort from large to small, NaN last; 16 bits sort by radix."""
+    bits = np.where(bits == 0x8000, np.uint16(0), bits)  # the zeros are equal
+    keys = np.where(bits & 0x8000, bits, bits ^ np.uint16(0x7FFF))
+    keys[(bits & 0x7FFF) > 0x7F80] = 0xFFFF
+    return keys
+
+
+@topk.cost
+def _cost(i: Instruction, arch: Arch) -> Cost:
+    return Cost(cycles=4 * i["n"] + i["val_dst"].free_size)
+
+
+__all__ = ["topk"]

@@ -1,0 +1,161 @@
+"""`nki_dist.language` (`nl`): tensors, data types, operators, loops and program ids."""
+
+# ruff: noqa: F401 -- everything imported here is exported, see `__all__`
+
+from types import ModuleType as _ModuleType
+
+from nki_dist.dtypes import (
+    DType,
+    bfloat16,
+    bool_,
+    float4_e2m1fn_x4,
+    float8_e4m3,
+    float8_e4m3fn,
+    float8_e4m3fn_x4,
+    float8_e5m2,
+    float8_e5m2_x4,
+    float8_e8m0fnu,
+    float16,
+    float32,
+    int8,
+    int16,
+    int32,
+    tfloat32,
+    uint8,
+    uint16,
+    uint32,
+)
+from nki_dist.language.activations import (
+    arctan,
+    erf,
+    erf_dx,
+    exp,
+    gelu,
+    gelu_apprx_sigmoid,
+    gelu_apprx_sigmoid_dx,
+    gelu_apprx_tanh,
+    gelu_dx,
+    log,
+    mish,
+    relu,
+    sigmoid,
+    silu,
+    silu_dx,
+    softplus,
+    tanh,
+)
+from nki_dist.language.compare import (
+    bitwise_and,
+    bitwise_or,
+    bitwise_xor,
+    equal,
+    greater,
+    greater_equal,
+    invert,
+    left_shift,
+    less,
+    less_equal,
+    logical_and,
+    logical_not,
+    logical_or,
+    logical_xor,
+    not_equal,
+    right_shift,
+)
+from nki_dist.language.control import (
+    affine_range,
+    dynamic_range,
+    fori_loop,
+    no_reorder,
+    num_programs,
+    program_id,
+    program_ndim,
+    sequential_range,
+    static_range,
+    while_loop,
+)
+from nki_dist.language.creation import (
+    empty_like,
+    full,
+    is_hbm,
+    is_on_chip,
+    is_psum,
+    is_sbuf,
+    ndarray,
+    ones,
+    shared_constant,
+    shared_identity_matrix,
+    zeros,
+    zeros_like,
+)
+from nki_dist.language.grid import nc, spmd_dim
+from nki_dist.language.math import (
+    abs,
+    abs_max,
+    abs_min,
+    add,
+    ceil,
+    copy,
+    cos,
+    divide,
+    floor,
+    fmod,
+    maximum,
+    minimum,
+    mod,
+    multiply,
+    negative,
+    power,
+    reciprocal,
+    rsqrt,
+    sign,
+    sin,
+    sqrt,
+    square,
+    subtract,
+    tan,
+    trunc,
+)
+from nki_dist.language.nki_object import NKIObject
+from nki_dist.language.nn import (
+    broadcast_to,
+    expand_dims,
+    matmul,
+    rms_norm,
+    softmax,
+    transpose,
+    where,
+)
+from nki_dist.language.random import dropout, rand, random_seed
+from nki_dist.language.reductions import (
+    all,
+    max,
+    mean,
+    min,
+    prod,
+    sum,
+    var,
+)
+from nki_dist.language.tensor import NkiTensor, ds
+from nki_dist.language.tile_size import TileSize as _TileSize
+from nki_dist.language.tile_size import tile_size
+from nki_dist.language.tokens import average, bypass, prelu
+from nki_dist.language.transfer import (
+    device_print,
+    gather_flattened,
+    load,
+    load_transpose2d,
+    store,
+)
+from nki_dist.program.memory import MemoryRegion, hbm, private_hbm, psum, sbuf, shared_hbm
+
+# Spellings that published kernels use besides the documented ones.
+bool = bool_
+range = static_range
+
+# Without the submodules: `from nki.language import *` must not replace Python's `math`.
+__all__ = [
+    name
+    for name, value in list(globals().items())
+    if not name.startswith("_") and not isinstance(value, _ModuleType)
+]

@@ -1,0 +1,86 @@
+"""Loops, program ids, scheduling regions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from math import prod
+from typing import Any
+
+from nki_dist.errors import NkiValidationError
+from nki_dist.isa.spec import current_tracer
+
+
+def affine_range(start, stop=None, step=1):
+    """`range` whose iterations don't depend on each other; unrolled."""
+    return range(start) if stop is None else range(start, stop, step)
+
+
+def sequential_range(start, stop=None, step=1):
+    """`range` whose iterations may depend on each other; unrolled."""
+    return range(start) if stop is None else range(start, stop, step)
+
+
+def static_range(start, stop=None, step=1):
+    """`range`, unrolled."""
+    return range(start) if stop is None else range(start, stop, step)
+
+
+def dynamic_range(start, stop=None, step=1) -> Iterator[Any]:
+    """A loop that stays a loop; bounds may be registers, the step is a positive int.
+
+    Yields the induction register once: the body is recorded once and repeated at run time.
+    """
+    if stop is None:
+        start, stop = 0, start
+    return current_tracer().dynamic_range(start, stop, step)  # type: ignore[attr-defined]
+
+
+def fori_loop(lower, upper, body_fun: Callable[[Any], Any], step=1) -> None:
+    """Run `body_fun(register)` for lower, lower+step, ... below upper (ints or registers)."""
+    current_tracer().for_loop(lower, upper, step, body_fun)  # type: ignore[attr-defined]
+
+
+def while_loop(init, body_fun: Callable[[Any], Any]) -> None:
+    """Repeat `body_fun(register) -> register` while the condition register is nonzero."""
+    current_tracer().while_loop(init, body_fun)  # type: ignore[attr-defined]
+
+
+@contextmanager
+def no_reorder() -> Iterator[None]:
+    """Instructions inside keep their program order on every engine."""
+    with current_tracer().no_reorder():  # type: ignore[attr-defined]
+        yield
+
+
+def program_id(axis=0):
+    """Index of this program instance along an axis of the launch grid (0 without a grid)."""
+    tracer: Any = current_tracer()
+    if not tracer.grid and axis == 0:
+        return 0
+    return tracer.program_ids[_axis(tracer, axis)]
+
+
+def num_programs(axes=0):
+    """Number of program instances along one axis, or the product along several; all for None."""
+    tracer: Any = current_tracer()
+    if axes is None:
+        return prod(tracer.grid)
+    if isinstance(axes, (tuple, list)):
+        return prod(num_programs(a) for a in axes)
+    if not tracer.grid and axes == 0:
+        return 1
+    return tracer.grid[_axis(tracer, axes)]
+
+
+def program_ndim():
+    """Number of axes of the launch grid, 0 without a grid."""
+    return len(current_tracer().grid)  # type: ignore[attr-defined]
+
+
+def _axis(tracer: Any, axis: int) -> int:
+    if not isinstance(axis, int) or not -len(tracer.grid) <= axis < len(tracer.grid):
+        raise NkiValidationError(
+            f"axis {axis!r} of a launch grid with {len(tracer.grid)} axes", location=tracer.where()
+        )
+    return axis

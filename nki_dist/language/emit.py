@@ -1,0 +1,238 @@
+"""What functions on tiles share: result tiles, broadcasting, the choice of instruction.
+
+`nl` functions emit the same instructions a kernel could; nothing is computed here. Results are new
+tiles in SBUF. A tile repeats along a free dimension of size 1 without a copy; along the partition
+dimension it takes a DMA, because an engine reads each partition's own memory.
+
+Errors carry the function's name and the kernel's line.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from nki_dist import dtypes
+from nki_dist.dtypes import DType, float32
+from nki_dist.errors import NkiValidationError
+from nki_dist.isa.alu import ALU
+from nki_dist.isa.spec import current_tracer
+from nki_dist.language.creation import ndarray
+from nki_dist.language.tensor import NkiTensor
+from nki_dist.program import psum, sbuf
+
+NUMBERS = (int, float, np.number, np.bool_)
+
+
+def refuse(function: str, text: str) -> NkiValidationError:
+    """The error to raise for a wrong argument of `nl.<function>`."""
+    tracer = current_tracer()
+    return NkiValidationError(
+        text, location=tracer.where(), core=tracer.core, instruction=f"nl.{function}"
+    )
+
+
+def tile(function: str, name: str, value: Any) -> NkiTensor:
+    """`value`, which must be a tile on chip."""
+    if isinstance(value, NkiTensor) and value.buffer.on_chip:
+        return value
+    got = f"in {value.buffer.value}" if isinstance(value, NkiTensor) else repr(value)
+    raise refuse(function, f"{name} is {got}; allowed: a tile in SBUF or PSUM (see nl.load)")
+
+
+def new(shape: Any, dtype: Any, buffer: Any = sbuf) -> NkiTensor:
+    """A result tile; a tile has at least two dimensions."""
+    shape = tuple(shape)
+    return ndarray(shape if len(shape) > 1 else (*shape, 1), dtype, buffer)
+
+
+def promoted(a: DType, b: DType) -> DType:
+    """The dtype of an operation on tiles of two dtypes: floats win, then the wider one.
+
+    Different types of one kind and width (float16 and bfloat16, int32 and uint32) give float32 or
+    the signed one: no value range of either is lost without the kernel asking for it.
+    """
+    if a is b:
+        return a
+    if a.is_integer != b.is_integer:
+        return b if a.is_integer else a
+    if a.bits != b.bits:
+        return a if a.bits > b.bits else b
+    if a.is_integer:
+        return a if a.name.startswith("int") else b
+    return float32
+
+
+# ---- broadcasting -------------------------------------------------------------------------------
+
+
+def common_shape(function: str, a: NkiTensor, b: NkiTensor) -> tuple[int, ...]:
+    """The shape two tiles broadcast to.
+
+    Dimension 0 is matched with dimension 0; a tile with fewer dimensions gets ones after it.
+    """
+    rank = max(len(a.shape), len(b.shape))
+    left, right = _raised(a, rank).shape, _raised(b, rank).shape
+    if any(m != n and 1 not in (m, n) for m, n in zip(left, right, strict=True)):
+        raise refuse(
+            function,
+            f"shapes {a.shape} and {b.shape} don't broadcast: sizes of each dimension must be "
+            "equal, or one of them 1",
+        )
+    return tuple(n if m == 1 else m for m, n in zip(left, right, strict=True))
+
+
+def _raised(x: NkiTensor, rank: int) -> NkiTensor:
+    while len(x.shape) < rank:
+        x = x.expand_dim(1)
+    return x
+
+
+def spread(x: NkiTensor, shape: tuple[int, ...]) -> NkiTensor:
+    """`x` repeated to `shape`: a view, or a copy where partitions have to be filled."""
+    x = _raised(x, len(shape))
+    if x.shape[0] != shape[0]:
+        x = _over_partitions(x, shape[0])
+    for dim in range(1, len(shape)):
+        if x.shape[dim] != shape[dim]:
+            x = x.broadcast(dim, shape[dim])
+    return x
+
+
+def _over_partitions(x: NkiTensor, partitions: int) -> NkiTensor:
+    from nki_dist.isa import dma_copy
+
+    if x.buffer is psum:
+        x = copy(x, None)
+    filled = new((partitions, *x.shape[1:]), x.dtype)
+    pattern = x.get_pattern()
+    dma_copy(filled, x.ap([[0, partitions], *pattern[1:]]))
+    return filled
+
+
+# ---- instructions -------------------------------------------------------------------------------
+
+
+def binary(function: str, x: Any, y: Any, dtype: Any) -> NkiTensor:
+    """`x op y`; one of them may be a number."""
+    if isinstance(y, NUMBERS):
+        if isinstance(x, NUMBERS):
+            raise refuse(function, f"x={x!r}, y={y!r}; at least one of them must be a tile")
+        return with_number(function, x, y, False, dtype)
+    if isinstance(x, NUMBERS):
+        return with_number(function, y, x, True, dtype)
+    from nki_dist.isa import tensor_tensor
+
+    x, y = tile(function, "x", x), tile(function, "y", y)
+    shape = common_shape(function, x, y)
+    result = new(shape, promoted(x.dtype, y.dtype) if dtype is None else dtype)
+    left, right = spread(x, shape), spread(y, shape)
+    if left.buffer is psum and right.buffer is psum:  # an engine reads only one of them there
+        right = spread(copy(y, None), shape)
+    tensor_tensor(result, left, right, function)
+    return result
+
+
+def with_number(function: str, x: Any, number: Any, reverse: bool, dtype: Any) -> NkiTensor:
+    """`x op number`, or `number op x` if `reverse`."""
+    from nki_dist.isa import tensor_scalar
+
+    x = tile(function, "x", x)
+    result = new(x.shape, x.dtype if dtype is None else dtype)
+    if ALU[function].kind == "bitvec" and isinstance(number, NUMBERS):
+        number = int(number) if float(number).is_integer() else number
+    tensor_scalar(result, x, function, number, reverse)
+    return result
+
+
+def activate(function: str, x: Any, dtype: Any) -> NkiTensor:
+    """`function(x)` on the Scalar engine."""
+    from nki_dist.isa import activation
+
+    x = tile(function, "x", x)
+    result = new(x.shape, x.dtype if dtype is None else dtype)
+    activation(result, function, x)
+    return result
+
+
+def evaluate(function: str, x: Any, dtype: Any) -> NkiTensor:
+    """A function without an instruction of its own."""
+    from nki_dist.isa.language_math import language_math
+
+    x = tile(function, "x", x)
+    result = new(x.shape, x.dtype if dtype is None else dtype)
+    language_math(result, function, x)
+    return result
+
+
+def reciprocal(x: Any, dtype: Any) -> NkiTensor:
+    """1 / x on the Vector engine."""
+    from nki_dist.isa import reciprocal as instruction
+
+    x = tile("reciprocal", "x", x)
+    result = new(x.shape, x.dtype if dtype is None else dtype)
+    instruction(result, x)
+    return result
+
+
+def copy(x: Any, dtype: Any) -> NkiTensor:
+    """A new tile in SBUF with the values of `x`."""
+    from nki_dist.isa import tensor_copy
+
+    x = tile("copy", "x", x)
+    result = new(x.shape, x.dtype if dtype is None else dtype)
+    tensor_copy(result, x)
+    return result
+
+
+def converted(x: NkiTensor, dtype: Any) -> NkiTensor:
+    """`x` itself if it has that dtype, else a copy that does."""
+    return x if dtype is None or dtypes.of(dtype) is x.dtype else copy(x, dtype)
+
+
+def invert(x: Any, dtype: Any) -> NkiTensor:
+    """Every bit of `x` flipped: an exclusive or with all ones."""
+    x = tile("invert", "x", x)
+    if not x.dtype.is_integer:
+        raise refuse("invert", f"x has dtype {x.dtype}; allowed: integer types")
+    ones = -1 if x.dtype.name.startswith("int") else (1 << x.dtype.bits) - 1
+    return with_number("bitwise_xor", x, ones, False, dtype)
+
+
+# ---- reductions ---------------------------------------------------------------------------------
+
+
+def axes(function: str, x: NkiTensor, axis: Any) -> tuple[int, ...]:
+    """The axes to reduce, checked: the last dimensions of the tile, without the partitions."""
+    given = axis if isinstance(axis, (tuple, list)) else (axis,)
+    rank = len(x.shape)
+    if not all(isinstance(a, (int, np.integer)) and -rank <= a < rank for a in given):
+        raise refuse(function, f"axis={axis!r} of a tile with {rank} dimensions")
+    found = tuple(sorted({int(a) % rank for a in given}))
+    if not found or found != tuple(range(rank - len(found), rank)) or found[0] == 0:
+        raise refuse(
+            function,
+            f"axis={axis!r} of a tile of shape {x.shape}; allowed: the last free dimensions, such "
+            f"as {rank - 1} or {tuple(range(1, rank))} (dimension 0 counts partitions)",
+        )
+    return found
+
+
+def count(x: NkiTensor, axis: Any) -> int:
+    """How many elements one result of a reduction comes from."""
+    return prod(x.shape[a] for a in axes("mean", x, axis))
+
+
+def reduce(op: str, x: Any, axis: Any, dtype: Any, keepdims: bool) -> NkiTensor:
+    """`op` over the last dimensions."""
+    from nki_dist.isa import tensor_reduce
+
+    x = tile(op, "x", x)
+    found = axes(op, x, axis)
+    kept = x.shape[: found[0]]
+    shape = (*kept, *(1 for _ in found)) if keepdims else kept
+    result = new(shape, x.dtype if dtype is None else dtype)
+    tensor_reduce(result, op, x, found, keepdims=keepdims)
+    return result

@@ -1,0 +1,51 @@
+"""`NkiTensor.rearrange`: split, reorder and merge named dimensions.
+
+Works on any object with `shape`, `reshape_dim`, `permute` and `flatten_dims`, so the rules of those
+(partition dimension, contiguity) hold here too.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+from nki_dist.errors import NkiValidationError
+
+
+def _groups(pattern: tuple) -> list[tuple[str, ...]]:
+    return [(p,) if isinstance(p, str) else tuple(p) for p in pattern]
+
+
+def _sizes(group: tuple[str, ...], total: int, known: dict[str, int]) -> list[int]:
+    missing = [name for name in group if name not in known]
+    if len(missing) > 1:
+        raise NkiValidationError(f"sizes of {missing} are unknown; give all but one of a group")
+    rest = prod(known[name] for name in group if name in known)
+    if missing:
+        if rest == 0 or total % rest:
+            raise NkiValidationError(f"{total} elements can't be split over {group} with {known}")
+        known[missing[0]] = total // rest
+    elif rest != total:
+        raise NkiValidationError(f"{group} has {rest} elements, the dimension {total}")
+    return [known[name] for name in group]
+
+
+def rearrange(tensor: Any, src: tuple, dst: tuple, fixed: dict[str, int]) -> Any:
+    source, target = _groups(src), _groups(dst)
+    names = [name for group in source for name in group]
+    wanted = [name for group in target for name in group]
+    if sorted(names) != sorted(wanted) or len(set(names)) != len(names):
+        raise NkiValidationError(f"patterns {src} and {dst} don't name the same dimensions once")
+    if len(source) != len(tensor.shape):
+        raise NkiValidationError(f"{src} names {len(source)} dimensions of shape {tensor.shape}")
+    known = dict(fixed)
+    for dim in range(len(source) - 1, -1, -1):
+        if len(source[dim]) != 1:
+            tensor = tensor.reshape_dim(dim, tuple(_sizes(source[dim], tensor.shape[dim], known)))
+        else:
+            _sizes(source[dim], tensor.shape[dim], known)
+    tensor = tensor.permute(tuple(names.index(name) for name in wanted))
+    for at, group in enumerate(target):
+        if len(group) > 1:
+            tensor = tensor.flatten_dims(at, at + len(group) - 1)
+    return tensor

@@ -1,0 +1,392 @@
+"""`NkiTensor`: a tensor and its views, as access patterns over a storage.
+
+A view never copies; it is offset, shape and strides (in elements), a dtype that may reinterpret the
+storage's, and at most one dynamic part. Dimension 0 of an on-chip tensor is the partition
+dimension: it can't be moved, merged or broadcast. `.ap` addresses the storage itself: its offset is
+added to the view's own base offset (API stub of 0.6; the older deep-dive says absolute, which is
+the same for whole tensors).
+
+Follows nki.language.NkiTensor of the NKI 0.6 documentation.
+"""
+
+from __future__ import annotations
+
+import sys
+from math import prod
+from typing import Any
+
+from nki_dist import dtypes
+from nki_dist.dtypes import DType
+from nki_dist.errors import NkiValidationError, OutOfBoundsError
+from nki_dist.language.layout import contiguous_strides
+from nki_dist.language.no_value import NoValue
+from nki_dist.language.presence import may_be_absent
+from nki_dist.language.views import Views
+from nki_dist.program import Dynamic, MemoryRegion, Storage, VirtualRegister, sbuf
+from nki_dist.program.memory import region_of
+
+FULL = slice(None)
+
+
+class ds:
+    """`nl.ds(start, size)`: `size` elements from `start`, an int or a register."""
+
+    __slots__ = ("size", "start")
+
+    def __init__(self, start: Any, size: int) -> None:
+        self.start = start
+        self.size = size
+
+    def __repr__(self) -> str:
+        return f"nl.ds({self.start}, {self.size})"
+
+
+def make(
+    storage: Storage,
+    offset: int,
+    shape: tuple[int, ...],
+    strides: tuple[int, ...],
+    dtype: DType,
+    dynamic: Dynamic | None = None,
+) -> NkiTensor:
+    """A view, without the checks of the public constructor."""
+    view = _new(NkiTensor)
+    view.storage = storage
+    view.offset = offset
+    view.shape = shape
+    view.strides = strides
+    view.dtype = dtype
+    view.dynamic = dynamic
+    return view
+
+
+class NkiTensor(Views, NoValue):
+    """A tensor in SBUF, PSUM or HBM; instructions take it as operand.
+
+    Attributes:
+        shape: sizes; dimension 0 of an on-chip tensor counts partitions.
+        strides: elements of `dtype` between neighbours of each dimension.
+        offset: first element, from the start of the storage.
+        dtype: element type (an `nl` dtype).
+        buffer: `nl.sbuf`, `nl.psum`, `nl.private_hbm` or `nl.shared_hbm`.
+        name: label given at allocation.
+        ndim, size: number of dimensions and of elements.
+    """
+
+    __slots__ = ()
+    __nki_tensor__ = True
+
+    def __init__(
+        self,
+        shape: tuple[int, ...],
+        dtype: Any,
+        storage: Any,
+        buffer: MemoryRegion | str = sbuf,
+        name: str = "",
+    ) -> None:
+        shape = tuple(shape)
+        if storage is None:
+            storage = Storage(-1, region_of(buffer), shape, dtypes.of(dtype), name)
+        super().__init__(storage, 0, shape, contiguous_strides(shape), dtypes.of(dtype))
+
+    @property
+    def name(self) -> str:
+        return self.storage.name
+
+    @property
+    def buffer(self) -> MemoryRegion:
+        return self.storage.region
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __iter__(self) -> Any:
+        return (self[i] for i in range(self.shape[0]))
+
+    def __bool__(self) -> bool:
+        # Published kernels ask `if optional_tensor:`. A single element is more likely meant as its
+        # value, unless it is an argument.
+        whole = self.size == prod(self.storage.shape)
+        optional = whole and (self.storage.role == "input" or self.size > 1)
+        if optional and may_be_absent(self, sys._getframe(1)):
+            return True
+        raise NkiValidationError(
+            f"Python can't branch on the tensor {self.storage.label}: its values are only known "
+            "when the kernel runs. Select between values with nl.where or nisa.select_reduce, or "
+            "load a register and use nl.while_loop"
+        )
+
+    def __repr__(self) -> str:
+        return f"NkiTensor(shape={self.shape}, dtype={self.dtype}, buffer={self.buffer.value})"
+
+    def is_indirect(self) -> bool:
+        """True if an index known only at run time is part of the address."""
+        return self.dynamic is not None
+
+    # ---- indexing -------------------------------------------------------------------------
+
+    def __getitem__(self, key: Any) -> NkiTensor:
+        if type(key) is not tuple:
+            key = (key,)
+        shape = self.shape
+        if Ellipsis in key or len(key) != len(shape):
+            key = self._expand(key)
+        on_chip = self.storage.region.on_chip
+        offset, dynamic = self.offset, None
+        sizes: list[int] = []
+        strides: list[int] = []
+        for d, k in enumerate(key):
+            stride = self.strides[d]
+            start: Any
+            if type(k) is slice:
+                size, start, step = self._sliced(k, d)
+                sizes.append(size)
+                strides.append(stride * step)
+            elif type(k) is ds:
+                size, start = k.size, self._window(k, d)
+                sizes.append(size)
+                strides.append(stride)
+            else:
+                size, start = 1, self._index(k, d)
+                if on_chip and d == 0:
+                    sizes.append(1)
+                    strides.append(stride)
+            if type(start) is int:
+                offset += start * stride
+            else:
+                dynamic = self._add_dynamic(start, stride, shape[d] - size + 1, d, dynamic)
+        while len(sizes) < (2 if on_chip else 1):
+            sizes.append(1)
+            strides.append(1)
+        if self.dynamic is not None:
+            self._keep_indirect("an index", offset, tuple(sizes))
+            dynamic = dynamic or self.dynamic
+        return make(self.storage, offset, tuple(sizes), tuple(strides), self.dtype, dynamic)
+
+    def _sliced(self, k: Any, d: int) -> tuple[int, int, int]:
+        """(size, start, step) of a slice."""
+        n = self.shape[d]
+        if k.start is None and k.stop is None and k.step is None:
+            return n, 0, 1
+        if isinstance(k.start, VirtualRegister) or isinstance(k.stop, VirtualRegister):
+            raise NkiValidationError("a slice bound can't be a register; use nl.ds(register, size)")
+        start, stop, step = k.indices(n)
+        if step < 1:
+            raise NkiValidationError(f"slice step {step} on dimension {d}; must be >= 1")
+        self._guard(d, (start, stop, step) != (0, n, 1))
+        return max(0, -(-(stop - start) // step)), start, step
+
+    def _window(self, k: ds, d: int) -> Any:
+        """Start of an `nl.ds`: an int, a register or a tile."""
+        n = self.shape[d]
+        if isinstance(k.start, (VirtualRegister, NkiTensor)):
+            if not 0 < k.size <= n:
+                raise OutOfBoundsError(f"{k} on dimension {d} of size {n}")
+            return _scalar(k.start)
+        if k.size < 0:  # an empty window, like an empty slice, is no mistake
+            raise OutOfBoundsError(f"{k} on dimension {d} of size {n}")
+        start = k.start.__index__()
+        if start < 0 or start + k.size > n:
+            raise OutOfBoundsError(f"{k} on dimension {d} of size {n}")
+        self._guard(d, k.size != n)
+        return start
+
+    def _index(self, k: Any, d: int) -> Any:
+        """A single index: an int or a register."""
+        if isinstance(k, VirtualRegister):
+            self._no_dynamic_partition(d)
+            return k
+        try:
+            index = k.__index__()
+        except AttributeError:
+            raise NkiValidationError(
+                f"index {k!r} of type {type(k).__name__} on dimension {d}; allowed are ints, "
+                "slices, Ellipsis, nl.ds and registers (tensors index through .ap, .select or "
+                ".vector_select)"
+            ) from None
+        n = self.shape[d]
+        if not -n <= index < n:
+            raise OutOfBoundsError(
+                f"index {index} on dimension {d} of size {n} of {self.storage.label}"
+            )
+        self._guard(d, True)
+        return index % n
+
+    def _expand(self, key: tuple) -> tuple:
+        if sum(1 for k in key if k is Ellipsis) > 1:
+            raise NkiValidationError("an index can hold only one Ellipsis")
+        given = sum(1 for k in key if k is not Ellipsis)
+        if given > len(self.shape):
+            raise NkiValidationError(
+                f"{given} indices for {len(self.shape)} dimensions of shape {self.shape}"
+            )
+        fill = (FULL,) * (len(self.shape) - given)
+        for i, k in enumerate(key):
+            if k is Ellipsis:
+                return key[:i] + fill + key[i + 1 :]
+        return key + fill
+
+    def _add_dynamic(
+        self, source: Any, stride: int, limit: int, dim: int, other: Dynamic | None = None
+    ) -> Dynamic:
+        if self.dynamic is not None or other is not None:
+            raise NkiValidationError(
+                "this view already has a run-time index; a tensor can have only one"
+            )
+        return Dynamic("scalar", source, stride, limit, dim)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        from nki_dist.isa.spec import current_tracer
+
+        current_tracer().assign(self[key], value)
+
+    # ---- run-time indices and reinterpretation ---------------------------------------------
+
+    def select(self, dim: int, index: Any) -> NkiTensor:
+        """One element of a dimension, which goes away.
+
+        Args:
+            index: an int, or at run time a register or an on-chip tile of one element.
+        """
+        self._keep_indirect("select", -1, ())
+        dim = self._dim(dim)
+        n = self.shape[dim]
+        shape, strides = list(self.shape), list(self.strides)
+        del shape[dim], strides[dim]
+        offset, dynamic = self.offset, self.dynamic
+        if isinstance(index, (NkiTensor, VirtualRegister)):
+            self._no_dynamic_partition(dim)
+            dynamic = self._add_dynamic(_scalar(index), self.strides[dim], n, dim)
+        else:
+            if not (hasattr(index, "__index__") and 0 <= index < n):
+                raise NkiValidationError(f"select({dim}, {index}) of a dimension of size {n}")
+            self._guard(dim, True)
+            offset += index * self.strides[dim]
+        if dim == 0 and self.storage.region.on_chip:
+            shape.insert(0, 1)
+            strides.insert(0, self.strides[0])
+        while len(shape) < (2 if self.storage.region.on_chip else 1):
+            shape.append(1)
+            strides.append(1)
+        return make(self.storage, offset, tuple(shape), tuple(strides), self.dtype, dynamic)
+
+    def vector_select(self, dim: int, vector_offset: NkiTensor) -> NkiTensor:
+        """Gather: row p of the result is row `vector_offset[p, 0]` of this HBM tensor."""
+        if dim != 0:
+            raise NkiValidationError(f"vector_select on dimension {dim}; only 0 can be indexed")
+        if vector_offset.size != vector_offset.shape[0]:
+            raise NkiValidationError(
+                "vector_select takes an SBUF tile of shape (P, 1), one index per row; got "
+                f"{vector_offset.shape}"
+            )
+        dynamic = self._vector(vector_offset, self.strides[0], self.shape[0])
+        shape = (vector_offset.shape[0], *self.shape[1:])
+        return make(self.storage, self.offset, shape, self.strides, self.dtype, dynamic)
+
+    def _vector(self, index: NkiTensor, stride: int, limit: int) -> Dynamic:
+        if self.dynamic is not None:
+            raise NkiValidationError("this view already has a run-time index")
+        if not self.storage.region.is_hbm:
+            raise NkiValidationError(
+                f"a vector offset indexes tensors in HBM; {self.storage.label} isn't"
+            )
+        if index.buffer is not sbuf or not (index.free_size == 1 or len(index.shape) == 2):
+            raise NkiValidationError(
+                "a vector offset is an SBUF tile of shape (P, 1), or (P, N) for dma_transpose; got "
+                f"{index.shape} in {index.buffer.value}"
+            )
+        return Dynamic("vector", index, stride, limit, 0)
+
+    def ap(
+        self,
+        pattern: Any,
+        offset: int | None = None,
+        scalar_offset: Any = None,
+        vector_offset: NkiTensor | None = None,
+        indirect_dim: int = 0,
+        dtype: Any = None,
+    ) -> NkiTensor:
+        """A view by explicit `[[stride, count], ...]` over the storage.
+
+        Args:
+            pattern: strides and counts in elements of `dtype`; a stride of 0 repeats.
+            offset: elements added to this view's offset.
+            scalar_offset: register or (1, 1) SBUF tile; moves the whole pattern by its value times
+                the stride this view has in `indirect_dim`.
+            vector_offset: (P, 1) SBUF tile; row p starts at its value times the stride of
+                dimension 0, replacing the pattern's first stride. dma_transpose also takes (P, N),
+                read column by column.
+            dtype: reinterprets the storage.
+
+        A pattern that leaves the storage is refused when an instruction uses it: kernels make views
+        that they then don't need.
+        """
+        self._keep_indirect("ap", -1, ())
+        new = self.dtype if dtype is None else dtypes.of(dtype)
+        base, strides = self.offset, self.strides
+        if new.itemsize != self.dtype.itemsize:
+            base = _rescale(base, self.dtype, new, "offset")
+        shape = tuple(int(p[1]) for p in pattern)
+        steps = tuple(int(p[0]) for p in pattern)
+        if self.storage.region.on_chip and steps and shape[0] > 1:
+            steps = (self._partition_step(steps[0], new.itemsize), *steps[1:])
+        base += 0 if offset is None else int(offset)
+        dynamic = self.dynamic
+        if scalar_offset is not None and vector_offset is not None:
+            raise NkiValidationError("scalar_offset and vector_offset exclude each other")
+        if scalar_offset is not None or vector_offset is not None:
+            dim = self._dim(indirect_dim)
+            unit = _rescale(strides[dim], self.dtype, new, "stride of the indirect dimension")
+            if scalar_offset is not None:
+                dynamic = self._add_dynamic(_scalar(scalar_offset), unit, self.shape[dim], dim)
+            else:
+                assert vector_offset is not None
+                dynamic = self._vector(vector_offset, unit, self.shape[dim])
+        return make(self.storage, base, shape, steps, new, dynamic)
+
+    def view(self, dtype: Any) -> NkiTensor:
+        """The same bytes as another dtype; the last dimension's size scales."""
+        new = dtypes.of(dtype)
+        old = self.dtype
+        if self.dynamic is not None:
+            raise NkiValidationError("view(dtype) of a tensor with a run-time index")
+        if new.itemsize == old.itemsize:
+            return make(self.storage, self.offset, self.shape, self.strides, new)
+        if self.strides[-1] != 1 and self.shape[-1] != 1:
+            raise NkiValidationError("view(dtype) needs a contiguous last dimension")
+        last = self.shape[-1] * old.itemsize
+        if last % new.itemsize:
+            raise NkiValidationError(
+                f"{self.shape[-1]} elements of {old} ({last} bytes) aren't a whole number of {new}"
+            )
+        strides = [_rescale(s, old, new, "stride") for s in self.strides[:-1]]
+        offset = _rescale(self.offset, old, new, "offset")
+        shape = (*self.shape[:-1], last // new.itemsize)
+        return make(self.storage, offset, shape, (*strides, 1), new)
+
+    reinterpret_cast = view
+
+
+_new = NkiTensor.__new__
+
+
+def _scalar(source: Any) -> Any:
+    if isinstance(source, VirtualRegister):
+        return source
+    if isinstance(source, NkiTensor) and source.size == 1 and source.buffer.on_chip:
+        return source
+    raise NkiValidationError(
+        "a scalar offset is a register or a tile of one element in SBUF, got "
+        + (f"shape {source.shape}" if isinstance(source, NkiTensor) else repr(source))
+    )
+
+
+def _rescale(count: int, old: DType, new: DType, what: str) -> int:
+    total = count * old.itemsize
+    if total % new.itemsize:
+        raise NkiValidationError(f"{what} {count} in {old} is no whole number of {new} elements")
+    return total // new.itemsize

@@ -1,0 +1,71 @@
+"""nl.load, nl.store, nl.load_transpose2d, nl.gather_flattened and nl.device_print."""
+
+from __future__ import annotations
+
+from nki_dist.dtypes import uint32
+from nki_dist.isa.device_print import device_print as _print
+from nki_dist.isa.dma_copy import dma_copy
+from nki_dist.language import emit
+from nki_dist.language.creation import ndarray
+from nki_dist.program import sbuf
+
+
+def load(src, dtype=None):
+    """A new SBUF tile with the contents of an HBM tensor; dimension 0 becomes the partitions.
+
+    Args:
+        src: HBM tensor or view, at most 128 rows.
+        dtype: of the tile, `src.dtype` by default.
+    """
+    shape = src.shape if len(src.shape) > 1 else (*src.shape, 1)
+    tile = ndarray(shape, src.dtype if dtype is None else dtype, sbuf)
+    dma_copy(tile, src)
+    return tile
+
+
+def store(dst, value):
+    """Copy an SBUF tile to an HBM tensor."""
+    dma_copy(dst, value)
+
+
+def load_transpose2d(src, dtype=None):
+    """A new SBUF tile (N, M) with the transpose of an HBM tensor (M, N), N at most 128."""
+    from nki_dist.isa import dma_transpose
+
+    if len(src.shape) != 2:
+        raise emit.refuse("load_transpose2d", f"src has shape {src.shape}; allowed: 2 dimensions")
+    tile = ndarray(src.shape[::-1], src.dtype, sbuf)
+    dma_transpose(tile, src)
+    return emit.converted(tile, dtype)
+
+
+def gather_flattened(data, indices, axis=0, dtype=None):
+    """Elements of `data` by their number within each partition, free dimensions flattened.
+
+    Args:
+        data: tile (P, ...) in SBUF.
+        indices: tile (P, ...) of integers in SBUF; its shape is the result's.
+        axis: only 0 has a documented meaning: each partition gathers from itself.
+    """
+    data = emit.tile("gather_flattened", "data", data)
+    indices = emit.tile("gather_flattened", "indices", indices)
+    if axis != 0:
+        raise emit.refuse("gather_flattened", f"axis={axis!r}; allowed: 0")
+    if not indices.dtype.is_integer:
+        raise emit.refuse(
+            "gather_flattened", f"indices have dtype {indices.dtype}; allowed: integer types"
+        )
+    from nki_dist.isa import nc_n_gather
+
+    result = emit.new(indices.shape, data.dtype)
+    nc_n_gather(result, data, emit.converted(indices, uint32))
+    return emit.converted(result, dtype)
+
+
+def device_print(print_prefix, tensor):
+    """Show a tensor's value, with a prefix, when the kernel runs.
+
+    Printed on the driver's stdout with the core's number. With NEURON_RT_DEBUG_OUTPUT_DIR set, also
+    saved as `<dir>/<prefix>/core_<n>/<iteration>/`.
+    """
+    _print(print_prefix, tensor)

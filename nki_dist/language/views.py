@@ -1,0 +1,263 @@
+"""Views of a tensor that are known when a kernel is traced: slices, reshapes, permutations.
+
+A view never copies. Dimension 0 of an on-chip tensor is the partition dimension: it can't be moved,
+split, merged or repeated. Neither can dimension 0 of a view that a vector offset indexes.
+
+Follows nki.language.NkiTensor of the NKI 0.6 documentation.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any, TypeVar
+
+from nki_dist.errors import NkiValidationError
+from nki_dist.language.layout import infer, is_contiguous, reshape_strides
+from nki_dist.language.rearrange import rearrange
+from nki_dist.program import Access, Dynamic
+
+Self = TypeVar("Self", bound="Views")
+
+
+class Views(Access):
+    """An access pattern with the view methods of `NkiTensor`; a view has the same class."""
+
+    __slots__ = ()
+
+    def _moved(self: Self, offset: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> Self:
+        """Another pattern over the same storage, without checks of its extent."""
+        self._keep_indirect("another shape", offset, shape)
+        view = object.__new__(type(self))
+        view.storage = self.storage
+        view.offset = offset
+        view.shape = shape
+        view.strides = strides
+        view.dtype = self.dtype
+        view.dynamic = self.dynamic
+        return view
+
+    def is_contiguous(self) -> bool:
+        """True if the view covers its storage row-major; on chip, within each partition."""
+        if self.region.on_chip:
+            return is_contiguous(self.shape[1:], self.strides[1:])
+        return is_contiguous(self.shape, self.strides)
+
+    def get_pattern(self) -> list[list[int]]:
+        """`[[stride, count], ...]`, as `.ap` takes it."""
+        return [[s, n] for s, n in zip(self.strides, self.shape, strict=True)]
+
+    def _guard(self, dim: int, moved: bool) -> None:
+        if moved and dim == 0 and self.dynamic is not None and self.dynamic.kind == "vector":
+            raise NkiValidationError(
+                "dimension 0 of this view is addressed by a vector offset and can't be sliced"
+            )
+
+    def _keep_indirect(self, what: str, offset: int, shape: tuple[int, ...]) -> None:
+        """Which columns an `.indirect()` view has is known at run time only."""
+        if self.dynamic is None or self.dynamic.kind != "tensor":
+            return
+        if (offset, shape) != (self.offset, self.shape):
+            raise NkiValidationError(
+                f"{what} of an .indirect() view of shape {self.shape}; take the view last"
+            )
+
+    def _no_dynamic_partition(self, dim: int) -> None:
+        if dim == 0 and self.storage.region.on_chip:
+            raise NkiValidationError(
+                f"a run-time index on the partition dimension (0) of {self.storage.label}; "
+                "only free dimensions of on-chip tensors can be selected at run time"
+            )
+
+    def _dim(self, dim: int, keep_partition: str = "") -> int:
+        if not -len(self.shape) <= dim < len(self.shape):
+            raise NkiValidationError(f"dimension {dim} of a tensor with shape {self.shape}")
+        dim %= len(self.shape)
+        if dim == 0 and keep_partition:
+            self._keep_partition(keep_partition)
+        return dim
+
+    def _keep_partition(self, what: str) -> None:
+        if self.storage.region.on_chip:
+            raise NkiValidationError(
+                f"{what} would change dimension 0, the partition dimension of {self.storage.label}"
+            )
+        if self.dynamic is not None and self.dynamic.kind == "vector":
+            raise NkiValidationError(
+                f"{what} would change dimension 0, which a vector offset indexes"
+            )
+
+    def _partition_step(self, step: int, itemsize: int) -> int:
+        """An on-chip pattern's first stride: a whole number of the storage's partitions.
+
+        Published kernels also count in rows of the view that `.ap` is called on, when that is a
+        part of the storage's columns; as an address this would be in the midst of a partition.
+        """
+        of_storage = prod(self.storage.shape[1:]) * self.storage.dtype.itemsize
+        of_view = prod(self.shape[1:]) * self.dtype.itemsize
+        size = step * itemsize
+        if size % of_storage == 0 or of_view == 0 or size % of_view:
+            return step
+        return size // of_view * of_storage // itemsize
+
+    def _with(self: Self, shape: list[int], strides: list[int]) -> Self:
+        return self._moved(self.offset, tuple(shape), tuple(strides))
+
+    def permute(self: Self, dims: tuple[int, ...]) -> Self:
+        """Dimensions in another order; dimension 0 of an on-chip tensor stays."""
+        dims = tuple(dims)
+        if sorted(dims) != list(range(len(self.shape))):
+            raise NkiValidationError(f"{dims} is no permutation of {len(self.shape)} dimensions")
+        if dims and dims[0] != 0:
+            self._keep_partition(f"permute({dims})")
+        return self._with([self.shape[d] for d in dims], [self.strides[d] for d in dims])
+
+    def broadcast(self: Self, dim: int, size: int) -> Self:
+        """Repeat a dimension of size 1 `size` times, without copying."""
+        dim = self._dim(dim, "broadcast")
+        if self.shape[dim] != 1:
+            raise NkiValidationError(
+                f"broadcast of dimension {dim}, which has size {self.shape[dim]}; must be 1"
+            )
+        shape, strides = list(self.shape), list(self.strides)
+        shape[dim], strides[dim] = size, 0
+        return self._with(shape, strides)
+
+    def expand_dim(self: Self, dim: int) -> Self:
+        """Insert a dimension of size 1 at `dim`."""
+        if not 0 <= dim <= len(self.shape):
+            raise NkiValidationError(f"expand_dim({dim}) of a tensor with shape {self.shape}")
+        if dim == 0:
+            self._keep_partition("expand_dim(0)")
+        below = self.strides[dim] * self.shape[dim] if dim < len(self.shape) else 1
+        shape, strides = list(self.shape), list(self.strides)
+        shape.insert(dim, 1)
+        strides.insert(dim, below)
+        return self._with(shape, strides)
+
+    def squeeze_dim(self: Self, dim: int) -> Self:
+        """Remove a dimension of size 1."""
+        dim = self._dim(dim, "squeeze_dim")
+        if self.shape[dim] != 1:
+            raise NkiValidationError(
+                f"squeeze_dim({dim}): the dimension has size {self.shape[dim]}; must be 1"
+            )
+        shape, strides = list(self.shape), list(self.strides)
+        del shape[dim], strides[dim]
+        return self._with(shape, strides)
+
+    def reshape_dim(self: Self, dim: int, shape: tuple[int, ...]) -> Self:
+        """Split one dimension into several; one size may be -1."""
+        dim = self._dim(dim)
+        sizes = infer(tuple(shape), self.shape[dim])
+        if dim == 0 and prod(sizes[1:]) != 1:
+            self._keep_partition(f"reshape_dim(0, {shape})")
+        parts = []
+        step = self.strides[dim]
+        for n in reversed(sizes):
+            parts.append(step)
+            step *= n
+        return self._with(
+            [*self.shape[:dim], *sizes, *self.shape[dim + 1 :]],
+            [*self.strides[:dim], *reversed(parts), *self.strides[dim + 1 :]],
+        )
+
+    def flatten_dims(self: Self, start_dim: int, end_dim: int) -> Self:
+        """Merge dimensions `start_dim..end_dim` (inclusive), which must be contiguous."""
+        start_dim, end_dim = self._dim(start_dim), self._dim(end_dim)
+        if start_dim > end_dim:
+            raise NkiValidationError(f"flatten_dims({start_dim}, {end_dim}): empty range")
+        if start_dim == 0 and end_dim > 0:
+            self._keep_partition("flatten_dims(0, ...)")
+        sizes = self.shape[start_dim : end_dim + 1]
+        merged = reshape_strides(sizes, self.strides[start_dim : end_dim + 1], (prod(sizes),))
+        if merged is None:
+            raise NkiValidationError(
+                f"dimensions {start_dim}..{end_dim} of shape {self.shape}, strides {self.strides} "
+                "aren't contiguous and can't be merged into one"
+            )
+        return self._with(
+            [*self.shape[:start_dim], prod(sizes), *self.shape[end_dim + 1 :]],
+            [*self.strides[:start_dim], *merged, *self.strides[end_dim + 1 :]],
+        )
+
+    def reshape(self: Self, shape: Any, *more: int) -> Self:
+        """Another shape over the same elements in the same order, where strides allow it."""
+        sizes = (shape, *more) if hasattr(shape, "__index__") else tuple(shape)
+        sizes = infer(sizes, prod(self.shape))
+        fixed = self.storage.region.on_chip or (
+            self.dynamic is not None and self.dynamic.kind == "vector"
+        )
+        if fixed and sizes and self.shape and sizes[0] != self.shape[0]:
+            self._keep_partition(f"reshape({sizes})")
+        if fixed:
+            free = reshape_strides(self.shape[1:], self.strides[1:], sizes[1:])
+            strides = None if free is None else (self.strides[0], *free)
+        else:
+            strides = reshape_strides(self.shape, self.strides, sizes)
+        if strides is None:
+            raise NkiValidationError(
+                f"a view of shape {self.shape} and strides {self.strides} can't be reshaped to "
+                f"{sizes} without a copy"
+            )
+        return self._moved(self.offset, sizes, strides)
+
+    def rearrange(
+        self: Self,
+        src_pattern: tuple,
+        dst_pattern: tuple,
+        fixed_sizes: dict[str, int] | None = None,
+    ) -> Self:
+        """Split, reorder and merge named dimensions, as einops does.
+
+        Patterns are tuples of names and tuples of names: `("b", ("h", "w"))`.
+        """
+        return rearrange(self, src_pattern, dst_pattern, fixed_sizes or {})
+
+    def slice(self: Self, dim: int, start: int, end: int, step: int = 1) -> Self:
+        """Elements `start, start+step, ...` below `end` of one dimension."""
+        dim = self._dim(dim)
+        if not 0 <= start < end <= self.shape[dim] or step < 1:
+            raise NkiValidationError(
+                f"slice({dim}, {start}, {end}, {step}) of a dimension of size {self.shape[dim]}; "
+                "needs 0 <= start < end <= size and step >= 1"
+            )
+        self._guard(dim, True)
+        shape, strides = list(self.shape), list(self.strides)
+        shape[dim] = -(-(end - start) // step)
+        strides[dim] *= step
+        offset = self.offset + start * self.strides[dim]
+        return self._moved(offset, tuple(shape), tuple(strides))
+
+    def indirect(self: Self, index: Self, num_elem: int | None = None) -> Self:
+        """Columns chosen at run time by `index` (tensor indirection, NeuronCore-v4).
+
+        Args:
+            index: SBUF tile (P, K) of integers, P equal to this tensor's partitions: numbers of
+                columns, free dimensions flattened. Offset n is `index[n % G, n // G]`, G being 32
+                for the Tensor engine and 16 for the others.
+            num_elem: how many offsets to use; as many as index has elements by default.
+        """
+        if not self.storage.region.on_chip:
+            raise NkiValidationError(
+                f".indirect() of {self.storage.label}; HBM is indexed by .ap(vector_offset=...)"
+            )
+        if self.dynamic is not None:
+            raise NkiValidationError("this view already has a run-time index")
+        if index.shape[0] != self.shape[0]:
+            raise NkiValidationError(
+                f"index has {index.shape[0]} partitions, the tensor {self.shape[0]}; must be equal"
+            )
+        count = prod(index.shape) if num_elem is None else num_elem
+        if not 0 < count <= prod(index.shape):
+            raise NkiValidationError(f"num_elem={count} of {prod(index.shape)} offsets")
+        flat = reshape_strides(self.shape[1:], self.strides[1:], (self.free_size,))
+        if flat is None:
+            raise NkiValidationError(
+                f".indirect() of a view of shape {self.shape} and strides {self.strides}, whose "
+                "free dimensions can't be flattened"
+            )
+        dynamic = Dynamic("tensor", index, flat[0], self.free_size, 1)
+        shape = (self.shape[0], count)
+        view = self._moved(self.offset, shape, (self.strides[0], 0))
+        view.dynamic = dynamic
+        return view
