@@ -1,0 +1,63 @@
+"""What `nl.ndarray` may be asked for: rules that a single allocation can break by itself.
+
+Whether all live tensors fit together is the allocation pass's business.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from nki_dist.arch import Arch
+from nki_dist.dtypes import DType
+from nki_dist.errors import NkiValidationError, OutOfMemoryError
+from nki_dist.language.layout import contiguous_strides
+from nki_dist.program import MemoryRegion
+
+
+def sizes_of(shape: Any) -> tuple[int, ...]:
+    """The shape as a tuple of positive ints."""
+    if isinstance(shape, (int, np.integer)):
+        shape = (shape,)
+    try:
+        sizes = tuple(n.__index__() for n in shape)
+    except (TypeError, AttributeError):
+        raise NkiValidationError(f"shape {shape!r}; allowed: a tuple of positive ints") from None
+    if not sizes or min(sizes) < 1:
+        raise NkiValidationError(f"shape {sizes}; every size must be at least 1")
+    return sizes
+
+
+def check_on_chip(
+    arch: Arch, region: MemoryRegion, shape: tuple[int, ...], dtype: DType, address: Any
+) -> None:
+    """Partitions, dimensions, size and hand-given address of a tensor in SBUF or PSUM.
+
+    Raises:
+        NkiValidationError: the shape or address isn't possible.
+        OutOfMemoryError: it can't fit even alone.
+    """
+    if len(shape) < 2:
+        raise NkiValidationError(
+            f"shape {shape} in {region.value}; on-chip tensors have a partition dimension and at "
+            "least one free dimension"
+        )
+    if shape[0] > arch.partitions:
+        raise NkiValidationError(
+            f"{shape[0]} partitions in a {region.value} tensor of shape {shape}; the partition "
+            f"dimension (dimension 0) is at most {arch.partitions}"
+        )
+    in_psum = region is MemoryRegion.psum
+    capacity = arch.psum_partition_bytes if in_psum else arch.sbuf_partition_bytes
+    need = contiguous_strides(shape)[0] * dtype.itemsize
+    if need > capacity:
+        raise OutOfMemoryError(
+            f"a {region.value} tensor of shape {shape} and dtype {dtype} needs {need} bytes per "
+            f"partition; {region.value} has {capacity} on {arch.name}"
+        )
+    if address is not None and address[0] + shape[0] > arch.partitions:
+        raise NkiValidationError(
+            f"address {tuple(address)} puts {shape[0]} partitions beyond partition "
+            f"{arch.partitions - 1}"
+        )

@@ -1,0 +1,216 @@
+"""Bytes become programs: `decode`.
+
+Purpose: give back exactly what `encode` wrote, and refuse everything else. A program may come from
+a file or another machine, so nothing in it is believed: numbers must be in range, storages must fit
+the platform, accesses must stay inside their storages, and every instruction must pass the checks
+that the tracer applies to kernels.
+
+Invariant: any input gives either a program that can be linked safely or a `ProgramFormatError`;
+reading runs no code of the program's and allocates in proportion to its bytes.
+
+Not checked: whether the program computes anything sensible, or ever ends.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final, NoReturn
+
+from nki_dist import arch as architectures
+from nki_dist.compiler import decode_tables as tables
+from nki_dist.compiler.decode_body import BodyReader
+from nki_dist.compiler.values import Structure, read_value
+from nki_dist.compiler.wire import PROGRAM, malformed, unpack
+from nki_dist.errors import LaunchError, NkiError, ProgramFormatError
+from nki_dist.program import Access, Instruction, Program, Storage, VirtualRegister
+
+FIELDS: Final = (
+    "kernel",
+    "platform",
+    "core",
+    "cores",
+    "registers",
+    "kinds",
+    "storages",
+    "indices",
+    "addresses",
+    "data",
+    "patterns",
+    "accesses",
+    "dynamics",
+    "forms",
+    "code",
+    "loops",
+    "after",
+    "groups",
+    "locations",
+    "outputs",
+    "facts",
+    "texts",
+)
+
+
+def decode(data: bytes, verify: bool = True) -> Program:
+    """The program that `encode` turned into `data`.
+
+    Args:
+        verify: run the instructions' own constraint checks, too. Leave it on for anything that
+            wasn't compiled and encoded by this very process.
+
+    Raises:
+        ProgramFormatError: damaged, of another version, or nothing a kernel could have become.
+    """
+    body = unpack(PROGRAM, data)
+    try:
+        with _collector_paused():
+            return _decoded(body, verify)
+    except ProgramFormatError:
+        raise
+    except NkiError as error:
+        raise ProgramFormatError(f"malformed program: {error.message}") from error
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        # Constraint checks are written for what the tracer can produce and may stumble over less;
+        # for the caller that is one more way to be malformed.
+        raise ProgramFormatError(
+            f"malformed program: a check stumbled over it ({type(error).__name__}: {error})"
+        ) from error
+
+
+@contextmanager
+def _collector_paused() -> Iterator[None]:
+    """No garbage collection meanwhile.
+
+    Decoding makes many objects and no garbage; looking through them again and again would take a
+    third of the time. Where several threads decode, the first to end turns it on for all.
+    """
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()
+
+
+def _decoded(body: Any, verify: bool) -> Program:
+    if type(body) is not dict or tuple(body) != FIELDS:
+        malformed(f"its parts aren't {', '.join(FIELDS)}")
+    try:
+        arch = architectures.get(tables.text(body["platform"], "platform"))
+    except LaunchError as error:
+        malformed(error.message)
+    if arch.name != body["platform"]:
+        malformed(f"platform {body['platform']!r} is a second name of {arch.name!r}")
+    texts = tables.texts(body)
+    lines = tables.locations(body, texts)
+    cores = tables.integer(body["cores"], 1, arch.max_lnc + 1, "the number of cores")
+    core = tables.integer(body["core"], 0, cores, "the core")
+    count = tables.integer(body["registers"], 0, tables.MAX_REGISTERS + 1, "registers")
+    program = Program(tables.text(body["kernel"], "kernel"), arch.name, core, cores)
+    program.registers = count
+    program.locations = lines
+    known = tables.storages(body, texts, len(lines), arch)
+    program.storages = known.made
+    registers = [VirtualRegister(n) for n in range(count)]
+    patterns = tables.patterns(body, arch)
+    found_accesses = tables.accesses(body, known, patterns, registers, arch)
+    accesses = found_accesses.made
+    program.facts = _facts(body["facts"], accesses, registers, program.storages)
+    found = BodyReader(body, program, found_accesses, registers, arch, verify).read()
+    _order(body, found)
+    program.outputs = read_value(body["outputs"], _numbered(accesses, "access"), _no_register)
+    _check_outputs(program.outputs)
+    _check_lives(program.storages, len(found))
+    return program
+
+
+def _numbered(table: list[Any], what: str) -> Any:
+    return lambda number: table[tables.integer(number, 0, len(table), what)]
+
+
+def _no_register(_: Any) -> NoReturn:
+    malformed("a register among the outputs")
+
+
+def _order(body: dict[str, Any], found: list[Instruction]) -> None:
+    """Dependencies that the kernel asked for, and its no_reorder regions."""
+    for row in tables.sequence(body["after"], "the table of dependencies"):
+        row = tables.integers(row, "an entry of the table of dependencies")
+        if len(row) < 2:
+            malformed("an empty dependency")
+        i = found[tables.integer(row[0], 0, len(found), "a dependent instruction")]
+        if i.after or not all(0 <= n < i.ordinal for n in row[1:]):
+            malformed(f"instruction {i.ordinal} can't come after {row[1:]}")
+        i.after = tuple(row[1:])
+    groups = tables.integers(body["groups"], "the table of no_reorder regions", 2)
+    for ordinal, group in zip(groups[::2], groups[1::2], strict=True):
+        i = found[tables.integer(ordinal, 0, len(found), "an instruction of a no_reorder region")]
+        if i.order_group:
+            malformed(f"instruction {ordinal} is in two no_reorder regions")
+        i.order_group = tables.integer(group, 1, tables.INT64, "a no_reorder region")
+
+
+def _check_outputs(tree: Any) -> None:
+    """Leaves are tensors that the launcher can read: arguments and shared allocations."""
+    if isinstance(tree, Access):
+        if tree.storage.role == "local" or tree.dynamic is not None:
+            malformed(f"the output {tree!r} isn't in shared_hbm")
+    elif isinstance(tree, Structure):
+        _check_outputs(tree.fields)
+    elif isinstance(tree, dict):
+        for value in tree.values():
+            _check_outputs(value)
+    elif isinstance(tree, (list, tuple)):
+        for value in tree:
+            _check_outputs(value)
+    elif tree is not None:
+        malformed(f"the output {tree!r} of type {type(tree).__name__}; allowed: tensors and None")
+
+
+def _check_lives(storages: list[Storage], count: int) -> None:
+    for s in storages:
+        if s.last >= max(count, 1):
+            malformed(f"{s.label} lives until instruction {s.last}; there are {count}")
+
+
+# ---- facts ------------------------------------------------------------------------------------
+
+
+def _facts(
+    packed: Any,
+    accesses: list[Access],
+    registers: list[VirtualRegister],
+    storages: list[Storage],
+) -> dict[str, Any]:
+    """What the passes found out; the facts that linking and launching rely on are checked."""
+    facts = read_value(packed, _numbered(accesses, "access"), _numbered(registers, "register"))
+    if type(facts) is not dict or not all(type(key) is str for key in facts):
+        malformed("facts aren't a dict with text keys")
+    for number in _numbers(facts, "runtime_psum", len(storages)):
+        s = storages[number]
+        if s.region.value != "psum":
+            malformed(f"{s.label} can't accumulate matmuls; only PSUM can")
+    _numbers(facts, "poison", len(storages))
+    for entry in _collection(facts, "files"):
+        kinds = tuple(map(type, entry)) if isinstance(entry, (list, tuple)) else ()
+        if kinds not in ((str, float, int), (str, int, int)):
+            malformed(f"the file {entry!r}; allowed: (path, time, size)")
+    return facts
+
+
+def _collection(facts: dict[str, Any], name: str) -> Any:
+    found = facts.get(name)
+    if found is None:
+        return ()
+    if not isinstance(found, (list, tuple, set, frozenset)):
+        malformed(f"the fact {name} is of type {type(found).__name__}")
+    return found
+
+
+def _numbers(facts: dict[str, Any], name: str, count: int) -> Any:
+    found = _collection(facts, name)
+    for number in found:
+        tables.integer(number, 0, count, f"a storage in the fact {name}")
+    return found

@@ -1,0 +1,315 @@
+"""Reading a program's instructions and loops.
+
+Each instruction is checked as the tracer checks it: arguments by their roles (once per form for
+those that aren't operands), constraints by its own checks, and then what linking relies on: its
+operands are alive when it runs, and a matmul that decides at run time has the state for it.
+
+Invariant: what is returned can be linked; a program that no kernel could have made is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, NamedTuple
+
+import msgpack
+
+from nki_dist.arch import Arch
+from nki_dist.compiler.decode_tables import INT64, Accesses, integer, integers, sequence
+from nki_dist.compiler.encode import LOOP_BEGIN, LOOP_END, parameters
+from nki_dist.compiler.passes.accumulate import MATMULS
+from nki_dist.compiler.values import ACCESS, HOLES, LIST, read_value, write_value
+from nki_dist.compiler.wire import malformed
+from nki_dist.errors import NkiError
+from nki_dist.isa import INSTRUCTIONS
+from nki_dist.isa.operands import Tensor
+from nki_dist.program import (
+    Access,
+    Block,
+    Instruction,
+    Loop,
+    Program,
+    Storage,
+    VirtualRegister,
+)
+
+MAX_LOOP_DEPTH: Final = 64
+_DECIDED: Final = ("add", "replace", "runtime")  # what the accumulation pass puts into matmuls
+
+
+class Hole(NamedTuple):
+    """The place of one argument's operands in a form.
+
+    Attributes:
+        name, role: of the argument.
+        kind: ACCESS, REGISTER, or LIST for operands inside lists.
+        known: keys of accesses that the role has accepted; None where it must be asked each time.
+        packed: for LIST, the packed argument with places for its operands.
+    """
+
+    name: str
+    role: Any
+    kind: int
+    known: set[int] | None
+    packed: Any
+
+
+class Form:
+    """An instruction without its operands.
+
+    Attributes:
+        template: the arguments; those with operands are None.
+        holes: the arguments with operands, in order.
+        operands: how many operands they hold together.
+        tensors: (argument, whether it is written) of the tensor operands.
+        accumulate: for matmuls, what the pass has decided; else None.
+    """
+
+    def __init__(self, row: Any) -> None:
+        if len(sequence(row, "an instruction form")) < 2:
+            malformed("an instruction form without opcode and engine")
+        self.opcode, self.engine = row[0], row[1]
+        if type(self.opcode) is not str or self.opcode not in INSTRUCTIONS:
+            malformed(f"there is no instruction {self.opcode!r}")
+        self.spec = INSTRUCTIONS[self.opcode]
+        if self.engine not in self.spec.engines:
+            malformed(
+                f"{self.opcode} on engine {self.engine!r}; allowed: {', '.join(self.spec.engines)}"
+            )
+        names = parameters(self.opcode)
+        if len(row) - 2 != len(names):
+            malformed(f"{self.opcode} with {len(row) - 2} arguments; allowed: {', '.join(names)}")
+        self.template: dict[str, Any] = {}
+        self.holes: list[Hole] = []
+        self.operands = 0
+        self.accumulate: str | None = None
+        for name, packed in zip(names, row[2:], strict=True):
+            self._argument(name, packed)
+        self.tensors = tuple(
+            (h.name, "w" in h.role.mode) for h in self.holes if isinstance(h.role, Tensor)
+        )
+
+    def _argument(self, name: str, packed: Any) -> None:
+        role = self.spec.roles.get(name)
+        self.template[name] = None
+        inside: list[Any] = []
+        value = read_value(packed, inside.append, inside.append)
+        if not inside:
+            self.template[name] = self._accepted(name, role, value)
+            return
+        if any(v is not None for v in inside):
+            malformed(f"the place of operand {name} of {self.opcode} holds {inside}")
+        self.operands += len(inside)
+        kind = packed[0] if packed[0] in HOLES else LIST
+        # What a Tensor role accepts follows from memory, dtype and shape alone.
+        known: set[int] | None = set() if kind == ACCESS and type(role) is Tensor else None
+        self.holes.append(Hole(name, role, kind, known, packed))
+
+    def _accepted(self, name: str, role: Any, value: Any) -> Any:
+        """The value, after its role has agreed that it is one it gives."""
+        asked = value
+        if name == "accumulate" and self.opcode in MATMULS and type(value) is str:
+            if value not in _DECIDED:
+                malformed(f"{self.opcode}: accumulate is {value!r}")
+            self.accumulate, asked = value, None
+        if role is not None:
+            taken = role.accept(name, asked)
+            if _packed(taken) != _packed(asked):
+                malformed(
+                    f"{self.opcode}: {name} is {value!r}, which the role turns into {taken!r}"
+                )
+        return value
+
+
+def _packed(value: Any) -> bytes:
+    return msgpack.packb(write_value(value, id, int))
+
+
+class BodyReader:
+    """Reads the instructions of one program whose tables have been read."""
+
+    def __init__(
+        self,
+        body: dict[str, Any],
+        program: Program,
+        accesses: Accesses,
+        registers: Sequence[VirtualRegister],
+        arch: Arch,
+        verify: bool,
+    ) -> None:
+        self.program = program
+        self.accesses = accesses.made
+        self.keys = accesses.keys
+        self.registers = registers
+        self.arch = arch
+        self.verify = verify
+        self.forms = [Form(row) for row in sequence(body["forms"], "the table of forms")]
+        self.code = integers(body["code"], "the code")
+        self.loops = sequence(body["loops"], "the table of loops")
+        self.lines = len(program.locations)
+        self.touched: list[set[Storage]] = []
+        self.runtime = frozenset(program.facts.get("runtime_psum", ()))
+        self.count = 0
+
+    def read(self) -> list[Instruction]:
+        """Fill the program's body; returns its instructions in program order."""
+        code, forms = self.code, self.forms
+        block: Block = self.program.body
+        open_loops: list[tuple[Loop, Block, int]] = []
+        found: list[Instruction] = []
+        loops = at = 0
+        while at < len(code):
+            number = code[at]
+            if 0 <= number < len(forms):
+                form = forms[number]
+                end = at + 2 + form.operands
+                if end > len(code):
+                    malformed("the code ends inside an instruction")
+                found.append(self._instruction(form, code[at + 1], code[at + 2 : end]))
+                block.append(found[-1])
+                at = end
+            elif number == LOOP_BEGIN and at + 1 < len(code) and code[at + 1] == loops:
+                if len(open_loops) >= MAX_LOOP_DEPTH:
+                    malformed(f"more than {MAX_LOOP_DEPTH} loops inside each other")
+                loop = self._loop(loops)
+                block.append(loop)
+                open_loops.append((loop, block, self.count))
+                self.touched.append(set())
+                block = loop.body
+                loops, at = loops + 1, at + 2
+            elif number == LOOP_END and open_loops:
+                loop, block, first = open_loops.pop()
+                self._close(loop, first)
+                at += 1
+            else:
+                malformed(f"{number} where an instruction should begin")
+        if open_loops or loops != len(self.loops):
+            malformed("a loop without end, or one that isn't used")
+        return found
+
+    # ---- loops ------------------------------------------------------------------------------
+
+    def _loop(self, number: int) -> Loop:
+        if number >= len(self.loops):
+            malformed(f"loop {number}; there are {len(self.loops)}")
+        row = self.loops[number]
+        if type(row) is not list or len(row) != 8:
+            malformed(f"the entry of loop {number}")
+        kind, location, register, start, stop, step, condition, outside = row
+        integer(location, -1, self.lines, "a loop's location")
+        integer(outside, 0, len(self.program.storages) + 1, "a loop's outer storages")
+        integer(step, 1, 1 << 32, "a loop's step")
+        if kind not in ("for", "while") or (kind == "for") != (condition is None):
+            malformed(f"loop {number} of kind {kind!r}")
+        if kind == "for" and register is None:
+            malformed(f"loop {number} counts in no register")
+        given, tested = (None if r is None else self._register(r) for r in (register, condition))
+        first, last = (self._bound(b) for b in (start, stop))
+        return Loop(kind, location, given, first, last, step, tested, outside)
+
+    def _bound(self, packed: Any) -> Any:
+        bound = read_value(packed, malformed, self._register)
+        if isinstance(bound, VirtualRegister):
+            return bound
+        return integer(bound, -INT64, INT64, "a loop's bound")
+
+    def _register(self, number: Any) -> VirtualRegister:
+        return self.registers[integer(number, 0, len(self.registers), "a register")]
+
+    def _close(self, loop: Loop, first: int) -> None:
+        """What a loop uses from outside is alive from before its first to after its last round."""
+        touched = self.touched.pop()
+        for s in touched:
+            if s.number < loop.outside and (s.first > first or s.last < self.count - 1):
+                malformed(f"{s.label} is used by a loop that it doesn't live through")
+        if self.touched:
+            self.touched[-1] |= touched
+
+    # ---- instructions -----------------------------------------------------------------------
+
+    def _instruction(self, form: Form, location: int, operands: list[int]) -> Instruction:
+        if not -1 <= location < self.lines:
+            malformed(f"location {location} of an instruction; there are {self.lines}")
+        args = form.template.copy()
+        accesses, keys = self.accesses, self.keys
+        used = iter(operands)
+        try:
+            for name, role, kind, known, packed in form.holes:
+                if kind == ACCESS:
+                    number = next(used)
+                    if not 0 <= number < len(accesses):
+                        malformed(f"access {number}; there are {len(accesses)}")
+                    value: Any = accesses[number]
+                    if known is not None:
+                        if keys[number] not in known:
+                            role.accept(name, value)
+                            known.add(keys[number])
+                        args[name] = value
+                        continue
+                else:
+                    value = self._register(next(used)) if kind != LIST else self._list(packed, used)
+                args[name] = value if role is None else role.accept(name, value)
+            i = Instruction(form.opcode, args, form.engine, location, self.count)
+            if self.verify:
+                self._verify(form, i)
+        except NkiError as error:
+            malformed(
+                f"instruction {self.count} ({form.opcode}) at "
+                f"{self.program.where(location)}: {error.message}"
+            )
+        self._lifetimes(form, i)
+        self.count += 1
+        return i
+
+    def _list(self, packed: Any, used: Iterator[int]) -> Any:
+        def access(_: Any) -> Access:
+            return self.accesses[integer(next(used), 0, len(self.accesses), "an access")]
+
+        return read_value(packed, access, lambda _: self._register(next(used)))
+
+    def _verify(self, form: Form, i: Instruction) -> None:
+        if form.accumulate is None:
+            form.spec.verify(i, self.arch)
+            return
+        i.args["accumulate"] = None  # as a kernel that left the decision to the pass
+        form.spec.verify(i, self.arch)
+        i.args["accumulate"] = form.accumulate
+        if form.accumulate == "runtime":
+            for a in form.spec.writes(i):
+                if a.storage.number not in self.runtime:
+                    malformed(f"{a.storage.label} is accumulated at run time but isn't listed")
+
+    def _lifetimes(self, form: Form, i: Instruction) -> None:
+        ordinal, runtime, touched = i.ordinal, self.runtime, self.touched
+        for name, written in form.tensors:
+            value = i.args[name]
+            for a in (value,) if isinstance(value, Access) else _inside(value):
+                s = a.storage
+                if not 0 <= s.first <= ordinal <= s.last:
+                    malformed(
+                        f"instruction {ordinal} ({i.opcode}) uses {s.label}, which lives from "
+                        f"{s.first} to {s.last}"
+                    )
+                if written and not s.written:
+                    malformed(f"{s.label} is written, but not marked so")
+                if runtime and s.number in runtime and a.dtype.itemsize < 2:
+                    malformed(f"{s.label} accumulates matmuls and is accessed as {a.dtype}")
+                if touched:
+                    touched[-1].add(s)
+                if a.dynamic is not None and isinstance(a.dynamic.source, Access):
+                    self._source(a.dynamic.source.storage, ordinal)
+
+    def _source(self, s: Storage, ordinal: int) -> None:
+        if s.role == "local" and not 0 <= s.first <= ordinal <= s.last:
+            malformed(f"instruction {ordinal} reads an index from {s.label} outside its life")
+        if self.touched:
+            self.touched[-1].add(s)
+
+
+def _inside(value: Any) -> Iterator[Access]:
+    if isinstance(value, (list, tuple)):
+        for item in value:
+            if isinstance(item, Access):
+                yield item
+            else:
+                yield from _inside(item)

@@ -1,0 +1,379 @@
+"""Reading a program's tables: storages, access patterns, accesses, locations.
+
+Invariant: whatever these functions return is consistent. Numbers are in range, storages fit the
+platform's memories, and every access stays inside its storage, so that linking can map it without
+looking. Not checked here: which instruction may use what (see `decode_body`).
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from itertools import pairwise
+from math import prod
+from typing import Any, Final, NamedTuple
+
+from nki_dist.arch import Arch
+from nki_dist.compiler.encode import PLACED, WRITTEN
+from nki_dist.compiler.values import data_type
+from nki_dist.compiler.wire import malformed
+from nki_dist.dtypes import DType
+from nki_dist.program import Access, Dynamic, MemoryRegion, Storage, VirtualRegister
+
+MAX_RANK: Final = 32  # dimensions of a shape; NumPy 1 has no more
+MAX_REGISTERS: Final = 1 << 20
+INT64: Final = 1 << 63
+MAX_STRIDE: Final = 1 << 48  # even of dimensions of size 1: in bytes it must fit 64 bits
+REGIONS: Final = frozenset(region.value for region in MemoryRegion)
+ROLES: Final = frozenset({"input", "shared", "constant", "local"})
+
+
+class Pattern(NamedTuple):
+    """A shape with strides and what is the same for all accesses that have it.
+
+    Attributes:
+        low, high: first and one-past-last byte, relative to the access's offset.
+        row_low, row_high: the same for its first row, which is what a vector offset moves.
+    """
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: DType
+    low: int
+    high: int
+    row_low: int
+    row_high: int
+
+
+def integer(value: Any, low: int, high: int, what: str) -> int:
+    """`value` if it is an int in [low, high)."""
+    if type(value) is not int or not low <= value < high:
+        malformed(f"{what} is {value!r}; allowed: {low} to {high - 1}")
+    return value
+
+
+def text(value: Any, what: str) -> str:
+    if type(value) is not str:
+        malformed(f"{what} is {value!r}; allowed: a text")
+    return value
+
+
+def sequence(value: Any, what: str) -> list[Any]:
+    if type(value) is not list:
+        malformed(f"{what} is of type {type(value).__name__}; allowed: a list")
+    return value
+
+
+def integers(value: Any, what: str, every: int = 1) -> list[int]:
+    """A flat list of ints whose length is a multiple of `every`."""
+    found = sequence(value, what)
+    if not set(map(type, found)) <= {int} or len(found) % every:
+        malformed(f"{what} holds something else than groups of {every} ints")
+    return found
+
+
+def sizes(value: Any, low: int, what: str) -> tuple[int, ...]:
+    """A shape or strides: 1 to MAX_RANK ints, none below `low`."""
+    found = integers(value, what)
+    if not 1 <= len(found) <= MAX_RANK or min(found) < low or max(found) >= MAX_STRIDE:
+        malformed(f"{what} {found}; allowed: 1 to {MAX_RANK} ints from {low} to {MAX_STRIDE - 1}")
+    return tuple(found)
+
+
+def texts(body: dict[str, Any]) -> list[str]:
+    found = sequence(body["texts"], "the table of texts")
+    if not set(map(type, found)) <= {str}:
+        malformed("the table of texts holds something else")
+    return found
+
+
+def locations(body: dict[str, Any], table: list[str]) -> list[tuple[str, int, str]]:
+    flat = integers(body["locations"], "the table of locations", 3)
+    n = len(table)
+    found = []
+    for file, line, function in zip(flat[::3], flat[1::3], flat[2::3], strict=True):
+        if not (0 <= file < n and 0 <= function < n and 0 <= line < INT64):
+            malformed(f"location ({file}, {line}, {function}); there are {n} texts")
+        found.append((table[file], line, table[function]))
+    return found
+
+
+# ---- storages -------------------------------------------------------------------------------
+
+
+class Kind(NamedTuple):
+    """What is the same for all storages of one memory, shape, dtype and role.
+
+    Attributes:
+        partitions, partition_bytes: on chip; elsewhere `partitions` is 0.
+        room: bytes that a partition has.
+    """
+
+    region: MemoryRegion
+    shape: tuple[int, ...]
+    dtype: DType
+    role: str
+    nbytes: int
+    partitions: int
+    partition_bytes: int
+    room: int
+
+
+class Storages(NamedTuple):
+    """The storages and, for each, the number of its kind."""
+
+    made: list[Storage]
+    kinds: list[Kind]
+    kind_of: list[int]
+
+
+def storages(body: dict[str, Any], table: list[str], lines: int, arch: Arch) -> Storages:
+    kinds = [_kind(k, arch) for k in sequence(body["kinds"], "the table of storage kinds")]
+    flat = integers(body["storages"], "the table of storages", 6)
+    made: list[Storage] = []
+    columns = zip(*(flat[column::6] for column in range(6)), strict=True)
+    for number, (kind, name, first, last, location, flags) in enumerate(columns):
+        if not (0 <= kind < len(kinds) and 0 <= name < len(table) and 0 <= flags < 4):
+            malformed(f"storage {number} of kind {kind} with name {name} and flags {flags}")
+        if not (-1 <= location < lines and -1 <= first <= last < INT64):
+            malformed(f"storage {number} lives from instruction {first} to {last} at {location}")
+        k = kinds[kind]
+        s = Storage(number, k.region, k.shape, k.dtype, table[name], k.role, -1, None, location)
+        s.first, s.last = first, last
+        s.placed, s.written = bool(flags & PLACED), bool(flags & WRITTEN)
+        made.append(s)
+    found = Storages(made, kinds, flat[::6])
+    _indices(body, made)
+    _addresses(body, found, arch)
+    _data(body, made)
+    _peak(found, arch)
+    return found
+
+
+def _kind(row: Any, arch: Arch) -> Kind:
+    if len(sequence(row, "a storage kind")) != 4:
+        malformed(f"a storage kind has {len(row)} parts; allowed: 4")
+    region_name, role = text(row[0], "a memory"), text(row[3], "a role")
+    if region_name not in REGIONS or role not in ROLES:
+        malformed(f"a storage in memory {region_name!r} with role {role!r}")
+    region, shape = MemoryRegion(region_name), sizes(row[1], 1, "shape")
+    dtype = data_type(row[2])
+    nbytes = prod(shape) * dtype.itemsize
+    shown = f"a {region_name} storage of shape {shape} and dtype {dtype}"
+    if role != "local" and region is not MemoryRegion.shared_hbm:
+        malformed(f"{shown} with role {role}, which lives in shared_hbm")
+    if nbytes > arch.hbm_stack_bytes:
+        malformed(f"{shown} is larger than HBM ({arch.hbm_stack_bytes} bytes on {arch.name})")
+    if not region.on_chip:
+        return Kind(region, shape, dtype, role, nbytes, 0, nbytes, nbytes)
+    row_bytes, room = prod(shape[1:]) * dtype.itemsize, _room(region, arch)
+    if len(shape) < 2 or shape[0] > arch.partitions or row_bytes > room:
+        malformed(f"{shown} doesn't fit {arch.name}: {arch.partitions} partitions of {room} bytes")
+    return Kind(region, shape, dtype, role, nbytes, shape[0], row_bytes, room)
+
+
+def _room(region: MemoryRegion, arch: Arch) -> int:
+    if region is MemoryRegion.psum:
+        return arch.psum_partition_bytes
+    return arch.sbuf_partition_bytes
+
+
+def _groups(body: dict[str, Any], field: str, every: int, count: int) -> Any:
+    """Rows of a flat table whose first column numbers storages, ascending."""
+    flat = integers(body[field], f"the table of {field}", every)
+    numbers = flat[::every]
+    if numbers and (numbers[0] < 0 or numbers[-1] >= count):
+        malformed(f"the table of {field} names a storage beyond {count - 1}")
+    if any(a >= b for a, b in pairwise(numbers)):
+        malformed(f"the table of {field} isn't in the order of storages")
+    return zip(*(flat[column::every] for column in range(every)), strict=True)
+
+
+def _indices(body: dict[str, Any], made: list[Storage]) -> None:
+    for number, index in _groups(body, "indices", 2, len(made)):
+        made[number].index = integer(index, 0, INT64, "an argument's or allocation's index")
+    seen = set()
+    for s in made:
+        if s.role == "local":
+            if s.index != -1:
+                malformed(f"local storage {s.number} has index {s.index}")
+            continue
+        key = (s.role == "input", s.index)
+        if s.index < 0 or key in seen:
+            malformed(f"{s.label} ({s.role}) has no index of its own: {s.index}")
+        seen.add(key)
+
+
+def _addresses(body: dict[str, Any], found: Storages, arch: Arch) -> None:
+    made = found.made
+    for number, partition, byte in _groups(body, "addresses", 3, len(made)):
+        k = found.kinds[found.kind_of[number]]
+        fits = partition >= 0 and 0 <= byte < INT64
+        if k.partitions:
+            fits = fits and partition + k.partitions <= arch.partitions
+            fits = fits and byte + k.partition_bytes <= k.room
+        if not fits:
+            malformed(
+                f"address ({partition}, {byte}) of {made[number].label} is outside its memory"
+            )
+        made[number].address = (partition, byte)
+    if any(s.placed and s.address is None for s in made):
+        malformed("a storage placed by the kernel has no address")
+
+
+def _data(body: dict[str, Any], made: list[Storage]) -> None:
+    rows = sequence(body["data"], "the table of constants")
+    for row in rows:
+        if type(row) is not list or len(row) != 2 or type(row[1]) is not bytes:
+            malformed("an entry of the table of constants")
+        s = made[integer(row[0], 0, len(made), "a constant's storage")]
+        if s.role != "constant" or s.data is not None or len(row[1]) != s.nbytes:
+            malformed(f"{len(row[1])} bytes of data for {s.label} ({s.role}) of {s.nbytes} bytes")
+        s.data = row[1]
+    if len(rows) != sum(s.role == "constant" for s in made):
+        malformed("a constant without data")
+
+
+def _peak(found: Storages, arch: Arch) -> None:
+    """Refuse programs that would need more host memory than HBM has at any one time."""
+    ends: list[tuple[int, int]] = []
+    alive = 0
+    for s in sorted((s for s in found.made if s.role == "local"), key=lambda s: s.first):
+        while ends and ends[0][0] < s.first:
+            alive -= heapq.heappop(ends)[1]
+        nbytes = found.kinds[found.kind_of[s.number]].nbytes
+        alive += nbytes
+        heapq.heappush(ends, (s.last, nbytes))
+        if alive > arch.hbm_stack_bytes:
+            malformed(
+                f"{alive} bytes of local tensors are alive at once; HBM has {arch.hbm_stack_bytes}"
+            )
+
+
+# ---- accesses -------------------------------------------------------------------------------
+
+
+def patterns(body: dict[str, Any], arch: Arch) -> list[Pattern]:
+    return [_pattern(row, arch) for row in sequence(body["patterns"], "the table of patterns")]
+
+
+def _pattern(row: Any, arch: Arch) -> Pattern:
+    if len(sequence(row, "an access pattern")) != 3:
+        malformed(f"an access pattern has {len(row)} parts; allowed: 3")
+    dtype = data_type(row[0])
+    shape, strides = sizes(row[1], 0, "shape"), sizes(row[2], -MAX_STRIDE, "strides")
+    if len(shape) != len(strides):
+        malformed(f"shape {shape} with strides {strides}")
+    size = dtype.itemsize
+    if prod(shape) * size > arch.hbm_stack_bytes:
+        malformed(f"an access of shape {shape} and dtype {dtype} is larger than HBM")
+    reach = [(n - 1) * s * size for n, s in zip(shape, strides, strict=True)]
+    low, row_low = (sum(r for r in part if r < 0) for part in (reach, reach[1:]))
+    high, row_high = (size + sum(r for r in part if r > 0) for part in (reach, reach[1:]))
+    if 0 in shape:  # no element at all; only its place has to exist
+        low = high = row_low = row_high = 0
+    return Pattern(shape, strides, dtype, low, high, row_low, row_high)
+
+
+class Accesses(NamedTuple):
+    """The accesses and, for each, a number that stands for its pattern and kind of storage."""
+
+    made: list[Access]
+    keys: list[int]
+
+
+def accesses(
+    body: dict[str, Any],
+    known: Storages,
+    shapes: Sequence[Pattern],
+    registers: Sequence[VirtualRegister],
+    arch: Arch,
+) -> Accesses:
+    columns = sequence(body["accesses"], "the table of accesses")
+    if len(columns) != 3:
+        malformed(f"the table of accesses has {len(columns)} columns; allowed: 3")
+    where, offsets, which = (integers(c, "a column of the table of accesses") for c in columns)
+    if not len(where) == len(offsets) == len(which):
+        malformed("the columns of the table of accesses differ in length")
+    moving = _dynamics(body, len(where))
+    rooms = [(k.nbytes, arch.partitions if k.partitions else INT64) for k in known.kinds]
+    storages, kind_of = known.made, known.kind_of
+    found = Accesses([], [])
+    for at, (number, offset, pattern) in enumerate(zip(where, offsets, which, strict=True)):
+        if not (0 <= number < len(storages) and 0 <= pattern < len(shapes)):
+            malformed(f"an access to storage {number} with pattern {pattern}")
+        shape, strides, dtype, low, high, row_low, row_high = shapes[pattern]
+        dynamic = moving.get(at) if moving else None
+        if dynamic is not None:
+            dynamic.source = _source(dynamic.source, found.made, registers)
+            if dynamic.kind == "vector":  # rows are checked when their numbers are known
+                low, high = row_low, row_high
+        start = offset * dtype.itemsize
+        kind = kind_of[number]
+        room, rows = rooms[kind]
+        if start + low < 0 or start + high > room or shape[0] > rows:
+            malformed(
+                f"an access of shape {shape}, strides {strides} and dtype {dtype} at offset "
+                f"{offset} leaves {storages[number].label}"
+            )
+        found.made.append(Access(storages[number], offset, shape, strides, dtype, dynamic))
+        found.keys.append(pattern * len(rooms) + kind)
+        if dynamic is not None:
+            _check_dynamic(found.made[-1])
+    return found
+
+
+def _dynamics(body: dict[str, Any], count: int) -> dict[int, Dynamic]:
+    """The run-time parts by access; the source is still a number."""
+    found: dict[int, Dynamic] = {}
+    for row in sequence(body["dynamics"], "the table of run-time addresses"):
+        if type(row) is not list or len(row) != 6:
+            malformed("an entry of the table of run-time addresses")
+        number, kind, source, stride, limit, dim = row
+        integer(number, 0, count, "the access of a run-time address")
+        if kind not in ("scalar", "vector", "tensor") or number in found:
+            malformed(f"a run-time address of kind {kind!r} for access {number}")
+        integer(source, -MAX_REGISTERS, number, "the source of a run-time address")
+        integer(stride, -MAX_STRIDE, MAX_STRIDE, "the stride of a run-time address")
+        integer(limit, -MAX_STRIDE, MAX_STRIDE, "the limit of a run-time address")
+        integer(dim, 0, MAX_RANK, "the dimension of a run-time address")
+        found[number] = Dynamic(kind, source, stride, limit, dim)
+    return found
+
+
+def _source(number: int, found: list[Access], registers: Sequence[VirtualRegister]) -> Any:
+    if number >= 0:
+        return found[number]
+    if ~number >= len(registers):
+        malformed(f"register {~number}; the program has {len(registers)}")
+    return registers[~number]
+
+
+def _check_dynamic(a: Access) -> None:
+    """A run-time address is one that the language can make, so that linking can resolve it."""
+    dynamic = a.dynamic
+    assert dynamic is not None
+    source, kind = dynamic.source, dynamic.kind
+    if isinstance(source, Access):
+        if source.dynamic is not None or 0 in source.shape:
+            malformed("an index tensor that is empty or itself indexed at run time")
+        if kind == "scalar" and source.size != 1:
+            malformed(f"a scalar offset with {source.size} elements; allowed: 1")
+        if kind == "vector" and not (
+            source.region.on_chip and (source.free_size == 1 or len(source.shape) == 2)
+        ):
+            malformed(f"a vector offset of shape {source.shape} in {source.region.value}")
+        if kind == "tensor" and not (
+            len(a.shape) == len(source.shape) == 2
+            and source.region.value == "sbuf"
+            and not source.dtype.is_float
+            and source.size >= a.shape[1]
+        ):
+            malformed(f"{source.shape} offsets for an access of shape {a.shape}")
+    elif kind != "scalar":
+        malformed(f"a register as the source of a {kind} offset")
+    if kind == "vector" and not (a.region.is_hbm and dynamic.stride >= 1 and dynamic.limit >= 1):
+        malformed(
+            f"a vector offset with stride {dynamic.stride} and limit {dynamic.limit} into "
+            f"{a.storage.label}"
+        )

@@ -1,0 +1,251 @@
+"""Programs become bytes: `encode`.
+
+What repeats is written once, in tables: texts, kinds of storages, access patterns, accesses, and
+instruction forms (opcode, engine and every argument that isn't a tensor or register). What is left
+of an instruction is a few small integers: its form, its location and the numbers of its operands.
+All of it follows from the instructions' declarations; no opcode is known here.
+
+Invariant: equal programs give equal bytes, and `encode(decode(b)) == b`.
+
+Not written down: which Python objects were the same object.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from enum import Enum
+from functools import cache
+from typing import Any, Final
+
+import msgpack
+
+from nki_dist.compiler.values import write_value
+from nki_dist.compiler.wire import PROGRAM, pack
+from nki_dist.dtypes import DType
+from nki_dist.errors import ProgramFormatError
+from nki_dist.isa import INSTRUCTIONS
+from nki_dist.program import Access, Block, Instruction, Loop, Program, Storage, VirtualRegister
+
+LOOP_BEGIN: Final = -1
+LOOP_END: Final = -2
+PLACED: Final = 1
+WRITTEN: Final = 2
+
+
+@cache
+def parameters(opcode: str) -> tuple[str, ...]:
+    """Names of the arguments that an instruction's `args` hold, in the order of its signature."""
+    spec = INSTRUCTIONS[opcode]
+    dropped = {"name", "engine"} if spec.has_engine else {"name"}
+    return tuple(n for n in spec.signature.parameters if n not in dropped)
+
+
+def encode(program: Program) -> bytes:
+    """The program as bytes that `decode` reads without running code.
+
+    Raises:
+        ProgramFormatError: the program holds something that can't be written down, refers to a
+            storage that isn't its own, or its ordinals aren't the program order.
+    """
+    return pack(PROGRAM, _Encoder(program).body())
+
+
+class _Table:
+    """Numbers for values, first come first served."""
+
+    def __init__(self) -> None:
+        self.rows: list[Any] = []
+        self._numbers: dict[Any, int] = {}
+
+    def number(self, key: Any, row: Callable[[], Any]) -> int:
+        n = self._numbers.get(key)
+        if n is None:
+            n = self._numbers[key] = len(self.rows)
+            self.rows.append(row())
+        return n
+
+
+class _Encoder:
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.texts = _Table()
+        self.kinds = _Table()
+        self.patterns = _Table()
+        self.forms = _Table()
+        self.loops: list[Any] = []
+        self.code: list[int] = []
+        self.after: list[list[int]] = []
+        self.groups: list[int] = []
+        self.dynamics: list[list[Any]] = []
+        self._accesses: dict[Any, int] = {}
+        self._access_rows: tuple[list[int], list[int], list[int]] = ([], [], [])
+        # The program keeps every access alive while it is encoded, so ids aren't reused.
+        self._access_ids: dict[int, int] = {}
+        self._ordinal = 0
+
+    def body(self) -> dict[str, Any]:
+        p = self.program
+        self._block(p.body)
+        outputs = write_value(p.outputs, self.access, int)
+        facts = write_value(p.facts, self.access, int)
+        storages = [part for s in p.storages for part in self._storage(s)]
+        locations = [
+            part
+            for file, line, function in p.locations
+            for part in (self._text(file), int(line), self._text(function))
+        ]
+        return {
+            "kernel": p.kernel,
+            "platform": p.platform,
+            "core": p.core,
+            "cores": p.cores,
+            "registers": p.registers,
+            "kinds": self.kinds.rows,
+            "storages": storages,
+            "indices": [x for s in p.storages if s.index != -1 for x in (s.number, s.index)],
+            "addresses": [
+                x for s in p.storages if s.address is not None for x in (s.number, *s.address)
+            ],
+            "data": [[s.number, s.data] for s in p.storages if s.data is not None],
+            "patterns": self.patterns.rows,
+            "accesses": list(self._access_rows),
+            "dynamics": self.dynamics,
+            "forms": self.forms.rows,
+            "code": self.code,
+            "loops": self.loops,
+            "after": self.after,
+            "groups": self.groups,
+            "locations": locations,
+            "outputs": outputs,
+            "facts": facts,
+            "texts": self.texts.rows,
+        }
+
+    # ---- storages and accesses --------------------------------------------------------------
+
+    def _text(self, text: str) -> int:
+        return self.texts.number(text, lambda: text)
+
+    def _storage(self, s: Storage) -> tuple[int, ...]:
+        row = [s.region.value, [int(n) for n in s.shape], s.dtype.name, s.role]
+        key = (row[0], s.shape, row[2], s.role)
+        flags = PLACED * s.placed | WRITTEN * s.written
+        location = -1 if s.location is None else s.location
+        kind = self.kinds.number(key, lambda: row)
+        return kind, self._text(s.name), s.first, s.last, location, flags
+
+    def access(self, a: Access) -> int:
+        """Number of an access; equal accesses share one."""
+        n = self._access_ids.get(id(a))
+        if n is None:
+            n = self._access_ids[id(a)] = self._new_access(a)
+        return n
+
+    def _new_access(self, a: Access) -> int:
+        storage, dynamic = a.storage, a.dynamic
+        number = storage.number
+        if not 0 <= number < len(self.program.storages) or (
+            self.program.storages[number] is not storage
+        ):
+            raise ProgramFormatError(
+                f"{storage.label} isn't among the storages of the program of {self.program.kernel}"
+            )
+        shape, strides, dtype = a.shape, a.strides, a.dtype.name
+        pattern = self.patterns.number(
+            (shape, strides, dtype),
+            lambda: [dtype, [int(n) for n in shape], [int(n) for n in strides]],
+        )
+        moving = None
+        if dynamic is not None:
+            source = dynamic.source
+            # Registers are negative numbers, so one integer tells both kinds of source apart.
+            at = ~source.number if isinstance(source, VirtualRegister) else self.access(source)
+            moving = (dynamic.kind, at, int(dynamic.stride), int(dynamic.limit), int(dynamic.dim))
+        key = (number, a.offset, pattern, moving)
+        n = self._accesses.get(key)
+        if n is None:
+            n = self._accesses[key] = len(self._access_rows[0])
+            for column, value in zip(
+                self._access_rows, (number, int(a.offset), pattern), strict=True
+            ):
+                column.append(value)
+            if moving is not None:
+                self.dynamics.append([n, *moving])
+        return n
+
+    # ---- instructions -----------------------------------------------------------------------
+
+    def _block(self, block: Block) -> None:
+        for item in block:
+            if isinstance(item, Loop):
+                self.code += (LOOP_BEGIN, len(self.loops))
+                self.loops.append(_loop(item))
+                self._block(item.body)
+                self.code.append(LOOP_END)
+            else:
+                self._instruction(item)
+
+    def _instruction(self, i: Instruction) -> None:
+        if i.ordinal != self._ordinal:
+            raise ProgramFormatError(
+                f"{i!r} is number {self._ordinal} in program order; ordinals must count from 0"
+            )
+        self._ordinal += 1
+        if i.opcode not in INSTRUCTIONS:
+            raise ProgramFormatError(f"{i!r}: there is no instruction {i.opcode!r}")
+        names, args = parameters(i.opcode), i.args
+        if len(args) != len(names) or not all(n in args for n in names):
+            raise ProgramFormatError(
+                f"{i!r} has arguments {', '.join(args)}; allowed: {', '.join(names)}"
+            )
+        key: list[Any] = [i.opcode, i.engine]
+        operands: list[int] = []
+        for name in names:
+            key.append(self._key(args[name], operands))
+        form = self.forms.number(tuple(key), lambda: self._form(i, names))
+        self.code += (form, i.location, *operands)
+        if i.after:
+            self.after.append([i.ordinal, *i.after])
+        if i.order_group:
+            self.groups += (i.ordinal, i.order_group)
+
+    def _key(self, value: Any, operands: list[int]) -> Any:
+        """What tells this argument's part of a form apart; operands go to the list."""
+        kind = type(value)
+        if isinstance(value, Access):
+            operands.append(self.access(value))
+            return Access
+        if kind is str or value is None:
+            return value
+        if isinstance(value, (Enum, DType)):
+            return id(value)  # they are constants; their own hash takes ten times longer
+        if kind is int or kind is bool:
+            return kind, value
+        if kind is float:
+            return kind, struct.pack("<d", value)  # tells -0.0 from 0.0
+        if kind is VirtualRegister:
+            operands.append(value.number)
+            return VirtualRegister
+        packed = write_value(
+            value,
+            lambda a: operands.append(self.access(a)),
+            lambda number: operands.append(number),
+        )
+        return msgpack.packb(packed)
+
+    def _form(self, i: Instruction, names: tuple[str, ...]) -> list[Any]:
+        values = [write_value(i.args[name], _hole, _hole) for name in names]
+        return [i.opcode, i.engine, *values]
+
+
+def _hole(_: Any) -> None:
+    """In a form, the place of an operand that each instruction fills itself."""
+
+
+def _loop(loop: Loop) -> list[Any]:
+    start, stop = (write_value(b, _hole, int) for b in (loop.start, loop.stop))
+    register, condition = (None if r is None else r.number for r in (loop.register, loop.condition))
+    return [
+        loop.kind, loop.location, register, start, stop, int(loop.step), condition, loop.outside
+    ]  # fmt: skip

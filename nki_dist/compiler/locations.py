@@ -1,0 +1,105 @@
+"""Where in the user's kernel an instruction comes from.
+
+The innermost frame outside this package's machinery is the kernel's line. While tracing only
+(code object, bytecode offset) pairs are kept, which costs a fraction of computing a line number;
+lines are worked out once, when the program is finished.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from bisect import bisect_right
+from types import CodeType, FrameType
+
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+# Rooms whose frames are never the user's; kernels shipped in nki_dist.kernels are.
+_ROOMS = (
+    "isa",
+    "language",
+    "compiler",
+    "program",
+    "launcher",
+    "collectives",
+    "compat",
+    "core_actor",
+    "dtypes",
+    "cli",
+)
+MACHINERY = tuple(_PACKAGE + room + os.sep for room in _ROOMS)
+
+
+def _is_machinery(code: CodeType) -> bool:
+    name = code.co_filename
+    return name.startswith((*MACHINERY, "<frozen")) or name.endswith(
+        ("contextlib.py", "functools.py")
+    )
+
+
+class Locations:
+    """Numbers for source positions, first come first served."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[tuple[CodeType, int], int] = {}
+        self._machinery: dict[CodeType, bool] = {}
+        self._lines: dict[CodeType, tuple[list[int], list[int]]] = {}
+
+    def frame(self, depth: int) -> FrameType | None:
+        """The innermost frame of user code, from `depth` frames above the caller."""
+        frame: FrameType | None = sys._getframe(depth + 1)
+        known = self._machinery
+        while frame is not None:
+            code = frame.f_code
+            machinery = known.get(code)
+            if machinery is None:
+                machinery = known[code] = _is_machinery(code)
+            if not machinery:
+                return frame
+            frame = frame.f_back
+        return None
+
+    def raised(self, error: BaseException) -> str | None:
+        """`file:line` of the innermost user code that an exception passed through."""
+        found = None
+        traceback = error.__traceback__
+        while traceback is not None:
+            code = traceback.tb_frame.f_code
+            if not _is_machinery(code):
+                found = f"{code.co_filename}:{traceback.tb_lineno}"
+            traceback = traceback.tb_next
+        return found
+
+    def here(self, depth: int = 1) -> int:
+        """Number of the user's current position, -1 if there is none."""
+        frame = self.frame(depth + 1)
+        if frame is None:
+            return -1
+        key = (frame.f_code, frame.f_lasti)
+        number = self._numbers.get(key)
+        if number is None:
+            number = self._numbers[key] = len(self._numbers)
+        return number
+
+    def _line(self, code: CodeType, offset: int) -> int:
+        table = self._lines.get(code)
+        if table is None:
+            starts, lines = [], []
+            for start, _, line in code.co_lines():
+                starts.append(start)
+                lines.append(line or code.co_firstlineno)
+            table = self._lines[code] = (starts, lines)
+        return table[1][max(0, bisect_right(table[0], offset) - 1)]
+
+    def text(self, number: int) -> str | None:
+        """`file:line` of a number."""
+        for (code, offset), n in self._numbers.items():
+            if n == number:
+                return f"{code.co_filename}:{self._line(code, offset)}"
+        return None
+
+    def table(self) -> list[tuple[str, int, str]]:
+        """(file, line, function) of every number, in order."""
+        return [
+            (code.co_filename, self._line(code, offset), code.co_name)
+            for code, offset in self._numbers
+        ]

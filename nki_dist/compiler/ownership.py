@@ -1,0 +1,51 @@
+"""Tensors and registers belong to one trace: those of another are refused.
+
+A kernel may leave a tensor in a global or a cache and find it again in its next launch, or in the
+trace of the next core. Its storage number then means something else, or nothing: used unchecked it
+would silently address another tensor's data.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+from nki_dist.errors import CompileError
+from nki_dist.program import Dynamic, Program, Storage, VirtualRegister
+
+_ADVICE = (
+    "it belongs to another launch or core: tensors and registers live only while the kernel that "
+    "made them is traced. Don't keep them in globals, attributes or caches; pass tensors as "
+    "arguments and return them"
+)
+
+
+def owns(program: Program, storage: Storage) -> bool:
+    """Whether a storage is one of this program's."""
+    known = program.storages
+    return 0 <= storage.number < len(known) and known[storage.number] is storage
+
+
+def refuse_storage(trace: Any, storage: Storage) -> NoReturn:
+    """Raise the error for a tensor of another trace."""
+    raise CompileError(
+        f"{storage.label} can't be used here: {_ADVICE}", location=trace.where(), core=trace.core
+    )
+
+
+def check_register(trace: Any, register: VirtualRegister) -> None:
+    """Raise CompileError for a register of another trace."""
+    if register.tracer is not trace:
+        raise CompileError(
+            f"register {register} can't be used here: {_ADVICE}",
+            location=trace.where(),
+            core=trace.core,
+        )
+
+
+def check_dynamic(trace: Any, dynamic: Dynamic) -> None:
+    """Check the owner of what a run-time index is read from."""
+    source = dynamic.source
+    if isinstance(source, VirtualRegister):
+        check_register(trace, source)
+    elif not owns(trace.program, source.storage):
+        refuse_storage(trace, source.storage)

@@ -1,0 +1,108 @@
+"""Decide for every matmul without `accumulate=` whether it replaces or adds.
+
+Rule: the first matmul that writes a PSUM element since its storage was allocated, or since anything
+but a matmul wrote it, replaces; later ones add. The state is kept per element, because tiled
+matmuls write parts of a storage. Where trip counts are only known at run time (a storage that
+outlives a dynamic loop in which it is accumulated) or one matmul covers elements of both kinds, the
+decision is left to the executor ("runtime"), which keeps the same state.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from nki_dist.isa import INSTRUCTIONS
+from nki_dist.program import Access, Block, Instruction, Loop, Program, Storage, instructions
+
+MATMULS = frozenset({"nc_matmul", "nc_matmul_mx"})
+
+
+class _State:
+    """Which elements of one storage hold a matmul result that the next matmul adds to."""
+
+    def __init__(self, storage: Storage) -> None:
+        self.storage = storage
+        self.uniform: bool | None = False
+        self.mask: np.ndarray | None = None
+
+    def elements(self, a: Access) -> np.ndarray:
+        if self.mask is None:
+            self.mask = np.full(self.storage.nbytes // 2, bool(self.uniform))
+            self.uniform = None
+        return mask_view(self.mask, a)
+
+    def covers(self, a: Access) -> bool:
+        return a.nbytes == self.storage.nbytes and a.dynamic is None
+
+    def read(self, a: Access) -> bool | None:
+        """True or False if uniform over the access, None if mixed."""
+        if self.uniform is not None:
+            return self.uniform
+        view = self.elements(a)
+        if view.all():
+            return True
+        return None if view.any() else False
+
+    def write(self, a: Access, value: bool) -> None:
+        if self.covers(a):
+            self.uniform, self.mask = value, None
+        elif self.uniform is not value:
+            self.elements(a)[...] = value
+
+
+def mask_view(mask: np.ndarray, a: Access) -> np.ndarray:
+    """Part of a mask with one entry per two bytes of a storage: PSUM types have 16 bits or more."""
+    unit = a.dtype.itemsize // 2 or 1
+    return np.ndarray(a.shape, bool, mask, a.offset * unit, tuple(s * unit for s in a.strides))
+
+
+def resolve_accumulation(program: Program) -> None:
+    """Set `accumulate` of every matmul to "replace", "add" or "runtime"."""
+    runtime = _decided_at_run_time(program.body)
+    states: dict[int, _State] = {}
+    for i in instructions(program.body):
+        matmul = i.opcode in MATMULS
+        for a in INSTRUCTIONS[i.opcode].writes(i):
+            if a.storage.region.value != "psum":
+                continue
+            if matmul:
+                _resolve(i, a, states, runtime)
+            elif a.storage.number in states:
+                states[a.storage.number].write(a, False)
+    program.facts["runtime_psum"] = sorted(runtime)
+
+
+def _resolve(i: Instruction, a: Access, states: dict[int, _State], runtime: set[int]) -> None:
+    state = states.setdefault(a.storage.number, _State(a.storage))
+    asked: Any = i.args["accumulate"]
+    if asked is None:
+        before = None if a.dynamic is not None else state.read(a)
+        if a.storage.number in runtime:
+            i.args["accumulate"] = "runtime"
+        elif before is None:
+            runtime.add(a.storage.number)
+            i.args["accumulate"] = "runtime"
+        else:
+            i.args["accumulate"] = "add" if before else "replace"
+    elif not isinstance(asked, str):
+        i.args["accumulate"] = "add" if asked else "replace"
+    state.write(a, True)
+
+
+def _decided_at_run_time(block: Block) -> set[int]:
+    """Storages accumulated in a dynamic loop that they outlive, or addressed at run time."""
+    found: set[int] = set()
+    for item in block:
+        if not isinstance(item, Loop):
+            if item.opcode in MATMULS and item.args["dst"].dynamic is not None:
+                found.add(item.args["dst"].storage.number)
+            continue
+        for i in instructions(item.body):
+            if i.opcode in MATMULS:
+                for a in INSTRUCTIONS[i.opcode].writes(i):
+                    if a.storage.number < item.outside or a.dynamic is not None:
+                        found.add(a.storage.number)
+        found |= _decided_at_run_time(item.body)
+    return found

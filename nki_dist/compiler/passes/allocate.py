@@ -1,0 +1,294 @@
+"""Give on-chip tensors addresses, and say so when a memory is too small.
+
+A storage is alive from the first to the last instruction that touches it (loops are widened by the
+tracer). Addresses the kernel chose are checked and kept. An `OutOfMemoryError` is only raised where
+no allocator could succeed: narrow tensors count for the quadrants of 32 partitions they need, and
+tensors the kernel laid over each other count once. A packing that fails although the bytes suffice
+is no error: the storage keeps no address and is listed in `facts["unplaced"]`.
+
+Invariant: of two automatically placed storages that are alive together no byte overlaps, and
+neither overlaps what the kernel placed. Storages never share data here, whatever their addresses.
+
+It doesn't model spilling, nor moves of live tensors to defragment. Follows the memory chapters of
+the NeuronCore architecture guides.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from nki_dist.arch import Arch
+from nki_dist.compiler.passes.packing import Packer
+from nki_dist.errors import NkiValidationError, OutOfMemoryError
+from nki_dist.program import MemoryRegion, Program, Storage
+
+LARGEST_SHOWN = 5
+
+
+@dataclass(frozen=True)
+class Space:
+    """One on-chip memory: sizes in bytes per partition; `bank` is 0 where there are none."""
+
+    name: str
+    capacity: int
+    align: int
+    bank: int
+    quadrants: int
+    quadrant: int  # partitions
+
+    def size(self, s: Storage) -> int:
+        return -(-_row_bytes(s) // self.align) * self.align
+
+    def rows(self, s: Storage) -> int:
+        """Quadrants of partitions that a tensor needs wherever it lies."""
+        return -(-s.shape[0] // self.quadrant)
+
+
+def _row_bytes(s: Storage) -> int:
+    """Bytes in each partition of an on-chip storage."""
+    return prod(s.shape[1:]) * s.dtype.itemsize
+
+
+def spaces(arch: Arch) -> dict[MemoryRegion, Space]:
+    quadrants = arch.partitions // arch.partition_quadrant
+    bank = arch.psum_bank_bytes
+    return {
+        MemoryRegion.sbuf: Space(
+            "SBUF",
+            arch.sbuf_usable_bytes,
+            arch.sbuf_min_align,
+            0,
+            quadrants,
+            arch.partition_quadrant,
+        ),
+        MemoryRegion.psum: Space(
+            "PSUM",
+            arch.psum_usable_banks * bank,
+            arch.psum_min_align,
+            bank,
+            quadrants,
+            arch.partition_quadrant,
+        ),
+    }
+
+
+def allocate(program: Program, arch: Arch) -> None:
+    """Check capacities, honour the kernel's addresses and choose the others.
+
+    Sets `address` of on-chip storages, and facts `peak_sbuf`, `peak_psum` (bytes per partition),
+    `peak_hbm` (bytes of private HBM alive at once) and `unplaced` (storage numbers).
+
+    Raises:
+        OutOfMemoryError: more bytes are alive at once than the memory has.
+        NkiValidationError: an address given by the kernel isn't possible.
+    """
+    unplaced: list[int] = []
+    private: list[Storage] = []
+    memories = spaces(arch)
+    for s in program.storages:
+        if s.placed:
+            _check_address(program, s, memories[s.region], arch)
+        if s.region is MemoryRegion.private_hbm and s.role == "local" and s.first >= 0:
+            private.append(s)
+    for region, space in memories.items():
+        alive = [s for s in program.storages if s.region is region and s.first >= 0]
+        order = sorted(alive, key=lambda s: (s.first, s.number))
+        program.facts[f"peak_{region.value}"] = _Sweep(program, space).run(order)
+        unplaced += _pack(order, space)
+    program.facts["peak_hbm"] = _peak_private(program, arch, private)
+    program.facts["unplaced"] = sorted(unplaced)
+
+
+def check_hbm(programs: Sequence[Program], arch: Arch) -> None:
+    """The tensors that the cores share and their private ones must fit the HBM stack together.
+
+    Raises:
+        OutOfMemoryError: they don't.
+    """
+    shared = [s for s in programs[0].storages if s.role != "local"]
+    need = sum(s.nbytes for s in shared) + sum(p.facts["peak_hbm"] for p in programs)
+    if need > arch.hbm_stack_bytes:
+        worst = max(shared, key=lambda s: s.nbytes, default=None)
+        raise OutOfMemoryError(
+            f"the HBM stack has {arch.hbm_stack_bytes} bytes on {arch.instance}, the launch needs "
+            f"{need}: {sum(s.nbytes for s in shared)} for inputs and shared tensors, the rest for "
+            f"private tensors of {len(programs)} core(s). Largest: "
+            f"{_listing(programs[0], shared, lambda s: s.nbytes, 'bytes')}",
+            location=None if worst is None else programs[0].where(worst.location),
+        )
+
+
+def _check_address(program: Program, s: Storage, space: Space, arch: Arch) -> None:
+    assert s.address is not None
+    partition, byte = s.address
+    end = byte + _row_bytes(s)
+    problem = ""
+    if partition < 0 or partition + s.partitions > arch.partitions:
+        problem = (
+            f"covers partitions {partition} to {partition + s.partitions - 1}; "
+            f"allowed: 0 to {arch.partitions - 1}"
+        )
+    elif byte < 0 or end > space.capacity:
+        problem = (
+            f"covers bytes {byte} to {end - 1} of each partition; allowed: 0 to "
+            f"{space.capacity - 1} on {arch.instance}"
+        )
+    elif byte % min(space.align, s.dtype.itemsize):
+        # Published kernels place 16-bit tensors at any even address, so the memory's own
+        # alignment, which is larger, guides our placement only.
+        problem = f"starts at byte {byte}; must be a multiple of {s.dtype.itemsize}"
+    elif _straddles(byte, _row_bytes(s), space.bank):
+        problem = (
+            f"covers bytes {byte} to {end - 1} and so crosses a bank boundary; a tensor of at "
+            f"most {space.bank} bytes per partition must lie inside one bank of {space.bank}"
+        )
+    if problem:
+        raise NkiValidationError(
+            f"address {s.address} of {s.label} {problem}",
+            location=program.where(s.location),
+            core=program.core,
+            instruction="nl.ndarray",
+        )
+
+
+def _straddles(byte: int, size: int, bank: int) -> bool:
+    return 0 < size <= bank and byte // bank != (byte + size - 1) // bank
+
+
+class _Sweep:
+    """Walks through a program's time, counting the bytes alive per partition.
+
+    Counts are kept in quadrant-bytes (bytes times quadrants) to give narrow tensors their due.
+    """
+
+    def __init__(self, program: Program, space: Space) -> None:
+        self.program = program
+        self.space = space
+        self.cover: np.ndarray | None = None  # how many placed tensors lie over each cell
+
+    def run(self, order: Sequence[Storage]) -> int:
+        """Peak in bytes per partition; raises where it goes beyond capacity."""
+        space = self.space
+        limit = space.capacity * space.quadrants
+        ends: list[tuple[int, int, Storage]] = []
+        now = peak = 0
+        overflow: Storage | None = None
+        for s in order:
+            while ends and ends[0][0] < s.first:
+                now -= self._end(heapq.heappop(ends)[2])
+            now += self._begin(s)
+            heapq.heappush(ends, (s.last, s.number, s))
+            if now > peak:
+                peak = now
+                if now > limit and overflow is None:
+                    overflow = s
+        need = -(-peak // space.quadrants)
+        if overflow is not None:
+            self._refuse(order, overflow, need)
+        return need
+
+    def _cells(self, s: Storage) -> np.ndarray:
+        assert s.address is not None
+        space = self.space
+        partition, byte, partitions, size = _rectangle(s)
+        last_row = (partition + partitions - 1) // space.quadrant
+        last = (byte + size - 1) // space.align
+        if self.cover is None:
+            self.cover = np.zeros((space.quadrants, -(-space.capacity // space.align)), np.int32)
+        return self.cover[
+            partition // space.quadrant : last_row + 1, byte // space.align : last + 1
+        ]
+
+    def _begin(self, s: Storage) -> int:
+        if not s.placed:
+            return self.space.size(s) * self.space.rows(s)
+        cells = self._cells(s)
+        cells += 1
+        return int(np.count_nonzero(cells == 1)) * self.space.align
+
+    def _end(self, s: Storage) -> int:
+        if not s.placed:
+            return self.space.size(s) * self.space.rows(s)
+        cells = self._cells(s)
+        cells -= 1
+        return int(np.count_nonzero(cells == 0)) * self.space.align
+
+    def _refuse(self, order: Sequence[Storage], at: Storage, need: int) -> None:
+        there = [s for s in order if s.first <= at.first <= s.last and s.number <= at.number]
+        there = there if at in there else [*there, at]
+        raise OutOfMemoryError(
+            f"{self.space.name} has {self.space.capacity} usable bytes per partition, the kernel "
+            f"needs {need} (peak of the tensors alive at once); it overflows with {at.label}. "
+            "Largest tensors alive there: "
+            + _listing(self.program, there, _row_bytes, "bytes per partition"),
+            location=self.program.where(at.location),
+            core=self.program.core,
+            instruction="nl.ndarray",
+        )
+
+
+def _listing(program: Program, storages: Iterable[Storage], size, unit: str) -> str:
+    largest = sorted(storages, key=lambda s: (-size(s), s.number))[:LARGEST_SHOWN]
+    return "; ".join(
+        f"{s.label}, {size(s)} {unit}, allocated at {program.where(s.location) or 'unknown line'}"
+        for s in largest
+    )
+
+
+def _peak_private(program: Program, arch: Arch, storages: list[Storage]) -> int:
+    """Most bytes of private HBM alive at once."""
+    ends: list[tuple[int, int, Storage]] = []
+    now = peak = 0
+    for s in sorted(storages, key=lambda s: (s.first, s.number)):
+        while ends and ends[0][0] < s.first:
+            now -= heapq.heappop(ends)[2].nbytes
+        now += s.nbytes
+        heapq.heappush(ends, (s.last, s.number, s))
+        peak = max(peak, now)
+        if now > arch.hbm_stack_bytes:
+            there = [entry[2] for entry in ends]
+            raise OutOfMemoryError(
+                f"the HBM stack has {arch.hbm_stack_bytes} bytes on {arch.instance}, the private "
+                f"tensors alive at once need {now}; it overflows with {s.label}. Largest: "
+                + _listing(program, there, lambda t: t.nbytes, "bytes"),
+                location=program.where(s.location),
+                core=program.core,
+                instruction="nl.ndarray",
+            )
+    return peak
+
+
+def _rectangle(s: Storage) -> tuple[int, int, int, int]:
+    """(first partition, first byte, partitions, bytes)."""
+    assert s.address is not None
+    return (*s.address, s.shape[0], _row_bytes(s))
+
+
+def _pack(order: Sequence[Storage], space: Space) -> list[int]:
+    """Choose addresses; returns the numbers of storages for which there was no room."""
+    packer = Packer(space.capacity, space.quadrants, space.align, space.bank)
+    automatic = [s for s in order if not s.placed]
+    if automatic:
+        for partition, byte, partitions, size in {_rectangle(s) for s in order if s.placed}:
+            first = partition // space.quadrant
+            last = (partition + partitions - 1) // space.quadrant
+            packer.reserve(byte, size, first, last - first + 1)
+    unplaced: list[int] = []
+    ends: list[tuple[int, int, tuple[int, int], int, int]] = []
+    for s in automatic:
+        while ends and ends[0][0] < s.first:
+            packer.free(*heapq.heappop(ends)[2:])
+        size, rows = space.size(s), space.rows(s)
+        block = packer.take(size, rows)
+        if block is None:
+            unplaced.append(s.number)
+            s.address = None
+            continue
+        s.address = (block[1] * space.quadrant, block[0])
+        heapq.heappush(ends, (s.last, s.number, block, size, rows))
+    return unplaced

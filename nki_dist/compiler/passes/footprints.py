@@ -1,0 +1,62 @@
+"""Which parameters of an instruction are tensors it reads or writes, looked up once per opcode.
+
+Passes ask this for every instruction of programs with hundreds of thousands of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from nki_dist.compiler.passes.accumulate import MATMULS
+from nki_dist.isa import INSTRUCTIONS
+from nki_dist.isa.enums import oob_mode
+from nki_dist.isa.operands import Tensor
+from nki_dist.program import Access, Instruction
+
+
+class Footprint(NamedTuple):
+    """Parameter names; a parameter may be in both. `named` ones are tensors of either kind."""
+
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+    named: tuple[str, ...]
+    accumulates: bool
+
+
+class Footprints(dict[str, Footprint]):
+    """Footprint by opcode, filled on demand.
+
+    The result of a matmul is left out of what it reads: whether it adds to its destination is a
+    question of `accumulate`, not of the opcode.
+    """
+
+    def __missing__(self, opcode: str) -> Footprint:
+        roles = INSTRUCTIONS[opcode].roles.items()
+        tensors = [(name, role.mode) for name, role in roles if isinstance(role, Tensor)]
+        matmul = opcode in MATMULS
+        found = Footprint(
+            tuple(n for n, mode in tensors if "r" in mode and not (matmul and n == "dst")),
+            tuple(n for n, mode in tensors if "w" in mode),
+            tuple(n for n, _ in tensors),
+            matmul,
+        )
+        self[opcode] = found
+        return found
+
+
+def accesses(value: Any) -> Iterator[Access]:
+    """The tensors of one operand, lists opened."""
+    if isinstance(value, Access):
+        yield value
+    elif isinstance(value, list):
+        for item in value:
+            yield from accesses(item)
+
+
+def may_skip(i: Instruction, footprint: Footprint) -> bool:
+    """Whether an index outside its tensor leaves part of the destination as it was."""
+    if i.args.get("oob_mode") is not oob_mode.skip:
+        return False
+    operands = (a for name in footprint.named for a in accesses(i.args[name]))
+    return any(a.dynamic is not None for a in operands)

@@ -1,0 +1,280 @@
+"""Find reads of elements that nobody has written, and follow what they bring in.
+
+Each core's program is interpreted in program order, remembering which elements of every storage
+have been written; loop bodies are walked once. What can't be decided is decided for the kernel (a
+write with a run-time offset writes everything), so that no correct program is refused; storages
+where that could hide an unwritten element are poisoned too, so that results stay reproducible.
+
+Published kernels read padding they never wrote and discard the result, so by default a read is no
+error: its storage is poisoned and `taint` follows the elements, to outputs, indices and registers.
+Strict mode reports the read itself.
+
+Invariant: a storage that isn't in `facts["poison"]` is never read where it wasn't written.
+
+Doesn't model what other cores write element by element: a shared tensor that another core writes
+counts as written. Follows section 3 of the design: memory starts undefined.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import prod
+from typing import Any, Final
+
+import numpy as np
+
+from nki_dist.compiler.passes.elements import LARGEST, Elements, covers
+from nki_dist.compiler.passes.footprints import Footprints, accesses, may_skip
+from nki_dist.compiler.passes.loops import surely_runs
+from nki_dist.compiler.passes.taint import Taint
+from nki_dist.errors import UninitializedReadError
+from nki_dist.program import Access, Block, Instruction, Loop, Program, Storage
+
+# Instructions that leave some elements of their destination alone, depending on data or attributes.
+WRITES_IN_PART: Final = frozenset(
+    {
+        "tensor_copy_predicated",
+        "nc_stream_shuffle",
+        "nonzero_with_count",
+        "local_gather",
+        "quantize_mx",
+        "select_reduce",
+        "topk",
+        "all_gather_v",
+        "all_to_all_v",
+        "collective_permute",
+    }
+)
+
+CHECKS: Final = 16  # how often the mask of a storage is searched for gaps when it may be full
+
+
+def check_uninitialised(programs: Sequence[Program], strict: bool) -> None:
+    """Check the programs of one launch, one per core.
+
+    Sets facts `poison` (numbers of storages to fill with poison when their life begins),
+    `uninitialised_reads` ([ordinal, storage, location] of each suspicious read) and
+    `unwritten_outputs` ([storage, unwritten elements, elements] of returned tensors).
+
+    Raises:
+        UninitializedReadError: strict: an element is read before it's written; otherwise: such an
+            element reaches an output, an index or a register.
+    """
+    written: dict[tuple[str, int], list[int]] = {}
+    for p in programs:
+        for s in p.storages:
+            if s.role != "local" and s.written:
+                written.setdefault((s.role, s.index), []).append(p.core)
+    scans = []
+    for p in programs:
+        scan = Scan(p, written, strict)
+        scan.run()
+        p.facts["poison"] = sorted(scan.poison)
+        p.facts["uninitialised_reads"] = scan.flagged
+        scans.append(scan)
+    _follow(scans)
+    _unwritten_outputs(scans)
+
+
+def _follow(scans: Sequence[Scan]) -> None:
+    """Follow what suspicious reads brought in; cores without any pay nothing."""
+    taints: list[Taint | None] = []
+    for scan in scans:
+        taint = None
+        if scan.flagged:
+            taint = Taint(scan.program, scan.flagged, scan.kept, scan.foreign)
+            taint.run()
+        taints.append(taint)
+    pairs = list(zip((scan.stores for scan in scans), taints, strict=True))
+    for n, taint in enumerate(taints):
+        if taint is not None:
+            taint.check([pair for m, pair in enumerate(pairs) if m != n])
+
+
+def returned(tree: Any, path: str = "") -> Iterator[tuple[str, Access]]:
+    """Tensors of a returned tree, each with its place in it (`[0]`, `['k']`, `.field`)."""
+    if isinstance(tree, Access):
+        yield path, tree
+    elif isinstance(tree, dict):
+        for key, value in tree.items():
+            yield from returned(value, f"{path}[{key!r}]")
+    elif isinstance(tree, (list, tuple)):
+        for n, value in enumerate(tree):
+            yield from returned(value, f"{path}[{n}]")
+    elif hasattr(tree, "__dict__"):
+        for name, value in vars(tree).items():
+            yield from returned(value, f"{path}.{name}")
+
+
+class _Written(Elements):
+    """Which elements of a storage have been written."""
+
+    __slots__ = ("_checks", "_left")
+
+    def __init__(self, storage: Storage) -> None:
+        super().__init__(storage)
+        self._left = self.mask.size  # at least so many units are unwritten
+        self._checks = CHECKS
+
+    def write(self, a: Access) -> bool:
+        """Mark an access; True when every element is known to be written.
+
+        Counting tells when it's worth looking at the whole mask, so that a tensor filled in parts
+        is known to be full at its last part, and reading it costs nothing from then on.
+        """
+        units = self.units(a)
+        units[...] = True
+        self._left -= units.size
+        if self._left > 0 or not self._checks:
+            return False
+        self._checks -= 1
+        self._left = self.mask.size - int(np.count_nonzero(self.mask))
+        return not self._left
+
+
+class Scan:
+    """Which elements of one core's storages have been written, in program order.
+
+    Attributes:
+        poison: storages where an unwritten element may be read.
+        flagged: [ordinal, storage number, location] of reads of elements that aren't written.
+        kept: places of the tensors that outlive the kernel, by storage number.
+        foreign: numbers of shared storages that another core writes.
+        stores: static and dynamic writes to `kept` storages, by (role, index).
+    """
+
+    def __init__(
+        self, program: Program, written: dict[tuple[str, int], list[int]], strict: bool
+    ) -> None:
+        self.program = program
+        self.strict = strict
+        self.poison: set[int] = set()
+        self.flagged: list[list[int]] = []
+        self.kept: dict[int, list[tuple[str, Access | None]]] = {}
+        self.stores: dict[tuple[str, int], list[Access]] = {}
+        self.foreign: set[int] = set()
+        self._full: set[int] = set()  # nothing left to write, or not ours to judge
+        self._partial: dict[int, _Written] = {}
+        self._footprints = Footprints()
+        for path, a in returned(program.outputs):
+            self.kept.setdefault(a.storage.number, []).append((f"output{path}", a))
+        for s in program.storages:
+            self._begin(s, written.get((s.role, s.index), []) if s.role != "local" else [])
+
+    def _begin(self, s: Storage, writers: list[int]) -> None:
+        if s.role in ("input", "constant"):
+            self._full.add(s.number)
+            if s.role == "input" and s.written:
+                self.kept.setdefault(s.number, []).append((f"input {s.name}", None))
+        if any(core != self.program.core for core in writers):
+            self.foreign.add(s.number)
+            self._full.add(s.number)
+
+    def run(self) -> None:
+        self._block(self.program.body, 0)
+
+    def _block(self, block: Block, outside: int) -> None:
+        """Interpret a block; writes to storages below `outside` may not happen at all."""
+        full, kept, footprints = self._full, self.kept, self._footprints
+        for i in block:
+            if isinstance(i, Loop):
+                self._block(i.body, outside if surely_runs(i) else i.outside)
+                continue
+            args = i.args
+            reads, writes, named, accumulates = footprints[i.opcode]
+            for name in named:
+                value = args[name]
+                if isinstance(value, Access):
+                    if value.dynamic is not None:
+                        self._index(i, value)
+                elif type(value) is list:
+                    for a in accesses(value):
+                        self._index(i, a)
+            for name in reads:
+                value = args[name]
+                if isinstance(value, Access):
+                    if value.storage.number not in full:
+                        self._read(i, value)
+                elif type(value) is list:
+                    for a in accesses(value):
+                        self._read(i, a)
+            if accumulates and args["accumulate"] == "add":
+                self._read(i, args["dst"])
+            for name in writes:
+                for a in (args[name],) if isinstance(args[name], Access) else accesses(args[name]):
+                    number = a.storage.number
+                    if number in kept:
+                        self.stores.setdefault((a.storage.role, a.storage.index), []).append(a)
+                    if number not in full:
+                        self._write(i, a, number < outside)
+
+    def _index(self, i: Instruction, a: Access) -> None:
+        if a.dynamic is not None and isinstance(a.dynamic.source, Access):
+            self._read(i, a.dynamic.source)
+
+    def _read(self, i: Instruction, a: Access) -> None:
+        number = a.storage.number
+        if number in self._full:
+            return
+        state = self._partial.get(number)
+        if state is not None:
+            if a.dynamic is not None:  # whatever part of it has been written may be meant
+                self.poison.add(number)
+                return
+            if state.units(a).all():
+                if covers(a):
+                    self._full.add(number)
+                    del self._partial[number]
+                return
+        self.poison.add(number)
+        self.flagged.append([i.ordinal, number, i.location])
+        if self.strict:
+            raise UninitializedReadError(
+                f"{i.opcode} reads elements of {a.storage.label} that nothing has written; "
+                f"allocated at {self.program.where(a.storage.location) or 'unknown line'}",
+                location=self.program.where(i.location),
+                core=self.program.core,
+                instruction=f"nisa.{i.opcode}",
+            )
+
+    def _write(self, i: Instruction, a: Access, doubtful: bool) -> None:
+        number = a.storage.number
+        whole = covers(a)
+        too_large = not whole and a.storage.nbytes // a.storage.dtype.itemsize > LARGEST
+        in_part = i.opcode in WRITES_IN_PART or may_skip(i, self._footprints[i.opcode])
+        if doubtful or too_large or a.dynamic is not None or in_part:
+            self.poison.add(number)
+        whole = whole or too_large or a.dynamic is not None
+        if whole:
+            self._full.add(number)
+            self._partial.pop(number, None)
+            return
+        state = self._partial.get(number)
+        if state is None:
+            state = self._partial[number] = _Written(a.storage)
+        if state.write(a):
+            self._full.add(number)
+            del self._partial[number]
+
+
+def _unwritten_outputs(scans: Sequence[Scan]) -> None:
+    """Note the returned tensors with elements that certainly no core writes."""
+    for scan in scans:
+        scan.program.facts["unwritten_outputs"] = []
+    first = scans[0]
+    for number, places in first.kept.items():
+        s = first.program.storages[number]
+        if s.role != "shared" or s.nbytes // s.dtype.itemsize > LARGEST:
+            continue
+        stores = [a for scan in scans for a in scan.stores.get((s.role, s.index), ())]
+        if any(covers(a) or a.dynamic is not None for a in stores):
+            continue
+        written = Elements(s)
+        for a in stores:
+            written.units(a)[...] = True
+        for _, place in places:
+            assert place is not None
+            missing = prod(place.shape) - int(written.any(place).sum())
+            if missing:
+                fact = [number, missing, prod(place.shape)]
+                first.program.facts["unwritten_outputs"].append(fact)

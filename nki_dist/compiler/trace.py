@@ -1,0 +1,375 @@
+"""Tracing: running a kernel's Python once to record what one core executes.
+
+The kernel is an ordinary Python function; `nl` and `nisa` calls land in the active `Trace`, which
+checks them, numbers them and appends them to the program. Loops of Python are unrolled by the
+running itself; `dynamic_range`, `fori_loop`, `while_loop` and `while register:` become Loop nodes
+whose bodies are recorded once.
+
+Invariants: shared_hbm allocations are numbered in program order, the same on every core (the
+launcher compares); ordinals count instructions in program order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from nki_dist import dtypes
+from nki_dist.arch import Arch
+from nki_dist.compiler.allocation_rules import check_on_chip, sizes_of
+from nki_dist.compiler.control_flow import LoopFinder
+from nki_dist.compiler.locations import Locations
+from nki_dist.compiler.ownership import check_dynamic, check_register, owns, refuse_storage
+from nki_dist.dtypes import DType
+from nki_dist.errors import CompileError, NkiError, NkiValidationError
+from nki_dist.isa.handle import NkiInstruction
+from nki_dist.isa.operands import Tensor, engine_reaches
+from nki_dist.isa.spec import Spec
+from nki_dist.language.layout import contiguous_strides
+from nki_dist.language.tensor import NkiTensor, make
+from nki_dist.program import (
+    Access,
+    Block,
+    Instruction,
+    Loop,
+    MemoryRegion,
+    Program,
+    Storage,
+    VirtualRegister,
+)
+from nki_dist.program.memory import region_of
+
+
+class Trace:
+    """Records one core's program.
+
+    Args:
+        kernel: name for messages.
+        arch: the platform.
+        core: physical core of the grid, 0-based.
+        cores: physical cores of the grid.
+        strict: report what `check="default"` lets pass.
+    """
+
+    def __init__(
+        self, kernel: str, arch: Arch, core: int = 0, cores: int = 1, strict: bool = False
+    ) -> None:
+        self.arch = arch
+        self.core = core
+        self.strict = strict
+        self.program = Program(kernel, arch.name, core, cores)
+        self.grid: tuple[int, ...] = ()
+        self.program_ids: tuple[int, ...] = ()
+        self.block: Block = self.program.body
+        self.locations = Locations()
+        self.loops = LoopFinder()
+        self.order_group = 0
+        self._groups = 0
+        self._ordinal = 0
+        self._shared: list[Storage] = []
+        self._next_shared = 0
+        self._open: list[_OpenLoop] = []
+        self._files: list[tuple[str, float, int]] = []
+
+    # ---- who and where --------------------------------------------------------------------
+
+    def locate(self) -> int:
+        return self.locations.here(2)
+
+    def where(self) -> str | None:
+        return self.locations.text(self.locations.here(2))
+
+    @contextmanager
+    def instance(self, grid: tuple[int, ...], ids: tuple[int, ...]) -> Iterator[None]:
+        """Trace one program instance of the grid: shared allocations are matched from the first."""
+        self.grid, self.program_ids = grid, ids
+        self._next_shared = 0
+        try:
+            yield
+        except NkiError as error:  # views and Python constructs don't know where they are
+            error.at(location=self.locations.raised(error), core=self.core)
+            raise
+        if self._open:
+            loop = self._open[-1].loop
+            raise CompileError(
+                "the kernel left a dynamic loop by break, return or an exception; its body must "
+                "run to its end",
+                location=self.locations.text(loop.location),
+                core=self.core,
+            )
+
+    # ---- tensors --------------------------------------------------------------------------
+
+    def input(self, index: int, shape: tuple[int, ...], dtype: DType, name: str) -> NkiTensor:
+        """A kernel argument."""
+        return self._view(
+            self._storage(MemoryRegion.shared_hbm, shape, dtype, name, "input", index)
+        )
+
+    def allocate(
+        self,
+        shape: Any,
+        dtype: Any,
+        region: Any,
+        name: str = "",
+        address: Any = None,
+    ) -> NkiTensor:
+        """`nl.ndarray`."""
+        sizes = sizes_of(shape)
+        element = dtypes.of(dtype)
+        region = region_of(region)
+        if region is MemoryRegion.shared_hbm:
+            return self._view(self._allocate_shared(sizes, element, name or ""))
+        if region.on_chip:
+            check_on_chip(self.arch, region, sizes, element, address)
+        if address is not None:
+            address = (int(address[0]), int(address[1]))
+        storage = self._storage(region, sizes, element, name or "", address=address)
+        return self._view(storage)
+
+    def constant(self, array: np.ndarray, dtype: DType, name: str = "") -> NkiTensor:
+        """A shared_hbm tensor with known contents."""
+        data = np.ascontiguousarray(array).tobytes()
+        storage = self._allocate_shared(tuple(array.shape), dtype, name, data)
+        return self._view(storage)
+
+    def _allocate_shared(
+        self, shape: tuple[int, ...], dtype: DType, name: str, data: bytes | None = None
+    ) -> Storage:
+        index = self._next_shared
+        self._next_shared += 1
+        role = "shared" if data is None else "constant"
+        if index < len(self._shared):  # a later program instance of the same core
+            known = self._shared[index]
+            if (known.shape, known.dtype, known.role) != (shape, dtype, role):
+                raise NkiValidationError(
+                    f"shared_hbm allocation number {index} is {known.label} in the first program "
+                    f"instance and {shape} {dtype} in this one; instances must allocate alike"
+                )
+            return known
+        storage = self._storage(MemoryRegion.shared_hbm, shape, dtype, name, role, index, data=data)
+        self._shared.append(storage)
+        return storage
+
+    def _storage(
+        self,
+        region: MemoryRegion,
+        shape: tuple[int, ...],
+        dtype: DType,
+        name: str,
+        role: str = "local",
+        index: int = -1,
+        address: tuple[int, int] | None = None,
+        data: bytes | None = None,
+    ) -> Storage:
+        storages = self.program.storages
+        storage = Storage(
+            len(storages), region, shape, dtype, name, role, index, address, self.locate(), data
+        )
+        storages.append(storage)
+        return storage
+
+    def _view(self, storage: Storage) -> NkiTensor:
+        shape = storage.shape
+        return make(storage, 0, shape, contiguous_strides(shape), storage.dtype)
+
+    def publish(self, storage: Storage) -> None:
+        """Make a returned private tensor visible to the launcher, as shared ones are."""
+        storage.role, storage.index = "shared", len(self._shared)
+        storage.region = MemoryRegion.shared_hbm
+        self._shared.append(storage)
+
+    def read_file(self, path: str, stamp: tuple[float, int]) -> None:
+        """Note that the program depends on a file's contents."""
+        self._files.append((path, *stamp))
+
+    # ---- instructions ---------------------------------------------------------------------
+
+    def emit(self, spec: Spec, args: dict[str, Any], engine: str) -> NkiInstruction:
+        ordinal = self._ordinal
+        i = Instruction(spec.name, args, engine, self.locations.here(2), ordinal)
+        if not engine:
+            i.engine = spec.choose_engine(i, self.arch)
+        spec.verify(i, self.arch)
+        self._touch(spec, args, ordinal)
+        i.order_group = self.order_group
+        self.block.append(i)
+        self._ordinal = ordinal + 1
+        return NkiInstruction(i, len(self._open), self)
+
+    def _touch(self, spec: Spec, args: dict[str, Any], ordinal: int) -> None:
+        touched = self._open[-1].touched if self._open else None
+        for name, role in spec._role_items:
+            value = args[name]
+            if type(value) is VirtualRegister:
+                check_register(self, value)
+            if value is None or type(role) is not Tensor:
+                continue
+            for access in (value,) if isinstance(value, Access) else _nested(value):
+                storage = access.storage
+                if not owns(self.program, storage):
+                    refuse_storage(self, storage)
+                if storage.first < 0:
+                    storage.first = ordinal
+                storage.last = ordinal
+                if "w" in role.mode:
+                    storage.written = True
+                if touched is not None:
+                    touched.add(storage)
+                dynamic = access.dynamic
+                if dynamic is not None:
+                    check_dynamic(self, dynamic)
+                if dynamic is not None and isinstance(dynamic.source, Access):
+                    index = dynamic.source.storage
+                    index.last = ordinal
+                    if index.first < 0:
+                        index.first = ordinal
+                    if touched is not None:
+                        touched.add(dynamic.source.storage)
+
+    def assign(self, view: Any, value: Any) -> None:
+        """`tensor[...] = value`: a copy."""
+        from nki_dist.isa import dma_copy, memset, tensor_copy
+
+        if not isinstance(value, NkiTensor):
+            memset(view, value)
+        elif all(a.buffer.on_chip and engine_reaches(a) for a in (view, value)):
+            tensor_copy(view, value)
+        else:
+            dma_copy(view, value)
+
+    @contextmanager
+    def no_reorder(self) -> Iterator[None]:
+        before = self.order_group
+        self._groups += 1
+        self.order_group = self._groups
+        yield
+        self.order_group = before
+
+    # ---- registers and loops --------------------------------------------------------------
+
+    def register(self) -> VirtualRegister:
+        number = self.program.registers
+        self.program.registers = number + 1
+        return VirtualRegister(number, self)
+
+    def open_loop(self, loop: Loop) -> None:
+        if self.order_group:
+            raise CompileError(
+                "dynamic loops aren't supported inside nl.no_reorder", location=self.where()
+            )
+        self.block.append(loop)
+        loop.outside = len(self.program.storages)
+        self._open.append(_OpenLoop(loop, self.block, self._ordinal))
+        self.block = loop.body
+
+    def close_loop(self) -> None:
+        """End the innermost loop: what it uses from outside lives until its end."""
+        done = self._open.pop()
+        last = max(self._ordinal - 1, 0)
+        for storage in done.touched:
+            if storage.number < done.loop.outside:
+                storage.first = min(storage.first, done.first)
+                storage.last = last
+        if self._open:
+            self._open[-1].touched |= done.touched
+        self.block = done.outer
+
+    def register_truth(self, register: VirtualRegister) -> bool:
+        """`while register:` asked twice: True opens the loop, False ends it."""
+        frame = self.locations.frame(2)
+        line = None if frame is None else self.loops.testing(frame)
+        if frame is None or line is None:
+            raise CompileError(
+                "Python can't branch on a register: its value is only known when the kernel runs. "
+                "Use nl.while_loop or `while register:`",
+                location=self.where(),
+            )
+        key = (id(frame), line)
+        if self._open and self._open[-1].key == key:
+            self.close_loop()
+            return False
+        self.open_loop(Loop("while", self.locations.here(2), None, condition=register))
+        self._open[-1].key = key
+        return True
+
+    def for_loop(
+        self, start: Any, stop: Any, step: Any, body: Callable[[VirtualRegister], Any]
+    ) -> None:
+        register = self._begin_for(start, stop, step)
+        body(register)
+        self.close_loop()
+
+    def dynamic_range(self, start: Any, stop: Any, step: Any) -> Iterator[VirtualRegister]:
+        yield self._begin_for(start, stop, step)
+        self.close_loop()
+
+    def _begin_for(self, start: Any, stop: Any, step: Any) -> VirtualRegister:
+        if isinstance(step, VirtualRegister) or not _is_int(step) or step < 1:
+            raise CompileError(
+                f"loop step {step}; must be a positive int known when the kernel is traced",
+                location=self.where(),
+            )
+        for name, bound in (("start", start), ("stop", stop)):
+            if isinstance(bound, VirtualRegister):
+                check_register(self, bound)
+            if not isinstance(bound, VirtualRegister) and not _is_int(bound):
+                raise CompileError(
+                    f"loop {name} {bound!r}; allowed: an int or a register", location=self.where()
+                )
+        start, stop = (b if isinstance(b, VirtualRegister) else int(b) for b in (start, stop))
+        register = self.register()
+        self.open_loop(Loop("for", self.locations.here(2), register, start, stop, int(step)))
+        return register
+
+    def while_loop(self, init: Any, body: Callable[[VirtualRegister], Any]) -> None:
+        if not isinstance(init, VirtualRegister):
+            raise CompileError(
+                f"while_loop needs a register as condition, got {init!r}", location=self.where()
+            )
+        condition, value = self.register(), self.register()
+        from nki_dist.isa import register_move
+
+        register_move(condition, init)
+        self.open_loop(Loop("while", self.locations.here(2), value, condition=condition))
+        result = body(value)
+        if not isinstance(result, VirtualRegister):
+            raise CompileError(
+                f"the body of while_loop must return the next condition register, got {result!r}",
+                location=self.where(),
+            )
+        register_move(condition, result)
+        self.close_loop()
+
+    def finish(self) -> Program:
+        """The program, once every instance has been traced."""
+        self.program.locations = self.locations.table()
+        self.program.facts["files"] = self._files
+        return self.program
+
+
+class _OpenLoop:
+    """A loop whose body is being recorded."""
+
+    def __init__(self, loop: Loop, outer: Block, first: int) -> None:
+        self.loop = loop
+        self.outer = outer
+        self.first = first
+        self.touched: set[Storage] = set()
+        self.key: tuple[int, int] | None = None
+
+
+def _is_int(value: Any) -> bool:
+    return hasattr(value, "__index__") and not isinstance(value, NkiTensor)
+
+
+def _nested(value: Any) -> Iterator[Access]:
+    if isinstance(value, list):
+        for item in value:
+            if isinstance(item, Access):
+                yield item
+            else:
+                yield from _nested(item)

@@ -1,0 +1,210 @@
+"""Values inside a program, as msgpack: what instructions' arguments, outputs and facts hold.
+
+None, bools, ints, floats, texts and bytes are themselves; everything else is a list that starts
+with a tag. Sets are written in the order of their encoded elements, so equal programs are equal
+bytes. Types are kept exactly: 1, 1.0 and True are three things, and so are tuples and lists.
+
+Invariant: reading makes only the types named here; enumerations and data types are looked up in
+tables, never imported.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+from enum import Enum
+from types import MappingProxyType
+from typing import Any, Final
+
+import msgpack
+import numpy as np
+
+from nki_dist import dtypes
+from nki_dist.compiler.wire import malformed
+from nki_dist.dtypes import DType
+from nki_dist.errors import ProgramFormatError
+from nki_dist.isa import enums
+from nki_dist.program import Access, MemoryRegion, VirtualRegister
+
+LIST, TUPLE, DICT, SET, FROZENSET, ENUM, DTYPE, ACCESS, REGISTER, BIG_INT, STRUCTURE = range(11)
+HOLES: Final = frozenset({ACCESS, REGISTER})
+MAX_DEPTH: Final = 24
+
+_ENUMS: Final[Mapping[str, type[Enum]]] = MappingProxyType(
+    {
+        **{k: v for k, v in vars(enums).items() if isinstance(v, type) and issubclass(v, Enum)},
+        "MemoryRegion": MemoryRegion,
+    }
+)
+_DTYPES: Final = MappingProxyType({d.name: d for d in dtypes.ALL})
+_PLAIN: Final = (type(None), bool, float, str, bytes)
+
+
+class Structure:
+    """Stands for an object of a user's class that a kernel returned.
+
+    Programs are read without running code, so the class itself can't come back; its name and its
+    fields do.
+    """
+
+    __nki_object__ = True
+
+    def __init__(self, class_name: str, fields: dict[str, Any]) -> None:
+        self.class_name = class_name
+        self.fields = fields
+
+    def __repr__(self) -> str:
+        inside = ", ".join(f"{k}={v!r}" for k, v in self.fields.items())
+        return f"{self.class_name}({inside})"
+
+
+def write_value(
+    value: Any, access: Callable[[Access], Any], register: Callable[[int], Any], depth: int = 0
+) -> Any:
+    """A value as plain msgpack.
+
+    Args:
+        access, register: give the entries that stand for a tensor and for a register's number.
+
+    Raises:
+        ProgramFormatError: the value is of a type that programs don't hold.
+    """
+    kind = type(value)
+    if kind in _PLAIN:
+        return value
+    if kind is int:
+        return value if -(1 << 63) <= value < 1 << 64 else [BIG_INT, hex(value)]
+    if isinstance(value, Access):
+        return [ACCESS, access(value)]
+    if isinstance(value, VirtualRegister):
+        return [REGISTER, register(value.number)]
+    if isinstance(value, Enum):
+        if _ENUMS.get(kind.__name__) is not kind:
+            raise ProgramFormatError(f"{value!r}: programs hold enumerations of nki.isa only")
+        return [ENUM, kind.__name__, value.name]
+    if isinstance(value, DType):
+        return [DTYPE, value.name]
+    if isinstance(value, (np.number, np.bool_)):
+        return write_value(value.item(), access, register, depth)
+    if depth >= MAX_DEPTH:
+        raise ProgramFormatError(f"a value is nested deeper than {MAX_DEPTH} levels")
+    return _write_container(value, lambda v: write_value(v, access, register, depth + 1))
+
+
+def _write_container(value: Any, inner: Callable[[Any], Any]) -> list[Any]:
+    kind = type(value)
+    if isinstance(value, tuple) and hasattr(kind, "_fields"):
+        return _write_structure(kind, zip(kind._fields, value, strict=True), inner)
+    if isinstance(value, (list, tuple)):
+        return [LIST if isinstance(value, list) else TUPLE, *map(inner, value)]
+    if isinstance(value, dict):
+        return [DICT, *(inner(part) for item in value.items() for part in item)]
+    if isinstance(value, (set, frozenset)):
+        return [FROZENSET if kind is frozenset else SET, *sorted(map(inner, value), key=_packed)]
+    if isinstance(value, Structure):
+        return [STRUCTURE, value.class_name, *map(inner, _flat(value.fields.items()))]
+    if getattr(kind, "__nki_object__", False) or (
+        dataclasses.is_dataclass(kind) and not isinstance(value, type)
+    ):
+        fields = (
+            {f.name: None for f in dataclasses.fields(value)}
+            if (dataclasses.is_dataclass(kind))
+            else vars(value)
+        )
+        return _write_structure(kind, ((n, getattr(value, n)) for n in fields), inner)
+    raise ProgramFormatError(
+        f"{value!r} of type {kind.__name__} can't be written down; programs hold numbers, texts, "
+        "nki data types and enumerations, tensors, registers, lists, tuples, dicts and sets"
+    )
+
+
+def _write_structure(
+    kind: type, fields: Iterator[tuple[str, Any]], inner: Callable[[Any], Any]
+) -> list[Any]:
+    return [STRUCTURE, kind.__name__, *map(inner, _flat(fields))]
+
+
+def _flat(pairs: Any) -> Iterator[Any]:
+    for key, value in pairs:
+        yield key
+        yield value
+
+
+def _packed(value: Any) -> bytes:
+    return msgpack.packb(value)
+
+
+def read_value(
+    packed: Any, access: Callable[[Any], Any], register: Callable[[Any], Any], depth: int = 0
+) -> Any:
+    """What `write_value` wrote; `access` and `register` give back tensors and registers.
+
+    Raises:
+        ProgramFormatError: `packed` is nothing that `write_value` writes.
+    """
+    kind = type(packed)
+    if kind in _PLAIN or kind is int:
+        return packed
+    if kind is not list or not packed or type(packed[0]) is not int or depth >= MAX_DEPTH:
+        malformed(f"a value of type {kind.__name__} at depth {depth}")
+    tag = packed[0]
+    if tag in (ACCESS, REGISTER):
+        if len(packed) != 2:
+            malformed(f"an operand entry with {len(packed)} parts; allowed: 2")
+        return (access if tag == ACCESS else register)(packed[1])
+    if tag in (ENUM, DTYPE, BIG_INT):
+        return _read_name(tag, packed)
+    if not LIST <= tag <= STRUCTURE:
+        malformed(f"value tag {tag}; allowed: 0 to {STRUCTURE}")
+    name: Any = ""
+    first = 1
+    if tag == STRUCTURE:
+        name, first = packed[1] if len(packed) > 1 else None, 2
+        if type(name) is not str:
+            malformed("a structure without a name")
+    items = [read_value(v, access, register, depth + 1) for v in packed[first:]]
+    return _container(tag, name, items)
+
+
+def _container(tag: int, name: str, items: list[Any]) -> Any:
+    if tag == LIST:
+        return items
+    if tag == TUPLE:
+        return tuple(items)
+    try:
+        if tag in (SET, FROZENSET):
+            made: Any = set(items) if tag == SET else frozenset(items)
+        else:
+            made = dict(zip(items[::2], items[1::2], strict=True))
+        if len(made) != len(items) // (1 if tag in (SET, FROZENSET) else 2):
+            malformed("a key or set element occurs twice")
+    except (TypeError, ValueError) as error:  # unhashable, or a key without a value
+        raise ProgramFormatError(f"malformed program: a dict or set: {error}") from error
+    if tag != STRUCTURE:
+        return made
+    if not all(type(key) is str for key in made):
+        malformed(f"a field of structure {name} has no name")
+    return Structure(name, made)
+
+
+def _read_name(tag: int, packed: list[Any]) -> Any:
+    if any(type(part) is not str for part in packed[1:]):
+        malformed("a name that is no text")
+    if tag == ENUM and len(packed) == 3:
+        enum = _ENUMS.get(packed[1])
+        if enum is not None and packed[2] in enum.__members__:
+            return enum[packed[2]]
+    elif tag == DTYPE and len(packed) == 2:
+        return data_type(packed[1])
+    elif tag == BIG_INT and len(packed) == 2:
+        try:
+            return int(packed[1], 16)
+        except ValueError:
+            malformed(f"{packed[1]!r} is no integer")
+    return malformed(f"unknown name {packed[1:]!r}")
+
+
+def data_type(name: Any) -> DType:
+    """The data type of exactly that name."""
+    found = _DTYPES.get(name) if type(name) is str else None
+    return found if found is not None else malformed(f"data type {name!r}; there is none such")

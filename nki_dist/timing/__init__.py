@@ -1,0 +1,60 @@
+"""Simulated time: order graphs, replay, profiles and traces.
+
+Executing a kernel records only what its program doesn't say (trip counts of dynamic loops); time is
+worked out afterwards by replaying the programs of a launch. So a run that isn't profiled pays
+nothing, and a profile is the same on every machine. Invariant: no host clock is read here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from nki_dist.arch import Arch
+from nki_dist.program import Program
+from nki_dist.timing.exchange import EXCHANGES, Rule
+from nki_dist.timing.order import OrderGraph, order
+from nki_dist.timing.perfetto import read_trace, write_trace
+from nki_dist.timing.reorder import legal_order, reordered
+from nki_dist.timing.replay import replay
+from nki_dist.timing.report import Profile, make_profile
+from nki_dist.timing.timeline import Place, Timeline
+
+__all__ = [
+    "OrderGraph",
+    "Place",
+    "Profile",
+    "Timeline",
+    "legal_order",
+    "make_profile",
+    "order",
+    "profile_launch",
+    "read_trace",
+    "reordered",
+    "replay",
+    "write_trace",
+]
+
+
+def profile_launch(
+    programs: Sequence[Program],
+    trips: Sequence[Sequence[int]],
+    arch: Arch,
+    kernel_name: str,
+    placement: Sequence[Place] | None = None,
+    all_addresses: bool = False,
+    exchanges: Mapping[str, Rule] = EXCHANGES,
+) -> Profile:
+    """The profile of a launch.
+
+    Args:
+        programs: one per physical core, ranks one after the other.
+        trips: for each, the trip counts its executor recorded.
+        placement, all_addresses, exchanges: see `replay`.
+
+    Raises:
+        LaunchError: the trip counts don't belong to the programs.
+    """
+    timeline = replay(
+        programs, trips, arch, placement, exchanges=exchanges, all_addresses=all_addresses
+    )
+    return make_profile(timeline, kernel_name)

@@ -1,0 +1,110 @@
+"""What bounded a launch: the chain of events that leads to its last result.
+
+The chain is followed backwards: from the last result to the instruction that gave it, to whatever
+fixed that instruction's start, and so on. Invariant: the pieces follow each other without gap or
+overlap, so their durations add up to the launch's total. There may be other chains nearly as long;
+they aren't reported.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from nki_dist.timing.timeline import DATA, ISSUE, RESOURCE, CoreTimeline, Timeline
+
+# What a piece of the chain was spent on, beside working on an engine ("tensor", "dma data", ...).
+PIPELINE: Final = "result latency"
+SEMAPHORE: Final = "semaphores"
+TABLE: Final = "activation tables"
+DMA_LATENCY: Final = "dma latency"
+DMA_BUSY: Final = "dma engines busy"
+PORTS: Final = "memory ports"
+MESSAGES: Final = "messages"
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A stretch of the critical path: what core `core` did or waited for, for an instruction."""
+
+    core: int
+    position: int
+    start: float
+    end: float
+    kind: str
+
+
+def critical_path(timeline: Timeline) -> list[Piece]:
+    """The pieces in order of time; empty for a launch that executed nothing."""
+    last = [
+        (c.done[at], -number, at)
+        for number, c in enumerate(timeline.cores)
+        for at in [_last(c)]
+        if at >= 0
+    ]
+    if not last:
+        return []
+    now, negative, at = max(last)
+    walk = _Walk(timeline, now)
+    step: tuple[int, int] | None = (-negative, at)
+    while step is not None:
+        step = walk.back(*step)
+    walk.pieces.reverse()
+    return walk.pieces
+
+
+def _last(core: CoreTimeline) -> int:
+    if not core.done:
+        return -1
+    return max(range(len(core.done)), key=core.done.__getitem__)
+
+
+class _Walk:
+    """The way back; `now` is the time up to which everything later is accounted for."""
+
+    def __init__(self, timeline: Timeline, now: float) -> None:
+        self.timeline = timeline
+        self.now = now
+        self.pieces: list[Piece] = []
+
+    def _spend(self, core: int, at: int, until: float, kind: str) -> None:
+        """Account for the time back to `until`."""
+        if until < self.now:
+            self.pieces.append(Piece(core, at, until, self.now, kind))
+            self.now = until
+
+    def back(self, core: int, at: int) -> tuple[int, int] | None:
+        """Account for an instruction and the wait before it; returns what it waited for."""
+        c = self.timeline.cores[core]
+        i = c.graph.executed[at]
+        dma = i.ordinal in c.transfers
+        held = c.held.get(at)
+        if held is not None and self.now >= c.end[at]:
+            # Another core came later: from its message on, everything was waiting for that.
+            kind = i.engine if i.engine == "cc" else MESSAGES
+            self._spend(core, at, self.timeline.cores[held[0]].start[held[1]], kind)
+            return self._before(*held)
+        self._spend(core, at, c.end[at], PIPELINE)
+        self._spend(core, at, c.start[at], "dma data" if dma else i.engine)
+        return self._before(core, at)
+
+    def _before(self, core: int, at: int) -> tuple[int, int] | None:
+        """Account for what lies between an instruction's cause and its start."""
+        c = self.timeline.cores[core]
+        i = c.graph.executed[at]
+        load = c.table_loads.get(at)
+        if load is not None:
+            self._spend(core, at, load.start, TABLE)
+        cause, reason = c.cause[at], c.reason[at]
+        since = 0.0
+        if cause is not None:
+            other = self.timeline.cores[cause[0]]
+            times = {DATA: other.done, ISSUE: other.start}.get(reason, other.end)
+            since = times[cause[1]]
+        transfer = c.transfers.get(i.ordinal)
+        if transfer is not None:
+            triggered = c.ready[at]
+            self._spend(core, at, max(since, triggered + transfer.lead_ns), DMA_BUSY)
+            self._spend(core, at, max(since, triggered), DMA_LATENCY)
+        self._spend(core, at, since, PORTS if reason == RESOURCE else SEMAPHORE)
+        return cause

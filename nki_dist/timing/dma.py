@@ -1,0 +1,190 @@
+"""Simulated time of DMA: queues, the 16 engines of a core, and the HBM stack cores share.
+
+A DMA instruction is triggered on its queue once its semaphores allow it; `dma_semaphore_ns` passes
+between trigger and use, most of it before the data moves. The data phase begins when the queue's
+earlier transfer is over. Every 8 partitions have their engine; a row (one partition's share) takes
+the longest of the floor of a descriptor, its bytes at the engine's rate, and its discontiguous
+pieces. Bytes from and to HBM also pass the stack, whose bandwidth its cores share first come, first
+served.
+
+Queues, a choice of ours: static descriptors go round the 16 queues of a core in program order, so
+that at most 16 transfers are under way and a store waiting for its data delays every sixteenth
+transfer only; hardware descriptors go to the queue of the engine that commands them (Sync unless
+the kernel says Scalar), software descriptors to GpSimd's.
+
+Doesn't model: packet-wise sharing of an engine between queues (transfers take turns instead), QoS
+classes, time GpSimd itself spends on software descriptors, descriptor fetches from HBM.
+Follows: DMAO, DMAB, DGE; the split of the latency is read off DMAO's profile.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from nki_dist.arch import Arch
+from nki_dist.isa.spec import Cost
+from nki_dist.program import Access, Instruction
+
+# Of dma_semaphore_ns, how much passes before the first byte: DMAO's profile of a [4, 4096] load has
+# the trigger at 22,275 ns, the first packet at 23,283, the last at 24,699, its user at 25,015.
+BEFORE_DATA: Final = 1000 / 1300
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """A DMA instruction's demands.
+
+    Attributes:
+        mode: who writes descriptors: "none" (static), "hwdge" or "swdge".
+        queue: name of its queue, or "" for the next of the static ones.
+        issue_ns: time until its queue can trigger another.
+        lead_ns: from the trigger to the first byte.
+        parts: (engine, ns) for each DMA engine it uses.
+        hbm_read, hbm_written: bytes.
+    """
+
+    mode: str
+    queue: str
+    issue_ns: float
+    lead_ns: float
+    parts: tuple[tuple[int, float], ...]
+    hbm_read: int
+    hbm_written: int
+
+
+def transfer(
+    i: Instruction, cost: Cost, reads: Sequence[Access], writes: Sequence[Access], arch: Arch
+) -> Transfer:
+    """Work out the demands of a DMA instruction."""
+    mode = _mode(i, (*reads, *writes), arch)
+    issue = {
+        "none": arch.dma_trigger_ns,
+        "hwdge": arch.dma_issue_hwdge_ns,
+        "swdge": arch.dma_issue_swdge_ns,
+    }[mode]
+    lead = max(issue, arch.dma_semaphore_ns * BEFORE_DATA)
+    return Transfer(
+        mode,
+        _queue(i, mode),
+        issue,
+        lead,
+        _parts(cost, (*writes, *reads), arch),
+        sum(a.nbytes for a in reads if a.region.is_hbm),
+        sum(a.nbytes for a in writes if a.region.is_hbm),
+    )
+
+
+def _label(value: Any) -> str:
+    return getattr(value, "name", "") or ""
+
+
+def _mode(i: Instruction, accesses: Sequence[Access], arch: Arch) -> str:
+    """As asked; else static descriptors where addresses are, and the best that can do otherwise."""
+    asked = _label(i.args.get("dge_mode"))
+    if asked and asked != "unknown":
+        return asked
+    kinds = {a.dynamic.kind for a in accesses if a.dynamic is not None}
+    if kinds - {"scalar"} or (kinds and not arch.has_hwdge):
+        return "swdge"
+    return "hwdge" if kinds else "none"
+
+
+def _queue(i: Instruction, mode: str) -> str:
+    if mode == "hwdge":
+        hint = _label(i.args.get("engine"))
+        return f"dma hwdge {'scalar' if hint == 'scalar' else 'sync'}"
+    return "dma swdge" if mode == "swdge" else ""
+
+
+def _parts(cost: Cost, accesses: Sequence[Access], arch: Arch) -> tuple[tuple[int, float], ...]:
+    """Time on each DMA engine."""
+    on_chip = [a for a in accesses if a.region.on_chip]
+    if on_chip:
+        widest = max(on_chip, key=lambda a: a.shape[0])
+        rows = widest.shape[0]
+        address = widest.storage.address
+        first = widest.start_partition + (address[0] if address else 0)
+        per_row = _row_ns(cost.dma_bytes / rows, cost.dma_elements / rows, arch)
+        share = arch.dma_partitions_per_engine
+        parts = []
+        row = first
+        while row < first + rows:
+            n = min(share - row % share, first + rows - row)
+            parts.append((row // share % arch.dma_engines, n * per_row))
+            row += n
+        return tuple(parts)
+    # Within HBM: dealt out in packets.
+    packets = -(-cost.dma_bytes // arch.dma_packet_bytes)
+    shares = max(1, min(arch.dma_engines, max(cost.dma_elements, packets)))
+    each = _row_ns(cost.dma_bytes / shares, cost.dma_elements / shares, arch)
+    return tuple((e, each) for e in range(shares))
+
+
+def _row_ns(size: float, pieces: float, arch: Arch) -> float:
+    return max(arch.dma_floor_ns, size / arch.dma_engine_gbps, pieces * arch.dma_element_ns)
+
+
+class DmaEngines:
+    """The DMA engines of one core, each serving one transfer at a time.
+
+    Transfers that ask for the same first engine are served in the order they asked; of these lines
+    only the heads ask for anything, at the moment their first engine is free.
+    """
+
+    def __init__(self, arch: Arch) -> None:
+        self.free = [0.0] * arch.dma_engines
+        self.busy = [0.0] * arch.dma_engines
+        self.user = [-1] * arch.dma_engines
+        self._lines: dict[int, deque[tuple[int, Transfer, float]]] = {}
+
+    def ask(self, who: int, t: Transfer, at: float) -> bool:
+        """Join a line at time `at`; True if transfer `who` is its head."""
+        line = self._lines.setdefault(t.parts[0][0], deque())
+        line.append((who, t, at))
+        return len(line) == 1
+
+    def head(self, t: Transfer) -> tuple[int, float] | None:
+        """The transfer at the head of the line of `t`, and when it can begin."""
+        line = self._lines[t.parts[0][0]]
+        if not line:
+            return None
+        who, first, asked = line[0]
+        return who, max(asked, min(self.free[e] for e, _ in first.parts))
+
+    def run(self, t: Transfer, at: float, stack: HbmStack) -> tuple[float, int]:
+        """Move the data of the head of the line of `t`, from `at` on.
+
+        Returns:
+            its end, and the transfer it had to wait for, or -1.
+        """
+        who, t, asked = self._lines[t.parts[0][0]].popleft()
+        free, user = self.free, self.user
+        ends = [(free[e] if free[e] > at else at) + ns for e, ns in t.parts]
+        end = max(ends)
+        last = t.parts[ends.index(end)][0]
+        blocker = user[last] if free[last] > asked else -1
+        # Where the stack is the bottleneck, all engines of the transfer wait for it.
+        late = max(0.0, stack.run(t.hbm_read + t.hbm_written, at) - end)
+        for (e, ns), own in zip(t.parts, ends, strict=True):
+            free[e] = own + late
+            self.busy[e] += ns
+            user[e] = who
+        return end + late, blocker
+
+
+class HbmStack:
+    """The bandwidth of one HBM stack."""
+
+    def __init__(self, arch: Arch) -> None:
+        self.rate = arch.hbm_stack_gbps
+        self.free = 0.0
+
+    def run(self, size: int, at: float) -> float:
+        """When `size` bytes that ask at `at` have passed."""
+        if not size:
+            return at
+        self.free = max(self.free, at) + size / self.rate
+        return self.free

@@ -1,0 +1,101 @@
+"""How long one instruction occupies a compute engine, and when its result can be used.
+
+Occupancy is the instruction's own cost at the engine's clock (at least `dynamic_address_cycles` if
+its address comes from a register). A dependent instruction also waits for the pipeline to drain:
+`dependent_latency` cycles, on Scalar what an ACTIVATE takes beyond its issue interval. Back-to-back
+matmuls into the same PSUM don't wait for each other. Scalar loads a table when the activation
+function changes, after the operands are there (as in DMAO's profile).
+
+Tensor's clock: half speed for the first `tensor_ramp_ns`, and again when it was busy less than half
+of a window of that length. Doesn't model: which functions share a table (each has its own, copies
+need none), power caps. Follows: A2, A3, EXP "dI/dt".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from nki_dist.arch import Arch
+from nki_dist.isa.spec import Cost
+from nki_dist.program import Access, Instruction
+
+_ACTIVATIONS: Final = frozenset({"activation", "activation_reduce", "activate2"})
+_NO_TABLE: Final = frozenset({"copy", "identity"})
+
+
+def occupancy_ns(i: Instruction, cost: Cost, accesses: Sequence[Access], arch: Arch) -> float:
+    """Time an instruction keeps its engine from issuing the next one."""
+    cycles = cost.cycles
+    if i.engine != "sync" and any(_addressed(a) for a in accesses):
+        cycles = max(cycles, arch.dynamic_address_cycles)
+    clock = arch.engine_clock_ghz.get(i.engine, arch.engine_clock_ghz["sync"])
+    own_dma = cost.dma_bytes / arch.gpsimd_dma_gbps if arch.gpsimd_dma_gbps else 0.0
+    return max(cycles / clock, own_dma)
+
+
+def _addressed(a: Access) -> bool:
+    return a.dynamic is not None and a.dynamic.kind == "scalar"
+
+
+def drain_ns(engine: str, arch: Arch) -> float:
+    """From the end of an instruction's occupancy to its result."""
+    if engine == "scalar":
+        issue = arch.min_issue_cycles / arch.engine_clock_ghz["scalar"]
+        return max(0.0, arch.activate_latency_ns - issue)
+    cycles = arch.dependent_latency.get(engine, 0)
+    return cycles / arch.engine_clock_ghz.get(engine, arch.engine_clock_ghz["sync"])
+
+
+def table_of(i: Instruction) -> str:
+    """The activation function whose table an instruction needs, or ""."""
+    if i.opcode not in _ACTIVATIONS:
+        return ""
+    op = i.args.get("op")
+    name = getattr(op, "name", op)
+    return "" if not isinstance(name, str) or name in _NO_TABLE else name
+
+
+def locks_of(i: Instruction, accesses: Sequence[Access], arch: Arch) -> tuple[str, ...]:
+    """Memory ports that an instruction has for itself while it runs (NeuronCore-v2)."""
+    regions = {a.region.value for a in accesses}
+    locks = []
+    if arch.vector_gpsimd_exclude_sbuf and i.engine in ("vector", "gpsimd") and "sbuf" in regions:
+        locks.append("sbuf")
+    if arch.vector_scalar_exclude_psum and i.engine in ("vector", "scalar") and "psum" in regions:
+        locks.append("psum")
+    return tuple(locks)
+
+
+class TensorClock:
+    """The Tensor engine's speed, which depends on how busy it has been."""
+
+    def __init__(self, arch: Arch) -> None:
+        self.window = arch.tensor_ramp_ns
+        self.slow = arch.tensor_ramp_fraction
+        self.opened = 0.0
+        self.busy = 0.0
+        self.cold_until = 0.0
+        self.used = False
+
+    def run(self, start: float, work: float) -> float:
+        """When `work` ns of full speed, begun at `start`, are done."""
+        if self.window <= 0 or self.slow >= 1:
+            return start + work
+        self._look(start)
+        end = start + work
+        if start < self.cold_until:
+            slow_time = min(self.cold_until - start, work / self.slow)
+            end = start + slow_time + (work - slow_time * self.slow)
+        self.busy += end - start
+        return end
+
+    def _look(self, now: float) -> None:
+        """Close the window if it is over; an idle one slows the clock down from now on."""
+        if not self.used:
+            self.used = True
+            self.opened, self.cold_until = now, now + self.window
+        elif now - self.opened >= self.window:
+            if self.busy < (now - self.opened) / 2:
+                self.cold_until = now + self.window
+            self.opened, self.busy = now, 0.0

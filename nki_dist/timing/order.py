@@ -1,0 +1,352 @@
+"""The order graph of one core: what was executed, and what had to come before what.
+
+A program and the trip counts of its dynamic loops say exactly which instructions were executed.
+Between them there are three kinds of edges, the ones a compiler would turn into semaphores:
+
+    data    read after write, `depends_on`, registers, loop conditions: needs the result;
+    reuse   write after read or write: needs the earlier access to be over;
+    issue   `nl.no_reorder` and instructions that talk to other cores: only needs it to have begun.
+
+Engine queues aren't edges: on the device they follow from the order chosen, they don't limit it.
+
+Invariant: executing along any topological order of the graph gives the results of program order.
+Doesn't model the addresses of tensors that the kernel didn't place (unless asked), nor registers
+spilled per engine. Follows: A2 "Engine synchronisation"; ISA `depends_on`, `nl.no_reorder`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
+
+from nki_dist.errors import LaunchError
+from nki_dist.isa import INSTRUCTIONS
+from nki_dist.isa.operands import Register, Tensor
+from nki_dist.isa.spec import Spec
+from nki_dist.program import (
+    Access,
+    Block,
+    Instruction,
+    Loop,
+    Program,
+    VirtualRegister,
+    instructions,
+)
+from nki_dist.timing.conflicts import Cell, Cells, note_read, note_write
+from nki_dist.timing.footprint import footprint, moving_registers, territories
+
+# Instructions that read or write the state of random numbers.
+_RANDOM: Final = frozenset(
+    {"rng", "rand2", "dropout", "set_rng_seed", "rand_set_state", "rand_get_state"}
+)
+
+
+AccessPair: TypeAlias = "tuple[list[Access], list[Access]]"
+
+
+@dataclass
+class OrderGraph:
+    """Executed instructions of one core, by position, and the edges into each.
+
+    Attributes:
+        program: what was executed.
+        executed: the instruction at each position, in program order.
+        data, reuse, issue: positions each one must follow; see the module's docstring.
+        tensors: by ordinal, the accesses that read and that write.
+    """
+
+    program: Program
+    executed: list[Instruction] = field(default_factory=list)
+    data: list[tuple[int, ...]] = field(default_factory=list)
+    reuse: list[tuple[int, ...]] = field(default_factory=list)
+    issue: list[tuple[int, ...]] = field(default_factory=list)
+    tensors: dict[int, AccessPair] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.executed)
+
+    def before(self, position: int) -> Iterator[int]:
+        """Every position with an edge to this one."""
+        yield from self.data[position]
+        yield from self.reuse[position]
+        yield from self.issue[position]
+
+
+def order(
+    program: Program,
+    trips: Sequence[int] = (),
+    table: Mapping[str, Spec] = INSTRUCTIONS,
+    all_addresses: bool = False,
+) -> OrderGraph:
+    """The order graph of one core.
+
+    Args:
+        trips: how often each dynamic loop went round, in the order loops were entered.
+        all_addresses: on-chip tensors also conflict where the allocator gave them the same bytes.
+
+    Raises:
+        LaunchError: `trips` doesn't belong to this program.
+    """
+    builder = _Builder(program, trips, table, all_addresses)
+    builder.block(program.body)
+    if builder.entered != len(trips):
+        raise LaunchError(
+            f"kernel {program.kernel}: {len(trips)} trip counts were recorded, the program enters "
+            f"{builder.entered} dynamic loops"
+        )
+    return builder.graph
+
+
+class _Operands:
+    """What every execution of one instruction shares."""
+
+    __slots__ = (
+        "after",
+        "fixed",
+        "moving",
+        "registers_read",
+        "registers_written",
+        "state",
+        "still",
+    )
+
+    def __init__(self, i: Instruction, spec: Spec, tensors: AccessPair, written: set[int]) -> None:
+        reads, writes = tensors
+        moving = {id(a) for a in (*reads, *writes) if moving_registers([a])}
+        self.registers_read = _registers_read(i, spec) | moving_registers((*reads, *writes))
+        reads = [a for a in reads if a.storage.number in written]
+        self.moving = [(a, False) for a in reads if id(a) in moving]
+        self.moving += [(a, True) for a in writes if id(a) in moving]
+        self.still = [(a, False) for a in reads if id(a) not in moving]
+        self.still += [(a, True) for a in writes if id(a) not in moving]
+        self.fixed: list[tuple[Cell, bool]] | None = None
+        self.registers_written = [
+            i.args[name].number
+            for name, role in spec.roles.items()
+            if isinstance(role, Register) and role.register_mode == "w"
+        ]
+        self.state = _hidden_state(i, spec)
+        self.after = i.after
+
+
+def _tensors(i: Instruction, spec: Spec) -> AccessPair:
+    """Accesses read and written; what a synchronising instruction only orders counts as written."""
+    reads, writes = list(spec.reads(i)), list(spec.writes(i))
+    if spec.synchronises:
+        for name, role in spec.roles.items():
+            value = i.args.get(name)
+            if isinstance(role, Tensor) and not role.mode and isinstance(value, Access):
+                writes.append(value)
+    return reads, writes
+
+
+def _registers_read(i: Instruction, spec: Spec) -> set[int]:
+    found = set()
+    for name, value in i.args.items():
+        if isinstance(value, VirtualRegister):
+            role = spec.roles.get(name)
+            if not (isinstance(role, Register) and role.register_mode == "w"):
+                found.add(value.number)
+    return found
+
+
+def _hidden_state(i: Instruction, spec: Spec) -> list[tuple[str, str]]:
+    """State outside tensors that makes two instructions depend on each other."""
+    state = []
+    command = getattr(i.args.get("reduce_cmd"), "name", "idle")
+    if command != "idle" or i.args.get("reduce_res") is not None:
+        state.append(("accumulator", i.engine))
+    if i.opcode in _RANDOM:
+        state.append(("random", ""))  # one for all engines: seeding may reach several
+    if i.opcode == "device_print":
+        state.append(("print", ""))
+    return state
+
+
+class _Builder:
+    """Walks the executed instructions of one core in program order."""
+
+    def __init__(
+        self, program: Program, trips: Sequence[int], table: Mapping[str, Spec], everything: bool
+    ) -> None:
+        self.graph = OrderGraph(program)
+        self.trips = trips
+        self.entered = 0
+        self.table = table
+        self.territories = territories(program.storages, everything)
+        self.cells: dict[int, Cells] = {}
+        self.known: dict[int, int] = {}
+        self.register_writer: dict[int, int] = {}
+        self.register_readers: dict[int, list[int]] = {}
+        self.state_holder: dict[tuple[str, str], int] = {}
+        self.control: set[int] = set()
+        self.group: tuple[int, int] = (0, -1)
+        self.last_exchange = -1
+        self.described: dict[int, _Operands] = {}
+        self.last_run: dict[int, int] = {}
+        self.wanted: set[int] = set()
+        self.written: set[int] = set()
+        self.tensors = self.graph.tensors
+        for i in instructions(program.body):
+            self.wanted.update(i.after)
+            self.tensors[i.ordinal] = pair = _tensors(i, table[i.opcode])
+            self.written.update([a.storage.number for a in pair[1]])
+        keys = {self.territories[n].key for n in self.written}
+        self.written |= {s.number for s in program.storages if self._key(s.number) in keys}
+
+    def _key(self, storage: int) -> int:
+        return self.territories[storage].key
+
+    # ---- control flow -----------------------------------------------------------------------
+
+    def block(self, block: Block) -> None:
+        for item in block:
+            if isinstance(item, Loop):
+                self._loop(item)
+            else:
+                self._instruction(item)
+
+    def _loop(self, loop: Loop) -> None:
+        if self.entered >= len(self.trips):
+            raise LaunchError(
+                f"kernel {self.graph.program.kernel}: no trip count for a dynamic loop",
+                location=self.graph.program.where(loop.location),
+            )
+        rounds = self.trips[self.entered]
+        self.entered += 1
+        register = loop.register.number if loop.register is not None else None
+        tested = [r for r in (loop.start, loop.stop) if isinstance(r, VirtualRegister)]
+        start = loop.start
+        if isinstance(start, VirtualRegister):
+            start = self.known.get(start.number)
+        self._decide(tested)
+        for n in range(rounds):
+            if loop.kind == "while":
+                self._decide([loop.condition])
+            if register is not None:
+                self._induction(register, loop, start, n)
+            self.block(loop.body)
+        if loop.kind == "while":
+            self._decide([loop.condition])
+
+    def _decide(self, registers: Sequence[VirtualRegister | None]) -> None:
+        """Nothing after a test can be issued before what it tests is known."""
+        writers = {
+            self.register_writer[r.number]
+            for r in registers
+            if r is not None and r.number in self.register_writer
+        }
+        if writers and self.control and min(writers) > max(self.control):
+            self.control = writers  # they themselves waited for the earlier tests
+        else:
+            self.control = self.control | writers
+
+    def _induction(self, register: int, loop: Loop, start: Any, n: int) -> None:
+        self.register_writer.pop(register, None)
+        self.register_readers.pop(register, None)
+        self.known.pop(register, None)
+        if loop.kind == "for" and start is not None:
+            self.known[register] = start + n * loop.step
+
+    # ---- one instruction --------------------------------------------------------------------
+
+    def _instruction(self, i: Instruction) -> None:
+        graph = self.graph
+        at = len(graph.executed)
+        what = self.described.get(i.ordinal)
+        spec = self.table[i.opcode]
+        if what is None:
+            what = _Operands(i, spec, self.tensors[i.ordinal], self.written)
+            self.described[i.ordinal] = what
+        data: set[int] = set(self.control)
+        reuse: set[int] = set()
+        self._memory(what, at, data, reuse)
+        if what.registers_read or what.registers_written:
+            self._registers(i, what, at, data, reuse)
+        for state in what.state:
+            if state in self.state_holder:
+                data.add(self.state_holder[state])
+            self.state_holder[state] = at
+        for ordinal in what.after:
+            if ordinal in self.last_run:
+                data.add(self.last_run[ordinal])
+        if i.ordinal in self.wanted:
+            self.last_run[i.ordinal] = at
+        data.discard(at)
+        reuse.discard(at)
+        reuse -= data
+        graph.executed.append(i)
+        # Sorted, so that nothing later depends on the iteration order of sets.
+        graph.data.append(tuple(sorted(data)))
+        graph.reuse.append(tuple(sorted(reuse)))
+        graph.issue.append(self._issued_after(i, spec, at))
+
+    def _memory(self, what: _Operands, at: int, data: set[int], reuse: set[int]) -> None:
+        if what.fixed is None:
+            what.fixed = self._cells(what.still)
+        touched = what.fixed
+        if what.moving:
+            touched = touched + self._cells(what.moving)
+        for cell, writes in touched:
+            if not writes:
+                note_read(cell, at, data, self._ancestors)
+        for cell, writes in touched:
+            if writes:
+                note_write(cell, at, reuse)
+
+    def _cells(self, accesses: list[tuple[Access, bool]]) -> list[tuple[Cell, bool]]:
+        found = []
+        for a, writes in accesses:
+            territory = self.territories[a.storage.number]
+            cells = self.cells.get(territory.key)
+            if cells is None:
+                cells = self.cells[territory.key] = Cells()
+            found.append((cells.cell(footprint(a, territory, self.known)), writes))
+        return found
+
+    def _ancestors(self, positions: set[int]) -> set[int]:
+        """Positions up to two edges back."""
+        found: set[int] = set()
+        for p in positions:
+            if p < len(self.graph.data):
+                found.update(self.graph.data[p])
+                found.update(self.graph.reuse[p])
+        return found
+
+    def _registers(
+        self, i: Instruction, what: _Operands, at: int, data: set[int], reuse: set[int]
+    ) -> None:
+        for r in what.registers_read:
+            if r in self.register_writer:
+                data.add(self.register_writer[r])
+            self.register_readers.setdefault(r, []).append(at)
+        for r in what.registers_written:
+            reuse.update(self.register_readers.pop(r, ()))
+            if r in self.register_writer:
+                reuse.add(self.register_writer[r])
+            self.register_writer[r] = at
+            self._evaluate(i, r)
+
+    def _evaluate(self, i: Instruction, register: int) -> None:
+        """Follow the value of a register where it doesn't come from memory."""
+        source = i.args.get("src") if i.opcode == "register_move" else None
+        if isinstance(source, VirtualRegister):
+            source = self.known.get(source.number)
+        if isinstance(source, int):
+            self.known[register] = source
+        else:
+            self.known.pop(register, None)
+
+    def _issued_after(self, i: Instruction, spec: Spec, at: int) -> tuple[int, ...]:
+        found = []
+        if i.order_group:
+            group, last = self.group
+            if group == i.order_group:
+                found.append(last)
+            self.group = (i.order_group, at)
+        if spec.synchronises:
+            if self.last_exchange >= 0:
+                found.append(self.last_exchange)
+            self.last_exchange = at
+        return tuple(sorted(set(found)))

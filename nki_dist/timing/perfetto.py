@@ -1,0 +1,205 @@
+"""Traces for ui.perfetto.dev and chrome://tracing, and their reader.
+
+One process per core, one thread per engine and DMA queue, one complete event per instruction (and
+per activation table load), an arrow per message between cores. Times are microseconds, as the
+format wants them, and `args.ns` holds the nanoseconds.
+
+Invariant: `read_trace` accepts what `write_trace` writes and refuses what doesn't keep its rules;
+events of one thread don't overlap. Follows the Trace Event Format.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from os import PathLike
+from typing import Any, Final
+
+from nki_dist.errors import ProgramFormatError
+from nki_dist.program import Instruction
+from nki_dist.program.instruction import operands
+from nki_dist.timing.timeline import CoreTimeline, Delivery, Timeline
+
+FORMAT: Final = "nki_dist timeline"
+VERSION: Final = 1
+_FIELDS: Final[dict[str, dict[str, type | tuple[type, ...]]]] = {
+    "M": {"name": str, "pid": int, "args": dict},
+    "X": {"name": str, "pid": int, "tid": int, "ts": (int, float), "dur": (int, float)},
+    "s": {"name": str, "id": int, "pid": int, "tid": int, "ts": (int, float)},
+    "f": {"name": str, "id": int, "pid": int, "tid": int, "ts": (int, float), "bp": str},
+}
+
+
+def write_trace(timeline: Timeline, path: str | PathLike[str]) -> None:
+    """Write a timeline as a JSON trace."""
+    head: dict[str, Any] = {
+        "format": FORMAT,
+        "version": VERSION,
+        "platform": timeline.arch.instance,
+    }
+    with open(path, "w", encoding="utf-8") as file:
+        file.write('{"displayTimeUnit": "ns",\n')
+        file.write(f'"otherData": {json.dumps(head)},\n"traceEvents": [\n')
+        separator = ""
+        for event in trace_events(timeline):
+            file.write(separator + json.dumps(event))
+            separator = ",\n"
+        file.write("\n]}\n")
+
+
+def trace_events(timeline: Timeline) -> Iterator[dict[str, Any]]:
+    """The events of a trace, names first."""
+    for number, core in enumerate(timeline.cores):
+        yield from _names(number, core)
+    for number, core in enumerate(timeline.cores):
+        yield from _work(number, core)
+    for n, delivery in enumerate(timeline.deliveries):
+        yield from _arrow(n, delivery, timeline)
+
+
+def _names(number: int, core: CoreTimeline) -> Iterator[dict[str, Any]]:
+    name = f"rank {core.place.rank} core {core.place.core}"
+    yield _name("process_name", number, None, name)
+    for tid, queue in enumerate(core.queues):
+        yield _name("thread_name", number, tid, queue)
+
+
+def _name(kind: str, pid: int, tid: int | None, name: str) -> dict[str, Any]:
+    event: dict[str, Any] = {"ph": "M", "name": kind, "pid": pid, "args": {"name": name}}
+    if tid is not None:
+        event["tid"] = tid
+    return event
+
+
+def _work(number: int, core: CoreTimeline) -> Iterator[dict[str, Any]]:
+    shown: dict[int, dict[str, Any]] = {}
+    for at, i in enumerate(core.graph.executed):
+        tid = core.queue[at]
+        load = core.table_loads.get(at)
+        if load is not None:
+            what: dict[str, Any] = {"function": load.function, "ns": [load.start, load.end]}
+            yield _complete("ACT_TABLE_LOAD", number, tid, load.start, load.end, what)
+        if i.ordinal not in shown:
+            shown[i.ordinal] = _describe(core, i)
+        args = {
+            **shown[i.ordinal],
+            "position": at,
+            "waited_for": core.reason[at],
+            "ns": [core.start[at], core.end[at], core.done[at]],
+        }
+        yield _complete(i.opcode, number, tid, core.start[at], core.end[at], args)
+
+
+def _complete(
+    name: str, pid: int, tid: int, start: float, end: float, args: dict[str, Any]
+) -> dict[str, Any]:
+    return {
+        "ph": "X",
+        "name": name,
+        "pid": pid,
+        "tid": tid,
+        "ts": start / 1000,
+        "dur": (end - start) / 1000,
+        "args": args,
+    }
+
+
+def _describe(core: CoreTimeline, i: Instruction) -> dict[str, Any]:
+    tensors = {}
+    for name, a in operands(i.args):
+        shape = "x".join(map(str, a.shape))
+        tensors[name] = f"{a.storage.name or f't{a.storage.number}'} {shape} {a.dtype}"
+    return {
+        "line": core.graph.program.where(i.location),
+        "ordinal": i.ordinal,
+        "tensors": tensors,
+        "assumed_cost": not core.costs[i.ordinal].known,
+    }
+
+
+def _arrow(n: int, delivery: Delivery, timeline: Timeline) -> Iterator[dict[str, Any]]:
+    ends = (("s", delivery.source, delivery.sent), ("f", delivery.target, delivery.arrived))
+    for phase, (number, at), time in ends:
+        core = timeline.cores[number]
+        # An arrow ends inside the box of its instruction, or viewers drop it.
+        time = min(max(time, core.start[at]), core.end[at])
+        event = {
+            "ph": phase,
+            "id": n,
+            "name": delivery.channel,
+            "cat": "message",
+            "pid": number,
+            "tid": core.queue[at],
+            "ts": time / 1000,
+        }
+        yield event if phase == "s" else {**event, "bp": "e"}
+
+
+@dataclass(frozen=True)
+class Trace:
+    """A trace that was read: `events` by phase ("M", "X", "s", "f"), and what the file is."""
+
+    platform: str
+    events: dict[str, list[dict[str, Any]]]
+
+    def threads(self) -> dict[tuple[int, int], str]:
+        """Names of engines and queues by (process, thread)."""
+        return {
+            (e["pid"], e["tid"]): e["args"]["name"]
+            for e in self.events["M"]
+            if e["name"] == "thread_name"
+        }
+
+
+def read_trace(path: str | PathLike[str]) -> Trace:
+    """Read and check a trace.
+
+    Raises:
+        ProgramFormatError: it isn't one that `write_trace` can have written.
+    """
+    with open(path, encoding="utf-8") as file:
+        try:
+            data = json.load(file)
+        except ValueError as error:
+            raise ProgramFormatError(f"trace {path} isn't JSON: {error}") from None
+    other = data.get("otherData") if isinstance(data, dict) else None
+    if not isinstance(other, dict) or other.get("format") != FORMAT:
+        raise ProgramFormatError(f"trace {path} wasn't written by write_trace")
+    if other.get("version") != VERSION:
+        raise ProgramFormatError(
+            f"trace {path} has version {other.get('version')}; supported: {VERSION}"
+        )
+    events: dict[str, list[dict[str, Any]]] = {phase: [] for phase in _FIELDS}
+    for n, event in enumerate(data.get("traceEvents", ())):
+        _check(event, n)
+        events[event["ph"]].append(event)
+    trace = Trace(str(other.get("platform")), events)
+    _check_whole(trace)
+    return trace
+
+
+def _check(event: Any, n: int) -> None:
+    fields = _FIELDS.get(str(event.get("ph"))) if isinstance(event, dict) else None
+    if fields is None:
+        raise ProgramFormatError(f"trace event {n} has no known phase: {event!r}")
+    for name, kind in fields.items():
+        if not isinstance(event.get(name), kind):
+            raise ProgramFormatError(f"trace event {n}: {name}={event.get(name)!r}")
+    if event["ph"] == "X" and event["dur"] < 0:
+        raise ProgramFormatError(f"trace event {n} lasts {event['dur']} us")
+
+
+def _check_whole(trace: Trace) -> None:
+    """Threads are named, arrows have two ends, and a thread does one thing at a time."""
+    threads = trace.threads()
+    ends: dict[tuple[int, int], float] = {}
+    for e in sorted(trace.events["X"], key=lambda e: (e["args"]["ns"][0], e["args"]["ns"][1])):
+        key = (e["pid"], e["tid"])
+        if key not in threads:
+            raise ProgramFormatError(f"trace event {e['name']} on thread {key}, which has no name")
+        if e["args"]["ns"][0] < ends.get(key, 0.0):
+            raise ProgramFormatError(f"two events at once on {threads[key]} of process {key[0]}")
+        ends[key] = e["args"]["ns"][1]
+    if [e["id"] for e in trace.events["s"]] != [e["id"] for e in trace.events["f"]]:
+        raise ProgramFormatError("the trace has arrows with one end only")

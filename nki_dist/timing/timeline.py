@@ -1,0 +1,142 @@
+"""What a replay found out: when every executed instruction began and ended, and what it waited for.
+
+Times are nanoseconds since the launch began on the device. An instruction has three: `start`, `end`
+(its engine or queue goes on), and `done` (its result can be used). Kept as columns, one entry per
+position of the order graph, because launches have millions of instructions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from nki_dist.arch import Arch
+from nki_dist.isa.spec import Cost
+from nki_dist.program import Instruction
+from nki_dist.timing.dma import Transfer
+from nki_dist.timing.order import OrderGraph
+
+# What fixed the start of an instruction.
+START: Final = "start"  # nothing: it could begin at once
+QUEUE: Final = "queue"  # its engine or queue was busy
+DATA: Final = "data"  # an operand wasn't ready
+REUSE: Final = "reuse"  # memory it overwrites was still in use
+ISSUE: Final = "issue"  # an instruction that has to be issued first
+RESOURCE: Final = "resource"  # a memory port or the DMA engines, shared with others
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a core of the launch sits.
+
+    Attributes:
+        rank: its logical core.
+        core: its number within the logical core.
+        stack: the HBM stack it works out of; cores of one stack share its bandwidth.
+    """
+
+    rank: int
+    core: int
+    stack: int
+
+
+@dataclass(frozen=True)
+class Event:
+    """One instruction's time on its engine or queue."""
+
+    core: int
+    queue: str
+    position: int
+    start: float
+    end: float
+    instruction: Instruction
+    reason: str
+
+
+@dataclass(frozen=True)
+class TableLoad:
+    """The Scalar engine loading the table of another activation function."""
+
+    position: int
+    start: float
+    end: float
+    function: str
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """A message between two cores: (core, position) of both instructions, and its times."""
+
+    source: tuple[int, int]
+    target: tuple[int, int]
+    channel: str
+    sent: float
+    arrived: float
+
+
+class CoreTimeline:
+    """One core.
+
+    Attributes:
+        graph: what it executed.
+        queues: names of its engines and DMA queues.
+        queue: for each position, an index into `queues`.
+        ready: when all it waits for was over; a DMA is triggered then.
+        start, end, done: see the module's docstring.
+        reason: what fixed the start.
+        cause: the (core, position) that fixed it, or None.
+        held: what fixed the end where the instruction itself didn't, by position.
+        busy_end: when such an instruction's own work was over.
+        costs: by ordinal.
+        table_loads: by position of the instruction that needed it.
+        transfers: demands of the DMA instructions, by ordinal.
+        dma_busy: ns that each DMA engine was moving data.
+        hbm_read, hbm_written: bytes moved from and to HBM.
+    """
+
+    def __init__(self, place: Place, graph: OrderGraph) -> None:
+        n = len(graph)
+        self.place = place
+        self.graph = graph
+        self.queues: list[str] = []
+        self.queue = [0] * n
+        self.ready = [0.0] * n
+        self.start = [0.0] * n
+        self.end = [0.0] * n
+        self.done = [0.0] * n
+        self.reason = [START] * n
+        self.cause: list[tuple[int, int] | None] = [None] * n
+        self.held: dict[int, tuple[int, int]] = {}
+        self.busy_end: dict[int, float] = {}
+        self.costs: dict[int, Cost] = {}
+        self.table_loads: dict[int, TableLoad] = {}
+        self.transfers: dict[int, Transfer] = {}
+        self.dma_busy: list[float] = []
+        self.hbm_read = 0
+        self.hbm_written = 0
+
+    def cost(self, position: int) -> Cost:
+        return self.costs[self.graph.executed[position].ordinal]
+
+
+@dataclass
+class Timeline:
+    """A launch: its cores and the messages between them."""
+
+    arch: Arch
+    cores: list[CoreTimeline]
+    deliveries: list[Delivery] = field(default_factory=list)
+
+    @property
+    def total_ns(self) -> float:
+        """From the first instruction's readiness to the last result."""
+        return max((max(c.done, default=0.0) for c in self.cores), default=0.0)
+
+    def events(self) -> Iterator[Event]:
+        """Every instruction, core by core in program order."""
+        for number, c in enumerate(self.cores):
+            for at, i in enumerate(c.graph.executed):
+                yield Event(
+                    number, c.queues[c.queue[at]], at, c.start[at], c.end[at], i, c.reason[at]
+                )
