@@ -1,0 +1,39 @@
+"""nki.collectives: operations between ranks.
+
+Declarations are in `nki_dist.isa.collectives`; this package carries them out: `execute` (who meets
+whom), `operations` (what each does), `algorithms` (who sends what to whom), `choose` (which one).
+"""
+
+from __future__ import annotations
+
+from nki_dist.collectives.replica_group import ReplicaGroup
+from nki_dist.isa.collectives.all_gather import all_gather
+from nki_dist.isa.collectives.all_gather_v import all_gather_v
+from nki_dist.isa.collectives.all_reduce import all_reduce
+from nki_dist.isa.collectives.all_to_all import all_to_all
+from nki_dist.isa.collectives.all_to_all_v import all_to_all_v
+from nki_dist.isa.collectives.collective_permute import collective_permute
+from nki_dist.isa.collectives.collective_permute_implicit import collective_permute_implicit
+from nki_dist.isa.collectives.collective_permute_implicit_reduce import (
+    collective_permute_implicit_reduce,
+)
+from nki_dist.isa.collectives.rank_registers import (
+    collective_permute_implicit_current_processing_rank_id,
+    rank_id,
+)
+from nki_dist.isa.collectives.reduce_scatter import reduce_scatter
+
+__all__ = [
+    "ReplicaGroup",
+    "all_gather",
+    "all_gather_v",
+    "all_reduce",
+    "all_to_all",
+    "all_to_all_v",
+    "collective_permute",
+    "collective_permute_implicit",
+    "collective_permute_implicit_current_processing_rank_id",
+    "collective_permute_implicit_reduce",
+    "rank_id",
+    "reduce_scatter",
+]

@@ -1,0 +1,127 @@
+"""KangaRing: a ring over every second member; the one between them is served by its neighbour.
+
+Members are paired. In each of two cycles one of a pair is primary and moves data for both; the
+other only hands over its input and takes its result. The cycles swap the roles, and each carries
+half of every chunk, so that all members work.
+
+Order of the reduction: for a chunk of pair c, pairs c + 1, c + 2, ..., c modulo the number of pairs
+one after the other, in each pair the primary first: `((p[c+1] + s[c+1]) + p[c+2]) + s[c+2] ...`.
+The primary is the first of a pair for the first half of a chunk, the second for the other half.
+
+Source: neuron-runtime/explore/intranode-collective-comm.rst.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+
+from nki_dist.collectives.algorithms import Algorithm, two_passes
+from nki_dist.collectives.exchange import Array, Exchange, Waiting
+from nki_dist.collectives.reduction import Reduction
+
+Pairs: TypeAlias = "Sequence[tuple[int, int]]"
+
+
+@dataclass(frozen=True)
+class _Cycle:
+    """One cycle as one member sees it.
+
+    Attributes:
+        pairs: (primary, secondary) in ring order.
+        at: number of the own pair.
+    """
+
+    pairs: tuple[tuple[int, int], ...]
+    at: int
+
+    def primary(self, away: int) -> int:
+        return self.pairs[(self.at + away) % len(self.pairs)][0]
+
+    def pair(self, away: int) -> tuple[int, int]:
+        return self.pairs[(self.at + away) % len(self.pairs)]
+
+
+def _cycles(x: Exchange, pairs: Pairs) -> tuple[_Cycle, _Cycle]:
+    at = next(n for n, pair in enumerate(pairs) if x.me in pair)
+    swapped = tuple((b, a) for a, b in pairs)
+    return _Cycle(tuple(pairs), at), _Cycle(swapped, at)
+
+
+def _halves(array: Array) -> tuple[Array, Array]:
+    middle = (len(array) + 1) // 2
+    return array[:middle], array[middle:]
+
+
+def _gather_cycle(x: Exchange, cycle: _Cycle, mine: Array) -> Waiting:
+    """Everybody's half chunk, in the order of the group."""
+    primary, secondary = cycle.pair(0)
+    found: list[Array] = [mine] * x.size
+    if x.me == secondary:
+        x.send(primary, mine)
+        for away in range(len(cycle.pairs)):
+            pair = cycle.pair(-away)
+            # Of the own pair, the secondary has one half already.
+            arrays = yield from x.receive_all(primary)
+            for member, array in zip(pair if away else (primary,), arrays):
+                found[member] = array
+        return found
+    found[secondary] = yield from x.receive(secondary)
+    x.send_all(secondary, (mine,))
+    moving = (mine, found[secondary])
+    for away in range(1, len(cycle.pairs)):
+        x.send_all(cycle.primary(1), moving)
+        moving = yield from x.receive_all(cycle.primary(-1))
+        x.send_all(secondary, moving)
+        for member, array in zip(cycle.pair(-away), moving):
+            found[member] = array
+    return found
+
+
+def _scatter_cycle(
+    x: Exchange, cycle: _Cycle, chunks: Sequence[Array], reduction: Reduction
+) -> Waiting:
+    """The own half chunk, reduced."""
+    primary, secondary = cycle.pair(0)
+    if x.me == secondary:
+        x.send_all(primary, chunks)
+        return (yield from x.receive(primary))
+    theirs = yield from x.receive_all(secondary)
+    combine = reduction.combine
+    moving = []
+    for member in cycle.pair(-1):
+        combine(chunks[member], theirs[member], chunks[member])
+        moving.append(chunks[member])
+    for away in range(2, len(cycle.pairs) + 1):
+        x.send_all(cycle.primary(1), moving)
+        partial = yield from x.receive_all(cycle.primary(-1))
+        moving = []
+        for member, so_far in zip(cycle.pair(-away), partial):
+            combine(so_far, chunks[member], chunks[member])
+            combine(chunks[member], theirs[member], chunks[member])
+            moving.append(chunks[member])
+    x.send(secondary, moving[1])
+    return moving[0]
+
+
+def kangaring(pairs: Pairs) -> Algorithm:
+    """The algorithm for a group whose members are paired like that, by positions."""
+
+    def all_gather(x: Exchange, mine: Array) -> Waiting:
+        halves = []
+        for cycle, half in zip(_cycles(x, pairs), _halves(mine)):
+            halves.append((yield from _gather_cycle(x, cycle, half)))
+        return [np.concatenate(both) for both in zip(*halves)]
+
+    def reduce_scatter(x: Exchange, chunks: Sequence[Array], reduction: Reduction) -> Waiting:
+        split = [_halves(chunk) for chunk in chunks]
+        halves = []
+        for number, cycle in enumerate(_cycles(x, pairs)):
+            part = [both[number] for both in split]
+            halves.append((yield from _scatter_cycle(x, cycle, part, reduction)))
+        return np.concatenate(halves)
+
+    return two_passes("kangaring", all_gather, reduce_scatter)

@@ -1,0 +1,134 @@
+"""How a core takes part in a collective.
+
+Tensors in shared HBM belong to the rank: its cores meet (each tells core 0 that it has come), core
+0 carries the operation out with core 0 of the other ranks, then releases the others. So what both
+cores wrote before is there, and both see the result. Tensors in SBUF and private HBM belong to the
+core: core c works with core c of the other ranks.
+
+Every message carries a description of the operation; the first difference between two cores that
+exchange anything is a CollectiveMismatchError. Operations of one group are numbered, so that a rank
+that left one out is found out even if the next one looks alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from nki_dist.collectives.choose import Layout, Question, choose
+from nki_dist.collectives.exchange import CHANNEL, Exchange, Waiting
+from nki_dist.collectives.operands import belongs_to_rank, larger_side, pattern, tensors_of
+from nki_dist.collectives.operations import OPERATIONS, Member
+from nki_dist.errors import NkiValidationError
+from nki_dist.isa.kit import Kit
+from nki_dist.program import Access, Instruction
+
+# Attributes that don't have to be equal on all ranks, or say no more than the tensors do.
+_UNCOMPARED = frozenset({"priority"})
+
+
+def link(i: Instruction, kit: Kit) -> Callable[[], Any]:
+    """The generator function that executes `i` on the core of `kit`."""
+    state = kit.state
+    group = _group(i, state.rank)
+    if not group:
+        return _nothing
+    shared = belongs_to_rank(i, state.cores)
+    lead = 0 if shared else state.core
+    cores = tuple(rank * state.cores + lead for rank in group)
+    described = _describe(i, group)
+    meeting = {**described, "tensors": [pattern(a) for a in _tensors(i)]}
+    run = _plan(i, kit, group) if not shared or state.core == 0 else None
+    others = [state.peer(c) for c in range(1, state.cores)] if shared else []
+    key = (lead, tuple(group))
+
+    def numbered(what: dict[str, Any], number: int) -> dict[str, Any]:
+        return {"op": what["op"], "number": number, **what}
+
+    def start() -> Waiting:
+        number = state.collectives.get(key, 0)
+        state.collectives[key] = number + 1
+        what, met = numbered(described, number), numbered(meeting, number)
+        if run is None:
+            state.send(state.peer(0), CHANNEL, None, met, i)
+            counts = yield state.receive(state.peer(0), CHANNEL, met, i)
+            _note_counts(i, kit, counts)
+            return
+        for core in others:
+            yield state.receive(core, CHANNEL, met, i)
+        x = Exchange(
+            group.index(state.rank),
+            cores,
+            lambda core, payload: state.send(core, CHANNEL, payload, what, i),
+            lambda core: state.receive(core, CHANNEL, what, i),
+        )
+        counts = yield from run(x)
+        for core in others:
+            state.send(core, CHANNEL, counts, met, i)
+
+    return start
+
+
+def _nothing() -> None:
+    """A rank in no pair of a permutation."""
+
+
+def _group(i: Instruction, rank: int) -> tuple[int, ...]:
+    """The ranks that meet, or () if this one isn't concerned."""
+    if "source_target_pairs" in i.args:
+        ranks = sorted({r for pair in i["source_target_pairs"] for r in pair})
+        return tuple(ranks) if rank in ranks else ()
+    for group in i["replica_group"]:
+        if rank in group:
+            return tuple(group)
+    raise NkiValidationError(
+        f"rank {rank} is in no group of replica_group={i['replica_group']}, but calls {i.opcode}"
+    )
+
+
+def _tensors(i: Instruction) -> Iterator[Access]:
+    def look(value: Any) -> Iterator[Access]:
+        if isinstance(value, Access):
+            yield value
+        elif isinstance(value, list):
+            for item in value:
+                yield from look(item)
+
+    for value in i.args.values():
+        yield from look(value)
+
+
+def _describe(i: Instruction, group: tuple[int, ...]) -> dict[str, Any]:
+    """What must be equal on all ranks that take part."""
+    found: dict[str, Any] = {"op": i.opcode}
+    for name, value in i.args.items():
+        accesses = tensors_of(value)
+        if accesses:
+            shapes = [a.shape for a in accesses]
+            found[name] = shapes if len(shapes) > 1 else shapes[0]
+            found["dtype"] = accesses[0].dtype.name if name != "metadata_tensor" else "uint32"
+        elif name == "replica_group":
+            found["group"] = list(group)
+        elif name == "op":
+            found["reduce"] = value
+        elif name not in _UNCOMPARED:
+            found[name] = value
+    return found
+
+
+def _plan(i: Instruction, kit: Kit, group: tuple[int, ...]) -> Callable[[Exchange], Waiting]:
+    state = kit.state
+    layout = Layout.of(kit.arch, state.cores, state.ranks_per_node)
+    question = Question(i.opcode, larger_side(i), group, layout, kit.arch)
+    algorithm = choose(question, state.algorithm)
+    return OPERATIONS[i.opcode](Member(i, kit, algorithm, group, state.rank))
+
+
+def _note_counts(i: Instruction, kit: Kit, counts: Any) -> None:
+    """Counts that core 0 received also go to this core's own metadata in SBUF."""
+    if counts is None:
+        return
+    meta = i["metadata_tensor"]
+    if meta.region.value != "shared_hbm":
+        view = kit.view(meta)
+        view.reshape(view.shape[-2:])[2] = counts

@@ -1,0 +1,238 @@
+"""What each collective does on one member: from its tensors to exchanges and back.
+
+A plan is made once, when a program is linked, and run many times. `run` is a generator over an
+Exchange of the own group (see exchange.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Final, NoReturn
+
+import numpy as np
+
+from nki_dist.collectives.algorithms import Algorithm, mesh
+from nki_dist.collectives.exchange import Array, Exchange, Waiting
+from nki_dist.collectives.operands import Flat, bits, blocks, store_blocks, store_flat
+from nki_dist.collectives.reduction import Reduction, reduction
+from nki_dist.errors import OutOfBoundsError
+from nki_dist.isa.kit import Kit
+from nki_dist.program import Instruction
+
+Run = Callable[[Exchange], Waiting]
+
+
+@dataclass(frozen=True)
+class Member:
+    """What a plan is made for.
+
+    Attributes:
+        group: ranks of the group, in order.
+        rank: the own one.
+    """
+
+    i: Instruction
+    kit: Kit
+    algorithm: Algorithm
+    group: tuple[int, ...]
+    rank: int
+
+    def pairs(self, sources: str, targets: str) -> list[tuple[Any, Any]]:
+        return list(zip(self.i[sources], self.i[targets]))
+
+
+def _all_reduce(m: Member) -> Run:
+    steps = []
+    for src, dst in m.pairs("srcs", "dsts"):
+        steps.append((m.kit.view(src), m.kit.view(dst), reduction(m.i["op"], src.dtype)))
+
+    def run(x: Exchange) -> Waiting:
+        found = []
+        for src, _, reduce in steps:
+            flat = reduce.widen(src).reshape(-1)
+            found.append((yield from m.algorithm.all_reduce(x, flat, reduce)))
+        for (_, dst, _), parts in zip(steps, found):
+            store_flat(dst, parts)
+
+    return run
+
+
+def _reduce_scatter(m: Member) -> Run:
+    dim = m.i["collective_dim"]
+    steps = []
+    for src, dst in m.pairs("srcs", "dsts"):
+        steps.append((m.kit.view(src), m.kit.view(dst), reduction(m.i["op"], src.dtype)))
+
+    def run(x: Exchange) -> Waiting:
+        found = []
+        for src, _, reduce in steps:
+            chunks = blocks(reduce.widen(src), x.size, dim)
+            mine = yield from m.algorithm.reduce_scatter(x, chunks, reduce)
+            found.append(reduce.finish(mine))
+        for (_, dst, _), mine in zip(steps, found):
+            dst[...] = mine.reshape(dst.shape)
+
+    return run
+
+
+def _all_gather(m: Member) -> Run:
+    dim = m.i["collective_dim"]
+    steps = [(m.kit.raw(src), m.kit.raw(dst)) for src, dst in m.pairs("srcs", "dsts")]
+
+    def run(x: Exchange) -> Waiting:
+        found = []
+        for src, _ in steps:
+            found.append((yield from m.algorithm.all_gather(x, bits(src))))
+        for (_, dst), arrays in zip(steps, found):
+            store_blocks(dst, arrays, dim)
+
+    return run
+
+
+def _all_to_all(m: Member) -> Run:
+    dim = m.i["collective_dim"]
+    steps = [(m.kit.raw(src), m.kit.raw(dst)) for src, dst in m.pairs("srcs", "dsts")]
+
+    def run(x: Exchange) -> Waiting:
+        found = []
+        for src, _ in steps:
+            outgoing = blocks(np.array(src, order="C"), x.size, dim)
+            found.append((yield from mesh.exchange(x, outgoing)))
+        for (_, dst), arrays in zip(steps, found):
+            store_blocks(dst, arrays, dim)
+
+    return run
+
+
+# ---- counts known only at run time --------------------------------------------------------------
+
+
+def _outside(m: Member, what: str, start: int, count: int, where: str, limit: int) -> NoReturn:
+    raise OutOfBoundsError(
+        f"{m.i.opcode} on rank {m.rank}: {what} is elements [{start}, {start + count}) of {where}, "
+        f"which has {limit}"
+    )
+
+
+def _variable(m: Member) -> Run:
+    """all_to_all_v and all_gather_v: the latter sends the first column's chunk to everybody."""
+    src, dst = Flat(m.i["srcs"][0], m.kit), Flat(m.i["dsts"][0], m.kit)
+    meta = m.kit.view(m.i["metadata_tensor"])
+    meta = meta.reshape(meta.shape[-2:])
+    same_for_all = m.i.opcode == "all_gather_v"
+
+    def outgoing(size: int) -> list[Array]:
+        counts, starts = (meta[row].astype(np.int64).tolist() for row in (0, 1))
+        chunks: list[Array] = []
+        for n in range(1 if same_for_all else size):
+            if starts[n] + counts[n] > src.size:
+                to = "everybody" if same_for_all else f"rank {m.group[n]}"
+                _outside(m, f"the chunk for {to}", starts[n], counts[n], src.label, src.size)
+            chunks.append(src.read(starts[n], counts[n]))
+        return chunks * size if same_for_all else chunks
+
+    def placed(arrays: list[Array]) -> list[tuple[int, Array]]:
+        slot = dst.size // len(arrays)
+        starts = [n * slot for n in range(len(arrays))]
+        if m.i["has_rdispls"]:
+            starts, slot = meta[3].astype(np.int64).tolist(), dst.size
+        for n, array in enumerate(arrays):
+            what = f"the chunk from rank {m.group[n]}"
+            if not m.i["has_rdispls"] and len(array) > slot:
+                _outside(m, what, 0, len(array), f"its slot in {dst.label}", slot)
+            if starts[n] + len(array) > dst.size:
+                _outside(m, what, starts[n], len(array), dst.label, dst.size)
+        return list(zip(starts, arrays))
+
+    def run(x: Exchange) -> Waiting:
+        arrays = yield from mesh.exchange(x, outgoing(x.size))
+        dst.write(placed(arrays))
+        if m.i["recv_counts_known"]:
+            return None
+        counts = np.array([len(a) for a in arrays], np.uint32)
+        meta[2] = counts
+        return counts
+
+    return run
+
+
+# ---- rings and pairs ----------------------------------------------------------------------------
+
+
+def _permute(m: Member) -> Run:
+    """The Exchange's members are the group made of all ranks in pairs; see execute."""
+    pairs = m.i["source_target_pairs"]
+    target = next((t for s, t in pairs if s == m.rank), None)
+    source = next((s for s, t in pairs if t == m.rank), None)
+    src, dst = m.kit.raw(m.i["srcs"][0]), m.kit.raw(m.i["dsts"][0])
+
+    def run(x: Exchange) -> Waiting:
+        mine = bits(src)
+        if target is not None and target != m.rank:
+            x.send(m.group.index(target), mine)
+        if source is not None and source != m.rank:
+            mine = yield from x.receive(m.group.index(source))
+        if source is not None:
+            dst[...] = mine.reshape(dst.shape)
+
+    return run
+
+
+def _ring_step(m: Member) -> Run:
+    steps = [
+        (m.kit.raw(src), m.kit.raw(dst))
+        for (src,), (dst,) in m.pairs("srcs_by_channel", "dsts_by_channel")
+    ]
+
+    def run(x: Exchange) -> Waiting:
+        found = yield from _shift(x, [bits(src) for src, _ in steps])
+        for (_, dst), array in zip(steps, found):
+            dst[...] = array.reshape(dst.shape)
+
+    return run
+
+
+def _ring_step_reduce(m: Member) -> Run:
+    steps: list[tuple[Array, Array, Array, Reduction]] = []
+    view = m.kit.view
+    for (a,), (b,), (dst,) in zip(
+        m.i["srcs0_by_channel"], m.i["srcs1_by_channel"], m.i["dsts_by_channel"]
+    ):
+        steps.append((view(a), view(b), view(dst), reduction(m.i["op"], dst.dtype)))
+
+    def run(x: Exchange) -> Waiting:
+        outgoing = []
+        for a, b, _, reduce in steps:
+            total, other = reduce.widen(a).reshape(-1), reduce.widen(b).reshape(-1)
+            reduce.combine(total, other, total)
+            outgoing.append(reduce.finish(total))
+        found = yield from _shift(x, outgoing)
+        for (_, _, dst, _), array in zip(steps, found):
+            dst[...] = array.reshape(dst.shape)
+
+    return run
+
+
+def _shift(x: Exchange, arrays: list[Array]) -> Waiting:
+    """Send to the next member of the group, receive from the one before."""
+    if x.size == 1:
+        return arrays
+    x.send_all((x.me + 1) % x.size, arrays)
+    return (yield from x.receive_all((x.me - 1) % x.size))
+
+
+OPERATIONS: Final[Mapping[str, Callable[[Member], Run]]] = MappingProxyType(
+    {
+        "all_reduce": _all_reduce,
+        "reduce_scatter": _reduce_scatter,
+        "all_gather": _all_gather,
+        "all_gather_v": _variable,
+        "all_to_all": _all_to_all,
+        "all_to_all_v": _variable,
+        "collective_permute": _permute,
+        "collective_permute_implicit": _ring_step,
+        "collective_permute_implicit_reduce": _ring_step_reduce,
+    }
+)

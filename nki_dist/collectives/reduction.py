@@ -1,0 +1,83 @@
+"""Arithmetic of collectives: what is added in which type, and where it is rounded.
+
+Floats are widened to float32, partial results stay float32 on their way through an algorithm, and
+the result is rounded once, when it is complete. (AWS doesn't document where its DMA engines round
+partial sums.) Integers are reduced in their own type: exactly, and wrapping as ALU operators do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from nki_dist.collectives.exchange import Array
+from nki_dist.dtypes import DType, float32
+from nki_dist.dtypes.casts import converter
+from nki_dist.isa.alu import alu_op
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """One operator on one dtype.
+
+    Attributes:
+        dtype: of the tensors.
+        combine: `combine(a, b, out)`; `out` may be an operand.
+        widen: a tensor's view as a new contiguous array of the type partial results have.
+        finish: a complete result as an array of the tensor's storage type.
+    """
+
+    dtype: DType
+    combine: Callable[[Array, Array, Array], None]
+    widen: Callable[[Array], Array]
+    finish: Callable[[Array], Array]
+
+    def fold(self, arrays: Sequence[Array]) -> Array:
+        """`((a0 op a1) op a2) ...` as a new array, or `a0` itself if it is alone."""
+        if len(arrays) == 1:
+            return arrays[0]
+        total = np.empty_like(arrays[0])
+        self.combine(arrays[0], arrays[1], total)
+        for array in arrays[2:]:
+            self.combine(total, array, total)
+        return total
+
+
+def reduction(op: str, dtype: DType) -> Reduction:
+    """The operator of that name ("add", "minimum", "maximum") on tensors of `dtype`."""
+    row = alu_op(op)
+    exact = dtype.is_integer
+    function = row.integer if exact else row.f32
+    assert function is not None
+
+    def combine(a: Array, b: Array, out: Array) -> None:
+        with np.errstate(all="ignore"):  # NaN from unused lanes is normal
+            function(a, b, out)
+
+    if exact or dtype is float32:
+        return Reduction(dtype, combine, _copied, _same)
+    widen, narrow = converter(dtype, float32), converter(float32, dtype)
+
+    def widened(view: Array) -> Array:
+        out = np.empty(view.shape, np.float32)
+        with np.errstate(all="ignore"):
+            widen(out, view)
+        return out
+
+    def finished(total: Array) -> Array:
+        out = np.empty(total.shape, dtype.dtype)
+        with np.errstate(all="ignore"):
+            narrow(out, total)
+        return out
+
+    return Reduction(dtype, combine, widened, finished)
+
+
+def _copied(view: Array) -> Array:
+    return np.array(view, order="C")
+
+
+def _same(total: Array) -> Array:
+    return total

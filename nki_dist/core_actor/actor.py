@@ -1,0 +1,255 @@
+"""A Ray actor that is one NeuronCore, or several of them packed into a process.
+
+Threads and what they may touch: `run` (one thread) owns the cores, their scheduler and memories;
+`deliver` (one thread) counts what arrives and puts it into the inbox, a thread-safe queue; `cancel`
+puts into the inbox too; `status` only reads the counts and one attribute that `run` replaces as a
+whole. A message is counted before it is put into the inbox, so whoever sees a core parked with as
+many messages taken as arrived knows that nothing is on its way through this process.
+
+Messages of a launch may arrive before this actor has been told to start it (its peers started
+first) or after it failed; both carry the launch's number and are kept or dropped accordingly.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import queue
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import ray
+
+from nki_dist.compiler.decode import decode
+from nki_dist.core_actor.executor import Stopped
+from nki_dist.core_actor.group import CoreGroup, CoreReport, CoreSlot, StackView
+from nki_dist.core_actor.messages import Message, Wait
+from nki_dist.core_actor.scheduler import Scheduler
+from nki_dist.errors import NkiError
+from nki_dist.hbm.arena import ArenaHandle, MappedArena, map_arena
+from nki_dist.program import Program
+
+
+@dataclass(frozen=True)
+class Order:
+    """What an actor needs to run a launch.
+
+    Attributes:
+        launch: number of the launch in its world.
+        key: names the program.
+        code: (encoded program per core of a rank, stack layout), or None if it was sent before.
+            Encoded programs are bytes or a one-element list with a plasma reference.
+        arena: where the HBM stacks of its ranks are, or None if the actor has mapped it before.
+    """
+
+    launch: int
+    key: Any
+    code: tuple[list[Any], dict[tuple[str, int], int]] | None
+    arena: ArenaHandle | None
+
+
+@dataclass(frozen=True)
+class Status:
+    """Where an actor stands; replaced as a whole, so readers see a consistent one.
+
+    Attributes:
+        state: "running", "parked" (nothing can go on without a message) or "done".
+        sent: messages to other processes in this launch.
+        taken: messages from other processes that the cores have been given.
+        arrived: messages from other processes that are here; at least `taken`.
+        progress: instructions done and cores finished.
+    """
+
+    launch: int = -1
+    state: str = "done"
+    sent: int = 0
+    taken: int = 0
+    arrived: int = 0
+    waits: tuple[Wait, ...] = ()
+    finished: tuple[int, ...] = ()
+    progress: tuple[int, int] = (0, 0)
+
+
+@dataclass
+class Answer:
+    """What `run` returns: reports, or the error that ended it, or a request for the program."""
+
+    launch: int
+    reports: list[CoreReport] = field(default_factory=list)
+    printed: list[tuple[int, str, np.ndarray]] = field(default_factory=list)
+    error: BaseException | None = None
+    cancelled: bool = False
+    unknown_program: bool = False
+
+
+class Cancelled(Exception):
+    """The launch was given up because another core failed."""
+
+
+# Ray's stubs don't know concurrency_groups.
+@ray.remote(num_cpus=0, concurrency_groups={"run": 1, "mail": 1, "control": 1})  # type: ignore[call-overload]
+class NeuronCore:
+    """The actor. See the module's docstring for the threading rules."""
+
+    def __init__(self, slots: Sequence[CoreSlot]) -> None:
+        self._group = CoreGroup(slots)
+        self._peers: dict[int, Any] = {}
+        self._inbox: queue.SimpleQueue[tuple[int, Any]] = queue.SimpleQueue()
+        self._early: list[tuple[int, Any]] = []
+        self._arrived: Counter[int] = Counter()
+        self._status = Status()
+        self._progress = (0, 0)
+        self._programs: dict[Any, tuple[list[Program], dict]] = {}
+        self._arena: MappedArena | None = None
+
+    # ---- control and mail ---------------------------------------------------------------------
+
+    @ray.method(concurrency_group="control")
+    def connect(self, peers: Mapping[int, Any]) -> tuple[int, str]:
+        """Tell the actor which actor has which core; returns its process id and node."""
+        self._peers = dict(peers)
+        return os.getpid(), ray.get_runtime_context().get_node_id()
+
+    @ray.method(concurrency_group="control")
+    def status(self) -> Status:
+        status = self._status
+        progress = self._progress if status.state == "done" else self._group.progress()
+        return replace(status, arrived=self._arrived[status.launch], progress=progress)
+
+    @ray.method(concurrency_group="control")
+    def cancel(self, launch: int) -> None:
+        if self._status.launch == launch:
+            self._group.stop()
+        self._inbox.put((launch, None))
+
+    @ray.method(concurrency_group="mail")
+    def deliver(self, launch: int, message: Message) -> None:
+        self._arrived[launch] += 1
+        self._inbox.put((launch, message))
+
+    # ---- the run thread ------------------------------------------------------------------------
+
+    @ray.method(concurrency_group="run")
+    def release(self) -> None:
+        """Let go of the stacks, so that the store has room for larger ones."""
+        self._arena = None
+        self._group.forget()
+        gc.collect()  # linked code refers to itself, and through its views holds the stacks
+
+    @ray.method(concurrency_group="run")
+    def run(self, order: Order) -> Answer:
+        answer = Answer(order.launch)
+        try:
+            self._map(order.arena)
+        except NkiError as error:
+            answer.error = error
+            return answer
+        if order.code is not None:
+            self._load(order)
+        if order.key not in self._programs:
+            answer.unknown_program = True
+            return answer
+        self._status = Status(order.launch, "running")
+        for old in [n for n in list(self._arrived) if n < order.launch]:
+            del self._arrived[old]
+        try:
+            answer.reports = self._execute(order, answer)
+        except (Cancelled, Stopped):
+            answer.cancelled = True
+        except (
+            NkiError,
+            MemoryError,
+            ArithmeticError,
+            LookupError,
+            ValueError,
+            TypeError,
+        ) as error:
+            answer.error = error
+        status = self._status
+        finished = tuple(slot.core for slot in self._group.slots)
+        self._progress = sum(r.done for r in answer.reports), len(answer.reports)
+        self._status = Status(order.launch, "done", status.sent, status.taken, finished=finished)
+        return answer
+
+    def _load(self, order: Order) -> None:
+        assert order.code is not None
+        encoded, offsets = order.code
+        for key in [k for k in self._programs if not self._group.knows(k)]:
+            del self._programs[key]  # what is no longer linked is sent again when needed
+        self._programs[order.key] = ([decode(_fetched(e)) for e in encoded], offsets)
+
+    def _execute(self, order: Order, answer: Answer) -> list[CoreReport]:
+        programs, offsets = self._programs[order.key]
+        arena = self._arena
+        assert arena is not None
+        stacks = {
+            rank: StackView(memory, arena.generation, arena.common)
+            for rank, memory in arena.stacks.items()
+        }
+        sent = taken = 0
+
+        def outside(message: Message) -> None:
+            nonlocal sent
+            sent += 1
+            self._peers[message.target].deliver.remote(order.launch, message)
+
+        def pump(scheduler: Scheduler) -> bool:
+            nonlocal taken
+            message = self._next_early(order.launch)
+            if message is None:
+                waits, done = tuple(scheduler.parked()), tuple(scheduler.finished())
+                self._status = Status(
+                    order.launch, "parked", sent, taken, waits=waits, finished=done
+                )
+                message = self._next_message(order.launch)
+                self._status = Status(order.launch, "running", sent, taken)
+            taken += 1
+            scheduler.deliver(message)
+            return True
+
+        def emit(core: int, prefix: str, array: np.ndarray) -> None:
+            answer.printed.append((core, prefix, array))
+
+        try:
+            return self._group.run(order.key, programs, offsets, stacks, emit, outside, pump)
+        finally:
+            self._status = Status(order.launch, "running", sent, taken)
+
+    def _map(self, arena: ArenaHandle | None) -> None:
+        if arena is None or (self._arena and self._arena.generation == arena.generation):
+            return
+        self._arena = None
+        self._group.forget()  # what was linked for the old place would keep it in memory
+        self._arena = map_arena(arena)
+
+    def _next_early(self, launch: int) -> Message | None:
+        """A message of this launch that arrived before it started here."""
+        self._early = [(n, m) for n, m in self._early if n >= launch]
+        for position, (number, message) in enumerate(self._early):
+            if number == launch:
+                del self._early[position]
+                return self._not_cancelled(message)
+        return None
+
+    def _next_message(self, launch: int) -> Message:
+        """Block until a message of this launch arrives; `cancel` ends the wait."""
+        while True:
+            number, message = self._inbox.get()
+            if number == launch:
+                return self._not_cancelled(message)
+            if number > launch:
+                self._early.append((number, message))
+
+    @staticmethod
+    def _not_cancelled(message: Message | None) -> Message:
+        if message is None:
+            raise Cancelled
+        return message
+
+
+def _fetched(code: bytes | list[Any]) -> bytes:
+    """An encoded program that was sent as such, or as a reference to a plasma object."""
+    return ray.get(code[0]) if isinstance(code, list) else code

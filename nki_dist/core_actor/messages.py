@@ -1,0 +1,125 @@
+"""What cores say to each other, and what a core waits for.
+
+Messages of one (source, channel) pair are taken in the order they were sent; `what` describes the
+operation on the sender's side and must equal the receiver's, or the two cores run different
+programs and the first difference is reported.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import Any
+
+from nki_dist.errors import CollectiveMismatchError, NkiError
+from nki_dist.isa import INSTRUCTIONS
+
+
+@dataclass(frozen=True)
+class Message:
+    """One message.
+
+    Attributes:
+        source, target: cores, numbered over the whole world.
+        channel: what it belongs to ("sendrecv pipe 0", "core_barrier", ...).
+        sequence: count of messages sent before it from source to target on this channel.
+        payload: an array, or None.
+        what: description of the operation, compared on receipt.
+        location: kernel line of the sender.
+    """
+
+    source: int
+    target: int
+    channel: str
+    sequence: int
+    payload: Any
+    what: dict[str, Any]
+    location: str | None
+
+
+@dataclass(frozen=True)
+class Wait:
+    """A core needs a message before it can go on.
+
+    Attributes:
+        lnc: cores of a rank, to name cores by their ranks; 0 in a world of one rank.
+    """
+
+    core: int
+    source: int
+    channel: str
+    what: dict[str, Any]
+    location: str | None
+    lnc: int = 0
+
+    @property
+    def title(self) -> str:
+        """The instruction that waits."""
+        return title(self.what)
+
+    def describe(self) -> str:
+        details = ", ".join(f"{k} {v}" for k, v in self.what.items() if k != "op")
+        return (
+            f"{core_name(self.core, self.lnc)} waits in {title(self.what)}"
+            + (f" ({details})" if details else "")
+            + f" for {core_name(self.source, self.lnc)}"
+            + (f" at {self.location}" if self.location else "")
+        )
+
+
+def core_name(core: int, lnc: int) -> str:
+    """How messages call a core of the world; `lnc` as in Wait."""
+    return f"rank {core // lnc} core {core % lnc}" if lnc else f"core {core}"
+
+
+def disagreement(wait: Wait, what: dict[str, Any], source: int, location: str | None) -> NkiError:
+    """The error for a core that waits in one operation while `source` is in another."""
+    return CollectiveMismatchError(
+        f"{core_name(wait.core, wait.lnc)} and {core_name(source, wait.lnc)} disagree: "
+        f"{_shown(wait.what)} at {wait.location} meets {_shown(what)} at {location}; both sides "
+        "must agree",
+        location=wait.location,
+        core=core_name(wait.core, wait.lnc) if wait.lnc else wait.core,
+        instruction=wait.title,
+    )
+
+
+class Mailbox:
+    """Messages that have arrived for one core and weren't taken yet."""
+
+    def __init__(self) -> None:
+        self._queues: dict[tuple[int, str], deque[Message]] = {}
+
+    def put(self, message: Message) -> None:
+        key = (message.source, message.channel)
+        queue = self._queues.setdefault(key, deque())
+        if queue and queue[-1].sequence > message.sequence:  # transports may reorder
+            items = sorted([*queue, message], key=lambda m: m.sequence)
+            self._queues[key] = deque(items)
+        else:
+            queue.append(message)
+
+    def take(self, wait: Wait, sequence: int) -> Message | None:
+        """The message `wait` asks for, if it is there.
+
+        Raises:
+            CollectiveMismatchError: it is there but belongs to another operation.
+        """
+        queue = self._queues.get((wait.source, wait.channel))
+        if not queue or queue[0].sequence != sequence:
+            return None
+        message = queue.popleft()
+        if message.what != wait.what:
+            raise disagreement(wait, message.what, wait.source, message.location)
+        return message
+
+
+def _shown(what: dict[str, Any]) -> str:
+    details = ", ".join(f"{k}={v}" for k, v in what.items() if k != "op")
+    return f"{title(what)}({details})"
+
+
+def title(what: dict[str, Any]) -> str:
+    """The operation, as users call it."""
+    spec = INSTRUCTIONS.get(what["op"])
+    return str(what["op"]) if spec is None else spec.title

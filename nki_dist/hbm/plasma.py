@@ -1,0 +1,364 @@
+"""shared_hbm of one HBM stack on Ray's object store, mapped writable by every core of the stack.
+
+One plasma object holds the whole shared_hbm of a stack. The process that owns it (`HbmStack`) and
+the core actors of the same node (`map_writable`) all store into the same pages, without copies.
+Inputs that many ranks read and nobody writes are separate read-only objects (`put_readonly`).
+
+Invariants:
+- While a `HbmStack` is open it holds the reference *and* a mapping. Both matter: a reference alone
+  keeps the object alive, but the store may still spill it to disk and later drop the restored copy,
+  stores included; it never spills or moves an object that some process has mapped.
+- A writable view owns the mapping it lies in (through `ndarray.base`), so it and all slices of it
+  stay valid for as long as anyone holds them, whatever happens to the handle, the reference or the
+  stack.
+- Nobody gets a writable view before it is proven to lie in pages shared between processes, on the
+  node of the stack. On another node Ray would silently hand out a copy.
+
+Not modelled here: what lies where in the stack, the order of stores (no locks: messages between
+cores give the order), initial poison. Needs an open `ray.init`; not thread-safe.
+
+`docs/shared_hbm.md` argues why this is safe and lists what would break it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import ray
+import ray.exceptions
+
+from nki_dist.errors import LaunchError, OutOfMemoryError
+
+Bytes = npt.NDArray[np.uint8]
+
+ALIGNMENT: Final = 64
+"""`memory` starts at a multiple of this many bytes, in every process: a cache line."""
+
+_GRANULE: Final = 1 << 20
+_HOW_TO_RAISE: Final = (
+    "give Ray a larger object store: ray.init(object_store_memory=BYTES) before the first launch, "
+    "or set NKI_DIST_OBJECT_STORE_BYTES"
+)
+
+
+@dataclass(frozen=True)
+class StackHandle:
+    """What an actor needs to map a stack; small, and safe to pass as an argument of an actor call.
+
+    Attributes:
+        ref: the plasma object. Ray leaves a reference inside another object alone, so the actor
+            gets the reference and not a fetched value.
+        node_id: the node whose object store holds the primary copy.
+        capacity: usable bytes.
+        generation: changes when the stack moves; equal generations of one stack are one mapping.
+    """
+
+    ref: ray.ObjectRef
+    node_id: str
+    capacity: int
+    generation: int
+
+
+@dataclass(frozen=True, eq=False)
+class MappedStack:
+    """A stack as one core actor sees it.
+
+    Attributes:
+        memory: (capacity,) uint8, writable, shared with every other core of the stack.
+        capacity: usable bytes.
+        generation: the generation of the handle it was mapped from.
+    """
+
+    memory: Bytes
+    capacity: int
+    generation: int
+
+
+class HbmStack:
+    """The owner's side of one stack's shared_hbm: creates it, grows it, keeps it in memory.
+
+    Life cycle: `create` → any number of `ensure` → `close`. A stack belongs to the node of the
+    process that creates it, so a launcher makes one for another node from an actor on that node.
+    """
+
+    def __init__(self) -> None:
+        self._ref: ray.ObjectRef | None = None
+        self._memory: Bytes | None = None
+        self._node_id = ""
+        self._generation = 0
+
+    @classmethod
+    def create(cls, capacity_bytes: int) -> HbmStack:
+        """A stack of at least `capacity_bytes` on this node; all its bytes are zero.
+
+        Raises:
+            OutOfMemoryError: the object store of this node can't hold it in memory.
+            LaunchError: Ray isn't running here, or its objects aren't shared memory.
+        """
+        stack = cls()
+        stack._allocate(capacity_bytes)
+        return stack
+
+    @property
+    def ref(self) -> ray.ObjectRef:
+        """The plasma object that holds the stack."""
+        if self._ref is None:
+            raise LaunchError("this shared_hbm stack is closed")
+        return self._ref
+
+    @property
+    def memory(self) -> Bytes:
+        """(capacity,) uint8, writable, the same bytes the cores see."""
+        if self._memory is None:
+            raise LaunchError("this shared_hbm stack is closed")
+        return self._memory
+
+    @property
+    def capacity(self) -> int:
+        """Usable bytes; 0 when closed."""
+        return 0 if self._memory is None else self._memory.size
+
+    @property
+    def generation(self) -> int:
+        """How many objects this stack has lived in so far."""
+        return self._generation
+
+    @property
+    def handle(self) -> StackHandle:
+        """What to send to the actors of this node; stale after `ensure` returned True."""
+        return StackHandle(self.ref, self._node_id, self.capacity, self._generation)
+
+    def ensure(self, capacity_bytes: int) -> bool:
+        """Make room for `capacity_bytes`; True when the stack moved and actors must map it anew.
+
+        It also moves when Ray was shut down and started again since: the old object is out of
+        reach of the new session's actors.
+
+        Growth at least doubles the stack while the store has room for that, so a sequence of ever
+        larger launches moves it a logarithmic number of times. A move starts from zero bytes: the
+        old object is released first, because old and new together may not fit, and its pages are
+        the cheapest to reuse. When even the exact size doesn't fit, the stack is left closed; a
+        later `ensure` with less starts it again.
+        """
+        _require_ray()
+        if capacity_bytes <= self.capacity and self._node_id == _node_id():
+            return False
+        doubled = max(capacity_bytes, 2 * self.capacity)
+        self.close()
+        try:
+            self._allocate(doubled)
+        except OutOfMemoryError:
+            if doubled == capacity_bytes:
+                raise
+            self._allocate(capacity_bytes)
+        return True
+
+    def close(self) -> None:
+        """Let go of the object; views that somebody still holds stay valid. Idempotent."""
+        self._ref = None
+        self._memory = None
+
+    def _allocate(self, capacity_bytes: int) -> None:
+        if capacity_bytes <= 0:
+            raise LaunchError(f"a shared_hbm stack needs a positive size, got {capacity_bytes}")
+        capacity = -(-capacity_bytes // _GRANULE) * _GRANULE
+        self._ref, self._memory = _put_zeros(capacity)
+        self._node_id = _node_id()
+        self._generation += 1
+
+
+def map_writable(handle: StackHandle) -> MappedStack:
+    """Map the stack of `handle` into this process, for stores.
+
+    Raises:
+        LaunchError: this process is on another node, or the object is gone or not shared memory.
+    """
+    _require_ray()
+    here = _node_id()
+    if here != handle.node_id:
+        # Checked before the get: on another node it would succeed and return a private copy.
+        raise LaunchError(
+            f"shared_hbm of a stack can only be mapped on its own node {handle.node_id}, "
+            f"but this core runs on node {here}: place all cores of a stack on one node"
+        )
+    try:
+        array = ray.get(handle.ref)
+    except ray.exceptions.RayError as error:
+        raise LaunchError(f"the shared_hbm object of this stack is gone: {error}") from error
+    _require_shared(array)
+    memory = _aligned(_writable(array), handle.capacity)
+    return MappedStack(memory, handle.capacity, handle.generation)
+
+
+def put_readonly(array: npt.ArrayLike) -> ray.ObjectRef:
+    """Store a copy of `array` (any shape, any dtype but object) for many readers.
+
+    Pass the reference inside a list, tuple or dataclass: as a plain argument of an actor call Ray
+    would fetch it for the callee, and the callee would get this module's encoding.
+
+    Raises:
+        OutOfMemoryError: it is larger than the object store of this node.
+        LaunchError: Ray isn't running here, or the array holds Python objects.
+    """
+    _require_ray()
+    contiguous = np.asarray(array, order="C")
+    if contiguous.dtype.hasobject:
+        raise LaunchError(f"arrays of Python objects can't be shared, got {contiguous.dtype}")
+    _require_room(contiguous.nbytes)
+    # As bytes and dtype: NumPy pickles dtypes from ml_dtypes in band, so an array of bfloat16 put
+    # as it is would be copied, and come back writeable, in every reader.
+    raw = contiguous.reshape(-1).view(np.uint8)
+    return _put((raw, contiguous.dtype, contiguous.shape), contiguous.nbytes)
+
+
+def map_readonly(ref: ray.ObjectRef) -> np.ndarray:
+    """The array behind a reference from `put_readonly`: zero-copy on its node, not writeable.
+
+    On another node Ray copies the object there once; its readers share that copy.
+
+    Raises:
+        LaunchError: Ray isn't running here, or the object is gone.
+    """
+    _require_ray()
+    try:
+        raw, dtype, shape = ray.get(ref)
+    except ray.exceptions.RayError as error:
+        raise LaunchError(f"a shared input is gone: {error}") from error
+    return raw.view(dtype).reshape(shape)
+
+
+class _WritableAlias:
+    """A writable face of a read-only array, and the owner of that array.
+
+    NumPy makes this object the base of the view it builds from `__array_interface__`, and every
+    slice has the view, or this object, as its base. So the array, whose buffer is what keeps the
+    object pinned in the store, can't be released while any view is alive.
+    """
+
+    def __init__(self, array: Bytes) -> None:
+        self.owner = array
+        self.__array_interface__ = {
+            "version": 3,
+            "shape": array.shape,
+            "typestr": "|u1",
+            "data": (array.ctypes.data, False),  # False: not read-only
+        }
+
+
+class _Mapping(NamedTuple):
+    """The line of /proc/self/maps that covers an address."""
+
+    permissions: str
+    path: str
+
+
+def _writable(array: Bytes) -> Bytes:
+    return np.asarray(_WritableAlias(array))
+
+
+def _aligned(memory: Bytes, capacity: int) -> Bytes:
+    """`capacity` bytes from the first aligned address on.
+
+    Every process skips the same number of bytes: mappings start at page boundaries, so an address
+    has the same remainder modulo `ALIGNMENT` everywhere. (Ray aligns to 64 today: nothing to skip.)
+    """
+    skip = -memory.ctypes.data % ALIGNMENT
+    return memory[skip : skip + capacity]
+
+
+def _put_zeros(capacity: int) -> tuple[ray.ObjectRef, Bytes]:
+    """A new object in shared memory and its writable view.
+
+    `np.zeros` of this size is the kernel's one zero page mapped many times, so the source of the
+    copy takes neither memory nor time; what a put costs is the first touch of the store's pages.
+    """
+    _require_ray()
+    _require_room(capacity + ALIGNMENT)
+    ref = _put(np.zeros(capacity + ALIGNMENT, np.uint8), capacity)
+    array = ray.get(ref)
+    mapping = _require_shared(array)
+    if mapping is not None and _session_name() in mapping.path:
+        # When everything in the store is in use, Ray puts the object in a file of its session
+        # directory instead: correct, but at the speed and at the expense of the disk.
+        del ref, array
+        raise OutOfMemoryError(
+            f"shared_hbm of a stack needs {capacity} bytes, but the rest of this node's object "
+            f"store of {_store_bytes()} bytes is in use or in pieces; {_HOW_TO_RAISE}"
+        )
+    return ref, _aligned(_writable(array), capacity)
+
+
+def _put(value: Any, size: int) -> ray.ObjectRef:
+    try:
+        return ray.put(value)
+    except (ray.exceptions.ObjectStoreFullError, ray.exceptions.OutOfDiskError) as error:
+        raise OutOfMemoryError(
+            f"no room for {size} bytes in this node's object store of {_store_bytes()} bytes; "
+            f"{_HOW_TO_RAISE}"
+        ) from error
+
+
+def _require_ray() -> None:
+    # ray.put and ray.get would start a cluster with default sizes behind the user's back.
+    if not ray.is_initialized():
+        raise LaunchError("shared_hbm lives in Ray's object store, but Ray isn't running here")
+
+
+def _require_room(need: int) -> None:
+    """Refuse at once what can never fit; Ray would wait two seconds and then use the disk."""
+    capacity = _store_bytes()
+    if need > capacity:
+        raise OutOfMemoryError(
+            f"shared_hbm needs an object of {need} bytes, but the object store of this node holds "
+            f"{capacity} bytes in all; {_HOW_TO_RAISE}"
+        )
+
+
+def _require_shared(array: Any) -> _Mapping | None:
+    """Prove that stores to `array`'s bytes reach other processes; None where it can't be told.
+
+    Heap memory (a small value sent inline, Ray's local mode) would lose them, a read-only mapping
+    would end the process with a segmentation fault.
+    """
+    if not isinstance(array, np.ndarray) or array.dtype != np.uint8 or array.ndim != 1:
+        raise LaunchError(f"not the object of a shared_hbm stack: got {type(array).__name__}")
+    maps = Path("/proc/self/maps")
+    if not maps.exists():  # not Linux
+        return None
+    mapping = _mapping_at(array.ctypes.data, maps.read_text())
+    if not (mapping.permissions.startswith("rw") and mapping.permissions.endswith("s")):
+        raise LaunchError(
+            "shared_hbm must lie in writable memory shared between processes (rw-s), but Ray "
+            f"returned an array in {mapping.permissions or 'unmapped'} memory {mapping.path}"
+        )
+    return mapping
+
+
+def _mapping_at(address: int, maps: str) -> _Mapping:
+    for line in maps.splitlines():
+        span, permissions, *rest = line.split(maxsplit=5)
+        start, end = span.split("-")
+        if int(start, 16) <= address < int(end, 16):
+            return _Mapping(permissions, rest[3] if len(rest) > 3 else "")
+    return _Mapping("", "")
+
+
+def _store_bytes() -> int:
+    """Capacity of this node's object store."""
+    here = _node_id()
+    for node in ray.nodes():
+        if node["NodeID"] == here:
+            return int(node["Resources"].get("object_store_memory", 0))
+    raise LaunchError(f"Ray doesn't list the node {here} that this process runs on")
+
+
+def _node_id() -> str:
+    return ray.get_runtime_context().get_node_id()
+
+
+def _session_name() -> str:
+    return ray.get_runtime_context().get_session_name()
