@@ -1,0 +1,58 @@
+"""The console script `nki-dist`.
+
+A subcommand is a module of this package with a function `register(subparsers)`, which adds its
+parser and sets `run` to a function from parsed arguments to an exit status. Modules are found by
+looking, so a new subcommand is a new file.
+
+Exit status: 0 done, 1 an error of ours (or what a subcommand says), 2 wrong usage, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import pkgutil
+import sys
+from collections.abc import Sequence
+from importlib import metadata
+from typing import Final
+
+from nki_dist.errors import NkiError
+
+_DESCRIPTION: Final = "Run and inspect NKI kernels on simulated NeuronCores."
+_EPILOG: Final = "`nki-dist COMMAND --help` explains each command."
+
+
+def parser() -> argparse.ArgumentParser:
+    """The parser with every subcommand of this package."""
+    top = argparse.ArgumentParser("nki-dist", description=_DESCRIPTION, epilog=_EPILOG)
+    top.add_argument("--version", action="version", version=f"nki_dist {_version()}")
+    subparsers = top.add_subparsers(metavar="COMMAND", required=True)
+    for found in sorted(pkgutil.iter_modules(__path__), key=lambda m: m.name):
+        if not found.name.startswith("_"):
+            importlib.import_module(f"{__name__}.{found.name}").register(subparsers)
+    return top
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; `argv` stands in for `sys.argv[1:]`."""
+    arguments = parser().parse_args(argv)
+    try:
+        return int(arguments.run(arguments))
+    except NkiError as error:
+        print(f"nki-dist: {type(error).__name__}: {error}", file=sys.stderr)
+        return 1
+    except BrokenPipeError:
+        # The reader (`| head`) has what it wanted; Python must not complain while flushing.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        return 130
+
+
+def _version() -> str:
+    try:
+        return metadata.version("nki_dist")
+    except metadata.PackageNotFoundError:
+        return "(not installed)"

@@ -1,0 +1,277 @@
+"""`nki-dist doctor`: can this machine run simulated NeuronCores, and if not, what to do.
+
+Every check is a function of a `Machine`, the plain facts that `look` gathers, so checks can be
+tried on machines that aren't there. It starts no Ray cluster: what needs one shows at launch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import shutil
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from importlib import metadata
+from typing import Any, Final
+
+GIB: Final = 1 << 30
+SHM: Final = "/dev/shm"
+STORE_VARIABLE: Final = "NKI_DIST_OBJECT_STORE_BYTES"
+_PACKAGES: Final = (
+    ("numpy", (1, 26)),
+    ("ml_dtypes", (0, 5)),
+    ("msgpack", (1, 0, 7)),
+    ("scipy", (1, 11)),
+    ("threadpoolctl", (3, 5)),
+    ("ray", (2, 40)),
+)
+_OPTIONAL: Final = ("torch", "jax")
+_BLAS_VARIABLES: Final = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS")
+# Ray's own defaults: the share of memory its object store takes, and its upper limit.
+_STORE_SHARE: Final = 0.3
+_STORE_LIMIT: Final = 200 * GIB
+
+_DESCRIPTION: Final = """\
+Check that this machine can run simulated NeuronCores: Python and packages, Ray, shared memory for
+its object store (where shared_hbm lives), processors and BLAS threads. Each line says ok, warn or
+FAIL, and what to do about it. The exit status is 1 if something failed."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the report; `level` is "ok", "warn" or "FAIL"."""
+
+    level: str
+    subject: str
+    found: str
+    fix: str = ""
+
+    def __str__(self) -> str:
+        line = f"{self.level:<4}  {self.subject:<16} {self.found}"
+        return line + (f"\n      -> {self.fix}" if self.fix else "")
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What the checks look at.
+
+    Attributes:
+        python: version.
+        packages: version of each package that imports; for others why it doesn't, after "!".
+        cpus: processors this process may use.
+        memory: bytes of physical memory, 0 if unknown.
+        shm_total, shm_free: bytes of /dev/shm, or None if there is none.
+        blas: (library, threads) that NumPy and SciPy have loaded.
+        environment: the process's environment.
+    """
+
+    python: tuple[int, ...]
+    packages: Mapping[str, str]
+    cpus: int
+    memory: int
+    shm_total: int | None
+    shm_free: int | None
+    blas: tuple[tuple[str, int], ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+def register(subparsers: Any) -> None:
+    parser = subparsers.add_parser(
+        "doctor",
+        help="check that this machine can run simulated cores",
+        description=_DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    findings = examine(look())
+    for finding in findings:
+        print(finding)
+    failed = sum(f.level == "FAIL" for f in findings)
+    warned = sum(f.level == "warn" for f in findings)
+    print(f"\n{failed} failed, {warned} warned, {len(findings) - failed - warned} ok")
+    return 1 if failed else 0
+
+
+def examine(machine: Machine) -> list[Finding]:
+    """All checks on one machine."""
+    return [finding for check in _CHECKS for finding in check(machine)]
+
+
+# ---- looking ----------------------------------------------------------------------------------
+
+
+def look() -> Machine:
+    """The facts about this machine."""
+    names = [name for name, _ in _PACKAGES] + list(_OPTIONAL)
+    packages = {name: _package(name) for name in names}
+    shm = shutil.disk_usage(SHM) if os.path.isdir(SHM) else None
+    return Machine(
+        python=sys.version_info[:3],
+        packages=packages,
+        cpus=_cpus(),
+        memory=_memory(),
+        shm_total=shm.total if shm else None,
+        shm_free=shm.free if shm else None,
+        blas=_blas(),
+        environment=dict(os.environ),
+    )
+
+
+def _package(name: str) -> str:
+    if name in _OPTIONAL:  # importing a framework takes seconds, so its metadata must do
+        try:
+            return metadata.version(name)
+        except metadata.PackageNotFoundError:
+            return "!not installed"
+    try:
+        importlib.import_module(name)
+        return metadata.version(name)
+    except Exception as error:  # an import may fail in any way, and which way is the finding
+        return f"!{type(error).__name__}: {error}"
+
+
+def _cpus() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _memory() -> int:
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, OSError, ValueError):  # not every system tells
+        return 0
+
+
+def _blas() -> tuple[tuple[str, int], ...]:
+    try:
+        from threadpoolctl import threadpool_info
+    except ImportError:  # reported as a missing package
+        return ()
+    pools = [p for p in threadpool_info() if p.get("user_api") == "blas"]
+    return tuple((str(p.get("internal_api")), int(p.get("num_threads", 0))) for p in pools)
+
+
+# ---- checks -----------------------------------------------------------------------------------
+
+
+def check_python(m: Machine) -> list[Finding]:
+    found = ".".join(map(str, m.python))
+    if m.python < (3, 10):
+        return [Finding("FAIL", "Python", found, "nki_dist needs Python 3.10 or later")]
+    return [Finding("ok", "Python", found)]
+
+
+def check_packages(m: Machine) -> list[Finding]:
+    findings = []
+    for name, least in _PACKAGES:
+        found = m.packages.get(name, "!not installed")
+        wanted = ".".join(map(str, least))
+        fix = f"pip install '{name}>={wanted}'"
+        if found.startswith("!"):
+            findings.append(Finding("FAIL", name, f"doesn't import ({found[1:]})", fix))
+        elif numbers(found) < least:
+            findings.append(Finding("FAIL", name, f"{found}; at least {wanted}", fix))
+        else:
+            findings.append(Finding("ok", name, found))
+    for name in _OPTIONAL:
+        found = m.packages.get(name, "!not installed")
+        shown = "not installed (optional)" if found.startswith("!") else found
+        findings.append(Finding("ok", name, shown))
+    return findings
+
+
+def numbers(version: str) -> tuple[int, ...]:
+    """The leading numbers of a version: 2.4.0rc1 is (2, 4, 0)."""
+    found = []
+    for part in version.split("."):
+        digits = len(part) - len(part.lstrip("0123456789"))
+        if not digits:
+            break
+        found.append(int(part[:digits]))
+        if digits < len(part):
+            break
+    return tuple(found)
+
+
+def check_shared_memory(m: Machine) -> list[Finding]:
+    """Ray keeps its object store in /dev/shm; where that is too small it falls back to disk."""
+    if m.shm_total is None or m.shm_free is None:
+        fix = "mount a tmpfs there; without it Ray's object store lies on disk and is slow"
+        return [Finding("warn", SHM, "not there", fix)]
+    found = f"{_gib(m.shm_free)} free of {_gib(m.shm_total)}"
+    if m.shm_free < store_bytes(m):
+        fix = (
+            f"Ray's object store wants {_gib(store_bytes(m))}: run containers with a larger "
+            f"--shm-size, remount {SHM} with a larger size, or set {STORE_VARIABLE}"
+        )
+        return [Finding("warn", SHM, found, fix)]
+    return [Finding("ok", SHM, found)]
+
+
+def store_bytes(m: Machine) -> int:
+    """Bytes of the object store: what the environment asks for, else Ray's default."""
+    asked = m.environment.get(STORE_VARIABLE, "")
+    if asked.isdigit() and int(asked):
+        return int(asked)
+    return int(min(m.memory * _STORE_SHARE, _STORE_LIMIT))
+
+
+def check_object_store(m: Machine) -> list[Finding]:
+    asked = m.environment.get(STORE_VARIABLE)
+    if asked is not None and not (asked.isdigit() and int(asked)):
+        fix = f"set {STORE_VARIABLE} to a positive number of bytes, or unset it"
+        return [Finding("FAIL", "object store", f"{STORE_VARIABLE}={asked!r}", fix)]
+    size = store_bytes(m)
+    if not size:
+        return [Finding("ok", "object store", "size unknown: this system hides its memory")]
+    by = STORE_VARIABLE if asked else "Ray's default, 30 % of memory"
+    found = f"{_gib(size)} for all shared_hbm ({by})"
+    if m.memory and size > m.memory:
+        fix = f"lower {STORE_VARIABLE} below the {_gib(m.memory)} of memory"
+        return [Finding("FAIL", "object store", found, fix)]
+    if size < GIB:
+        fix = f"large tensors won't fit: set {STORE_VARIABLE}, or use a machine with more memory"
+        return [Finding("warn", "object store", found, fix)]
+    return [Finding("ok", "object store", found)]
+
+
+def check_processors(m: Machine) -> list[Finding]:
+    found = f"{m.cpus} usable"
+    if m.cpus < 2:
+        fix = "simulated cores will take turns; results and simulated time are the same"
+        return [Finding("warn", "processors", found, fix)]
+    return [Finding("ok", "processors", found)]
+
+
+def check_blas(m: Machine) -> list[Finding]:
+    """Actors limit themselves to one thread; the environment must not ask for more than exist."""
+    findings = []
+    for name in _BLAS_VARIABLES:
+        value = m.environment.get(name)
+        if value is None:
+            continue
+        if not (value.isdigit() and 1 <= int(value) <= m.cpus):
+            fix = f"unset {name}, or set it to 1..{m.cpus}: more threads than processors are slower"
+            findings.append(Finding("warn", "BLAS threads", f"{name}={value}", fix))
+    pools = ", ".join(f"{name} {threads}" for name, threads in m.blas) or "no BLAS found"
+    return [*findings, Finding("ok", "BLAS threads", f"{pools} (this process; actors use 1)")]
+
+
+def _gib(size: float) -> str:
+    return f"{size / GIB:.1f} GiB"
+
+
+_CHECKS: Final[tuple[Callable[[Machine], list[Finding]], ...]] = (
+    check_python,
+    check_packages,
+    check_shared_memory,
+    check_object_store,
+    check_processors,
+    check_blas,
+)

@@ -1,0 +1,140 @@
+"""`nki-dist run`: an unmodified program, with `nki` and its kin resolving to the simulator.
+
+Invariant: the program sees what `python script.py args` would have given it (`__main__`, argv, its
+directory first on the path), its exit status is this command's, and an uncaught exception is shown
+by `sys.excepthook` with the program's own frames only. Afterwards the process ends, so nothing is
+put back.
+"""
+
+from __future__ import annotations
+
+import argparse
+import builtins
+import os
+import runpy
+import sys
+from importlib.machinery import SourceFileLoader
+from types import CodeType, ModuleType, TracebackType
+from typing import Any, Final
+
+from nki_dist import arch, compat
+from nki_dist.launcher.settings import CHECK_VARIABLE, HOST_VARIABLE, LNC_VARIABLE
+
+_DESCRIPTION: Final = """\
+Run a Python program that imports nki (or neuronxcc.nki, neuron_dtypes, ...) on simulated
+NeuronCores; PyTorch's XLA device, where there is none, is the CPU. The program isn't changed;
+everything after its name is passed to it. Exit status and tracebacks are the program's."""
+
+_EPILOG: Final = """\
+The options set what the environment variables of the same meaning would: --platform
+NEURON_PLATFORM_TARGET_OVERRIDE, --lnc NEURON_LOGICAL_NC_CONFIG, --host NKI_DIST_HOST, --check
+NKI_DIST_CHECK. A program that says otherwise itself (kernel[1], nki.World(host=...)) is obeyed.
+
+examples:
+  nki-dist run matmul.py
+  nki-dist run --platform trn3 --lnc 2 train.py --steps 10
+  nki-dist run --host inprocess -m package.module      (breakpoint() works in kernels)"""
+
+
+def register(subparsers: Any) -> None:
+    parser = subparsers.add_parser(
+        "run",
+        help="run an unmodified program",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--platform", metavar="NAME", help="trn1, trn2 or trn3")
+    parser.add_argument("--lnc", type=int, metavar="N", help="cores of kernels without a grid")
+    parser.add_argument("--host", choices=("ray", "inprocess"), help="where simulated cores run")
+    parser.add_argument("--check", choices=("default", "strict"), help="what is reported")
+    parser.add_argument(
+        "--force", action="store_true", help="take the place of a real nki package, too"
+    )
+    parser.add_argument(
+        "-m", dest="module", action="store_true", help="PROGRAM is a module's dotted name"
+    )
+    parser.add_argument("program", metavar="PROGRAM", help="a script, or a module with -m")
+    parser.add_argument("arguments", metavar="...", nargs=argparse.REMAINDER)
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the program; a SystemExit of its own goes through.
+
+    Raises:
+        LaunchError: there is no such platform, or a real nki is in the way.
+    """
+    settings = {
+        arch.PLATFORM_VARIABLE: arguments.platform and arch.get(arguments.platform).instance,
+        LNC_VARIABLE: arguments.lnc and str(arguments.lnc),
+        HOST_VARIABLE: arguments.host,
+        CHECK_VARIABLE: arguments.check,
+    }
+    os.environ.update({name: value for name, value in settings.items() if value})
+    compat.install(force=arguments.force)
+    compat.install_devices()  # not even --force replaces a real PyTorch device
+    sys.argv = [arguments.program, *arguments.arguments]
+    try:
+        return run_module(arguments.program) if arguments.module else run_file(arguments.program)
+    except KeyboardInterrupt as error:
+        _show(error)
+        return 130
+    except Exception as error:  # whatever the program raises ends it, as in Python
+        _show(error)
+        return 1
+
+
+def run_file(script: str) -> int:
+    """Run a script as `__main__`."""
+    path = os.path.abspath(script)
+    try:
+        with open(path, "rb") as file:
+            source = file.read()
+    except OSError as error:
+        reason = f"[Errno {error.errno}] {error.strerror}"
+        print(f"nki-dist run: can't open file {path!r}: {reason}", file=sys.stderr)
+        return 2
+    sys.path[0:0] = [os.path.dirname(path)]
+    code = compile(source, path, "exec", dont_inherit=True)
+    main = _main_module(path)
+    sys.modules["__main__"] = main
+    _execute(code, main)
+    return 0
+
+
+def run_module(name: str) -> int:
+    """Run a module or package as `__main__`, as `python -m` does."""
+    sys.path[0:0] = [os.getcwd()]
+    runpy.run_module(name, run_name="__main__", alter_sys=True)
+    return 0
+
+
+def _main_module(path: str) -> ModuleType:
+    main = ModuleType("__main__")
+    main.__file__ = path
+    main.__loader__ = SourceFileLoader("__main__", path)
+    main.__spec__ = None
+    main.__package__ = None
+    vars(main).update(__builtins__=builtins, __cached__=None, __annotations__={})
+    return main
+
+
+def _execute(code: CodeType, main: ModuleType) -> None:
+    exec(code, vars(main))
+
+
+def _show(error: BaseException) -> None:
+    """Report an uncaught exception, leaving out how the program was started."""
+    error.__traceback__ = _own_frames(error.__traceback__)
+    sys.excepthook(type(error), error, error.__traceback__)
+
+
+def _own_frames(traceback: TracebackType | None) -> TracebackType | None:
+    starters = (__file__, runpy.__file__)
+    while traceback is not None:
+        name = traceback.tb_frame.f_code.co_filename
+        if name not in starters and not name.startswith("<frozen "):
+            break
+        traceback = traceback.tb_next
+    return traceback

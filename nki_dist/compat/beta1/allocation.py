@@ -1,0 +1,164 @@
+"""Making tensors in Beta 1: block dimensions (`nl.par_dim`), direct allocation.
+
+A shape may mark its partition dimension with `par_dim`; the dimensions before it count blocks, each
+a tile of its own. Without a mark the first dimension is the partition. `buffer` may be an
+allocation function (`nki.compiler.sbuf.alloc`, `mod_alloc`, ...) that gives each block's address;
+blocks and tensors at one address share nothing but capacity, and reading one after another was
+written there is reported.
+
+Follows: `nki.language.ndarray`, `nki.compiler.sbuf` and `nki.compiler.psum` of the NKI 0.1
+documentation, "NKI Direct Allocation Developer Guide" (SDK 2.26).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from nki_dist import dtypes
+from nki_dist.compat.beta1.state import state
+from nki_dist.compat.beta1.tile import BlockTile, SpilledTile, Tile
+from nki_dist.errors import NkiValidationError
+from nki_dist.isa.spec import current_tracer
+from nki_dist.language import creation
+from nki_dist.program import MemoryRegion
+
+
+class par_dim(int):
+    """Marks the partition dimension of a shape: `(4, nl.par_dim(128), 512)`."""
+
+    def __new__(cls, value: int) -> par_dim:
+        return super().__new__(cls, int(value))
+
+    def __repr__(self) -> str:
+        return f"nl.par_dim({int(self)})"
+
+
+@dataclass(frozen=True)
+class Placement:
+    """A buffer with an allocation function `(block, partitions, bytes) -> address`.
+
+    Attributes:
+        region: "sbuf" or "psum".
+        function: gives (partition, byte) in SBUF, (bank, partition, byte) in PSUM; None leaves it
+            to the allocator.
+    """
+
+    region: str
+    function: Callable[..., Any] | None
+
+    def address(self, block: tuple[int, ...], partitions: int, size: int) -> tuple[int, int] | None:
+        if self.function is None:
+            return None
+        given = tuple(int(n) for n in self.function(block, partitions, size))
+        wanted = 2 if self.region == "sbuf" else 3
+        if len(given) != wanted or min(given) < 0:
+            what = "(start_partition, byte_addr)" if wanted == 2 else "(bank, partition, byte)"
+            raise NkiValidationError(
+                f"the allocation function of {self.region} gave {given} for block {block}; must be "
+                f"{what}, none negative"
+            )
+        partition, byte = given[-2:]
+        _check_start(partition, partitions)
+        arch: Any = current_tracer().arch
+        if wanted == 2:
+            return partition, byte
+        bank = arch.psum_bank_bytes
+        if byte + size > bank or given[0] * bank >= arch.psum_partition_bytes:
+            raise NkiValidationError(
+                f"block {block} is placed in PSUM bank {given[0]} at byte {byte} with {size} "
+                f"bytes; there are {arch.psum_partition_bytes // bank} banks of {bank} bytes, and "
+                "a tile can't leave its bank"
+            )
+        return partition, given[0] * bank + byte
+
+
+def _check_start(start: int, partitions: int) -> None:
+    allowed = (0,) if partitions > 64 else (0, 64) if partitions > 32 else (0, 32, 64, 96)
+    if start not in allowed:
+        raise NkiValidationError(
+            f"a tile of {partitions} partitions placed at partition {start}; allowed: "
+            + ", ".join(map(str, allowed))
+        )
+
+
+def modulo(base: int, tiles: tuple[int, ...], scale: int, block: tuple[int, ...]) -> int:
+    """Where a block lands when tiles are reused in turn: base + (row-major number) * scale."""
+    tiles = tuple(tiles) or (1,) * len(block)
+    if not block:
+        return base  # published kernels give counts for tensors without blocks, too
+    if len(tiles) != len(block):
+        raise NkiValidationError(
+            f"tile counts {tiles} for {len(block)} block dimensions; give one per dimension"
+        )
+    number = 0
+    for n, count in zip(block, tiles):
+        number = number * count + n % count
+    return base + number * scale
+
+
+def split(shape: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """(block dimensions, the rest) of a shape."""
+    sizes = tuple(shape) if hasattr(shape, "__iter__") else (shape,)
+    marks = [n for n, size in enumerate(sizes) if isinstance(size, par_dim)]
+    if len(marks) > 1:
+        raise NkiValidationError(
+            f"shape {sizes} has {len(marks)} partition dimensions; one at most"
+        )
+    at = marks[0] if marks else 0
+    plain = tuple(int(n) for n in sizes)
+    return plain[:at], plain[at:]
+
+
+def allocate(
+    shape: Any,
+    dtype: Any,
+    buffer: Any = None,
+    name: str = "",
+    fill: Any = None,
+) -> Any:
+    """A tensor; filled with a number unless `fill` is None."""
+    blocks, inner = split(shape)
+    buffer = MemoryRegion.sbuf if buffer is None else buffer
+    place = None
+    if isinstance(buffer, Placement):
+        place = state().first_placement(current_tracer().locate(), buffer)
+    region = place.region if place is not None else buffer
+    if MemoryRegion.sbuf != region and MemoryRegion.psum != region:
+        return filled(Tile(creation.ndarray((*blocks, *inner), dtype, region, name)), fill)
+    inner = inner if len(inner) > 1 else (*inner, 1)
+    size = prod(inner[1:]) * dtypes.of(dtype).itemsize
+    arch: Any = current_tracer().arch
+    automatic = place is None or place.function is None
+    room = arch.psum_partition_bytes if MemoryRegion.psum == region else None
+    if blocks and automatic and room is not None and size * prod(blocks) > room:
+        return _spilled(blocks, inner, dtype, name, fill)
+    tiles = np.empty(blocks, object)
+    for block in np.ndindex(blocks):
+        address = None if place is None else place.address(block, inner[0], size)
+        tile = Tile(creation.ndarray(inner, dtype, region, name, address))
+        tiles[block] = filled(tile, fill)
+    return BlockTile(tiles) if blocks else tiles[()]
+
+
+def _spilled(
+    blocks: tuple[int, ...], inner: tuple[int, ...], dtype: Any, name: str, fill: Any
+) -> BlockTile:
+    """A PSUM tensor that is larger than PSUM: its blocks are kept in HBM."""
+    tiles = np.empty(blocks, object)
+    for block in np.ndindex(blocks):
+        tile = SpilledTile(creation.ndarray(inner, dtype, MemoryRegion.private_hbm, name))
+        tiles[block] = filled(tile, fill)
+    return BlockTile(tiles)
+
+
+def filled(tile: Tile, value: Any) -> Tile:
+    if value is not None:
+        from nki_dist.compat.beta1 import lower
+
+        lower.assign(tile, value)
+    return tile

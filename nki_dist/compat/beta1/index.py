@@ -1,0 +1,279 @@
+"""Index expressions of Beta 1: `nl.arange(128)[:, None] * 2 + 1`, `nl.mgrid[0:128, 0:512]`.
+
+An `Index` is an integer for every point of a tile, as `start + sum(step[d] * i[d])` where that is
+possible (strides of an access pattern then follow without enumerating), else as an array of
+numbers (after `//`, `%`, or a product of two expressions). Shapes broadcast as in NumPy; `mgrid`
+is dense, as documented: each of its indices has the shape of the whole grid.
+
+Follows: `nki.language.arange`, `nki.language.mgrid` of the NKI 0.1 documentation (SDK 2.26).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from nki_dist.compat.beta1.mask import Mask, Term, compared
+from nki_dist.errors import NkiValidationError
+
+Box = tuple[tuple[int, int], ...]
+
+
+class Index:
+    """An integer for each point of `shape`.
+
+    Attributes:
+        shape: of the points.
+        start: value at the origin (affine form).
+        steps: by axis, 0 for an axis it doesn't depend on.
+        values: array that broadcasts to `shape`, or None in the affine form.
+    """
+
+    __slots__ = ("shape", "start", "steps", "values")
+    __array_ufunc__ = None  # a NumPy integer on the left leaves the operator to us
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(
+        self,
+        shape: tuple[int, ...],
+        start: int,
+        steps: tuple[int, ...],
+        values: np.ndarray | None = None,
+    ) -> None:
+        self.shape = shape
+        self.start = start
+        self.steps = steps
+        self.values = values
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    def array(self) -> np.ndarray:
+        """The numbers, in an array that broadcasts to `shape`."""
+        if self.values is not None:
+            return self.values
+        total = np.full((1,) * len(self.shape), self.start, np.int64)
+        for axis, (n, step) in enumerate(zip(self.shape, self.steps)):
+            if step:
+                along = [1] * len(self.shape)
+                along[axis] = n
+                total = total + (step * np.arange(n)).reshape(along)
+        return total
+
+    def bounds(self, box: Box | None = None) -> tuple[int, int]:
+        """Least and greatest value, within a box of the shape."""
+        box = box or tuple((0, n) for n in self.shape)
+        if self.values is not None:
+            cut = tuple(
+                slice(lo, hi) if n > 1 else slice(None)
+                for n, (lo, hi) in zip(self.values.shape, box)
+            )
+            return int(self.values[cut].min()), int(self.values[cut].max())
+        low = high = self.start
+        for step, (lo, hi) in zip(self.steps, box):
+            ends = (step * lo, step * (hi - 1))
+            low += min(ends)
+            high += max(ends)
+        return low, high
+
+    def to_rank(self, rank: int) -> Index:
+        """With axes of size 1 in front."""
+        more = rank - len(self.shape)
+        if not more:
+            return self
+        values = self.values
+        if values is not None:
+            values = values.reshape((1,) * more + values.shape)
+        return Index((1,) * more + self.shape, self.start, (0,) * more + self.steps, values)
+
+    def spread(self, shape: tuple[int, ...]) -> Index:
+        """Broadcast to a shape of at least its rank."""
+        mine = self.to_rank(len(shape))
+        return Index(shape, mine.start, mine.steps, mine.values)
+
+    # ---- new axes ---------------------------------------------------------------------------
+
+    def __getitem__(self, key: Any) -> Index:
+        key = key if isinstance(key, tuple) else (key,)
+        if Ellipsis in key:
+            at = key.index(Ellipsis)
+            fill = len(self.shape) - sum(k is not None and k is not Ellipsis for k in key)
+            key = key[:at] + (slice(None),) * fill + key[at + 1 :]
+        kept = [k for k in key if k is not None]
+        if any(k != slice(None) for k in kept) or len(kept) > len(self.shape):
+            raise NkiValidationError(
+                f"an index expression of shape {self.shape} subscripted by {key}; allowed: `:` for "
+                "each dimension and None for new ones, such as nl.arange(128)[:, None]"
+            )
+        key = key + (slice(None),) * (len(self.shape) - len(kept))
+        axes = iter(range(len(self.shape)))
+        sources = [None if k is None else next(axes) for k in key]
+        shape = tuple(1 if s is None else self.shape[s] for s in sources)
+        steps = tuple(0 if s is None else self.steps[s] for s in sources)
+        values = None if self.values is None else self.values[key]
+        return Index(shape, self.start, steps, values)
+
+    # ---- arithmetic -------------------------------------------------------------------------
+
+    def _combine(self, other: Any, sign: int) -> Any:
+        if isinstance(other, (int, np.integer)):
+            values = None if self.values is None else self.values + sign * int(other)
+            return Index(self.shape, self.start + sign * int(other), self.steps, values)
+        if not isinstance(other, Index):
+            return NotImplemented
+        a, b = _together(self, other)
+        if a.values is not None or b.values is not None:
+            return Index(a.shape, 0, a.steps, a.array() + sign * b.array())
+        steps = tuple(m + sign * n for m, n in zip(a.steps, b.steps))
+        return Index(a.shape, a.start + sign * b.start, steps)
+
+    def __add__(self, other: Any) -> Any:
+        return self._combine(other, 1)
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Any) -> Any:
+        return self._combine(other, -1)
+
+    def __rsub__(self, other: Any) -> Any:
+        return (-self)._combine(other, 1)
+
+    def __neg__(self) -> Index:
+        return self * -1
+
+    def __mul__(self, other: Any) -> Any:
+        if isinstance(other, (int, np.integer)):
+            n = int(other)
+            values = None if self.values is None else self.values * n
+            return Index(self.shape, self.start * n, tuple(s * n for s in self.steps), values)
+        return self._elementwise(other, np.multiply)
+
+    __rmul__ = __mul__
+
+    def __floordiv__(self, other: Any) -> Any:
+        return self._elementwise(other, np.floor_divide)
+
+    def __mod__(self, other: Any) -> Any:
+        return self._elementwise(other, np.mod)
+
+    def _elementwise(self, other: Any, function: Callable[..., np.ndarray]) -> Any:
+        if isinstance(other, (int, np.integer)):
+            return simplified(Index(self.shape, 0, self.steps, function(self.array(), int(other))))
+        if not isinstance(other, Index):
+            return NotImplemented
+        a, b = _together(self, other)
+        return simplified(Index(a.shape, 0, a.steps, function(a.array(), b.array())))
+
+    # ---- comparisons ------------------------------------------------------------------------
+
+    def _compare(self, other: Any, op: str) -> Any:
+        difference = self._combine(other, -1)
+        if difference is NotImplemented:
+            return NotImplemented
+        return compared(Mask(difference.shape, (Term(difference, op),)))
+
+    def __lt__(self, other: Any) -> Any:
+        return self._compare(other, "less")
+
+    def __le__(self, other: Any) -> Any:
+        return self._compare(other, "less_equal")
+
+    def __gt__(self, other: Any) -> Any:
+        return self._compare(other, "greater")
+
+    def __ge__(self, other: Any) -> Any:
+        return self._compare(other, "greater_equal")
+
+    def __eq__(self, other: Any) -> Any:
+        return self._compare(other, "equal")
+
+    def __ne__(self, other: Any) -> Any:
+        return self._compare(other, "not_equal")
+
+    def __bool__(self) -> bool:
+        raise NkiValidationError(
+            "Python can't branch on an index expression: it stands for many numbers; pass a "
+            "comparison as mask="
+        )
+
+    def __repr__(self) -> str:
+        if self.values is not None:
+            return f"<index {self.shape}, not affine>"
+        return f"<index {self.shape}: {self.start} + {self.steps}>"
+
+
+def _together(a: Index, b: Index) -> tuple[Index, Index]:
+    rank = max(len(a.shape), len(b.shape))
+    a, b = a.to_rank(rank), b.to_rank(rank)
+    shape = joint_shape([a.shape, b.shape])
+    return a.spread(shape), b.spread(shape)
+
+
+def joint_shape(shapes: list[tuple[int, ...]]) -> tuple[int, ...]:
+    """The shape that index expressions broadcast to."""
+    try:
+        return tuple(np.broadcast_shapes(*shapes))
+    except ValueError:
+        raise NkiValidationError(
+            "index expressions of shapes " + ", ".join(map(str, shapes)) + " don't broadcast: "
+            "sizes of each dimension must be equal, or one of them 1"
+        ) from None
+
+
+def simplified(index: Index) -> Index:
+    """In affine form if its numbers happen to be."""
+    values = index.values
+    if values is None:
+        return index
+    origin = (0,) * values.ndim
+    start = int(values[origin])
+    steps = []
+    for axis, n in enumerate(values.shape):
+        second = tuple(1 if d == axis else 0 for d in range(values.ndim))
+        steps.append(int(values[second]) - start if n > 1 else 0)
+    found = Index(index.shape, start, tuple(steps))
+    narrow = Index(values.shape, start, tuple(steps))
+    return found if np.array_equal(np.broadcast_to(narrow.array(), values.shape), values) else index
+
+
+def arange(*args: Any) -> Index:
+    """Consecutive integers, as `range`; give it axes with `[:, None]`."""
+    numbers = range(*(int(a) for a in args))
+    if not len(numbers):
+        raise NkiValidationError(f"nl.arange{args} is empty")
+    return Index((len(numbers),), numbers.start, (numbers.step,))
+
+
+class Grid(tuple):
+    """The indices of a grid, one per dimension, also by name: p, x, y, z, w."""
+
+    __slots__ = ()
+    p = property(lambda self: self[0])
+    x = property(lambda self: self[1])
+    y = property(lambda self: self[2])
+    z = property(lambda self: self[3])
+    w = property(lambda self: self[4])
+
+
+class _MGrid:
+    """`nl.mgrid[0:128, 0:512]`: indices of every point of a grid."""
+
+    def __getitem__(self, key: Any) -> Grid:
+        key = key if isinstance(key, tuple) else (key,)
+        ranges = [range(int(k.start or 0), int(k.stop), int(k.step or 1)) for k in key]
+        shape = tuple(len(r) for r in ranges)
+        if 0 in shape:
+            raise NkiValidationError(f"nl.mgrid of shape {shape} is empty")
+        return Grid(
+            Index(shape, r.start, tuple(r.step if d == axis else 0 for d in range(len(shape))))
+            for axis, r in enumerate(ranges)
+        )
+
+    def __repr__(self) -> str:
+        return "nl.mgrid"
+
+
+mgrid = _MGrid()

@@ -1,0 +1,382 @@
+"""`neuronxcc.nki.isa` (`nisa`) of Beta 1: instructions return new tiles and take `mask=`.
+
+Each allocates its result (SBUF; PSUM for the Tensor engine) and emits the instruction of the same
+name. `dtype` is that of the result, by default that of the data. Custom operators and the dynamic
+tensor copies, which have no counterpart, are refused.
+
+Follows: `nki.isa` of the NKI 0.1 documentation (SDK 2.26).
+"""
+
+# ruff: noqa: F401 -- enumerations are exported
+
+from __future__ import annotations
+
+from typing import Any
+
+from nki_dist import isa as current
+from nki_dist.compat.beta1 import lower, regions
+from nki_dist.compat.beta1.functions import reduced
+from nki_dist.compat.beta1.isa_memory import (
+    affine_select,
+    builtin_custom_op,
+    dma_copy,
+    dma_transpose,
+    iota,
+    local_gather,
+    memset,
+    nc_matmul,
+    nc_stream_shuffle,
+    nc_transpose,
+    tensor_copy_dynamic_dst,
+    tensor_copy_dynamic_src,
+    tensor_copy_predicated,
+)
+from nki_dist.compat.beta1.ops import operator_name
+from nki_dist.compat.beta1.promotion import promoted
+from nki_dist.compat.beta1.tile import Tile
+from nki_dist.dtypes import float32, uint32
+from nki_dist.errors import NkiValidationError
+from nki_dist.isa import (
+    dge_mode,
+    dma_engine,
+    engine,
+    get_nc_version,
+    gpsimd_engine,
+    nc_version,
+    oob_mode,
+    reduce_cmd,
+    scalar_engine,
+    tensor_engine,
+    unknown_engine,
+    vector_engine,
+)
+from nki_dist.language import emit
+
+fp32 = float32
+_ENGINE = engine.unknown
+_IDLE = reduce_cmd.idle
+_RESET_REDUCE = reduce_cmd.reset_reduce
+
+
+def _like(data: Any, dtype: Any) -> Any:
+    return emit.new(data.shape, data.dtype if dtype is None else dtype)
+
+
+# ---- element by element -------------------------------------------------------------------------
+
+
+def activation(
+    op, data, *, bias=None, scale=1.0, reduce_op=None, reduce_res=None, reduce_cmd=_IDLE,
+    mask=None, dtype=None, **hints,
+):  # fmt: skip
+    """op(data * scale + bias), with an optional row reduction into `reduce_res`."""
+    lower.written(reduce_res)
+
+    def build(d, b, s, res):
+        dst = _like(d, dtype)
+        current.activation(
+            dst, operator_name(op), d, bias=_vector(b), scale=_vector(s),
+            reduce_op=operator_name(reduce_op), reduce_res=res, reduce_cmd=reduce_cmd,
+        )  # fmt: skip
+        return dst
+
+    return lower.apply("activation", build, (data, bias, scale, reduce_res), mask)
+
+
+def _vector(x: Any) -> Any:
+    """A per-partition operand in float32."""
+    if hasattr(x, "storage") and x.dtype is not float32:
+        return emit.copy(x, float32)
+    return x
+
+
+def activation_reduce(
+    op, data, *, reduce_op, reduce_res, bias=None, scale=1.0, mask=None, dtype=None, **hints
+):
+    """op(data * scale + bias), and its row reduction in `reduce_res`."""
+    return activation(
+        op, data, bias=bias, scale=scale, reduce_op=reduce_op, reduce_res=reduce_res,
+        reduce_cmd=_RESET_REDUCE, mask=mask, dtype=dtype,
+    )  # fmt: skip
+
+
+def tensor_copy(src, *, mask=None, dtype=None, engine=_ENGINE, **hints):
+    """A copy of a tile."""
+
+    def build(d):
+        dst = _like(d, dtype)
+        current.tensor_copy(dst, d, engine=engine)
+        return dst
+
+    return lower.apply("tensor_copy", build, (src,), mask)
+
+
+def reciprocal(data, *, dtype=None, mask=None, **hints):
+    """1 / data."""
+    return lower.apply("reciprocal", lambda d: emit.reciprocal(d, dtype), (data,), mask)
+
+
+def tensor_tensor(data1, data2, op, *, dtype=None, mask=None, engine=_ENGINE, **hints):
+    """data1 op data2."""
+
+    def build(a, b):
+        kind = promoted(a.dtype, b.dtype) if dtype is None else dtype
+        shape = emit.common_shape("tensor_tensor", a, b)
+        dst = emit.new(shape, kind)
+        left, right = emit.spread(a, shape), emit.spread(b, shape)
+        current.tensor_tensor(dst, left, right, operator_name(op), engine=engine)
+        return dst
+
+    return lower.apply("tensor_tensor", build, (data1, data2), mask)
+
+
+def tensor_scalar(
+    data, op0, operand0, reverse0=False, op1=None, operand1=None, reverse1=False, *,
+    dtype=None, mask=None, engine=_ENGINE, **hints,
+):  # fmt: skip
+    """(data op0 operand0) op1 operand1; operands are numbers or (P, 1) tiles."""
+
+    def build(d, first, second):
+        dst = _like(d, dtype)
+        current.tensor_scalar(
+            dst, d, operator_name(op0), first, reverse0, operator_name(op1), second, reverse1,
+            engine=engine,
+        )  # fmt: skip
+        return dst
+
+    return lower.apply("tensor_scalar", build, (data, operand0, operand1), mask)
+
+
+def scalar_tensor_tensor(
+    *, data, op0, operand0, op1, operand1, reverse0=False, reverse1=False, dtype=None, mask=None,
+    **hints,
+):  # fmt: skip
+    """(data op0 operand0) op1 operand1; operand0 is a number or (P, 1) tile, operand1 a tile."""
+
+    def build(d, first, second):
+        dst = _like(d, dtype)
+        current.scalar_tensor_tensor(
+            dst, d, operator_name(op0), first, operator_name(op1), second, reverse0, reverse1
+        )
+        return dst
+
+    return lower.apply("scalar_tensor_tensor", build, (data, operand0, operand1), mask)
+
+
+def tensor_scalar_reduce(
+    *, data, op0, operand0, reduce_op, reduce_res, reverse0=False, dtype=None, mask=None, **hints
+):
+    """data op0 operand0, and its row reduction in `reduce_res`."""
+    lower.written(reduce_res)
+
+    def build(d, first, res):
+        dst = _like(d, dtype)
+        current.tensor_scalar_reduce(
+            dst, d, operator_name(op0), first, operator_name(reduce_op), res, reverse0
+        )
+        return dst
+
+    return lower.apply("tensor_scalar_reduce", build, (data, operand0, reduce_res), mask)
+
+
+def tensor_tensor_scan(
+    data0, data1, initial, op0, op1, reverse0=False, reverse1=False, *, dtype=None, mask=None,
+    **hints,
+):  # fmt: skip
+    """Running (previous op0 data0) op1 data1 along the free dimension."""
+
+    def build(a, b, first):
+        dst = _like(a, dtype)
+        ops = operator_name(op0), operator_name(op1)
+        current.tensor_tensor_scan(dst, a, b, first, *ops, reverse0, reverse1)
+        return dst
+
+    return lower.apply("tensor_tensor_scan", build, (data0, data1, initial), mask)
+
+
+def dropout(data, prob, *, mask=None, dtype=None, **hints):
+    """data with elements replaced by zero with probability `prob`."""
+
+    def build(d, p):
+        dst = _like(d, dtype)
+        current.dropout(dst, d, p)
+        return dst
+
+    return lower.apply("dropout", build, (data, prob), mask)
+
+
+# ---- selections ---------------------------------------------------------------------------------
+
+
+def range_select(
+    *, on_true_tile, comp_op0, comp_op1, bound0, bound1, reduce_cmd=_IDLE, reduce_res=None,
+    reduce_op="maximum", range_start=0, on_false_value=float32.min, mask=None, dtype=None, **hints,
+):  # fmt: skip
+    """Elements whose column satisfies two comparisons with bounds, else `on_false_value`."""
+    lower.written(reduce_res)
+
+    def build(d, low, high, res):
+        dst = _like(d, dtype)
+        current.range_select(
+            dst, d, operator_name(comp_op0), operator_name(comp_op1), low, high,
+            reduce_cmd=reduce_cmd, reduce_res=res, reduce_op=operator_name(reduce_op),
+            range_start=range_start, on_false_value=on_false_value,
+        )  # fmt: skip
+        return dst
+
+    return lower.apply("range_select", build, (on_true_tile, bound0, bound1, reduce_res), mask)
+
+
+def _in_place(name: str, mask: Any, dst: Any, tiles: dict[str, Any], **attributes: Any) -> Any:
+    """An instruction that already took `dst` in Beta 1; returns `dst`."""
+    lower.written(dst)
+    lower.written(tiles.get("reduce_res"))
+    names = ["dst", *tiles]
+
+    def build(*operands):
+        getattr(current, name)(**dict(zip(names, operands)), **attributes)
+        return operands[0]
+
+    operands = (dst, *tiles.values())
+    if mask is None:
+        lower.apply(name, build, operands)
+    else:
+        box = regions.rectangle(name, mask, regions.common(operands))
+        build(*(regions.taken(x, box) for x in operands))
+    return dst
+
+
+def select_reduce(
+    *, dst, predicate, on_true, on_false, reduce_res=None, reduce_cmd=_IDLE, reduce_op="maximum",
+    reverse_pred=False, mask=None, dtype=None, **hints,
+):  # fmt: skip
+    """dst = on_true where the predicate holds, else on_false; optionally reduced by row."""
+    tiles = {
+        "predicate": predicate, "on_true": on_true, "on_false": on_false, "reduce_res": reduce_res,
+    }  # fmt: skip
+    return _in_place(
+        "select_reduce", mask, dst, tiles, reduce_cmd=reduce_cmd,
+        reduce_op=operator_name(reduce_op), reverse_pred=reverse_pred,
+    )  # fmt: skip
+
+
+def tensor_scalar_cumulative(
+    *, src, dst, op0, op1, imm0, imm1=None, reduce_cmd=_RESET_REDUCE, mask=None, dtype=None, **hints
+):
+    """Running reduction of src op0 imm0 along the free dimension."""
+    tiles = {"src": src, "imm0": imm0, "imm1": imm1}
+    ops = {"op0": operator_name(op0), "op1": operator_name(op1)}
+    return _in_place("tensor_scalar_cumulative", mask, dst, tiles, **ops, reduce_cmd=reduce_cmd)
+
+
+def max8(*, src, mask=None, dtype=None, **hints):
+    """The 8 largest values of each partition, descending."""
+
+    def build(d):
+        dst = emit.new((d.shape[0], 8), d.dtype if dtype is None else dtype)
+        current.max8(dst, d)
+        return dst
+
+    return lower.apply("max8", build, (src,), mask, _rows_of(8))
+
+
+def _rows_of(count: int) -> Any:
+    """Sizes (or box) of a result with `count` elements per partition."""
+
+    def outer(sizes: Any) -> tuple:
+        return (sizes[0], count if isinstance(sizes[0], int) else (0, count))
+
+    return outer
+
+
+def nc_find_index8(*, data, vals, mask=None, dtype=None, **hints):
+    """Where each of 8 values occurs in its partition."""
+
+    def build(d, v):
+        dst = emit.new((d.shape[0], 8), uint32 if dtype is None else dtype)
+        current.nc_find_index8(dst, d, v)
+        return dst
+
+    if mask is None:
+        return lower.apply("nc_find_index8", build, (data, vals))
+    box = regions.rectangle("nc_find_index8", mask, data.shape) or regions.whole(data.shape)
+    found = build(data.resolve(box), regions.taken(vals, (box[0], (0, 8))))
+    return lower.widened(found, (data.shape[0], 8), (box[0], (0, 8)))
+
+
+def nc_match_replace8(*, data, vals, imm, dst_idx=None, mask=None, dtype=None, **hints):
+    """data with one occurrence of each of 8 values replaced by `imm`."""
+    lower.written(dst_idx)
+
+    def build(d, v, found):
+        dst = _like(d, dtype)
+        current.nc_match_replace8(dst, d, v, float(imm), found)
+        return dst
+
+    if mask is None:
+        return lower.apply("nc_match_replace8", build, (data, vals, dst_idx))
+    box = regions.rectangle("nc_match_replace8", mask, data.shape) or regions.whole(data.shape)
+    rows = (box[0], (0, 8))
+    replaced = build(data.resolve(box), regions.taken(vals, rows), regions.taken(dst_idx, rows))
+    return lower.widened(replaced, data.shape, box)
+
+
+# ---- reductions and statistics ------------------------------------------------------------------
+
+
+def tensor_reduce(op, data, axis, *, mask=None, dtype=None, negate=False, keepdims=False, **hints):
+    """op over free dimensions."""
+
+    def build(view, axes):
+        dst = emit.new(view.shape[: axes[0]], view.dtype if dtype is None else dtype)
+        current.tensor_reduce(dst, operator_name(op), view, axes, negate=negate)
+        return dst
+
+    return reduced("tensor_reduce", data, axis, keepdims, mask, build)
+
+
+def tensor_partition_reduce(op, data, *, mask=None, dtype=None, **hints):
+    """op over partitions; the result has one."""
+
+    def build(d):
+        dst = emit.new((1, *d.shape[1:]), d.dtype if dtype is None else dtype)
+        current.tensor_partition_reduce(dst, operator_name(op), d)
+        return dst
+
+    def outer(sizes):
+        return (1 if isinstance(sizes[0], int) else (0, 1), *sizes[1:])
+
+    return lower.apply("tensor_partition_reduce", build, (data,), mask, outer)
+
+
+def bn_stats(data, *, mask=None, dtype=None, **hints):
+    """Six statistics of each partition."""
+
+    def build(d):
+        dst = emit.new((d.shape[0], 6), d.dtype if dtype is None else dtype)
+        current.bn_stats(dst, d)
+        return dst
+
+    return lower.apply("bn_stats", build, (data,), mask, _rows_of(6))
+
+
+def bn_aggr(data, *, mask=None, dtype=None, **hints):
+    """Mean and variance from statistics."""
+
+    def build(d):
+        dst = emit.new((d.shape[0], 2), d.dtype if dtype is None else dtype)
+        current.bn_aggr(dst, d)
+        return dst
+
+    return lower.apply("bn_aggr", build, (data,), mask, _rows_of(2))
+
+
+def sequence_bounds(*, segment_ids, dtype=None, **hints):
+    """For each element, where its segment starts and ends."""
+
+    def build(d):
+        dst = emit.new((d.shape[0], 2, *d.shape[1:]), d.dtype if dtype is None else dtype)
+        current.sequence_bounds(dst, d)
+        return dst
+
+    return lower.apply("sequence_bounds", build, (segment_ids,))

@@ -1,0 +1,193 @@
+"""Decorators of Beta 1 and how its kernels run: `jit`, `baremetal`, `benchmark`, `profile`.
+
+A Beta 1 kernel is an ordinary kernel whose function is wrapped: tensors become `Tile`s on the way
+in and access patterns on the way out. Its latencies are simulated, so percentiles are all equal.
+
+Follows: `nki` of the NKI 0.1 documentation (SDK 2.26).
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from nki_dist.compat.beta1 import lower
+from nki_dist.compat.beta1.state import active, fresh_state
+from nki_dist.compat.beta1.tile import BlockTile, Tile
+from nki_dist.compat.beta1.typing import TensorType
+from nki_dist.errors import CompileError, LaunchError
+from nki_dist.language import creation
+from nki_dist.language.grid import Nc, SpmdDim
+from nki_dist.language.tensor import NkiTensor
+from nki_dist.launcher import kernel as launcher
+from nki_dist.launcher.kernel import Kernel
+from nki_dist.launcher.pytree import tree_map
+
+
+def wrapped(function: Any) -> Any:
+    """The function of a Beta 1 kernel as the tracer calls it."""
+    while isinstance(function, Kernel):
+        function = function.fn
+    if hasattr(function, "__beta1__"):
+        return function
+    if not callable(function):
+        raise LaunchError(f"a kernel is a function, got {function!r}")
+
+    @functools.wraps(function)
+    def traced(*args: Any, **kwargs: Any) -> Any:
+        if active():  # a kernel called by a kernel
+            return function(*args, **kwargs)
+        args, kwargs = tree_map(_enter, (args, kwargs))
+        with fresh_state():
+            result = function(*args, **kwargs)
+            return tree_map(_leave, result)
+
+    traced.__beta1__ = True  # type: ignore[attr-defined]
+    return traced
+
+
+def _enter(leaf: Any) -> Any:
+    return Tile(leaf) if isinstance(leaf, NkiTensor) else leaf
+
+
+def _leave(leaf: Any) -> Any:
+    if isinstance(leaf, Tile):
+        return _in_hbm(leaf) if leaf.on_chip else leaf.resolve()
+    if isinstance(leaf, BlockTile):
+        raise CompileError(
+            f"the kernel returned a tensor with block dimensions {leaf.tiles.shape} in "
+            f"{leaf.buffer.value}; store it to a tensor in shared_hbm and return that"
+        )
+    return leaf
+
+
+def _in_hbm(tile: Tile) -> NkiTensor:
+    """Documented examples return tiles; their contents come out in a tensor of their own."""
+    output = creation.ndarray(tile.shape, tile.dtype, "shared_hbm")
+    lower.store(Tile(output), tile)
+    return output
+
+
+class Beta1Kernel(Kernel):
+    """A kernel whose grid counts program instances: `kernel[4]` is four of them on one core."""
+
+    def __getitem__(self, grid: Any) -> Kernel:
+        parts = grid if isinstance(grid, (tuple, list)) else (grid,)
+        if len(parts) == 1 and not isinstance(parts[0], (Nc, SpmdDim)):
+            parts = (SpmdDim((parts[0],)),)
+        return Beta1Kernel(self.fn, tuple(parts), self._host, self._profile, **self.options)
+
+
+def _kernel(function: Any, options: dict[str, Any], **made: Any) -> Kernel:
+    grid = getattr(function, "grid", None)
+    if isinstance(function, Kernel):
+        options = {**function.options, **options}
+    return Beta1Kernel(wrapped(function), grid, **made, **options)
+
+
+def jit(func: Any = None, mode: str = "auto", **options: Any) -> Any:
+    """Make a kernel; every `mode` runs on the simulator."""
+    if func is None:
+        return lambda function: jit(function, mode, **options)
+    return _kernel(func, {"mode": mode, **options})
+
+
+def trace(func: Any = None, **options: Any) -> Any:
+    """Make a kernel, to be run with simulate_kernel."""
+    return jit(func, "trace", **options)
+
+
+def baremetal(kernel: Any = None, **options: Any) -> Any:
+    """Make a kernel that runs at once; options for artifacts have no effect."""
+    if kernel is None:
+        return lambda function: baremetal(function, **options)
+    return _kernel(kernel, {"mode": "baremetal", **options})
+
+
+def simulate_kernel(kernel: Any, *args: Any, **kwargs: Any) -> Any:
+    """Run a kernel in this process; arrays it writes are updated, results returned."""
+    options = getattr(kernel, "options", {})
+    return _kernel(kernel, dict(options), host="inprocess")(*args, **kwargs)
+
+
+class Latency:
+    """Latencies of a benchmark, in microseconds."""
+
+    def __init__(self, microseconds: float) -> None:
+        self._microseconds = microseconds
+
+    def get_latency_percentile(self, percentile: float) -> float:
+        """The same for every percentile: simulated time doesn't vary."""
+        return self._microseconds
+
+
+class BenchmarkResult:
+    """`kernel.benchmark_result`."""
+
+    def __init__(self, microseconds: float) -> None:
+        self.nc_latency = Latency(microseconds)
+
+
+class Benchmark:
+    """A kernel whose calls also measure simulated time.
+
+    Attributes:
+        benchmark_result: of the last call, None before.
+        profile: the simulator's profile of the last call.
+    """
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel = kernel
+        self.benchmark_result: BenchmarkResult | None = None
+        self.profile: Any = None
+        functools.update_wrapper(self, kernel.fn)
+
+    def __getitem__(self, grid: Any) -> _Gridded:
+        return _Gridded(self, grid)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._run(self.kernel, args, kwargs)
+
+    def _run(self, kernel: Kernel, args: tuple, kwargs: dict[str, Any]) -> Any:
+        args = tuple(a.sample() if isinstance(a, TensorType) else a for a in args)
+        run = launcher.profile(kernel)(*args, **kwargs)
+        self.profile = run.profile
+        self.benchmark_result = BenchmarkResult(run.profile.total_us)
+        return run.outputs
+
+
+class _Gridded:
+    """A benchmark with a launch grid; results go to the benchmark."""
+
+    def __init__(self, owner: Benchmark, grid: Any) -> None:
+        self._owner = owner
+        self._grid = grid
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._owner._run(self._owner.kernel[self._grid], args, kwargs)
+
+    @property
+    def benchmark_result(self) -> BenchmarkResult | None:
+        return self._owner.benchmark_result
+
+
+def benchmark(kernel: Any = None, **options: Any) -> Any:
+    """Make a kernel that is measured in simulated time; iteration counts have no effect."""
+    if kernel is None:
+        return lambda function: benchmark(function, **options)
+    return Benchmark(_kernel(kernel, {"mode": "benchmark", **options}))
+
+
+def profile(func: Any = None, **options: Any) -> Any:
+    """As benchmark: `.profile` of the decorated kernel holds the simulator's profile."""
+    return benchmark(func, **options)
+
+
+__all__: list[str] = [
+    "baremetal",
+    "benchmark",
+    "jit",
+    "profile",
+    "simulate_kernel",
+    "trace",
+]

@@ -1,0 +1,368 @@
+"""How Beta 1 operations become instructions: results, masks, assignment, transfers.
+
+Every operation allocates its result as the language does, runs on the box its mask leaves, and
+where the kernel assigns the result at once, the last instruction is made to write the destination
+itself. Reductions of `nl.loop_reduce` are float32 sums kept from iteration to iteration.
+
+Follows: `nki.language` of the NKI 0.1 documentation (SDK 2.26).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from nki_dist.compat.beta1.index import Box
+from nki_dist.compat.beta1.mask import Mask
+from nki_dist.compat.beta1.moves import copied, emit_load, in_sbuf, move, repeated
+from nki_dist.compat.beta1.promotion import of_operand, promoted
+from nki_dist.compat.beta1.regions import box_mask, common, own_box, region
+from nki_dist.compat.beta1.retarget import accumulate_into, retarget
+from nki_dist.compat.beta1.state import state
+from nki_dist.compat.beta1.tile import BlockTile, SpilledTile, Tile, cut
+from nki_dist.errors import NkiValidationError
+from nki_dist.isa import dma_copy, memset, tensor_copy_predicated
+from nki_dist.isa import tensor_scalar as _tensor_scalar
+from nki_dist.isa import tensor_tensor as _tensor_tensor
+from nki_dist.language import emit
+from nki_dist.language.creation import shared_constant
+from nki_dist.language.tensor import NkiTensor
+from nki_dist.program import psum
+
+COMPARISONS = frozenset(
+    {"equal", "not_equal", "less", "less_equal", "greater", "greater_equal"}
+    | {"logical_and", "logical_or", "logical_xor", "logical_not"}
+)
+
+
+# ---- operations ---------------------------------------------------------------------------------
+
+Reduced = Callable[[Sequence[Any]], tuple]
+
+
+def apply(
+    name: str,
+    build: Callable[..., NkiTensor],
+    operands: Sequence[Any],
+    mask: Any = None,
+    reduced: Reduced | None = None,
+) -> Any:
+    """A new tile made by `build` from the operands' access patterns.
+
+    Args:
+        name: of the function, for messages.
+        operands: tiles and numbers.
+        mask: of the operands' broadcast shape.
+        reduced: from sizes (or a box) of the operands to those of the result; the same by default.
+    """
+    for x in operands:
+        if isinstance(x, BlockTile):
+            raise NkiValidationError(
+                f"nl.{name} of a tensor with block dimensions {x.tiles.shape}; index the blocks, "
+                "which are separate tiles"
+            )
+    if mask is None:
+        return Tile(build(*(x.resolve() if isinstance(x, Tile) else x for x in operands)))
+    shape = common(operands)
+    kept = region(mask, shape)
+    if kept is None:
+        return apply(name, build, operands)
+    return _apply_where(name, build, operands, kept, reduced)
+
+
+def _apply_where(
+    name: str,
+    build: Callable[..., NkiTensor],
+    operands: Sequence[Any],
+    kept: Mask,
+    reduced: Reduced | None,
+) -> Tile:
+    """The operation on the box around what a mask keeps, in a tile of the full shape."""
+    shape, box = kept.shape, kept.hull()
+    if box[0] == (0, 0):
+        raise NkiValidationError(f"the mask of nl.{name} leaves nothing of a tile of shape {shape}")
+    if kept.box() is None and reduced is not None:
+        raise NkiValidationError(
+            f"nl.{name} with a mask that isn't a box; replace what is left out with nl.where first"
+        )
+    result = build(
+        *(x.resolve(own_box(x.shape, box)) if isinstance(x, Tile) else x for x in operands)
+    )
+    if reduced is not None:
+        shape, box = tuple(reduced(shape)), tuple(reduced(box))
+    while len(shape) < 2:
+        shape, box = (*shape, 1), (*box, (0, 1))
+    tile = widened(result, shape, box)
+    if kept.box() is None:
+        tile.mask = kept
+    return tile
+
+
+def binary(function: str, x: Any, y: Any, dtype: Any = None, mask: Any = None) -> Any:
+    """`x op y` on tiles and numbers."""
+    if dtype is None and function in COMPARISONS:
+        from nki_dist.dtypes import bool_ as dtype
+    if not isinstance(x, Tile) and not isinstance(y, Tile):
+        for v in (x, y):
+            if isinstance(v, BlockTile):
+                return apply(function, copied, (v,))
+        raise NkiValidationError(f"nl.{function}({x!r}, {y!r}); one of them must be a tile")
+    x, y = (_number(function, v) for v in (x, y))
+    if dtype is None and not function.startswith("bitwise") and not function.endswith("shift"):
+        dtype = promoted(of_operand(x), of_operand(y))
+    return apply(function, lambda a, b: emit.binary(function, a, b, dtype), (x, y), mask)
+
+
+def _number(function: str, value: Any) -> Any:
+    if isinstance(value, (Tile, BlockTile, *emit.NUMBERS)):
+        return value
+    raise NkiValidationError(
+        f"nl.{function} of {value!r} of type {type(value).__name__}; allowed: tiles and numbers "
+        "(an index expression becomes a tile with nisa.iota)"
+    )
+
+
+def gathered(tile: Tile) -> Tile:
+    """A tile with the elements of a view that no single access pattern describes."""
+    assert tile.parts is not None
+    full = emit.new(tile.shape, tile.dtype, tile.buffer if tile.on_chip else "sbuf")
+    for box, view in tile.parts:
+        move(cut(full, box), view)
+    return Tile(full)
+
+
+# ---- writing ------------------------------------------------------------------------------------
+
+
+def put(dst: NkiTensor, result: NkiTensor) -> bool:
+    """Make `dst` hold a result; True if its instruction now writes `dst` itself."""
+    if retarget(dst, result):
+        return True
+    move(dst, result)
+    return False
+
+
+def written(tile: Any) -> None:
+    """Announce that an instruction is about to write a tile."""
+    if isinstance(tile, Tile):
+        tile.own()
+        writing(tile.access)
+
+
+def writing(view: NkiTensor) -> NkiTensor:
+    """Announce a write to an existing tensor."""
+    state().before_write(view.storage)
+    if view.buffer is psum:
+        state().preloaded.add(view.storage)
+    return view
+
+
+def assign(dst: Any, value: Any) -> None:
+    """`tensor[...] = value`."""
+    if isinstance(dst, BlockTile):
+        for place in np.ndindex(dst.tiles.shape):
+            blocks = isinstance(value, BlockTile) and value.tiles.shape == dst.tiles.shape
+            assign(dst.tiles[place], value.tiles[place] if blocks else value)
+        return
+    if isinstance(dst, SpilledTile):
+        _spill(dst, value)
+        return
+    if isinstance(value, emit.NUMBERS):
+        _fill(dst, value)
+        return
+    if not isinstance(value, Tile):
+        raise NkiValidationError(
+            f"a tile is assigned {value!r} of type {type(value).__name__}; allowed: a tile or a "
+            "number"
+        )
+    if not dst.on_chip:
+        raise NkiValidationError(
+            f"assignment to {dst.access.storage.label}; tensors in HBM are written with nl.store"
+        )
+    if value.parts is None and dst.parts is None and value.access.same_elements(dst.access):
+        return  # the end of `tensor[...] += x`
+    kept = value.mask
+    if kept is None or kept.shape != dst.shape:
+        _assign_whole(dst, value)
+        return
+    box = kept.box()
+    if box is None:
+        _assign_where(dst, value, kept)
+    elif box[0] != (0, 0):
+        move(writing(dst.resolve(box)), fitted(value, dst.shape, box))
+
+
+def _assign_whole(dst: Tile, value: Tile) -> None:
+    """Write every element of a tile on chip, by the instruction that made the value if possible."""
+    if dst.parts is not None:
+        pieces = fitted(value, dst.shape)
+        state().before_write(dst.access.storage)
+        for box, view in dst.parts:
+            move(view, cut(pieces, box))
+        return
+    target = dst.resolve()
+    source = fitted(value, target.shape)
+    if value.parts is None and source is value.access:
+        state().before_write(target.storage)
+        if retarget(target, source):
+            value.borrow(target)
+            return
+    move(writing(target), source)
+
+
+def _spill(dst: SpilledTile, value: Any) -> None:
+    """Write to a tile that is kept in HBM."""
+    if isinstance(value, SpilledTile) and value.access.same_elements(dst.access):
+        return  # the end of `tensor[...] += x`
+    store(Tile(dst.access, dst.guards, dst.parts), value, getattr(value, "mask", None))
+
+
+def _fill(dst: Tile, number: Any) -> None:
+    if not dst.on_chip:
+        store(dst, number)
+        return
+    target = dst.resolve()
+    state().before_write(target.storage)
+    if target.buffer is psum and number != 0:
+        state().preloaded.add(target.storage)
+    try:
+        memset(target, _typed(number, target))
+    except NkiValidationError:  # a partition where engines can't start
+        if target.buffer is psum:
+            raise
+        source = emit.new(target.shape, target.dtype)
+        memset(source, _typed(number, target))
+        dma_copy(target, source)
+
+
+def _typed(number: Any, view: NkiTensor) -> Any:
+    """A Python number of the tile's kind."""
+    if view.dtype.is_integer and float(number).is_integer():
+        return int(number)
+    return float(number) if view.dtype.is_float else number
+
+
+def _assign_where(dst: Tile, value: Tile, kept: Mask) -> None:
+    points = np.ascontiguousarray(np.broadcast_to(kept.array(), dst.shape)).astype(np.uint8)
+    chosen = emit_load(shared_constant(points))
+    source = emit.converted(value.resolve(), dst.dtype)
+    tensor_copy_predicated(writing(dst.resolve()), source, chosen)
+
+
+def fitted(value: Tile, shape: tuple[int, ...], box: Box | None = None) -> NkiTensor:
+    """A value in the shape it is assigned to: equal, the same elements, or repeated."""
+    if value.shape == shape:
+        return value.resolve(box)
+    view = value.resolve()
+    if view.size == int(np.prod(shape)):
+        if value.on_chip and view.shape[0] != shape[0]:
+            return view if box is None else _reshaped(emit_load(view), shape, box)
+        return view if box is None else _reshaped(view, shape, box)
+    return cut(repeated(Tile(view), shape).access, box)
+
+
+def _reshaped(view: NkiTensor, shape: tuple[int, ...], box: Box) -> NkiTensor:
+    return cut(view.reshape(shape), box)
+
+
+def in_place(function: str, dst: Any, value: Any, temporary: bool = False) -> Any:
+    """`dst op= value`: the destination keeps its dtype.
+
+    A matmul that nothing else refers to (`temporary`) adds to a destination in PSUM by itself.
+    """
+    if isinstance(dst, BlockTile):
+        for place in np.ndindex(dst.tiles.shape):
+            same = isinstance(value, BlockTile) and value.tiles.shape == dst.tiles.shape
+            in_place(function, dst.tiles[place], value.tiles[place] if same else value)
+        return dst
+    if isinstance(dst, SpilledTile):
+        total = binary(function, dst, value)
+        store(Tile(dst.access, dst.guards, dst.parts), total)
+        return dst
+    if dst.parts is not None or not dst.on_chip:
+        return binary(function, dst, value)
+    dst.own()
+    target = dst.resolve()
+    state().before_write(target.storage)
+    if isinstance(value, emit.NUMBERS):
+        _tensor_scalar(target, target, function, value)
+        return dst
+    source = fitted(value, target.shape)
+    preloaded = target.storage in state().preloaded
+    if temporary and accumulate_into(target, source, preloaded):
+        return dst
+    if function == "add" and target.buffer is psum and target.storage.first < 0:
+        move(writing(target), source)  # PSUM starts to accumulate from nothing
+        return dst
+    _tensor_tensor(target, target, in_sbuf(source) if target.buffer is psum else source, function)
+    writing(target)
+    return dst
+
+
+# ---- transfers ----------------------------------------------------------------------------------
+
+
+def load(src: Any, mask: Any = None, dtype: Any = None) -> Tile:
+    """A new SBUF tile with the contents of an HBM tensor."""
+    if not isinstance(src, Tile):
+        raise NkiValidationError(f"nl.load of {src!r}; allowed: a tensor in HBM or a view of one")
+    if src.parts is not None:
+        src = gathered(src)
+    shape = src.shape if len(src.shape) > 1 else (*src.shape, 1)
+    kept = region(mask, src.shape)
+    tile = emit.new(shape, src.dtype if dtype is None else dtype)
+    if kept is None:
+        dma_copy(tile, src.resolve())
+        return Tile(tile)
+    for box in kept.boxes():
+        wide = box if len(box) > 1 else (*box, (0, 1))
+        dma_copy(cut(tile, wide), src.resolve(box))
+    return Tile(tile, mask=kept)
+
+
+def store(dst: Any, value: Any, mask: Any = None) -> None:
+    """Copy a tile or a number to an HBM tensor."""
+    if isinstance(value, BlockTile):
+        for place in np.ndindex(value.tiles.shape):
+            store(dst[place], value.tiles[place], mask)
+        return
+    if not isinstance(dst, Tile) or dst.on_chip:
+        raise NkiValidationError(
+            f"nl.store into {dst!r}; allowed: a tensor in HBM or a view of one"
+        )
+    if isinstance(value, emit.NUMBERS):
+        value = _constant(dst, value)
+    if not isinstance(value, Tile):
+        raise NkiValidationError(f"nl.store of {value!r}; allowed: a tile or a number")
+    kept = region(mask, dst.shape)
+    state().before_write(dst.access.storage)
+    if dst.parts is not None:
+        source = in_sbuf(fitted(value, dst.shape))
+        for box, view in dst.parts:
+            dma_copy(view, cut(source, box))
+        return
+    if kept is None:
+        dma_copy(dst.resolve(), in_sbuf(fitted(value, dst.shape)))
+        return
+    if value.buffer is psum:
+        value = Tile(in_sbuf(value.resolve()))
+    for box in kept.boxes():
+        dma_copy(dst.resolve(box), fitted(value, dst.shape, box))
+
+
+def _constant(dst: Tile, number: Any) -> Tile:
+    """A tile that fills an HBM view, repeating one row where it is long."""
+    tile = emit.new((1, 1), dst.dtype)
+    memset(tile, _typed(number, tile))
+    return Tile(tile.ap([[0, n] for n in dst.shape]))
+
+
+def widened(result: NkiTensor, shape: tuple[int, ...], box: Box | None) -> Tile:
+    """A result that fills a box of a tile."""
+    if box is None:
+        return Tile(result)
+    full = emit.new(shape, result.dtype, result.buffer)
+    put(cut(full, box), result)
+    return Tile(full, mask=box_mask(shape, box))

@@ -1,0 +1,281 @@
+"""Subscripts of tiles: ints, slices, `nl.ds`, index expressions and tiles of row numbers.
+
+Index expressions follow NumPy's advanced indexing, resolved to an access pattern: result axis a
+has the stride `sum(step[a] * stride of the indexed dimension)`. On chip, dimension 0 is the
+partition: only axis 0 of the result may depend on its index, and on nothing else.
+
+Follows: `nki.language` "Tile Indexing" of the NKI 0.1 documentation (SDK 2.26).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from nki_dist.compat.beta1.index import Box, Index, joint_shape
+from nki_dist.compat.beta1.mask import Mask
+from nki_dist.compat.beta1.tile import Guard, OperandTile, SpilledTile, Tile
+from nki_dist.errors import NkiValidationError
+from nki_dist.language.tensor import NkiTensor, ds, make
+from nki_dist.program import Dynamic
+
+
+def select(tile: Tile, key: Any) -> Tile:
+    """`tile[key]`."""
+    found = _select(tile, key)
+    if isinstance(tile, SpilledTile) and not isinstance(found, OperandTile):
+        return SpilledTile(found.access, found.guards, found.parts)
+    return found
+
+
+def _select(tile: Tile, key: Any) -> Tile:
+    if isinstance(key, Mask):
+        return _masked(tile, key)
+    key = key if isinstance(key, tuple) else (key,)
+    view = tile._whole("a subscript")
+    if not any(isinstance(k, (Index, Tile)) or k is None for k in key):
+        if tile.on_chip and len(key) > len(view.shape):
+            raise NkiValidationError(f"{len(key)} subscripts of a tile of shape {view.shape}")
+        return Tile(view[tuple(_plain(k) for k in key)])
+    if any(k is None for k in key):
+        if key == (slice(None), None) and view.shape[1:] == (1,):
+            return tile  # one number per partition has shape (P, 1) already
+        raise NkiValidationError(
+            "None in a subscript together with index expressions; use nl.expand_dims, or None in "
+            "the index expression: nl.arange(n)[:, None]"
+        )
+    key = _expanded(key, len(view.shape))
+    rows = next((d for d, k in enumerate(key) if isinstance(k, Tile)), None)
+    if rows is not None:
+        return _by_rows(tile, view, key, rows)
+    return _by_index(tile, view, key)
+
+
+def _masked(tile: Tile, mask: Mask) -> Tile:
+    """`tile[mask]`, the operand of a matmul: only a box of the tile takes part."""
+    box = mask.over(tile.shape).box()
+    if box is None or box[0] == (0, 0):
+        raise NkiValidationError(
+            "a tile subscripted by a mask (the operand of a matmul) needs bounds of each index "
+            "that leave something, such as i_f < 64"
+        )
+    return OperandTile(tile.access, tile.guards, tile.parts, box=box)
+
+
+def _plain(key: Any) -> Any:
+    if isinstance(key, (slice, ds)) or key is Ellipsis:
+        return key
+    if not hasattr(key, "__index__"):
+        raise NkiValidationError(
+            f"subscript {key!r} of type {type(key).__name__}; allowed: ints, slices, nl.ds, index "
+            "expressions (nl.arange, nl.mgrid) and tiles of integers"
+        )
+    return key.__index__()
+
+
+def _expanded(key: tuple, rank: int) -> tuple:
+    given = sum(1 for k in key if k is not Ellipsis)
+    if given > rank:
+        raise NkiValidationError(f"{given} subscripts for {rank} dimensions")
+    fill = (slice(None),) * (rank - given)
+    for n, k in enumerate(key):
+        if k is Ellipsis:
+            return key[:n] + fill + key[n + 1 :]
+    return key + fill
+
+
+def _numbers(view: NkiTensor, key: tuple) -> tuple[list[Any], list[int], list[int], int]:
+    """Ints as they are, slices as (start, step, count); the dimensions of each kind."""
+    parts: list[Any] = []
+    advanced, basic = [], []
+    for dim, (k, n) in enumerate(zip(key, view.shape)):
+        if isinstance(k, slice):
+            start, stop, step = k.indices(n)
+            count = max(0, -(-(stop - start) // step))
+            parts.append((start, step, count))
+            basic.append(dim)
+        elif isinstance(k, ds):
+            if int(k.start) < 0 or int(k.start) + k.size > n:
+                raise NkiValidationError(f"{k} on dimension {dim} of size {n}")
+            parts.append((int(k.start), 1, k.size))
+            basic.append(dim)
+        elif isinstance(k, (Index, Tile)):
+            parts.append(k)
+            advanced.append(dim)
+        else:
+            number = _plain(k)
+            parts.append(Index((), number + n if number < 0 else number, ()))
+            advanced.append(dim)
+    adjacent = advanced[-1] - advanced[0] + 1 == len(advanced)
+    return parts, advanced, basic, advanced[0] if adjacent else 0
+
+
+def _by_index(tile: Tile, view: NkiTensor, key: tuple) -> Tile:
+    parts, advanced, basic, at = _numbers(view, key)
+    shape = joint_shape([parts[d].shape for d in advanced])
+    indices = {d: parts[d].spread(shape) for d in advanced}
+    before = [d for d in basic if d < at]
+    after = [d for d in basic if d >= at]
+    offset = view.offset + sum(parts[d][0] * view.strides[d] for d in basic)
+    sizes = [*(parts[d][2] for d in before), *shape, *(parts[d][2] for d in after)]
+    rank, lead = len(sizes), len(before)
+    guards = []
+    for d, index in indices.items():
+        wide = _placed(index, lead, tuple(sizes))
+        low, high = wide.bounds()
+        if low < 0 or high >= view.shape[d]:
+            guards.append(Guard(wide, view.shape[d], d))
+    if tile.on_chip:
+        _check_partition(view, key, indices, lead)
+    if any(i.values is not None for i in indices.values()):
+        return _scattered(view, indices, parts, (before, after), tuple(sizes), tuple(guards))
+    strides = [0] * rank
+    for n, d in [*enumerate(before), *((lead + len(shape) + n, d) for n, d in enumerate(after))]:
+        strides[n] = parts[d][1] * view.strides[d]
+    for d, index in indices.items():
+        offset += index.start * view.strides[d]
+        for axis, step in enumerate(index.steps):
+            strides[lead + axis] += step * view.strides[d]
+    made = make(view.storage, offset, tuple(sizes), tuple(strides), view.dtype, view.dynamic)
+    return Tile(_ranked(made), tuple(guards))
+
+
+def _placed(index: Index, lead: int, sizes: tuple[int, ...]) -> Index:
+    """An index expression as a function of all axes of the result."""
+    more = len(sizes) - lead - len(index.shape)
+    values = index.values
+    if values is not None:
+        values = values.reshape((1,) * lead + values.shape + (1,) * more)
+    return Index(sizes, index.start, (0,) * lead + index.steps + (0,) * more, values)
+
+
+def _ranked(view: NkiTensor) -> NkiTensor:
+    """A tile has at least two dimensions."""
+    least = 2 if view.storage.region.on_chip else 1
+    while len(view.shape) < least:
+        view = make(
+            view.storage,
+            view.offset,
+            (*view.shape, 1),
+            (*view.strides, 1),
+            view.dtype,
+            view.dynamic,
+        )
+    return view
+
+
+def _check_partition(view: NkiTensor, key: tuple, indices: dict[int, Index], lead: int) -> None:
+    """Of an on-chip tile only axis 0 goes over partitions, and over nothing else."""
+    for d, index in indices.items():
+        axes = [a for a, (s, n) in enumerate(zip(index.steps, index.shape)) if s and n > 1]
+        if index.values is not None:
+            axes = [a for a, n in enumerate(index.values.shape) if n > 1]
+        axes = [a + lead for a in axes]
+        wrong = [a for a in axes if (a == 0) != (d == 0)]
+        if wrong:
+            what = "the partition dimension (0)" if d == 0 else f"free dimension {d}"
+            raise NkiValidationError(
+                f"{what} of {view.storage.label} is indexed by {index}, which varies along axis "
+                f"{wrong[0]} of the result; axis 0, and only it, goes over partitions"
+            )
+
+
+def _scattered(
+    view: NkiTensor,
+    indices: dict[int, Index],
+    parts: list[Any],
+    basic: tuple[list[int], list[int]],
+    sizes: tuple[int, ...],
+    guards: tuple[Guard, ...],
+) -> Tile:
+    """A view whose elements no single pattern describes: boxes that one describes each."""
+    for guard in guards:
+        guard.check(None, view.storage.label)
+    before, after = basic
+    lead = len(before)
+    at = np.full((1,) * len(sizes), view.offset, np.int64)
+    for d, index in indices.items():
+        at = at + _placed(index, lead, sizes).array() * view.strides[d]
+    places = [*enumerate(before), *((len(sizes) - len(after) + n, d) for n, d in enumerate(after))]
+    for axis, d in places:
+        start, step, count = parts[d]
+        along = [1] * len(sizes)
+        along[axis] = count
+        at = at + ((start + step * np.arange(count)) * view.strides[d]).reshape(along)
+    offsets = np.broadcast_to(at, sizes)
+    boxes = _affine_boxes(offsets, tuple((0, n) for n in sizes))
+    made = [(box, _pattern(view, offsets, box)) for box in boxes]
+    shaped = make(view.storage, view.offset, sizes, (0,) * len(sizes), view.dtype)
+    return Tile(shaped, (), made)
+
+
+def _pattern(view: NkiTensor, offsets: np.ndarray, box: Box) -> NkiTensor:
+    block = offsets[tuple(slice(lo, hi) for lo, hi in box)]
+    strides = []
+    for axis, n in enumerate(block.shape):
+        second = tuple(1 if d == axis else 0 for d in range(block.ndim))
+        strides.append(int(block[second] - block.flat[0]) if n > 1 else 0)
+    return make(view.storage, int(block.flat[0]), block.shape, tuple(strides), view.dtype)
+
+
+def _affine_boxes(offsets: np.ndarray, box: Box) -> list[Box]:
+    """Cut a box where the offsets stop being an arithmetic progression along some axis."""
+    block = offsets[tuple(slice(lo, hi) for lo, hi in box)]
+    for axis, (lo, hi) in enumerate(box):
+        if block.shape[axis] < 3 and block.ndim > 1 and block.shape[axis] == 1:
+            continue
+        steps = np.diff(block, axis=axis)
+        if steps.size and not (steps == steps.flat[0]).all():
+            runs = _runs(steps, axis)
+            if len(runs) == 1:  # steps differ across the other axes
+                runs = [(n, n + 1) for n in range(hi - lo)]
+            found = []
+            for a, b in runs:
+                found += _affine_boxes(offsets, (*box[:axis], (lo + a, lo + b), *box[axis + 1 :]))
+            return found
+    return [box]
+
+
+def _runs(steps: np.ndarray, axis: int) -> list[tuple[int, int]]:
+    """Stretches of an axis with equal steps; a stretch of n steps has n + 1 elements."""
+    rows = np.moveaxis(steps, axis, 0).reshape(steps.shape[axis], -1)
+    runs, first, n = [], 0, 0
+    while n < len(rows):
+        end = n
+        while end + 1 < len(rows) and np.array_equal(rows[end + 1], rows[n]):
+            end += 1
+        runs.append((first, end + 2))
+        first = n = end + 2
+    if first <= len(rows):
+        runs.append((first, len(rows) + 1))
+    return runs
+
+
+def _by_rows(tile: Tile, view: NkiTensor, key: tuple, dim: int) -> Tile:
+    """Rows chosen at run time: `tensor[tile of integers, index expressions]`."""
+    rows = key[dim]
+    if tile.on_chip or sum(isinstance(k, Tile) for k in key) > 1 or not rows.on_chip:
+        raise NkiValidationError(
+            "a subscript by a tile chooses rows of a tensor in HBM: one subscript, a tile of "
+            f"integers in SBUF; got {rows!r} for dimension {dim} of {view.storage.label}"
+        )
+    source = rows.resolve()
+    if source.free_size != 1:
+        raise NkiValidationError(
+            f"row numbers of shape {source.shape}; allowed: one per partition, (P, 1)"
+        )
+    rank = max([len(k.shape) for k in key if isinstance(k, Index)], default=1)
+    anywhere = Index((source.shape[0], *(1,) * (rank - 1)), 0, (0,) * rank)
+    rest = (*key[:dim], anywhere, *key[dim + 1 :])
+    static = _by_index(tile, view, rest)
+    pattern = static.access
+    if pattern.shape[0] != source.shape[0]:
+        raise NkiValidationError(
+            f"{source.shape[0]} row numbers for a result of shape {pattern.shape}; dimension 0 of "
+            "the result goes over the row numbers"
+        )
+    dynamic = Dynamic("vector", source, view.strides[dim], view.shape[dim], dim)
+    strides = (view.strides[dim], *pattern.strides[1:])
+    made = make(view.storage, pattern.offset, pattern.shape, strides, view.dtype, dynamic)
+    return Tile(made, static.guards)

@@ -1,0 +1,144 @@
+"""What the Beta 1 front end remembers while one kernel is traced: open loops, borrowed tiles.
+
+A result assigned to a tile (`dst[...] = nl.exp(x)`) is computed right into it where that is
+possible; the result object then borrows the destination's storage. Invariant: before the storage
+is written again, a borrower that is still alive gets a copy of its own.
+
+Follows: `nki.language.affine_range`, `nki.language.loop_reduce` of the NKI 0.1 documentation.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+from nki_dist.errors import LaunchError
+
+
+class State:
+    """Of one trace of one program instance."""
+
+    def __init__(self) -> None:
+        self.borrowers: dict[Any, list[weakref.ref[Any]]] = {}
+        self.loops: list[Loop] = []
+        self.joined: Any = None  # the mask before an `and`
+        self.preloaded: set[Any] = set()
+        self._places: dict[Any, Any] = {}
+        self._passes: dict[Any, int] = {}
+
+    def first_placement(self, site: int, placement: Any) -> Any:
+        """The placement that this line gave in the first iteration of the open loops.
+
+        AWS's tracer runs the body of affine_range and sequential_range once, so Python variables
+        that a kernel counts addresses with advance once, not in every iteration.
+        """
+        loops = [loop for loop in self.loops if not loop.static]
+        if not loops:
+            return placement
+        now = (loops[0], site, *(loop.now for loop in self.loops))
+        number = self._passes[now] = self._passes.get(now, 0) + 1
+        fixed = tuple(loop.now for loop in self.loops if loop.static)
+        return self._places.setdefault((loops[0], site, number, fixed), placement)
+
+    def lend(self, storage: Any, tile: Any) -> None:
+        self.borrowers.setdefault(storage, []).append(weakref.ref(tile))
+
+    def before_write(self, storage: Any) -> None:
+        """Give living borrowers of a storage a copy of their own."""
+        for reference in self.borrowers.pop(storage, ()):
+            tile = reference()
+            if tile is not None:
+                tile.own()
+
+
+_state: ContextVar[State | None] = ContextVar("nki_dist_beta1", default=None)
+
+
+def state() -> State:
+    """The state of the kernel being traced.
+
+    Raises:
+        LaunchError: no Beta 1 kernel is being traced.
+    """
+    found = _state.get()
+    if found is None:
+        raise LaunchError(
+            "neuronxcc.nki.language and neuronxcc.nki.isa functions work only inside a kernel; "
+            "decorate the function with @nki.jit and call it with arrays"
+        )
+    return found
+
+
+def active() -> bool:
+    """Whether a Beta 1 kernel is being traced."""
+    return _state.get() is not None
+
+
+@contextmanager
+def fresh_state() -> Iterator[State]:
+    made = State()
+    token = _state.set(made)
+    try:
+        yield made
+    finally:
+        _state.reset(token)
+
+
+class LoopIndex(int):
+    """The loop variable of an affine_range: an int that knows its loop."""
+
+    loop: Loop
+
+    def __new__(cls, value: int, loop: Loop) -> LoopIndex:
+        made = super().__new__(cls, value)
+        made.loop = loop
+        return made
+
+    def is_first(self) -> bool:
+        return int(self) == self.loop.numbers[0]
+
+    def is_last(self) -> bool:
+        return int(self) == self.loop.numbers[-1]
+
+
+class Loop:
+    """An unrolled loop; partial sums of nl.loop_reduce live here, by the place that makes them."""
+
+    def __init__(self, numbers: range, static: bool = False) -> None:
+        self.numbers = numbers
+        self.static = static
+        self.partial: dict[Any, Any] = {}
+        self.now: int | None = None
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def __iter__(self) -> Iterator[LoopIndex]:
+        open_loops = state().loops
+        depth = len(open_loops)
+        for n in self.numbers:
+            del open_loops[depth:]  # inner loops left by break
+            open_loops.append(self)
+            self.now = n
+            yield LoopIndex(n, self)
+        del open_loops[depth:]
+
+
+def unrolled(*args: Any, **hints: Any) -> Any:
+    """affine_range and sequential_range; hints to the compiler have no effect."""
+    numbers = range(*(int(a) for a in args))
+    return Loop(numbers) if active() else numbers
+
+
+def unrolled_static(*args: Any) -> Any:
+    """static_range, which AWS's tracer unrolls as well."""
+    numbers = range(*(int(a) for a in args))
+    return Loop(numbers, static=True) if active() else numbers
+
+
+def place_of(excluded: set[Loop]) -> tuple[Any, ...]:
+    """The iteration of every open loop but some."""
+    return tuple(loop.now for loop in state().loops if loop not in excluded)

@@ -1,0 +1,286 @@
+"""Tiles and tensors of Beta 1: views by index expressions, operators that give new tiles.
+
+A `Tile` is one tensor in HBM, SBUF or PSUM, or a view of it. A view by index expressions may reach
+outside its tensor as long as a mask cuts that off, so bounds are checked when it is used
+(`resolve`). A `BlockTile` has block dimensions in front of the partition dimension: every block is
+a tensor of its own, which is what Beta 1 allocates.
+
+Follows: "NKI Programming Model" and "Block dimension" of the NKI 0.1 documentation (SDK 2.26).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from nki_dist.compat.beta1.index import Box, Index
+from nki_dist.compat.beta1.operators import Operators
+from nki_dist.compat.beta1.state import state
+from nki_dist.errors import NkiValidationError, OutOfBoundsError
+from nki_dist.language.tensor import NkiTensor, make
+from nki_dist.program import psum
+
+
+@dataclass(frozen=True)
+class Guard:
+    """An index expression that has to stay in [0, size) where the view is used."""
+
+    index: Index
+    size: int
+    dim: int
+
+    def check(self, box: Box | None, label: str) -> None:
+        low, high = self.index.bounds(box)
+        if low < 0 or high >= self.size:
+            raise OutOfBoundsError(
+                f"index from {low} to {high} on dimension {self.dim} of size {self.size} of "
+                f"{label}; use mask= to leave out what is outside"
+            )
+
+
+class Tile(Operators):
+    """A tensor or a view of one.
+
+    Attributes:
+        access: the access pattern.
+        guards: bounds still to be checked.
+        parts: for a view that no access pattern describes, boxes of it with their patterns;
+            `access` then only says shape and dtype.
+        mask: which elements the masked instruction that made it wrote; None for all.
+    """
+
+    __slots__ = ("__weakref__", "access", "borrowed", "guards", "mask", "parts")
+
+    def __init__(
+        self,
+        access: NkiTensor,
+        guards: tuple[Guard, ...] = (),
+        parts: list[tuple[Box, NkiTensor]] | None = None,
+        mask: Any = None,
+    ) -> None:
+        self.access = access
+        self.borrowed = False  # `access` is of a tile it was assigned to
+        self.guards = guards
+        self.parts = parts
+        self.mask = mask
+
+    shape = property(lambda self: self.access.shape)
+    dtype = property(lambda self: self.access.dtype)
+    ndim = property(lambda self: len(self.access.shape))
+    itemsize = property(lambda self: self.access.dtype.itemsize)
+    size = property(lambda self: prod(self.access.shape))
+    buffer = property(lambda self: self.access.buffer)
+    on_chip = property(lambda self: self.access.storage.region.on_chip)
+    name = property(lambda self: self.access.name)
+
+    def __repr__(self) -> str:
+        return f"<tile {self.shape} {self.dtype} in {self.buffer.value}>"
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __iter__(self) -> Iterator[Tile]:
+        return (self[n] for n in range(self.shape[0]))
+
+    def __bool__(self) -> bool:
+        return bool(self.access)
+
+    def __getitem__(self, key: Any) -> Tile:
+        from nki_dist.compat.beta1.select import select
+
+        return select(self, key)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        from nki_dist.compat.beta1.lower import assign
+
+        assign(self[key], value)
+
+    def resolve(self, box: Box | None = None) -> NkiTensor:
+        """The access pattern, bounds checked, cut to a box."""
+        if self.parts is not None:
+            from nki_dist.compat.beta1.lower import gathered
+
+            return cut(gathered(self).access, box)
+        for guard in self.guards:
+            guard.check(box, self.access.storage.label)
+        return cut(self.access, box)
+
+    def own(self) -> None:
+        """Stop sharing a storage: it is about to be written, or a view of this tile is made."""
+        from nki_dist.language import emit
+
+        if self.borrowed:
+            self.borrowed = False
+            self.access = emit.copy(self.access, None)
+
+    def borrow(self, access: NkiTensor) -> None:
+        """Be another name for where its instruction now writes."""
+        self.access = access
+        self.borrowed = True
+        state().lend(access.storage, self)
+
+    # ---- other shapes and types --------------------------------------------------------------
+
+    def _whole(self, what: str) -> NkiTensor:
+        if self.parts is not None:
+            raise NkiValidationError(f"{what} of a view that isn't affine; nl.copy it first")
+        for guard in self.guards:
+            guard.check(None, self.access.storage.label)
+        self.own()
+        return self.access
+
+    def reshape(self, shape: Any, *more: int) -> Tile:
+        """The same elements in another shape."""
+        sizes = (shape, *more) if hasattr(shape, "__index__") else tuple(shape)
+        return Tile(self._whole("reshape").reshape(tuple(int(n) for n in sizes)))
+
+    def view(self, dtype: Any) -> Tile:
+        """The same bytes as another dtype."""
+        return Tile(self._whole("view").view(dtype))
+
+    def astype(self, dtype: Any) -> Tile:
+        """A copy converted to another dtype."""
+        from nki_dist.compat.beta1 import lower
+
+        return lower.apply("copy", lambda x: lower.copied(x, dtype), (self,))
+
+    def broadcast_to(self, shape: Any) -> Tile:
+        """The tile repeated along dimensions of size 1."""
+        from nki_dist.compat.beta1 import lower
+
+        return lower.repeated(self, tuple(int(n) for n in shape))
+
+    def expand_dims(self, axis: int) -> Tile:
+        """A new dimension of size 1."""
+        return Tile(self._whole("expand_dims").expand_dim(axis % (self.ndim + 1)))
+
+    def assert_shape(self, shape: Any) -> Tile:
+        """Itself, if it has that shape."""
+        if tuple(shape) != self.shape:
+            raise NkiValidationError(f"a tile of shape {self.shape}, asserted {tuple(shape)}")
+        return self
+
+
+class OperandTile(Tile):
+    """An operand of a matmul of which only a box takes part."""
+
+    __slots__ = ("box",)
+
+    def __init__(self, *args: Any, box: Box) -> None:
+        super().__init__(*args)
+        self.box = box
+
+    def resolve(self, box: Box | None = None) -> NkiTensor:
+        """Refused: only matmuls know what the rest of the result is then."""
+        raise NkiValidationError("a tile subscripted by a mask is only for matmuls; use mask=")
+
+    def part(self) -> NkiTensor:
+        """The box of it that takes part."""
+        return Tile(self.access, self.guards, self.parts).resolve(self.box)
+
+
+class SpilledTile(Tile):
+    """A block of a PSUM tensor larger than PSUM, kept in HBM as AWS's compiler does.
+
+    It is loaded to SBUF where it is read and stored where it is written, so it costs DMA.
+    """
+
+    __slots__ = ()
+    buffer = property(lambda self: psum)
+    on_chip = property(lambda self: True)
+
+    def resolve(self, box: Box | None = None) -> NkiTensor:
+        """A copy of it in SBUF."""
+        from nki_dist.compat.beta1.lower import emit_load
+
+        return emit_load(self.home(box))
+
+    def home(self, box: Box | None = None) -> NkiTensor:
+        """Its place in HBM, bounds checked."""
+        return Tile(self.access, self.guards, self.parts).resolve(box)
+
+
+def cut(view: NkiTensor, box: Box | None) -> NkiTensor:
+    """A box of a view; dimensions of size 1 repeat and aren't cut."""
+    if box is None:
+        return view
+    offset, shape = view.offset, []
+    dynamic = view.dynamic
+    for n, stride, (lo, hi) in zip(view.shape, view.strides, box):
+        whole = n == 1
+        shape.append(1 if whole else hi - lo)
+        indexed = dynamic is not None and dynamic.kind == "vector" and not shape[1:]
+        offset += 0 if whole or indexed else lo * stride
+    if dynamic is not None and dynamic.kind == "vector" and box[0] != (0, view.shape[0]):
+        rows = cut(dynamic.source, (box[0], (0, 1)))
+        dynamic = type(dynamic)("vector", rows, dynamic.stride, dynamic.limit, dynamic.dim)
+    return make(view.storage, offset, tuple(shape), view.strides, view.dtype, dynamic)
+
+
+class BlockTile(Operators):
+    """A tensor with block dimensions: an array of tiles that have their own storages."""
+
+    __slots__ = ("__weakref__", "tiles")
+
+    def __init__(self, tiles: np.ndarray) -> None:
+        self.tiles = tiles
+
+    first = property(lambda self: self.tiles.flat[0])
+    shape = property(lambda self: self.tiles.shape + self.first.shape)
+    dtype = property(lambda self: self.first.dtype)
+    ndim = property(lambda self: len(self.shape))
+    itemsize = property(lambda self: self.first.dtype.itemsize)
+    buffer = property(lambda self: self.first.buffer)
+    on_chip = True
+
+    def __repr__(self) -> str:
+        return f"<blocks {self.tiles.shape} of {self.first!r}>"
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, key: Any) -> Any:
+        key = key if isinstance(key, tuple) else (key,)
+        blocks = self.tiles.ndim
+        if any(k is Ellipsis for k in key):
+            at = next(n for n, k in enumerate(key) if k is Ellipsis)
+            fill = self.ndim - sum(k is not None for k in key) + 1
+            key = key[:at] + (slice(None),) * fill + key[at + 1 :]
+        outer, inner = tuple(_block(k) for k in key[:blocks]), key[blocks:]
+        if any(isinstance(k, int) and not -n <= k < n for k, n in zip(outer, self.tiles.shape)):
+            raise OutOfBoundsError(f"block {outer} of a tensor with blocks {self.tiles.shape}")
+        chosen = self.tiles[outer]
+        if isinstance(chosen, Tile):
+            return chosen[inner] if inner else chosen
+        if inner and any(k != slice(None) for k in inner):
+            tiles = np.empty(chosen.shape, object)
+            for place in np.ndindex(chosen.shape):
+                tiles[place] = chosen[place][inner]
+            return BlockTile(tiles)
+        return BlockTile(chosen)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        from nki_dist.compat.beta1.lower import assign
+
+        assign(self[key], value)
+
+
+def _block(key: Any) -> Any:
+    """A subscript of a block dimension: an int or a slice of ints."""
+    if isinstance(key, Index):
+        low, high = key.bounds()
+        if low == high:
+            return low
+        raise NkiValidationError(
+            f"block dimension indexed by {key}; blocks are separate tiles, so the index must be an "
+            "int or a loop variable (or make it a free dimension, after the partition dimension)"
+        )
+    if isinstance(key, slice):
+        return key
+    if hasattr(key, "start") and hasattr(key, "size"):
+        return slice(key.start, key.start + key.size)
+    return key.__index__()

@@ -1,0 +1,96 @@
+"""Arrays of NumPy, torch and jax: taking them in, giving results back in kind.
+
+Invariant: importing this package imports neither torch nor jax, and nothing here changes a value's
+dtype; what NKI has no type for is refused by whoever looks the dtype up.
+
+Not modelled: devices. Data is on the host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from nki_dist.errors import LaunchError
+from nki_dist.frameworks import jax_arrays, numpy_arrays, torch_tensors
+
+__all__ = ["Framework", "describe", "like", "to_numpy", "uncompiled", "write_back"]
+
+uncompiled = torch_tensors.uncompiled
+
+
+@dataclass(frozen=True)
+class Framework:
+    """What the launcher needs to know about an array library.
+
+    Attributes:
+        name: `"numpy"`, `"torch"` or `"jax"`.
+        owns: whether a value is an array of this library.
+        to_numpy: the value as a NumPy array, sharing memory where possible.
+        like: a NumPy array as a value of this library.
+        write_back: copies data into a value in place, or raises LaunchError.
+    """
+
+    name: str
+    owns: Callable[[Any], bool]
+    to_numpy: Callable[[Any], np.ndarray]
+    like: Callable[[np.ndarray], Any]
+    write_back: Callable[[Any, np.ndarray], None]
+
+
+def _framework(name: str, module: Any) -> Framework:
+    return Framework(name, module.owns, module.to_numpy, module.like, module.write_back)
+
+
+_FRAMEWORKS: Final = (
+    _framework("numpy", numpy_arrays),
+    _framework("torch", torch_tensors),
+    _framework("jax", jax_arrays),
+)
+
+
+def describe(value: Any) -> Framework | None:
+    """The library an array belongs to; None for anything that isn't an array."""
+    for framework in _FRAMEWORKS:
+        if framework.owns(value):
+            return framework
+    return None
+
+
+def _owner(value: Any) -> Framework:
+    framework = describe(value)
+    if framework is None:
+        names = ", ".join(each.name for each in _FRAMEWORKS)
+        raise LaunchError(f"expected an array of {names}, got a {type(value).__name__}")
+    return framework
+
+
+def to_numpy(value: Any) -> np.ndarray:
+    """An array of any framework as a NumPy array, sharing memory where possible.
+
+    Raises:
+        LaunchError: not an array, or one without data on the host.
+        NkiValidationError: NumPy has no dtype for it.
+    """
+    return _owner(value).to_numpy(value)
+
+
+def like(framework: Framework | None, array: np.ndarray) -> Any:
+    """A result in the caller's framework (None, a kernel without inputs: NumPy).
+
+    Raises:
+        LaunchError: the framework has no such dtype.
+    """
+    return array if framework is None else framework.like(array)
+
+
+def write_back(value: Any, array: np.ndarray) -> None:
+    """Copy what a kernel wrote to an input into the caller's array.
+
+    Raises:
+        LaunchError: the caller's array can't be changed.
+    """
+    _owner(value).write_back(value, array)

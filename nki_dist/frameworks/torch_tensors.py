@@ -1,0 +1,122 @@
+"""torch CPU tensors as kernel arguments and results, without importing torch.
+
+Invariant: a tensor and its array share memory wherever NumPy can express the layout, and bits are
+never converted: types that NumPy lacks travel as integers of the same size.
+
+A launch is opaque to torch.compile: the graph breaks around it, and neither the simulator nor the
+kernel's own Python is traced by Dynamo.
+
+It doesn't take part in autograd: a kernel's result has no history. An input that the kernel
+writes gets a new version, so that backward passes that saved it notice.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any, Final
+
+import ml_dtypes
+import numpy as np
+
+from nki_dist.errors import LaunchError, NkiValidationError
+from nki_dist.frameworks import numpy_arrays
+
+# torch's name of each type that NumPy lacks, with the type that stands for it there.
+_EXTENSION_TYPES: Final = {
+    name: np.dtype(getattr(ml_dtypes, name))
+    for name in (
+        *("bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu"),
+        *("float8_e4m3fnuz", "float8_e5m2fnuz"),
+    )
+}
+_SAME_SIZE: Final = {1: "uint8", 2: "int16"}
+
+
+def _torch() -> ModuleType | None:
+    """torch, if the program has imported it: nobody can hold a tensor otherwise."""
+    return sys.modules.get("torch")
+
+
+def uncompiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, hidden from torch.compile where that is in use."""
+    dynamo = sys.modules.get("torch._dynamo")
+    disable = getattr(dynamo, "disable", None)  # missing while torch is still being imported
+    return function if disable is None else disable(function)
+
+
+# Dynamo looks for this mark on functions it is about to trace into; it's what `disable` sets, and
+# setting it here needs no torch.
+uncompiled._torchdynamo_disable = True  # type: ignore[attr-defined]
+
+
+def owns(value: Any) -> bool:
+    tensor = getattr(_torch(), "Tensor", None)  # missing while torch is still being imported
+    return tensor is not None and isinstance(value, tensor)
+
+
+def to_numpy(value: Any) -> np.ndarray:
+    """The tensor's memory as an array (a copy only for lazily negated or conjugated tensors).
+
+    Raises:
+        LaunchError: the tensor isn't a dense CPU tensor.
+        NkiValidationError: NumPy has no dtype for it.
+    """
+    if value.device.type != "cpu" or value.layout is not _torch().strided:  # type: ignore[union-attr]
+        raise LaunchError(
+            f"kernel inputs must be dense CPU tensors, got a tensor of shape {tuple(value.shape)} "
+            f"on {value.device} with layout {value.layout}; call .cpu() or .to_dense() first"
+        )
+    plain = value.detach().resolve_conj().resolve_neg()
+    name = str(value.dtype).removeprefix("torch.")
+    extension = _EXTENSION_TYPES.get(name)
+    try:
+        if extension is None:
+            return plain.numpy()
+        integers = getattr(_torch(), _SAME_SIZE[extension.itemsize])
+        return plain.view(integers).numpy().view(extension)
+    except TypeError as error:
+        raise NkiValidationError(f"dtype torch.{name} isn't supported: {error}") from None
+    except RuntimeError as error:  # tensors without data: fake, meta, being traced by torch
+        raise LaunchError(
+            f"a {type(value).__name__} of shape {tuple(value.shape)} has no data: {error}"
+        ) from None
+
+
+def like(array: np.ndarray) -> Any:
+    """A tensor with the array's bits; shares the array's memory when it's writable and dense.
+
+    Raises:
+        LaunchError: torch has no such dtype.
+    """
+    torch = _torch()
+    name = array.dtype.name
+    extension = name in _EXTENSION_TYPES
+    # float8_e4m3 is the case that matters: torch only has the variant without infinities.
+    if not hasattr(torch, "bool" if name == "bool" else name):
+        raise LaunchError(
+            f"torch has no dtype for {name}; pass NumPy arrays to this kernel, or have it "
+            "return the tensor viewed as unsigned integers"
+        )
+    if not (array.flags.writeable and array.flags.c_contiguous):
+        array = array.copy(order="C")
+    if not extension:
+        return torch.from_numpy(array)  # type: ignore[union-attr]
+    integers = array.view(_SAME_SIZE[array.itemsize])
+    return torch.from_numpy(integers).view(getattr(torch, name))  # type: ignore[union-attr]
+
+
+def write_back(value: Any, array: np.ndarray) -> None:
+    """Copy `array` into the tensor's memory.
+
+    Raises:
+        LaunchError: the tensor can't take it (lazily negated, elements sharing memory, ...).
+    """
+    if value.is_neg() or value.is_conj():
+        raise LaunchError(
+            f"the kernel writes to an input of shape {tuple(value.shape)} that is a lazily negated "
+            "or conjugated view; pass a copy (x.clone())"
+        )
+    numpy_arrays.write_back(to_numpy(value), array)
+    _torch().autograd.graph.increment_version(value)  # type: ignore[union-attr]

@@ -1,0 +1,26 @@
+"""Prebuilt kernels under the field's names, each with its gradient.
+
+All take and give HBM tensors, keep sums in float32 and round once, end in narrow tiles instead of
+padding, and run on one core or two (`kernel[2]`). They are ordinary kernels: read them, copy them.
+"""
+
+from __future__ import annotations
+
+from nki_dist.kernels.attention import flash_attn_bwd, flash_fwd
+from nki_dist.kernels.matmul import matmul
+from nki_dist.kernels.mlp import mlp, mlp_backward
+from nki_dist.kernels.rms_norm import rms_norm, rms_norm_backward, rmsnorm_qkv
+from nki_dist.kernels.softmax import softmax, softmax_backward
+
+__all__ = [
+    "flash_attn_bwd",
+    "flash_fwd",
+    "matmul",
+    "mlp",
+    "mlp_backward",
+    "rms_norm",
+    "rms_norm_backward",
+    "rmsnorm_qkv",
+    "softmax",
+    "softmax_backward",
+]

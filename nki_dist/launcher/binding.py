@@ -1,0 +1,244 @@
+"""Kernel arguments: which are tensors, what the compiler may know of them, and getting them back.
+
+Arrays anywhere in the arguments (inside lists, dicts, dataclasses, kernel structs) are the tensors;
+everything else is a compile-time value. One array passed twice is one tensor.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+import tokenize
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from nki_dist import dtypes, frameworks
+from nki_dist.compiler.compile import Compiled, TensorSignature
+from nki_dist.compiler.ownership import owns, refuse_storage
+from nki_dist.compiler.trace import Trace
+from nki_dist.errors import CompileError, LaunchError, NkiError
+from nki_dist.language.tensor import NkiTensor
+from nki_dist.launcher.pytree import flatten, tree_map
+from nki_dist.program import Access, MemoryRegion
+
+
+@dataclass(frozen=True)
+class PerRank:
+    """An argument that differs between ranks: a list with one entry per rank, or a function."""
+
+    values: Sequence[Any] | Callable[[int], Any]
+
+    def of(self, rank: int, ranks: int) -> Any:
+        if callable(self.values):
+            return self.values(rank)
+        if not hasattr(self.values, "__len__"):
+            raise LaunchError(
+                f"per_rank({self.values!r}); allowed: a list with one entry per rank, or a "
+                "function of the rank"
+            )
+        if len(self.values) != ranks:
+            raise LaunchError(
+                f"per_rank has {len(self.values)} entries, the world {ranks} ranks; give one each"
+            )
+        return self.values[rank]
+
+
+@dataclass(frozen=True)
+class TensorLeaf:
+    """Stands for an array in the arguments; equal for equal signatures."""
+
+    signature: TensorSignature
+
+
+@dataclass
+class BoundArguments:
+    """Arguments of one launch.
+
+    Attributes:
+        args, kwargs: the arguments with TensorLeaf in place of arrays.
+        signatures: the tensors, by index.
+        originals: what the caller passed for each tensor.
+        arrays: the same as NumPy arrays.
+        framework: of the results.
+    """
+
+    args: tuple
+    kwargs: dict[str, Any]
+    signatures: list[TensorSignature]
+    originals: list[Any]
+    arrays: list[np.ndarray]
+    framework: Any
+
+    def bind(self, trace: Trace) -> tuple[tuple, dict]:
+        """The arguments with the trace's tensors in place."""
+        tensors = [trace.input(s.index, s.shape, s.dtype, s.name) for s in self.signatures]
+
+        def place(leaf: Any) -> Any:
+            return tensors[leaf.signature.index] if isinstance(leaf, TensorLeaf) else leaf
+
+        args, kwargs = tree_map(place, (self.args, self.kwargs))
+        return args, kwargs
+
+
+def _is_array(value: Any) -> bool:
+    return frameworks.describe(value) is not None
+
+
+def bind_arguments(function: Callable[..., Any], args: tuple, kwargs: dict) -> BoundArguments:
+    """Separate tensors from compile-time values.
+
+    Raises:
+        LaunchError: the arguments don't fit the kernel's parameters.
+        NkiValidationError: an array has a dtype that NKI doesn't know.
+    """
+    names = _parameter_names(function, args, kwargs)
+    signatures: list[TensorSignature] = []
+    originals: list[Any] = []
+    arrays: list[np.ndarray] = []
+    seen: dict[int, TensorLeaf] = {}
+
+    def take(path: str, value: Any) -> Any:
+        if isinstance(value, PerRank):
+            raise LaunchError(
+                f"argument {path} is an nki.per_rank inside another value; make the whole argument "
+                "per_rank: nki.per_rank([value of rank 0, value of rank 1, ...])"
+            )
+        if not _is_array(value):
+            return value
+        leaf = seen.get(id(value))
+        if leaf is None:
+            array = frameworks.to_numpy(value)
+            try:
+                dtype = dtypes.of(array.dtype)
+            except NkiError as error:
+                error.message = f"argument {path}: {error.message}"
+                raise error.at(location=kernel_location(function)) from None
+            shape = array.shape if array.ndim else (1,)
+            signature = TensorSignature(len(signatures), shape, dtype, path)
+            leaf = seen[id(value)] = TensorLeaf(signature)
+            signatures.append(signature)
+            originals.append(value)
+            arrays.append(array)
+        return leaf
+
+    new_args = tuple(_walk(take, name, value) for name, value in zip(names, args))
+    new_kwargs = {name: _walk(take, name, value) for name, value in kwargs.items()}
+    framework = frameworks.describe(originals[0]) if originals else None
+    return BoundArguments(new_args, new_kwargs, signatures, originals, arrays, framework)
+
+
+def _walk(take: Callable[[str, Any], Any], name: str, value: Any) -> Any:
+    if _is_array(value):
+        return take(name, value)
+    if value is None or isinstance(value, (int, float, str, bool)):
+        return value
+    leaves, tree = flatten(value, _is_array, root=name)
+    return tree.unflatten(take(path, leaf) for path, leaf in leaves)
+
+
+def _parameter_names(function: Callable[..., Any], args: tuple, kwargs: dict) -> list[str]:
+    """Names for the positional arguments, after checking that the call fits the signature."""
+    try:
+        signature = inspect.signature(function)
+        bound = signature.bind(*args, **kwargs)
+    except TypeError as error:
+        raise LaunchError(
+            f"{getattr(function, '__name__', function)}(): {error}; its parameters are "
+            f"{inspect.signature(function)}",
+            location=kernel_location(function),
+        ) from None
+    names: list[str] = []
+    for name, value in bound.arguments.items():
+        kind = signature.parameters[name].kind
+        if kind is inspect.Parameter.VAR_POSITIONAL:
+            names += [f"{name}[{n}]" for n in range(len(value))]
+        elif kind in (
+            inspect.Parameter.POSITIONAL_ONLY,
+            inspect.Parameter.POSITIONAL_OR_KEYWORD,
+        ):
+            names.append(name)
+    return names[: len(args)]
+
+
+def check_written(
+    compiled: Compiled, bound: Sequence[BoundArguments], memories: Sequence[np.ndarray]
+) -> None:
+    """One array that several ranks wrote can take back only one contents.
+
+    Raises:
+        LaunchError: ranks wrote different bytes to the same array.
+    """
+    if len(bound) == 1:
+        return
+    for index in compiled.written_inputs:
+        at = compiled.offsets["input", index]
+        signature = compiled.inputs[index]
+        size = prod(signature.shape) * signature.dtype.itemsize
+        seen: dict[int, np.ndarray] = {}
+        for rank, (b, memory) in enumerate(zip(bound, memories)):
+            wrote = memory[at : at + size]
+            if not np.array_equal(wrote, seen.setdefault(id(b.originals[index]), wrote)):
+                raise LaunchError(
+                    f"the kernel writes argument {signature.name}, which is one array for several "
+                    f"ranks, and rank {rank} wrote other bytes than an earlier one; give each rank "
+                    "its own array with nki.per_rank([...])"
+                )
+
+
+def kernel_location(function: Any) -> str | None:
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    return f"{code.co_filename}:{code.co_firstlineno}" if code else None
+
+
+def return_location(function: Any) -> str | None:
+    """Where a kernel returns: its only `return`, or its first line if there are several."""
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    if code is None:
+        return None
+    try:
+        lines, first = inspect.getsourcelines(code)
+        tree = ast.parse(textwrap.dedent("".join(lines)))
+    except (OSError, TypeError, SyntaxError, tokenize.TokenError):
+        # No source, a lambda inside an expression, or a file that isn't what was compiled.
+        return kernel_location(function)
+    found = [n.lineno for n in ast.walk(tree) if isinstance(n, ast.Return)]
+    if len(found) != 1:
+        return kernel_location(function)
+    return f"{code.co_filename}:{first + found[0] - 1}"
+
+
+def collect_outputs(function: Callable[..., Any]) -> Callable[[Trace, Any], Any]:
+    """What a kernel may return: tensors in HBM, in lists, tuples and dicts, and None."""
+
+    def outputs(trace: Trace, result: Any) -> Any:
+        return tree_map(lambda leaf: check(trace, leaf), result)
+
+    def check(trace: Trace, leaf: Any) -> Any:
+        if leaf is None:
+            return None
+        if not isinstance(leaf, NkiTensor):
+            raise CompileError(
+                f"the kernel returned {leaf!r} of type {type(leaf).__name__}; allowed: a tensor in "
+                "shared_hbm, a tuple, list or dict of them, or nothing",
+                location=return_location(function),
+                core=trace.core,
+            )
+        if not owns(trace.program, leaf.storage):
+            refuse_storage(trace, leaf.storage)
+        if leaf.buffer.on_chip or leaf.dynamic is not None:
+            raise CompileError(
+                f"the kernel returned {leaf.storage.label}; a returned tensor must be in "
+                "shared_hbm: copy it there with nisa.dma_copy and return that",
+                location=return_location(function),
+                core=trace.core,
+            )
+        if leaf.storage.role == "local" and leaf.storage.region is MemoryRegion.private_hbm:
+            trace.publish(leaf.storage)
+        return Access(leaf.storage, leaf.offset, leaf.shape, leaf.strides, leaf.dtype)
+
+    return outputs

@@ -1,0 +1,68 @@
+"""Launch grids: `kernel[2]`, and the Beta 1 forms `nl.nc(2)`, `nl.spmd_dim(nl.nc(2), 4)`, tuples.
+
+Axes marked `nl.nc` are physical cores; the rest are program instances that the cores run one after
+the other.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+from nki_dist.arch import Arch
+from nki_dist.compiler.compile import Grid
+from nki_dist.errors import LaunchError
+from nki_dist.language.grid import Nc, SpmdDim
+
+
+def make_grid(spec: Any, arch: Arch, default_cores: int) -> Grid:
+    """The grid that `kernel[spec]` asks for; `None` is a launch without one.
+
+    Raises:
+        LaunchError: not a grid, or more cores than the platform's LNC limit.
+    """
+    if spec is None:
+        if default_cores == 1:
+            return Grid((), 1, ())
+        return _limited(Grid((default_cores,), default_cores, (0,)), arch)
+    parts = spec if isinstance(spec, (tuple, list)) else (spec,)
+    if len(parts) == 1 and isinstance(parts[0], int) and not isinstance(parts[0], bool):
+        _positive(parts[0])
+        return _limited(Grid((parts[0],), parts[0], (0,)), arch)
+    shape: list[int] = []
+    core_axes: list[int] = []
+    cores = 1
+    for axis, part in enumerate(parts):
+        own, instances = _axis(part)
+        shape.append(own * instances)
+        if own > 1:
+            core_axes.append(axis)
+            cores *= own
+    return _limited(Grid(tuple(shape), cores, tuple(core_axes)), arch)
+
+
+def _axis(part: Any) -> tuple[int, int]:
+    """(cores, instances per core) of one axis."""
+    if isinstance(part, Nc):
+        return part.n, 1
+    if isinstance(part, SpmdDim):
+        cores = prod(p.n for p in part.parts if isinstance(p, Nc))
+        return cores, prod(_positive(p) for p in part.parts if not isinstance(p, Nc))
+    return 1, _positive(part)
+
+
+def _positive(n: Any) -> int:
+    if isinstance(n, bool) or not hasattr(n, "__index__") or n.__index__() < 1:
+        raise LaunchError(
+            f"a launch grid is made of positive ints (or nl.nc and nl.spmd_dim), got {n!r}"
+        )
+    return n.__index__()
+
+
+def _limited(grid: Grid, arch: Arch) -> Grid:
+    if grid.cores > arch.max_lnc:
+        raise LaunchError(
+            f"a grid of {grid.cores} cores; a logical NeuronCore of {arch.name} has at most "
+            f"{arch.max_lnc} (the LNC limit). For more cores use nki.World(ranks=..., lnc=...)"
+        )
+    return grid

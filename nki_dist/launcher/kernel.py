@@ -1,0 +1,129 @@
+"""`@nki.jit`, `kernel[grid](...)`, `nki.simulate`, `nki.profile`, `nki.benchmark`."""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Callable
+from typing import Any
+
+from nki_dist import arch as architectures
+from nki_dist import frameworks
+from nki_dist.compiler.compile import Compiled
+from nki_dist.errors import LaunchError
+from nki_dist.isa.spec import tracing
+from nki_dist.launcher.grid import make_grid
+from nki_dist.launcher.session import session
+from nki_dist.launcher.settings import default_host, default_lnc
+from nki_dist.launcher.traced import launch_traced, placeholders
+
+
+class Kernel:
+    """A kernel: a Python function that is compiled when it is called with arrays.
+
+    Inside another kernel the call is inlined. `kernel[grid]` fixes the launch grid; without one the
+    launch uses NEURON_LOGICAL_NC_CONFIG cores (1 by default).
+
+    Attributes:
+        fn: the Python function.
+        platform: platform given to the decorator, or None.
+    """
+
+    def __init__(
+        self,
+        fn: Callable[..., Any],
+        grid: Any = None,
+        host: str | None = None,
+        profile: bool = False,
+        **options: Any,
+    ) -> None:
+        if isinstance(fn, Kernel):  # nki.jit(nki.jit(f)); fn.fn is never a Kernel itself
+            inner: Kernel = fn
+            options = {**inner.options, **options}
+            grid = inner.grid if grid is None else grid
+            fn = inner.fn
+        if not callable(fn):
+            raise LaunchError(f"a kernel is a function, got {fn!r}")
+        self.fn: Callable[..., Any] = fn
+        self.grid: Any = grid
+        self.options: dict[str, Any] = options
+        self.platform: str | None = options.get("platform_target")
+        self._host = host
+        self._profile = profile
+        functools.update_wrapper(self, fn)
+
+    def __getitem__(self, grid: Any) -> Kernel:
+        return Kernel(self.fn, grid, self._host, self._profile, **self.options)
+
+    __iter__ = None  # __getitem__ takes every index, so Python would iterate over grids for ever
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if tracing():
+            return self.fn(*args, **kwargs)
+        return frameworks.uncompiled(self._launch)(args, kwargs)
+
+    def compile(self, *args: Any, **kwargs: Any) -> Compiled:
+        """The programs that calling the kernel with these arguments would run.
+
+        `kernel[2].compile(a, b).save("kernel.nkip")` makes a file for `nki-dist disasm`.
+        """
+        return self._world().compile(self, *args, **kwargs)
+
+    def _launch(self, args: tuple, kwargs: dict[str, Any]) -> Any:
+        world = self._world()
+        if placeholders(args, kwargs):
+            return launch_traced(world, self, args, kwargs)
+        return world.run_one(self, self.grid, args, kwargs, self._profile)
+
+    def _world(self) -> Any:
+        """The warm world this kernel is launched on outside any other."""
+        platform = (
+            architectures.get(self.platform) if self.platform else architectures.from_environment()
+        )
+        lnc = make_grid(self.grid, platform, default_lnc(platform.max_lnc)).cores
+        return session().world(platform.instance, lnc, self._host or default_host())
+
+    def __get__(self, instance: Any, owner: Any) -> Any:
+        if instance is None:
+            return self
+        return Kernel(
+            types.MethodType(self.fn, instance),
+            self.grid,
+            self._host,
+            self._profile,
+            **self.options,
+        )
+
+    def __repr__(self) -> str:
+        grid = "" if self.grid is None else f"[{self.grid}]"
+        return f"<nki kernel {getattr(self.fn, '__name__', self.fn)}{grid}>"
+
+
+def jit(fn: Any = None, **options: Any) -> Any:
+    """Make a kernel of a function: `@nki.jit`, `@nki.jit(platform_target="trn3")`.
+
+    Args:
+        fn: the function.
+        options: `platform_target` chooses the platform; others that AWS's compiler knows (mode,
+            debug_kernel, experimental_flags, ...) are accepted and have no effect here.
+    """
+    if fn is None:
+        return lambda function: Kernel(function, **options)
+    return Kernel(fn, **options)
+
+
+def simulate(kernel: Any) -> Kernel:
+    """The same kernel, run in this process: same results, and breakpoint() works."""
+    base = kernel if isinstance(kernel, Kernel) else Kernel(kernel)
+    return Kernel(base.fn, base.grid, "inprocess", **base.options)
+
+
+def profile(kernel: Any, host: str | None = None) -> Kernel:
+    """A kernel whose call returns a Run: `.outputs` and `.profile` (simulated time)."""
+    base = kernel if isinstance(kernel, Kernel) else Kernel(kernel)
+    return Kernel(base.fn, base.grid, host or base._host, True, **base.options)
+
+
+def benchmark(kernel: Any, host: str | None = None) -> Kernel:
+    """A kernel whose call returns a Run, as `profile` does: simulated time needs no repetition."""
+    return profile(kernel, host)

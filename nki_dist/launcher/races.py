@@ -1,0 +1,142 @@
+"""Telling races from harmless overlaps, by value.
+
+Two cores of a rank touched the same bytes of a shared tensor in the same epoch, with nothing to
+order them. It is a race if another order could have given other values:
+
+- two stores: they left different bytes;
+- a load and the other core's store: the store leaves other bytes than were read, or it changed them
+  and the load happened to come later (unless the loading core had stored the same bytes itself).
+
+Both cores storing the same bytes, as published kernels do, is none.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from nki_dist.compiler.compile import Compiled
+from nki_dist.core_actor.watch import Record
+from nki_dist.errors import RaceError
+from nki_dist.program import Program, Storage, instructions
+
+
+class _Bytes:
+    """Values of some bytes of a storage."""
+
+    def __init__(self, nbytes: int) -> None:
+        self.known = np.zeros(nbytes, bool)
+        self.value = np.zeros(nbytes, np.uint8)
+        self.before = np.zeros(nbytes, np.uint8)
+        self.by = np.full(nbytes, -1, np.int64)
+
+    def store(self, record: Record) -> None:
+        assert record.after is not None
+        places = spread(record)
+        fresh = ~self.known[places]
+        self.before[places[fresh]] = as_bytes(record.before)[fresh]
+        self.value[places] = as_bytes(record.after)
+        self.known[places] = True
+        self.by[places] = record.ordinal
+
+
+def spread(record: Record) -> np.ndarray:
+    """Offset of every byte of a record."""
+    return (record.places[:, None] + np.arange(record.itemsize)).reshape(-1)
+
+
+def as_bytes(values: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(values).view(np.uint8)
+
+
+def check_races(compiled: Compiled, records: Mapping[int, Sequence[Record]], rank: int) -> None:
+    """Compare what the two cores of a rank did.
+
+    Args:
+        records: per core of the rank, in program order.
+
+    Raises:
+        RaceError: for the first conflict found.
+    """
+    if len(records) != 2:
+        return
+    groups: dict[tuple, tuple[list[Record], list[Record]]] = defaultdict(lambda: ([], []))
+    for core, found in records.items():
+        for record in found:
+            groups[record.epoch, record.key][core].append(record)
+    for (_, key), sides in sorted(groups.items(), key=lambda item: item[0]):
+        if sides[0] and sides[1]:
+            _Check(compiled, key, rank).run(sides)
+
+
+class _Check:
+    """One storage in one epoch."""
+
+    def __init__(self, compiled: Compiled, key: tuple[str, int], rank: int) -> None:
+        self.programs = compiled.programs
+        self.storage = next(s for s in compiled.programs[0].storages if (s.role, s.index) == key)
+        self.rank = rank
+
+    def run(self, sides: tuple[list[Record], list[Record]]) -> None:
+        final = []
+        for records in sides:
+            stored = _Bytes(self.storage.nbytes)
+            for record in records:
+                if record.after is not None:
+                    stored.store(record)
+            final.append(stored)
+        both = final[0].known & final[1].known
+        differ = both & (final[0].value != final[1].value)
+        if differ.any():
+            at = int(np.flatnonzero(differ)[0])
+            self._race("store", int(final[0].by[at]), 0, "store", int(final[1].by[at]), at)
+        for core in (0, 1):
+            self._loads(core, sides[core], final[1 - core])
+
+    def _loads(self, core: int, records: list[Record], theirs: _Bytes) -> None:
+        own = _Bytes(self.storage.nbytes)
+        for record in records:
+            if record.after is not None:
+                own.store(record)
+                continue
+            places, seen = spread(record), as_bytes(record.before)
+            value = theirs.value[places]
+            mine = own.known[places] & (own.value[places] == value)
+            unordered = theirs.known[places] & ~mine
+            lucky = (seen == value) & (theirs.before[places] != value)
+            bad = unordered & ((seen != value) | lucky)
+            if bad.any():
+                at = int(places[np.flatnonzero(bad)[0]])
+                self._race("load", record.ordinal, core, "store", int(theirs.by[at]), at)
+
+    def _race(self, what: str, ordinal: int, core: int, other: str, theirs: int, at: int) -> None:
+        here, there = self.programs[core], self.programs[1 - core]
+        raise RaceError(
+            f"nothing orders a {what} by core {core} (nisa.{_opcode(here, ordinal)} at "
+            f"{_line(here, ordinal)}) and a {other} by core {1 - core} "
+            f"(nisa.{_opcode(there, theirs)} at {_line(there, theirs)}): both touch byte {at} of "
+            f"{self.storage.label}{_element(self.storage, at)}, and the value depends on which "
+            "comes first; put a nisa.core_barrier on that tensor between them",
+            location=_line(here, ordinal),
+            core=f"rank {self.rank} core {core}" if self.rank else core,
+            instruction=f"nisa.{_opcode(here, ordinal)}",
+        )
+
+
+def _find(program: Program, ordinal: int):
+    return next(i for i in instructions(program.body) if i.ordinal == ordinal)
+
+
+def _opcode(program: Program, ordinal: int) -> str:
+    return _find(program, ordinal).opcode
+
+
+def _line(program: Program, ordinal: int) -> str | None:
+    return program.where(_find(program, ordinal).location)
+
+
+def _element(storage: Storage, at: int) -> str:
+    index = np.unravel_index(at // storage.dtype.itemsize, storage.shape)
+    return f" (element {[int(n) for n in index]})"

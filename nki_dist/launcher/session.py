@@ -1,0 +1,131 @@
+"""What outlives a launch: compiled kernels, and the implicit worlds of `kernel[n](...)`.
+
+A compiled kernel is found again by a key that covers everything that shaped it (code, globals,
+closures, compile-time arguments, tensor signatures, platform, environment); where such a key can't
+be given, the kernel is traced anew every time.
+"""
+
+from __future__ import annotations
+
+import atexit
+import itertools
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+from nki_dist.arch import Arch
+from nki_dist.compiler.compile import Compiled, Grid, compile_kernel
+from nki_dist.compiler.fingerprint import Fingerprinter
+from nki_dist.launcher.binding import BoundArguments, collect_outputs
+from nki_dist.launcher.settings import default_check
+
+KEPT_KERNELS = 256
+READ_WHEN_TRACING = ("NKI_PRECISE_FP", "NKI_DMA_TRANSPOSE_AS_PE_TRANSPOSE")
+
+
+class CompileCache:
+    """Compiled kernels by key; for any number of threads, which trace independently."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._fingerprinter = Fingerprinter()
+        self._kept: OrderedDict[Any, tuple[int, Compiled]] = OrderedDict()
+        self._numbers = itertools.count()
+
+    def get(
+        self,
+        function: Callable[..., Any],
+        name: str,
+        bound: BoundArguments,
+        arch: Arch,
+        grid: Grid,
+        strict: bool,
+    ) -> tuple[int, Compiled]:
+        """A number that names the compiled kernel in this process, and the kernel."""
+        values = (bound.args, bound.kwargs)
+        setting = (arch.instance, grid, strict, *map(os.environ.get, READ_WHEN_TRACING))
+        print_key = self._key(function, values)
+        key = None if print_key is None else (print_key, setting)
+        with self._lock:
+            known = self._kept.get(key)
+            if known is not None and _fresh(known[1]):
+                self._kept.move_to_end(key)
+                return known
+        compiled = compile_kernel(
+            function,
+            name,
+            arch,
+            grid,
+            bound.bind,
+            bound.signatures,
+            collect_outputs(function),
+            strict,
+        )
+        entry = (next(self._numbers), compiled)
+        # A kernel that changes what it reads has another key now, and must not be found again.
+        if key is not None and self._key(function, values) == print_key:
+            with self._lock:
+                self._kept[key] = entry
+                while len(self._kept) > KEPT_KERNELS:
+                    self._kept.popitem(last=False)
+        return entry
+
+    def _key(self, function: Callable[..., Any], values: Any) -> Any:
+        with self._lock:
+            return self._fingerprinter.fingerprint(function, values)
+
+
+def _fresh(compiled: Compiled) -> bool:
+    """Whether the files that were read while tracing are still the same."""
+    for program in compiled.programs:
+        for path, modified, size in program.facts.get("files", ()):
+            try:
+                status = os.stat(path)
+            except OSError:
+                return False
+            if (status.st_mtime, status.st_size) != (modified, size):
+                return False
+    return True
+
+
+class Session:
+    """The state of this process: one compile cache and the warm implicit worlds."""
+
+    def __init__(self) -> None:
+        self.cache = CompileCache()
+        self._process = os.getpid()
+        self._lock = threading.Lock()
+        self._worlds: dict[tuple[str, int, str, str], Any] = {}
+
+    def world(self, platform: str, lnc: int, host: str) -> Any:
+        """The warm one-rank world for `kernel[lnc](...)` outside any world."""
+        from nki_dist.launcher.world import World
+
+        key = (platform, lnc, host, default_check())
+        with self._lock:
+            world = self._worlds.get(key)
+            if world is None or world.closed:
+                world = self._worlds[key] = World(ranks=1, lnc=lnc, platform=platform, host=host)
+            return world
+
+    @property
+    def forked(self) -> bool:
+        """Whether this process is a fork of the one that made the session."""
+        return os.getpid() != self._process
+
+    def close(self) -> None:
+        """Close the implicit worlds; they start again when needed."""
+        for world in self._worlds.values():
+            world.close()
+        self._worlds.clear()
+
+
+@lru_cache(maxsize=1)
+def session() -> Session:
+    """The session of this process."""
+    made = Session()
+    atexit.register(made.close)
+    return made

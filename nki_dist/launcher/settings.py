@@ -1,0 +1,47 @@
+"""What launches take from the environment where the program doesn't say.
+
+Read at every use: programs and test harnesses change these variables while they run.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+
+from nki_dist.errors import LaunchError
+
+LNC_VARIABLE: Final = "NEURON_LOGICAL_NC_CONFIG"
+HOST_VARIABLE: Final = "NKI_DIST_HOST"
+CHECK_VARIABLE: Final = "NKI_DIST_CHECK"
+
+HOSTS: Final = ("ray", "inprocess")
+CHECKS: Final = ("default", "strict")
+
+
+def default_lnc(limit: int) -> int:
+    """Cores of a launch without a grid.
+
+    Raises:
+        LaunchError: the variable isn't a number from 1 to `limit`.
+    """
+    text = os.environ.get(LNC_VARIABLE, "1")
+    if not text.isdigit() or not 1 <= int(text) <= limit:
+        raise LaunchError(f"{LNC_VARIABLE}={text!r}; allowed: 1 to {limit}")
+    return int(text)
+
+
+def default_host() -> str:
+    """Where simulated cores run: "ray" or "inprocess"."""
+    return _choice(HOST_VARIABLE, HOSTS)
+
+
+def default_check() -> str:
+    """What is reported: "default" or "strict"."""
+    return _choice(CHECK_VARIABLE, CHECKS)
+
+
+def _choice(variable: str, allowed: tuple[str, ...]) -> str:
+    value = os.environ.get(variable) or allowed[0]
+    if value not in allowed:
+        raise LaunchError(f"{variable}={value!r}; allowed: {', '.join(allowed)}")
+    return value

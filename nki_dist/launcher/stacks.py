@@ -1,0 +1,136 @@
+"""The HBM stacks of the ranks on one Ray node: created, filled and read there.
+
+Plasma objects are shared memory on their own node only, so each node that simulates ranks has one
+`NodeStacks`: in the launcher's process for its own node, in a `StackAgent` actor on every other.
+Values cross between nodes in actor calls, as bits: arrays of ml_dtypes would travel in band.
+
+Invariant: an object belongs to the process that made it, and so goes away with its node or agent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import ray
+
+from nki_dist.hbm.arena import Arena, ArenaHandle
+from nki_dist.launcher.layout import Plan, fill_common, fill_stack
+
+EVERYBODY: Final = -1  # in place of a rank
+Arrays = Sequence[np.ndarray]
+
+
+@dataclass(frozen=True)
+class Fill:
+    """What goes into a node's stacks before a launch.
+
+    Attributes:
+        inputs: arrays of each rank by input; those that are in common are None.
+        common: arrays by input; those that aren't in common are None.
+    """
+
+    plan: Plan
+    inputs: Mapping[int, Sequence[np.ndarray | None]]
+    common: Sequence[np.ndarray | None]
+
+
+class NodeStacks:
+    """See the module's docstring.
+
+    Args:
+        groups: ranks whose stacks lie in one object.
+    """
+
+    def __init__(self, groups: Sequence[Sequence[int]]) -> None:
+        self._arenas = [Arena(ranks) for ranks in groups]
+        self._by_rank = {rank: arena for arena in self._arenas for rank in arena.ranks}
+        self._common = Arena([EVERYBODY])
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        return tuple(self._by_rank)
+
+    def fill(self, fill: Fill) -> list[ArenaHandle]:
+        """Make room, copy inputs to their places, poison the rest.
+
+        Raises:
+            OutOfMemoryError: the node's object store can't hold the stacks.
+        """
+        plan, common = fill.plan, None
+        for arena in self._arenas:
+            arena.vacate(plan.stack_bytes)
+        self._common.vacate(plan.common_bytes)
+        if plan.common_bytes:
+            self._common.ensure(plan.common_bytes)
+            fill_common(plan, self._common.memory(EVERYBODY), fill.common)
+            common = self._common.object
+        for arena in self._arenas:
+            arena.ensure(plan.stack_bytes)
+        for rank, arrays in fill.inputs.items():
+            fill_stack(plan, self.memory(rank), arrays)
+        return [arena.handle(common) for arena in self._arenas]
+
+    def memory(self, rank: int) -> np.ndarray:
+        """The bytes of a rank's stack."""
+        return self._by_rank[rank].memory(rank)
+
+    def read(self, parts: Sequence[tuple[int, int]]) -> dict[int, list[np.ndarray]]:
+        """Copies of parts, (start, end), of every rank's stack."""
+        return {
+            rank: [self.memory(rank)[start:end].copy() for start, end in parts]
+            for rank in self._by_rank
+        }
+
+    def close(self) -> None:
+        """Let go of all objects. Idempotent."""
+        for arena in (*self._arenas, self._common):
+            arena.close()
+
+
+@ray.remote(num_cpus=0)
+class StackAgent:
+    """`NodeStacks` of another node."""
+
+    def __init__(self, groups: Sequence[Sequence[int]]) -> None:
+        self._stacks = NodeStacks(groups)
+
+    def fill(self, fill: Fill) -> list[ArenaHandle]:
+        return self._stacks.fill(fill)
+
+    def read(self, parts: Sequence[tuple[int, int]]) -> dict[int, list[np.ndarray]]:
+        return self._stacks.read(parts)
+
+
+def make_fill(plan: Plan, inputs: Sequence[Arrays], ranks: Sequence[int], travels: bool) -> Fill:
+    """What a node needs for a launch.
+
+    Args:
+        inputs: per rank, the arrays by index.
+        ranks: that sit on the node.
+        travels: to another node, so what isn't needed there is left out, and arrays become bits.
+    """
+    if not travels:
+        return Fill(plan, {rank: inputs[rank] for rank in ranks}, inputs[0])
+    once = set(plan.common)
+
+    def chosen(arrays: Arrays, common: bool) -> list[np.ndarray | None]:
+        found: list[np.ndarray | None] = []
+        for signature, array in zip(plan.inputs, arrays):
+            wanted = (signature.index in once) == common
+            raw = signature.dtype.raw
+            bits = np.ascontiguousarray(array) if wanted else None
+            found.append(None if bits is None else bits.reshape(signature.shape).view(raw))
+        return found
+
+    return Fill(plan, {r: chosen(inputs[r], False) for r in ranks}, chosen(inputs[0], True))
+
+
+def sparse(plan: Plan, parts: Sequence[np.ndarray]) -> np.ndarray:
+    """A stack that holds what is read back, at its place; the rest is zero and takes no memory."""
+    memory = np.zeros(max(plan.stack_bytes, 1), np.uint8)
+    for (start, end), part in zip(plan.read_back, parts):
+        memory[start:end] = part
+    return memory

@@ -1,0 +1,94 @@
+"""Kernels called inside jax transformations, where arguments are placeholders without data.
+
+The kernel is compiled for the placeholders' shapes, which says what it returns; the launch becomes
+a `jax.pure_callback`, so it happens when jax runs the computation, as often as jax likes.
+
+Not done here: derivatives. jax asks for a `custom_vjp` around the kernel when it needs one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from nki_dist.errors import LaunchError
+from nki_dist.frameworks import jax_arrays
+from nki_dist.launcher.binding import bind_arguments
+from nki_dist.launcher.grid import make_grid
+from nki_dist.launcher.pytree import flatten, tree_map
+from nki_dist.launcher.session import session
+from nki_dist.program import Access
+
+
+def placeholders(args: tuple, kwargs: dict[str, Any]) -> bool:
+    """Whether any argument, however deep inside the others, is a placeholder of jax."""
+    if not jax_arrays.imported():
+        return False
+    leaves, _ = flatten((args, kwargs), jax_arrays.owns)
+    return any(jax_arrays.is_tracer(leaf) for _, leaf in leaves)
+
+
+def launch_traced(world: Any, kernel: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """What the kernel returns, as placeholders of the same transformation.
+
+    Raises:
+        LaunchError: the kernel writes to its inputs, which jax arrays don't allow.
+        NkiError: the kernel doesn't compile for these shapes.
+    """
+    tracers: list[Any] = []
+
+    def take(leaf: Any) -> Any:
+        if not jax_arrays.is_tracer(leaf):
+            return leaf
+        tracers.append(leaf)
+        return _Place(len(tracers) - 1)
+
+    template = tree_map(take, (args, kwargs), jax_arrays.owns)
+
+    def fill(arrays: Any) -> tuple[tuple, dict[str, Any]]:
+        def place(leaf: Any) -> Any:
+            return arrays[leaf.number] if isinstance(leaf, _Place) else leaf
+
+        return tree_map(place, template, lambda value: isinstance(value, _Place))
+
+    def run(*arrays: Any) -> Any:
+        # As NumPy arrays: making jax arrays here would wait for the computation we are part of.
+        new_args, new_kwargs = fill([np.asarray(a) for a in arrays])
+        return world.run_one(kernel, kernel.grid, _on_host(new_args), _on_host(new_kwargs), False)
+
+    empty = [np.broadcast_to(np.zeros((), t.dtype), t.shape) for t in tracers]
+    return jax_arrays.callback(run, _results(world, kernel, *fill(empty)), tracers)
+
+
+class _Place:
+    """Stands for a placeholder in the arguments."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+
+def _on_host(tree: Any) -> Any:
+    """jax arrays that held data all along, as NumPy arrays, so that results are NumPy arrays."""
+    return tree_map(lambda v: np.asarray(v) if jax_arrays.owns(v) else v, tree, jax_arrays.owns)
+
+
+def _results(world: Any, kernel: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """Shapes and dtypes of what the kernel returns."""
+    bound = bind_arguments(kernel.fn, args, kwargs)
+    grid = make_grid(kernel.grid, world.arch, world.lnc)
+    name = kernel.fn.__name__
+    _, compiled = session().cache.get(kernel.fn, name, bound, world.arch, grid, world.strict)
+    if compiled.written_inputs:
+        names = ", ".join(compiled.inputs[i].name for i in compiled.written_inputs)
+        raise LaunchError(
+            f"the kernel writes to its input {names}, but jax arrays can't change; return the "
+            "tensor from the kernel instead"
+        )
+
+    def describe(leaf: Any) -> Any:
+        if isinstance(leaf, Access):
+            return jax_arrays.description(leaf.shape, leaf.dtype.dtype)
+        return leaf
+
+    return tree_map(describe, compiled.outputs)

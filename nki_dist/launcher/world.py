@@ -1,0 +1,354 @@
+"""Worlds: how many ranks, of how many cores, on which platform, run where."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from nki_dist import arch as architectures
+from nki_dist import frameworks
+from nki_dist.collectives.check import check_world
+from nki_dist.compiler.compile import Compiled, Grid
+from nki_dist.errors import LaunchError
+from nki_dist.launcher.binding import (
+    BoundArguments,
+    PerRank,
+    bind_arguments,
+    check_written,
+)
+from nki_dist.launcher.grid import make_grid
+from nki_dist.launcher.hosts import Host, InProcessHost, Launch, LaunchResult, forced_algorithm
+from nki_dist.launcher.printing import Printer
+from nki_dist.launcher.pytree import flatten, tree_map
+from nki_dist.launcher.races import check_races
+from nki_dist.launcher.session import session
+from nki_dist.launcher.settings import default_check, default_host
+from nki_dist.launcher.topology import Topology, system
+from nki_dist.launcher.unread import check_messages
+from nki_dist.program import Access
+
+
+def per_rank(values: Sequence[Any] | Callable[[int], Any]) -> PerRank:
+    """Give every rank its own array.
+
+    Args:
+        values: a list with one entry per rank, or a function from rank to array.
+    """
+    return PerRank(values)
+
+
+@dataclass
+class Run:
+    """A launch with its profile: `.outputs`, `.profile`, `.reports` (one per core)."""
+
+    outputs: Any
+    profile: Any
+    reports: list[Any]
+
+
+class World:
+    """A set of ranks, each a logical core of `lnc` physical cores.
+
+    Args:
+        ranks: logical cores.
+        lnc: physical cores per logical core, 1 or 2.
+        platform: "trn1", "trn2" or "trn3"; NEURON_PLATFORM_TARGET_OVERRIDE or trn2 by default.
+        host: "ray" (cores are Ray actors) or "inprocess"; NKI_DIST_HOST or "ray" by default.
+        cores_per_actor: "auto" or how many cores share a Ray actor.
+        address: of a Ray cluster to join; a local one is started otherwise.
+        timeout: seconds after which a launch that makes no progress is given up; None for never.
+        check: "default", or "strict" to report also what published kernels do on purpose;
+            NKI_DIST_CHECK or "default" by default.
+
+    Raises:
+        LaunchError: the combination isn't possible.
+    """
+
+    def __init__(
+        self,
+        ranks: int = 1,
+        lnc: int = 1,
+        platform: str | None = None,
+        host: str | None = None,
+        cores_per_actor: str | int = "auto",
+        address: str | None = None,
+        timeout: float | None = None,
+        check: Any = None,
+    ) -> None:
+        host = default_host() if host is None else host
+        check = default_check() if check is None else check
+        self.arch = (
+            architectures.from_environment() if platform is None else architectures.get(platform)
+        )
+        if not isinstance(ranks, int) or isinstance(ranks, bool) or ranks < 1:
+            raise LaunchError(f"ranks={ranks!r}; must be a positive int")
+        if not isinstance(lnc, int) or not 1 <= lnc <= self.arch.max_lnc:
+            raise LaunchError(
+                f"lnc={lnc!r}; {self.arch.name} allows 1 to {self.arch.max_lnc} physical cores per "
+                "logical core (the LNC limit)"
+            )
+        if host not in ("ray", "inprocess"):
+            raise LaunchError(f"host={host!r}; allowed: ray, inprocess")
+        if timeout is not None and not (isinstance(timeout, (int, float)) and timeout > 0):
+            raise LaunchError(f"timeout={timeout!r}; must be a positive number of seconds or None")
+        self.ranks = ranks
+        self.lnc = lnc
+        self.host_name = host
+        self.strict = _is_strict(check)
+        self.closed = False
+        # Launches share the stacks and the actors, so only one may be under way.
+        self._lock = threading.RLock()
+        self._options = (cores_per_actor, address, timeout)
+        self._host: Host | None = None
+        self._algorithm = ""  # asked for when the host was started
+        self._groups_checked: set[int] = set()
+
+    @classmethod
+    def trn2(cls, **options: Any) -> World:
+        """All of a trn2.48xlarge: 16 chips in a 4x4 torus, 64 ranks of 2 cores.
+
+        Args:
+            options: as of World; with lnc=1, there are 128 ranks unless `ranks` says otherwise.
+        """
+        return cls._whole("trn2", options)
+
+    @classmethod
+    def trn2_ultraserver(cls, **options: Any) -> World:
+        """All of a Trn2 UltraServer: 4 instances, a 4x4x4 torus of chips, 256 ranks of 2 cores.
+
+        Args:
+            options: as of World; with lnc=1, there are 512 ranks unless `ranks` says otherwise.
+        """
+        return cls._whole("trn2-ultraserver", options)
+
+    @classmethod
+    def _whole(cls, product: str, options: dict[str, Any]) -> World:
+        whole = system(product, lnc=options.get("lnc"))
+        settings = {"ranks": whole.ranks, "lnc": whole.lnc, "platform": whole.arch.instance}
+        return cls(**{**settings, **options})
+
+    @property
+    def topology(self) -> Topology:
+        """Which instance, chip, HBM stack and cores each rank has, and how far apart ranks are."""
+        return Topology(self.arch, self.ranks, self.lnc)
+
+    # ---- life -------------------------------------------------------------------------------
+
+    def __enter__(self) -> World:
+        self.start()
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stop the cores and release their memory."""
+        with self._lock:
+            self.closed = True
+            host, self._host = self._host, None
+            if host is not None:
+                host.close()
+
+    def start(self) -> None:
+        """Start the cores now; otherwise the first launch does."""
+        with self._lock:
+            self._started()
+
+    @property
+    def host(self) -> Host:
+        """The host, started when first needed."""
+        with self._lock:
+            return self._started()
+
+    def _refuse_closed(self) -> None:
+        if self.closed:
+            raise LaunchError("this world is closed; make another nki.World")
+
+    def _started(self) -> Host:
+        self._refuse_closed()
+        if self._host is None:
+            self._algorithm = forced_algorithm()
+            instance = self.topology.ranks_per_instance
+            node = instance * self.arch.instances_per_ultraserver  # what NeuronLink connects
+            if self.host_name == "inprocess":
+                self._host = InProcessHost(self.ranks, self.lnc, node)
+            else:
+                from nki_dist.launcher.ray_host import RayHost
+
+                self._host = RayHost(self.ranks, self.lnc, *self._options, instance, node)
+        return self._host
+
+    # ---- running ----------------------------------------------------------------------------
+
+    def run(self, kernel: Any, *args: Any, profile: bool = False, **kwargs: Any) -> Any:
+        """Run a kernel on every rank.
+
+        Args:
+            kernel: an `nki.jit` kernel or a plain function.
+            args, kwargs: its arguments; `per_rank(...)` where ranks differ.
+            profile: also simulate time, and return a `Run`.
+
+        Returns:
+            A list with what the kernel returns for each rank, or a Run.
+        """
+        outputs, result, compiled = self._launch(kernel, None, args, kwargs)
+        if profile:
+            return Run(outputs, self._profile(kernel, compiled, result), result.reports)
+        return outputs
+
+    def run_one(self, kernel: Any, grid: Any, args: tuple, kwargs: dict, profile: bool) -> Any:
+        """`kernel[grid](...)` on a one-rank world: the result itself, or a Run."""
+        outputs, result, compiled = self._launch(kernel, grid, args, kwargs)
+        if profile:
+            return Run(outputs[0], self._profile(kernel, compiled, result), result.reports)
+        return outputs[0]
+
+    def compile(self, kernel: Any, *args: Any, **kwargs: Any) -> Compiled:
+        """The programs `run` would run with these arguments, without running them."""
+        return self._compiled(kernel, None, args, kwargs)[2]
+
+    def _compiled(
+        self, kernel: Any, grid: Any, args: tuple, kwargs: dict
+    ) -> tuple[list[BoundArguments], int, Compiled]:
+        """Every rank's arguments, and the compiled kernel with its number in this process."""
+        function = getattr(kernel, "fn", kernel)
+        if not callable(function):
+            raise LaunchError(f"a kernel is a function, got {function!r}")
+        name = getattr(function, "__name__", type(function).__name__)
+        self._refuse_closed()
+        bound = self._bind(function, args, kwargs)
+        shape = self._grid(getattr(kernel, "grid", None) if grid is None else grid)
+        number, compiled = session().cache.get(
+            function, name, bound[0], self.arch, shape, self.strict
+        )
+        self._check_groups(number, compiled)
+        return bound, number, compiled
+
+    def _launch(
+        self, kernel: Any, grid: Any, args: tuple, kwargs: dict
+    ) -> tuple[list[Any], LaunchResult, Compiled]:
+        bound, number, compiled = self._compiled(kernel, grid, args, kwargs)
+        launch = Launch(number, compiled, [b.arrays for b in bound], Printer(self.lnc))
+        with self._lock:
+            result = self.host.launch(launch)
+            check_messages(result.reports, self.lnc if self.ranks > 1 else 0)
+            self._check_races(compiled, result)
+            check_written(compiled, bound, result.memories)
+            outputs = []
+            for b, memory in zip(bound, result.memories):
+                outputs.append(_read_outputs(compiled, memory, b))
+        return outputs, result, compiled
+
+    def _grid(self, spec: Any) -> Grid:
+        grid = make_grid(spec, self.arch, self.lnc)
+        if grid.cores != self.lnc:
+            raise LaunchError(
+                f"a launch grid of {grid.cores} cores in a world of lnc={self.lnc}; run the kernel "
+                "without a grid, or make the world with as many cores per rank"
+            )
+        return grid
+
+    def _check_groups(self, number: int, compiled: Compiled) -> None:
+        if number not in self._groups_checked:
+            check_world(compiled.programs, self.ranks)
+            self._groups_checked.add(number)
+
+    def _check_races(self, compiled: Compiled, result: LaunchResult) -> None:
+        by_rank: dict[int, dict[int, Any]] = {}
+        for report in result.reports:
+            if report.records:
+                rank, core = divmod(report.core, self.lnc)
+                by_rank.setdefault(rank, {})[core] = report.records
+        for rank, records in sorted(by_rank.items()):
+            check_races(compiled, records, rank)
+
+    def _bind(self, function: Any, args: tuple, kwargs: dict) -> list[BoundArguments]:
+        if not any(isinstance(v, PerRank) for v in (*args, *kwargs.values())):
+            return [bind_arguments(function, args, kwargs)] * self.ranks
+        found = []
+        for rank in range(self.ranks):
+            mine = [_of_rank(v, rank, self.ranks) for v in args]
+            named = {k: _of_rank(v, rank, self.ranks) for k, v in kwargs.items()}
+            found.append(bind_arguments(function, tuple(mine), named))
+            _same_signatures(found[0], found[-1], rank)
+        return found
+
+    def _profile(self, kernel: Any, compiled: Compiled, result: LaunchResult) -> Any:
+        from nki_dist.collectives.timing import collective_rules
+        from nki_dist.timing import profile_launch
+        from nki_dist.timing.exchange import EXCHANGES
+
+        name = compiled.programs[0].kernel
+        reports = sorted(result.reports, key=lambda r: r.core)
+        programs = compiled.programs * self.ranks
+        rules = collective_rules(self.topology, self._algorithm)
+        return profile_launch(
+            programs,
+            [r.trips for r in reports],
+            self.arch,
+            name,
+            exchanges={**EXCHANGES, **rules},
+        )
+
+
+def _is_strict(check: Any) -> bool:
+    if check in ("default", "strict"):
+        return check == "strict"
+    if isinstance(check, (list, tuple)) and all(c in ("default", "strict") for c in check):
+        return "strict" in check
+    raise LaunchError(f"check={check!r}; allowed: 'default', 'strict'")
+
+
+def _of_rank(value: Any, rank: int, ranks: int) -> Any:
+    return value.of(rank, ranks) if isinstance(value, PerRank) else value
+
+
+def _same_signatures(first: BoundArguments, other: BoundArguments, rank: int) -> None:
+    """All ranks run one program, so arguments may differ in contents only."""
+    for a, b in zip(first.signatures, other.signatures):
+        if (a.shape, a.dtype) != (b.shape, b.dtype):
+            raise LaunchError(
+                f"argument {a.name} is {a.shape} {a.dtype} on rank 0 and {b.shape} {b.dtype} on "
+                f"rank {rank}; all ranks run the same program, so shapes and dtypes must agree"
+            )
+    if (first.args, first.kwargs) != (other.args, other.kwargs):
+        raise LaunchError(
+            f"rank {rank} has other compile-time arguments than rank 0; only arrays may differ "
+            "between ranks (a kernel asks for its rank with nki.collectives.rank_id)"
+        )
+
+
+def _read_outputs(compiled: Compiled, memory: np.ndarray, bound: BoundArguments) -> Any:
+    """Copy results out of a stack, and inputs that were written back to their arrays."""
+    for index in compiled.written_inputs:
+        signature = compiled.inputs[index]
+        at = compiled.offsets["input", index]
+        array = np.ndarray(signature.shape, signature.dtype.dtype, memory, at)
+        frameworks.write_back(bound.originals[index], array)
+
+    def read(leaf: Any) -> Any:
+        if not isinstance(leaf, Access):
+            return leaf
+        s = leaf.storage
+        if s.role == "constant":
+            return frameworks.like(
+                bound.framework, _view(np.frombuffer(s.data or b"", np.uint8), leaf)
+            )
+        at = compiled.offsets["input" if s.role == "input" else "shared", s.index]
+        return frameworks.like(bound.framework, _view(memory[at : at + s.nbytes], leaf))
+
+    return tree_map(read, compiled.outputs)
+
+
+def _view(memory: np.ndarray, a: Access) -> np.ndarray:
+    """A copy of what an access pattern selects from a storage's bytes."""
+    size = a.dtype.itemsize
+    strides = tuple(n * size for n in a.strides)
+    return np.ndarray(a.shape, a.dtype.dtype, memory, a.offset * size, strides).copy()
+
+
+__all__ = ["PerRank", "Run", "World", "flatten", "per_rank"]

@@ -1,0 +1,108 @@
+"""`pytest -p nki_dist.pytest_plugin`: unmodified test suites of NKI kernels on the simulator.
+
+Makes `nki` and its kin resolve to the simulator before any conftest is imported, sets the platform,
+LNC degree, host and checks for all launches, and offers worlds to tests:
+
+- `nki_world`: a `nki.World`; `@pytest.mark.nki_world(ranks=4, lnc=2, ...)` gives its arguments.
+- `nki_ranks`: how many ranks; a test that uses it or `nki_world` runs once for each number of
+  `--nki-ranks`, unless its mark says how many.
+
+Invariant: a world of a test is closed after it, whatever happens in it, and the environment is put
+back when pytest ends. Not done here: comparing results; tests have their own tolerances.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from nki_dist import World, arch, compat
+from nki_dist.errors import NkiError
+from nki_dist.launcher.settings import CHECK_VARIABLE, CHECKS, HOST_VARIABLE, HOSTS, LNC_VARIABLE
+
+_SAVED = pytest.StashKey[dict[str, str | None]]()
+_MARK = "nki_world"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("nki_dist", "simulated NeuronCores")
+    group.addoption("--nki-platform", metavar="NAME", help="trn1, trn2 or trn3")
+    group.addoption(
+        "--nki-lnc", type=int, metavar="N", help="cores of kernels without a grid, and of worlds"
+    )
+    group.addoption("--nki-host", choices=HOSTS, help="where simulated cores run")
+    group.addoption("--nki-check", choices=CHECKS, help="what is reported")
+    group.addoption(
+        "--nki-ranks", type=_numbers, default=[1], metavar="N,...", help="ranks of worlds"
+    )
+    group.addoption(
+        "--nki-force", action="store_true", help="take the place of a real nki package, too"
+    )
+
+
+def _numbers(text: str) -> list[int]:
+    """argparse shows a ValueError as wrong usage."""
+    found = [int(part) for part in text.split(",")]
+    if min(found) < 1:
+        raise ValueError(f"numbers of ranks must be positive, got {text}")
+    return found
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
+    """Before conftests are imported: they import nki, too."""
+    options = early_config.known_args_namespace
+    settings = {
+        HOST_VARIABLE: options.nki_host,
+        CHECK_VARIABLE: options.nki_check,
+        LNC_VARIABLE: options.nki_lnc and str(options.nki_lnc),
+        arch.PLATFORM_VARIABLE: options.nki_platform,
+    }
+    chosen = {name: value for name, value in settings.items() if value}
+    early_config.stash[_SAVED] = {name: os.environ.get(name) for name in chosen}
+    os.environ.update(chosen)
+    try:
+        arch.from_environment()
+        compat.install(force=options.nki_force)
+    except NkiError as error:
+        raise pytest.UsageError(str(error)) from None
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers", f"{_MARK}(ranks=1, lnc=1, ...): arguments of the nki.World of this test"
+    )
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    for name, value in config.stash.get(_SAVED, {}).items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "nki_ranks" in metafunc.fixturenames:
+        ranks = _marked(metafunc.definition).get("ranks")
+        numbers = metafunc.config.getoption("nki_ranks") if ranks is None else [ranks]
+        metafunc.parametrize("nki_ranks", numbers, ids=[f"ranks{n}" for n in numbers])
+
+
+@pytest.fixture
+def nki_world(request: pytest.FixtureRequest, nki_ranks: int) -> Iterator[World]:
+    """A world of `nki_ranks` ranks, as the test's mark and the command line describe it."""
+    options = {"lnc": request.config.getoption("nki_lnc") or 1, **_marked(request.node)}
+    with World(**{**options, "ranks": nki_ranks}) as world:
+        yield world
+
+
+def _marked(node: Any) -> dict[str, Any]:
+    """Arguments of the nearest mark."""
+    mark = node.get_closest_marker(_MARK)
+    if mark is not None and mark.args:
+        raise pytest.UsageError(f"@pytest.mark.{_MARK} takes keywords only, got {mark.args}")
+    return dict(mark.kwargs) if mark is not None else {}
