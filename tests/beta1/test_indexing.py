@@ -1,0 +1,174 @@
+"""Subscripts of tensors in HBM and of tiles, against NumPy's indexing."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from nki_dist.compat.beta1 import isa as nisa
+from nki_dist.compat.beta1 import language as nl
+from nki_dist.errors import NkiValidationError, OutOfBoundsError
+from tests.beta1.helpers import close, normal, run
+
+
+def test_offsets_steps_and_reversal():
+    def kernel(a):
+        out = nl.ndarray((5, 9), dtype=a.dtype, buffer=nl.shared_hbm)
+        i, j = nl.arange(5)[:, None], nl.arange(9)[None, :]
+        nl.store(out[i, j], nl.load(a[2 * i + 1, 10 - j]))
+        return out
+
+    a = normal(12, 11)
+    close(run(kernel, a), a[1:11:2, 10:1:-1])
+
+
+def test_tiles_are_indexed_in_several_dimensions():
+    def kernel(a):
+        out = nl.ndarray((6, 3, 2, 5), dtype=a.dtype, buffer=nl.shared_hbm)
+        tile = nl.load(a)
+        p, i, j, k = nl.mgrid[0:6, 0:3, 0:2, 0:5]
+        nl.store(out, nl.copy(tile[p, i + j, 2 * k]))
+        return out
+
+    a = normal(6, 4, 9)
+    p, i, j, k = np.mgrid[0:6, 0:3, 0:2, 0:5]
+    close(run(kernel, a), a[p, i + j, 2 * k])
+
+
+@pytest.mark.parametrize("name", ["floor", "modulo", "square"])
+def test_expressions_without_a_stride(name):
+    index = {"floor": lambda i: i // 3, "modulo": lambda i: (i * 5) % 7, "square": lambda i: i * i}[
+        name
+    ]
+
+    def kernel(a):
+        out = nl.ndarray((4, 6), dtype=a.dtype, buffer=nl.shared_hbm)
+        back = nl.ndarray((4, 31), dtype=a.dtype, buffer=nl.shared_hbm)
+        p, f = nl.arange(4)[:, None], nl.arange(6)[None, :]
+        nl.store(out[p, f], nl.load(a[p, index(f)]))
+        tile = nl.zeros((4, 31), dtype=a.dtype, buffer=nl.sbuf)
+        tile[p, index(f) + f] = nl.load(a)[p, index(f)]
+        nl.store(back, tile)
+        return out, back
+
+    a = normal(4, 31)
+    out, back = run(kernel, a)
+    f = np.arange(6)
+    close(out, a[:, index(f)])
+    wanted = np.zeros_like(a)
+    wanted[:, index(f) + f] = a[:, index(f)]
+    close(back, wanted)
+
+
+def test_slices_ds_ellipsis_and_index_expressions_mix():
+    def kernel(a):
+        out = nl.ndarray((4, 3, 5), dtype=a.dtype, buffer=nl.shared_hbm)
+        rows = nl.load(a[1, ..., nl.ds(2, 5)])
+        tile = nl.ndarray((4, 3, 5), dtype=a.dtype)
+        for j in nl.affine_range(3):
+            tile[:, j, :] = rows[:, j]
+        nl.store(out[:, :, nl.arange(5)], tile)
+        return out
+
+    a = normal(2, 4, 3, 8)
+    close(run(kernel, a), a[1, :, :, 2:7])
+
+
+def test_rows_chosen_at_run_time():
+    def kernel(a, rows):
+        out = nl.ndarray((6, 5), dtype=a.dtype, buffer=nl.shared_hbm)
+        back = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+        index = nl.load(rows)
+        f = nl.arange(5)[None, :]
+        tile = nl.load(a[index, f])
+        nl.store(out, tile)
+        nl.store(back, nl.load(a))
+        p = nl.arange(6)[:, None]
+        nl.store(back[index[p, 0], f], tile * 2.0)
+        return out, back
+
+    a, rows = normal(11, 5), np.array([[7], [0], [3], [10], [2], [4]], np.int32)
+    out, back = run(kernel, a, rows)
+    close(out, a[rows[:, 0]])
+    wanted = a.copy()
+    wanted[rows[:, 0]] *= 2
+    close(back, wanted)
+
+
+def test_blocks_are_separate_tiles():
+    def kernel(a):
+        blocks, rows, columns = a.shape
+        out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+        tiles = nl.ndarray((blocks, nl.par_dim(rows), columns), dtype=a.dtype, buffer=nl.sbuf)
+        assert tiles.shape == a.shape
+        for b in nl.affine_range(blocks):
+            tiles[b] = nl.load(a[b])
+        for b in nl.affine_range(blocks):
+            tiles[b, :, 1:3] = tiles[blocks - 1 - b, :, 1:3] + b
+        nl.store(out, tiles)
+        return out
+
+    a = normal(3, 5, 7)
+    wanted = a.copy()
+    for b in range(3):
+        wanted[b, :, 1:3] = wanted[2 - b, :, 1:3] + b
+    close(run(kernel, a), wanted)
+
+
+def refused(kernel, message, error=NkiValidationError):
+    with pytest.raises(error, match=message) as caught:
+        run(kernel, normal(8, 16))
+    assert "test_indexing.py:" in caught.value.location
+
+
+def test_an_index_outside_needs_a_mask():
+    def kernel(a):
+        i, j = nl.mgrid[0:8, 0:16]
+        nl.load(a[i + 1, j])
+
+    refused(kernel, "from 1 to 8 on dimension 0 of size 8", OutOfBoundsError)
+
+
+def test_partitions_follow_axis_0_only():
+    def kernel(a):
+        tile = nl.load(a)
+        i, j = nl.mgrid[0:8, 0:8]
+        nl.copy(tile[j, i])
+
+    refused(kernel, "axis 0, and only it, goes over partitions")
+
+
+def test_blocks_are_chosen_by_ints():
+    def kernel(a):
+        tiles = nl.ndarray((4, nl.par_dim(8), 16), dtype=a.dtype)
+        i, j = nl.mgrid[0:8, 0:16]
+        tiles[nl.arange(4)[:, None], i, j]
+
+    refused(kernel, "block dimension indexed by")
+
+
+def test_rows_on_chip_are_refused():
+    def kernel(a):
+        tile = nl.load(a)
+        rows = nisa.iota(nl.arange(8)[:, None], dtype=nl.int32)
+        nl.copy(tile[rows, nl.arange(16)[None, :]])
+
+    refused(kernel, "chooses rows of a tensor in HBM")
+
+
+def test_too_many_and_wrong_subscripts():
+    def many(a):
+        nl.load(a)[0, 0, 0]
+
+    def wrong(a):
+        nl.load(a["x"])
+
+    refused(many, "3 subscripts of a tile")
+    refused(wrong, "allowed: ints, slices")
+
+
+def test_partition_dimension_is_marked_once():
+    def kernel(a):
+        nl.ndarray((nl.par_dim(2), nl.par_dim(8), 16), dtype=a.dtype)
+
+    refused(kernel, "2 partition dimensions")

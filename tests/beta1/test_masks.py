@@ -1,0 +1,181 @@
+"""Masks: boxes shrink patterns, other shapes are covered or predicated."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from nki_dist.compat.beta1 import isa as nisa
+from nki_dist.compat.beta1 import language as nl
+from nki_dist.errors import NkiValidationError
+from tests.beta1.helpers import close, normal, run
+
+
+def test_rows_beyond_the_tensor_are_left_out():
+    def kernel(a):
+        out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+        rows, columns = a.shape
+        for t in nl.affine_range((rows + 31) // 32):
+            i = t * 32 + nl.arange(32)[:, None]
+            j = nl.arange(columns)[None, :]
+            tile = nl.load(a[i, j], mask=i < rows)
+            nl.store(out[i, j], nl.exp(tile, mask=i < rows) * 3.0, mask=i < rows)
+        return out
+
+    a = normal(77, 13)
+    close(run(kernel, a), np.exp(a.astype(np.float64)) * 3)
+
+
+def test_both_bounds_and_a_bound_from_below():
+    def kernel(a):
+        out = nl.ndarray((9, 9), dtype=a.dtype, buffer=nl.shared_hbm)
+        i, j = nl.mgrid[0:9, 0:9]
+        nl.store(out, nl.zeros((9, 9), dtype=a.dtype))
+        keep = (i >= 2) & (i < 7) & (j > 3)
+        nl.store(out[i, j], nl.load(a[i, j], mask=keep), mask=keep)
+        return out
+
+    a = normal(9, 9)
+    wanted = np.zeros_like(a)
+    wanted[2:7, 4:] = a[2:7, 4:]
+    close(run(kernel, a), wanted)
+
+
+def test_a_triangle_is_stored_and_assigned():
+    def kernel(a):
+        out = nl.ndarray((2, 12, 9), dtype=a.dtype, buffer=nl.shared_hbm)
+        i, j = nl.mgrid[0:12, 0:9]
+        tile = nl.load(a)
+        zero = nl.zeros((12, 9), dtype=a.dtype)
+        nl.store(out[0], zero)
+        nl.store(out[0, i, j], tile, mask=i >= j)
+        zero[i, j] = nl.copy(tile, mask=i >= j)
+        nl.store(out[1], zero)
+        return out
+
+    a = normal(12, 9)
+    close(run(kernel, a), np.stack([np.tril(a)] * 2))
+
+
+def test_assignment_keeps_what_the_mask_leaves_out():
+    def kernel(a):
+        out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+        i, j = nl.mgrid[0:8, 0:10]
+        tile = nl.full((8, 10), 5.0, dtype=a.dtype)
+        tile[i, j] = nl.load(a[i, j], mask=j < 4)
+        nl.store(out, tile)
+        return out
+
+    a = normal(8, 10)
+    close(run(kernel, a), np.where(np.arange(10) < 4, a, 5))
+
+
+def test_reductions_see_only_what_the_mask_keeps():
+    def kernel(a):
+        out = nl.ndarray((8, 1), dtype=a.dtype, buffer=nl.shared_hbm)
+        j = nl.arange(10)[None, :]
+        nl.store(out, nl.sum(nl.load(a), axis=[1], mask=j < 7))
+        return out
+
+    a = normal(8, 10)
+    close(run(kernel, a), a[:, :7].astype(np.float64).sum(1, keepdims=True))
+
+
+def test_and_joins_as_documented():
+    def kernel(a):
+        out = nl.ndarray((6, 5), dtype=a.dtype, buffer=nl.shared_hbm)
+        i, j = nl.mgrid[0:8, 0:10]
+        tile = nl.load(a)
+        nl.store(out[i, j], tile, mask=(i < 6 and j < 5))
+        return out
+
+    a = normal(8, 10)
+    close(run(kernel, a), a[:6, :5])
+
+
+def test_masks_that_are_constant():
+    def kernel(a):
+        out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+        tile = nl.load(a, mask=True)
+        nl.store(out, tile)
+        nl.store(out, tile * 0.0, mask=False)
+        return out
+
+    a = normal(8, 10)
+    close(run(kernel, a), a)
+
+
+def refused(kernel, message):
+    with pytest.raises(NkiValidationError, match=message) as caught:
+        run(kernel, normal(8, 10))
+    assert "test_masks.py:" in caught.value.location
+
+
+def test_wrong_masks():
+    def number(a):
+        nl.load(a, mask=3)
+
+    def rank(a):
+        nl.load(a, mask=nl.arange(8)[:, None, None] < 4)
+
+    def shape(a):
+        nl.load(a, mask=nl.arange(5)[None, :] < 4)
+
+    def joined(a):
+        i, j = nl.mgrid[0:8, 0:10]
+        rows, columns = i < 6, j < 5
+        nl.load(a, mask=rows and columns)
+
+    def branch(a):
+        if nl.arange(8)[:, None] < 4:
+            nl.load(a)
+
+    refused(number, "mask=3; allowed: comparisons")
+    refused(rank, "fewer dimensions")
+    refused(shape, r"a mask of shape \(1, 5\)")
+    refused(joined, "use &")
+    refused(branch, "can't be used on a mask")
+
+
+def test_matmuls_mask_the_contraction_and_their_operands():
+    def kernel(a, b):
+        out = nl.ndarray((2, 9, 11), dtype=nl.float32, buffer=nl.shared_hbm)
+        x, y = nl.load(a), nl.load(b)
+        k, m, n = nl.arange(20)[:, None], nl.arange(9)[None, :], nl.arange(11)[None, :]
+        nl.store(out[0], nisa.nc_matmul(x, y, mask=k < 13))
+        total = nl.zeros((9, 11), dtype=nl.float32, buffer=nl.sbuf)
+        total[...] = nl.matmul(x[m < 5], y[n < 8], transpose_x=True)
+        nl.store(out[1], total)
+        return out
+
+    a, b = normal(20, 9), normal(20, 11, seed=1)
+    got = run(kernel, a, b)
+    close(got[0], a[:13].T @ b[:13], 1e-5)
+    wanted = a.T @ b
+    wanted[5:], wanted[:, 8:] = 0, 0
+    close(got[1], wanted, 1e-5)
+
+
+def test_masks_of_reductions_and_matmuls_are_boxes():
+    def reduction(a):
+        i, j = nl.mgrid[0:8, 0:10]
+        nl.sum(nl.load(a), axis=1, mask=i < j)
+
+    def matmul(a):
+        tile = nl.load(a)
+        j = nl.arange(10)[None, :]
+        nisa.nc_matmul(tile, tile, mask=j < 5)
+
+    refused(reduction, "isn't a box")
+
+    def operand(a):
+        nl.exp(nl.load(a)[nl.arange(10)[None, :] < 5])
+
+    def triangle(a):
+        i, j = nl.mgrid[0:8, 0:10]
+        tile = nl.load(a)
+        nisa.nc_matmul(tile[i < j], tile)
+
+    refused(matmul, "bound the contraction")
+    refused(operand, "only for matmuls")
+    refused(triangle, "needs bounds of each index")

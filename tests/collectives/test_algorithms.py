@@ -1,0 +1,248 @@
+"""Each algorithm alone, on a network of queues: results, the documented order, who sends what."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from dataclasses import replace
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from nki_dist import arch, dtypes, errors
+from nki_dist.collectives.algorithms.hierarchical import hierarchical
+from nki_dist.collectives.algorithms.kangaring import kangaring
+from nki_dist.collectives.algorithms.mesh import MESH
+from nki_dist.collectives.algorithms.rdh import RDH
+from nki_dist.collectives.algorithms.ring import RING
+from nki_dist.collectives.algorithms.single_step_mesh import SINGLE_STEP_MESH
+from nki_dist.collectives.choose import Layout, Question, choose
+from nki_dist.collectives.exchange import Bundle, Exchange
+from nki_dist.collectives.reduction import reduction
+
+PAIRED = {n: kangaring([(2 * k, 2 * k + 1) for k in range(n // 2)]) for n in (2, 4, 6, 8, 16)}
+FLAT = {"ring": RING, "mesh": MESH, "single_step_mesh": SINGLE_STEP_MESH}
+CASES = [(name, n, a) for name, a in FLAT.items() for n in (1, 2, 3, 4, 5, 7, 8)]
+CASES += [("rdh", n, RDH) for n in (1, 2, 4, 8, 16)]
+CASES += [("kangaring", n, a) for n, a in PAIRED.items()]
+NODES = {4: [[0, 2], [1, 3]], 6: [[0, 1, 2], [3, 4, 5]], 8: [[0, 1], [2, 3], [4, 5], [6, 7]]}
+CASES += [("hierarchical", n, hierarchical(nodes, RING, MESH)) for n, nodes in NODES.items()]
+CASES += [("hierarchical", 8, hierarchical(NODES[8], PAIRED[2], RDH))]
+IDS = [f"{name}-{n}" for name, n, _ in CASES]
+
+
+class Network:
+    """Runs the generators of all members, always the first that can go on, or the last."""
+
+    def __init__(self, size: int, last_first: bool = False) -> None:
+        self.queues: dict[tuple[int, int], deque] = {}
+        self.sent: Counter = Counter()
+        self.messages = 0
+        self.order = list(reversed(range(size))) if last_first else list(range(size))
+        self.members = [self._member(n, size) for n in range(size)]
+
+    def _member(self, me: int, size: int) -> Exchange:
+        def post(core, payload):
+            arrays = payload.arrays if isinstance(payload, Bundle) else (payload,)
+            for array in arrays:
+                array.setflags(write=False)  # nobody may write a payload again
+            self.sent[me] += payload.nbytes
+            self.messages += 1
+            self.queues.setdefault((me, core), deque()).append(payload)
+
+        return Exchange(me, tuple(range(size)), post, lambda core: (core, me))
+
+    def run(self, start):
+        """`start(exchange)` is each member's generator; returns what they return."""
+        results, waits = {}, {}
+        running = {n: start(self.members[n]) for n in self.order}
+        values = dict.fromkeys(running)
+        while running:
+            ready = [n for n in self.order if n in running and self._ready(waits.get(n))]
+            assert ready, f"everybody waits: {waits}"
+            n = ready[0]
+            if waits.get(n) is not None:
+                values[n] = self.queues[waits[n]].popleft()
+            try:
+                waits[n] = running[n].send(values[n])
+            except StopIteration as stop:
+                results[n] = stop.value
+                del running[n]
+        assert not any(self.queues.values()), "messages nobody took"
+        return [results[n] for n in range(len(results))]
+
+    def _ready(self, wait):
+        return wait is None or bool(self.queues.get(wait))
+
+
+def data(size, length, dtype=np.float32, seed=0):
+    rng = np.random.default_rng(seed)
+    return [rng.standard_normal(length).astype(dtype) for _ in range(size)]
+
+
+SUM = reduction("add", dtypes.float32)
+
+
+@pytest.mark.parametrize(("name", "size", "algorithm"), CASES, ids=IDS)
+@pytest.mark.parametrize("last_first", [False, True])
+def test_all_gather(name, size, algorithm, last_first):
+    xs = data(size, 5)
+    outs = Network(size, last_first).run(lambda x: algorithm.all_gather(x, xs[x.me].copy()))
+    for out in outs:
+        np.testing.assert_array_equal(np.stack(out), np.stack(xs))
+
+
+@pytest.mark.parametrize(("name", "size", "algorithm"), CASES, ids=IDS)
+@pytest.mark.parametrize("length", [0, 1, 3, 16, 37])
+def test_all_reduce(name, size, algorithm, length):
+    xs = [np.rint(x * 9) for x in data(size, length)]
+    outs = Network(size).run(lambda x: algorithm.all_reduce(x, xs[x.me].copy(), SUM))
+    for out in outs:
+        np.testing.assert_array_equal(np.concatenate(out), sum(xs))
+
+
+def pairwise(values):
+    return (
+        values[0]
+        if len(values) == 1
+        else pairwise([a + b for a, b in zip(values[::2], values[1::2])])
+    )
+
+
+def in_order(values):
+    total = values[0]
+    for value in values[1:]:
+        total = total + value
+    return total
+
+
+def documented(name, xs, chunk, algorithm, n):
+    """Chunk `chunk` of the members' arrays xs[member], added in the documented order."""
+    parts = [x[chunk] for x in xs]
+    if name == "ring":
+        return in_order([parts[(chunk + 1 + k) % n] for k in range(n)])
+    if name in ("mesh", "single_step_mesh"):
+        return in_order(parts)
+    if name == "rdh":
+        return pairwise(parts)
+    half = (len(parts[0]) + 1) // 2
+    pairs = [((chunk // 2 + 1 + k) % (n // 2)) for k in range(n // 2)]
+    first = in_order([parts[2 * p + s] for p in pairs for s in (0, 1)])
+    second = in_order([parts[2 * p + s] for p in pairs for s in (1, 0)])
+    return np.concatenate([first[:half], second[half:]])
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "algorithm"),
+    [c for c in CASES if c[0] != "hierarchical"],
+    ids=[i for i in IDS if "hierarchical" not in i],
+)
+def test_order_of_the_reduction_is_the_documented_one(name, size, algorithm):
+    xs = [list(np.split(x, size)) for x in data(size, 7 * size, seed=3)]
+    outs = Network(size).run(
+        lambda x: algorithm.reduce_scatter(x, [c.copy() for c in xs[x.me]], SUM)
+    )
+    for rank, out in enumerate(outs):
+        np.testing.assert_array_equal(out, documented(name, xs, rank, algorithm, size))
+
+
+def test_hierarchical_reduces_within_nodes_first():
+    nodes = NODES[6]
+    algorithm = hierarchical(nodes, MESH, MESH)
+    xs = [list(np.split(x, 6)) for x in data(6, 30, seed=4)]
+    outs = Network(6).run(lambda x: algorithm.reduce_scatter(x, [c.copy() for c in xs[x.me]], SUM))
+    for rank, out in enumerate(outs):
+        sums = [in_order([xs[m][rank] for m in node]) for node in nodes]
+        np.testing.assert_array_equal(out, in_order(sums))
+
+
+@pytest.mark.parametrize(("name", "size", "algorithm"), CASES, ids=IDS)
+def test_all_reduce_gives_all_members_the_same_bits(name, size, algorithm):
+    xs = data(size, 41, ml_dtypes.bfloat16, seed=5)
+    narrow = reduction("add", dtypes.bfloat16)
+    bits = set()
+    for last_first in (False, True):
+        network = Network(size, last_first)
+        outs = network.run(lambda x: algorithm.all_reduce(x, narrow.widen(xs[x.me]), narrow))
+        bits |= {np.concatenate(out).tobytes() for out in outs}
+    assert len(bits) == 1
+    got = np.frombuffer(bits.pop(), ml_dtypes.bfloat16).astype(np.float64)
+    exact = np.sum([x.astype(np.float64) for x in xs], axis=0)
+    size_of_step = np.maximum(np.abs(exact), 1e-3) * 2.0**-8
+    assert np.all(np.abs(got - exact) <= size_of_step * 1.01)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "messages", "sent"),
+    [
+        (RING, 8 * 7 * 2, 2 * 7),
+        (MESH, 8 * 7 * 2, 2 * 7),
+        (SINGLE_STEP_MESH, 8 * 7, 7 * 8),
+        (RDH, 8 * 3 * 2, 2 * 7),
+    ],
+    ids=["ring", "mesh", "single_step_mesh", "rdh"],
+)
+def test_traffic_of_an_all_reduce_is_the_documented_one(algorithm, messages, sent):
+    """In chunks of one eighth of the buffer, per member; see hardware.md's table."""
+    network = Network(8)
+    xs = data(8, 80)
+    network.run(lambda x: algorithm.all_reduce(x, xs[x.me].copy(), SUM))
+    assert network.messages == messages
+    assert {n // (10 * 4) for n in network.sent.values()} == {sent}
+
+
+def question(op, nbytes, group, platform="trn2", lnc=2):
+    platform = arch.get(platform)
+    return Question(op, nbytes, tuple(group), Layout.of(platform, lnc), platform)
+
+
+KIB, MIB = 1 << 10, 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("op", "nbytes", "group", "name"),
+    [
+        ("all_reduce", KIB, range(8), "single_step_mesh"),
+        ("all_reduce", 512 * KIB, range(64), "mesh"),
+        ("all_gather", 512 * KIB, range(64), "mesh"),
+        ("all_reduce", MIB - 4, range(64), "mesh"),
+        ("all_reduce", MIB, range(64), "rdh"),
+        ("all_reduce", 2 * MIB, range(12), "kangaring"),
+        ("all_reduce", 2 * MIB, range(6), "ring"),
+        ("all_reduce", 56 * MIB, range(64), "rdh"),
+        ("all_reduce", 100 * MIB, range(64), "kangaring"),
+        ("all_reduce", 100 * MIB, range(0, 64, 4), "ring"),
+        ("all_gather", 4 * KIB, (0, 64, 128), "mesh"),
+        ("all_gather", 4 * MIB, range(0, 512, 64), "rdh"),
+        ("all_gather", 100 * MIB, range(0, 512, 64), "ring"),
+        ("all_gather", 4 * KIB, range(128), "hierarchical(mesh, mesh)"),
+        ("all_reduce", 400 * MIB, range(512), "hierarchical(kangaring, rdh)"),
+        ("all_reduce", 4 * KIB, [0, 1, 64], "ring"),
+    ],
+)
+def test_choice(op, nbytes, group, name):
+    assert choose(question(op, nbytes, group)).name == name
+
+
+def test_large_reductions_of_trn1_use_one_flat_ring():
+    assert choose(question("all_reduce", 100 * MIB, range(64), "trn1", 1)).name == "ring"
+
+
+def test_an_ultraserver_is_one_node():
+    q = question("all_reduce", 100 * MIB, range(256), "trn2u")
+    assert choose(q).name == "hierarchical(kangaring, rdh)"
+    one = replace(q, layout=Layout.of(q.arch, 2, 256))
+    assert choose(one).name == "kangaring"
+
+
+def test_forced_choice():
+    small = question("all_reduce", 64, range(6))
+    for name in ("ring", "mesh", "single_step_mesh", "kangaring"):
+        assert choose(small, name).name == name
+    assert choose(question("all_reduce", 64, range(8)), "rdh").name == "rdh"
+    with pytest.raises(errors.LaunchError, match=r"a group of 6 ranks.* needs a power of two"):
+        choose(small, "rdh")
+    with pytest.raises(errors.LaunchError, match="needs an even number of members"):
+        choose(question("all_reduce", 64, range(5)), "kangaring")
+    with pytest.raises(errors.LaunchError, match="allowed: ring, mesh"):
+        choose(small, "rings")

@@ -1,0 +1,76 @@
+"""Instructions that leave part of their destination alone: what they leave is poisoned first."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import nki_dist.isa as nisa
+import nki_dist.language as nl
+from tests.compiler.compiling import compiled, named
+from tests.isa.helpers import run
+
+TABLE = ((40, 24), np.float32)
+ROWS = ((16, 1), np.int32)
+
+
+def _gather(mode, kind):
+    def kernel(table, rows):
+        index = nl.ndarray((16, 1), dtype=nl.int32, buffer=nl.sbuf)
+        nisa.dma_copy(dst=index, src=rows)
+        got = nl.ndarray((16, 24), dtype=nl.float32, buffer=nl.sbuf, name="got")
+        if kind == "vector":
+            src = table.ap([[24, 16], [1, 24]], vector_offset=index)
+        elif kind == "scalar":
+            src = table.ap([[24, 16], [1, 24]], scalar_offset=index[0:1, 0:1])
+        else:
+            src = table[0:16]
+        nisa.dma_copy(dst=got, src=src, oob_mode=mode)
+        out = nl.ndarray((16, 24), dtype=nl.float32, buffer=nl.shared_hbm)
+        nisa.dma_copy(dst=out, src=got)
+        return out
+
+    return kernel
+
+
+@pytest.mark.parametrize("kind", ["vector", "scalar"])
+def test_a_copy_that_may_skip_writes_in_part(kind: str) -> None:
+    program = compiled(_gather(nisa.oob_mode.skip, kind), TABLE, ROWS).programs[0]
+    assert named(program.storages, "got").number in program.facts["poison"]
+
+
+@pytest.mark.parametrize(
+    ("mode", "kind"),
+    [(nisa.oob_mode.error, "vector"), (nisa.oob_mode.error, "scalar"), (nisa.oob_mode.skip, "")],
+)
+def test_a_copy_that_cant_skip_writes_everything(mode, kind: str) -> None:
+    program = compiled(_gather(mode, kind), TABLE, ROWS).programs[0]
+    assert not program.facts["poison"]
+
+
+def test_skipped_rows_stay_poisoned_at_every_launch() -> None:
+    table = np.arange(960, dtype=np.float32).reshape(40, 24)
+    rows = np.arange(16, dtype=np.int32).reshape(16, 1) * 3
+    skipped = rows[:, 0] >= 40
+    assert skipped.any()
+    for _ in range(2):
+        got = run(_gather(nisa.oob_mode.skip, "vector"), table, rows)
+        assert np.isnan(got[skipped]).all()
+        np.testing.assert_array_equal(got[~skipped], table[rows[~skipped, 0]])
+
+
+def test_topk_leaves_the_columns_beyond_its_results() -> None:
+    def kernel(a):
+        src = nl.ndarray((16, 4), dtype=nl.bfloat16, buffer=nl.sbuf)
+        nisa.dma_copy(dst=src, src=a)
+        values = nl.ndarray((16, 24), dtype=nl.bfloat16, buffer=nl.sbuf, name="values")
+        places = nl.ndarray((16, 24), dtype=nl.uint32, buffer=nl.sbuf, name="places")
+        nisa.topk(val_dst=values, idx_dst=places, src=src, n=64)
+        out = nl.ndarray((16, 24), dtype=nl.bfloat16, buffer=nl.shared_hbm)
+        nisa.dma_copy(dst=out, src=values)
+        return out
+
+    program = compiled(kernel, ((16, 4), ml_dtypes.bfloat16)).programs[0]
+    wanted = {named(program.storages, n).number for n in ("values", "places")}
+    assert wanted <= set(program.facts["poison"])

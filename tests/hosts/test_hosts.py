@@ -1,0 +1,191 @@
+"""Both hosts run the same kernels to the same bits, and cores share exactly what they should."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import nki_dist as nki
+from nki_dist import errors
+from tests.hosts import kernels as K
+
+HOSTS = ("inprocess", "ray")
+
+
+@pytest.fixture(params=HOSTS)
+def world(request):
+    with nki.World(ranks=1, lnc=2, host=request.param) as made:
+        yield made
+
+
+def ints(rng, *shape):
+    return rng.integers(-9, 9, shape).astype(np.float32)
+
+
+@pytest.mark.parametrize("host", HOSTS)
+@pytest.mark.parametrize("lnc", [1, 2])
+def test_launch(host, lnc):
+    rng = np.random.default_rng(3)
+    a, b = ints(rng, 96, 33), ints(rng, 96, 33)
+    with nki.World(ranks=1, lnc=lnc, host=host) as world:
+        for _ in range(3):
+            np.testing.assert_array_equal(world.run(K.add_halves, a, b)[0], a + b)
+
+
+def test_implicit_world_stays_warm():
+    rng = np.random.default_rng(4)
+    a, b = ints(rng, 64, 7), ints(rng, 64, 7)
+    np.testing.assert_array_equal(K.add_halves[2](a, b), a + b)
+    from nki_dist.launcher.session import session
+
+    before = session().world("trn2", 2, "ray").host.processes
+    np.testing.assert_array_equal(K.add_halves[2](a + 1, b), a + b + 1)
+    assert session().world("trn2", 2, "ray").host.processes == before
+
+
+def test_cores_share_shared_hbm_only(world):
+    shared, private = world.run(K.who_sees_what, np.zeros((1, 1), np.float32))[0]
+    both = np.array([[1.0] * 4, [2.0] * 4], np.float32)
+    np.testing.assert_array_equal(shared, [both, both])
+    own = np.array([[[1.0] * 4, [0.0] * 4], [[0.0] * 4, [2.0] * 4]], np.float32)
+    np.testing.assert_array_equal(private, own)
+
+
+def test_cores_are_different_processes():
+    import os
+
+    with nki.World(ranks=1, lnc=2, host="ray") as world:
+        world.run(K.who_sees_what, np.zeros((1, 1), np.float32))
+        pids = {pid for pid, _ in world.host.processes}
+    assert len(pids) == 2
+    assert os.getpid() not in pids
+
+
+def test_sendrecv_pipes(world):
+    x = ints(np.random.default_rng(5), 2, 16, 12)
+    out = world.run(K.swap, x)[0]
+    for me in (0, 1):
+        theirs = x[1 - me]
+        np.testing.assert_array_equal(out[me], [theirs, 2 * theirs, theirs])
+
+
+@pytest.mark.parametrize("host", HOSTS)
+def test_written_input_is_updated_in_place(host):
+    rng = np.random.default_rng(6)
+    x, y = ints(rng, 8, 5), ints(rng, 8, 5)
+    want = x + y
+    with nki.World(host=host) as world:
+        assert world.run(K.add_in_place, x, y) == [None]
+    np.testing.assert_array_equal(x, want)
+
+
+def test_read_only_input_is_not_touched(world):
+    rng = np.random.default_rng(7)
+    a, b = ints(rng, 64, 7), ints(rng, 64, 7)
+    a.flags.writeable = False
+    np.testing.assert_array_equal(world.run(K.add_halves, a, b)[0], a + b)
+
+
+def test_ranks_run_the_same_program_on_their_own_data():
+    rng = np.random.default_rng(8)
+    xs, y = [ints(rng, 32, 6) for _ in range(3)], ints(rng, 32, 6)
+    for host in HOSTS:
+        with nki.World(ranks=3, lnc=1, host=host) as world:
+            outs = world.run(K.add_halves, nki.per_rank(xs), y)
+        for x, out in zip(xs, outs):
+            np.testing.assert_array_equal(out, x + y)
+
+
+def test_packed_actors_give_the_same_bits():
+    rng = np.random.default_rng(9)
+    xs = [ints(rng, 2, 16, 12) for _ in range(2)]
+    outs = {}
+    for size in (1, 2, 4):
+        with nki.World(ranks=2, lnc=2, cores_per_actor=size) as world:
+            assert len(world.host.processes) == 4 // size
+            outs[size] = [o.tobytes() for o in world.run(K.swap, nki.per_rank(xs))]
+    assert outs[1] == outs[2] == outs[4]
+
+
+def test_deadlock_is_explained_at_once(world):
+    with pytest.raises(errors.DeadlockError) as caught:
+        world.run(K.core_zero_waits_for_tile, np.zeros((8, 4), np.float32))
+    text = str(caught.value)
+    assert "core 0 waits in nisa.sendrecv" in text
+    assert "core 1 has finished its program" in text
+    assert "kernels.py" in text
+
+
+def test_the_world_works_after_a_failure(world):
+    with pytest.raises(errors.DeadlockError):
+        world.run(K.core_zero_waits_for_tile, np.zeros((8, 4), np.float32))
+    rng = np.random.default_rng(10)
+    a, b = ints(rng, 64, 7), ints(rng, 64, 7)
+    np.testing.assert_array_equal(world.run(K.add_halves, a, b)[0], a + b)
+
+
+def test_mismatched_exchange_names_both_sides(world):
+    with pytest.raises(
+        errors.CollectiveMismatchError,
+        match=r"shape=\(8, 4\).*shape=\(8, 5\)|shape=\(8, 5\).*shape=\(8, 4\)",
+    ):
+        world.run(K.tiles_of_two_shapes, np.zeros((1, 1), np.float32))
+
+
+def test_run_time_index_out_of_bounds(world):
+    table = np.zeros((5, 3), np.float32)
+    with pytest.raises(errors.OutOfBoundsError, match=r"index 5 is outside \[0, 5\)") as caught:
+        world.run(K.index_too_large, table, np.array([[5]], np.int32))
+    assert "kernels.py" in caught.value.location
+    assert caught.value.instruction == "nisa.dma_copy"
+
+
+def test_device_print_reaches_the_driver(world, capsys, tmp_path, monkeypatch):
+    monkeypatch.setenv("NEURON_RT_DEBUG_OUTPUT_DIR", str(tmp_path))
+    world.run(K.show, np.arange(6, dtype=np.float32).reshape(2, 3))
+    text = capsys.readouterr().out
+    assert "[core 0] tile" in text
+    assert "[core 1] tile" in text
+    saved = np.load(tmp_path / "tile" / "core_0" / "0" / "tensor.npy")
+    np.testing.assert_array_equal(saved, np.arange(6, dtype=np.float32).reshape(2, 3))
+
+
+def test_killed_actor_is_reported_and_replaced():
+    import ray
+
+    limit = np.array([[2**30]], np.int32)
+    with nki.World(ranks=1, lnc=2, host="ray") as world:
+        actor = world.host._actors[1]
+        world.run(K.count_forever, np.array([[3]], np.int32))  # warm
+
+        import threading
+
+        timer = threading.Timer(0.5, lambda: ray.kill(actor))
+        timer.start()
+        with pytest.raises(errors.CoreLostError) as caught:
+            world.run(K.count_forever, limit)
+        assert caught.value.core == 1
+        out = world.run(K.count_forever, np.array([[3]], np.int32))[0]
+        np.testing.assert_array_equal(out, [[0]])
+
+
+def test_many_launches_leak_nothing():
+    import ray
+
+    rng = np.random.default_rng(11)
+    a, b = ints(rng, 64, 7), ints(rng, 64, 7)
+    with nki.World(ranks=1, lnc=2, host="ray") as world:
+        world.run(K.add_halves, a, b)
+        pids = world.host.processes
+        used = ray.cluster_resources().get(
+            "object_store_memory", 0
+        ) - ray.available_resources().get("object_store_memory", 0)
+        for _ in range(200):
+            world.run(K.add_halves, a, b)
+        after = ray.cluster_resources().get(
+            "object_store_memory", 0
+        ) - ray.available_resources().get("object_store_memory", 0)
+        assert world.host.processes == pids
+        assert after <= used + (
+            2 << 20
+        )  # a stack's object is a little over 1 MiB, and Ray reports late

@@ -1,0 +1,114 @@
+"""Races between the two cores of a rank: a correct kernel, and the same one without order."""
+
+from __future__ import annotations
+
+import inspect
+
+import numpy as np
+import pytest
+
+import nki_dist as nki
+import nki_dist.isa as nisa
+import nki_dist.language as nl
+from nki_dist import errors
+
+
+def swap_halves(x, ordered):
+    """Each core stores its half of a shared scratch and loads the other core's."""
+    rows, cols = x.shape
+    half, me = rows // 2, nl.program_id(0)
+    scratch = nl.ndarray((rows, cols), dtype=x.dtype, buffer=nl.shared_hbm, name="scratch")
+    out = nl.ndarray((rows, cols), dtype=x.dtype, buffer=nl.shared_hbm)
+    t = nl.ndarray((half, cols), dtype=x.dtype, buffer=nl.sbuf)
+    nisa.dma_copy(dst=t, src=x[nl.ds(me * half, half), :])
+    nisa.dma_copy(dst=scratch[nl.ds(me * half, half), :], src=t)  # STORE
+    if ordered:
+        nisa.core_barrier(data=scratch, cores=(0, 1))
+    u = nl.ndarray((half, cols), dtype=x.dtype, buffer=nl.sbuf)
+    nisa.dma_copy(dst=u, src=scratch[nl.ds((1 - me) * half, half), :])  # LOAD
+    nisa.dma_copy(dst=out[nl.ds(me * half, half), :], src=u)
+    return out
+
+
+def both_store(x, alike):
+    """Both cores store the whole output: the same bytes, or each its own number."""
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm, name="out")
+    t = nl.full(x.shape, 1 if alike else nl.program_id(0), dtype=x.dtype, buffer=nl.sbuf)
+    nisa.dma_copy(dst=out, src=t)
+    return out
+
+
+def scatter_rows(x, index):
+    """Core 0 and core 1 scatter their rows to places given at run time."""
+    rows, cols = x.shape[1:]
+    me = nl.program_id(0)
+    out = nl.ndarray((2 * rows, cols), dtype=x.dtype, buffer=nl.shared_hbm, name="out")
+    t = nl.ndarray((rows, cols), dtype=x.dtype, buffer=nl.sbuf)
+    i = nl.ndarray((rows, 1), dtype=nl.int32, buffer=nl.sbuf)
+    nisa.dma_copy(dst=t, src=x[me])
+    nisa.dma_copy(dst=i, src=index[me])
+    nisa.dma_copy(dst=out.ap([[cols, rows], [1, cols]], vector_offset=i, indirect_dim=0), src=t)
+    return out
+
+
+def columns_of_own(x):
+    """Interleaved columns: the ranges of bytes overlap, the bytes don't."""
+    rows, cols = x.shape
+    me = nl.program_id(0)
+    out = nl.ndarray((rows, cols), dtype=x.dtype, buffer=nl.shared_hbm)
+    t = nl.ndarray((rows, cols), dtype=x.dtype, buffer=nl.sbuf)
+    nisa.dma_copy(dst=t, src=x)
+    nisa.dma_copy(dst=out[:, me:cols:2], src=t[:, me:cols:2])
+    return out
+
+
+@pytest.fixture(params=("inprocess", "ray"))
+def world(request):
+    with nki.World(lnc=2, host=request.param) as made:
+        yield made
+
+
+def line_of(function, mark):
+    lines, first = inspect.getsourcelines(function)
+    return first + next(n for n, text in enumerate(lines) if mark in text)
+
+
+X = np.random.default_rng(1).standard_normal((64, 40)).astype(np.float32)
+
+
+def test_barrier_orders(world):
+    got = world.run(nki.jit(swap_halves), X, True)[0]
+    np.testing.assert_array_equal(got, np.concatenate([X[32:], X[:32]]))
+
+
+def test_missing_barrier_is_a_race_every_time(world):
+    for _ in range(3):
+        with pytest.raises(errors.RaceError, match="scratch") as caught:
+            world.run(nki.jit(swap_halves), X, False)
+        text = str(caught.value)
+        assert f"test_races.py:{line_of(swap_halves, '# STORE')}" in text
+        assert f"test_races.py:{line_of(swap_halves, '# LOAD')}" in text
+
+
+def test_storing_the_same_bytes_is_no_race(world):
+    np.testing.assert_array_equal(world.run(nki.jit(both_store), X, True)[0], np.ones_like(X))
+
+
+def test_storing_other_bytes_is_a_race(world):
+    with pytest.raises(errors.RaceError, match=r"element \[0, 0\]"):
+        world.run(nki.jit(both_store), X, False)
+
+
+def test_interleaved_stores_are_no_race(world):
+    np.testing.assert_array_equal(world.run(nki.jit(columns_of_own), X)[0], X)
+
+
+def test_scattered_rows_are_compared_where_they_land(world):
+    x = np.arange(2 * 4 * 3, dtype=np.float32).reshape(2, 4, 3)
+    apart = np.array([[0, 2, 4, 6], [1, 3, 5, 7]], np.int32)[..., None]
+    got = world.run(nki.jit(scatter_rows), x, apart)[0]
+    np.testing.assert_array_equal(got[0::2], x[0])
+    np.testing.assert_array_equal(got[1::2], x[1])
+    meeting = np.array([[0, 2, 4, 6], [1, 3, 4, 7]], np.int32)[..., None]
+    with pytest.raises(errors.RaceError, match=r"element \[4, 0\]"):
+        world.run(nki.jit(scatter_rows), x, meeting)

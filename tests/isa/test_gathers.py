@@ -1,0 +1,377 @@
+"""GpSimd gathers, shuffles and searches against loops over their definition."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+from helpers import numbers, on_tiles, run
+
+import nki_dist.isa as nisa
+import nki_dist.language as nl
+from nki_dist.errors import NkiValidationError, OutOfBoundsError
+
+BF16 = ml_dtypes.bfloat16
+RNG = np.random.default_rng
+
+
+# ---- nc_stream_shuffle ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [np.float32, BF16, np.int32, np.uint8])
+@pytest.mark.parametrize("partitions", [128, 64, 32, 7])
+def test_shuffle(partitions, dtype):
+    x = numbers(partitions, (partitions, 30), dtype)
+    mask = RNG(partitions).integers(0, min(partitions, 32), 32).tolist()
+    mask[3] = mask[6] = 255
+    (got,) = on_tiles(
+        lambda x, out: nisa.nc_stream_shuffle(out, x, mask), [x], [(x.shape, x.dtype)]
+    )
+    want = np.full(x.shape, 7, x.dtype)
+    for p in range(partitions):
+        if mask[p % 32] != 255:
+            want[p] = x[p // 32 * 32 + mask[p % 32]]
+    assert np.array_equal(got, want)
+
+
+def test_shuffle_broadcasts_one_partition_and_works_in_place():
+    x = numbers(1, (70, 4, 5))
+
+    got, moved = on_tiles(
+        _broadcast_and_reverse, [x], [((70, 20), np.float32), (x.shape, np.float32)]
+    )
+    assert np.array_equal(got, np.repeat(x[0:1].reshape(1, 20), 70, 0))
+    want = x.copy()
+    want[32:64] = x[32:64][::-1]
+    assert np.array_equal(moved, want)
+
+
+def _broadcast_and_reverse(x, out, moved):
+    for start in (0, 32, 64):
+        rows = min(32, 70 - start)
+        nisa.nc_stream_shuffle(out[start : start + rows], x[0:1], [0] * 32)
+    nisa.nc_stream_shuffle(x[32:64], x[32:64], list(range(31, -1, -1)))
+    nisa.tensor_copy(moved, x)
+
+
+def test_shuffle_reads_psum_and_another_quadrant():
+    x = numbers(2, (128, 9))
+
+    def body(x, out):
+        nisa.nc_stream_shuffle(out, x[96:128], [5] * 32)
+
+    (got,) = on_tiles(body, [x], [((32, 9), np.float32)], psum=[0, 1])
+    assert np.array_equal(got, np.repeat(x[101:102], 32, 0))
+
+
+@pytest.mark.parametrize(
+    "mask, source, target, message",
+    [
+        ([0] * 31, (0, 32), (0, 32), "shuffle_mask has 31 entries; must be 32"),
+        ([0] * 31 + [32], (0, 32), (0, 32), r"shuffle_mask\[31\]=32; allowed: 0 to 31, or 255"),
+        (7, (0, 32), (0, 32), "shuffle_mask=7; allowed: a list of 32 ints"),
+        ([0] * 32, (16, 32), (0, 32), "src starts at partition 16; with 32 active"),
+        ([0] * 32, (32, 64), (0, 64), "src starts at partition 32; with 64 active .* 0, 64"),
+        ([0] * 32, (32, 96), (0, 96), "src starts at partition 32; with 96 active"),
+        ([4] * 32, (0, 4), (0, 32), "reads partition 4 of src, which has 4"),
+    ],
+)
+def test_shuffle_refuses(mask, source, target, message):
+    x = numbers(3, (128, 9))
+
+    def body(x, out):
+        first, last = source
+        nisa.nc_stream_shuffle(out[: target[1]], x[first : max(last, first + 1)], mask)
+
+    with pytest.raises(NkiValidationError, match=message):
+        on_tiles(body, [x], [((128, 9), np.float32)])
+
+
+def test_shuffle_does_not_convert_or_resize():
+    x = numbers(4, (32, 9))
+    with pytest.raises(NkiValidationError, match="dst has dtype bfloat16, src float32"):
+        on_tiles(lambda x, o: nisa.nc_stream_shuffle(o, x, [0] * 32), [x], [((32, 9), BF16)])
+    with pytest.raises(NkiValidationError, match=r"dst 8 .* src 9"):
+        on_tiles(lambda x, o: nisa.nc_stream_shuffle(o, x, [0] * 32), [x], [((32, 8), np.float32)])
+
+
+# ---- local_gather -----------------------------------------------------------------------------
+
+
+def local_gather(src, index, shape, dtype=None, **options):
+    return on_tiles(
+        lambda s, i, out: nisa.local_gather(out, s, i, **options),
+        [src, index],
+        [(shape, dtype or src.dtype)],
+    )[0]
+
+
+@pytest.mark.parametrize("width", [1, 2, 32])
+@pytest.mark.parametrize("dtype", [np.float32, BF16, np.int32, np.uint8])
+@pytest.mark.parametrize("partitions", [128, 16, 48])
+def test_local_gather(partitions, dtype, width):
+    src = numbers(5, (partitions, 21, 8), dtype)
+    index = RNG(6).integers(0, 168 - width + 1, (partitions, 3)).astype(np.uint16)
+    count = 41
+    got = local_gather(
+        src, index, (partitions, count * width), num_elem_per_idx=width, num_valid_indices=count
+    )
+    flat = src.reshape(partitions, -1)
+    for p in range(partitions):
+        core = p // 16 * 16
+        for n in range(count):
+            first = index[core + n % 16, n // 16]
+            assert np.array_equal(
+                got[p, n * width : (n + 1) * width], flat[p, first : first + width]
+            )
+
+
+def test_local_gather_uses_all_indices_by_default_and_any_shape():
+    src = numbers(7, (32, 10))
+    index = RNG(8).integers(0, 10, (32, 2, 2)).astype(np.uint16)
+    got = local_gather(src, index, (32, 4, 16))
+    for core in (0, 16):
+        order = index[core : core + 16].reshape(16, 4).T.reshape(-1)
+        assert np.array_equal(
+            got[core : core + 16].reshape(16, 64), src[core : core + 16][:, order]
+        )
+
+
+def test_local_gather_outside_gives_poison():
+    src, index = numbers(9, (16, 10)), np.zeros((16, 1), np.uint16)
+    index[3], index[5] = 10, 65535
+
+    def body(s, i, out):
+        wide = nl.ndarray((16, 16), dtype=nl.float32)
+        nisa.local_gather(wide, s, i)
+        nisa.tensor_copy(out, wide)
+
+    (got,) = on_tiles(body, [src, index], [((16, 16), np.float32)])
+    assert np.isnan(got[:, [3, 5]]).all() and not np.isnan(np.delete(got, [3, 5], 1)).any()
+
+
+@pytest.mark.parametrize(
+    "src, index, shape, options, message",
+    [
+        ((20, 9), (20, 1), (20, 16), {}, "must be the same multiple of 16"),
+        ((32, 9), (16, 1), (32, 16), {}, "index 16; must be the same multiple"),
+        ((16, 9), (16, 1), (16, 15), {}, "16 indices of 1 elements make 16"),
+        ((16, 9), (16, 1), (16, 48), {"num_elem_per_idx": 3}, "num_elem_per_idx=3; allowed: 1, 2"),
+        ((16, 9), (16, 1), (16, 17), {"num_valid_indices": 17}, "17; allowed: 1 to 16"),
+        ((16, 9), (16, 257), (16, 4112), {}, "4112 indices per GpSimd core; at most 4096"),
+    ],
+)
+def test_local_gather_refuses(src, index, shape, options, message):
+    with pytest.raises(NkiValidationError, match=message):
+        local_gather(numbers(1, src), np.zeros(index, np.uint16), shape, **options)
+
+
+def test_local_gather_types():
+    src = numbers(1, (16, 9))
+    with pytest.raises(NkiValidationError, match="index has dtype int32; allowed: uint16"):
+        local_gather(src, np.zeros((16, 1), np.int32), (16, 16))
+    with pytest.raises(NkiValidationError, match="dst has dtype bfloat16, src_buffer float32"):
+        local_gather(src, np.zeros((16, 1), np.uint16), (16, 16), BF16)
+    local_gather(src, np.zeros((16, 256), np.uint16), (16, 4096))
+
+
+# ---- nc_n_gather ------------------------------------------------------------------------------
+
+
+def n_gather(data, index, shape=None, dtype=None):
+    return on_tiles(
+        lambda d, i, out: nisa.nc_n_gather(out, d, i),
+        [data, index],
+        [(shape or index.shape, dtype or data.dtype)],
+    )[0]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, BF16, np.int32, np.uint8])
+def test_n_gather(dtype):
+    data = numbers(10, (77, 5, 13), dtype)
+    index = RNG(11).integers(0, 65, (77, 4, 30)).astype(np.uint32)
+    want = np.take_along_axis(data.reshape(77, 65), index.reshape(77, 120), 1)
+    assert np.array_equal(n_gather(data, index).reshape(77, 120), want)
+    assert np.array_equal(n_gather(data, index, (77, 120)), want)
+
+
+def test_n_gather_in_place():
+    data = numbers(12, (20, 30))
+    index = RNG(13).integers(0, 30, (20, 30)).astype(np.uint32)
+
+    def body(d, i, out):
+        nisa.nc_n_gather(d, d, i)
+        nisa.tensor_copy(out, d)
+
+    (got,) = on_tiles(body, [data, index], [((20, 30), np.float32)])
+    assert np.array_equal(got, np.take_along_axis(data, index, 1))
+
+
+def test_n_gather_refuses():
+    data, index = numbers(14, (20, 30)), np.zeros((20, 4), np.uint32)
+    index[7, 2] = 30
+    with pytest.raises(
+        OutOfBoundsError, match=r"index 30 \(partition 7, position 2\) .* \[0, 30\)"
+    ):
+        n_gather(data, index)
+    with pytest.raises(NkiValidationError, match="indices has dtype int32; allowed: uint32"):
+        n_gather(data, index.astype(np.int32))
+    with pytest.raises(NkiValidationError, match=r"dst 5 .* indices 4"):
+        n_gather(data, index, (20, 5))
+    with pytest.raises(NkiValidationError, match="dst 19, data 20, indices 20"):
+        n_gather(data, index, (19, 4))
+    with pytest.raises(NkiValidationError, match="a gather doesn't convert"):
+        n_gather(data, index, dtype=BF16)
+
+
+# ---- sequence_bounds --------------------------------------------------------------------------
+
+
+def bounds(ids, shape=None, dtype=None):
+    return on_tiles(
+        lambda i, out: nisa.sequence_bounds(out, i),
+        [ids],
+        [(shape or (1, 2, ids.shape[1]), dtype or ids.dtype)],
+    )[0]
+
+
+def test_sequence_bounds_of_the_documented_example():
+    ids = np.array([[0, 1, 1, 2, 2, 2, 0, 3, 3]], np.int32)
+    got = bounds(ids)
+    assert got[0, 0].tolist() == [9, 1, 1, 3, 3, 3, 9, 7, 7]
+    assert got[0, 1].tolist() == [-1, 3, 3, 6, 6, 6, -1, 9, 9]
+
+
+@pytest.mark.parametrize("dtypes", [(np.float32, np.float32), (np.int32, np.float32)])
+@pytest.mark.parametrize("n", [1, 2, 57])
+def test_sequence_bounds(n, dtypes):
+    ids = np.sort(RNG(n).integers(0, 9, (1, n)).astype(dtypes[0]))
+    ids[0, n // 2 : n // 2 + 3] = 0
+    got = bounds(ids, dtype=dtypes[1])
+    for at, segment in enumerate(ids[0]):
+        first = last = at
+        while first and ids[0, first - 1] == segment:
+            first -= 1
+        while last < n and ids[0, last] == segment:
+            last += 1
+        assert got[0, :, at].tolist() == ([first, last] if segment else [n, -1])
+
+
+def test_sequence_bounds_refuses():
+    ids = np.ones((1, 6), np.int32)
+    with pytest.raises(NkiValidationError, match="6 segment ids need 12"):
+        bounds(ids, (1, 6))
+    with pytest.raises(NkiValidationError, match="dst has 2 partitions, segment_ids 1"):
+        bounds(ids, (2, 6))
+    with pytest.raises(
+        NkiValidationError, match="segment_ids has dtype bfloat16; allowed: float32"
+    ):
+        bounds(ids.astype(BF16), dtype=np.int32)
+    with pytest.raises(NkiValidationError, match="dst has dtype bfloat16"):
+        bounds(ids, dtype=BF16)
+
+
+# ---- nonzero_with_count -----------------------------------------------------------------------
+
+
+def nonzero(x, shape=None, platform="trn2", dtype=np.int32, **options):
+    return on_tiles(
+        lambda x, out: nisa.nonzero_with_count(out, x, **options),
+        [x],
+        [(shape or (len(x), x.shape[1] + 1), dtype)],
+        platform=platform,
+    )[0]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int32])
+@pytest.mark.parametrize("partitions", [128, 1, 33])
+def test_nonzero(partitions, dtype):
+    x = numbers(15, (partitions, 40), dtype) * (RNG(16).random((partitions, 40)) < 0.4)
+    x = x.astype(dtype)
+    got = nonzero(x, index_offset=16, padding_val=-3)
+    for p in range(partitions):
+        if p % 16:
+            assert (got[p] == 7).all()
+            continue
+        found = np.flatnonzero(x[p])
+        assert got[p].tolist() == [*(found + 16), *[-3] * (40 - found.size), found.size]
+
+
+def test_nonzero_example_and_extremes():
+    x = np.array([[0, 1, 1, 0, 0, 1, 0, 0]], np.float32)
+    assert nonzero(x, index_offset=16).tolist() == [[17, 18, 21, -1, -1, -1, -1, -1, 3]]
+    assert nonzero(np.zeros((1, 3), np.int32)).tolist() == [[-1, -1, -1, 0]]
+    assert nonzero(np.ones((1, 3), np.int32)).tolist() == [[0, 1, 2, 3]]
+
+
+def test_nonzero_refuses():
+    x = np.ones((16, 8), np.float32)
+    with pytest.raises(NkiValidationError, match="NeuronCore-v3 or later; the platform is trn1"):
+        nonzero(x, platform="trn1")
+    with pytest.raises(NkiValidationError, match=r"dst has 8 elements .* one more than src's 8"):
+        nonzero(x, (16, 8))
+    with pytest.raises(NkiValidationError, match="dst has dtype float32; allowed: int32"):
+        nonzero(x, dtype=np.float32)
+    with pytest.raises(NkiValidationError, match="src has dtype bfloat16; allowed: float32, int32"):
+        nonzero(x.astype(BF16))
+    with pytest.raises(NkiValidationError, match="src starts at partition 8; must be a multiple"):
+        on_tiles(lambda x, o: nisa.nonzero_with_count(o[:8], x[8:16]), [x], [((16, 9), np.int32)])
+    with pytest.raises(NkiValidationError, match=r"padding_val=0\.5; allowed: an int"):
+        nonzero(x, padding_val=0.5)
+
+
+# ---- topk -------------------------------------------------------------------------------------
+
+
+def topk(x, n, k, columns=None):
+    columns = columns or k
+
+    def body(x, values, places):
+        nisa.topk(values[:, :k], places[:, :k], x, n)
+
+    shape = (len(x), columns)
+    return on_tiles(body, [x], [(shape, BF16), (shape, np.uint32)])
+
+
+@pytest.mark.parametrize("sizes", [(42, 8), (128, 16), (100, 33), (8, 1), (40, 40)])
+@pytest.mark.parametrize("partitions", [128, 16])
+def test_topk(partitions, sizes):
+    n, k = sizes
+    x = numbers(17, (partitions, -(-n // 16) + 1), BF16)
+    values, places = topk(x, n, k)
+    used = -(-k // 16)
+    for start in range(0, partitions, 16):
+        snake = x[start : start + 16].T.reshape(-1)[:n].astype(np.float32)
+        got = values[start : start + 16, :used].T.reshape(-1)[:k].astype(np.float32)
+        where = places[start : start + 16, :used].T.reshape(-1)[:k]
+        assert np.array_equal(got, np.sort(snake)[n - k :])
+        assert np.array_equal(snake[where], got) and len(set(where.tolist())) == k
+    assert (values[:, used:] == 7).all() and (places[:, used:] == 7).all()
+
+
+def test_topk_of_equal_values_takes_the_first():
+    values, places = topk(np.ones((16, 2), BF16), 20, 3)
+    assert places[:3, 0].tolist() == [2, 1, 0] and (values[:3, 0] == 1).all()
+
+
+@pytest.mark.parametrize(
+    "partitions, columns, n, k, message",
+    [
+        (20, 2, 20, 3, "src has 20 partitions; must be a multiple of 16"),
+        (16, 2, 7, 3, "n=7; allowed: 8 to 65535"),
+        (16, 2, 33, 3, "src has 2 elements per partition; n=33 needs 3"),
+        (16, 2, 20, 21, "K=21 elements; allowed: 1 to 20"),
+    ],
+)
+def test_topk_refuses(partitions, columns, n, k, message):
+    with pytest.raises(NkiValidationError, match=message):
+        topk(np.zeros((partitions, columns), BF16), n, k)
+
+
+def test_topk_types():
+    def kernel(x):
+        tile = nl.load(x)
+        nisa.topk(tile, nl.ndarray((16, 2), dtype=nl.uint32), tile, 20)
+
+    with pytest.raises(NkiValidationError, match="val_dst has dtype float32; allowed: bfloat16"):
+        run(kernel, np.zeros((16, 2), np.float32))

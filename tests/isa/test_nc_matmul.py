@@ -1,0 +1,396 @@
+"""nc_matmul against float64 NumPy, its transpose mode bit by bit, and its limits."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+from helpers import numbers, run
+
+import nki_dist.isa as nisa
+import nki_dist.language as nl
+from nki_dist.errors import NkiError, NkiValidationError
+
+BF16 = ml_dtypes.bfloat16
+E4M3 = ml_dtypes.float8_e4m3
+E5M2 = ml_dtypes.float8_e5m2
+
+
+def matmul(
+    *operands, dst=None, dst_dtype=nl.float32, platform="trn2", times=1, body=None, **options
+):
+    """`times` matmuls of tiles into a fresh PSUM tile of shape `dst`; what it then holds."""
+
+    def kernel(a, b):
+        tiles = []
+        for source in (a, b):
+            tile = nl.ndarray(source.shape, dtype=source.dtype, buffer=nl.sbuf)
+            nisa.dma_copy(dst=tile, src=source)
+            tiles.append(tile)
+        shape = dst or (a.shape[-1], b.shape[-1])
+        psum = nl.ndarray(shape, dtype=dst_dtype, buffer=nl.psum)
+        if body is not None:
+            body(psum, *tiles)
+        for _ in range(times if body is None else 0):
+            nisa.nc_matmul(psum, *tiles, **options)
+        out = nl.ndarray(shape, dtype=dst_dtype, buffer=nl.shared_hbm)
+        copy = nl.ndarray(shape, dtype=dst_dtype, buffer=nl.sbuf)
+        nisa.tensor_copy(dst=copy, src=psum)
+        nisa.dma_copy(dst=out, src=copy)
+        return out
+
+    return np.asarray(run(kernel, *operands, platform=platform))
+
+
+def reference(a, b):
+    return a.astype(np.float64).reshape(len(a), -1).T @ b.astype(np.float64).reshape(len(b), -1)
+
+
+def close(got, want, terms=128):
+    """Within the rounding of a float32 sum."""
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=terms * 1e-6 * np.abs(want).max())
+
+
+@pytest.mark.parametrize(
+    "dtypes", [(np.float32,) * 2, (BF16, BF16), (np.float16, BF16), (E4M3, E5M2), (E5M2, BF16)]
+)
+@pytest.mark.parametrize(
+    "sizes", [(128, 128, 512), (1, 1, 1), (77, 3, 1), (128, 1, 33), (31, 100, 257)]
+)
+def test_product(dtypes, sizes):
+    k, m, n = sizes
+    a, b = numbers(k, (k, m), dtypes[0]), numbers(n, (k, n), dtypes[1])
+    close(matmul(a, b), reference(a, b))
+
+
+def test_operands_of_more_than_two_dimensions_are_flattened():
+    a, b = numbers(1, (50, 3, 7)), numbers(2, (50, 2, 5, 9))
+    close(matmul(a, b, dst=(21, 90)), reference(a, b))
+    close(matmul(a, b, dst=(21, 9, 10)).reshape(21, 90), reference(a, b))
+
+
+def test_strided_and_contiguous_operands_give_the_same_bits():
+    a, b = numbers(3, (128, 60)), numbers(4, (128, 300))
+    plain = matmul(a, b)
+
+    def strided(psum, ta, tb):
+        wide = nl.ndarray((128, 60, 3), dtype=nl.float32)
+        nisa.memset(wide, 0.0)
+        nisa.tensor_copy(wide[:, :, 1], ta)
+        cut = nl.ndarray((128, 350), dtype=nl.float32)
+        nisa.memset(cut, 0.0)
+        nisa.tensor_copy(cut[:, 25:325], tb)
+        nisa.nc_matmul(psum, wide[:, :, 1], cut[:, 25:325])
+
+    assert np.array_equal(matmul(a, b, body=strided), plain)
+
+
+@pytest.mark.parametrize("sizes", [(128, 1, 3), (127, 1, 1), (64, 5, 1), (128, 1, 512)])
+def test_the_bits_of_a_single_row_or_column_do_not_depend_on_strides(sizes):
+    k, m, n = sizes
+    a, b = numbers(k, (k, m)), numbers(n, (k, n))
+
+    def strided(psum, ta, tb):
+        wide = nl.ndarray((k, m + 9), dtype=nl.float32)
+        cut = nl.ndarray((k, n + 21), dtype=nl.float32)
+        nisa.tensor_copy(wide[:, 3 : m + 3], ta)
+        nisa.tensor_copy(cut[:, 1 : n + 1], tb)
+        nisa.nc_matmul(psum, wide[:, 3 : m + 3], cut[:, 1 : n + 1])
+
+    assert np.array_equal(matmul(a, b, body=strided), matmul(a, b))
+
+
+def test_a_tile_times_itself():
+    a = numbers(5, (90, 70))
+
+    def body(psum, ta, _):
+        nisa.nc_matmul(psum, ta, ta)
+
+    def other(psum, ta, tb):
+        nisa.nc_matmul(psum, ta, tb)
+
+    same = matmul(a, a, body=body)
+    close(same, reference(a, a))
+    assert np.array_equal(same, matmul(a, a, body=other))
+
+
+def test_first_replaces_and_later_ones_add():
+    a, b = numbers(6, (40, 20)), numbers(7, (40, 30))
+    product = reference(a, b)
+    close(matmul(a, b, times=3), 3 * product)
+    close(matmul(a, b, times=3, accumulate=False), product)
+
+
+def test_the_decision_is_taken_per_element():
+    a, b = numbers(8, (40, 20)), numbers(9, (40, 30))
+
+    def body(psum, ta, tb):
+        nisa.nc_matmul(psum[:, 5:15], ta, tb[:, 5:15])
+        nisa.nc_matmul(psum, ta, tb)  # adds in columns 5 to 14, replaces elsewhere
+
+    want = reference(a, b)
+    want[:, 5:15] *= 2
+    close(matmul(a, b, body=body), want)
+
+
+def test_accumulation_in_a_dynamic_loop_starts_anew_with_each_tile():
+    a, b = numbers(10, (40, 20)), numbers(11, (40, 30))
+    count = np.array([[3]], np.int32)
+
+    def kernel(a, b, count):
+        ta, tb = nl.load(a), nl.load(b)
+        trips = nisa.register_alloc()
+        nisa.register_load(trips, nl.load(count))
+        psum = nl.ndarray((20, 30), dtype=nl.float32, buffer=nl.psum)
+        for _ in nl.dynamic_range(0, trips, 1):
+            nisa.nc_matmul(psum, ta, tb)
+        out = nl.ndarray((20, 30), dtype=nl.float32, buffer=nl.shared_hbm)
+        copy = nl.ndarray((20, 30), dtype=nl.float32)
+        nisa.tensor_copy(copy, psum)
+        nisa.dma_copy(out, copy)
+        return out
+
+    close(run(kernel, a, b, count), 3 * reference(a, b))
+    close(run(kernel, a, b, count), 3 * reference(a, b))
+
+
+def test_a_dynamic_loop_accumulates_in_bfloat16_on_trn3():
+    a, b = numbers(10, (40, 20), BF16), numbers(11, (40, 30), BF16)
+
+    def kernel(a, b):
+        ta, tb = nl.load(a), nl.load(b)
+        psum = nl.ndarray((20, 2, 30), dtype=nl.bfloat16, buffer=nl.psum)
+        for _ in nl.dynamic_range(0, 2, 1):
+            nisa.nc_matmul(psum[:, 1], ta, tb)
+        nisa.nc_matmul(psum[:, 0], ta, tb)
+        nisa.nc_matmul(psum[:, 1], ta, tb, accumulate=np.bool_(False))
+        nisa.nc_matmul(psum, ta, tb.expand_dim(1).broadcast(1, 2))
+        out = nl.ndarray((20, 2, 30), dtype=nl.bfloat16, buffer=nl.shared_hbm)
+        copy = nl.ndarray((20, 2, 30), dtype=nl.bfloat16)
+        nisa.tensor_copy(copy, psum)
+        nisa.dma_copy(out, copy)
+        return out
+
+    once = reference(a, b).astype(np.float32)
+    want = (once.astype(BF16).astype(np.float32) + once).astype(BF16)
+    got = run(kernel, a, b, platform="trn3").astype(np.float32)
+    for half in (0, 1):
+        np.testing.assert_allclose(got[:, half], want.astype(np.float32), rtol=2**-7, atol=1e-3)
+
+
+def test_accumulate_is_a_flag():
+    a = numbers(12, (40, 20))
+    with pytest.raises(NkiValidationError, match="accumulate='yes'; allowed: True, False or None"):
+        matmul(a, a, accumulate="yes")
+
+
+def test_strided_destination():
+    a, b = numbers(12, (40, 20)), numbers(13, (40, 30))
+
+    def body(psum, ta, tb):
+        nisa.nc_matmul(psum[:, :, 0], ta, tb)
+        nisa.nc_matmul(psum[:, :, 1], ta, tb)
+        nisa.nc_matmul(psum[:, :, 1], ta, tb)
+
+    got = matmul(a, b, dst=(20, 30, 2), body=body)
+    close(got[..., 0], reference(a, b))
+    close(got[..., 1], 2 * reference(a, b))
+
+
+def test_bfloat16_destination_rounds_each_write_on_trn3():
+    a, b = numbers(14, (64, 32), BF16), numbers(15, (64, 48), BF16)
+    got = matmul(a, b, dst_dtype=nl.bfloat16, platform="trn3", times=2)
+    once = reference(a, b).astype(np.float32).astype(BF16).astype(np.float32)
+    want = (once + reference(a, b)).astype(np.float32)
+    np.testing.assert_allclose(got.astype(np.float32), want, rtol=2**-7, atol=1e-3)
+    with pytest.raises(
+        NkiValidationError, match="dst has dtype bfloat16; allowed on trn2: float32"
+    ):
+        matmul(a, b, dst_dtype=nl.bfloat16)
+
+
+def test_double_row_contracts_256_rows():
+    a, b = numbers(16, (128, 2, 50), E4M3), numbers(17, (128, 2, 70), E5M2)
+    want = np.einsum("krm,krn->mn", a.astype(np.float64), b.astype(np.float64))
+    close(matmul(a, b, dst=(50, 70), perf_mode="double_row"), want, 256)
+    close(matmul(a, b, dst=(50, 70), perf_mode=nisa.matmul_perf_mode.double_row), want, 256)
+
+
+def test_double_row_constraints():
+    a, b = numbers(16, (128, 2, 50), E4M3), numbers(17, (128, 2, 70), E4M3)
+    with pytest.raises(NkiValidationError, match="NeuronCore-v3 or later; the platform is trn1"):
+        matmul(a, b, dst=(50, 70), perf_mode="double_row", platform="trn1")
+    with pytest.raises(NkiValidationError, match=r"shape \(128, 50, 2\).*\(partitions, 2, ...\)"):
+        matmul(a.reshape(128, 50, 2), b, dst=(50, 70), perf_mode="double_row")
+    with pytest.raises(NkiValidationError, match="dtype bfloat16; perf_mode double_row takes"):
+        matmul(a.astype(BF16), b.astype(BF16), dst=(50, 70), perf_mode="double_row")
+    with pytest.raises(NkiValidationError, match="column size must be 128"):
+        matmul(
+            a, b, dst=(50, 70), perf_mode="double_row", tile_size=(128, 64), tile_position=(0, 0)
+        )
+    with pytest.raises(NkiValidationError, match="is_transpose can't be combined"):
+        matmul(a, b, dst=(50, 70), perf_mode="double_row", is_transpose=True)
+
+
+# ---- transpose mode ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [np.float32, BF16, np.float16])
+def test_transpose_moves_bits_and_nan_stays_where_it_is(dtype):
+    a = numbers(18, (96, 50), dtype)
+    a[3, 5], a[90, 0], a[0, 0], a[7, 7] = np.nan, np.inf, -np.inf, -0.0
+    got = matmul(a, np.eye(96, dtype=dtype), dst_dtype=a.dtype, is_transpose=True)
+    raw = f"u{a.dtype.itemsize}"
+    assert np.array_equal(got.view(raw), a.T.view(raw))
+
+
+def test_transpose_of_a_tile_with_unwritten_columns():
+    a = numbers(19, (128, 8))
+
+    def body(psum, ta, identity):
+        tile = nl.ndarray((128, 128), dtype=nl.float32)
+        nisa.tensor_copy(tile[:, :8], ta)
+        whole = nl.ndarray((128, 128), dtype=nl.float32, buffer=nl.psum)
+        nisa.nc_matmul(whole, tile, identity, is_transpose=True)
+        nisa.tensor_copy(psum, whole[:8])
+
+    assert np.array_equal(matmul(a, np.eye(128, dtype=np.float32), dst=(8, 128), body=body), a.T)
+
+
+def test_transpose_widens_exactly_to_float32_and_pads_fp8():
+    a = numbers(20, (64, 30), BF16)
+    got = matmul(a, np.eye(64, dtype=BF16), is_transpose=True)
+    assert np.array_equal(got, a.T.astype(np.float32))
+    a = numbers(21, (64, 30), E4M3)
+    got = matmul(a, np.eye(64, dtype=E4M3), dst_dtype=nl.bfloat16, is_transpose=True)
+    assert np.array_equal(got.view(np.uint16), a.T.view(np.uint8))
+
+
+def test_transpose_with_a_permutation_picks_columns():
+    a = numbers(22, (40, 30))
+    order = np.random.default_rng(0).permutation(40)[:25]
+    picker = np.zeros((40, 26), np.float32)
+    picker[order, np.arange(25)] = 1
+    want = np.concatenate([a[order].T, np.zeros((30, 1), np.float32)], axis=1)
+    assert np.array_equal(matmul(a, picker, is_transpose=True), want)
+
+
+def test_transpose_replaces_and_refuses_what_it_would_have_to_multiply():
+    a, identity = numbers(23, (40, 30)), np.eye(40, dtype=np.float32)
+    assert np.array_equal(matmul(a, identity, is_transpose=True, times=2), a.T)
+    with pytest.raises(
+        NkiValidationError, match="column 0 has 1 elements other than 0, the largest 2"
+    ):
+        matmul(a, 2 * identity, is_transpose=True)
+    with pytest.raises(NkiValidationError, match="accumulate=True with is_transpose=True"):
+        matmul(a, identity, is_transpose=True, accumulate=True)
+    with pytest.raises(NkiValidationError, match="dst has dtype float16, stationary bfloat16"):
+        matmul(a.astype(BF16), identity.astype(BF16), dst_dtype=nl.float16, is_transpose=True)
+
+
+def test_trn1_transposes_by_multiplying():
+    a = numbers(24, (40, 30))
+    identity = np.eye(40, dtype=np.float32)
+    assert np.array_equal(matmul(a, identity, is_transpose=True, platform="trn1"), a.T)
+    a[3, 5] = np.inf
+    got = matmul(a, identity, is_transpose=True, platform="trn1")
+    assert np.isnan(got[5]).sum() == 39 and not np.isnan(got[4]).any()
+
+
+# ---- limits -----------------------------------------------------------------------------------
+
+
+def test_moving_free_size():
+    a, b = numbers(25, (32, 16)), numbers(26, (32, 1024))
+    with pytest.raises(NkiError, match=r"moving has 1024 .* at most 512 on trn2") as caught:
+        matmul(a, b)
+    assert caught.value.location is not None
+    close(matmul(a, b, platform="trn3"), reference(a, b))
+
+
+def test_destination_stays_inside_one_bank():
+    a, b = numbers(27, (32, 16)), numbers(28, (32, 512))
+
+    def into(start):
+        def body(psum, ta, tb):
+            nisa.nc_matmul(psum[:, :512], ta, tb)
+            nisa.nc_matmul(psum[:, start : start + 512], ta, tb)
+
+        return body
+
+    close(matmul(a, b, dst=(16, 1024), body=into(512))[:, 512:], reference(a, b))
+    with pytest.raises(
+        NkiValidationError, match=r"bytes \[1024, 3072\).*bank has 2048 bytes \(512"
+    ):
+        matmul(a, b, dst=(16, 1024), body=into(256))
+
+
+@pytest.mark.parametrize(
+    "shapes, dst, message",
+    [
+        (((32, 129), (32, 8)), (128, 8), "stationary has 129 elements .* at most 128"),
+        (((32, 9), (31, 8)), (9, 8), "stationary has 32 partitions, moving 31"),
+        (((32, 9), (32, 8)), (9, 9), "dst has 9 partitions and 9 elements .* 9 and 8"),
+    ],
+)
+def test_shapes_that_do_not_fit(shapes, dst, message):
+    with pytest.raises(NkiValidationError, match=message):
+        matmul(numbers(1, shapes[0]), numbers(2, shapes[1]), dst=dst)
+
+
+def test_dtypes_that_cannot_be_mixed():
+    a = numbers(29, (32, 16))
+    with pytest.raises(NkiValidationError, match="stationary is float32, moving bfloat16"):
+        matmul(a, a.astype(BF16))
+    with pytest.raises(NkiValidationError, match="moving has dtype int32; allowed: "):
+        matmul(a, a.astype(np.int32))
+    fn = a.astype(ml_dtypes.float8_e4m3fn)
+    with pytest.raises(NkiValidationError, match="float8_e4m3fn in nc_matmul needs NeuronCore-v4"):
+        matmul(fn, fn)
+    close(matmul(fn, fn, platform="trn3"), reference(fn, fn))
+    with pytest.raises(NkiValidationError, match="e4m3 formats can't be mixed"):
+        matmul(fn, a.astype(E4M3), platform="trn3")
+
+
+def test_tiling():
+    a, b = numbers(30, (32, 24)), numbers(31, (32, 40))
+    want = reference(a, b)
+    close(matmul(a, b, tile_position=(64, 32), tile_size=(32, 32)), want)
+    close(matmul(a, b, tile_position=(64, 0), tile_size=(64, 128)), want)
+    close(matmul(a, b, tile_position=None, tile_size=None), want)
+    for options, message in [
+        ({"tile_size": (32, 128)}, "give both or neither"),
+        (
+            {"tile_size": (48, 128), "tile_position": (0, 0)},
+            "tile_size row 48; allowed: 32, 64, 128",
+        ),
+        (
+            {"tile_size": (32, 128), "tile_position": (16, 0)},
+            "tile_position row 16; allowed: multiples",
+        ),
+        ({"tile_size": (32, 128), "tile_position": (128, 0)}, "tile_position row 128"),
+        (
+            {"tile_size": (32, 128), "tile_position": 3},
+            r"tile_position=3; allowed: \(row, column\)",
+        ),
+    ]:
+        with pytest.raises(NkiValidationError, match=message):
+            matmul(a, b, **options)
+    with pytest.raises(
+        NkiValidationError, match="use 40 columns of the array, tile_size allows 32"
+    ):
+        matmul(numbers(1, (32, 40)), b, tile_size=(32, 32), tile_position=(0, 0))
+    with pytest.raises(NkiValidationError, match="use 40 rows of the array, tile_size allows 32"):
+        matmul(numbers(1, (40, 8)), numbers(2, (40, 8)), tile_size=(32, 32), tile_position=(0, 0))
+    with pytest.raises(NkiValidationError, match="tile_size row 32; allowed: 64, 128 on trn1"):
+        matmul(a, b, tile_size=(32, 128), tile_position=(0, 0), platform="trn1")
+
+
+def test_memories():
+    def kernel(a):
+        tile = nl.load(a)
+        out = nl.ndarray((16, 16), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.nc_matmul(out, tile, tile)
+
+    with pytest.raises(NkiValidationError, match="dst is in sbuf"):
+        run(kernel, numbers(1, (32, 16)))

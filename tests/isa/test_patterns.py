@@ -1,0 +1,203 @@
+"""iota and affine_select against loops over their definition."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+from helpers import numbers, on_tiles, rounded
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import nki_dist.isa as nisa
+import nki_dist.language as nl
+from nki_dist.errors import NkiValidationError
+
+BF16 = ml_dtypes.bfloat16
+STEP = st.integers(-50, 50)
+PATTERN = st.lists(st.tuples(STEP, st.integers(1, 6)), min_size=1, max_size=4)
+COMPARE = {
+    nl.equal: np.equal,
+    nl.not_equal: np.not_equal,
+    nl.less: np.less,
+    nl.less_equal: np.less_equal,
+    nl.greater: np.greater,
+    nl.greater_equal: np.greater_equal,
+}
+
+
+def affine(partitions, pattern, offset=0, multiplier=0):
+    """The values as int64, one axis per dimension of the pattern."""
+    value = np.full((partitions,) + (1,) * len(pattern), offset, np.int64)
+    value += multiplier * np.arange(partitions).reshape((-1,) + (1,) * len(pattern))
+    for d, (step, count) in enumerate(pattern):
+        shape = [1] * (len(pattern) + 1)
+        shape[d + 1] = count
+        value = value + step * np.arange(count).reshape(shape)
+    return value
+
+
+def iota(partitions, pattern, dtype, shape=None, **options):
+    count = int(np.prod([n for _, n in pattern]))
+    return on_tiles(
+        lambda out: nisa.iota(out, [list(p) for p in pattern], **options),
+        [],
+        [(shape or (partitions, count), dtype)],
+    )[0]
+
+
+@settings(max_examples=25, derandomize=True, deadline=None)
+@given(
+    PATTERN,
+    st.integers(1, 128),
+    STEP,
+    STEP,
+    st.sampled_from([np.int32, np.float32, BF16, np.int16]),
+)
+def test_iota(pattern, partitions, offset, multiplier, dtype):
+    got = iota(partitions, pattern, dtype, offset=offset, channel_multiplier=multiplier)
+    want = affine(partitions, pattern, offset, multiplier).reshape(partitions, -1)
+    assert np.array_equal(got.astype(np.float64), rounded(want.astype(np.float64), dtype))
+
+
+def test_iota_is_exact_in_32_bits_and_wraps():
+    got = iota(3, [(1, 5)], np.int32, offset=2**31 - 3, channel_multiplier=2**30)
+    want = affine(3, [(1, 5)], 2**31 - 3, 2**30)
+    assert np.array_equal(got, want.astype(np.uint32).view(np.int32).reshape(3, 5))
+    got = iota(2, [(1, 5)], np.uint32, offset=2**24 + 1)
+    assert np.array_equal(got, np.arange(2**24 + 1, 2**24 + 6, dtype=np.uint32)[None].repeat(2, 0))
+    got = iota(1, [(1, 3)], np.float32, offset=2**24 + 1)
+    assert np.array_equal(got[0], np.float32([2**24, 2**24 + 2, 2**24 + 4]))
+
+
+def test_iota_shapes_and_strides():
+    def body(out):
+        nisa.iota(out[:, 1, :, 0:3], [[100, 2], [7, 6]], offset=1, channel_multiplier=1000)
+        nisa.iota(out[:, 0, :, 3], [[1, 4]])
+
+    (got,) = on_tiles(body, [], [((9, 2, 4, 5), np.int32)])
+    want = np.full((9, 2, 4, 5), 7, np.int64)
+    want[:, 1, :, 0:3] = affine(9, [(100, 2), (7, 6)], 1, 1000).reshape(9, 4, 3)
+    want[:, 0, :, 3] = np.arange(4)
+    assert np.array_equal(got, want)
+
+
+@pytest.mark.parametrize(
+    "pattern, options, message",
+    [
+        ([[1, 5]], {}, r"pattern \[\[1, 5\]\] has 5 values, dst has 6 elements"),
+        ([[1, 1]] * 4 + [[1, 6]], {}, "pattern has 5 dimensions; allowed: 1 to 4"),
+        ([], {}, "pattern has 0 dimensions"),
+        ([[1, 0]], {}, "every count must be at least 1"),
+        ([1, 6], {}, "pattern=.*; allowed: a list of up to four"),
+        ([[1, 6]], {"offset": 2**31}, "offset=2147483648; allowed: -2147483648 to 2147483647"),
+        ([[1, 6]], {"offset": 1.5}, "offset=1.5; allowed: an int"),
+        ([[1, 6]], {"channel_multiplier": -(2**31) - 1}, "channel_multiplier=-2147483649"),
+    ],
+)
+def test_iota_refuses(pattern, options, message):
+    with pytest.raises(NkiValidationError, match=message):
+        on_tiles(lambda out: nisa.iota(out, pattern, **options), [], [((4, 6), np.int32)])
+
+
+def test_iota_writes_sbuf_only():
+    with pytest.raises(NkiValidationError, match="dst is in psum"):
+        on_tiles(lambda out: nisa.iota(out, [[1, 6]]), [], [((4, 6), np.int32)], psum=[0])
+
+
+def select(x, pattern, op, false, dtype=None, shape=None, offset=0, multiplier=0):
+    return on_tiles(
+        lambda x, out: nisa.affine_select(
+            out, [list(p) for p in pattern], multiplier, x, false, cmp_op=op, offset=offset
+        ),
+        [x],
+        [(shape or x.shape, dtype or x.dtype)],
+    )[0]
+
+
+@settings(max_examples=25, derandomize=True, deadline=None)
+@given(PATTERN, st.integers(1, 128), STEP, STEP, st.sampled_from(sorted(COMPARE, key=str)))
+def test_affine_select(pattern, partitions, offset, multiplier, op):
+    count = int(np.prod([n for _, n in pattern]))
+    x = numbers(partitions, (partitions, count))
+    got = select(x, pattern, op, -9984.5, offset=offset, multiplier=multiplier)
+    mask = COMPARE[op](affine(partitions, pattern, offset, multiplier), 0).reshape(x.shape)
+    assert np.array_equal(got, np.where(mask, x, np.float32(-9984.5)))
+
+
+@pytest.mark.parametrize("source", [np.float32, BF16, np.int32, np.uint8])
+@pytest.mark.parametrize("target", [np.float32, BF16, np.int32, np.uint8])
+def test_affine_select_converts(source, target):
+    x = numbers(3, (50, 60), source)
+    got = select(x, [(-1, 60)], nl.greater_equal, 3.25, dtype=target, multiplier=1)
+    mask = np.arange(50)[:, None] >= np.arange(60)
+    want = np.where(
+        mask, rounded(x.astype(np.float64), target), rounded(np.float64([3.25]), target)
+    )
+    assert np.array_equal(got.astype(np.float64), want)
+
+
+def test_affine_select_moves_bits_and_fills_with_infinity():
+    x = numbers(4, (10, 20))
+    x[7, 3] = np.nan
+    x.view(np.uint32)[7, 4] = 0x7FC12345
+    got = select(x, [(-1, 20)], nl.greater_equal, -np.inf, multiplier=1)
+    mask = np.arange(10)[:, None] >= np.arange(20)
+    assert np.array_equal(
+        got.view(np.uint32), np.where(mask, x, np.float32(-np.inf)).view(np.uint32)
+    )
+    ids = (numbers(5, (10, 20), np.int32) + 2**24 + 1).astype(np.int32)
+    got = select(ids, [(-1, 20)], nl.greater_equal, -1, multiplier=1)
+    assert np.array_equal(got, np.where(mask, ids, -1))
+
+
+def test_affine_select_in_place_shifted_and_reshaped():
+    x = numbers(6, (12, 24))
+    mask = np.arange(12)[:, None] >= np.arange(20)
+
+    def same(x, out):
+        nisa.affine_select(x[:, :20], [[-1, 20]], 1, x[:, :20], 0.0, nl.greater_equal)
+        nisa.tensor_copy(out, x)
+
+    want = x.copy()
+    want[:, :20] = np.where(mask, x[:, :20], 0)
+    assert np.array_equal(on_tiles(same, [x], [(x.shape, np.float32)])[0], want)
+
+    def shifted(x, out):
+        nisa.affine_select(x[:, 2:22], [[-1, 20]], 1, x[:, :20], 0.0, nl.greater_equal)
+        nisa.tensor_copy(out, x)
+
+    want = x.copy()
+    want[:, 2:22] = np.where(mask, x[:, :20], 0)
+    assert np.array_equal(on_tiles(shifted, [x], [(x.shape, np.float32)])[0], want)
+    got = select(x, [(-1, 24)], nl.greater_equal, 0.0, shape=(12, 3, 8), multiplier=1)
+    mask = np.arange(12)[:, None] >= np.arange(24)
+    assert np.array_equal(got.reshape(12, 24), np.where(mask, x, 0))
+    got = select(
+        x.reshape(12, 4, 6),
+        [(-1, 24)],
+        nl.greater_equal,
+        0.0,
+        shape=(12, 8, 3),
+        multiplier=1,
+    )
+    assert np.array_equal(got.reshape(12, 24), np.where(mask, x, 0))
+
+
+def test_affine_select_wraps_as_the_engine_does():
+    x = numbers(7, (4, 6))
+    got = select(x, [(1, 6)], nl.greater, 0.0, offset=2**31 - 3)
+    mask = affine(4, [(1, 6)], 2**31 - 3).astype(np.uint32).view(np.int32) > 0
+    assert np.array_equal(got, np.where(mask, x, 0))
+
+
+def test_affine_select_refuses():
+    x = numbers(8, (4, 6))
+    with pytest.raises(NkiValidationError, match="has 5 values, dst has 6"):
+        select(x, [(1, 5)], nl.equal, 0.0)
+    with pytest.raises(NkiValidationError, match=r"cmp_op=nl\.add; allowed: equal, greater"):
+        select(x, [(1, 6)], nl.add, 0.0)
+    with pytest.raises(NkiValidationError, match="dst 5, on_true_tile 4"):
+        select(x, [(1, 6)], nl.equal, 0.0, shape=(5, 6))
+    with pytest.raises(NkiValidationError, match="on_false_value=None; allowed: a number"):
+        select(x, [(1, 6)], nl.equal, None)

@@ -1,0 +1,96 @@
+"""Which instructions take which index tiles: one column, several, or `.indirect()` views."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import nki_dist.isa as nisa
+import nki_dist.language as nl
+from nki_dist.errors import NkiValidationError
+from tests.isa.helpers import numbers, output, run
+
+BF16 = ml_dtypes.bfloat16
+
+
+def _indices(shape: tuple[int, ...], limit: int, seed: int = 1) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, limit, shape).astype(np.uint32)
+
+
+def test_dma_transpose_takes_several_columns_of_indices() -> None:
+    table, index = numbers(1, (300, 24), BF16), _indices((128, 2), 300)
+
+    def kernel(table, index):
+        dst = nl.ndarray((24, 240), dtype=table.dtype, buffer=nl.sbuf)
+        source = table.ap([[24, 240], [1, 24]], vector_offset=nl.load(index), indirect_dim=0)
+        nisa.dma_transpose(dst, source, axes=(1, 0))
+        return output(dst)
+
+    got = run(kernel, table, index)
+    np.testing.assert_array_equal(got, table[index.T.reshape(-1)[:240]].T)
+
+
+def test_dma_copy_takes_one_column() -> None:
+    table = numbers(2, (300, 7))
+
+    def kernel(table, index):
+        rows = nl.load(index)
+        dst = nl.ndarray((rows.size, 7), dtype=table.dtype, buffer=nl.sbuf)
+        source = table.ap([[7, rows.size], [1, 7]], vector_offset=rows, indirect_dim=0)
+        nisa.dma_copy(dst, source)
+        return output(dst)
+
+    index = _indices((33, 1), 300)
+    np.testing.assert_array_equal(run(kernel, table, index), table[index[:, 0]])
+    with pytest.raises(NkiValidationError, match=r"src has shape \(33, 2\); allowed: \(66, 1\)"):
+        run(kernel, table, _indices((33, 2), 300))
+
+
+def test_dma_compute_takes_one_column() -> None:
+    def kernel(table, index, data):
+        tile = nl.load(data)
+        rows = table.ap([[7, 33], [1, 7]], vector_offset=nl.load(index), indirect_dim=0)
+        nisa.dma_compute(tile, [rows, tile], nl.add)
+        return output(tile)
+
+    table, data = numbers(3, (300, 7)), numbers(4, (33, 7))
+    index = _indices((33, 1), 300)
+    want = table[index[:, 0]] + data
+    np.testing.assert_array_equal(run(kernel, table, index, data), want)
+    with pytest.raises(NkiValidationError, match=r"srcs\[0\] has shape \(33, 2\)"):
+        run(kernel, table, _indices((33, 2), 300), data)
+    with pytest.raises(NkiValidationError, match=r"srcs\[0\] has 33 rows, its vector offset 32"):
+        run(kernel, table, _indices((32, 1), 300), data)
+
+
+def test_vector_select_takes_one_column() -> None:
+    def kernel(table, index):
+        rows = nl.load(index)
+        dst = nl.ndarray((33, 7), dtype=table.dtype, buffer=nl.sbuf)
+        nisa.dma_copy(dst, table.vector_select(0, rows))
+        return output(dst)
+
+    table, index = numbers(5, (300, 7)), _indices((33, 1), 300)
+    np.testing.assert_array_equal(run(kernel, table, index), table[index[:, 0]])
+    with pytest.raises(NkiValidationError, match="one index per row"):
+        run(kernel, table, _indices((33, 2), 300))
+
+
+def test_an_index_tile_has_two_dimensions() -> None:
+    def kernel(table, index):
+        table.ap([[7, 30], [1, 7]], vector_offset=nl.load(index), indirect_dim=0)
+
+    with pytest.raises(NkiValidationError, match=r"\(P, N\) for dma_transpose; got \(30, 2, 2\)"):
+        run(kernel, numbers(6, (300, 7)), _indices((30, 2, 2), 300))
+
+
+@pytest.mark.parametrize("side", ["dst", "src"])
+def test_dma_copy_refuses_indirect_views(side: str) -> None:
+    def kernel(a, index):
+        tile, other = nl.load(a), nl.ndarray((32, 3), dtype=a.dtype, buffer=nl.sbuf)
+        chosen = tile.indirect(nl.load(index), 3)
+        nisa.dma_copy(*((chosen, other) if side == "dst" else (other, chosen)))
+
+    with pytest.raises(NkiValidationError, match=rf"{side} is an .indirect\(\) view"):
+        run(kernel, numbers(7, (32, 9)), np.zeros((32, 1), np.uint32), platform="trn3")

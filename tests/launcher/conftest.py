@@ -1,0 +1,15 @@
+"""One Ray session for all tests of this folder: starting one takes seconds."""
+
+from __future__ import annotations
+
+import pytest
+
+from nki_dist.launcher.ray_host import ensure_ray
+from nki_dist.launcher.session import session
+
+
+@pytest.fixture(scope="package", autouse=True)
+def one_ray_session():
+    ensure_ray(None)
+    yield
+    session().close()

@@ -1,0 +1,31 @@
+"""Worlds on several Ray nodes: one per instance, same bits, and what happens when one dies.
+
+Each test is a program of its own, because a process can be in one cluster only.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+
+def on_cluster(nodes: int, what: str) -> dict:
+    command = [sys.executable, "-m", "tests.launcher.on_cluster", str(nodes), what]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=400)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.mark.parametrize("nodes", [2, 4])
+def test_each_instance_gets_a_node(nodes):
+    assert on_cluster(nodes, "bits") == {"same": True, "nodes": nodes, "nodes of instance 0": 1}
+
+
+def test_a_killed_node_is_reported_and_replaced():
+    found = on_cluster(2, "kill")
+    assert found == {"error": "CoreLostError", "nodes after": 1, "works again": True}

@@ -1,0 +1,67 @@
+"""Which node simulates what, with nodes that aren't there."""
+
+from __future__ import annotations
+
+import pytest
+
+from nki_dist.launcher import placement
+from nki_dist.launcher.hosts import slots
+from nki_dist.launcher.placement import Placement
+
+
+def place(monkeypatch, nodes, ranks, per_instance, per_actor="auto", lnc=2):
+    monkeypatch.setattr(placement, "usable_nodes", lambda: dict(nodes))
+    return Placement(slots(ranks, lnc), lnc, per_actor, per_instance)
+
+
+def instances_by_node(placed, per_instance):
+    found: dict[str, set[int]] = {}
+    for node, cores in zip(placed.nodes, placed.packs):
+        found.setdefault(node, set()).update(c.rank // per_instance for c in cores)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("nodes", "expected"),
+    [
+        (["a", "b", "c", "d"], {"a": {0}, "b": {1}, "c": {2}, "d": {3}}),
+        (["a", "b", "c"], {"a": {0, 3}, "b": {1}, "c": {2}}),
+        (["a", "b"], {"a": {0, 2}, "b": {1, 3}}),
+        (["a"], {"a": {0, 1, 2, 3}}),
+        (["a", "b", "c", "d", "e"], {"a": {0}, "b": {1}, "c": {2}, "d": {3}}),
+    ],
+)
+def test_instances_go_to_nodes_in_turns(monkeypatch, nodes, expected):
+    placed = place(monkeypatch, dict.fromkeys(nodes, 2), ranks=200, per_instance=64)
+    assert instances_by_node(placed, 64) == expected
+    assert [c.core for cores in placed.packs for c in cores] == list(range(400))
+
+
+def test_one_instance_stays_on_the_first_node(monkeypatch):
+    placed = place(monkeypatch, {"a": 2, "b": 8}, ranks=64, per_instance=64)
+    assert set(placed.nodes) == {"a"}
+
+
+def test_packs_fit_the_processors_of_their_node(monkeypatch):
+    placed = place(monkeypatch, {"a": 2, "b": 8}, ranks=128, per_instance=64)
+    assert (placed.nodes.count("a"), placed.nodes.count("b")) == (2, 8)
+
+
+def test_ranks_of_an_actor_share_an_object(monkeypatch):
+    placed = place(monkeypatch, {"a": 2, "b": 2}, ranks=80, per_instance=64)
+    assert placed.groups() == {
+        "a": [list(range(32)), list(range(32, 64))],
+        "b": [list(range(64, 72)), list(range(72, 80))],
+    }
+    placed = place(monkeypatch, {"a": 2}, ranks=3, per_instance=64)
+    assert placed.groups() == {"a": [[0], [1], [2]]}  # an actor per core: two share a rank
+
+
+def test_what_is_left_takes_over(monkeypatch):
+    placed = place(monkeypatch, {"a": 2, "b": 2}, ranks=80, per_instance=64)
+    assert not placed.lost()
+    monkeypatch.setattr(placement, "usable_nodes", lambda: {"a": 2})
+    assert placed.lost()
+    placed.choose()
+    assert set(placed.nodes) == {"a"}
+    assert not placed.lost()

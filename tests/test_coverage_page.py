@@ -1,0 +1,38 @@
+"""docs/coverage.md is what the instructions declare now."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from nki_dist.isa import INSTRUCTIONS, coverage
+from nki_dist.isa.spec import Cost, instruction
+
+PAGE = Path(__file__).parents[1] / "docs" / "coverage.md"
+
+
+def test_the_page_is_current():
+    assert PAGE.read_text() == coverage.page(), "run: python -m nki_dist.isa.coverage > " + str(
+        PAGE
+    )
+
+
+@pytest.mark.parametrize("name", sorted(INSTRUCTIONS))
+def test_every_instruction_has_one_row_that_says_everything(name):
+    (row,) = re.findall(rf"^\| .*`{name}`.*$", coverage.page(), re.MULTILINE)
+    cells = [c.strip() for c in row.strip("|").split("|")]
+    assert len(cells) == 5
+    assert all(cells)
+    assert cells[3] == "exact" or re.match(r"approximate: \w", cells[3])
+    assert re.fullmatch(r"(documented|assumed)( on \w+, .*)?", cells[4])
+
+
+def test_costs_that_differ_by_engine_are_told_apart():
+    @instruction(engines="vector gpsimd")
+    def made_up():
+        return locals()
+
+    made_up.cost(lambda i, arch: Cost(cycles=1, known=i.engine == "vector"))
+    assert coverage.cost(made_up) == "documented on vector, assumed on gpsimd"

@@ -1,0 +1,235 @@
+"""README, CONTRIBUTING and docs say what is true.
+
+Every ```python block is executed. The blocks of one file share a namespace, in order, and each is
+written to a file of its own, padded so that its lines have the numbers of the page. Other marks:
+
+    ```python no-run     isn't executed
+    ```python file=P     CONTRIBUTING's recipe: written to P in a scratch copy of the repository
+    ```text output       exactly what the block before printed, but for where files lie and lines
+    ```text excerpt      beginnings of lines that it printed, in this order, but for the numbers
+
+Commands, environment variables and links that a page mentions must exist.
+"""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import io
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from nki_dist.cli import parser
+from nki_dist.launcher.session import session
+from tests.test_layering import LAYERS
+
+ROOT = Path(__file__).parents[1]
+TOP = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]
+PAGES = [*TOP, *sorted((ROOT / "docs").glob("*.md"))]
+FENCE = re.compile(r"^```([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\[[^\]]+\]\(([^)\s]+)\)")
+
+
+class Block(NamedTuple):
+    """A fenced block: its marks, its text, and the page's line where the text begins."""
+
+    marks: tuple[str, ...]
+    text: str
+    line: int
+
+
+def blocks(page: Path) -> list[Block]:
+    content = page.read_text()
+    return [
+        Block(tuple(m[1].split()), m[2], content.count("\n", 0, m.start(2)) + 1)
+        for m in FENCE.finditer(content)
+    ]
+
+
+def runnable(block: Block) -> bool:
+    return block.marks[:1] == ("python",) and not block.marks[1:]
+
+
+RUN = [page for page in PAGES if any(map(runnable, blocks(page)))]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def warm_worlds() -> Iterator[None]:
+    """All pages use one Ray session; its actors end with this module."""
+    yield
+    session().close()
+
+
+@pytest.fixture
+def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty folder to run in; aliases that a page installs are taken back."""
+    monkeypatch.chdir(tmp_path)
+    before, builtin = set(sys.modules), set(vars(builtins))
+    yield tmp_path
+    for name in set(vars(builtins)) - builtin:
+        delattr(builtins, name)
+    for name in set(sys.modules) - before:
+        if name.split(".")[0] in ("nki", "neuronxcc"):
+            del sys.modules[name]
+
+
+@pytest.mark.parametrize("page", RUN, ids=lambda p: p.name)
+def test_blocks_run_and_print_what_the_page_says(page: Path, scene: Path) -> None:
+    names: dict[str, Any] = {"__name__": page.stem}
+    printed = ""
+    for number, block in enumerate(blocks(page)):
+        if runnable(block):
+            printed = execute(block, scene / f"block{number}.py", names)
+        elif block.marks == ("text", "output"):
+            assert places(block.text) == places(printed)
+        elif block.marks == ("text", "excerpt"):
+            assert_excerpt(block.text, printed)
+
+
+def execute(block: Block, file: Path, names: dict[str, Any]) -> str:
+    """Run a block; what it printed."""
+    file.write_text("\n" * (block.line - 1) + block.text)
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output):
+        exec(compile(file.read_text(), str(file), "exec"), names)
+    return output.getvalue()
+
+
+def places(text: str) -> str:
+    return re.sub(r"\bat \S+\.py:\d+", "at FILE:LINE", text).strip()
+
+
+def assert_excerpt(excerpt: str, printed: str) -> None:
+    lines = iter(without_numbers(printed))
+    for wanted in without_numbers(excerpt):
+        found = any(line.startswith(wanted) for line in lines)
+        assert found, f"not printed, or not in this order: {wanted!r} in\n{printed}"
+
+
+def without_numbers(text: str) -> list[str]:
+    kept = [" ".join(re.sub(r"\b\d[\d,.]*", "N", line).split()) for line in text.splitlines()]
+    return [line for line in kept if line]
+
+
+def test_excerpts_are_compared_in_order() -> None:
+    printed = "a  1\nb 2.5 us\nc 3\n"
+    assert_excerpt("a 7\nc 1\n", printed)
+    with pytest.raises(AssertionError, match="not in this order"):
+        assert_excerpt("c 7\na 1\n", printed)
+
+
+def test_the_recipe_for_an_instruction_works(tmp_path: Path) -> None:
+    """Followed to the letter in a copy of the repository."""
+    recipe = [b for b in blocks(ROOT / "CONTRIBUTING.md") if len(b.marks) > 1]
+    new = [b for b in recipe if b.marks[0] == "python" and "file=" in b.marks[1]]
+    files = {b.marks[1].removeprefix("file="): b.text for b in new}
+    assert len(files) == 2, "an instruction and its test"
+    ignore = shutil.ignore_patterns("__pycache__")
+    for folder in ("nki_dist", "tests"):
+        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=ignore)
+    for name, text in files.items():
+        assert not (tmp_path / name).exists(), f"{name} is there already"
+        (tmp_path / name).write_text(text)
+    for block in recipe:
+        if block.marks[0] == "diff":
+            add_lines(tmp_path / block.marks[1].removeprefix("file="), block.text)
+    (tests,) = [name for name in files if name.startswith("tests/")]
+    also = "tests/compiler/test_uninitialised.py::test_every_instruction_has_a_rule"
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", tests, also],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def add_lines(file: Path, diff: str) -> None:
+    """Put the `+` lines after the context line that comes before them."""
+    content = file.read_text()
+    context = ""
+    for line in diff.splitlines():
+        text = line[1:]
+        if line.startswith("+"):
+            assert content.count(context + "\n") == 1, f"{context!r} isn't once in {file}"
+            content = content.replace(context + "\n", f"{context}\n{text}\n")
+        context = text
+    file.write_text(content)
+
+
+def commands() -> set[str]:
+    """Subcommands of `nki-dist`."""
+    (choices,) = [a.choices for a in parser()._actions if isinstance(a.choices, dict)]
+    return set(choices)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_links_resolve(page: Path) -> None:
+    prose = re.sub(r"`[^`\n]*`", "", FENCE.sub("", page.read_text()))
+    targets = [t for t in LINK.findall(prose) if "://" not in t]
+    missing = [t for t in targets if not (page.parent / t.split("#")[0]).exists()]
+    assert not missing
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_commands_and_files_exist(page: Path) -> None:
+    content = page.read_text()
+    made = set(re.findall(r"(?:^ {4}|`)make (\w+)", content, re.MULTILINE))
+    targets = re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert made <= set(targets)
+    called = set(re.findall(r"(?:^ {4}|`)nki-dist (\w+)", content, re.MULTILINE))
+    assert called <= commands()
+    for name in re.findall(r"\b(?:examples|tests|nki_dist|bench)/[\w/]+\.py", content):
+        if f"file={name}" not in content:
+            assert (ROOT / name).exists(), name
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_environment_variables_are_known_to_the_code(page: Path) -> None:
+    source = "".join(f.read_text() for f in (ROOT / "nki_dist").rglob("*.py"))
+    foreign = {"NKI_SIMULATOR", "NKI_PRECISE_FP"}  # named in order to say that they don't work here
+    named = set(re.findall(r"\b(?:NEURON|NKI)_[A-Z_]+\b", page.read_text())) - foreign
+    assert not [name for name in named if f'"{name}"' not in source]
+
+
+def test_the_layers_in_contributing_are_the_ones_that_are_checked() -> None:
+    listed = (ROOT / "CONTRIBUTING.md").read_text().split("From the bottom:")[1].split("Rooms")[0]
+    rooms = [set(line.split()) for line in listed.splitlines() if line.strip()]
+    folders = {p.parent.name for p in (ROOT / "nki_dist").glob("*/__init__.py")} | {"errors"}
+    assert rooms == [set(layer) & folders for layer in LAYERS]
+
+
+def test_the_readme_lists_every_command_and_every_variable_of_ours() -> None:
+    text = (ROOT / "README.md").read_text()
+    assert not [c for c in commands() if f"nki-dist {c}" not in text]
+    source = "".join(f.read_text() for f in (ROOT / "nki_dist").rglob("*.py"))
+    assert not [v for v in set(re.findall(r'"(NKI_DIST_[A-Z_]+)"', source)) if f"`{v}`" not in text]
+
+
+def read_anywhere(variable: str) -> bool:
+    """Whether the code asks the environment for it; being part of cache keys has no effect."""
+    asked = re.compile(rf"environ(\.get\(|\[)\s*\"{variable}\"")
+    return any(asked.search(f.read_text()) for f in (ROOT / "nki_dist").rglob("*.py"))
+
+
+STILL_MISSING = {
+    "`NKI_PRECISE_FP=0` has no effect": lambda: not read_anywhere("NKI_PRECISE_FP"),
+}
+
+
+@pytest.mark.parametrize("claim", STILL_MISSING)
+def test_what_the_readme_says_is_missing_is_missing(claim: str) -> None:
+    text = " ".join((ROOT / "README.md").read_text().split())
+    assert claim not in text or STILL_MISSING[claim](), (
+        f"the README still says {claim!r}, but it's there now: update README and CHANGELOG"
+    )

@@ -1,0 +1,211 @@
+"""No module of the package holds state that can change: several worlds live in one process.
+
+Imports every module and looks at the globals it binds. Allowed: values of immutable types (looked
+into), functions, classes, modules, context variables, frozen dataclasses, constant tables (named in
+capitals, and nothing in the package changes them), caches of functions with parameters, and what
+is listed below with its reason.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import enum
+import functools
+import importlib
+import inspect
+import pkgutil
+import re
+import struct
+import types
+import typing
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import nki_dist
+
+PLAIN = (
+    int, float, complex, str, bytes, bool, type(None), type(...), range, slice, re.Pattern,
+    enum.Enum, np.dtype, np.generic, np.ufunc, types.ModuleType, types.FunctionType, type,
+    types.BuiltinFunctionType, types.MethodType, types.MappingProxyType, types.GenericAlias,
+    types.UnionType, typing.TypeVar, ContextVar, property, np.finfo, np.iinfo, struct.Struct,
+    types.WrapperDescriptorType,
+)  # fmt: skip
+
+# Classes whose instances are declarations: made while a module is imported, read only afterwards.
+DECLARATIONS = {
+    "nki_dist.isa.spec.Spec": "an instruction's declaration, completed by its own file",
+    "nki_dist.isa.operands.*": "roles of parameters",
+    "nki_dist.arch.facts.FrozenMap": "a read-only mapping",
+    "nki_dist.compat.typing._Annotation": "a name for annotations",
+    "nki_dist.launcher.kernel.Kernel": "a function with launch options, fixed when it is made",
+    "_pytest.stash.StashKey": "a key of pytest's own storage",
+    "_pytest.fixtures.FixtureFunctionDefinition": "a declaration to pytest",
+    "nki_dist.core_actor.actor.ActorClass(NeuronCore)": "Ray's handle of the actor class",
+    "nki_dist.launcher.stacks.ActorClass(StackAgent)": "Ray's handle of the actor class",
+}
+
+# State of the process, on purpose.
+PROCESS_WIDE = {
+    "nki_dist.core_actor.blas.one_blas_thread": "BLAS has one thread setting per process",
+    "nki_dist.launcher.session.session": "implicit worlds and compiled kernels stay warm",
+}
+
+CHANGES = frozenset(
+    {"append", "add", "clear", "discard", "extend", "insert", "pop", "popitem", "remove"}
+    | {"setdefault", "sort", "update"}
+)
+
+
+def _modules() -> list[str]:
+    found = pkgutil.walk_packages(nki_dist.__path__, "nki_dist.")
+    return sorted(m.name for m in found if not m.name.endswith("__main__"))
+
+
+def _declared(value: Any) -> bool:
+    cls = type(value)
+    room = cls.__module__
+    return f"{room}.{cls.__name__}" in DECLARATIONS or f"{room}.*" in DECLARATIONS
+
+
+def _stateless(value: Any) -> bool:
+    """An instance of a class of ours without any attribute: nothing in it can change."""
+    cls = type(value)
+    slots = [s for c in cls.__mro__ for s in getattr(c, "__slots__", ())]
+    return (
+        cls.__module__.startswith("nki_dist") and not slots and not getattr(value, "__dict__", {})
+    )
+
+
+def _frozen(value: Any) -> bool:
+    """Instances of our classes that refuse assignment: frozen dataclasses and the like."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return bool(value.__dataclass_params__.frozen)  # type: ignore[attr-defined]
+    if not type(value).__module__.startswith("nki_dist"):
+        return False
+    try:
+        value._no_such_attribute_ = 1
+    except (AttributeError, TypeError):
+        slots = [s for c in type(value).__mro__ for s in getattr(c, "__slots__", ())]
+        return not slots or type(value).__setattr__ is not object.__setattr__
+    del value._no_such_attribute_
+    return False
+
+
+def _immutable(value: Any) -> bool:
+    if isinstance(value, (tuple, frozenset)):
+        return all(_immutable(v) for v in value)
+    if isinstance(value, functools.partial):
+        return all(_immutable(v) for v in (value.func, *value.args, *value.keywords.values()))
+    if isinstance(value, functools._lru_cache_wrapper):
+        return bool(inspect.signature(value).parameters) or _immutable(value())
+    if isinstance(value, np.ndarray):
+        return not value.flags.writeable
+    if isinstance(value, PLAIN) or type(value) is object or _declared(value):
+        return True
+    if type(value).__module__ in ("typing", "typing_extensions", "__future__"):
+        return True
+    return _stateless(value) or _frozen(value)
+
+
+def _constant_table(name: str, value: Any, changed: frozenset[str]) -> bool:
+    """A dict, list or set of constants that is never changed after import."""
+    if name != name.upper() or name in changed or not isinstance(value, (dict, list, set)):
+        return False
+    return _deeply_plain(value)
+
+
+def _deeply_plain(value: Any) -> bool:
+    if isinstance(value, dict):
+        return all(_deeply_plain(v) for v in value.values())
+    if isinstance(value, (list, set)):
+        return all(_deeply_plain(v) for v in value)
+    return _immutable(value)
+
+
+def _name(node: ast.AST) -> str:
+    return getattr(node, "id", getattr(node, "attr", ""))
+
+
+def _changed_names(tree: ast.AST) -> set[str]:
+    """Names that a statement changes in place: `x[..] = `, `del x[..]`, `x.update()`, `x += `."""
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load):
+            found.add(_name(node.value))
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            if node.func.attr in CHANGES:
+                found.add(_name(node.func.value))
+        elif isinstance(node, ast.AugAssign):
+            found.add(_name(node.target))
+        elif isinstance(node, ast.Global):
+            found.update(node.names)
+    return found
+
+
+@pytest.fixture(scope="module")
+def changed() -> frozenset[str]:
+    root = Path(nki_dist.__file__).parent
+    trees = [ast.parse(path.read_text()) for path in root.rglob("*.py")]
+    return frozenset().union(*(_changed_names(tree) for tree in trees))
+
+
+def _bound_here(module: types.ModuleType) -> set[str]:
+    """Names the module itself assigns, not those it imports."""
+    assert module.__file__ is not None
+    tree = ast.parse(Path(module.__file__).read_text())
+    imports = [n for n in ast.walk(tree) if isinstance(n, (ast.Import, ast.ImportFrom))]
+    names = {alias.asname or alias.name.split(".")[0] for n in imports for alias in n.names}
+    return set(vars(module)) - names
+
+
+@pytest.mark.parametrize("name", _modules())
+def test_globals_are_constants(name: str, changed: frozenset[str]) -> None:
+    try:
+        module = importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name and error.name.split(".")[0] != "nki_dist":
+            pytest.skip(f"needs {error.name}")
+        raise
+    bound = _bound_here(module)
+    offenders = [
+        f"{name}.{key}: {type(value).__name__}"
+        for key, value in vars(module).items()
+        if key in bound
+        and not (key.startswith("__") and key.endswith("__"))
+        and f"{name}.{key}" not in PROCESS_WIDE
+        and not _immutable(value)
+        and not _constant_table(key, value, changed)
+    ]
+    assert not offenders, "mutable module state: " + ", ".join(offenders)
+
+
+def test_the_test_tells_constants_from_state() -> None:
+    class Box:
+        pass
+
+    Box.__module__ = "nki_dist.box"
+    full = Box()
+    full.content = 1  # type: ignore[attr-defined]
+    read_only = np.zeros(2)
+    read_only.flags.writeable = False
+    for good in (1, "a", (1, frozenset("ab")), types.MappingProxyType({}), read_only, Box):
+        assert _immutable(good), good
+    for bad in ([], {}, set(), bytearray(), (1, []), np.zeros(2), full):
+        assert not _immutable(bad), bad
+
+
+def test_tables_count_as_constant_only_if_nothing_changes_them() -> None:
+    source = (
+        "A[1] = 2\nB.update(x)\nC += [1]\ndef f():\n    global D\n    print(E[0], m.F.get(1))\n"
+    )
+    touched = frozenset(_changed_names(ast.parse(source)))
+    assert touched == set("ABCD")
+    assert _constant_table("E", {1: (2, "x"), "f": np.add}, touched)
+    assert not _constant_table("A", {}, touched)
+    assert not _constant_table("cache", {}, touched)
+    assert not _constant_table("E", {1: bytearray()}, touched)

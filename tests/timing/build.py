@@ -1,0 +1,52 @@
+"""Compiling and running small kernels for the tests of simulated time."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from nki_dist import arch, dtypes
+from nki_dist.compiler.compile import Grid, TensorSignature, compile_kernel
+from nki_dist.core_actor.executor import Executor
+from nki_dist.core_actor.linker import Linker
+from nki_dist.core_actor.memory import Memory
+from nki_dist.core_actor.scheduler import Scheduler
+from nki_dist.isa.kit import Kit
+from nki_dist.isa.state import CoreState
+
+
+def executed(kernel, arrays, cores=1, change=lambda program: program):
+    """Run a kernel on float32 arrays: bytes of its HBM stack, its programs, trip counts, arch."""
+    launch, machine = _launch(kernel, [a.shape for a in arrays], cores, dtypes.float32, "trn2")
+    stack = np.zeros(launch.stack_bytes, np.uint8)
+    for n, a in enumerate(arrays):
+        at = launch.offsets["input", n]
+        stack[at : at + a.nbytes] = a.view(np.uint8).ravel()
+    scheduler = Scheduler()
+    executors = []
+    for program in map(change, launch.programs):
+        state = CoreState(program.core, program.cores, 0, program.registers)
+        kit = Kit(Memory(program, stack, launch.offsets).buffer, state, machine)
+        executors.append(Executor(program, Linker(program, kit).link(), state))
+        scheduler.add(program.core, executors[-1])
+    scheduler.run()
+    return stack, launch.programs, [e.trips for e in executors], machine
+
+
+def compiled(kernel, shapes, cores=1, dtype=dtypes.float32, platform="trn2"):
+    """The programs of a kernel whose arguments are tensors of the given shapes, and the arch."""
+    launch, machine = _launch(kernel, shapes, cores, dtype, platform)
+    return launch.programs, machine
+
+
+def _launch(kernel, shapes, cores, dtype, platform):
+    machine = arch.get(platform)
+    signatures = [TensorSignature(n, s, dtype, f"x{n}") for n, s in enumerate(shapes)]
+
+    def bind(trace):
+        return tuple(trace.input(n, s, dtype, f"x{n}") for n, s in enumerate(shapes)), {}
+
+    grid = Grid((cores,), cores, (0,)) if cores > 1 else Grid((), 1, ())
+    result = compile_kernel(
+        kernel, kernel.__name__, machine, grid, bind, signatures, lambda trace, r: r
+    )
+    return result, machine

@@ -1,0 +1,335 @@
+"""The order graph: boxes, conflicts, kinds of edges, loops, legal reorderings."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+import nki_dist.isa as nisa
+import nki_dist.language as nl
+from nki_dist.errors import LaunchError
+from nki_dist.isa import INSTRUCTIONS
+from nki_dist.timing import legal_order, order, reordered
+from nki_dist.timing.conflicts import Cells, note_read, note_write, overlap
+from nki_dist.timing.footprint import footprint, territories
+from tests.timing.build import compiled, executed
+
+
+def ancestors(graph):
+    """For each position a bit set of every position before it."""
+    reach = []
+    for at in range(len(graph)):
+        bits = 0
+        for p in graph.before(at):
+            bits |= reach[p] | (1 << p)
+        reach.append(bits)
+    return reach
+
+
+def touched(a):
+    """Byte numbers an access without run-time index touches, worked out one by one."""
+    index = np.zeros(a.shape, np.int64) + a.offset
+    for d, (n, s) in enumerate(zip(a.shape, a.strides, strict=True)):
+        index += (np.arange(n) * s).reshape([-1 if k == d else 1 for k in range(len(a.shape))])
+    size = a.dtype.itemsize
+    return set((index.reshape(-1, 1) * size + np.arange(size)).ravel().tolist())
+
+
+def scatter_kernel(seed):
+    """A kernel of random copies between random slices, strided ones and transposed views too."""
+    pick = random.Random(seed)
+
+    def part(tile, rows, columns):
+        p = pick.choice((0, 32, 64))
+        step = pick.choice((1, 1, 2))
+        c = pick.randrange(0, tile.shape[1] - columns * step + 1)
+        return tile[p : p + rows, c : c + columns * step : step]
+
+    def kernel(x):
+        tiles = [nl.ndarray((96, 40), nl.float32, buffer=nl.sbuf) for _ in range(3)]
+        out = nl.ndarray((96, 40), nl.float32, buffer=nl.shared_hbm)
+        for tile in tiles:
+            nisa.memset(dst=tile, value=0.0)
+        for _ in range(60):
+            columns = pick.choice((1, 5, 8, 13))
+            src, dst = pick.choice(tiles), pick.choice(tiles)
+            if src is dst:
+                nisa.memset(dst=part(dst, 32, columns), value=1.0)
+            elif pick.random() < 0.3:
+                nisa.dma_copy(dst=part(out, 32, columns), src=part(src, 32, columns))
+            else:
+                nisa.tensor_copy(dst=part(dst, 32, columns), src=part(src, 32, columns))
+        return out
+
+    return kernel
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_every_conflict_of_bytes_is_ordered(seed):
+    (program,), _ = compiled(scatter_kernel(seed), [(8, 8)])
+    graph = order(program)
+    reach = ancestors(graph)
+    seen = []
+    for at, i in enumerate(graph.executed):
+        spec = INSTRUCTIONS[i.opcode]
+        reads = [(a.storage.number, touched(a)) for a in spec.reads(i)]
+        writes = [(a.storage.number, touched(a)) for a in spec.writes(i)]
+        for before, their_reads, their_writes in seen:
+            conflict = any(
+                s == t and x & y
+                for mine, theirs in ((reads, their_writes), (writes, their_reads + their_writes))
+                for s, x in mine
+                for t, y in theirs
+            )
+            if conflict:
+                assert reach[at] >> before & 1, f"{i!r} isn't after {graph.executed[before]!r}"
+        seen.append((at, reads, writes))
+
+
+def test_a_box_holds_what_the_access_touches():
+    def kernel(x):
+        tile = nl.ndarray((96, 6, 10), nl.bfloat16, buffer=nl.sbuf)
+        nisa.memset(dst=tile, value=0)
+        nisa.memset(dst=tile[32:64, 1:5:2, 3:9], value=0)
+        nisa.memset(dst=tile[:, 5, :], value=0)
+        nisa.memset(dst=tile.ap([[60, 96], [7, 4], [1, 3]], 5), value=0)
+        nisa.memset(dst=tile.ap([[60, 96], [-1, 20]], 40), value=0)
+
+    (program,), _ = compiled(kernel, [(2, 2)])
+    (territory,) = [t for t in territories(program.storages) if len(t.sizes) == 3]
+    assert territory.sizes == (96, 6, 20)
+    boxes = []
+    for i in program.body:
+        a = i["dst"]
+        box = footprint(a, territory, {})
+        boxes.append(box)
+        p, rest = np.divmod(np.array(sorted(touched(a))), 120)
+        row, byte = np.divmod(rest, 20)
+        for values, low, high in zip((p, row, byte), box[::2], box[1::2], strict=True):
+            assert low <= values.min() and values.max() < high <= 120
+    assert boxes[0] == territory.whole == (0, 96, 0, 6, 0, 20)
+    assert boxes[1] == (32, 64, 1, 4, 6, 18)
+    assert boxes[2] == (0, 96, 5, 6, 0, 20)
+
+
+def test_disjoint_tiles_of_hbm_and_heads_are_independent():
+    def kernel(x):
+        out = nl.ndarray((64, 4, 48), nl.float32, buffer=nl.shared_hbm)
+        tile = nl.ndarray((64, 48), nl.float32, buffer=nl.sbuf)
+        nisa.memset(dst=tile, value=0)
+        for head in range(4):  # interleaved in memory: byte ranges overlap, elements don't
+            nisa.dma_copy(dst=out[:, head, :], src=tile)
+        nisa.dma_copy(dst=out[10:20, 1:3, 4:8], src=tile[:10, :8])
+        return out
+
+    (program,), _ = compiled(kernel, [(2, 2)])
+    graph = order(program)
+    assert graph.data == [(), (0,), (0,), (0,), (0,), (0,)]
+    assert graph.reuse == [(), (), (), (), (), (2, 3)]
+
+
+def test_kinds_of_edges():
+    def kernel(x):
+        a = nl.ndarray((128, 8), nl.float32, buffer=nl.sbuf)
+        b = nl.ndarray((128, 8), nl.float32, buffer=nl.sbuf)
+        first = nisa.dma_copy(dst=a, src=x[:, 0:8])  # 0
+        nisa.tensor_copy(dst=b, src=a)  # 1: data on 0
+        nisa.dma_copy(dst=a, src=x[:, 8:16])  # 2: reuses what 0 wrote and 1 read
+        nisa.memset(dst=b, value=0).depends_on(first)  # 3: reuse of 1, data on 0
+        with nl.no_reorder():
+            nisa.memset(dst=nl.ndarray((4, 4), nl.float32, buffer=nl.sbuf), value=0)  # 4
+            nisa.memset(dst=nl.ndarray((4, 4), nl.float32, buffer=nl.sbuf), value=0)  # 5
+
+    (program,), _ = compiled(kernel, [(128, 16)])
+    graph = order(program)
+    assert graph.data == [(), (0,), (), (0,), (), ()]
+    assert graph.reuse == [(), (), (0, 1), (1,), (), ()]
+    assert graph.issue == [(), (), (), (), (), (4,)]
+
+
+@pytest.mark.parametrize("byte, dependent", [(0, True), (28, True), (32, False)])
+def test_tensors_placed_on_the_same_bytes_conflict(byte, dependent):
+    def kernel(x):
+        a = nl.ndarray((128, 8), nl.float32, buffer=nl.sbuf, address=(0, 0))
+        b = nl.ndarray((128, 8), nl.float32, buffer=nl.sbuf, address=(0, byte))
+        nisa.memset(dst=a, value=0)
+        nisa.memset(dst=b, value=0)
+
+    (program,), _ = compiled(kernel, [(2, 2)])
+    assert order(program).reuse[1] == ((0,) if dependent else ())
+
+
+def test_partitions_decide_between_placed_tensors_too():
+    def kernel(x):
+        a = nl.ndarray((64, 8), nl.float32, buffer=nl.sbuf, address=(0, 0))
+        b = nl.ndarray((64, 8), nl.float32, buffer=nl.sbuf, address=(64, 0))
+        c = nl.ndarray((128, 2), nl.float32, buffer=nl.sbuf, address=(0, 0))
+        for tile in (a, b, c[64:128, :]):
+            nisa.memset(dst=tile, value=0)
+
+    (program,), _ = compiled(kernel, [(2, 2)])
+    assert order(program).reuse == [(), (), (1,)]
+
+
+def test_loops_are_executed_as_often_as_they_were():
+    def kernel(x):
+        out = nl.ndarray((128, 64), nl.float32, buffer=nl.shared_hbm)
+        for n in nl.dynamic_range(4):
+            tile = nl.ndarray((128, 16), nl.float32, buffer=nl.sbuf)
+            nisa.dma_copy(dst=tile, src=x[:, nl.ds(n * 16 if isinstance(n, int) else n, 16)])
+            nisa.dma_copy(dst=out[:, nl.ds(n, 16)], src=tile)
+        return out
+
+    (program,), _ = compiled(kernel, [(128, 64)])
+    graph = order(program, [4])
+    assert [i.ordinal for i in graph.executed] == [0, 1] * 4
+    assert graph.data[3] == (2,)
+    assert set(graph.reuse[2]) == {0, 1}  # the tile has one address: rounds wait for each other
+    assert 1 in graph.reuse[3]  # rows n and n + 1 of `out` overlap
+    with pytest.raises(LaunchError, match="no trip count"):
+        order(program, [])
+    with pytest.raises(LaunchError, match="2 trip counts were recorded, the program enters 1"):
+        order(program, [4, 1])
+
+
+def test_the_loop_index_is_followed():
+    def kernel(x):
+        out = nl.ndarray((8, 128, 16), nl.float32, buffer=nl.shared_hbm)
+        tile = nl.ndarray((128, 16), nl.float32, buffer=nl.sbuf)
+        nisa.memset(dst=tile, value=0)
+        for n in nl.dynamic_range(8):
+            nisa.dma_copy(dst=out.select(0, n), src=tile)
+        return out
+
+    (program,), _ = compiled(kernel, [(2, 2)])
+    assert order(program, [8]).reuse == [()] * 9
+
+
+def test_an_unknown_index_may_be_anywhere():
+    def kernel(x, index):
+        out = nl.ndarray((8, 128, 16), nl.float32, buffer=nl.shared_hbm)
+        tile = nl.ndarray((128, 16), nl.float32, buffer=nl.sbuf)
+        held = nl.ndarray((1, 1), nl.int32, buffer=nl.sbuf)
+        nisa.memset(dst=tile, value=0)
+        nisa.memset(dst=held, value=3)
+        register = nisa.register_alloc(held)
+        nisa.dma_copy(dst=out.select(0, register), src=tile)
+        nisa.dma_copy(dst=out[7], src=tile)
+        return out
+
+    (program,), _ = compiled(kernel, [(2, 2), (2, 2)])
+    graph = order(program)
+    assert graph.data[3] == (0, 2) and graph.reuse[4] == (3,)
+
+
+def test_nothing_passes_a_test_of_a_register():
+    def kernel(x):
+        held = nl.ndarray((1, 1), nl.int32, buffer=nl.sbuf)
+        tile = nl.ndarray((4, 4), nl.float32, buffer=nl.sbuf)
+        nisa.memset(dst=held, value=3)
+        register = nisa.register_alloc(held)
+        for _ in nl.dynamic_range(0, register):
+            nisa.memset(dst=tile, value=0)
+
+    (program,), _ = compiled(kernel, [(2, 2)])
+    graph = order(program, [2])
+    assert graph.data == [(), (0,), (1,), (1,)]
+
+
+def test_state_outside_tensors_keeps_its_order():
+    def kernel(x):
+        tiles = [nl.ndarray((128, 8), nl.float32, buffer=nl.sbuf) for _ in range(6)]
+        total = nl.ndarray((128, 1), nl.float32, buffer=nl.sbuf)
+        nisa.dma_copy(dst=tiles[0], src=x)  # 0
+        reset, add = nisa.reduce_cmd.reset_reduce, nisa.reduce_cmd.reduce
+        nisa.activation(dst=tiles[1], op=nl.exp, data=tiles[0], reduce_cmd=reset, reduce_op=nl.add)
+        nisa.activation(dst=tiles[2], op=nl.exp, data=tiles[0])  # 2: leaves the registers alone
+        nisa.activation(
+            dst=tiles[3],
+            op=nl.exp,
+            data=tiles[0],
+            reduce_cmd=add,
+            reduce_op=nl.add,
+            reduce_res=total,
+        )  # 3
+        nisa.rng(dst=tiles[4].view(nl.uint32))  # 4
+        nisa.rng(dst=tiles[5].view(nl.uint32))  # 5
+        nl.device_print("a", tiles[0])  # 6
+        nl.device_print("b", tiles[0])  # 7
+
+    (program,), _ = compiled(kernel, [(128, 8)])
+    assert order(program).data == [(), (0,), (0,), (0, 1), (), (4,), (0,), (0, 6)]
+
+
+def test_many_boxes_find_their_neighbours():
+    cells = Cells()
+    boxes = [(r, r + 10, c, c + 7) for r in range(0, 200, 5) for c in range(0, 63, 7)]
+    for at, box in enumerate(boxes):
+        note_write(cells.cell(box), at, set())
+    for box in boxes[::17]:
+        near = {c.box for c, _ in cells.cell(box).near}
+        assert near == {b for b in boxes if overlap(b, box)}
+
+
+def test_reads_that_later_ones_imply_are_forgotten():
+    cells = Cells()
+    slices = [cells.cell((0, 128, n, n + 1)) for n in range(200)]
+    whole = cells.cell((0, 128, 0, 200))
+    edges: list[set[int]] = []
+    for n, part in enumerate(slices):
+        found: set[int] = set()
+        note_write(part, 2 * n, found)
+        edges.append(found)
+        found = set()
+        note_read(whole, 2 * n + 1, found, lambda ps: {q for p in ps for q in edges[p]})
+        edges.append(found)
+    assert len(whole.reads) < 80
+
+
+def test_legal_order_is_seeded_and_keeps_edges():
+    (program,), _ = compiled(scatter_kernel(11), [(8, 8)])
+    graph = order(program)
+    one, two = legal_order(program, 1), legal_order(program, 2)
+    assert sorted(one) == list(range(len(graph))) and one == legal_order(program, 1) != two
+    rank = {at: n for n, at in enumerate(one)}
+    assert all(rank[p] < rank[at] for at in range(len(graph)) for p in graph.before(at))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_legal_order_gives_the_same_bytes(seed):
+    x = np.random.default_rng(seed).standard_normal((96, 40)).astype(np.float32)
+    expected, (program,), _, _ = executed(scatter_kernel_with_input, [x])
+    moved, _, _, _ = executed(scatter_kernel_with_input, [x], change=lambda p: reordered(p, seed))
+    assert np.array_equal(moved, expected)
+    assert reordered(program, seed).body != program.body
+
+
+def test_an_order_without_the_edges_gives_other_bytes(monkeypatch):
+    from nki_dist.timing import reorder
+
+    def loose(program):
+        graph = order(program)
+        graph.data = [()] * len(graph)
+        return graph
+
+    x = np.random.default_rng(0).standard_normal((96, 40)).astype(np.float32)
+    expected, _, _, _ = executed(scatter_kernel_with_input, [x])
+    monkeypatch.setattr(reorder, "order", loose)
+    found, _, _, _ = executed(scatter_kernel_with_input, [x], change=lambda p: reordered(p, 1))
+    assert not np.array_equal(found, expected)
+
+
+def scatter_kernel_with_input(x):
+    out = nl.ndarray((96, 40), nl.float32, buffer=nl.shared_hbm)
+    a = nl.ndarray((96, 40), nl.float32, buffer=nl.sbuf)
+    b = nl.ndarray((96, 40), nl.float32, buffer=nl.sbuf)
+    for tile in (a, b):
+        nisa.dma_copy(dst=tile[:, 0:13], src=x[:, 13:26])
+        nisa.dma_copy(dst=tile[:, 13:40], src=x[:, 0:27])
+    for n in range(0, 40, 5):
+        nisa.tensor_tensor(dst=a[:, n : n + 5], data1=a[:, n : n + 5], data2=b[:, 0:5], op=nl.add)
+        nisa.tensor_copy(dst=b[:, 0:5], src=a[:, n : n + 5])
+    nisa.dma_copy(dst=out, src=a)
+    return out

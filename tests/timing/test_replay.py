@@ -1,0 +1,340 @@
+"""Replay: schedules worked out by hand, shared resources, messages, and published measurements."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+import nki_dist.isa as nisa
+import nki_dist.language as nl
+from nki_dist import arch, dtypes
+from nki_dist.errors import LaunchError
+from nki_dist.timing import Place, profile_launch, replay
+from nki_dist.timing.dma import DmaEngines, HbmStack, Transfer
+from nki_dist.timing.engines import TensorClock
+from tests.timing.build import compiled, executed
+from tests.timing.test_messages import exchange
+from tests.timing.test_order import scatter_kernel
+
+TRN2 = arch.get("trn2")
+
+
+def timed(kernel, shapes, **options):
+    programs, machine = compiled(kernel, shapes, **options)
+    return replay(programs, [[] for _ in programs], machine)
+
+
+def load_activate_store(x):
+    tile = nl.ndarray(x.shape, x.dtype, buffer=nl.sbuf)
+    result = nl.ndarray(x.shape, x.dtype, buffer=nl.sbuf)
+    out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+    nisa.dma_copy(dst=tile, src=x)
+    nisa.activation(dst=result, op=nl.exp, data=tile)
+    nisa.dma_copy(dst=out, src=result)
+    return out
+
+
+def test_load_activate_store_by_hand():
+    (core,) = timed(load_activate_store, [(4, 4096)], dtype=dtypes.bfloat16).cores
+    row = 4096 * 2 / 27.2  # longer than the floor of 88 ns; the engine has 4 rows
+    arrived = 1000 + 4 * row
+    table = arrived + 300  # what is left of dma_semaphore_ns
+    begun = table + 1290
+    assert core.start == pytest.approx([1000, begun, core.ready[2] + 1000])
+    assert core.end[:2] == pytest.approx([arrived, begun + 4096 / 1.2])
+    assert core.ready[2] == pytest.approx(begun + 290 + (4096 - 64) / 1.2 + 30)
+    (load,) = core.table_loads.values()
+    assert (load.start, load.function) == (pytest.approx(table), "exp")
+
+
+def test_load_activate_store_as_published():
+    """DMAO's profile, from the trigger of the load on: 6 steps, each within 20 %."""
+    (core,) = timed(load_activate_store, [(4, 4096)], dtype=dtypes.bfloat16).cores
+    (load,) = core.table_loads.values()
+    found = {
+        "trigger to data": core.start[0],
+        "load": core.end[0] - core.start[0],
+        "data to Scalar": load.start - core.end[0],
+        "table": load.end - load.start,
+        "activate": core.done[1] - core.start[1],
+        "store": core.end[2] - core.start[2],
+    }
+    published = {
+        "trigger to data": 1008,
+        "load": 1416,
+        "data to Scalar": 316,
+        "table": 1290,
+        "activate": 3705,
+        "store": 1220,
+    }
+    assert found == pytest.approx(published, rel=0.2)
+
+
+def test_a_table_is_loaded_when_the_function_changes():
+    def kernel(x):
+        t = nl.ndarray((128, 64), nl.float32, buffer=nl.sbuf)
+        nisa.memset(dst=t, value=0)
+        for op in (nl.exp, nl.exp, nl.copy, nl.exp, nl.tanh, nl.exp):
+            nisa.activation(dst=t, op=op, data=t)
+
+    (core,) = timed(kernel, [(2, 2)]).cores
+    assert [load.function for load in core.table_loads.values()] == ["exp", "tanh", "exp"]
+
+
+def test_dependent_instructions_wait_for_the_pipeline():
+    def kernel(x):
+        a, b, c = (nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf) for _ in range(3))
+        nisa.memset(dst=a, value=0)  # 0
+        nisa.memset(dst=b, value=0)  # 1: independent, back to back
+        nisa.tensor_copy(dst=c, src=b)  # 2: waits for 1
+        nisa.memset(dst=b, value=1)  # 3: overwrites what 2 reads, which an engine does in order
+        nisa.tensor_copy(dst=a, src=c, engine=nisa.engine.scalar)  # 4: another engine
+
+    (core,) = timed(kernel, [(2, 2)]).cores
+    busy, drain = 512 / 0.96, 100 / 0.96
+    assert core.start == pytest.approx(
+        [0, busy, 2 * busy + drain, 3 * busy + drain, 3 * busy + 2 * drain + 30]
+    )
+    assert core.reason == ["start", "queue", "data", "queue", "data"]
+
+
+def accumulate(matmuls, columns=512, dtype=nl.float32):
+    """A kernel that only multiplies: `matmuls` times 128 x 128 by 128 x columns."""
+
+    def kernel(x):
+        a = nl.ndarray((128, 128), dtype, buffer=nl.sbuf)
+        b = nl.ndarray((128, columns), dtype, buffer=nl.sbuf)
+        out = nl.ndarray((128, columns), nl.float32, buffer=nl.psum)
+        nisa.memset(dst=a, value=0)
+        nisa.memset(dst=b, value=0)
+        for _ in range(matmuls):
+            nisa.nc_matmul(dst=out, stationary=a, moving=b)
+
+    return kernel
+
+
+def test_matmuls_into_one_bank_follow_each_other():
+    (core,) = timed(accumulate(8), [(2, 2)]).cores
+    gaps = np.diff(core.start[2:])
+    full = 4 * 512 / 2.4
+    # Half speed for the first 3 us: the first matmul, and 1293 ns of the second.
+    assert gaps == pytest.approx([2 * full, 3000 - 2 * full + (full - 1500 + full), *[full] * 5])
+
+
+def test_sustained_float32_matmul_as_published():
+    """PN-A: 28.16 ms of Tensor time for 32,768 nc_matmul; 4 x 512 / 2.4 GHz is 0.7 % less."""
+    (core,) = timed(accumulate(400), [(2, 2)]).cores
+    each = (core.end[-1] - core.start[100]) / (len(core.end) - 100)
+    assert each == pytest.approx(28.16e6 / 32768, rel=0.01)
+
+
+def test_vector_time_on_trn1_as_published():
+    """PN-E: tensor_tensor of two float32 [128, 8192] tiles in SBUF takes 14,987 ns."""
+
+    def kernel(x):
+        a, b = (nl.ndarray((128, 8192), nl.float32, buffer=nl.sbuf) for _ in range(2))
+        nisa.memset(dst=a, value=0)
+        nisa.memset(dst=b, value=0)
+        nisa.tensor_tensor(dst=a, data1=a, data2=b, op=nl.add, engine=nisa.engine.vector)
+
+    (core,) = timed(kernel, [(2, 2)], platform="trn1").cores
+    assert core.done[2] - core.start[2] == pytest.approx(14987, rel=0.03)
+
+
+def test_untiled_loads_bound_a_matmul_on_trn1_as_published():
+    """PN-B: 51.80 ms for 4096 x 8192 x 8192; here 1/128 of the output. DMA is the bottleneck."""
+
+    def kernel(left, right):
+        out = nl.ndarray((256, 1024), nl.bfloat16, buffer=nl.shared_hbm)
+        for m in range(0, 256, 128):
+            for n in range(0, 1024, 512):
+                total = nl.ndarray((128, 512), nl.float32, buffer=nl.psum)
+                for k in range(0, 8192, 128):
+                    a = nl.ndarray((128, 128), nl.bfloat16, buffer=nl.sbuf)
+                    b = nl.ndarray((128, 512), nl.bfloat16, buffer=nl.sbuf)
+                    nisa.dma_copy(dst=a, src=left[k : k + 128, m : m + 128])
+                    nisa.dma_copy(dst=b, src=right[k : k + 128, n : n + 512])
+                    nisa.nc_matmul(dst=total, stationary=a, moving=b)
+                tile = nl.ndarray((128, 512), nl.bfloat16, buffer=nl.sbuf)
+                nisa.tensor_copy(dst=tile, src=total)
+                nisa.dma_copy(dst=out[m : m + 128, n : n + 512], src=tile)
+        return out
+
+    shapes = [(8192, 256), (8192, 1024)]
+    timeline = timed(kernel, shapes, dtype=dtypes.bfloat16, platform="trn1")
+    assert timeline.total_ns * 128 == pytest.approx(51.80e6, rel=0.15)
+
+
+@pytest.mark.parametrize(
+    "row, ratio",
+    [(64, 0.0278), (256, 0.104), (1024, 0.4252), (4096, 0.9672), (16384, 0.9918)],
+)
+def test_dma_rate_against_row_size_as_published(row, ratio):
+    """PN-G: throughput of one 128-partition transfer, relative to 32 KiB rows."""
+
+    def rate(size):
+        def kernel(x):
+            tile = nl.ndarray((128, size // 2), nl.bfloat16, buffer=nl.sbuf)
+            nisa.dma_copy(dst=tile, src=x)
+
+        (core,) = timed(kernel, [(128, size // 2)], dtype=dtypes.bfloat16).cores
+        return 128 * size / (core.end[0] - core.start[0])
+
+    assert rate(row) / rate(32768) == pytest.approx(ratio, rel=0.05)
+
+
+def test_sixteen_transfers_go_round_the_queues():
+    def kernel(x):
+        for n in range(18):
+            tile = nl.ndarray((8, 64), nl.float32, buffer=nl.sbuf)
+            nisa.dma_copy(dst=tile, src=x[:, n * 64 : n * 64 + 64])
+
+    (core,) = timed(kernel, [(8, 1152)]).cores
+    assert [core.queues[q] for q in core.queue] == [f"dma q{n % 16}" for n in range(18)]
+    assert core.start == pytest.approx([1000 + 8 * 88 * n for n in range(18)])  # all on engine 0
+    assert core.hbm_read == 18 * 8 * 64 * 4
+
+
+def test_who_writes_descriptors():
+    def kernel(x, index):
+        t = nl.ndarray((16, 64), nl.float32, buffer=nl.sbuf)
+        held = nl.ndarray((16, 1), nl.int32, buffer=nl.sbuf)
+        nisa.memset(dst=held, value=3)
+        nisa.dma_copy(dst=t, src=x[0:16, :])
+        nisa.dma_copy(dst=t, src=x[0:16, :], dge_mode=nisa.dge_mode.hwdge)
+        nisa.dma_copy(
+            dst=t, src=x[0:16, :], dge_mode=nisa.dge_mode.hwdge, engine=nisa.engine.scalar
+        )
+        nisa.dma_copy(dst=t, src=x.ap([[64, 16], [1, 64]], 0, vector_offset=held))
+
+    (core,) = timed(kernel, [(128, 64), (2, 2)]).cores
+    names = [core.queues[q] for q in core.queue[1:]]
+    assert names == ["dma q0", "dma hwdge sync", "dma hwdge scalar", "dma swdge"]
+
+
+def test_cores_of_a_stack_share_its_bandwidth():
+    """One core alone is limited by its DMA engines (435 GB/s), two by the stack (716.8 GB/s)."""
+
+    def kernel(x):
+        for n in range(32):
+            tile = nl.ndarray((128, 2048), nl.float32, buffer=nl.sbuf)
+            nisa.dma_copy(dst=tile, src=x[:, n * 2048 : n * 2048 + 2048])
+
+    programs, machine = compiled(kernel, [(128, 65536)], cores=2)
+
+    def rate(programs, placement):
+        t = replay(programs, [[] for _ in programs], machine, placement)
+        size = sum(c.hbm_read for c in t.cores)
+        return size / (t.total_ns - 1000)
+
+    together = [Place(0, 0, 0), Place(0, 1, 0)]
+    apart = [Place(0, 0, 0), Place(0, 1, 1)]
+    assert rate(programs[:1], together[:1]) == pytest.approx(16 * 27.2)
+    assert rate(programs, together) == pytest.approx(716.8)
+    assert rate(programs, apart) == pytest.approx(32 * 27.2)
+
+
+def test_dma_engines_report_whom_a_transfer_waits_for():
+    engines, stack = DmaEngines(TRN2), HbmStack(TRN2)
+    wide = Transfer("none", "", 8.0, 1000.0, tuple((e, 50.0) for e in range(16)), 0, 0)
+    narrow = Transfer("none", "", 8.0, 1000.0, ((3, 20.0),), 716800, 0)
+    assert engines.ask(0, wide, 10.0)
+    assert engines.head(wide) == (0, 10.0)
+    assert engines.run(wide, 10.0, stack) == (60.0, -1)
+    assert engines.ask(1, narrow, 30.0) and engines.head(narrow) == (1, 60.0)
+    assert engines.run(narrow, 60.0, stack) == (1060.0, 0)  # 1000 ns of the stack
+    assert engines.ask(2, wide, 40.0) and engines.head(wide) == (2, 60.0)  # the other 15 are free
+    assert not engines.ask(3, wide, 41.0)
+    assert engines.run(wide, 60.0, stack) == (1110.0, 1)
+
+
+def test_the_clock_of_tensor_slows_down_when_idle():
+    clock = TensorClock(TRN2)
+    assert clock.run(0.0, 1000.0) == 2000.0
+    assert clock.run(2000.0, 1000.0) == 3500.0  # 1000 ns at half speed, then full
+    assert clock.run(3500.0, 1000.0) == 4500.0  # the first window was busy
+    assert clock.run(9000.0, 1000.0) == 11000.0  # the second wasn't
+    assert TensorClock(arch.get("trn1")).run(0.0, 1000.0) == 1000.0
+
+
+@pytest.mark.parametrize("platform, overlap", [("trn1", False), ("trn2", True)])
+def test_vector_and_gpsimd_exclude_each_other_on_trn1(platform, overlap):
+    def kernel(x):
+        a, b = (nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf) for _ in range(2))
+        nisa.memset(dst=a, value=1, engine=nisa.engine.vector)
+        nisa.memset(dst=b, value=1, engine=nisa.engine.gpsimd)
+
+    timeline = timed(kernel, [(2, 2)], platform=platform)
+    (core,) = timeline.cores
+    if overlap:
+        assert core.start == [0.0, 0.0]
+    else:
+        assert core.start == [0.0, core.end[0]]
+        assert (core.reason[1], core.cause[1]) == ("resource", (0, 0))
+    critical = profile_launch([core.graph.program], [[]], timeline.arch, "k").critical
+    assert sum(critical.values()) == pytest.approx(timeline.total_ns / 1000)
+
+
+def test_every_program_needs_its_trip_counts():
+    programs, machine = compiled(exchange, [(2, 2)], cores=2)
+    with pytest.raises(LaunchError, match="2 programs, but trip counts of 1"):
+        replay(programs, [[]], machine)
+
+
+def test_trip_counts_of_an_execution_drive_the_replay():
+    def kernel(x, limits):
+        out = nl.ndarray((8, 16, 32), nl.float32, buffer=nl.shared_hbm)
+        tile = nl.ndarray((16, 32), nl.float32, buffer=nl.sbuf)
+        count = nl.ndarray((1, 1), nl.int32, buffer=nl.sbuf)
+        nisa.dma_copy(dst=tile, src=x)
+        nisa.dma_copy(dst=count, src=limits)
+        for n in nl.dynamic_range(0, nisa.register_alloc(count)):
+            nisa.dma_copy(dst=out.select(0, n), src=tile)
+        return out
+
+    arrays = [np.ones((16, 32), np.float32), np.full((1, 1), 5, np.float32)]
+    _, programs, trips, machine = executed(kernel, arrays)
+    assert trips == [[5]]
+    profile = profile_launch(programs, trips, machine, "loop")
+    assert profile.instructions == 3 + 5
+    assert profile.hbm_written == 5 * 16 * 32 * 4
+
+
+@pytest.mark.parametrize("platform", ["trn1", "trn2", "trn3"])
+@pytest.mark.parametrize("seed", range(3))
+def test_schedules_keep_every_rule(seed, platform):
+    """Checked from the outside: nothing starts early, and no queue does two things at once."""
+    timeline = timed(scatter_kernel(seed), [(8, 8)], platform=platform)
+    (core,) = timeline.cores
+    graph = core.graph
+    for at in range(len(graph)):
+        assert 0 <= core.ready[at] <= core.start[at] < core.end[at] <= core.done[at]
+        assert all(core.start[at] >= core.done[p] for p in graph.data[at])
+        for p in graph.reuse[at]:
+            later = core.start[at] >= core.end[p]
+            assert later and (core.queue[p] == core.queue[at] or core.start[at] > core.end[p])
+    for q in range(len(core.queues)):
+        mine = [at for at in range(len(graph)) if core.queue[at] == q]
+        assert all(core.end[a] <= core.start[b] for a, b in pairwise(mine))
+    busy = [sum(ns for _, ns in t.parts) for t in core.transfers.values()]
+    assert sum(core.dma_busy) == pytest.approx(sum(busy))
+    assert max(core.dma_busy) <= timeline.total_ns
+    if platform == "trn1":
+        ports = [at for at, i in enumerate(graph.executed) if i.engine in ("vector", "gpsimd")]
+        ports.sort(key=lambda at: core.start[at])
+        assert all(core.end[a] <= core.start[b] for a, b in pairwise(ports))
+
+
+def test_equal_launches_give_equal_bits(tmp_path):
+    files = []
+    for n in range(2):
+        programs, machine = compiled(exchange, [(2, 2)], cores=2)
+        profile = profile_launch(programs, [[], []], machine, "exchange")
+        profile.save(tmp_path / f"{n}.json")
+        profile.write_trace(tmp_path / f"{n}.trace")
+        files.append([(tmp_path / f"{n}.{kind}").read_bytes() for kind in ("json", "trace")])
+    assert files[0] == files[1]
+    assert json.loads(files[0][0])["cores"] == 2

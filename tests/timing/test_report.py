@@ -1,0 +1,176 @@
+"""Profiles and traces: sums that must agree, text, files, and the reader of traces."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import nki_dist as nki
+import nki_dist.isa as nisa
+import nki_dist.language as nl
+from nki_dist import dtypes
+from nki_dist.errors import ProgramFormatError
+from nki_dist.timing import make_profile, profile_launch, read_trace, replay
+from nki_dist.timing.critical import critical_path
+from tests.timing.build import compiled
+from tests.timing.test_messages import exchange
+
+
+def matmul(a, b):
+    """a.T @ b for a (256, 128) and b (256, 384)."""
+    out = nl.ndarray((128, 384), nl.float32, buffer=nl.shared_hbm)
+    total = nl.ndarray((128, 384), nl.float32, buffer=nl.psum)
+    for k in range(0, 256, 128):
+        left = nl.ndarray((128, 128), a.dtype, buffer=nl.sbuf)
+        right = nl.ndarray((128, 384), a.dtype, buffer=nl.sbuf)
+        nisa.dma_copy(dst=left, src=a[k : k + 128, :])
+        nisa.dma_copy(dst=right, src=b[k : k + 128, :])
+        nisa.nc_matmul(dst=total, stationary=left, moving=right)
+    result = nl.ndarray((128, 384), nl.float32, buffer=nl.sbuf)
+    nisa.tensor_copy(dst=result, src=total)
+    nisa.dma_copy(dst=out, src=result)
+    return out
+
+
+def matmul_profile(dtype=dtypes.bfloat16):
+    programs, machine = compiled(matmul, [(256, 128), (256, 384)], dtype=dtype)
+    return profile_launch(programs, [[]], machine, "matmul")
+
+
+def exchange_profile():
+    programs, machine = compiled(exchange, [(2, 2)], cores=2)
+    return profile_launch(programs, [[], []], machine, "exchange")
+
+
+def test_counts_of_a_matmul():
+    p = matmul_profile()
+    assert p.instructions == 8
+    assert p.hbm_read == 256 * (128 + 384) * 2 and p.hbm_written == 128 * 384 * 4
+    assert p.flops == 2 * 256 * 128 * 384
+    assert p.tflops == pytest.approx(p.flops / p.total_us / 1e6)
+    assert p.mfu == pytest.approx(p.tflops / 78.6432)
+    assert p.mbu == pytest.approx((p.hbm_read + p.hbm_written) / p.total_us / 716.8e3)
+    use = {e.engine: e for e in p.engines}
+    assert use["tensor"].busy_us == pytest.approx(2 * 2 * 384 / 2400)  # at half speed
+    assert use["vector"].instructions == 1 and use["dma"].instructions == 5
+    assert use["scalar"].busy_us == 0
+    assert all(0 <= e.utilisation <= 1 for e in p.engines)
+
+
+def test_float32_is_measured_against_its_own_peak():
+    p = matmul_profile(dtypes.float32)
+    assert p.mfu == pytest.approx(p.tflops / (78.6432 / 4))
+
+
+@pytest.mark.parametrize("make", [matmul_profile, exchange_profile])
+def test_the_critical_path_is_the_total(make):
+    p = make()
+    pieces = critical_path(p.timeline)
+    assert pieces[0].start == 0 and pieces[-1].end == p.timeline.total_ns
+    assert all(a.end == b.start for a, b in pairwise(pieces))
+    assert sum(p.critical.values()) == pytest.approx(p.total_us)
+    assert sum(x.critical_us for x in p.lines) == pytest.approx(p.total_us)
+
+
+def test_the_critical_path_of_a_late_core():
+    p = exchange_profile()
+    assert p.critical["vector"] == pytest.approx(8192 / 960 + 64 / 960, rel=0.1)
+    assert p.critical["messages"] > 1.3
+
+
+def test_lines_point_into_the_kernel():
+    p = matmul_profile()
+    by_opcode = {x.opcode: x for x in p.lines if x.opcode != "dma_copy"}
+    assert by_opcode["nc_matmul"].count == 2
+    assert by_opcode["nc_matmul"].location.startswith(__file__)
+    line = int(by_opcode["nc_matmul"].location.rpartition(":")[2])
+    assert "nc_matmul" in Path(__file__).read_text("utf-8").splitlines()[line - 1]
+    assert sum(x.count for x in p.lines) == p.instructions
+
+
+def test_guesses_are_named():
+    p = exchange_profile()
+    assert p.assumed_costs == {"core_barrier": 2, "sendrecv": 2}
+    assert "sendrecv_ns" in p.assumed_parameters
+    assert "core_barrier" in str(p) and "sendrecv_ns" in str(p)
+    plain = matmul_profile()
+    assert plain.assumed_costs == {}
+    assert set(plain.assumed_parameters) == {"dma_element_ns", "semaphore_ns"}
+
+
+def test_text_names_engines_and_lines():
+    text = str(matmul_profile())
+    for part in ("matmul on trn2, 1 core", "tensor", "what bounded it", "nc_matmul (tensor) at"):
+        assert part in text
+    assert "scalar" not in text.split("no published")[0]
+    assert max(map(len, text.split("no published")[0].splitlines())) < 200
+
+
+def test_a_profile_is_saved_as_plain_data(tmp_path):
+    p = exchange_profile()
+    p.save(tmp_path / "p.json")
+    assert json.loads((tmp_path / "p.json").read_text()) == p.to_dict()
+    assert "timeline" not in p.to_dict()
+
+
+def test_a_launch_of_nothing():
+    programs, machine = compiled(lambda x: None, [(2, 2)])
+    p = profile_launch(programs, [[]], machine, "nothing")
+    assert (p.total_us, p.instructions, p.critical, p.tflops) == (0, 0, {}, 0)
+    assert "0.000 us" in str(p)
+
+
+def test_a_trace_is_read_back(tmp_path):
+    p = exchange_profile()
+    p.write_trace(tmp_path / "trace.json")
+    trace = read_trace(tmp_path / "trace.json")
+    assert trace.platform == "trn2"
+    assert len(trace.events["X"]) == p.instructions
+    processes = {e["pid"]: e["args"]["name"] for e in trace.events["M"] if "tid" not in e}
+    assert processes == {0: "rank 0 core 0", 1: "rank 0 core 1"}
+    assert {"vector", "gpsimd", "dma q0", "dma sendrecv 0"} <= set(trace.threads().values())
+    assert len(trace.events["s"]) == len(trace.events["f"]) == 4
+    barrier = next(e for e in trace.events["X"] if e["name"] == "core_barrier")
+    assert trace.threads()[barrier["pid"], barrier["tid"]] == "gpsimd"
+    copy = next(e for e in trace.events["X"] if e["name"] == "tensor_copy")
+    assert copy["pid"] == 1 and "128x64 float32" in copy["args"]["tensors"]["dst"]
+    assert copy["args"]["line"].rpartition(":")[0].endswith("test_messages.py")
+    core = p.timeline.cores[1]
+    assert copy["ts"] == core.start[copy["args"]["position"]] / 1000
+
+
+def damaged(trace):
+    yield "isn't JSON", None
+    yield "wasn't written by write_trace", {**trace, "otherData": {}}
+    yield "has version 9", {**trace, "otherData": {**trace["otherData"], "version": 9}}
+    events = trace["traceEvents"]
+    work = [e for e in events if e["ph"] == "X"]
+    yield "no known phase", {**trace, "traceEvents": [{"ph": "?"}]}
+    yield "dur='1'", {**trace, "traceEvents": [*events, {**work[0], "dur": "1"}]}
+    yield "lasts -1 us", {**trace, "traceEvents": [*events, {**work[0], "dur": -1}]}
+    yield "which has no name", {**trace, "traceEvents": [*events, {**work[0], "tid": 99}]}
+    yield "two events at once on", {**trace, "traceEvents": [*events, work[0]]}
+    arrows = [e for e in events if e["ph"] != "f"]
+    yield "one end only", {**trace, "traceEvents": arrows}
+
+
+@pytest.mark.parametrize("case", range(9))
+def test_a_damaged_trace_is_refused(tmp_path, case):
+    exchange_profile().write_trace(tmp_path / "trace.json")
+    good = json.loads((tmp_path / "trace.json").read_text())
+    message, data = list(damaged(good))[case]
+    (tmp_path / "bad.json").write_text("{" if data is None else json.dumps(data))
+    with pytest.raises(ProgramFormatError, match=message):
+        read_trace(tmp_path / "bad.json")
+
+
+def test_profile_of_a_kernel_that_ran():
+    a, b = (np.ones((256, n), np.float32) for n in (128, 384))
+    run = nki.profile(nki.jit(matmul), host="inprocess")(a, b)
+    assert np.array_equal(run.outputs, np.full((128, 384), 256, np.float32))
+    programs, machine = compiled(matmul, [(256, 128), (256, 384)])
+    assert run.profile == make_profile(replay(programs, [[]], machine), run.profile.kernel)
