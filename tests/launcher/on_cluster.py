@@ -12,6 +12,7 @@ import threading
 from typing import Any
 
 import numpy as np
+import ray
 from ray.cluster_utils import Cluster
 
 import nki_dist as nki
@@ -74,8 +75,14 @@ def main(count: int, what: str) -> None:
     added = [cluster.add_node(num_cpus=2, object_store_memory=STORE) for _ in range(count - 1)]
     cluster.wait_for_nodes()
     ranks = 64 * (count - 1) + 3  # trn2: 64 ranks to an instance
-    found = bits(cluster, ranks) if what == "bits" else kill(cluster, added[-1], ranks)
-    print(json.dumps(found), flush=True)
+    try:
+        found = bits(cluster, ranks) if what == "bits" else kill(cluster, added[-1], ranks)
+        print(json.dumps(found), flush=True)
+    finally:
+        # In this order: a driver that sees its raylet die before it has left exits at once, with 1.
+        # At interpreter exit Ray would stop the raylets first.
+        ray.shutdown()
+        cluster.shutdown()
 
 
 if __name__ == "__main__":
