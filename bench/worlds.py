@@ -1,7 +1,8 @@
 """Worlds of 1 to 256 ranks: time to start, to launch and to close, and memory of all processes.
 
 `python -m bench.worlds` starts each world in a Python process of its own, so that a start includes
-starting Ray, and prints a Markdown table. `python -m bench.worlds 64` measures one size.
+starting Ray, and prints a Markdown table. `python -m bench.worlds 64` measures one size. The column
+"all" is everything from the first import to the end, with each launch as often as it was measured.
 Memory is the sum over this process and all it started of their proportional set sizes, so what
 several processes share, such as the object store, counts once; it is looked at all the time.
 """
@@ -13,6 +14,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections import defaultdict
 from pathlib import Path
 
@@ -22,11 +24,12 @@ import nki_dist as nki
 import nki_dist.collectives as ncc
 import nki_dist.isa as nisa
 import nki_dist.language as nl
-from bench.harness import median, seconds
+from bench.harness import example, median, seconds
 
+BEGAN = time.perf_counter()
 SIZES = (1, 4, 16, 64, 256)
 COLUMNS = ("ranks", "cores", "actors", "start", "first launch", "launch", "all_reduce 1 MiB",
-           "weights 4 MiB", "close", "peak memory")  # fmt: skip
+           "weights 4 MiB", "matmul", "close", "all", "peak memory")  # fmt: skip
 
 
 @nki.jit
@@ -131,17 +134,26 @@ def measure(ranks: int, lnc: int = 2) -> dict[str, str]:
     weights = rng.integers(-9, 9, (512, 2048)).astype(np.float32)
     small = [x[:32, :64].copy() for x in xs]
     shared = median(lambda: world.run(first_row_of, weights, nki.per_rank(small)), 3)
+    matmul = seconds(lambda: _grid_matmul(world, rng))
     actors = len(getattr(world.host, "processes", ()))
     close = seconds(world.close)
     peak = memory.stop()
-    values = (ranks, ranks * lnc, actors, *(f"{s:.2f} s" for s in (start, first, again, reduce)),
-              f"{shared:.2f} s", f"{close:.2f} s", f"{peak / 2**30:.2f} GiB")  # fmt: skip
+    took = (start, first, again, reduce, shared, matmul, close, time.perf_counter() - BEGAN)
+    values = (ranks, ranks * lnc, actors, *(f"{s:.2f} s" for s in took), f"{peak / 2**30:.2f} GiB")
     return dict(zip(COLUMNS, map(str, values)))
 
 
 def _all_reduce(world: nki.World, xs: list[np.ndarray]) -> list[np.ndarray]:
     group = ncc.ReplicaGroup([list(range(world.ranks))])
     return world.run(sum_over_ranks, nki.per_rank(xs), group)
+
+
+def _grid_matmul(world: nki.World, rng: np.random.Generator) -> None:
+    """The distributed matmul of the examples, compiled and compared with NumPy's."""
+    grid = example("grid_matmul")
+    case = grid.case(rng, world.ranks)
+    blocks = np.stack(world.run(grid.grid_matmul, **case.arguments))
+    assert np.abs(blocks - case.expected).max() <= 1e-5 * np.abs(case.expected).max()
 
 
 def main(arguments: list[str]) -> None:
