@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 export OPENBLAS_NUM_THREADS ?= 1
 
-.PHONY: demo test slow lint format bench clean
+.PHONY: demo test slow lint format bench docs clean
 
 $(VENV)/.ready: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -32,6 +32,14 @@ format: $(VENV)/.ready
 
 bench: $(VENV)/.ready
 	$(BIN)/python -m bench
+
+# Tools of their own, so that `make test` on a new machine doesn't wait for them.
+$(VENV)/.docs: $(VENV)/.ready
+	$(BIN)/python -m pip install --quiet -e '.[docs]'
+	touch $@
+
+docs: $(VENV)/.docs
+	$(BIN)/sphinx-build -q -E -W -n --keep-going -c docs . build/site
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache build *.egg-info

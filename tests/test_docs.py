@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import builtins
 import contextlib
+import importlib
 import io
 import os
 import re
@@ -23,17 +24,23 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import pytest
 
+import nki_dist
+import nki_dist.collectives as ncc
+import nki_dist.isa as nisa
+import nki_dist.language as nl
+from nki_dist import kernels
 from nki_dist.cli import parser
 from nki_dist.launcher.session import session
 from tests.test_layering import LAYERS
 
 ROOT = Path(__file__).parents[1]
 TOP = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]
-PAGES = [*TOP, *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [*TOP, *sorted((ROOT / "docs").rglob("*.md"))]
 FENCE = re.compile(r"^```([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^\]]+\]\(([^)\s]+)\)")
 
@@ -220,6 +227,44 @@ def read_anywhere(variable: str) -> bool:
     """Whether the code asks the environment for it; being part of cache keys has no effect."""
     asked = re.compile(rf"environ(\.get\(|\[)\s*\"{variable}\"")
     return any(asked.search(f.read_text()) for f in (ROOT / "nki_dist").rglob("*.py"))
+
+
+PUBLIC = [nki_dist, nl, nisa, ncc, kernels]
+
+
+@pytest.mark.parametrize("module", PUBLIC, ids=lambda m: m.__name__)
+def test_the_reference_has_every_public_name(module: ModuleType) -> None:
+    listed = referenced()[module.__name__]
+    public = {n for n in module.__all__ if not isinstance(getattr(module, n), ModuleType)}
+    # Errors have a page of their own, wherever else they are exported.
+    errors = {n for n in public if getattr(nki_dist.errors, n, None) is getattr(module, n)}
+    assert sorted(listed) == sorted(public - errors)
+
+
+def test_the_reference_has_every_error_and_no_strangers() -> None:
+    values = vars(nki_dist.errors).items()
+    family = {
+        n for n, v in values if isinstance(v, type) and issubclass(v, nki_dist.errors.NkiError)
+    }
+    pages = referenced()
+    assert family <= set(pages["nki_dist.errors"])
+    for module, names in pages.items():
+        found = importlib.import_module(module)
+        assert not [name for name in names if not hasattr(found, name)]
+
+
+def referenced() -> dict[str, list[str]]:
+    """What the pages of `docs/api` let autodoc write, by module."""
+    found: dict[str, list[str]] = {}
+    directive = re.compile(r"^\.\. (currentmodule|auto(?!module)\w+):: (\S+)$", re.MULTILINE)
+    for page in sorted((ROOT / "docs/api").glob("*.md")):
+        module = ""
+        for kind, name in directive.findall(page.read_text()):
+            if kind == "currentmodule":
+                module = name
+            else:
+                found.setdefault(module, []).append(name)
+    return found
 
 
 STILL_MISSING = {

@@ -39,9 +39,11 @@ class DType:
         itemsize: bytes per element; a packed type counts its four values as one element.
         bits: `8 * itemsize`.
         kind: `"float"`, `"int"`, `"uint"`, `"bool"` or `"mx"` (four packed values).
-        is_float, is_integer, is_mx: what the kind says.
-        min, max: smallest and largest finite value (Python numbers). For a packed type, of one of
-            its four values.
+        is_float: whether it is a float; False for packed types.
+        is_integer: whether it is a signed or unsigned integer.
+        is_mx: whether an element is four packed values.
+        min: smallest finite value, a Python number. For a packed type, of one of its four values.
+        max: largest finite value, likewise.
     """
 
     __slots__ = (

@@ -15,26 +15,27 @@ from nki_dist.program import MemoryRegion, sbuf
 
 
 class _NdArray:
-    """Allocates tensors; also serves as annotation (`x: nl.ndarray | None`) in kernels."""
+    """Allocate a tensor; its contents are undefined until written.
+
+    Kernels also use it as annotation: `x: nl.ndarray | None`.
+
+    Args:
+        shape: sizes; dimension 0 counts partitions in SBUF and PSUM (at most 128).
+        dtype: an `nl` data type.
+        buffer: `nl.sbuf`, `nl.psum`, `nl.private_hbm` (`nl.hbm`) or `nl.shared_hbm`.
+        name: label for messages.
+        address: (partition, byte) to place an on-chip tensor by hand.
+
+    Raises:
+        NkiValidationError: shape, dtype, buffer or address aren't possible.
+        OutOfMemoryError: it can't fit even alone.
+    """
 
     __name__ = "ndarray"
 
     def __call__(
         self, shape: Any, dtype: Any, buffer: Any = sbuf, name: str = "", address: Any = None
     ) -> NkiTensor:
-        """Allocate a tensor; its contents are undefined until written.
-
-        Args:
-            shape: sizes; dimension 0 counts partitions in SBUF and PSUM (at most 128).
-            dtype: an `nl` data type.
-            buffer: `nl.sbuf`, `nl.psum`, `nl.private_hbm` (`nl.hbm`) or `nl.shared_hbm`.
-            name: label for messages.
-            address: (partition, byte) to place an on-chip tensor by hand.
-
-        Raises:
-            NkiValidationError: shape, dtype, buffer or address aren't possible.
-            OutOfMemoryError: it can't fit even alone.
-        """
         tracer = current_tracer()
         try:
             return tracer.allocate(shape, dtype, buffer, name, address)  # type: ignore[attr-defined]

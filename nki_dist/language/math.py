@@ -85,7 +85,7 @@ def mod(x, y, dtype=None):
 
 @token("abs")
 def abs(x, dtype=None):
-    """|x|."""
+    """The absolute value of x."""
     return emit.activate("abs", x, dtype)
 
 
@@ -151,7 +151,7 @@ def trunc(x, dtype=None):
 
 @token("sin")
 def sin(x, dtype=None):
-    """Sine of x; as an operator of nisa.activation, the engine's, for |x| <= pi."""
+    """Sine of x; as an operator of nisa.activation, the engine's, for `|x| <= pi`."""
     return emit.evaluate("sin", x, dtype)
 
 

@@ -70,7 +70,8 @@ class NkiTensor(Views, NoValue):
         dtype: element type (an `nl` dtype).
         buffer: `nl.sbuf`, `nl.psum`, `nl.private_hbm` or `nl.shared_hbm`.
         name: label given at allocation.
-        ndim, size: number of dimensions and of elements.
+        ndim: number of dimensions.
+        size: number of elements.
     """
 
     __slots__ = ()

@@ -45,7 +45,8 @@ class Place:
     """Where a rank sits.
 
     Attributes:
-        instance, chip: of its cores.
+        instance: of its cores.
+        chip: of its cores.
         stack: the HBM stack its cores share.
         cores: its physical cores, in order of program_id(0).
     """

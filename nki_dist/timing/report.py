@@ -75,11 +75,15 @@ class Profile:
         engines: use of every engine of every core.
         lines: by time, the longest first.
         critical: microseconds of the critical path by what they were spent on; sums to the total.
-        hbm_read, hbm_written: bytes.
-        flops: floating-point operations of the Tensor engine (of all engines: `all_flops`).
+        hbm_read: bytes.
+        hbm_written: bytes.
+        flops: floating-point operations of the Tensor engine.
+        all_flops: those of all engines.
         tflops: achieved by the Tensor engines.
         mfu: their share of the peak for the dtypes used, over all cores.
         mbu: share of the bandwidth of the HBM stacks used.
+        assumed_costs: instructions whose cost nobody publishes, with how often each ran.
+        assumed_parameters: figures of the platform that were assumed and used, with the reason.
         timeline: when everything happened.
     """
 
