@@ -48,7 +48,9 @@ BEYOND = {
         "device_print": "instruction behind nl.device_print",
         "language_math": "instruction behind nl functions that no engine has",
     },
-    "nki.collectives": {},
+    "nki.collectives": {
+        "rg_partition_op": "argument of ReplicaGroup.from_partition_op, documented from SDK 2.33",
+    },
 }
 LONGER = {
     "nki.language.shared_constant": "dtype: parameter of Beta 1 that published kernels pass",

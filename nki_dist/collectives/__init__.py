@@ -6,7 +6,7 @@ whom), `operations` (what each does), `algorithms` (who sends what to whom), `ch
 
 from __future__ import annotations
 
-from nki_dist.collectives.replica_group import ReplicaGroup
+from nki_dist.collectives.replica_group import ReplicaGroup, rg_partition_op
 from nki_dist.isa.collectives.all_gather import all_gather
 from nki_dist.isa.collectives.all_gather_v import all_gather_v
 from nki_dist.isa.collectives.all_reduce import all_reduce
@@ -36,4 +36,5 @@ __all__ = [
     "collective_permute_implicit_reduce",
     "rank_id",
     "reduce_scatter",
+    "rg_partition_op",
 ]

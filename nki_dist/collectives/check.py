@@ -1,31 +1,54 @@
 """Groups against the world: what can be known before anything runs.
 
-A program doesn't know how many ranks will run it, so the launcher asks here.
+A program doesn't know how many ranks will run it, nor where they sit, so the launcher asks here.
+Where the documentation says that something isn't supported for now, `strict` reports it.
+
+Source: `nki/api/nki/collectives/__init__.py`, neuron-runtime/about/collectives.rst and
+neuron-runtime/explore/internode-collective-comm.rst (groups of several nodes).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Final, Protocol
 
+from nki_dist.arch import Arch
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa import INSTRUCTIONS
+from nki_dist.isa.collectives._roles import MAX_CHANNELS, limited
 from nki_dist.program import Instruction, Program, instructions
 
+FEW_CHANNELS: Final = 2  # of groups that don't hold all devices of a node
 
-def check_world(programs: Sequence[Program], ranks: int) -> None:
+
+class Places(Protocol):
+    """Where the ranks of a world sit; the launcher's topology."""
+
+    arch: Arch
+    ranks: int
+    lnc: int
+
+    @property
+    def ranks_per_chip(self) -> int: ...
+
+    @property
+    def ranks_per_instance(self) -> int: ...
+
+    def path(self, a: int, b: int) -> tuple[str, ...]: ...
+
+
+def check_world(programs: Sequence[Program], world: Places, strict: bool = False) -> None:
     """Every rank of a world is in one group of each collective, and groups name no others.
+
+    Args:
+        strict: also report what the documentation calls a current limitation.
 
     Raises:
         NkiValidationError: with the kernel line of the first collective where that isn't so.
     """
     for program in programs:
         for i in instructions(program.body):
-            error = None
-            if "replica_group" in i.args:
-                error = _groups(i, ranks)
-            elif "source_target_pairs" in i.args:
-                error = _pairs(i, ranks)
-            if error is not None:
+            for error in _wrong(i, world, strict):
                 raise error.at(
                     location=program.where(i.location),
                     core=program.core,
@@ -33,25 +56,42 @@ def check_world(programs: Sequence[Program], ranks: int) -> None:
                 )
 
 
-def _groups(i: Instruction, ranks: int) -> NkiValidationError | None:
+def _wrong(i: Instruction, world: Places, strict: bool) -> Iterator[NkiValidationError]:
+    if "replica_group" in i.args:
+        yield from _groups(i, world.ranks)
+        yield from _channels(i, world)
+        if strict:
+            yield from _asymmetric(i, world)
+    elif "source_target_pairs" in i.args:
+        yield from _pairs(i, world.ranks)
+        if strict:
+            yield from _far_pairs(i, world)
+    if strict and i.opcode == "all_gather_v":
+        yield from _limits_of_all_gather_v(i, world)
+    if strict and i.opcode == "all_to_all_v":
+        switched = world.arch.fabric == "switch"
+        yield from (_whole_devices if switched else _one_per_node)(i, world)
+
+
+def _groups(i: Instruction, ranks: int) -> Iterator[NkiValidationError]:
     groups = i["replica_group"]
     named = {rank for group in groups for rank in group}
     beyond = sorted(named - set(range(ranks)))
     if beyond:
-        return _beyond("replica_group", groups, beyond[0], ranks)
+        yield _beyond("replica_group", groups, beyond[0], ranks)
     missing = sorted(set(range(ranks)) - named)
     if missing:
-        return NkiValidationError(
+        yield NkiValidationError(
             f"rank {missing[0]} is in no group of replica_group={groups}, and the world has "
             f"{ranks} ranks, which all run this; give every rank a group"
         )
-    return None
 
 
-def _pairs(i: Instruction, ranks: int) -> NkiValidationError | None:
+def _pairs(i: Instruction, ranks: int) -> Iterator[NkiValidationError]:
     pairs = i["source_target_pairs"]
     beyond = sorted({rank for pair in pairs for rank in pair if rank >= ranks})
-    return _beyond("source_target_pairs", pairs, beyond[0], ranks) if beyond else None
+    if beyond:
+        yield _beyond("source_target_pairs", pairs, beyond[0], ranks)
 
 
 def _beyond(name: str, value: object, rank: int, ranks: int) -> NkiValidationError:
@@ -60,3 +100,104 @@ def _beyond(name: str, value: object, rank: int, ranks: int) -> NkiValidationErr
         f"{name}={value} names rank {rank}; the world has {have}. Run it in "
         f"nki_dist.World(ranks=...) with as many ranks as the groups name"
     )
+
+
+def _channels(i: Instruction, world: Places) -> Iterator[NkiValidationError]:
+    """Rings have as many channels as there are separate wires for them."""
+    if "channel_ids" in i.args:
+        count = len(i["channel_ids"])
+    elif "channel_id" in i.args:
+        count = i["channel_id"] + 1
+    else:
+        return
+    for group in i["replica_group"]:
+        most = MAX_CHANNELS if _holds_a_node(group, world) else FEW_CHANNELS
+        if count > most:
+            yield NkiValidationError(
+                f"{count} channels for {_few(group)}; allowed: {MAX_CHANNELS} for groups with "
+                f"ranks on all {world.arch.chips_per_instance} devices of a node, {FEW_CHANNELS} "
+                "for others"
+            )
+
+
+def _holds_a_node(group: Sequence[int], world: Places) -> bool:
+    chips = {rank // world.ranks_per_chip for rank in group}
+    found: dict[int, int] = {}
+    for chip in chips:
+        instance = chip // world.arch.chips_per_instance
+        found[instance] = found.get(instance, 0) + 1
+    return max(found.values()) == world.arch.chips_per_instance
+
+
+def _few(group: Sequence[int]) -> str:
+    """A group in a message, cut short."""
+    listed = ", ".join(map(str, group[:8])) + (", ..." if len(group) > 8 else "")
+    return f"the group [{listed}] of {len(group)} ranks"
+
+
+# ---- current limitations ------------------------------------------------------------------------
+
+
+def _asymmetric(i: Instruction, world: Places) -> Iterator[NkiValidationError]:
+    """Groups that span nodes have ranks with the same places on each."""
+    size = world.ranks_per_instance * world.arch.instances_per_ultraserver
+    for group in i["replica_group"]:
+        places: dict[int, set[int]] = {}
+        for rank in group:
+            places.setdefault(rank // size, set()).add(rank % size)
+        if len({frozenset(p) for p in places.values()}) > 1:
+            yield limited(
+                f"{_few(group)} has other places on one node than on another; allowed: the same on "
+                "each"
+            )
+
+
+def _far_pairs(i: Instruction, world: Places) -> Iterator[NkiValidationError]:
+    """Ranks that follow each other in a ring are on one chip or on directly connected ones.
+
+    With switches every chip reaches every other one, and nothing is said about EFA.
+    """
+    for source, target in i["source_target_pairs"]:
+        path = world.path(source, target)
+        if world.arch.fabric != "switch" and len(path) > 1:
+            yield limited(
+                f"source_target_pairs has {source}, {target}, which are {len(path)} links apart; "
+                "allowed: ranks of one chip or of neighbours"
+            )
+
+
+def _limits_of_all_gather_v(i: Instruction, world: Places) -> Iterator[NkiValidationError]:
+    if world.lnc != 2:
+        yield limited(f"all_gather_v with LNC={world.lnc}; allowed: 2")
+    for group in i["replica_group"]:
+        if len({rank // world.ranks_per_chip for rank in group}) > 1:
+            yield limited(f"all_gather_v with {_few(group)} on several chips; allowed: on one")
+
+
+def _one_per_node(i: Instruction, world: Places) -> Iterator[NkiValidationError]:
+    """all_to_all_v without switches: ranks with the same place on different instances."""
+    size = world.ranks_per_instance
+    for group in i["replica_group"]:
+        places = {rank % size for rank in group}
+        instances = {rank // size for rank in group}
+        if len(places) > 1 or len(instances) < len(group):
+            yield limited(
+                f"all_to_all_v with {_few(group)} on {world.arch.instance}; allowed: ranks with "
+                f"the same place on different instances, such as 0 and {size}"
+            )
+
+
+def _whole_devices(i: Instruction, world: Places) -> Iterator[NkiValidationError]:
+    """all_to_all_v through switches: sequential ranks, all those of several devices."""
+    if world.lnc != 2:
+        yield limited(f"all_to_all_v with LNC={world.lnc} on {world.arch.instance}; allowed: 2")
+    for group in i["replica_group"]:
+        ranks, per_chip = set(group), world.ranks_per_chip
+        chips = {rank // per_chip for rank in group}
+        whole = all(n * per_chip + k in ranks for n in chips for k in range(per_chip))
+        sequential = max(ranks) - min(ranks) + 1 == len(ranks)
+        if len(chips) < 2 or not whole or not sequential:
+            yield limited(
+                f"all_to_all_v with {_few(group)} on {world.arch.instance}; allowed: sequential "
+                f"ranks that are all {per_chip} of each of several devices"
+            )

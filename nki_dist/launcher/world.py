@@ -254,7 +254,7 @@ class World:
 
     def _check_groups(self, number: int, compiled: Compiled) -> None:
         if number not in self._groups_checked:
-            check_world(compiled.programs, self.ranks)
+            check_world(compiled.programs, self.topology, self.strict)
             self._groups_checked.add(number)
 
     def _check_races(self, compiled: Compiled, result: LaunchResult) -> None:

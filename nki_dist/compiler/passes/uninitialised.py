@@ -28,6 +28,7 @@ from nki_dist.compiler.passes.footprints import Footprints, accesses, may_skip
 from nki_dist.compiler.passes.loops import surely_runs
 from nki_dist.compiler.passes.taint import Taint
 from nki_dist.errors import UninitializedReadError
+from nki_dist.isa.collectives._variable import rows_read, rows_written
 from nki_dist.program import Access, Block, Instruction, Loop, Program, Storage
 
 # Instructions that leave some elements of their destination alone, depending on data or attributes.
@@ -46,6 +47,7 @@ WRITES_IN_PART: Final = frozenset(
     }
 )
 
+COUNTS: Final = "metadata_tensor"  # some of its rows are read, others written
 CHECKS: Final = 16  # how often the mask of a storage is searched for gaps when it may be full
 
 
@@ -191,7 +193,7 @@ class Scan:
                     for a in accesses(value):
                         self._index(i, a)
             for name in reads:
-                value = args[name]
+                value = rows_read(i) if name == COUNTS else args[name]
                 if isinstance(value, Access):
                     if value.storage.number not in full:
                         self._read(i, value)
@@ -201,7 +203,8 @@ class Scan:
             if accumulates and args["accumulate"] == "add":
                 self._read(i, args["dst"])
             for name in writes:
-                for a in (args[name],) if isinstance(args[name], Access) else accesses(args[name]):
+                value = rows_written(i) if name == COUNTS else args[name]
+                for a in (value,) if isinstance(value, Access) else accesses(value):
                     number = a.storage.number
                     if number in kept:
                         self.stores.setdefault((a.storage.role, a.storage.index), []).append(a)

@@ -107,13 +107,18 @@ CHANNELS: Final = Custom(_channels)
 # ---- constraints --------------------------------------------------------------------------------
 
 
+def limited(text: str) -> NkiValidationError:
+    """What strict mode raises where AWS documents that something isn't supported for now."""
+    return NkiValidationError(
+        f"{text} (a current limitation of the documented API; nki_dist runs it unless "
+        "check='strict')"
+    )
+
+
 def limitation(text: str) -> None:
     """Report in strict mode what AWS documents as not supported for now."""
     if tracing() and current_tracer().strict:
-        raise NkiValidationError(
-            f"{text} (a current limitation of the documented API; nki_dist runs it unless "
-            "check='strict')"
-        )
+        raise limited(text)
 
 
 def tensors(value: Any) -> Iterator[Access]:
@@ -221,9 +226,16 @@ def check_dimension(i: Instruction, arch: Arch) -> int:
     most = 1 if i.opcode == "all_gather" and first.region.on_chip else 0
     if dim > most:
         limitation(f"collective_dim={dim} in {first.region.value}; allowed: at most {most}")
-    if first.region.on_chip and max(ranks) > 2:
-        limitation(f"SBUF tensors of {max(ranks)} dimensions; allowed: 2")
+    check_free_dimensions(i, "srcs", "dsts")
     return dim
+
+
+def check_free_dimensions(i: Instruction, *names: str) -> None:
+    """Documented for now: tensors in SBUF have a single free dimension."""
+    for name in names:
+        for a in tensors(i[name]):
+            if a.region.on_chip and len(a.shape) > 2:
+                limitation(f"{name}: SBUF tensors of {len(a.shape)} dimensions; allowed: 2")
 
 
 def check_gathered(i: Instruction, small: str, large: str, size: int) -> None:
@@ -245,7 +257,10 @@ def check_gathered(i: Instruction, small: str, large: str, size: int) -> None:
 
 
 def check_channels(i: Instruction, *names: str) -> None:
-    """One list of exactly one tensor for each channel, no more channels than links allow."""
+    """One list of exactly one tensor for each channel.
+
+    How many channels there may be depends on where ranks sit; see `nki_dist.collectives.check`.
+    """
     ids = i["channel_ids"]
     if ids != list(range(len(ids))):
         limitation(f"channel_ids={ids}; allowed: consecutive from 0")
@@ -263,18 +278,6 @@ def check_channels(i: Instruction, *names: str) -> None:
             raise NkiValidationError(
                 f"{name} has {len(value)} channels, channel_ids={ids} names {len(ids)}"
             )
-
-
-def check_channel_count(i: Instruction, arch: Arch) -> None:
-    count = len(i["channel_ids"])
-    fewest = min(len(g) for g in i["replica_group"])
-    # A group that holds all devices of a node has at least one rank on each.
-    most = MAX_CHANNELS if fewest >= arch.chips_per_instance else 2
-    if count > most:
-        raise NkiValidationError(
-            f"{count} channels for groups of {fewest} ranks; allowed: {MAX_CHANNELS} for groups "
-            f"with all {arch.chips_per_instance} devices of a node, 2 for others"
-        )
 
 
 def check_equal_sizes(i: Instruction, *names: str) -> None:

@@ -9,9 +9,9 @@ from nki_dist.dtypes import uint32
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa.collectives import _roles as r
 from nki_dist.isa.operands import Tensor
-from nki_dist.program import Instruction
+from nki_dist.program import Access, Instruction
 
-# Rows 0, 1 (and 3) are read, row 2 is written.
+# Rows 0, 1 (and 3) are read, row 2 is written; see rows_read and rows_written.
 METADATA: Final = Tensor("rw", r.SBUF_OR_HBM, dtypes=(uint32,))
 
 
@@ -46,3 +46,31 @@ def _check_metadata(i: Instruction, size: int) -> None:
         )
     if meta.dynamic is not None:
         raise NkiValidationError("metadata_tensor must have an address known when tracing")
+    row, column = meta.strides[-2:]
+    if row != size or (column != 1 and size > 1):
+        raise NkiValidationError(
+            f"metadata_tensor has strides {row} and {column} between rows and columns; it must be "
+            f"contiguous, with strides {size} and 1"
+        )
+
+
+def rows_read(i: Instruction) -> list[Access]:
+    """The parts of metadata_tensor that are inputs.
+
+    Row 2, the counts received, never is. all_gather_v reads the first column of rows 0 and 1 only.
+    """
+    meta, size = i["metadata_tensor"], i["metadata_tensor"].shape[-1]
+    parts = [_rows(meta, 0, 2, 1 if i.opcode == "all_gather_v" else size)]
+    return [*parts, _rows(meta, 3, 1, size)] if i["has_rdispls"] else parts
+
+
+def rows_written(i: Instruction) -> list[Access]:
+    """The parts of metadata_tensor that are results: row 2, unless the counts are known."""
+    meta = i["metadata_tensor"]
+    return [] if i["recv_counts_known"] else [_rows(meta, 2, 1, meta.shape[-1])]
+
+
+def _rows(meta: Access, first: int, count: int, columns: int) -> Access:
+    shape = (*meta.shape[:-2], count, columns)
+    offset = meta.offset + first * meta.strides[-2]
+    return Access(meta.storage, offset, shape, meta.strides, meta.dtype)

@@ -47,6 +47,7 @@ def _check(i: Instruction, arch: Arch) -> None:
     r.check_coalesced(i)
     r.check_equal_sizes(i, "srcs", "dsts")
     r.check_reducible(i, "srcs")
+    r.check_free_dimensions(i, "srcs", "dsts")
     r.check_priority(i, arch)
 
 

@@ -43,9 +43,9 @@ def collective_permute_implicit(
 @collective_permute_implicit.check
 def _check(i: Instruction, arch: Arch) -> None:
     r.check_channels(i, "srcs_by_channel", "dsts_by_channel")
-    r.check_channel_count(i, arch)
     r.check_memories(i, "srcs_by_channel", "dsts_by_channel")
     r.check_equal_sizes(i, "srcs_by_channel", "dsts_by_channel")
+    r.check_free_dimensions(i, "srcs_by_channel", "dsts_by_channel")
     r.check_priority(i, arch)
 
 

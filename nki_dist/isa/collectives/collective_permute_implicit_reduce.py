@@ -47,10 +47,10 @@ def collective_permute_implicit_reduce(
 def _check(i: Instruction, arch: Arch) -> None:
     names = ("srcs0_by_channel", "srcs1_by_channel", "dsts_by_channel")
     r.check_channels(i, *names)
-    r.check_channel_count(i, arch)
     r.check_memories(i, *names)
     r.check_equal_sizes(i, *names)
     r.check_reducible(i, "srcs0_by_channel")
+    r.check_free_dimensions(i, *names)
     r.check_priority(i, arch)
 
 
