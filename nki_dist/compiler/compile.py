@@ -19,6 +19,7 @@ from nki_dist.compiler.passes.accumulate import resolve_accumulation
 from nki_dist.compiler.passes.allocate import allocate, check_hbm
 from nki_dist.compiler.passes.conflicts import find_conflicts
 from nki_dist.compiler.passes.overwritten import check_overwritten
+from nki_dist.compiler.passes.schedule import check_schedule
 from nki_dist.compiler.passes.uninitialised import check_uninitialised, returned
 from nki_dist.compiler.trace import Trace
 from nki_dist.dtypes import DType
@@ -152,6 +153,7 @@ def compile_kernel(
         allocate(program, arch)
         check_overwritten(program)
         programs.append(program)
+    check_schedule(programs)
     compiled = Compiled(programs, outputs, list(inputs))
     _compare_shared(compiled)
     check_hbm(programs, arch)

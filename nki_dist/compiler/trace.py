@@ -23,6 +23,7 @@ from nki_dist.compiler.allocation_rules import check_on_chip, sizes_of
 from nki_dist.compiler.control_flow import LoopFinder
 from nki_dist.compiler.locations import Locations
 from nki_dist.compiler.ownership import check_dynamic, check_register, owns, refuse_storage
+from nki_dist.compiler.passes.schedule import Edges, add_edges
 from nki_dist.dtypes import DType
 from nki_dist.errors import CompileError, NkiError, NkiValidationError
 from nki_dist.isa.handle import NkiInstruction
@@ -73,6 +74,7 @@ class Trace:
         self._next_shared = 0
         self._open: list[_OpenLoop] = []
         self._files: list[tuple[str, float, int]] = []
+        self._named: dict[str, list[NkiInstruction]] = {}
 
     # ---- who and where --------------------------------------------------------------------
 
@@ -240,6 +242,20 @@ class Trace:
             tensor_copy(view, value)
         else:
             dma_copy(view, value)
+
+    def label(self, name: str, handle: NkiInstruction) -> None:
+        """Note an instruction's `name=`, which schedules refer to."""
+        self._named.setdefault(name, []).append(handle)
+
+    @contextmanager
+    def schedule(self, edges: Edges) -> Iterator[None]:
+        """Trace one call of a kernel with a schedule."""
+        outside, self._named = self._named, {}
+        yield
+        add_edges(edges, self._named, self.program, self.locations.text)
+        for name, handles in self._named.items():  # an enclosing schedule may name them, too
+            outside.setdefault(name, []).extend(handles)
+        self._named = outside
 
     @contextmanager
     def no_reorder(self) -> Iterator[None]:

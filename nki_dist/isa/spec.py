@@ -44,6 +44,7 @@ class Tracer(Protocol):
     def where(self) -> str | None: ...
     def locate(self) -> int: ...
     def emit(self, spec: Spec, args: dict[str, Any], engine: str) -> Any: ...
+    def label(self, name: str, handle: Any) -> None: ...
     def assign(self, view: Any, value: Any) -> None: ...
 
 
@@ -237,16 +238,19 @@ class Spec:
                 instruction=self.title,
             ) from None
         try:
+            label = a.pop("name", None)
             for name, role in self._role_items:
                 a[name] = role.accept(name, a[name])
-            return tracer.emit(self, a, self._pick_engine(a))
+            handle = tracer.emit(self, a, self._pick_engine(a))
+            if label is not None:
+                tracer.label(label, handle)
+            return handle
         except NkiError as error:
             raise error.at(
                 location=tracer.where(), core=tracer.core, instruction=self.title
             ) from error.__cause__
 
     def _pick_engine(self, a: dict[str, Any]) -> str:
-        a.pop("name", None)
         if not self.has_engine:
             return ""
         asked = a.pop("engine")

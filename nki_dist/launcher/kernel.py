@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import functools
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from nki_dist import arch as architectures
 from nki_dist import frameworks
 from nki_dist.compiler.compile import Compiled
+from nki_dist.compiler.passes.schedule import edges_of, with_edges
 from nki_dist.errors import LaunchError
 from nki_dist.isa.spec import tracing
 from nki_dist.launcher.grid import make_grid
@@ -61,6 +62,20 @@ class Kernel:
         if tracing():
             return self.fn(*args, **kwargs)
         return frameworks.uncompiled(self._launch)(args, kwargs)
+
+    def with_schedule(self, edges: Sequence[tuple[str, str | Sequence[str]]]) -> Kernel:
+        """The same kernel with further dependencies between named instructions.
+
+        Args:
+            edges: pairs (name, name or list of names): the instruction that was called with the
+                first as `name=` runs after those of the others.
+
+        Raises:
+            NkiValidationError: the edges aren't such pairs; when traced: a name is unknown or means
+                several instructions, or an edge contradicts the order of the kernel's lines.
+        """
+        scheduled = with_edges(self.fn, edges_of(edges))
+        return type(self)(scheduled, self.grid, self._host, self._profile, **self.options)
 
     def compile(self, *args: Any, **kwargs: Any) -> Compiled:
         """The programs that calling the kernel with these arguments would run.
