@@ -17,9 +17,18 @@ import numpy as np
 from nki_dist.errors import LaunchError
 from nki_dist.frameworks import jax_arrays, numpy_arrays, torch_tensors
 
-__all__ = ["Framework", "describe", "like", "to_numpy", "uncompiled", "write_back"]
+__all__ = [
+    "Framework",
+    "describe",
+    "like",
+    "to_numpy",
+    "uncompiled",
+    "without_derivative",
+    "write_back",
+]
 
 uncompiled = torch_tensors.uncompiled
+without_derivative = torch_tensors.without_derivative
 
 
 @dataclass(frozen=True)

@@ -58,7 +58,8 @@ def to_numpy(value: Any) -> np.ndarray:
     """The array's data, read-only and without a copy where jax allows it.
 
     Raises:
-        LaunchError: the array is a placeholder of a jax transformation.
+        LaunchError: the array is a placeholder of a jax transformation, has been deleted (donated),
+            or holds no numbers (random keys).
     """
     if is_tracer(value):
         raise LaunchError(
@@ -66,7 +67,10 @@ def to_numpy(value: Any) -> np.ndarray:
             "outside jax.jit and jax.grad, where arrays hold data (kernels called directly can be "
             "inside)"
         )
-    return np.asarray(value)
+    try:
+        return np.asarray(value)
+    except (RuntimeError, TypeError) as error:
+        raise LaunchError(f"a jax array of {value.aval} has no data to run on: {error}") from None
 
 
 def like(array: np.ndarray) -> Any:

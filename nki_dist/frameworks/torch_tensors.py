@@ -4,16 +4,19 @@ Invariant: a tensor and its array share memory wherever NumPy can express the la
 never converted: types that NumPy lacks travel as integers of the same size.
 
 A launch is opaque to torch.compile: the graph breaks around it, and neither the simulator nor the
-kernel's own Python is traced by Dynamo.
+kernel's own Python is traced by Dynamo. What records operations instead of computing (torch.jit,
+make_fx, torch.func) is refused, as the result would be recorded as a constant.
 
-It doesn't take part in autograd: a kernel's result has no history. An input that the kernel
+Autograd can't know a kernel's derivative. Results of inputs that require gradients do so too, and
+raise when a backward pass reaches them: silence would leave weights untrained. Inside
+`torch.autograd.Function`, or under `no_grad`, nothing requires gradients. An input that the kernel
 writes gets a new version, so that backward passes that saved it notice.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any, Final
 
@@ -51,19 +54,68 @@ def uncompiled(function: Callable[..., Any]) -> Callable[..., Any]:
 uncompiled._torchdynamo_disable = True  # type: ignore[attr-defined]
 
 
+def without_derivative(name: str, inputs: Sequence[Any], results: Sequence[Any]) -> list[Any]:
+    """The results, requiring gradients if an input does; backward raises a LaunchError.
+
+    Args:
+        name: of the kernel.
+        inputs, results: arrays of any framework.
+    """
+    torch = _torch()
+    if torch is None or not torch.is_grad_enabled():
+        return list(results)
+    sources = [t for t in inputs if owns(t) and t.requires_grad]
+    places = [n for n, t in enumerate(results) if owns(t) and t.is_floating_point()]
+    if not sources or not places:
+        return list(results)
+
+    base: Any = torch.autograd.Function
+
+    class Launch(base):  # made here because only users import torch
+        @staticmethod
+        def forward(ctx: Any, *sources: Any) -> Any:
+            return tuple(results[n] for n in places)
+
+        @staticmethod
+        def backward(ctx: Any, *gradients: Any) -> Any:
+            raise LaunchError(
+                f"a backward pass reached a result of kernel {name}, whose derivative nobody gave; "
+                "call the kernel in the forward of a torch.autograd.Function that has a backward, "
+                "or detach its inputs"
+            )
+
+    made = dict(zip(places, Launch.apply(*sources), strict=True))
+    return [made.get(n, result) for n, result in enumerate(results)]
+
+
 def owns(value: Any) -> bool:
     tensor = getattr(_torch(), "Tensor", None)  # missing while torch is still being imported
     return tensor is not None and isinstance(value, tensor)
+
+
+def _refuse_recording(torch: ModuleType) -> None:
+    """A graph that torch records would hold the kernel's result as a constant."""
+    proxies = sys.modules.get("torch.fx.experimental.proxy_tensor")
+    by_fx = proxies is not None and proxies.get_proxy_mode() is not None
+    if by_fx or torch.jit.is_tracing():
+        recorder = "torch.export or make_fx" if by_fx else "torch.jit.trace"
+        raise LaunchError(
+            f"a kernel was called inside {recorder}, which would record its result as a constant; "
+            "call it outside, or use torch.compile, which breaks the graph around kernels"
+        )
 
 
 def to_numpy(value: Any) -> np.ndarray:
     """The tensor's memory as an array (a copy only for lazily negated or conjugated tensors).
 
     Raises:
-        LaunchError: the tensor isn't a dense CPU tensor.
+        LaunchError: the tensor isn't a dense CPU tensor, or torch is recording a graph.
         NkiValidationError: NumPy has no dtype for it.
     """
-    if value.device.type != "cpu" or value.layout is not _torch().strided:  # type: ignore[union-attr]
+    torch = _torch()
+    assert torch is not None, "nobody holds a tensor without having imported torch"
+    _refuse_recording(torch)
+    if value.device.type != "cpu" or value.layout is not torch.strided:
         raise LaunchError(
             f"kernel inputs must be dense CPU tensors, got a tensor of shape {tuple(value.shape)} "
             f"on {value.device} with layout {value.layout}; call .cpu() or .to_dense() first"
@@ -74,13 +126,14 @@ def to_numpy(value: Any) -> np.ndarray:
     try:
         if extension is None:
             return plain.numpy()
-        integers = getattr(_torch(), _SAME_SIZE[extension.itemsize])
+        integers = getattr(torch, _SAME_SIZE[extension.itemsize])
         return plain.view(integers).numpy().view(extension)
     except TypeError as error:
         raise NkiValidationError(f"dtype torch.{name} isn't supported: {error}") from None
     except RuntimeError as error:  # tensors without data: fake, meta, being traced by torch
         raise LaunchError(
-            f"a {type(value).__name__} of shape {tuple(value.shape)} has no data: {error}"
+            f"a {type(value).__name__} of shape {tuple(value.shape)} has no data ({error}); "
+            "kernels can't be inside torch.func transformations, torch.export or fake tensor modes"
         ) from None
 
 
@@ -117,6 +170,11 @@ def write_back(value: Any, array: np.ndarray) -> None:
         raise LaunchError(
             f"the kernel writes to an input of shape {tuple(value.shape)} that is a lazily negated "
             "or conjugated view; pass a copy (x.clone())"
+        )
+    if value.requires_grad and _torch().is_grad_enabled():  # type: ignore[union-attr]
+        raise LaunchError(
+            f"the kernel writes to an input of shape {tuple(value.shape)} that requires gradients, "
+            "which autograd wouldn't know; launch it under torch.no_grad(), or pass x.detach()"
         )
     numpy_arrays.write_back(to_numpy(value), array)
     _torch().autograd.graph.increment_version(value)  # type: ignore[union-attr]

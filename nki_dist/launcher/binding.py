@@ -165,6 +165,15 @@ def _parameter_names(function: Callable[..., Any], args: tuple, kwargs: dict) ->
     return names[: len(args)]
 
 
+def without_derivative(name: str, bound: BoundArguments, results: Any) -> Any:
+    """What a kernel returns, so that backward passes of torch that reach it raise."""
+    if bound.framework is None or bound.framework.name != "torch":
+        return results
+    leaves, tree = flatten(results)
+    values = [leaf for _, leaf in leaves]
+    return tree.unflatten(frameworks.without_derivative(name, bound.originals, values))
+
+
 def check_written(
     compiled: Compiled, bound: Sequence[BoundArguments], memories: Sequence[np.ndarray]
 ) -> None:

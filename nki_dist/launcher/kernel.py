@@ -63,6 +63,12 @@ class Kernel:
             return self.fn(*args, **kwargs)
         return frameworks.uncompiled(self._launch)(args, kwargs)
 
+    # torch.compile breaks its graph here instead of following Python into the launch.
+    __call__._torchdynamo_disable = True  # type: ignore[attr-defined]
+    __call__._torchdynamo_disable_msg = (  # type: ignore[attr-defined]
+        "NKI kernels run on the simulator, outside PyTorch's graphs; use fullgraph=False"
+    )
+
     def with_schedule(self, edges: Sequence[tuple[str, str | Sequence[str]]]) -> Kernel:
         """The same kernel with further dependencies between named instructions.
 
@@ -87,6 +93,11 @@ class Kernel:
     def _launch(self, args: tuple, kwargs: dict[str, Any]) -> Any:
         world = self._world()
         if placeholders(args, kwargs):
+            if self._profile:
+                raise LaunchError(
+                    "nki.profile and nki.benchmark return a Run, which can't be part of a jax "
+                    "transformation; call the profiled kernel outside jax.jit"
+                )
             return launch_traced(world, self, args, kwargs)
         return world.run_one(self, self.grid, args, kwargs, self._profile)
 
@@ -114,6 +125,11 @@ class Kernel:
         return f"<nki kernel {getattr(self.fn, '__name__', self.fn)}{grid}>"
 
 
+def _kind(fn: Any) -> type[Kernel]:
+    """What to wrap a kernel in: Beta 1's read their grids differently, and go on doing so."""
+    return type(fn) if isinstance(fn, Kernel) else Kernel
+
+
 def jit(fn: Any = None, **options: Any) -> Any:
     """Make a kernel of a function: `@nki.jit`, `@nki.jit(platform_target="trn3")`.
 
@@ -123,20 +139,20 @@ def jit(fn: Any = None, **options: Any) -> Any:
             debug_kernel, experimental_flags, ...) are accepted and have no effect here.
     """
     if fn is None:
-        return lambda function: Kernel(function, **options)
-    return Kernel(fn, **options)
+        return lambda function: jit(function, **options)
+    return _kind(fn)(fn, **options)
 
 
 def simulate(kernel: Any) -> Kernel:
     """The same kernel, run in this process: same results, and breakpoint() works."""
     base = kernel if isinstance(kernel, Kernel) else Kernel(kernel)
-    return Kernel(base.fn, base.grid, "inprocess", **base.options)
+    return _kind(base)(base.fn, base.grid, "inprocess", **base.options)
 
 
 def profile(kernel: Any, host: str | None = None) -> Kernel:
     """A kernel whose call returns a Run: `.outputs` and `.profile` (simulated time)."""
     base = kernel if isinstance(kernel, Kernel) else Kernel(kernel)
-    return Kernel(base.fn, base.grid, host or base._host, True, **base.options)
+    return _kind(base)(base.fn, base.grid, host or base._host, True, **base.options)
 
 
 def benchmark(kernel: Any, host: str | None = None) -> Kernel:

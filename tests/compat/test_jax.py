@@ -87,6 +87,54 @@ def test_several_results_and_arguments_that_hold_data(x):
         assert np.asarray(a).tobytes() == np.asarray(b).tobytes()
 
 
+@nki.jit
+def copied(a):
+    out = nl.ndarray(a.shape, a.dtype, buffer=nl.shared_hbm)
+    nisa.dma_copy(out, a)
+    return out
+
+
+copy = nki.simulate(copied)
+
+
+@pytest.mark.parametrize(
+    "name", ["bfloat16", "float8_e4m3fn", "float8_e4m3", "float8_e5m2", "int8"]
+)
+def test_low_precision_keeps_its_bits_with_and_without_jit(name):
+    bits = jnp.arange(128, dtype=jnp.uint8).reshape(4, 32)
+    x = jax.lax.bitcast_convert_type(bits.reshape(4, 16, 2), jnp.bfloat16)
+    if name != "bfloat16":
+        x = jax.lax.bitcast_convert_type(bits, getattr(jnp, name))
+    for function in (copy, jax.jit(copy)):
+        got = function(x.T)
+        assert got.dtype == x.dtype
+        assert np.asarray(got).tobytes() == np.asarray(x).T.tobytes()
+
+
+def test_vmap_over_other_axes_and_some_arguments():
+    rng = np.random.default_rng(3)
+    a, b = (jnp.asarray(rng.standard_normal(s), jnp.float32) for s in ((4, 3, 6), (6, 5)))
+    product = nki.simulate(kernels.matmul)
+    got = jax.vmap(product, in_axes=(1, None), out_axes=1)(a, b)
+    np.testing.assert_allclose(got, jnp.einsum("ibk,kj->ibj", a, b), rtol=1e-4, atol=1e-5)
+
+
+def test_inside_a_loop_of_jax(x):
+    got = jax.jit(lambda a: jax.lax.fori_loop(0, 3, lambda i, c: softmax(c * 3), a))(x)
+    expected = x
+    for _ in range(3):
+        expected = jax.nn.softmax(expected * 3, axis=-1)
+    np.testing.assert_allclose(got, expected, rtol=1e-4)
+
+
+@pytest.mark.slow
+def test_gradients_under_vmap(x):
+    batch, w = jnp.stack([x, -x]), jnp.arange(7.0)
+    got = jax.vmap(jax.grad(loss), in_axes=(0, None))(batch, w)
+    expected = jax.vmap(jax.grad(reference), in_axes=(0, None))(batch, w)
+    np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-6)
+
+
 def test_a_gradient_that_nobody_gave_is_refused_by_jax(x):
     with pytest.raises(ValueError, match="do not support JVP"):
         jax.grad(lambda a: softmax(a).sum())(x)
@@ -108,3 +156,32 @@ def test_kernels_that_write_their_inputs_are_refused(x):
 def test_mistakes_show_when_jax_traces(x):
     with pytest.raises(NkiValidationError, match="softmax takes"):
         jax.jit(softmax)(x[0])
+
+
+def test_mistakes_at_run_time_reach_the_caller_with_their_line():
+    @nki.jit
+    def one_sided(a):
+        tile = nl.load(a)
+        if nl.program_id(0) == 0:
+            nisa.sendrecv(src=tile, dst=tile, send_to_rank=1, recv_from_rank=1, pipe_id=0)
+        out = nl.ndarray(a.shape, a.dtype, buffer=nl.shared_hbm)
+        nl.store(out, tile)
+        return out
+
+    with pytest.raises(Exception, match=r"DeadlockError: no core can go on[\s\S]*test_jax\.py:\d+"):
+        jax.jit(nki.simulate(one_sided[2]))(jnp.ones((4, 4))).block_until_ready()
+
+
+def test_a_profile_cannot_be_part_of_a_computation(x):
+    with pytest.raises(LaunchError, match=r"return a Run.*outside jax\.jit"):
+        jax.jit(nki.profile(copied, host="inprocess"))(x)
+    assert nki.profile(copied, host="inprocess")(x).outputs.shape == x.shape
+
+
+def test_arrays_without_data_are_refused(x):
+    gone = x + 0
+    gone.delete()
+    with pytest.raises(LaunchError, match=r"no data to run on.*deleted"):
+        copy(gone)
+    with pytest.raises(LaunchError, match=r"no data to run on.*key"):
+        copy(jax.random.key(0))
