@@ -20,14 +20,15 @@ from nki_dist.collectives.choose import Layout, Question, choose
 from nki_dist.collectives.exchange import Bundle, Exchange
 from nki_dist.collectives.reduction import reduction
 
-PAIRED = {n: kangaring([(2 * k, 2 * k + 1) for k in range(n // 2)]) for n in (2, 4, 6, 8, 16)}
+PAIRED = {n: kangaring([(2 * k, 2 * k + 1) for k in range(n // 2)]) for n in (2, 4, 6, 8, 16, 32)}
 FLAT = {"ring": RING, "mesh": MESH, "single_step_mesh": SINGLE_STEP_MESH}
-CASES = [(name, n, a) for name, a in FLAT.items() for n in (1, 2, 3, 4, 5, 7, 8)]
-CASES += [("rdh", n, RDH) for n in (1, 2, 4, 8, 16)]
+CASES = [(name, n, a) for name, a in FLAT.items() for n in (1, 2, 3, 4, 5, 6, 7, 8, 16, 32)]
+CASES += [("rdh", n, RDH) for n in (1, 2, 4, 8, 16, 32)]
 CASES += [("kangaring", n, a) for n, a in PAIRED.items()]
 NODES = {4: [[0, 2], [1, 3]], 6: [[0, 1, 2], [3, 4, 5]], 8: [[0, 1], [2, 3], [4, 5], [6, 7]]}
 CASES += [("hierarchical", n, hierarchical(nodes, RING, MESH)) for n, nodes in NODES.items()]
 CASES += [("hierarchical", 8, hierarchical(NODES[8], PAIRED[2], RDH))]
+CASES += [("hierarchical", 32, hierarchical([list(range(n, 32, 4)) for n in range(4)], RDH, RING))]
 IDS = [f"{name}-{n}" for name, n, _ in CASES]
 
 
@@ -144,6 +145,24 @@ def test_order_of_the_reduction_is_the_documented_one(name, size, algorithm):
     )
     for rank, out in enumerate(outs):
         np.testing.assert_array_equal(out, documented(name, xs, rank, algorithm, size))
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float8_e4m3", "float8_e5m2", "float16"])
+@pytest.mark.parametrize(
+    ("name", "size", "algorithm"),
+    [c for c in CASES if c[0] != "hierarchical" and c[1] > 1],
+    ids=[i for i in IDS if "hierarchical" not in i and not i.endswith("-1")],
+)
+def test_narrow_types_are_rounded_once_after_the_documented_order(name, size, algorithm, dtype):
+    narrow, exact = reduction("add", getattr(dtypes, dtype)), getattr(ml_dtypes, dtype, np.float16)
+    xs = [list(np.split(x, size)) for x in data(size, 7 * size, exact, seed=6)]
+    wide = [[c.astype(np.float32) for c in x] for x in xs]
+    outs = Network(size).run(
+        lambda x: algorithm.reduce_scatter(x, [narrow.widen(c) for c in xs[x.me]], narrow)
+    )
+    for rank, out in enumerate(outs):
+        want = documented(name, wide, rank, algorithm, size).astype(exact)
+        assert narrow.finish(out).tobytes() == want.tobytes()
 
 
 def test_hierarchical_reduces_within_nodes_first():

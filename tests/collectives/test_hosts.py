@@ -24,6 +24,9 @@ def everything(world):
     xs = normal(1, 4, (4, 6), ml_dtypes.bfloat16)
     ys = normal(2, 4, (8, 3), np.float32)
     per, every = nki.per_rank(xs), ncc.ReplicaGroup([[2, 0, 3, 1]])
+    metas = nki.per_rank(
+        [np.array([[r, 3, 1, 2], [2, 0, r, 4], [0] * 4], np.uint32) for r in range(4)]
+    )
     outs = [
         world.run(K.all_reduce, per, every, nl.add),
         world.run(K.all_reduce, nki.per_rank(ys), every, nl.add, "sbuf"),
@@ -32,8 +35,15 @@ def everything(world):
         world.run(K.all_to_all, per, RG),
         world.run(K.ring, per, every, 4, 2),
         world.run(K.permute, per, [(0, 3), (3, 1)]),
+        world.run(K.ring_reduce, per, nki.per_rank(xs[::-1]), RG, nl.add),
+        world.run(K.variable, per, 16, metas, every, True),
+        world.run(K.variable, per, 16, metas, every, False, "sbuf"),
     ]
-    return [np.asarray(o).tobytes() for out in outs for o in out]
+    return [np.asarray(a).tobytes() for out in outs for o in out for a in _tensors(o)]
+
+
+def _tensors(out):
+    return out if isinstance(out, tuple) else (out,)
 
 
 @pytest.mark.parametrize(

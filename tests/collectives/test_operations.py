@@ -28,6 +28,7 @@ def split(array, parts, place, dim=0):
 CASES = [(r, everybody(r)) for r in RANKS]
 CASES += [(4, STRIDED), (6, BACKWARDS), (8, [[0, 4], [1, 5], [2, 6], [3, 7]])]
 CASES += [(32, [list(range(1, 32, 2)), list(range(0, 32, 2))])]
+CASES += [pytest.param(32, everybody(32), marks=pytest.mark.slow)]
 
 
 @pytest.mark.parametrize("where", ["hbm", "sbuf"])
