@@ -24,9 +24,11 @@ API = json.loads((Path(__file__).parent / "data" / "nki_api.json").read_text())
 
 BEYOND = {
     "nki": {
+        "DryRun": "what world.dry_run returns",
         "Kernel": "the type of what jit returns, for isinstance and annotations",
         "PerRank": "the type of what per_rank returns",
         "Run": "what world.run(profile=True) returns",
+        "TensorSpec": "a shape and a dtype in place of an array, in dry runs",
         "World": "ranks: many logical cores in one launch",
         "benchmark": "Beta 1 decorator that published scripts use: simulated time here",
         "collectives": "submodule",

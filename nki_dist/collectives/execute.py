@@ -40,7 +40,8 @@ def link(i: Instruction, kit: Kit) -> Callable[[], Any]:
     meeting = {**described, "tensors": [pattern(a) for a in _tensors(i)]}
     run = _plan(i, kit, group) if not shared or state.core == 0 else None
     others = [state.peer(c) for c in range(1, state.cores)] if shared else []
-    key = (lead, tuple(group))
+    # Core 0 takes part in the rank's and in its own; the other cores' own aren't counted with it.
+    key = (shared, lead, tuple(group))
 
     def numbered(what: dict[str, Any], number: int) -> dict[str, Any]:
         return {"op": what["op"], "number": number, **what}

@@ -6,7 +6,7 @@ as the collective is over, while a message may not have been looked at.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
@@ -18,9 +18,11 @@ from nki_dist.isa.kit import Kit
 from nki_dist.program import Access, Instruction
 
 
-def bits(view: Array) -> Array:
-    """A flat copy of a tensor's bits."""
-    return np.array(view, order="C").reshape(-1)
+def bits(view: Array, make: Callable[..., Array]) -> Array:
+    """A flat copy of a tensor's bits, in an array from `make(shape, dtype)`."""
+    copy = make(view.shape, view.dtype)
+    copy[...] = view
+    return copy.reshape(-1)
 
 
 def blocks(array: Array, count: int, dim: int) -> list[Array]:
@@ -54,19 +56,27 @@ def store_blocks(view: Array, arrays: Sequence[Array], dim: int) -> None:
 
 
 class Flat:
-    """A tensor as a flat buffer of elements, also if its elements don't lie side by side."""
+    """A tensor as a flat buffer of elements, also if its elements don't lie side by side.
+
+    In a dry run it has no elements: what is read has a length and no memory, writes are dropped.
+    """
 
     def __init__(self, a: Access, kit: Kit) -> None:
         self._view = kit.raw(a)
         self.size = prod(a.shape)
+        self._hollow = self._view.size < self.size
         self.label = a.storage.label
 
     def read(self, start: int, count: int) -> Array:
         """A copy of a part."""
+        if self._hollow:
+            return np.broadcast_to(self._view.dtype.type(0), (count,))
         return np.array(self._view.reshape(-1)[start : start + count])
 
     def write(self, parts: Sequence[tuple[int, Array]]) -> None:
         """Write parts, given by where they start."""
+        if self._hollow:
+            return
         whole = self._view.reshape(-1)
         for start, array in parts:
             whole[start : start + len(array)] = array

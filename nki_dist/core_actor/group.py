@@ -159,7 +159,7 @@ class CoreGroup:
         finally:
             scheduler.close()
             self.scheduler = None
-        reports = _reports(scheduler, time.perf_counter() - start)
+        reports = make_reports(scheduler, time.perf_counter() - start)
         for report in reports:
             report.records = kept[report.core].watcher.records
         return reports
@@ -228,7 +228,8 @@ def _printer(
     return lambda prefix, array: emit(core, prefix, array)
 
 
-def _reports(scheduler: Scheduler, seconds: float) -> list[CoreReport]:
+def make_reports(scheduler: Scheduler, seconds: float) -> list[CoreReport]:
+    """What the cores of a scheduler tell after they have run for so long."""
     reports = []
     for core, run in scheduler.cores.items():
         sent = {}

@@ -18,7 +18,7 @@ from nki_dist.compiler.passes.accumulate import MATMULS, mask_view
 from nki_dist.core_actor.indirect import has_indirection, link_indirect
 from nki_dist.core_actor.watch import Watcher
 from nki_dist.dtypes.poison import poison_bits
-from nki_dist.errors import OutOfBoundsError
+from nki_dist.errors import NkiError, OutOfBoundsError
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.enums import oob_mode
 from nki_dist.isa.indirection import is_indirect
@@ -111,11 +111,19 @@ class Linker:
                 segment.steps.append(self._birth(number))
                 segment.instructions.append(item)
             self.kit.begin(waits=spec.synchronises)
+            try:
+                step = self._exchange(item) if spec.synchronises else self._instruction(item)
+            except NkiError as error:  # what only a world of ranks, or of two cores, can't do
+                raise error.at(
+                    location=self.program.where(item.location),
+                    core=self.kit.state.name,
+                    instruction=spec.title,
+                ) from error.__cause__
             if spec.synchronises:
-                linked.append(Exchange(self._exchange(item), item))
+                linked.append(Exchange(step, item))
                 segment = None
                 continue
-            segment.steps.append(self._instruction(item))
+            segment.steps.append(step)
             segment.instructions.append(item)
         return linked
 
@@ -147,7 +155,7 @@ class Linker:
         return birth
 
     def _instruction(self, i: Instruction) -> Step:
-        dynamic = _run_time_arguments(i)
+        dynamic = run_time_arguments(i)
         if dynamic:
             step: Step = _Relinked(i, dynamic, self).run
         else:
@@ -176,14 +184,19 @@ class Linker:
 
     def _exchange(self, i: Instruction) -> Callable[[], Any]:
         spec = INSTRUCTIONS[i.opcode]
-        if not _run_time_arguments(i):
+        if not run_time_arguments(i):
             return spec.link_exchange(i, self.kit)
 
         def start() -> Any:
             self.kit.begin(waits=True)
-            return spec.link_exchange(self.resolve(i), self.kit)()
+            return spec.link_exchange(self._addressed_exchange(i), self.kit)()
 
         return start
+
+    def _addressed_exchange(self, i: Instruction) -> Instruction:
+        fixed = self.addressed(i)
+        assert fixed is not None, f"{i.opcode} has no oob_mode"
+        return fixed
 
     # ---- run-time addresses -----------------------------------------------------------------
 
@@ -217,7 +230,7 @@ class Linker:
         Raises:
             OutOfBoundsError: an index is out of bounds, and not to be skipped.
         """
-        for a in _run_time_arguments(i):
+        for a in run_time_arguments(i):
             assert a.dynamic is not None
             index = self.value(a.dynamic)
             if self.inside(a, index):
@@ -264,18 +277,19 @@ class _Relinked:
     def _link(self) -> Step:
         fixed = self.linker.addressed(self.i)
         if fixed is None:
-            return _nothing
+            return nothing
         # Variants outlive each other, so their scratch must not be shared with instructions that
         # were linked for another place; it is never live across instructions, so slots may be.
         self.linker.kit.begin()
         return self.linker.linked(fixed)
 
 
-def _nothing() -> None:
+def nothing() -> None:
     """An access that is out of bounds and to be skipped."""
 
 
-def _run_time_arguments(i: Instruction) -> list[Access]:
+def run_time_arguments(i: Instruction) -> list[Access]:
+    """Operands with one run-time address."""
     found: list[Access] = []
 
     def look(value: Any) -> None:

@@ -78,7 +78,7 @@ def _exchange(i: Instruction, kit: Kit):
 
     def run():
         # A copy: the sender may overwrite its tile before the receiver looks.
-        state.send(to, channel, np.array(src, order="C").reshape(shape), what, i)
+        state.send(to, channel, np.array(src, order="C"), what, i)
         payload = yield state.receive(source, channel, what, i)
         np.copyto(dst, payload.reshape(dst.shape))
 

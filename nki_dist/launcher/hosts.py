@@ -39,7 +39,6 @@ class Launch:
     compiled: Compiled
     inputs: Sequence[Sequence[np.ndarray]]
     printer: Printer
-    dry: bool = False
 
 
 @dataclass

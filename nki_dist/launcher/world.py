@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,8 +21,16 @@ from nki_dist.launcher.binding import (
     check_written,
     without_derivative,
 )
+from nki_dist.launcher.dry import DryRun, SpecArguments, run_dry
 from nki_dist.launcher.grid import make_grid
-from nki_dist.launcher.hosts import Host, InProcessHost, Launch, LaunchResult, forced_algorithm
+from nki_dist.launcher.hosts import (
+    Host,
+    InProcessHost,
+    Launch,
+    LaunchResult,
+    forced_algorithm,
+    slots,
+)
 from nki_dist.launcher.printing import Printer
 from nki_dist.launcher.pytree import flatten, tree_map
 from nki_dist.launcher.races import check_races
@@ -137,6 +145,11 @@ class World:
         """Which instance, chip, HBM stack and cores each rank has, and how far apart ranks are."""
         return Topology(self.arch, self.ranks, self.lnc)
 
+    @property
+    def _ranks_per_node(self) -> int:
+        """Ranks that NeuronLink connects."""
+        return self.topology.ranks_per_instance * self.arch.instances_per_ultraserver
+
     # ---- life -------------------------------------------------------------------------------
 
     def __enter__(self) -> World:
@@ -173,8 +186,7 @@ class World:
         self._refuse_closed()
         if self._host is None:
             self._algorithm = forced_algorithm()
-            instance = self.topology.ranks_per_instance
-            node = instance * self.arch.instances_per_ultraserver  # what NeuronLink connects
+            instance, node = self.topology.ranks_per_instance, self._ranks_per_node
             if self.host_name == "inprocess":
                 self._host = InProcessHost(self.ranks, self.lnc, node)
             else:
@@ -198,15 +210,42 @@ class World:
         """
         outputs, result, compiled = self._launch(kernel, None, args, kwargs)
         if profile:
-            return Run(outputs, self._profile(kernel, compiled, result), result.reports)
+            return Run(outputs, self._profile(compiled, result.reports), result.reports)
         return outputs
 
     def run_one(self, kernel: Any, grid: Any, args: tuple, kwargs: dict, profile: bool) -> Any:
         """`kernel[grid](...)` on a one-rank world: the result itself, or a Run."""
         outputs, result, compiled = self._launch(kernel, grid, args, kwargs)
         if profile:
-            return Run(outputs[0], self._profile(kernel, compiled, result), result.reports)
+            return Run(outputs[0], self._profile(compiled, result.reports), result.reports)
         return outputs[0]
+
+    def dry_run(self, kernel: Any, *args: Any, profile: bool = False, **kwargs: Any) -> DryRun:
+        """Run a kernel without arithmetic, to see whether its cores synchronise as they should.
+
+        Loops, semaphores, `sendrecv`, barriers, collectives and run-time addresses are as in `run`
+        and so are the errors; tensors have no contents unless loops or addresses depend on them.
+        Runs in this process and doesn't start the world's cores.
+
+        Args:
+            kernel, args, kwargs: as in `run`; a `TensorSpec` may stand for any array.
+            profile: also simulate time, in the report's `profile`.
+
+        Returns:
+            A DryRun: what was executed, and what couldn't be checked. Results aren't computed.
+
+        Raises:
+            LaunchError: how often a loop goes round depends on the contents of a TensorSpec.
+        """
+        specs = SpecArguments()
+        args = tuple(specs.replaced(a) for a in args)
+        kwargs = {name: specs.replaced(value) for name, value in kwargs.items()}
+        bound, _, compiled = self._compiled(kernel, None, args, kwargs)
+        cores = slots(self.ranks, self.lnc, self._ranks_per_node)
+        report, reports = run_dry(cores, compiled, bound, specs.unknown(bound))
+        if not profile:
+            return report
+        return replace(report, profile=self._profile(compiled, reports, forced_algorithm()))
 
     def compile(self, kernel: Any, *args: Any, **kwargs: Any) -> Compiled:
         """The programs `run` would run with these arguments, without running them."""
@@ -279,15 +318,17 @@ class World:
             _same_signatures(found[0], found[-1], rank)
         return found
 
-    def _profile(self, kernel: Any, compiled: Compiled, result: LaunchResult) -> Any:
+    def _profile(
+        self, compiled: Compiled, reports: Sequence[Any], algorithm: str | None = None
+    ) -> Any:
         from nki_dist.collectives.timing import collective_rules
         from nki_dist.timing import profile_launch
         from nki_dist.timing.exchange import EXCHANGES
 
         name = compiled.programs[0].kernel
-        reports = sorted(result.reports, key=lambda r: r.core)
+        reports = sorted(reports, key=lambda r: r.core)
         programs = compiled.programs * self.ranks
-        rules = collective_rules(self.topology, self._algorithm)
+        rules = collective_rules(self.topology, self._algorithm if algorithm is None else algorithm)
         return profile_launch(
             programs,
             [r.trips for r in reports],

@@ -114,19 +114,15 @@ class _Operands:
     def __init__(self, i: Instruction, spec: Spec, tensors: AccessPair, written: set[int]) -> None:
         reads, writes = tensors
         moving = {id(a) for a in (*reads, *writes) if moving_registers([a])}
-        self.registers_read = _registers_read(i, spec) | moving_registers((*reads, *writes))
+        self.registers_read = registers_read(i, spec) | moving_registers((*reads, *writes))
         reads = [a for a in reads if a.storage.number in written]
         self.moving = [(a, False) for a in reads if id(a) in moving]
         self.moving += [(a, True) for a in writes if id(a) in moving]
         self.still = [(a, False) for a in reads if id(a) not in moving]
         self.still += [(a, True) for a in writes if id(a) not in moving]
         self.fixed: list[tuple[Cell, bool]] | None = None
-        self.registers_written = [
-            i.args[name].number
-            for name, role in spec.roles.items()
-            if isinstance(role, Register) and role.register_mode == "w"
-        ]
-        self.state = _hidden_state(i, spec)
+        self.registers_written = registers_written(i, spec)
+        self.state = hidden_state(i, spec)
         self.after = i.after
 
 
@@ -141,7 +137,8 @@ def _tensors(i: Instruction, spec: Spec) -> AccessPair:
     return reads, writes
 
 
-def _registers_read(i: Instruction, spec: Spec) -> set[int]:
+def registers_read(i: Instruction, spec: Spec) -> set[int]:
+    """Numbers of the registers that are operands, those of run-time addresses left out."""
     found = set()
     for name, value in i.args.items():
         if isinstance(value, VirtualRegister):
@@ -151,7 +148,16 @@ def _registers_read(i: Instruction, spec: Spec) -> set[int]:
     return found
 
 
-def _hidden_state(i: Instruction, spec: Spec) -> list[tuple[str, str]]:
+def registers_written(i: Instruction, spec: Spec) -> list[int]:
+    """Numbers of the registers it sets."""
+    return [
+        i.args[name].number
+        for name, role in spec.roles.items()
+        if isinstance(role, Register) and role.register_mode == "w"
+    ]
+
+
+def hidden_state(i: Instruction, spec: Spec) -> list[tuple[str, str]]:
     """State outside tensors that makes two instructions depend on each other."""
     state = []
     command = getattr(i.args.get("reduce_cmd"), "name", "idle")

@@ -133,7 +133,7 @@ def kinds_of_hbm_mixed(x, counts):
     src = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.private_hbm)
     nisa.dma_copy(dst=src, src=x)
     dst = hbm(x.shape, x.dtype)
-    ncc.all_reduce([src], [dst], ALL, nl.add)
+    ncc.all_reduce([src], [dst], ALL, nl.add)  # HERE
     return dst
 
 

@@ -1,0 +1,213 @@
+"""`World.dry_run`: does the program synchronise as it should, at full scale, without arithmetic?
+
+Everything up to the launch is as in `World.run`; then the cores run their skeletons (see
+compiler.passes.skeleton) in this process, whatever the world's host is: there is nothing to compute
+that more processes could share. No HBM stacks are made and no actors are started.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from nki_dist import dtypes
+from nki_dist.compiler.compile import Compiled
+from nki_dist.compiler.passes.skeleton import Skeleton, make_skeleton
+from nki_dist.core_actor.dry import DryCores
+from nki_dist.core_actor.group import CoreReport, CoreSlot
+from nki_dist.errors import LaunchError
+from nki_dist.isa import INSTRUCTIONS
+from nki_dist.launcher.binding import BoundArguments, PerRank
+from nki_dist.launcher.progress import Progress, sampled
+from nki_dist.launcher.pytree import tree_map
+from nki_dist.launcher.unread import check_messages
+from nki_dist.program import Block, Instruction, Loop, Program, instructions
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """Stands for an array in the arguments of a dry run: a shape and a dtype, no contents.
+
+    Args:
+        shape: a tuple of ints.
+        dtype: anything that names an NKI dtype: `nl.bfloat16`, `np.float32`, "int8".
+    """
+
+    shape: tuple[int, ...]
+    dtype: Any
+
+    def __post_init__(self) -> None:
+        shape = self.shape
+        if not isinstance(shape, tuple) or not all(isinstance(n, int) and n > 0 for n in shape):
+            raise LaunchError(f"TensorSpec of shape {shape!r}; allowed: a tuple of positive ints")
+        dtypes.of(self.dtype)
+
+    def hollow(self) -> np.ndarray:
+        """An array of this shape and dtype that takes no memory."""
+        dtype = dtypes.of(self.dtype).array_dtype
+        return np.broadcast_to(np.zeros((), dtype), self.shape)
+
+
+class SpecArguments:
+    """Replaces TensorSpecs in arguments by arrays without memory, and knows these again."""
+
+    def __init__(self) -> None:
+        self._made: dict[int, np.ndarray] = {}
+
+    def replaced(self, value: Any) -> Any:
+        """An argument without TensorSpecs."""
+        if isinstance(value, PerRank):
+            values = value.values
+            if callable(values):
+                return PerRank(lambda rank: self.replaced(values(rank)))
+            return PerRank([self.replaced(v) for v in values])
+        return tree_map(self._leaf, value, lambda leaf: isinstance(leaf, (TensorSpec, PerRank)))
+
+    def _leaf(self, leaf: Any) -> Any:
+        if not isinstance(leaf, TensorSpec):
+            return leaf
+        array = leaf.hollow()  # one each: an array that is passed twice is one tensor
+        self._made[id(array)] = array
+        return array
+
+    def unknown(self, bound: Sequence[BoundArguments]) -> set[int]:
+        """Indices of the inputs that are a TensorSpec on some rank."""
+        found: set[int] = set()
+        for b in {id(b): b for b in bound}.values():
+            found |= {n for n, array in enumerate(b.originals) if id(array) in self._made}
+        return found
+
+
+@dataclass(frozen=True)
+class DryRun:
+    """What a dry run found; that there is one says that all cores came to their end.
+
+    Attributes:
+        kernel: its name.
+        instructions: per core, how many a full run executes.
+        messages: per core, how many it sends to others.
+        exchanges: over all cores, how often each instruction that waits for others was executed.
+        computed: over all cores, instructions that were carried out all the same, because loops
+            and addresses depend on them.
+        unchecked: kernel lines with run-time addresses that weren't checked, because they are
+            vectors of addresses or depend on the contents of a TensorSpec.
+        overlaps: kernel lines where the cores of a rank touch the same bytes in no order; a full
+            run tells by their values whether that is a race.
+        profile: of simulated time, if asked for.
+    """
+
+    kernel: str
+    instructions: tuple[int, ...]
+    messages: tuple[int, ...]
+    exchanges: Mapping[str, int]
+    computed: int
+    unchecked: tuple[str, ...] = ()
+    overlaps: tuple[str, ...] = ()
+    profile: Any = None
+
+    def __str__(self) -> str:
+        counts = ", ".join(f"{name} {n:,}" for name, n in sorted(self.exchanges.items()))
+        lines = [
+            f"{self.kernel} on {_cores(len(self.instructions))}, dry: all came to their end",
+            f"  {sum(self.instructions):,} instructions, {self.computed:,} of them computed",
+            f"  {sum(self.messages):,} messages between cores" + (f": {counts}" if counts else ""),
+        ]
+        if self.unchecked:
+            lines.append("  run-time addresses that weren't checked:")
+            lines += [f"    {line}" for line in self.unchecked]
+        if self.overlaps:
+            lines.append(
+                "  touched by both cores of a rank in no order; run it to see if it's a race:"
+            )
+            lines += [f"    {line}" for line in self.overlaps]
+        return "\n".join(lines)
+
+
+def run_dry(
+    slots: Sequence[CoreSlot],
+    compiled: Compiled,
+    bound: Sequence[BoundArguments],
+    unknown: Collection[int],
+) -> tuple[DryRun, list[CoreReport]]:
+    """Run a compiled kernel dry on every core of a world.
+
+    Args:
+        slots: every core.
+        bound: arguments of each rank.
+        unknown: indices of the inputs without contents.
+
+    Raises:
+        NkiError: what the program does wrong, as in a full run.
+        LaunchError: how often a loop goes round depends on an input without contents.
+    """
+    skeleton = make_skeleton(compiled.programs, unknown)
+    cores = DryCores(slots, skeleton, [b.arrays for b in bound])
+    with sampled(Progress(len(slots)), cores.progress):
+        reports = sorted(cores.run(), key=lambda r: r.core)
+    lnc = len(compiled.programs)
+    check_messages(reports, lnc if len(bound) > 1 else 0)
+    return _report(compiled, skeleton, reports), reports
+
+
+def _report(compiled: Compiled, skeleton: Skeleton, reports: Sequence[CoreReport]) -> DryRun:
+    counted: dict[Any, Counter[int]] = {}  # most ranks go round as often as the others
+    totals: list[int] = []
+    exchanges: Counter[str] = Counter()
+    computed = 0
+    for report in reports:
+        core = report.core % len(compiled.programs)
+        program, real = compiled.programs[core], skeleton.real[core]
+        key = core, tuple(report.trips)
+        if key not in counted:
+            counted[key] = _executions(program.body, iter(report.trips))
+        times = counted[key]
+        totals.append(sum(times.values()))
+        computed += sum(n for ordinal, n in times.items() if ordinal in real)
+        for i in instructions(program.body):
+            spec = INSTRUCTIONS[i.opcode]
+            if spec.synchronises and times[i.ordinal]:
+                exchanges[spec.title] += times[i.ordinal]
+    return DryRun(
+        compiled.programs[0].kernel,
+        tuple(totals),
+        tuple(r.messages for r in reports),
+        dict(exchanges),
+        computed,
+        skeleton.unchecked,
+        _overlaps(compiled.programs),
+    )
+
+
+def _executions(block: Block, trips: Iterator[int]) -> Counter[int]:
+    """How often each instruction was executed, by ordinal."""
+    found: Counter[int] = Counter()
+    for item in block:
+        if isinstance(item, Instruction):
+            found[item.ordinal] += 1
+            continue
+        rounds = next(trips)
+        if any(isinstance(inner, Loop) for inner in item.body):
+            for _ in range(rounds):
+                found += _executions(item.body, trips)
+        else:
+            found.update({i.ordinal: rounds for i in instructions(item.body)})
+    return found
+
+
+def _overlaps(programs: Sequence[Program]) -> tuple[str, ...]:
+    lines: dict[str, None] = {}
+    for program in programs:
+        watched = set(program.facts.get("watched", ()))
+        for i in instructions(program.body):
+            line = program.where(i.location) if i.ordinal in watched else None
+            if line is not None:
+                lines[line] = None
+    return tuple(lines)
+
+
+def _cores(count: int) -> str:
+    return "1 core" if count == 1 else f"{count:,} cores"

@@ -1,0 +1,298 @@
+"""Dry runs: the same control flow, messages and errors as full runs, without contents."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import nki_dist as nki
+import nki_dist.collectives as ncc
+import nki_dist.isa as nisa
+import nki_dist.language as nl
+from nki_dist import errors
+from nki_dist.collectives.choose import NAMES, VARIABLE
+from nki_dist.timing import order
+from tests.collectives import kernels as C
+from tests.hosts import kernels as H
+from tests.launcher import kernels as K
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "examples" / "spmd"))
+
+F32 = np.float32
+GROUP = [[2, 0, 3, 1]]
+
+
+def world(ranks=4, lnc=2, **options):
+    return nki.World(ranks=ranks, lnc=lnc, host="inprocess", **options)
+
+
+def same_as_full(made, kernel, *args, **kwargs):
+    """The dry run after the full one, with the counts of both compared."""
+    full = made.run(kernel, *args, profile=True, **kwargs)
+    dry = made.dry_run(kernel, *args, profile=True, **kwargs)
+    programs = made.compile(kernel, *args, **kwargs).programs
+    reports = sorted(full.reports, key=lambda r: r.core)
+    for report, instructions, messages in zip(reports, dry.instructions, dry.messages, strict=True):
+        assert instructions == len(order(programs[report.core % len(programs)], report.trips))
+        assert messages == report.messages
+    assert dry.profile.total_us == full.profile.total_us
+    return dry
+
+
+def kernels_of_collectives():
+    rng = np.random.default_rng(1)
+    per = nki.per_rank([rng.integers(-9, 9, (4, 12)).astype(F32) for _ in range(4)])
+    for where in ("hbm", "sbuf"):
+        yield C.all_reduce, (per, GROUP, nl.add, where)
+        yield C.reduce_scatter, (per, GROUP, nl.add, 4, where, 1)
+        yield C.all_gather, (per, GROUP, 4, where, 1)
+        yield C.all_to_all, (per, GROUP, where, 1)
+        yield C.permute, (per, [(0, 3), (3, 1), (2, 2)], where)
+        yield C.ring, (per, GROUP, 4, 2, where)
+        yield C.ring_reduce, (per, per, GROUP, nl.add, where)
+    yield C.private, (per, GROUP, 4)
+    yield C.coalesced, (per, per, GROUP, 4)
+    yield C.ring_in_dynamic_loop, (per, GROUP, 4)
+
+
+@pytest.mark.parametrize("lnc", [1, 2])
+def test_every_collective_sends_what_it_always_sends(lnc):
+    made = world(lnc=lnc)
+    for kernel, args in kernels_of_collectives():
+        if kernel is C.ring_in_dynamic_loop and lnc == 2:
+            continue
+        dry = same_as_full(made, kernel, *args)
+        assert dry.unchecked == ()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_algorithm(name, monkeypatch):
+    monkeypatch.setenv(VARIABLE, name)
+    made = world(8, 1)
+    for kernel in (C.all_reduce, C.reduce_scatter):
+        options = {"parts": 8} if kernel is C.reduce_scatter else {}
+        x = np.ones((8, 5), F32)
+        same_as_full(made, kernel, x, group=[list(range(8))], op=nl.add, **options)
+
+
+@pytest.mark.parametrize("gather", [True, False])
+@pytest.mark.parametrize("where", ["hbm", "sbuf"])
+def test_variable_counts(gather, where):
+    rng = np.random.default_rng(2)
+    xs = nki.per_rank([rng.standard_normal((4, 10)).astype(F32) for _ in range(4)])
+    metas = np.full((4, 4, 4), 1, np.uint32)
+    metas[:, 0] = rng.integers(0, 9, (4, 4))
+    made, args = world(), (32, nki.per_rank(list(metas)), GROUP, gather, where)
+    same_as_full(made, C.variable, xs, *args)
+    metas[2, 0, 3 if not gather else 0] = 40  # more than x has
+    for run in (made.run, made.dry_run):
+        with pytest.raises(errors.OutOfBoundsError, match=r"on rank 2: the chunk .*which has 40"):
+            run(C.variable, xs, *args)
+
+
+@nki.jit
+def rounds_that_arrived(x, meta, group):
+    """Counts received by all_to_all_v decide how often a barrier is passed."""
+    src, dst = C.staged(x, "hbm"), C.hbm(x.shape, x.dtype)
+    table = C._metadata(meta, "hbm")
+    ncc.all_to_all_v([src], [dst], group, table, recv_counts_known=False)
+    for n in range(2):
+        count = nisa.register_alloc()
+        nisa.register_load(count, table[2:3, n : n + 1])
+        for _ in nl.dynamic_range(count):
+            nisa.core_barrier(data=dst, cores=(0, 1))
+    return dst
+
+
+def test_counts_travel_though_data_does_not():
+    metas = [
+        np.array([[2, 3], [0, 2], [9, 9]], np.uint32),
+        np.array([[4, 1], [0, 4], [9, 9]], "u4"),
+    ]
+    made, args = world(2), (nki.per_rank(metas), [[0, 1]])
+    dry = same_as_full(made, rounds_that_arrived, np.ones((2, 5), F32), *args)
+    assert dry.exchanges == {"ncc.all_to_all_v": 4, "nisa.core_barrier": 2 * (2 + 4 + 3 + 1)}
+    assert made.dry_run(rounds_that_arrived, nki.TensorSpec((2, 5), F32), *args) == dry.__class__(
+        **{**vars(dry), "profile": None}
+    )
+
+
+@nki.jit
+def rounds_agreed_on(x, counts, group):
+    """Ranks go round as often as the largest of their counts, found by an all_reduce."""
+    mine, most = C.sbuf((1, 1), nl.int32), C.sbuf((1, 1), nl.int32)
+    nisa.dma_copy(dst=mine, src=counts)
+    nisa.tensor_scalar(dst=mine, data=mine, op0=nl.multiply, operand0=2)
+    ncc.all_reduce([mine], [most], group, nl.maximum)
+    other = C.sbuf((1, 1), nl.int32)
+    if nl.num_programs(0) == 2:
+        nisa.sendrecv(most, other, 1 - nl.program_id(0), 1 - nl.program_id(0), 0)
+    else:
+        nisa.tensor_copy(dst=other, src=most)
+    rounds = nisa.register_alloc(other)
+    src, dst = C.staged(x, "hbm"), C.hbm(x.shape, x.dtype)
+    for _ in nl.dynamic_range(rounds):
+        for _ in nl.dynamic_range(2):
+            ncc.all_reduce([src], [dst], group, nl.add)
+    return dst
+
+
+@pytest.mark.parametrize("lnc", [1, 2])
+def test_loops_depend_on_what_was_computed_and_received(lnc):
+    counts = nki.per_rank([np.array([[n]], np.int32) for n in (1, 0, 3, 2)])
+    dry = same_as_full(world(4, lnc), rounds_agreed_on, np.ones((4, 6), F32), counts, GROUP)
+    assert dry.exchanges["ncc.all_reduce"] == 4 * lnc * (1 + 2 * 2 * 3)
+    assert 0 < dry.computed < sum(dry.instructions)
+
+
+def test_a_loop_that_needs_contents_names_its_line_and_the_argument():
+    spec = nki.TensorSpec((1, 1), np.int32)
+    with pytest.raises(errors.LaunchError, match="argument counts, and a TensorSpec has") as caught:
+        world().dry_run(rounds_agreed_on, np.ones((4, 6), F32), spec, GROUP)
+    lines = rounds_agreed_on.fn.__code__
+    first = lines.co_firstlineno
+    text = Path(__file__).read_text().splitlines()
+    number = int(caught.value.location.rpartition(":")[2])
+    assert number > first
+    assert "nl.dynamic_range(rounds)" in text[number - 1]
+
+
+def test_while_loops_and_registers():
+    group = ncc.ReplicaGroup([[0, 1, 2]])
+    dry = same_as_full(world(3), K.count_then_meet, np.array([[7]], np.int32), group)
+    assert set(dry.exchanges) == {"ncc.all_reduce"}
+
+
+def test_addresses_are_checked_if_they_are_known():
+    made, table = world(1), nki.TensorSpec((5, 3), F32)
+    with pytest.raises(errors.OutOfBoundsError, match=r"index 5 is outside \[0, 5\)") as caught:
+        made.dry_run(H.index_too_large, table, np.array([[5]], np.int32))
+    assert "kernels.py" in caught.value.location
+    assert made.dry_run(H.index_too_large, table, np.array([[4]], np.int32)).unchecked == ()
+    (line,) = made.dry_run(H.index_too_large, table, nki.TensorSpec((1, 1), np.int32)).unchecked
+    assert line.rpartition(":")[0] == caught.value.location.rpartition(":")[0]
+
+
+@nki.jit
+def columns_chosen_at_run_time(x, column, group):
+    """A collective on a part of a tensor whose place a register says."""
+    src, dst = C.sbuf((4, 8), F32), C.sbuf((4, 2), F32)
+    nisa.dma_copy(dst=src, src=x)
+    tile = C.sbuf((1, 1), nl.int32)
+    nisa.dma_copy(dst=tile, src=column)
+    register = nisa.register_alloc(tile)
+    ncc.all_reduce([src[:, nl.ds(register, 2)]], [dst], group, nl.add)
+    return C.published(dst)
+
+
+@pytest.mark.parametrize("host", ["full", "dry"])
+def test_collectives_check_their_addresses(host):
+    made, x = world(2, 1), np.ones((4, 8), F32)
+    run = made.run if host == "full" else made.dry_run
+    run(columns_chosen_at_run_time, x, np.array([[6]], np.int32), [[0, 1]])
+    columns = nki.per_rank([np.array([[6]], np.int32), np.array([[7]], np.int32)])
+    with pytest.raises(errors.OutOfBoundsError, match=r"index 7 is outside") as caught:
+        run(columns_chosen_at_run_time, x, columns, [[0, 1]])
+    assert caught.value.core == "rank 1 core 0"
+    assert caught.value.instruction == "ncc.all_reduce"
+    assert "test_dry_run.py" in caught.value.location
+
+
+def test_an_unknown_address_of_a_collective_is_listed():
+    spec = nki.TensorSpec((1, 1), np.int32)
+    dry = world(2, 1).dry_run(
+        columns_chosen_at_run_time, nki.TensorSpec((4, 8), F32), spec, [[0, 1]]
+    )
+    assert len(dry.unchecked) == 1
+    assert dry.exchanges == {"ncc.all_reduce": 2}
+
+
+def test_tensors_take_no_memory():
+    """Four ranks with 2 GiB each; nothing of it is there."""
+    spec = nki.TensorSpec((1 << 13, 1 << 16), F32)
+    made = world(4, 1)
+    tracemalloc.start()
+    try:
+        dry = made.dry_run(gather_and_add, spec, GROUP)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert dry.exchanges == {"ncc.all_reduce": 4, "ncc.all_gather": 4}
+    assert peak < 64 << 20
+
+
+@nki.jit
+def gather_and_add(x, group):
+    src, total = C.hbm(x.shape, x.dtype), C.hbm(x.shape, x.dtype)
+    nisa.dma_copy(dst=src, src=x)
+    ncc.all_reduce([src], [total], group, nl.add)
+    every = C.hbm((4 * x.shape[0], x.shape[1]), x.dtype)
+    ncc.all_gather([total], [every], group, 0)
+    return total
+
+
+def test_no_cores_are_started_and_inputs_stay_as_they_are():
+    made = nki.World(ranks=2, lnc=2, host="ray")
+    x = np.ones((8, 5), F32)
+    made.dry_run(H.add_in_place, x, x + 1)
+    assert made._host is None
+    np.testing.assert_array_equal(x, 1)
+    made.close()
+    with pytest.raises(errors.LaunchError, match="closed"):
+        made.dry_run(H.add_in_place, x, x + 1)
+
+
+@nki.jit
+def both_store(x):
+    """Both cores store to all of `out`."""
+    out = C.hbm(x.shape, x.dtype)
+    tile = C.sbuf(x.shape, x.dtype)
+    nisa.dma_copy(dst=tile, src=x)
+    nisa.dma_copy(dst=out, src=tile)
+    return out
+
+
+def test_overlaps_are_left_to_a_full_run():
+    dry = world(1).dry_run(both_store, nki.TensorSpec((4, 6), F32))
+    assert len(dry.overlaps) == 1
+    assert "test_dry_run.py" in dry.overlaps[0]
+    assert "in no order" in str(dry)
+    assert world(1).dry_run(H.add_halves, np.ones((4, 6), F32), np.ones((4, 6), F32)).overlaps == ()
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["data_parallel", "expert_parallel", "grid_matmul", "ring_attention", "tensor_parallel_mlp"],
+)
+def test_examples(name):
+    example = importlib.import_module(name).EXAMPLE
+    case = example.case(np.random.default_rng(3), 4, True)
+    made = world(4, 2, platform=example.platform)
+    same_as_full(made, example.kernel, **case.arguments)
+
+
+@pytest.mark.parametrize("shape", [(3, 0), [3, 4], (2.5,), "x"])
+def test_specs_are_checked(shape):
+    with pytest.raises(errors.LaunchError, match="allowed: a tuple of positive ints"):
+        nki.TensorSpec(shape, F32)
+    with pytest.raises(errors.NkiValidationError, match="data type"):
+        nki.TensorSpec((3, 4), np.float64)
+
+
+def test_specs_of_ranks_and_inside_containers():
+    made = world(2)
+    specs = nki.per_rank([nki.TensorSpec((8, 5), F32), np.ones((8, 5), F32)])
+    assert len(made.dry_run(H.add_halves, specs, nki.TensorSpec((8, 5), nl.float32)).messages) == 4
+    uneven = nki.per_rank(lambda rank: nki.TensorSpec((8, 5 + rank), F32))
+    with pytest.raises(errors.LaunchError, match="shapes and dtypes must agree"):
+        made.dry_run(H.add_halves, uneven, np.ones((8, 5), F32))
+
+
+def test_a_spec_outside_a_dry_run_is_refused():
+    with pytest.raises(errors.NkiError):
+        world(1).run(both_store, nki.TensorSpec((4, 6), F32))
