@@ -10,7 +10,7 @@ import pytest
 import nki_dist as nki
 from nki_dist.cli import main
 from nki_dist.errors import LaunchError
-from nki_dist.launcher.identity import ChipId, CoreId, InstanceId, RankId
+from nki_dist.launcher.identity import ChipId, CoreId, InstanceId, RankId, StackId
 from nki_dist.launcher.topology import SYSTEMS, system
 
 # neuron-ls of an instance with 16 chips, as published: up, left, down, right.
@@ -129,10 +129,86 @@ def test_hops_are_a_metric(name, farthest):
     for (a, b), n in hops.items():
         assert n == hops[b, a]
         assert (n == 0) == (a == b)
-    if name != "trn3":
-        for a, b, c in itertools.product(chips[::3], chips[::5], chips[::2]):
-            assert hops[a, c] <= hops[a, b] + hops[b, c]
+    for a, b, c in itertools.product(chips[::3], chips[::5], chips[::2]):
+        assert hops[a, c] <= hops[a, b] + hops[b, c]
     assert topology.hops(0, topology.ranks_per_chip - 1) == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "racks", "servers", "chips"), [("trn3", 2, 2, 16), ("trn3-gen2", 2, 18, 4)]
+)
+def test_hops_through_switches_are_shortest_ways(name, racks, servers, chips):
+    """A breadth-first search over chips, server switches, rack switches and direct links."""
+    topology = system(name)
+    wires: dict[tuple, set[tuple]] = {}
+
+    def wire(a, b):
+        wires.setdefault(a, set()).add(b)
+        wires.setdefault(b, set()).add(a)
+
+    for r, s, c in itertools.product(range(racks), range(servers), range(chips)):
+        wire((r, s, c), ("server", r, s))
+        wire((r, s, c), ("rack", r))
+        wire((r, s, c), ((r + 1) % racks, s, c))
+    for start in [(0, 0, 0), (0, servers - 1, 3), (1, 1, 2)]:
+        far, queue = {start: 0}, deque([start])
+        while queue:
+            at = queue.popleft()
+            for other in wires[at]:
+                if other not in far:
+                    far[other] = far[at] + 1
+                    queue.append(other)
+        number = {p: ((p[0] * servers + p[1]) * chips + p[2]) for p in wires if p[0] in (0, 1)}
+        here = number[start] * topology.ranks_per_chip
+        for place, n in number.items():
+            assert topology.hops(here, n * topology.ranks_per_chip) == far[place]
+        (direct,) = topology.neighbours(number[start])
+        assert (direct.instance.number, direct.number) == (
+            (1 - start[0]) * servers + start[1],
+            start[2],
+        )
+
+
+@pytest.mark.parametrize(
+    ("name", "links"),
+    [
+        ("trn1", {"xy": 4 * 48}),  # 384 GB/s per chip, both ways
+        ("trn1n", {"xy": 4 * 96}),  # 768
+        ("inf2", {"xy": 2 * 51.539607552}),  # 192 GiB/s
+        ("trn2", {"xy": 4 * 128}),  # 1,024
+        ("trn2-ultraserver", {"xy": 4 * 128, "z": 2 * 64}),  # and 256
+        ("trn3-gen2", {"server": 4 * 32, "rack": 5 * 32, "direct": 2 * 32}),  # 256, 320, 128
+    ],
+)
+def test_bandwidth_of_a_chip_is_the_published_one(name, links):
+    """GB/s each way over all links of a kind; published figures are for both ways."""
+    arch = system(name).arch
+    for kind, gbps in links.items():
+        assert arch.link_gbps[kind] * arch.links_per_chip[kind] == pytest.approx(gbps)
+
+
+def test_identities_are_values_of_their_own_types():
+    first, second = InstanceId(0), InstanceId(1)
+    chip = ChipId(first, 3)
+    same = [RankId(3), InstanceId(3), chip, StackId(chip, 3), CoreId(chip, 3)]
+    assert len(set(same)) == len(same)  # no two kinds are equal, whatever their numbers
+    assert all(a != b for a, b in itertools.combinations(same, 2))
+    assert [str(i) for i in same] == [
+        "rank 3",
+        "instance 3",
+        "chip 3 of instance 0",
+        "HBM stack 3 of chip 3 of instance 0",
+        "core 3 of chip 3 of instance 0",
+    ]
+    assert sorted([ChipId(second, 0), ChipId(first, 5)]) == [ChipId(first, 5), ChipId(second, 0)]
+    for make in (RankId, InstanceId, lambda n: ChipId(first, n), lambda n: CoreId(chip, n)):
+        for wrong in (-1, 1.0, True, "1", None):
+            with pytest.raises(LaunchError, match="must be an int from 0 on"):
+                make(wrong)
+    with pytest.raises(AttributeError):
+        chip.number = 4
+    with pytest.raises(TypeError):
+        _ = RankId(1) < InstanceId(2)
 
 
 def test_kinds_of_links():
