@@ -70,10 +70,16 @@ def _check(i: Instruction, arch: Arch) -> None:
 @sendrecv.exchange
 def _exchange(i: Instruction, kit: Kit):
     src, dst = kit.raw(i["src"]), kit.raw(i["dst"])
-    shape = (src.shape[0], i["src"].free_size)
+    shape = (i["src"].shape[0], i["src"].free_size)
     channel = f"sendrecv pipe {i['pipe_id']}"
     what = {"op": "sendrecv", "shape": shape, "dtype": i["src"].dtype.name}
     state = kit.state
+    for name in ("send_to_rank", "recv_from_rank"):
+        if i[name] >= state.cores:
+            raise NkiValidationError(
+                f"{name}={i[name]}; the launch has core 0 only. sendrecv is for the two cores of "
+                "an LNC: launch kernel[2], or make the world with lnc=2"
+            )
     to, source = state.peer(i["send_to_rank"]), state.peer(i["recv_from_rank"])
 
     def run():
