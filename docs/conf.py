@@ -7,6 +7,7 @@ is added here: the declared facts of an instruction, and links to files that are
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -56,15 +57,28 @@ def unlink_folders(app: Any, doctree: Any) -> None:
             node.replace_self(node.children)
 
 
-def start_plainly(
-    app: Any, what: str, name: str, thing: Any, options: Any, lines: list[str]
-) -> None:
-    """Napoleon takes what a property's first line has before a colon for its type: it has none."""
+def prepare(app: Any, what: str, name: str, thing: Any, options: Any, lines: list[str]) -> None:
+    """Two habits of our docstrings that napoleon reads otherwise.
+
+    It takes what a property's first line has before a colon for its type, and the first of several
+    attributes described together (`min, max: the range`) for the type of the second.
+    """
     if what in ("attribute", "data", "property"):
         lines[:0] = ["..", ""]  # an empty comment
+    if "Attributes:" in lines:
+        start = lines.index("Attributes:") + 1
+        text = SEVERAL.sub(one_each, "\n".join(lines[start:]))
+        lines[start:] = text.split("\n")
+
+
+SEVERAL = re.compile(r"^    ((?:\w+, )+\w+)(:.*(?:\n {5,}.*)*)", re.MULTILINE)
+
+
+def one_each(found: re.Match[str]) -> str:
+    return "\n".join(f"    {name}{found[2]}" for name in found[1].split(", "))
 
 
 def setup(app: Any) -> None:
     app.connect("doctree-read", unlink_folders)
-    app.connect("autodoc-process-docstring", start_plainly, priority=400)  # napoleon has 500
+    app.connect("autodoc-process-docstring", prepare, priority=400)  # napoleon has 500
     app.connect("autodoc-process-docstring", reference.add_declaration)
