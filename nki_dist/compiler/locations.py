@@ -27,12 +27,16 @@ _ROOMS = (
     "cli",
 )
 MACHINERY = tuple(_PACKAGE + room + os.sep for room in _ROOMS)
+# Dynamo's frames lie between a launch and its caller once something has imported torch.compile.
+_DYNAMO = f"{os.sep}torch{os.sep}_dynamo{os.sep}"
 
 
 def _is_machinery(code: CodeType) -> bool:
     name = code.co_filename
-    return name.startswith((*MACHINERY, "<frozen")) or name.endswith(
-        ("contextlib.py", "functools.py")
+    return (
+        name.startswith((*MACHINERY, "<frozen"))
+        or name.endswith(("contextlib.py", "functools.py"))
+        or _DYNAMO in name
     )
 
 

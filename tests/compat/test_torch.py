@@ -279,3 +279,22 @@ def test_gradients_flow_through_a_compiled_function():
         return a.grad
 
     torch.testing.assert_close(gradient(torch.compile(loss, backend="eager")), gradient(loss))
+
+
+def test_errors_name_the_callers_line_also_where_torch_compile_is_in_use():
+    """Dynamo's frames then lie between the launch and its caller."""
+    import torch._dynamo  # noqa: F401
+
+    kept = []
+
+    @nki.jit
+    def kernel(x):
+        kept.append(nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm))
+        nl.store(kept[-1], nl.load(x))
+        return kept[0]
+
+    x = np.ones((2, 3), np.float32)
+    nki.simulate(kernel)(x)
+    with pytest.raises(nki.errors.CompileError, match="belongs to another launch") as caught:
+        nki.simulate(kernel)(x)
+    assert caught.value.location.startswith(__file__)
