@@ -53,6 +53,19 @@ def test_every_decorator_runs(made):
     close(made(a), 2 * a)
 
 
+def test_a_grid_of_0_is_none_for_baremetal():
+    def instances(a):
+        out = nl.ndarray((1, 1), dtype=np.float32, buffer=nl.shared_hbm)
+        nl.store(out, nl.load(a[0:1, 0:1]) * 0.0 + float(nl.program_ndim()))
+        return out
+
+    a = normal(9, 5)
+    close(nki.baremetal(double)[0](a), 2 * a)
+    assert nki.baremetal(instances)[0](a) == 0 and nki.baremetal(instances)[1](a) == 1
+    with pytest.raises(LaunchError, match="positive"):
+        nki.baremetal(double)[(0,)](a)
+
+
 def test_benchmarks_measure_simulated_time():
     made = nki.benchmark(double)
     assert made.benchmark_result is None

@@ -25,9 +25,12 @@ from nki_dist.launcher.pytree import tree_map
 
 
 def wrapped(function: Any) -> Any:
-    """The function of a Beta 1 kernel as the tracer calls it."""
-    while isinstance(function, Kernel):
-        function = function.fn
+    """The function of a Beta 1 kernel as the tracer calls it.
+
+    A kernel is taken as it is: this front end has wrapped it, or it's in today's language.
+    """
+    if isinstance(function, Kernel):
+        return function.fn
     if hasattr(function, "__beta1__"):
         return function
     if not callable(function):
@@ -69,9 +72,14 @@ def _in_hbm(tile: Tile) -> NkiTensor:
 
 
 class Beta1Kernel(Kernel):
-    """A kernel whose grid counts program instances: `kernel[4]` is four of them on one core."""
+    """A kernel whose grid counts program instances: `kernel[4]` is four of them on one core.
+
+    `kernel[0]` of a `baremetal` kernel has no grid: nki-samples has one that is launched like that.
+    """
 
     def __getitem__(self, grid: Any) -> Kernel:
+        if self.options.get("mode") == "baremetal" and isinstance(grid, int) and grid == 0:
+            return Beta1Kernel(self.fn, None, self._host, self._profile, **self.options)
         parts = grid if isinstance(grid, (tuple, list)) else (grid,)
         if len(parts) == 1 and not isinstance(parts[0], (Nc, SpmdDim)):
             parts = (SpmdDim((parts[0],)),)
