@@ -8,7 +8,8 @@ compared.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import product
 from math import prod
 from os import PathLike
@@ -22,7 +23,8 @@ from nki_dist.compiler.passes.overwritten import check_overwritten
 from nki_dist.compiler.passes.schedule import check_schedule
 from nki_dist.compiler.passes.uninitialised import check_uninitialised, returned
 from nki_dist.compiler.trace import Trace
-from nki_dist.dtypes import DType
+from nki_dist.compiler.widen import FACT, runs_in_float32, widened
+from nki_dist.dtypes import DType, float32
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa.spec import tracing_with
 from nki_dist.program import Program, Storage
@@ -78,6 +80,7 @@ class Compiled:
         offsets: byte offset in the HBM stack of each ("input" | "shared", index).
         stack_bytes: size of the stack.
         shared: the shared allocations, by index.
+        wide: (role, index) of HBM tensors that hold float32 in place of their type; see `as_run`.
     """
 
     programs: list[Program]
@@ -87,6 +90,29 @@ class Compiled:
     offsets: dict[tuple[str, int], int] = field(default_factory=dict)
     stack_bytes: int = 0
     shared: list[Storage] = field(default_factory=list)
+    wide: frozenset[tuple[str, int]] = frozenset()
+
+    @cached_property
+    def as_run(self) -> Compiled:
+        """What hosts run: this, or with NKI_PRECISE_FP=0 the same in float32, laid out anew.
+
+        Its outputs still say what the kernel returns to its caller.
+        """
+        if not runs_in_float32(self.programs):
+            return self
+        programs = widened(self.programs)
+        wide = set()
+        for before, after in zip(self.programs, programs):
+            for old, new in zip(before.storages, after.storages):
+                if new is not old and new.role in ("input", "shared"):
+                    wide.add((new.role, new.index))
+        inputs = [
+            replace(s, dtype=float32) if ("input", s.index) in wide else s for s in self.inputs
+        ]
+        made = Compiled(programs, self.outputs, inputs, wide=frozenset(wide))
+        made.shared = _shared(programs[0])
+        _lay_out(made)
+        return made
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the programs and their layout to a file, for `nki-dist disasm` or another machine.
@@ -123,6 +149,7 @@ def compile_kernel(
     inputs: Sequence[TensorSignature],
     outputs_of: CheckOutputs,
     strict: bool = False,
+    precise: bool = True,
 ) -> Compiled:
     """Trace a kernel for every core of a grid and run the passes.
 
@@ -131,6 +158,7 @@ def compile_kernel(
         bind: given a trace, makes the kernel's arguments with tensors in place of arrays.
         inputs: the tensor arguments.
         outputs_of: checks what the kernel returned and gives the tree to keep.
+        precise: False for NKI_PRECISE_FP=0; see compiler.widen.
 
     Raises:
         NkiError: whatever the kernel does wrong. Exceptions of the kernel's own pass unchanged.
@@ -159,6 +187,9 @@ def compile_kernel(
     check_hbm(programs, arch)
     check_uninitialised(programs, strict)
     find_conflicts(programs)
+    if not precise:
+        for program in programs:
+            program.facts[FACT] = 0
     _lay_out(compiled)
     return compiled
 

@@ -22,6 +22,7 @@ from nki_dist import arch as architectures
 from nki_dist.compiler import decode_tables as tables
 from nki_dist.compiler.decode_body import BodyReader
 from nki_dist.compiler.values import Structure, read_value
+from nki_dist.compiler.widen import FACT
 from nki_dist.compiler.wire import PROGRAM, malformed, unpack
 from nki_dist.errors import LaunchError, NkiError, ProgramFormatError
 from nki_dist.program import Access, Instruction, Program, Storage, VirtualRegister
@@ -193,6 +194,9 @@ def _facts(
         if s.region.value != "psum":
             malformed(f"{s.label} can't accumulate matmuls; only PSUM can")
     _numbers(facts, "poison", len(storages))
+    precise = facts.get(FACT, 0)
+    if type(precise) is not int or precise != 0:
+        malformed(f"the fact {FACT} is {precise!r}; allowed: 0")
     for entry in _collection(facts, "files"):
         kinds = tuple(map(type, entry)) if isinstance(entry, (list, tuple)) else ()
         if kinds not in ((str, float, int), (str, int, int)):

@@ -19,6 +19,7 @@ from nki_dist.compiler import decode_tables as tables
 from nki_dist.compiler.compile import Compiled, TensorSignature
 from nki_dist.compiler.decode import decode
 from nki_dist.compiler.encode import encode
+from nki_dist.compiler.widen import FACT
 from nki_dist.compiler.wire import COMPILED, malformed, pack, unpack
 from nki_dist.errors import LaunchError, ProgramFormatError
 from nki_dist.program import Program, Storage
@@ -116,6 +117,8 @@ def _agreed(programs: list[Program]) -> list[Storage]:
             malformed(f"program {core} of {len(programs)} is for core {p.core} of {p.cores}")
         if (p.kernel, p.platform) != (first.kernel, first.platform):
             malformed(f"kernel {p.kernel} for {p.platform} among those of {first.kernel}")
+        if p.facts.get(FACT) != first.facts.get(FACT):
+            malformed(f"core {core} has other numbers in its tensors than core 0 (fact {FACT})")
         made = _shared(p)
         if [s.index for s in made] != list(range(len(shared))) or any(
             (a.shape, a.dtype.name, a.role, a.data) != (b.shape, b.dtype.name, b.role, b.data)

@@ -24,6 +24,7 @@ import numpy as np
 import ray
 
 from nki_dist.compiler.decode import decode
+from nki_dist.compiler.widen import widened
 from nki_dist.core_actor.executor import Stopped
 from nki_dist.core_actor.group import CoreGroup, CoreReport, CoreSlot, StackView
 from nki_dist.core_actor.messages import Message, Wait
@@ -179,7 +180,7 @@ class NeuronCore:
         encoded, offsets = order.code
         for key in [k for k in self._programs if not self._group.knows(k)]:
             del self._programs[key]  # what is no longer linked is sent again when needed
-        self._programs[order.key] = ([decode(_fetched(e)) for e in encoded], offsets)
+        self._programs[order.key] = (widened([decode(_fetched(e)) for e in encoded]), offsets)
 
     def _execute(self, order: Order, answer: Answer) -> list[CoreReport]:
         programs, offsets = self._programs[order.key]

@@ -93,10 +93,18 @@ def _meaning(i: Instruction, kit: Kit) -> Step:
 
 
 def _descending(bits: np.ndarray) -> np.ndarray:
-    """Keys of bfloat16 bits that sort from large to small, NaN last; 16 bits sort by radix."""
-    bits = np.where(bits == 0x8000, np.uint16(0), bits)  # the zeros are equal
-    keys = np.where(bits & 0x8000, bits, bits ^ np.uint16(0x7FFF))
-    keys[(bits & 0x7FFF) > 0x7F80] = 0xFFFF
+    """Keys of bfloat16 or float32 bits that sort from large to small, NaN last.
+
+    16 bits sort by radix.
+    """
+    width = 8 * bits.itemsize
+    ones, sign, infinity = (
+        bits.dtype.type(n >> 32 - width) for n in (0xFFFFFFFF, 0x80000000, 0x7F800000)
+    )
+    rest = ones ^ sign
+    bits = np.where(bits == sign, bits.dtype.type(0), bits)  # the zeros are equal
+    keys = np.where(bits & sign, bits, bits ^ rest)
+    keys[(bits & rest) > infinity] = ones
     return keys
 
 

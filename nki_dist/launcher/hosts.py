@@ -31,7 +31,7 @@ class Launch:
     Attributes:
         key: names the compiled kernel among all of this process.
         compiled: programs and layout.
-        inputs: per rank, the input arrays by index.
+        inputs: per rank, the arrays by index, with the types of `compiled.as_run.inputs`.
         printer: where device_print goes.
     """
 
@@ -91,7 +91,8 @@ class InProcessHost:
         self._generation = 0
 
     def launch(self, launch: Launch) -> LaunchResult:
-        plan = make_plan(launch.compiled, launch.inputs)
+        compiled = launch.compiled.as_run
+        plan = make_plan(compiled, launch.inputs)
         self._ensure(plan.stack_bytes, plan.common_bytes)
         for stack, arrays in zip(self._stacks, launch.inputs):
             fill_stack(plan, stack, arrays)
@@ -100,7 +101,7 @@ class InProcessHost:
         with one_blas_thread().limit(), sampled(progress, self._group.progress):
             reports = self._group.run(
                 (launch.key, plan.common),
-                launch.compiled.programs,
+                compiled.programs,
                 plan.offsets,
                 {
                     rank: StackView(stack, self._generation, self._common)

@@ -213,7 +213,7 @@ class RayHost:
     def launch(self, launch: Launch) -> LaunchResult:
         self._renew()
         assert self._stacks is not None
-        plan = make_plan(launch.compiled, launch.inputs)
+        plan = make_plan(launch.compiled.as_run, launch.inputs)
         try:
             if self._stacks.may_move(plan):
                 self._release()

@@ -20,10 +20,10 @@ from nki_dist.arch import Arch
 from nki_dist.compiler.compile import Compiled, Grid, compile_kernel
 from nki_dist.compiler.fingerprint import Fingerprinter
 from nki_dist.launcher.binding import BoundArguments, collect_outputs
-from nki_dist.launcher.settings import default_check
+from nki_dist.launcher.settings import default_check, precise_fp
 
 KEPT_KERNELS = 256
-READ_WHEN_TRACING = ("NKI_PRECISE_FP", "NKI_DMA_TRANSPOSE_AS_PE_TRANSPOSE")
+READ_WHEN_TRACING = ("NKI_DMA_TRANSPOSE_AS_PE_TRANSPOSE",)
 
 
 class CompileCache:
@@ -46,7 +46,8 @@ class CompileCache:
     ) -> tuple[int, Compiled]:
         """A number that names the compiled kernel in this process, and the kernel."""
         values = (bound.args, bound.kwargs)
-        setting = (arch.instance, grid, strict, *map(os.environ.get, READ_WHEN_TRACING))
+        precise = precise_fp()
+        setting = (arch.instance, grid, strict, precise, *map(os.environ.get, READ_WHEN_TRACING))
         print_key = self._key(function, values)
         key = None if print_key is None else (print_key, setting)
         with self._lock:
@@ -63,6 +64,7 @@ class CompileCache:
             bound.signatures,
             collect_outputs(function),
             strict,
+            precise,
         )
         entry = (next(self._numbers), compiled)
         # A kernel that changes what it reads has another key now, and must not be found again.

@@ -13,6 +13,7 @@ from nki_dist.errors import LaunchError
 LNC_VARIABLE: Final = "NEURON_LOGICAL_NC_CONFIG"
 HOST_VARIABLE: Final = "NKI_DIST_HOST"
 CHECK_VARIABLE: Final = "NKI_DIST_CHECK"
+PRECISE_VARIABLE: Final = "NKI_PRECISE_FP"
 
 HOSTS: Final = ("ray", "inprocess")
 CHECKS: Final = ("default", "strict")
@@ -38,6 +39,11 @@ def default_host() -> str:
 def default_check() -> str:
     """What is reported: "default" or "strict"."""
     return _choice(CHECK_VARIABLE, CHECKS)
+
+
+def precise_fp() -> bool:
+    """Whether tensors hold their own type; with "0", those of low precision hold float32."""
+    return _choice(PRECISE_VARIABLE, ("1", "0")) == "1"
 
 
 def _choice(variable: str, allowed: tuple[str, ...]) -> str:

@@ -7,10 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
 from nki_dist import arch as architectures
-from nki_dist import frameworks
 from nki_dist.collectives.check import check_world
 from nki_dist.compiler.compile import Compiled, Grid
 from nki_dist.errors import LaunchError
@@ -32,13 +29,13 @@ from nki_dist.launcher.hosts import (
     slots,
 )
 from nki_dist.launcher.printing import Printer
-from nki_dist.launcher.pytree import flatten, tree_map
+from nki_dist.launcher.pytree import flatten
 from nki_dist.launcher.races import check_races
+from nki_dist.launcher.results import inputs_as_run, read_outputs
 from nki_dist.launcher.session import session
 from nki_dist.launcher.settings import default_check, default_host
 from nki_dist.launcher.topology import Topology, system
 from nki_dist.launcher.unread import check_messages
-from nki_dist.program import Access
 
 
 def per_rank(values: Sequence[Any] | Callable[[int], Any]) -> PerRank:
@@ -272,15 +269,16 @@ class World:
         self, kernel: Any, grid: Any, args: tuple, kwargs: dict
     ) -> tuple[list[Any], LaunchResult, Compiled]:
         bound, number, compiled = self._compiled(kernel, grid, args, kwargs)
-        launch = Launch(number, compiled, [b.arrays for b in bound], Printer(self.lnc))
+        as_run = compiled.as_run
+        launch = Launch(number, compiled, inputs_as_run(as_run, bound), Printer(self.lnc))
         with self._lock:
             result = self.host.launch(launch)
             check_messages(result.reports, self.lnc if self.ranks > 1 else 0)
-            self._check_races(compiled, result)
-            check_written(compiled, bound, result.memories)
+            self._check_races(as_run, result)
+            check_written(as_run, bound, result.memories)
             outputs = []
             for b, memory in zip(bound, result.memories):
-                values = _read_outputs(compiled, memory, b)
+                values = read_outputs(as_run, memory, b)
                 outputs.append(without_derivative(compiled.programs[0].kernel, b, values))
         return outputs, result, compiled
 
@@ -363,35 +361,6 @@ def _same_signatures(first: BoundArguments, other: BoundArguments, rank: int) ->
             f"rank {rank} has other compile-time arguments than rank 0; only arrays may differ "
             "between ranks (a kernel asks for its rank with nki.collectives.rank_id)"
         )
-
-
-def _read_outputs(compiled: Compiled, memory: np.ndarray, bound: BoundArguments) -> Any:
-    """Copy results out of a stack, and inputs that were written back to their arrays."""
-    for index in compiled.written_inputs:
-        signature = compiled.inputs[index]
-        at = compiled.offsets["input", index]
-        array = np.ndarray(signature.shape, signature.dtype.dtype, memory, at)
-        frameworks.write_back(bound.originals[index], array)
-
-    def read(leaf: Any) -> Any:
-        if not isinstance(leaf, Access):
-            return leaf
-        s = leaf.storage
-        if s.role == "constant":
-            return frameworks.like(
-                bound.framework, _view(np.frombuffer(s.data or b"", np.uint8), leaf)
-            )
-        at = compiled.offsets["input" if s.role == "input" else "shared", s.index]
-        return frameworks.like(bound.framework, _view(memory[at : at + s.nbytes], leaf))
-
-    return tree_map(read, compiled.outputs)
-
-
-def _view(memory: np.ndarray, a: Access) -> np.ndarray:
-    """A copy of what an access pattern selects from a storage's bytes."""
-    size = a.dtype.itemsize
-    strides = tuple(n * size for n in a.strides)
-    return np.ndarray(a.shape, a.dtype.dtype, memory, a.offset * size, strides).copy()
 
 
 __all__ = ["PerRank", "Run", "World", "flatten", "per_rank"]

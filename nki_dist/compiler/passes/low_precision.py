@@ -1,0 +1,176 @@
+"""Which tensors `NKI_PRECISE_FP=0` keeps in float32.
+
+All tensors of a 16-bit or 8-bit float type, and tfloat32, except those whose bits mean something
+else besides their value:
+
+- one that is also accessed as another type (`.view(dtype)`, `.ap(dtype=)`);
+- what bits move to or from such a tensor (copies of equal types, transposes, gathers, exchanges
+  with other cores), and what is looked up in it: these keep one type, all or none. Tensors in HBM
+  are one for all cores of a rank, and all ranks run the same programs, so everybody agrees;
+- arguments that are only read and constants, if bits don't have to move from them: what they were
+  given converts without loss wherever it is copied to.
+
+Scales of MX types and packed types aren't tensors of low precision in this sense.
+
+Follows: AWS Neuron SDK, `nki/guides/nki_simulator.rst`, "Precise Floating-Point Mode".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Final
+
+from nki_dist.compiler.passes.uninitialised import returned
+from nki_dist.dtypes import (
+    bfloat16,
+    float8_e4m3,
+    float8_e4m3fn,
+    float8_e5m2,
+    float16,
+    tfloat32,
+)
+from nki_dist.isa import INSTRUCTIONS
+from nki_dist.program import Access, Instruction, Program, Storage, instructions
+from nki_dist.program.instruction import operands
+
+LOW: Final = frozenset({float16, bfloat16, tfloat32, float8_e4m3, float8_e4m3fn, float8_e5m2})
+
+COPIES: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "dma_copy": "dst src",
+        "tensor_copy": "dst src",
+        "affine_select": "dst on_true_tile",
+    }
+)
+"""Operands among which bits move if their types are equal; otherwise they are converted."""
+
+TOGETHER: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "nc_transpose": "dst data",
+        "dma_transpose": "dst src",
+        "nc_stream_shuffle": "dst src",
+        "local_gather": "dst src_buffer",
+        "nc_n_gather": "dst data",
+        "tensor_copy_predicated": "dst src",
+        "dropout": "dst data",
+        "topk": "val_dst src",
+        "max8": "dst src",
+        "nc_find_index8": "data vals",
+        "nc_match_replace8": "dst data vals",
+    }
+)
+"""Operands among which bits move, or values are found again, so that they need one type."""
+
+Key = tuple[Hashable, ...]
+
+
+def key_of(core: int, storage: Storage) -> Key:
+    """Equal for what is one tensor on all cores."""
+    if storage.role == "local":
+        return (core, storage.number)
+    return (storage.role, storage.index)
+
+
+def float32_storages(programs: Sequence[Program]) -> frozenset[Key]:
+    """Keys of the storages of a launch that hold float32 in place of their own type."""
+    groups = _Groups()
+    for program in programs:
+        for i in instructions(program.body):
+            groups.add(program.core, i)
+        for _, a in returned(program.outputs):
+            groups.seen(program.core, a)
+    low, written = set(), set()
+    for program in programs:
+        for s in program.storages:
+            key = key_of(program.core, s)
+            if s.dtype in LOW:
+                low.add(key)
+            if s.written or s.role not in ("input", "constant"):
+                written.add(key)
+    refused = groups.refused()
+    return frozenset(
+        key for key in low if key not in refused and (key in written or key in groups.moved)
+    )
+
+
+class _Groups:
+    """Storages that keep one type: a forest in which each tree is a group.
+
+    Attributes:
+        moved: keys of storages that bits move out of or into, other than by a copy.
+    """
+
+    def __init__(self) -> None:
+        self.moved: set[Key] = set()
+        self._parent: dict[Key, Key] = {}
+        self._other: set[Key] = set()  # also accessed as another type
+
+    def add(self, core: int, i: Instruction) -> None:
+        """What an instruction asks of the storages of its operands."""
+        for _, a in operands(i.args):
+            self.seen(core, a)
+            if a.dynamic is not None and isinstance(a.dynamic.source, Access):
+                self.seen(core, a.dynamic.source)
+        if _pads(i):
+            self._other.update(key_of(core, i[name].storage) for name in ("dst", "stationary"))
+        if i.opcode in COPIES:
+            for alike in _alike(i, COPIES[i.opcode]):
+                self._join([key_of(core, a.storage) for a in alike])
+        for alike in _alike(i, _moved(i)):
+            keys = [key_of(core, a.storage) for a in alike]
+            self.moved.update(keys)
+            # What one core sends another receives, in whichever of its tensors.
+            self._join([("exchanged", alike[0].dtype), *keys] if _exchanges(i) else keys)
+
+    def seen(self, core: int, a: Access) -> None:
+        """Note an access."""
+        if a.dtype is not a.storage.dtype:
+            self._other.add(key_of(core, a.storage))
+
+    def refused(self) -> set[Key]:
+        """All keys whose group has a storage that is also accessed as another type."""
+        roots = {self._root(key) for key in self._other}
+        return self._other | {key for key in list(self._parent) if self._root(key) in roots}
+
+    def _root(self, key: Key) -> Key:
+        parent = self._parent
+        while parent.setdefault(key, key) != key:
+            parent[key] = parent[parent[key]]
+            key = parent[key]
+        return key
+
+    def _join(self, keys: Sequence[Key]) -> None:
+        root = self._root(keys[0])
+        for key in keys[1:]:
+            self._parent[self._root(key)] = root
+
+
+def _alike(i: Instruction, names: str) -> Iterator[list[Access]]:
+    """Operands of low precision among these parameters, those of one type together."""
+    wanted = names.split()
+    by_type: dict[object, list[Access]] = {}
+    for name, a in operands(i.args):
+        if name in wanted and a.dtype in LOW:
+            by_type.setdefault(a.dtype, []).append(a)
+    yield from by_type.values()
+
+
+def _moved(i: Instruction) -> str:
+    """Names of the parameters among which bits move."""
+    if _exchanges(i):
+        return " ".join(i.args)
+    if i.opcode == "nc_matmul" and i["is_transpose"]:
+        return "dst stationary"
+    return TOGETHER.get(i.opcode, "")
+
+
+def _exchanges(i: Instruction) -> bool:
+    return INSTRUCTIONS[i.opcode].synchronises and i.opcode != "core_barrier"
+
+
+def _pads(i: Instruction) -> bool:
+    """Whether 8-bit elements are transposed to 16-bit places, which then hold no numbers."""
+    if i.opcode != "nc_matmul" or not i["is_transpose"]:
+        return False
+    return i["stationary"].dtype.bits == 8 and i["dst"].dtype.bits == 16

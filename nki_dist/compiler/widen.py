@@ -1,0 +1,105 @@
+"""Programs as `NKI_PRECISE_FP=0` runs them: tensors of low precision hold float32.
+
+A program stays what the kernel says: it is checked, allocated, priced, saved and sent with the
+types that were declared. The fact `precise_fp` = 0 says that it is to be run in float32, and
+`widened` makes what is linked then. Offsets and strides count elements, so they stay as they are.
+
+Invariant: all accesses of a storage that is widened have its own type (passes.low_precision).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+
+from nki_dist.compiler.passes.low_precision import Key, float32_storages, key_of
+from nki_dist.dtypes import float32
+from nki_dist.dtypes.casts import converter
+from nki_dist.program import Access, Block, Dynamic, Instruction, Loop, Program, Storage
+
+FACT: Final = "precise_fp"
+
+
+def runs_in_float32(programs: Sequence[Program]) -> bool:
+    """Whether the programs were compiled with NKI_PRECISE_FP=0."""
+    return any(FACT in p.facts for p in programs)
+
+
+def widened(programs: list[Program]) -> list[Program]:
+    """The programs of a launch, one per core, as they are to be linked."""
+    if not runs_in_float32(programs):
+        return programs
+    wide = float32_storages(programs)
+    return [_widened(p, wide) for p in programs]
+
+
+def _widened(program: Program, wide: frozenset[Key]) -> Program:
+    storages = [in_float32(s) if key_of(program.core, s) in wide else s for s in program.storages]
+    rewrite = _Rewrite(storages, program.storages)
+    return replace(program, storages=storages, body=rewrite.block(program.body))
+
+
+def in_float32(s: Storage) -> Storage:
+    """The same tensor with float32 elements."""
+    data = s.data
+    if data is not None:
+        values = np.empty(len(data) // s.dtype.itemsize, np.float32)
+        converter(s.dtype, float32)(values, np.frombuffer(data, s.dtype.dtype))
+        data = values.tobytes()
+    made = Storage(
+        s.number, s.region, s.shape, float32, s.name, s.role, s.index, s.address, s.location, data
+    )
+    made.placed, made.first, made.last, made.written = s.placed, s.first, s.last, s.written
+    return made
+
+
+class _Rewrite:
+    """Instructions with accesses to the storages that took others' places."""
+
+    def __init__(self, new: Sequence[Storage], old: Sequence[Storage]) -> None:
+        self._new = {a: b for a, b in zip(old, new) if a is not b}
+
+    def block(self, block: Block) -> Block:
+        return [self._loop(b) if isinstance(b, Loop) else self._instruction(b) for b in block]
+
+    def _loop(self, loop: Loop) -> Loop:
+        made = Loop(
+            loop.kind,
+            loop.location,
+            loop.register,
+            loop.start,
+            loop.stop,
+            loop.step,
+            loop.condition,
+            loop.outside,
+        )
+        made.body = self.block(loop.body)
+        return made
+
+    def _instruction(self, i: Instruction) -> Instruction:
+        args = {name: self._value(value) for name, value in i.args.items()}
+        made = Instruction(i.opcode, args, i.engine, i.location, i.ordinal)
+        made.after, made.order_group = i.after, i.order_group
+        return made
+
+    def _value(self, value: Any) -> Any:
+        if isinstance(value, Access):
+            return self._access(value)
+        if type(value) is list or type(value) is tuple:
+            return type(value)(self._value(v) for v in value)
+        return value
+
+    def _access(self, a: Access) -> Access:
+        storage = self._new.get(a.storage)
+        dtype = a.dtype if storage is None else float32
+        return Access(
+            storage or a.storage, a.offset, a.shape, a.strides, dtype, self._dynamic(a.dynamic)
+        )
+
+    def _dynamic(self, d: Dynamic | None) -> Dynamic | None:
+        if d is None or not isinstance(d.source, Access):
+            return d
+        return Dynamic(d.kind, self._access(d.source), d.stride, d.limit, d.dim)
