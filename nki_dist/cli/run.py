@@ -44,6 +44,12 @@ def register(subparsers: Any) -> None:
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    add_options(parser)
+    parser.set_defaults(run=run)
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The options that say how to run a program, the program, and what is passed to it."""
     parser.add_argument("--platform", metavar="NAME", help="trn1, trn2 or trn3")
     parser.add_argument("--lnc", type=int, metavar="N", help="cores of kernels without a grid")
     parser.add_argument("--host", choices=("ray", "inprocess"), help="where simulated cores run")
@@ -56,7 +62,6 @@ def register(subparsers: Any) -> None:
     )
     parser.add_argument("program", metavar="PROGRAM", help="a script, or a module with -m")
     parser.add_argument("arguments", metavar="...", nargs=argparse.REMAINDER)
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -11,7 +11,7 @@ import atexit
 import itertools
 import os
 import threading
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
@@ -94,12 +94,19 @@ def _fresh(compiled: Compiled) -> bool:
 
 
 class Session:
-    """The state of this process: one compile cache and the warm implicit worlds."""
+    """The state of this process: one compile cache and the warm implicit worlds.
+
+    Attributes:
+        observer: told of every launch (world, Launch, LaunchResult) while its results are still in
+            the stacks; for commands that report on a program they run.
+    """
 
     def __init__(self) -> None:
         self.cache = CompileCache()
+        self.observer: Callable[[Any, Any, Any], object] | None = None
         self._process = os.getpid()
         self._lock = threading.Lock()
+        self._counts: Counter[Any] = Counter()
         self._worlds: dict[tuple[str, int, str, str], Any] = {}
 
     def world(self, platform: str, lnc: int, host: str) -> Any:
@@ -112,6 +119,12 @@ class Session:
             if world is None or world.closed:
                 world = self._worlds[key] = World(ranks=1, lnc=lnc, platform=platform, host=host)
             return world
+
+    def next_number(self, *what: Any) -> int:
+        """0, 1, 2, ... for each `what` of this process."""
+        with self._lock:
+            self._counts[what] += 1
+            return self._counts[what] - 1
 
     @property
     def forked(self) -> bool:

@@ -29,6 +29,7 @@ from nki_dist.launcher.hosts import (
     slots,
 )
 from nki_dist.launcher.printing import Printer
+from nki_dist.launcher.profiles import profile_of
 from nki_dist.launcher.pytree import flatten
 from nki_dist.launcher.races import check_races
 from nki_dist.launcher.results import inputs_as_run, read_outputs
@@ -276,6 +277,8 @@ class World:
             check_messages(result.reports, self.lnc if self.ranks > 1 else 0)
             self._check_races(as_run, result)
             check_written(as_run, bound, result.memories)
+            if (observer := session().observer) is not None:
+                observer(self, launch, result)
             outputs = []
             for b, memory in zip(bound, result.memories):
                 values = read_outputs(as_run, memory, b)
@@ -319,21 +322,9 @@ class World:
     def _profile(
         self, compiled: Compiled, reports: Sequence[Any], algorithm: str | None = None
     ) -> Any:
-        from nki_dist.collectives.timing import collective_rules
-        from nki_dist.timing import profile_launch
-        from nki_dist.timing.exchange import EXCHANGES
-
-        name = compiled.programs[0].kernel
-        reports = sorted(reports, key=lambda r: r.core)
-        programs = compiled.programs * self.ranks
-        rules = collective_rules(self.topology, self._algorithm if algorithm is None else algorithm)
-        return profile_launch(
-            programs,
-            [r.trips for r in reports],
-            self.arch,
-            name,
-            exchanges={**EXCHANGES, **rules},
-        )
+        chosen = self._algorithm if algorithm is None else algorithm
+        trips = [r.trips for r in sorted(reports, key=lambda r: r.core)]
+        return profile_of(self.topology, chosen, compiled, trips)
 
 
 def _is_strict(check: Any) -> bool:

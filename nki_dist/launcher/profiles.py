@@ -1,0 +1,31 @@
+"""The simulated time of a launch, from its programs and how often their loops went round."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from nki_dist.collectives.timing import collective_rules
+from nki_dist.compiler.compile import Compiled
+from nki_dist.launcher.topology import Topology
+from nki_dist.timing import Profile, profile_launch
+from nki_dist.timing.exchange import EXCHANGES
+
+
+def profile_of(
+    topology: Topology, algorithm: str, compiled: Compiled, trips: Sequence[Sequence[int]]
+) -> Profile:
+    """The profile of a launch.
+
+    Args:
+        topology: of the world that launched it.
+        algorithm: the one its collectives were told to use, or "".
+        trips: per core, ranks one after the other, the rounds of each dynamic loop.
+    """
+    rules = collective_rules(topology, algorithm)
+    return profile_launch(
+        compiled.programs * topology.ranks,
+        trips,
+        topology.arch,
+        compiled.programs[0].kernel,
+        exchanges={**EXCHANGES, **rules},
+    )
