@@ -38,6 +38,7 @@ ALIASES = MappingProxyType(
         "nki.kernels": "nki_dist.kernels",
         "nki.kernels.attention": "nki_dist.kernels.attention",
         "nki.meta": "nki_dist.compat.meta",
+        "nki.meta.tensor": "nki_dist.compat.tensor",
         "nki.experimental": "nki_dist.compat.experimental",
         "neuronxcc.nki": "nki_dist.compat.beta1",
         "neuronxcc.nki.language": "nki_dist.compat.beta1.language",

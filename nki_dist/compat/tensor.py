@@ -1,4 +1,4 @@
-"""`nki.tensor`: the tensor class under its older module name."""
+"""`nki.meta.tensor`, formerly `nki.tensor`: the tensor class under these module names."""
 
 from nki_dist.language.tensor import NkiTensor
 

@@ -205,6 +205,8 @@ class BodyReader:
             malformed(f"loop {number} counts in no register")
         given, tested = (None if r is None else self._register(r) for r in (register, condition))
         first, last = (self._bound(b) for b in (start, stop))
+        if kind == "for" and given is not None:
+            given.induction = True
         return Loop(kind, location, given, first, last, step, tested, outside)
 
     def _bound(self, packed: Any) -> Any:

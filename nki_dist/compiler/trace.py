@@ -338,6 +338,7 @@ class Trace:
                 )
         start, stop = (b if isinstance(b, VirtualRegister) else int(b) for b in (start, stop))
         register = self.register()
+        register.induction = True
         self.open_loop(Loop("for", self.locations.here(2), register, start, stop, int(step)))
         return register
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from nki_dist.arch import allowed_start_partitions, start_partition_allowed
 from nki_dist.dtypes import DType
-from nki_dist.errors import NkiValidationError, OutOfBoundsError
+from nki_dist.errors import CompileError, NkiValidationError, OutOfBoundsError
 from nki_dist.isa.indirection import narrowed, table
 from nki_dist.program import Access, VirtualRegister
 
@@ -287,6 +287,12 @@ class Register(Role):
 
     def accept(self, name: str, value: Any) -> Any:
         if isinstance(value, VirtualRegister):
+            if value.induction and "w" in self.register_mode:
+                raise CompileError(
+                    f"{name} is {value!r}, the induction register of a dynamic loop, which only "
+                    "the loop writes; write to a copy (nisa.register_alloc, nisa.register_move), "
+                    "and end loops early with nl.while_loop"
+                )
             return value
         raise NkiValidationError(
             f"{name} is {value!r}; allowed: a register made by nisa.register_alloc"

@@ -18,13 +18,17 @@ class VirtualRegister:
     Made by `nisa.register_alloc`, by loops (the induction value) and by `ncc.rank_id`. It has no
     arithmetic: it can be moved, loaded, stored, used as a loop bound, in `nl.ds`, and as
     `scalar_offset` of an access pattern.
+
+    Attributes:
+        induction: it counts a dynamic loop, which alone writes it.
     """
 
-    __slots__ = ("number", "tracer")
+    __slots__ = ("induction", "number", "tracer")
 
     def __init__(self, number: int = 0, tracer: Any = None) -> None:
         self.number = number
         self.tracer = tracer
+        self.induction = False
 
     def __bool__(self) -> bool:
         if self.tracer is None:

@@ -79,15 +79,43 @@ def test_loops_with_register_bounds_read_them_at_run_time(count):
     np.testing.assert_array_equal(run(kernel, DATA, np.array([[count]], np.int32)), expected)
 
 
-def test_writing_the_induction_register_has_no_effect_on_the_loop():
+WRITES = {
+    "register_load": lambda r: nisa.register_load(r, nl.full((1, 1), 100, nl.int32)),
+    "register_move": lambda r: nisa.register_move(r, 100),
+}
+
+
+@pytest.mark.parametrize("write", WRITES)
+@pytest.mark.parametrize("loop", ["fori_loop", "dynamic_range", "nested"])
+def test_writing_the_induction_register_is_refused(write, loop):
     def kernel(data):
-        hundred = nl.full((1, 1), 100, nl.int32)
-        seen = nl.zeros((1, 1), nl.float32)
-        one = nl.ones((1, 1), nl.float32)
+        def body(i):
+            if loop == "nested":
+                nl.fori_loop(0, 2, lambda j: WRITES[write](i))
+            else:
+                WRITES[write](i)
+
+        if loop == "dynamic_range":
+            for i in nl.dynamic_range(0, 6):
+                body(i)
+        else:
+            nl.fori_loop(0, 6, body)
+
+    with pytest.raises(CompileError, match="induction register of a dynamic loop") as caught:
+        run(kernel, DATA)
+    assert caught.value.instruction == f"nisa.{write}"
+    assert caught.value.location.startswith(__file__)
+
+
+def test_a_copy_of_the_induction_register_may_be_written():
+    def kernel(data):
+        seen, one = nl.zeros((1, 1), nl.float32), nl.ones((1, 1), nl.float32)
+        copy = nisa.register_alloc()
 
         def body(i):
+            nisa.register_move(copy, i)
+            nisa.register_move(copy, 100)
             nisa.tensor_tensor(seen, seen, one, nl.add)
-            nisa.register_load(i, hundred)
 
         nl.fori_loop(0, 6, body)
         return result(seen)
