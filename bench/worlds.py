@@ -83,11 +83,15 @@ class PeakMemory:
         """The largest sum that was seen, in bytes."""
         self._end.set()
         self._thread.join()
+        self._sample()
         return self.peak
 
     def _look(self) -> None:
         while not self._end.wait(0.25):
-            self.peak = max(self.peak, sum(map(_proportional_set_size, _family(os.getpid()))))
+            self._sample()
+
+    def _sample(self) -> None:
+        self.peak = max(self.peak, sum(map(_proportional_set_size, _family(os.getpid()))))
 
 
 def _family(root: int) -> list[int]:

@@ -88,15 +88,8 @@ def _group(i: Instruction, rank: int) -> tuple[int, ...]:
 
 
 def _tensors(i: Instruction) -> Iterator[Access]:
-    def look(value: Any) -> Iterator[Access]:
-        if isinstance(value, Access):
-            yield value
-        elif isinstance(value, list):
-            for item in value:
-                yield from look(item)
-
     for value in i.args.values():
-        yield from look(value)
+        yield from tensors_of(value)
 
 
 def _describe(i: Instruction, group: tuple[int, ...]) -> dict[str, Any]:

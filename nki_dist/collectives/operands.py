@@ -110,4 +110,6 @@ def tensors_of(value: Any) -> list[Access]:
     """The tensors of an argument, lists opened; none if it is no operand."""
     if isinstance(value, Access):
         return [value]
-    return [a for item in value for a in tensors_of(item)] if isinstance(value, list) else []
+    if not isinstance(value, list) or (value and isinstance(value[0], int)):
+        return []  # among others a group of hundreds of ranks, which isn't worth looking through
+    return [a for item in value for a in tensors_of(item)]

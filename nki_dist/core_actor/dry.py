@@ -106,8 +106,11 @@ def _poisoned(shape: tuple[int, ...], dtype: DType) -> np.ndarray:
 
 def _copied(array: np.ndarray, s: Storage) -> np.ndarray:
     memory = aligned(s.nbytes)
-    place = np.ndarray(s.shape, s.dtype.raw, memory)
-    place[...] = np.ascontiguousarray(array).reshape(s.shape).view(s.dtype.raw)
+    source = np.ascontiguousarray(array).reshape(s.shape)
+    if source.itemsize == s.dtype.itemsize:
+        np.ndarray(s.shape, s.dtype.raw, memory)[...] = source.view(s.dtype.raw)
+    else:  # runs in float32 (NKI_PRECISE_FP=0), which holds every value of a smaller float
+        np.ndarray(s.shape, s.dtype.dtype, memory)[...] = source.astype(s.dtype.dtype)
     return memory
 
 

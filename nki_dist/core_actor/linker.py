@@ -296,7 +296,7 @@ def run_time_arguments(i: Instruction) -> list[Access]:
         if isinstance(value, Access):
             if value.dynamic is not None and value.dynamic.kind == "scalar":
                 found.append(value)
-        elif isinstance(value, list):
+        elif isinstance(value, list) and value and not isinstance(value[0], int):  # ranks
             for v in value:
                 look(v)
 
