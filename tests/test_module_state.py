@@ -43,6 +43,7 @@ DECLARATIONS = {
     "nki_dist.arch.facts.FrozenMap": "a read-only mapping",
     "nki_dist.compat.typing._Annotation": "a name for annotations",
     "nki_dist.launcher.kernel.Kernel": "a function with launch options, fixed when it is made",
+    "nki_dist.compat.beta1.launch.Beta1Kernel": "the same",
     "_pytest.stash.StashKey": "a key of pytest's own storage",
     "_pytest.fixtures.FixtureFunctionDefinition": "a declaration to pytest",
     "nki_dist.core_actor.actor.ActorClass(NeuronCore)": "Ray's handle of the actor class",

@@ -16,9 +16,7 @@ from _tiles import tiles
 import nki_dist as nki
 import nki_dist.isa as nisa
 import nki_dist.language as nl
-
-# A score that no row keeps: exp of it is 0, and subtracting a maximum from it doesn't overflow.
-MASKED = -1e30
+from nki_dist.kernels import online_softmax
 
 
 @nki.jit
@@ -58,6 +56,8 @@ def load(src):
 def attend(queries, keys, values, q0, scale, dtype):
     """Attention of the queries q0, q0+1, ... to all keys up to their own.
 
+    The loop over blocks of keys is nki_dist/kernels/online_softmax.py: read on there.
+
     Args:
         queries: (d, at most 128) tile.
         keys: (d, sequence) tile.
@@ -69,113 +69,10 @@ def attend(queries, keys, values, q0, scale, dtype):
     Returns:
         (queries, d) tile.
     """
-    width, d = queries.shape[1], values[0].shape[1]
-    # Minus the maximum, because that is what exp takes as its bias once it is scaled.
-    minus_max = nl.ndarray((width, 1), dtype=nl.float32, buffer=nl.sbuf)
-    total = nl.ndarray((width, 1), dtype=nl.float32, buffer=nl.sbuf)
-    context = nl.ndarray((width, d), dtype=nl.float32, buffer=nl.sbuf)
-    for k0, count in tiles(0, q0 + width, nl.tile_size.gemm_moving_fmax):
-        scores = masked_scores(queries, keys[:, k0 : k0 + count], q0 - k0)
-        bias, correction = raise_maximum(minus_max, scores, scale, first=k0 == 0)
-        weights = nl.ndarray((width, count), dtype=values[0].dtype, buffer=nl.sbuf)
-        block_total = nl.ndarray((width, 1), dtype=nl.float32, buffer=nl.sbuf)
-        # exp(scale * (score - maximum)): scaling costs nothing here.
-        nisa.activation(
-            dst=weights,
-            op=nl.exp,
-            data=scores,
-            scale=scale,
-            bias=bias,
-            reduce_op=nl.add,
-            reduce_res=total if k0 == 0 else block_total,
-            reduce_cmd=nisa.reduce_cmd.reset_reduce,
-        )
-        block = weigh_values(weights, values, k0)
-        if k0 == 0:
-            nisa.tensor_copy(dst=context, src=block)
-        else:
-            for so_far, more in ((total, block_total), (context, block)):
-                nisa.scalar_tensor_tensor(
-                    dst=so_far,
-                    data=so_far,
-                    op0=nl.multiply,
-                    operand0=correction,
-                    op1=nl.add,
-                    operand1=more,
-                )
-    nisa.reciprocal(dst=total, data=total)
+    d, width = queries.shape
     result = nl.ndarray((width, d), dtype=dtype, buffer=nl.sbuf)
-    nisa.tensor_scalar(dst=result, data=context, op0=nl.multiply, operand0=total)
+    online_softmax.attend(result, queries, keys, values, scale, q0)
     return result
-
-
-def masked_scores(queries, keys, lead):
-    """Scores (queries, keys) before scaling; keys that lie after a query get MASKED.
-
-    Args:
-        lead: how many positions the first query lies after the first key.
-
-    Returns:
-        A tile in PSUM, or in SBUF if it had to be masked: GpSimd can't reach PSUM.
-    """
-    width, count = queries.shape[1], keys.shape[1]
-    products = nl.ndarray((width, count), dtype=nl.float32, buffer=nl.psum)
-    nisa.nc_matmul(dst=products, stationary=queries, moving=keys)
-    if count - 1 <= lead:
-        return products
-    scores = nl.ndarray((width, count), dtype=nl.float32, buffer=nl.sbuf)
-    nisa.tensor_copy(dst=scores, src=products)
-    # All queries see the keys before the first query. From there on a score is kept where
-    # query - key = partition - column >= 0, which GpSimd works out from the indices alone.
-    triangle = scores[:, lead:count]
-    nisa.affine_select(
-        dst=triangle,
-        pattern=[[-1, count - lead]],
-        channel_multiplier=1,
-        on_true_tile=triangle,
-        on_false_value=MASKED,
-        cmp_op=nl.greater_equal,
-    )
-    return scores
-
-
-def raise_maximum(minus_max, scores, scale, first):
-    """Include a block in the running maximum.
-
-    Returns:
-        -scale * maximum, the bias for exp, and exp(scale * (old maximum - maximum)), by which
-        earlier sums have to be corrected (None for the first block).
-    """
-    width = minus_max.shape[0]
-    bias = nl.ndarray((width, 1), dtype=nl.float32, buffer=nl.sbuf)
-    if first:
-        nisa.tensor_reduce(dst=minus_max, op=nl.maximum, data=scores, axis=1, negate=True)
-        nisa.tensor_scalar(dst=bias, data=minus_max, op0=nl.multiply, operand0=scale)
-        return bias, None
-    lowered = nl.ndarray((width, 1), dtype=nl.float32, buffer=nl.sbuf)
-    nisa.tensor_reduce(dst=lowered, op=nl.maximum, data=scores, axis=1, negate=True)
-    nisa.tensor_tensor(dst=lowered, data1=lowered, data2=minus_max, op=nl.minimum)
-    nisa.tensor_scalar(dst=bias, data=lowered, op0=nl.multiply, operand0=scale)
-    correction = nl.ndarray((width, 1), dtype=nl.float32, buffer=nl.sbuf)
-    nisa.activation(dst=correction, op=nl.exp, data=minus_max, scale=-scale, bias=bias)
-    nisa.tensor_copy(dst=minus_max, src=lowered)
-    return bias, correction
-
-
-def weigh_values(weights, values, k0):
-    """weights @ values of one block, summed in PSUM: a (queries, d) tile."""
-    width, count = weights.shape
-    pmax = nl.tile_size.pmax
-    block = nl.ndarray((width, values[0].shape[1]), dtype=nl.float32, buffer=nl.psum)
-    for c0, piece in tiles(0, count, pmax):
-        # Keys are contracted now, so they have to move from columns to partitions.
-        turned = nl.ndarray((piece, width), dtype=weights.dtype, buffer=nl.psum)
-        nisa.nc_transpose(dst=turned, data=weights[:, c0 : c0 + piece], engine=nisa.tensor_engine)
-        stationary = nl.ndarray((piece, width), dtype=weights.dtype, buffer=nl.sbuf)
-        nisa.tensor_copy(dst=stationary, src=turned)
-        tile = values[(k0 + c0) // pmax]
-        nisa.nc_matmul(dst=block, stationary=stationary, moving=tile[0:piece, :])
-    return block
 
 
 def inputs(rng: np.random.Generator, small: bool = False) -> tuple[np.ndarray, ...]:

@@ -13,12 +13,13 @@ from __future__ import annotations
 import numpy as np
 from _tiles import tiles
 from _worlds import Case, WorldExample, run
-from flash_attention import load, raise_maximum, weigh_values
+from flash_attention import load
 
 import nki_dist as nki
 import nki_dist.collectives as ncc
 import nki_dist.isa as nisa
 import nki_dist.language as nl
+from nki_dist.kernels import online_softmax
 
 
 @nki.jit
@@ -38,7 +39,7 @@ def ring_attention(q, k, v, ranks):
     cores, me = nl.num_programs(axes=0), nl.program_id(0)
     work = tiles(0, length, nl.tile_size.pmax)[me::cores]
     queries = [load(q[:, q0 : q0 + width]) for q0, width in work]
-    sums = [new_sums(width, d) for _, width in work]
+    sums = [online_softmax.running_sums(width, d) for _, width in work]
     keys, values = in_two_places(k, me), in_two_places(v, me)
     for step in range(ranks):
         here, there = step % 2, (step + 1) % 2
@@ -57,13 +58,6 @@ def ring_attention(q, k, v, ranks):
     return out
 
 
-def new_sums(width, d):
-    """(minus the maximum, sum of exponentials, weighted sum of values) of a query tile so far."""
-    return tuple(
-        nl.ndarray((width, columns), dtype=nl.float32, buffer=nl.sbuf) for columns in (1, 1, d)
-    )
-
-
 def in_two_places(x, me):
     """A tensor in HBM and room for the next one; core 0 copies."""
     places = [nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm) for _ in range(2)]
@@ -80,44 +74,10 @@ def hand_on(src, dst, ranks):
 
 def attend(queries, k, v, sums, scale, first):
     """Include a stretch of keys (d, stretch) and values (stretch, d) in a query tile's sums."""
-    width, length = queries.shape[1], k.shape[1]
-    minus_max, total, context = sums
-    for k0, count in tiles(0, length, nl.tile_size.gemm_moving_fmax):
-        begin = first and k0 == 0
+    for k0, count in tiles(0, k.shape[1], nl.tile_size.gemm_moving_fmax):
         values = [load(v[k0 + at : k0 + at + w]) for at, w in tiles(0, count, nl.tile_size.pmax)]
-        scores = nl.ndarray((width, count), dtype=nl.float32, buffer=nl.psum)
-        nisa.nc_matmul(dst=scores, stationary=queries, moving=load(k[:, k0 : k0 + count]))
-        bias, correction = raise_maximum(minus_max, scores, scale, first=begin)
-        weights = nl.ndarray((width, count), dtype=v.dtype, buffer=nl.sbuf)
-        block_total = nl.ndarray((width, 1), dtype=nl.float32, buffer=nl.sbuf)
-        nisa.activation(
-            dst=weights,
-            op=nl.exp,
-            data=scores,
-            scale=scale,
-            bias=bias,
-            reduce_op=nl.add,
-            reduce_res=total if begin else block_total,
-            reduce_cmd=nisa.reduce_cmd.reset_reduce,
-        )
-        block = weigh_values(weights, values, 0)
-        if begin:
-            nisa.tensor_copy(dst=context, src=block)
-        else:
-            rescale_and_add(total, correction, block_total)
-            rescale_and_add(context, correction, block)
-
-
-def rescale_and_add(so_far, correction, more):
-    """so_far * correction + more, in place."""
-    nisa.scalar_tensor_tensor(
-        dst=so_far,
-        data=so_far,
-        op0=nl.multiply,
-        operand0=correction,
-        op1=nl.add,
-        operand1=more,
-    )
+        scores = online_softmax.masked_scores(queries, load(k[:, k0 : k0 + count]), lead=None)
+        online_softmax.include(sums, scores, values, scale, first=first and k0 == 0)
 
 
 def reference(q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:

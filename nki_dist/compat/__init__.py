@@ -37,8 +37,8 @@ ALIASES = MappingProxyType(
         "nki.compiler.ncc_driver": "nki_dist.compat.compiler",
         "nki.kernels": "nki_dist.kernels",
         "nki.kernels.attention": "nki_dist.kernels.attention",
+        "nki.kernels.vision": "nki_dist.kernels.vision",
         "nki.meta": "nki_dist.compat.meta",
-        "nki.meta.tensor": "nki_dist.compat.tensor",
         "nki.experimental": "nki_dist.compat.experimental",
         "neuronxcc.nki": "nki_dist.compat.beta1",
         "neuronxcc.nki.language": "nki_dist.compat.beta1.language",
@@ -47,8 +47,9 @@ ALIASES = MappingProxyType(
         "neuronxcc.nki.compiler": "nki_dist.compat.beta1.compiler",
         "neuronxcc.nki.compiler.sbuf": "nki_dist.compat.beta1.sbuf_allocation",
         "neuronxcc.nki.compiler.psum": "nki_dist.compat.beta1.psum_allocation",
-        "neuronxcc.nki.kernels": "nki_dist.kernels",
-        "neuronxcc.nki.kernels.attention": "nki_dist.kernels.attention",
+        "neuronxcc.nki.kernels": "nki_dist.compat.beta1.kernels",
+        "neuronxcc.nki.kernels.attention": "nki_dist.compat.beta1.kernels.attention",
+        "neuronxcc.nki.kernels.vision": "nki_dist.compat.beta1.kernels.vision",
         "neuronxcc.nki.typing": "nki_dist.compat.beta1.typing",
         "neuronxcc.starfish.support.dtype": "nki_dist.compat.neuron_dtypes",
         "neuronxcc.starfish.support.util": "nki_dist.compat.starfish_util",
@@ -75,6 +76,7 @@ DEVICES = MappingProxyType(
         "torch_xla": "nki_dist.compat.xla",
         "torch_xla.core.xla_model": "nki_dist.compat.xla",
         "torch_neuronx": "nki_dist.compat.xla",
+        "torch_neuronx.xla_impl.ops": "nki_dist.compat.xla",
     }
 )
 

@@ -2,17 +2,19 @@
 
 All take and give HBM tensors, keep sums in float32 and round once, end in narrow tiles instead of
 padding, and run on one core or two (`kernel[2]`). They are ordinary kernels: read them, copy them.
+Programs for Beta 1 find them, and a few that only they look for, in `neuronxcc.nki.kernels`.
 """
 
 from __future__ import annotations
 
-from nki_dist.kernels.attention import flash_attn_bwd, flash_fwd
+from nki_dist.kernels.attention import FlashConfig, flash_attn_bwd, flash_fwd
 from nki_dist.kernels.matmul import matmul
 from nki_dist.kernels.mlp import mlp, mlp_backward
 from nki_dist.kernels.rms_norm import rms_norm, rms_norm_backward, rmsnorm_qkv
 from nki_dist.kernels.softmax import softmax, softmax_backward
 
 __all__ = [
+    "FlashConfig",
     "flash_attn_bwd",
     "flash_fwd",
     "matmul",

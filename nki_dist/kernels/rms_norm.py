@@ -98,6 +98,36 @@ def rmsnorm_qkv(x, norm_weight, qkv_weight, eps=1e-6):
     return out
 
 
+@jit
+def allocated_fused_rms_norm_qkv(hidden, weights, norm_dtype=None, eps=1e-6):
+    """rms_norm(hidden) @ weights under its Beta 1 name: no weights of the norm, a batch dimension.
+
+    Memory is placed by the compiler here, whatever the name says.
+
+    Args:
+        hidden: (batch, sequence, dim).
+        weights: (dim, columns).
+        norm_dtype: accepted, no effect: statistics are float32.
+        eps: added to the mean of squares.
+
+    Returns:
+        (batch, sequence, columns) like hidden. Programs share the rows.
+    """
+    require(
+        len(hidden.shape) == 3 and weights.shape[0] == hidden.shape[2],
+        f"got hidden {hidden.shape} and weights {weights.shape}; allowed (batch, sequence, dim) "
+        "and (dim, columns)",
+    )
+    batch, sequence, dim = hidden.shape
+    out = output((batch, sequence, weights.shape[1]), hidden.dtype)
+    x, dst = hidden.reshape((-1, dim)), out.reshape((-1, weights.shape[1]))
+    projection = load_tiles(weights)
+    for r0, height in my_rows(batch * sequence):
+        normalised = normalise(load(x[r0 : r0 + height, :]), None, eps)
+        times(turned_tiles(normalised), projection, dst[r0 : r0 + height, :])
+    return out
+
+
 def inverse_rms(tile, eps):
     """(rows, 1) float32 tile of 1 / sqrt(mean(x**2) + eps)."""
     squares, result = sbuf(tile.shape, nl.float32), sbuf((tile.shape[0], 1), nl.float32)
@@ -115,8 +145,11 @@ def inverse_rms(tile, eps):
 
 
 def normalise(tile, weights, eps):
-    """A new tile of normalised rows, rounded once."""
+    """A new tile of normalised rows, rounded once; no weights for None."""
     result = sbuf(tile.shape, tile.dtype)
+    if weights is None:
+        nisa.tensor_scalar(dst=result, data=tile, op0=nl.multiply, operand0=inverse_rms(tile, eps))
+        return result
     nisa.scalar_tensor_tensor(
         dst=result,
         data=tile,
@@ -163,4 +196,4 @@ def _check(x, weight):
     )
 
 
-__all__ = ["rms_norm", "rms_norm_backward", "rmsnorm_qkv"]
+__all__ = ["allocated_fused_rms_norm_qkv", "rms_norm", "rms_norm_backward", "rmsnorm_qkv"]

@@ -45,6 +45,45 @@ def test_every_alias_imports_and_is_the_module_it_stands_for():
     assert done.stdout == "good\n", done.stderr
 
 
+def test_prebuilt_kernels_are_where_beta_1_programs_look_for_them():
+    """With grids of program instances, the decorators of Beta 1, and results as arguments."""
+    code = """
+import numpy as np
+from nki_dist import compat
+compat.install()
+compat.install_devices()
+import neuronxcc.nki.language as nl
+from neuronxcc.nki import baremetal, benchmark, simulate_kernel
+from neuronxcc.nki.kernels import allocated_fused_rms_norm_qkv
+from neuronxcc.nki.kernels.attention import FlashConfig, flash_attn_bwd, flash_fwd
+from neuronxcc.nki.kernels.attention import fused_self_attn_for_SD_small_head_size as small
+from neuronxcc.nki.kernels.vision import resize_nearest_fixed_dma_kernel as resize
+from torch_neuronx.xla_impl.ops import nki_jit
+
+rng = np.random.default_rng(0)
+q, k, v = (rng.standard_normal((3, 4, 8, 130)).astype(np.float32) for _ in range(3))
+config = FlashConfig(should_transpose_v=True)
+out, lse = flash_fwd[3, 4](q, k, v, config=config)
+per_core, _ = flash_fwd[3, nl.nc(2) * 2](q, k, v, config=config)
+assert np.array_equal(out, per_core)
+turned = np.ascontiguousarray(out.swapaxes(2, 3))
+grads = simulate_kernel(baremetal(flash_attn_bwd)[3, 4], q, k, v, turned, q, lse)
+assert [g.shape for g in grads] == [q.shape] * 3
+
+measured = benchmark(warmup=2, iters=3)(small)
+rows = np.ascontiguousarray(k[0].swapaxes(1, 2))
+assert measured[4](q[0], rows, rows).shape == (4, 130, 8)
+assert measured.benchmark_result.nc_latency.get_latency_percentile(50) > 1
+assert simulate_kernel(allocated_fused_rms_norm_qkv, rows, rows[0, :8, :5]).shape == (4, 130, 5)
+into = np.empty((3, 8, 2, 130), np.float32)
+nki_jit(resize)[3](q, into)  # three instances; three cores would be refused
+assert np.array_equal(into, q[:, np.arange(8) // 2][:, :, [0, 4]])
+print('good')
+"""
+    done = fresh(code, NKI_DIST_HOST="inprocess")
+    assert done.stdout == "good\n", done.stderr
+
+
 def test_a_real_wheel_is_left_alone_unless_asked(tmp_path):
     (tmp_path / "nki").mkdir()
     (tmp_path / "nki" / "__init__.py").write_text("real = True\n")

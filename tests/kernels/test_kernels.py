@@ -12,6 +12,12 @@ from scipy.special import erf
 import nki_dist as nki
 from nki_dist import kernels
 from nki_dist.errors import NkiValidationError
+from nki_dist.kernels import vision
+from nki_dist.kernels.attention import (
+    allocated_fused_self_attn_for_SD_small_head_size,
+    fused_self_attn_for_SD_small_head_size,
+)
+from nki_dist.kernels.rms_norm import allocated_fused_rms_norm_qkv
 
 both_lnc = pytest.mark.parametrize("lnc", [1, 2])
 TYPES = {"f32": (np.float32, 2e-5), "bf16": (ml_dtypes.bfloat16, 2e-2)}
@@ -128,22 +134,25 @@ def test_mlp_names_the_activations_it_has():
         run(kernels.mlp, 1, x, up, down, activation="tanh")
 
 
-def attention(q, k, v, causal, scale):
+def attention(q, k, v, causal, scale, window=None):
     """Reference: q (b, h, d, s), k (b, n, d, t), v (b, n, t, d); weights, output, log-sum-exp."""
     group = q.shape[1] // k.shape[1]
     k, v = (np.repeat(t, group, axis=1) for t in (k, v))
     scores = scale * np.einsum("bhdi,bhdj->bhij", q, k)
     if causal:
         scores = np.where(np.tri(*scores.shape[2:], dtype=bool), scores, -np.inf)
+    if window is not None:
+        far = np.tri(*scores.shape[2:], k=-window, dtype=bool)
+        scores = np.where(far, -np.inf, scores)
     top = scores.max(3, keepdims=True)
     lse = np.log(np.exp(scores - top).sum(3, keepdims=True)) + top
     weights = np.exp(scores - lse)
     return weights, weights @ v, lse[..., 0]
 
 
-def attention_gradients(q, k, v, dy, causal, scale):
+def attention_gradients(q, k, v, dy, causal, scale, window=None):
     """dq, dk, dv in the layouts of q, k and v; dy is (b, h, s, d)."""
-    weights, out, _ = attention(q, k, v, causal, scale)
+    weights, out, _ = attention(q, k, v, causal, scale, window)
     group, batch, kv_heads = q.shape[1] // k.shape[1], k.shape[0], k.shape[1]
     wide_k, wide_v = (np.repeat(t, group, axis=1) for t in (k, v))
     dweights = dy @ wide_v.swapaxes(2, 3)
@@ -183,6 +192,96 @@ def test_flash_attention_and_its_gradients(kind, lnc, causal, heads, kv_heads, q
     want = attention_gradients(q64, k64, v64, dy64, causal, scale)
     for one, expected in zip(got, (*want[:2], want[2].swapaxes(2, 3)), strict=True):
         check(one, expected, limit)
+
+
+@both_lnc
+@pytest.mark.parametrize(
+    ("queries", "keys", "window"), [(300, 300, 2), (140, 700, 70), (700, 700, 130)]
+)
+def test_a_sliding_window_and_its_gradients(lnc, queries, keys, window):
+    b, heads, kv_heads, d, scale = 1, 2, 1, 24, 0.2
+    shapes = (b, heads, d, queries), (b, kv_heads, d, keys), (b, kv_heads, keys, d)
+    q, k, v, dy = arrays("f32", *shapes, (b, heads, queries, d))
+    q64, k64, v64, dy64 = wide(q, k, v, dy)
+    options = {"use_causal_mask": True, "softmax_scale": scale, "sliding_window": window}
+    out, lse = run(kernels.flash_fwd, lnc, q, k, v, **options)
+    _, expected, _ = attention(q64, k64, v64, True, scale, window)
+    check(out, expected, 2e-5)
+    turned = (np.ascontiguousarray(t.swapaxes(2, 3)) for t in (v, out, dy))
+    got = run(kernels.flash_attn_bwd, lnc, q, k, *turned, lse, **options)
+    want = attention_gradients(q64, k64, v64, dy64, True, scale, window)
+    for one, expected in zip(got, (*want[:2], want[2].swapaxes(2, 3)), strict=True):
+        check(one, expected, 5e-5)
+
+
+def test_a_window_that_leaves_queries_without_keys_is_refused():
+    q, k, v = arrays("f32", (1, 1, 8, 30), (1, 1, 8, 16), (1, 1, 16, 8))
+    with pytest.raises(NkiValidationError, match=r"sliding_window=4 needs .* 30 queries, 16 keys"):
+        run(kernels.flash_fwd, 1, q, k, v, sliding_window=4)
+    with pytest.raises(NkiValidationError, match="got use_causal_mask=False"):
+        run(kernels.flash_fwd, 1, k, k, v, sliding_window=4, use_causal_mask=False)
+
+
+def test_flash_config():
+    q, k, v = arrays("bf16", (1, 2, 16, 130), (1, 2, 16, 130), (1, 2, 130, 16))
+    out, lse = run(kernels.flash_fwd, 2, q, k, v)
+    config = kernels.FlashConfig(should_transpose_v=True, training=False)
+    turned = np.ascontiguousarray(v.swapaxes(2, 3))
+    assert run(kernels.flash_fwd, 2, q, k, turned, config=config).tobytes() == out.tobytes()
+    rounded = run(kernels.flash_fwd, 2, q, k, v, config=kernels.FlashConfig(lse_dtype="bfloat16"))[
+        1
+    ]
+    assert rounded.dtype == ml_dtypes.bfloat16
+    np.testing.assert_array_equal(rounded, lse.astype(ml_dtypes.bfloat16))
+    with pytest.raises(NkiValidationError, match="lse_dtype='f99'"):
+        run(kernels.flash_fwd, 1, q, k, v, config=kernels.FlashConfig(lse_dtype="f99"))
+
+
+@both_lnc
+@both_types
+@pytest.mark.parametrize("causal", [True, False])
+def test_small_head_attention(kind, lnc, causal):
+    q, k, v = arrays(kind, (3, 40, 200), (3, 200, 40), (3, 200, 40))
+    q64, k64, v64 = (t[:, None] for t in wide(q, k, v))
+    _, expected, _ = attention(q64, k64.swapaxes(2, 3), v64, causal, 0.125)
+    got = run(fused_self_attn_for_SD_small_head_size, lnc, q, k, v, use_causal_mask=causal)
+    check(got, expected[:, 0], TYPES[kind][1])
+    k_turned = np.ascontiguousarray(k.swapaxes(1, 2))
+    turned = run(allocated_fused_self_attn_for_SD_small_head_size, lnc, q, k_turned, v, causal)
+    assert np.ascontiguousarray(turned.swapaxes(1, 2)).tobytes() == got.tobytes()
+
+
+@both_lnc
+@both_types
+def test_rms_norm_qkv_of_beta_1(kind, lnc):
+    hidden, weights = arrays(kind, (2, 70, 150), (150, 90))
+    h64, w64 = wide(hidden, weights)
+    got = run(allocated_fused_rms_norm_qkv, lnc, hidden, weights)
+    expected = np.stack([norm(rows, np.ones(150)) @ w64 for rows in h64])
+    check(got, expected, TYPES[kind][1])
+
+
+@both_lnc
+@pytest.mark.parametrize("size", [(10, 13), (2, 3), (7, 5), (300, 4)])
+def test_resize_nearest(lnc, size):
+    (x,) = arrays("bf16", (3, 7, 5, 20))
+    if size[0] == 300:
+        (x,) = arrays("f32", (3, 150, 5, 6))
+    height, width = x.shape[1:3]
+    expected = x[:, np.arange(size[0]) * height // size[0]]
+    expected = expected[:, :, np.arange(size[1]) * width // size[1]]
+    shape = (3, *size, x.shape[3])
+    got = run(vision.resize_nearest_fixed_dma_kernel, lnc, x, shape)
+    assert got.dtype == x.dtype and np.array_equal(got, expected)
+    into = np.empty(shape, x.dtype)
+    run(vision.resize_nearest_fixed_dma_kernel, lnc, x, into)
+    assert np.array_equal(into, expected)
+
+
+def test_resize_keeps_batch_and_channels():
+    (x,) = arrays("f32", (3, 7, 5, 20))
+    with pytest.raises(NkiValidationError, match=r"out_shape \(3, 9, 9, 21\) must be"):
+        run(vision.resize_nearest_fixed_dma_kernel, 1, x, (3, 9, 9, 21))
 
 
 def test_a_grid_of_instances_gives_the_bits_of_one_core():
