@@ -132,7 +132,7 @@ def _holds_a_node(group: Sequence[int], world: Places) -> bool:
 def _few(group: Sequence[int]) -> str:
     """A group in a message, cut short."""
     listed = ", ".join(map(str, group[:8])) + (", ..." if len(group) > 8 else "")
-    return f"the group [{listed}] of {len(group)} ranks"
+    return f"the group [{listed}] of {len(group)} rank" + ("s" if len(group) > 1 else "")
 
 
 # ---- current limitations ------------------------------------------------------------------------
