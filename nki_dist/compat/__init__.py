@@ -39,6 +39,7 @@ ALIASES = MappingProxyType(
         "nki.kernels.attention": "nki_dist.kernels.attention",
         "nki.kernels.vision": "nki_dist.kernels.vision",
         "nki.meta": "nki_dist.compat.meta",
+        "nki.meta.tensor": "nki_dist.compat.tensor",
         "nki.experimental": "nki_dist.compat.experimental",
         "neuronxcc.nki": "nki_dist.compat.beta1",
         "neuronxcc.nki.language": "nki_dist.compat.beta1.language",

@@ -169,7 +169,8 @@ def test_integer_column_and_missing_first_operator_as_published_kernels_use_them
 
 def test_unary_operators_and_rsqrt_on_gpsimd():
     x = np.abs(numbers(11, (9, 4))) + 1
-    np.testing.assert_array_equal(call(-x, op0=nl.abs, operand0=None), x)
+    for nothing in (None, 0, 0.0):  # what the documentation allows
+        np.testing.assert_array_equal(call(-x, op0=nl.abs, operand0=nothing), x)
     got = call(x, op0=nl.rsqrt, operand0=0.0, engine=nisa.engine.gpsimd)
     np.testing.assert_allclose(got, 1 / np.sqrt(x.astype(np.float64)), rtol=2e-7)
 
@@ -183,6 +184,7 @@ REFUSED = [
     (r"operand0 has shape \(7, 1\)", X, {"columns": [X[:7, :1]]}, {"operand0": None}),
     ("operand0 is None", X, {}, {"operand0": None}),
     ("operand0=2.0 for the unary nl.abs", X, {}, {"op0": nl.abs}),
+    ("for the unary nl.abs; allowed", X, {"columns": [X[:, :1]]}, {"op0": nl.abs}),
     ("operand1 is given, op1 is None", X, {}, {"operand1": 1.0}),
     ("both must be bitwise", N, {}, {"op1": nl.bitwise_or, "operand1": 1}),
     ("dst has dtype float32; the bitwise", X, {}, {"op0": nl.bitwise_and, "operand0": 1}),
