@@ -66,6 +66,7 @@ def device_print(print_prefix, tensor):
     """Show a tensor's value, with a prefix, when the kernel runs.
 
     Printed on the driver's stdout with the core's number. With NEURON_RT_DEBUG_OUTPUT_DIR set, also
-    saved as `<dir>/<prefix>/core_<n>/<iteration>/`.
+    saved as `<dir>/<prefix>/core_<logical core>/<iteration>/tensor.npy`, as
+    `nki_dist/launcher/printing.py` describes.
     """
     _print(print_prefix, tensor)

@@ -1,18 +1,21 @@
 """Where `nl.device_print` goes: the driver's stdout, and files if the environment asks for them.
 
 With NEURON_RT_DEBUG_OUTPUT_DIR set, every print is also saved as
-`<dir>/<prefix>/core_<logical core>/<iteration>/tensor.npy`, iterations counted per prefix and core.
+`<dir>/<prefix>/core_<logical core>/<iteration>/tensor.npy`: AWS's directories, the file's name and
+format are ours. Iterations count the prints of a prefix on a core, over all launches of the
+process. The second physical core of a logical one saves `tensor_lnc1.npy` beside it.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from collections import Counter
 from pathlib import Path
 from typing import TextIO
 
 import numpy as np
+
+from nki_dist.launcher.session import session
 
 DIRECTORY_VARIABLE = "NEURON_RT_DEBUG_OUTPUT_DIR"
 
@@ -26,14 +29,16 @@ class Printer:
         self.lnc = lnc
         self.stream = stream
         self.directory = directory or os.environ.get(DIRECTORY_VARIABLE)
-        self._counts: Counter[tuple[int, str]] = Counter()
 
     def __call__(self, core: int, prefix: str, array: np.ndarray) -> None:
         text = np.array2string(array, threshold=64, separator=", ")
         print(f"[core {core}] {prefix} {text}", file=self.stream or sys.stdout)
         if self.directory:
-            iteration = self._counts[core, prefix]
-            self._counts[core, prefix] += 1
-            folder = Path(self.directory, prefix, f"core_{core // self.lnc}", str(iteration))
+            logical, physical = divmod(core, self.lnc)
+            # A prefix is a message, and must not lead out of the directory.
+            place = Path(self.directory, prefix.replace(os.sep, "_"), f"core_{logical}")
+            iteration = session().next_number(place, physical)
+            folder = place / str(iteration)
             folder.mkdir(parents=True, exist_ok=True)
-            np.save(folder / "tensor.npy", array)
+            name = f"tensor_lnc{physical}.npy" if physical else "tensor.npy"
+            np.save(folder / name, array)
