@@ -109,7 +109,3 @@ class LaunchError(NkiError):
 
 class ProgramFormatError(NkiError):
     """An encoded program is malformed, truncated or of another version."""
-
-
-class UninitializedOutputWarning(UserWarning):
-    """A returned tensor has elements that no instruction ever wrote."""
