@@ -178,6 +178,43 @@ def test_a_dynamic_loop_accumulates_in_bfloat16_on_trn3():
         np.testing.assert_allclose(got[:, half], want.astype(np.float32), rtol=2**-7, atol=1e-3)
 
 
+def test_adding_to_what_no_matmul_wrote_is_refused_before_trn3():
+    a, b = numbers(11, (40, 20)), numbers(12, (40, 30))
+
+    def after_memset(psum, ta, tb):
+        nisa.memset(psum, 2.0)
+        nisa.nc_matmul(psum, ta, tb, accumulate=True)
+
+    def in_part(psum, ta, tb):
+        nisa.nc_matmul(psum, ta, tb)
+        nisa.memset(psum[:, 7:9], 2.0)
+        nisa.nc_matmul(psum, ta, tb, accumulate=True)
+
+    def beside(psum, ta, tb):
+        nisa.nc_matmul(psum, ta, tb)
+        nisa.memset(psum[:, 7:9], 2.0)
+        nisa.nc_matmul(psum[:, 9:], ta, tb[:, 9:], accumulate=True)
+        nisa.nc_matmul(psum[:, 7:9], ta, tb[:, 7:9])
+
+    def restarted(psum, ta, tb):
+        nisa.memset(psum, 2.0)
+        nisa.nc_matmul(psum, ta, tb, accumulate=False)
+        nisa.nc_matmul(psum, ta, tb, accumulate=True)
+
+    for body in (after_memset, in_part):
+        for platform in ("trn1", "trn2"):
+            with pytest.raises(
+                NkiValidationError, match=r"accumulate=True adds to .* nisa\.memset"
+            ) as caught:
+                matmul(a, b, body=body, platform=platform)
+            assert caught.value.instruction == "nisa.nc_matmul" and caught.value.location
+    close(matmul(a, b, body=after_memset, platform="trn3"), reference(a, b) + 2)
+    close(matmul(a, b, body=restarted), 2 * reference(a, b))
+    want = reference(a, b)
+    want[:, 9:] *= 2
+    close(matmul(a, b, body=beside), want)
+
+
 def test_accumulate_is_a_flag():
     a = numbers(12, (40, 20))
     with pytest.raises(NkiValidationError, match="accumulate='yes'; allowed: True, False or None"):

@@ -5,6 +5,10 @@ but a matmul wrote it, replaces; later ones add. The state is kept per element, 
 matmuls write parts of a storage. Where trip counts are only known at run time (a storage that
 outlives a dynamic loop in which it is accumulated) or one matmul covers elements of both kinds, the
 decision is left to the executor ("runtime"), which keeps the same state.
+
+`accumulate=True` on what something else than a matmul wrote is refused before NeuronCore-v4, where
+the documentation calls it undefined. Not seen: addresses known only at run time, and what an
+earlier round of a dynamic loop left.
 """
 
 from __future__ import annotations
@@ -13,6 +17,8 @@ from typing import Any
 
 import numpy as np
 
+from nki_dist import arch
+from nki_dist.errors import NkiValidationError
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.program import Access, Block, Instruction, Loop, Program, Storage, instructions
 
@@ -59,19 +65,51 @@ def mask_view(mask: np.ndarray, a: Access) -> np.ndarray:
 
 
 def resolve_accumulation(program: Program) -> None:
-    """Set `accumulate` of every matmul to "replace", "add" or "runtime"."""
+    """Set `accumulate` of every matmul to "replace", "add" or "runtime".
+
+    Raises:
+        NkiValidationError: a matmul with accumulate=True finds other than matmuls' results.
+    """
     runtime = _decided_at_run_time(program.body)
     states: dict[int, _State] = {}
+    filled: dict[int, Instruction] = {}  # who wrote it last, other than matmuls
+    unsure = set(runtime)
     for i in instructions(program.body):
         matmul = i.opcode in MATMULS
         for a in INSTRUCTIONS[i.opcode].writes(i):
             if a.storage.region.value != "psum":
                 continue
+            number = a.storage.number
             if matmul:
+                if number in filled and number not in unsure:
+                    _check_start(i, a, states.get(number), filled[number], program)
                 _resolve(i, a, states, runtime)
-            elif a.storage.number in states:
-                states[a.storage.number].write(a, False)
+            else:
+                filled[number] = i
+                if a.dynamic is not None:
+                    unsure.add(number)
+                if number in states:
+                    states[number].write(a, False)
     program.facts["runtime_psum"] = sorted(runtime)
+
+
+def _check_start(
+    i: Instruction, a: Access, state: _State | None, writer: Instruction, program: Program
+) -> None:
+    """Refuse to add to what isn't a matmul's result, where hardware doesn't define it."""
+    if i.args["accumulate"] is not True or arch.get(program.platform).generation >= 4:
+        return
+    if state is not None and state.read(a):
+        return
+    raise NkiValidationError(
+        f"accumulate=True adds to {a.storage.label}, parts of which nisa.{writer.opcode} at "
+        f"{program.where(writer.location)} wrote; on {program.platform} a matmul can only add to "
+        "what another matmul left there: start with accumulate=False, or add with "
+        "nisa.tensor_tensor",
+        location=program.where(i.location),
+        core=program.core,
+        instruction=f"nisa.{i.opcode}",
+    )
 
 
 def _resolve(i: Instruction, a: Access, states: dict[int, _State], runtime: set[int]) -> None:
