@@ -57,11 +57,12 @@ def killed() -> tuple[str, float]:
     group = [list(range(RANKS))]
     with nki.World(ranks=RANKS, lnc=1, host="ray") as world:
         world.run(K.count_then_meet, np.array([[3]], np.int32), group)
+        actor = world.host._actors[1]  # type: ignore[attr-defined]
         at: list[float] = []
 
         def kill() -> None:
             at.append(time.perf_counter())
-            ray.kill(world.host._actors[1])  # type: ignore[attr-defined]
+            ray.kill(actor)
 
         timer = threading.Timer(1.0, kill)
         timer.start()
