@@ -106,7 +106,7 @@ def flash_fwd(
     for b in range(batch):
         for h in range(heads):
             kv = h * kv_heads // heads
-            of_head = None
+            of_head, finished = None, []
             for i, (q0, width) in enumerate(tiles(0, queries, pmax)):
                 # Query tiles in turn: later ones see more keys, so halves would be uneven.
                 item += 1
@@ -118,7 +118,9 @@ def flash_fwd(
                 q_tile, first = load(q[b, h, :, q0 : q0 + width]), q0 if use_causal_mask else None
                 sums = attend(result, q_tile, *of_head, scale, first, window)
                 nisa.dma_copy(dst=out[b, h, q0 : q0 + width, :], src=result)
-                if lse is not None:
+                finished.append((i, sums))
+            if lse is not None:  # all at once, as exp and log have different activation tables
+                for i, sums in finished:
                     _store_log_sum(lse[b, h, :, i : i + 1], *sums, scale)
     return out if lse is None else (out, lse)
 
