@@ -12,6 +12,7 @@ from nki_dist.errors import LaunchError
 
 LNC_VARIABLE: Final = "NEURON_LOGICAL_NC_CONFIG"
 HOST_VARIABLE: Final = "NKI_DIST_HOST"
+SIMULATOR_VARIABLE: Final = "NKI_SIMULATOR"
 CHECK_VARIABLE: Final = "NKI_DIST_CHECK"
 PRECISE_VARIABLE: Final = "NKI_PRECISE_FP"
 
@@ -32,7 +33,12 @@ def default_lnc(limit: int) -> int:
 
 
 def default_host() -> str:
-    """Where simulated cores run: "ray" or "inprocess"."""
+    """Where simulated cores run: "ray" or "inprocess".
+
+    AWS's NKI_SIMULATOR=1 makes every launch what `nki.simulate` makes of it, so in this process.
+    """
+    if _choice(SIMULATOR_VARIABLE, ("0", "1")) == "1" and not os.environ.get(HOST_VARIABLE):
+        return "inprocess"
     return _choice(HOST_VARIABLE, HOSTS)
 
 
