@@ -1,11 +1,16 @@
 """Which Ray node simulates which instance, and the HBM stacks on all of them.
 
 A world of several instances on a cluster of several nodes puts each instance on one node, in turns
-if there are fewer nodes; anything else runs on the launcher's node. Invariant: ranks of an instance
-are on one node, so a stack is never split, and the results don't depend on any of this.
+if there are fewer nodes; anything else runs on the launcher's node. Nodes without processors (a
+head that only manages, for instance) simulate nothing, unless there are no others. Invariant: ranks
+of an instance are on one node, so a stack is never split; results don't depend on any of this.
 
 Actors here take no CPU resources, because they are simulated cores and not processors; a node is
-chosen by affinity, which fails rather than goes elsewhere.
+chosen by affinity, which fails rather than goes elsewhere. A placement group would reserve
+resources instead: then a world could wait for ever for processors that another world or job holds,
+and Ray would choose the node of the instance whose stacks the launcher reads without copying. So
+worlds at once share nodes. Nodes are looked at when a world starts and when it lost one; one that
+joins later is used by worlds that start later.
 """
 
 from __future__ import annotations
@@ -29,7 +34,11 @@ OWN_ACTORS = 16  # cores up to which each gets a process of its own
 
 
 def pack(
-    every: Sequence[CoreSlot], lnc: int, per_actor: str | int, processors: int | None = None
+    every: Sequence[CoreSlot],
+    lnc: int,
+    per_actor: str | int,
+    processors: int | None = None,
+    cores: int | None = None,
 ) -> list[list[CoreSlot]]:
     """Which cores share an actor. The cores of a rank are never split between packs of several.
 
@@ -37,11 +46,12 @@ def pack(
         every: cores to pack, all of some ranks.
         per_actor: how many, or "auto": one while that is sensible, then one actor per processor.
         processors: that are there for these cores; this machine's by default.
+        cores: of the whole world; these are all by default.
     """
     if per_actor == "auto":
         ranks = -(-len(every) // lnc)
         packed = -(-ranks // (processors or os.cpu_count() or 1)) * lnc
-        size = 1 if len(every) <= OWN_ACTORS else packed
+        size = 1 if (cores or len(every)) <= OWN_ACTORS else packed
     elif isinstance(per_actor, int) and per_actor >= 1:
         size = per_actor if per_actor == 1 else -(-per_actor // lnc) * lnc
     else:
@@ -94,7 +104,10 @@ class Placement:
         else:
             processors = list(nodes.values())
             for number, cores in enumerate(instances):
-                packs = pack(cores, lnc, per_actor, processors[number % len(processors)])
+                turn = number % len(processors)
+                sharing = len(range(turn, len(instances), len(processors)))  # of that node
+                share = max(1, processors[turn] // sharing)
+                packs = pack(cores, lnc, per_actor, share, len(every))
                 self.packs += packs
                 self._instance_of += [number] * len(packs)
         self.nodes: list[str] = []

@@ -1,6 +1,6 @@
 """A program for test_cluster: worlds on a Ray cluster of several nodes on this machine.
 
-`python -m tests.launcher.on_cluster NODES bits|kill` prints JSON for the test to look at.
+`python -m tests.launcher.on_cluster NODES bits|kill|join` prints JSON for the test to look at.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import hashlib
 import json
 import sys
 import threading
+import time
 from typing import Any
 
 import numpy as np
@@ -55,28 +56,67 @@ def kill(cluster: Cluster, victim: Any, ranks: int) -> dict[str, Any]:
     group = ncc.ReplicaGroup([list(range(ranks))])
     with nki.World.trn2(ranks=ranks, address=cluster.address) as world:
         world.run(K.count_then_meet, np.array([[3]], np.int32), group)  # warm
-        timer = threading.Timer(1.0, lambda: cluster.remove_node(victim, allow_graceful=False))
+        killed: list[float] = []
+
+        def remove() -> None:
+            killed.append(time.monotonic())
+            cluster.remove_node(victim, allow_graceful=False)
+
+        timer = threading.Timer(1.0, remove)
         timer.start()
         try:
             world.run(K.count_then_meet, np.array([[2**30]], np.int32), group)
             error = "none"
         except errors.NkiError as caught:
             error = type(caught).__name__
+        took = time.monotonic() - killed[0]
         timer.join()
         out = world.run(K.count_then_meet, np.array([[3]], np.int32), group)
         nodes = {node for _, node in world.host.processes}
+        again = time.monotonic() - killed[0] - took
+    # For people: when a run is started by hand, it says how long things took.
+    print(f"error after {took:.1f} s, next launch done {again:.1f} s later", file=sys.stderr)
     return {"error": error, "nodes after": len(nodes), "works again": not np.any(out)}
 
 
+def join(cluster: Cluster) -> dict[str, Any]:
+    """Two worlds at once on nodes that aren't the launcher's, and a third on a node that joins."""
+    options = {"address": cluster.address, "timeout": 300}
+    with nki.World.trn2(ranks=67, **options) as one, nki.World.trn2(ranks=70, **options) as two:
+        far = [digest(one), digest(two), digest(one)]
+        used = [{node for _, node in world.host.processes} for world in (one, two)]
+        cluster.add_node(num_cpus=1, object_store_memory=STORE)
+        cluster.wait_for_nodes()
+        with nki.World.trn2(ranks=130, **options) as three:
+            far.append(digest(three))
+            used.append({node for _, node in three.host.processes})
+        far.append(digest(two))
+        used.append({node for _, node in two.host.processes})
+        head = ray.get_runtime_context().get_node_id()
+    near = {}
+    for ranks in (67, 70, 130):
+        with nki.World.trn2(ranks=ranks, host="inprocess") as world:
+            near[ranks] = digest(world)
+    return {
+        "same": far == [near[n] for n in (67, 70, 67, 130, 70)],
+        "nodes": [len(nodes) for nodes in used],
+        "on the head": any(head in nodes for nodes in used),
+    }
+
+
 def main(count: int, what: str) -> None:
+    cpus = 0 if what == "join" else 2  # of the head, where the launcher runs
     cluster = Cluster(
-        initialize_head=True, head_node_args={"num_cpus": 2, "object_store_memory": STORE}
+        initialize_head=True, head_node_args={"num_cpus": cpus, "object_store_memory": STORE}
     )
     added = [cluster.add_node(num_cpus=2, object_store_memory=STORE) for _ in range(count - 1)]
     cluster.wait_for_nodes()
     ranks = 64 * (count - 1) + 3  # trn2: 64 ranks to an instance
     try:
-        found = bits(cluster, ranks) if what == "bits" else kill(cluster, added[-1], ranks)
+        if what == "join":
+            found = join(cluster)
+        else:
+            found = bits(cluster, ranks) if what == "bits" else kill(cluster, added[-1], ranks)
         print(json.dumps(found), flush=True)
     finally:
         # In this order: a driver that sees its raylet die before it has left exits at once, with 1.

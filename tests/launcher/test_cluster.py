@@ -26,6 +26,12 @@ def test_each_instance_gets_a_node(nodes):
     assert on_cluster(nodes, "bits") == {"same": True, "nodes": nodes, "nodes of instance 0": 1}
 
 
+def test_worlds_share_nodes_and_use_those_that_join():
+    """The launcher's own node has no processors; nothing is simulated there."""
+    found = on_cluster(3, "join")
+    assert found == {"same": True, "nodes": [2, 2, 3, 2], "on the head": False}
+
+
 def test_a_killed_node_is_reported_and_replaced():
     found = on_cluster(2, "kill")
     assert found == {"error": "CoreLostError", "nodes after": 1, "works again": True}

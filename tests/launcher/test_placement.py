@@ -47,6 +47,37 @@ def test_packs_fit_the_processors_of_their_node(monkeypatch):
     assert (placed.nodes.count("a"), placed.nodes.count("b")) == (2, 8)
 
 
+def test_instances_on_one_node_share_its_processors(monkeypatch):
+    placed = place(monkeypatch, {"a": 4, "b": 2}, ranks=3 * 64, per_instance=64)
+    assert instances_by_node(placed, 64) == {"a": {0, 2}, "b": {1}}
+    assert (placed.nodes.count("a"), placed.nodes.count("b")) == (4, 2)
+    placed = place(monkeypatch, {"a": 1, "b": 1}, ranks=6 * 64, per_instance=64)
+    assert (placed.nodes.count("a"), placed.nodes.count("b")) == (3, 3)  # an instance isn't split
+
+
+def test_few_cores_of_a_large_world_share_actors(monkeypatch):
+    """The last instance has 3 of 67 ranks: that they are few doesn't make the world small."""
+    placed = place(monkeypatch, {"a": 2, "b": 2}, ranks=67, per_instance=64)
+    assert [len(p) for p in placed.packs] == [64, 64, 4, 2]
+    placed = place(monkeypatch, {"a": 2, "b": 2}, ranks=8, per_instance=4)
+    assert [len(p) for p in placed.packs] == [1] * 16
+
+
+def test_nodes_without_processors_simulate_nothing(monkeypatch):
+    def node(name, cpus, alive=True):
+        resources = {"CPU": cpus} if cpus else {}
+        return {"NodeID": name, "Alive": alive, "Resources": resources}
+
+    monkeypatch.setattr(placement, "here", lambda: "head")
+    nodes = [node("b", 8.0), node("head", 0), node("gone", 4.0, alive=False), node("a", 2.0)]
+    monkeypatch.setattr(placement.ray, "nodes", lambda: nodes)
+    assert list(placement.usable_nodes().items()) == [("a", 2), ("b", 8)]
+    nodes[1] = node("head", 1.0)
+    assert list(placement.usable_nodes()) == ["head", "a", "b"]
+    nodes[:] = [node("head", 0)]
+    assert placement.usable_nodes() == {"head": 1}
+
+
 def test_ranks_of_an_actor_share_an_object(monkeypatch):
     placed = place(monkeypatch, {"a": 2, "b": 2}, ranks=80, per_instance=64)
     assert placed.groups() == {
