@@ -38,6 +38,7 @@ def flash_attn_bwd(
     mixed_precision=False,
     dropout_p=0.0,
     softmax_scale=None,
+    sinks=None,
 ):
     """Gradients of flash attention, which computes the weights anew from `lse`.
 
@@ -50,7 +51,7 @@ def flash_attn_bwd(
         lse_ref: as flash_fwd returns it.
         use_causal_mask, sliding_window, softmax_scale: as given to flash_fwd.
         seed_ref, mixed_precision: accepted, no effect.
-        logit_bias_ref, dropout_p: must be None and 0.
+        logit_bias_ref, dropout_p, sinks: must be None, 0 and None.
 
     Returns:
         dq, dk, dv, like q, k and v. Programs take kv heads in turn.
@@ -58,6 +59,7 @@ def flash_attn_bwd(
     batch, heads, d, queries = q_ref.shape
     kv_heads = k_ref.shape[1]
     check_attention(q_ref, k_ref, v_ref, v_ref.shape == k_ref.shape, logit_bias_ref, dropout_p)
+    require(sinks is None, "attention sinks aren't implemented: pass sinks=None")
     window = window_of(sliding_window, use_causal_mask, queries, k_ref.shape[3])
     lse_shape = (batch, heads, nl.tile_size.pmax, -(-queries // nl.tile_size.pmax))
     require(lse_ref.shape == lse_shape, f"lse is {lse_ref.shape}, not {lse_shape}")

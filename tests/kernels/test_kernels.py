@@ -297,5 +297,7 @@ def test_attention_refuses_what_it_does_not_do():
         run(kernels.flash_fwd, 1, q, k, v, dropout_p=0.1)
     with pytest.raises(NkiValidationError, match=r"v .* don't fit"):
         run(kernels.flash_fwd, 1, q, k, k)
+    with pytest.raises(NkiValidationError, match="sinks aren't implemented: pass sinks=None"):
+        run(kernels.flash_attn_bwd, 1, q, q, q, q, q, q, sinks=q)
     with pytest.raises(NkiValidationError, match="lse is"):
         run(kernels.flash_attn_bwd, 1, q, k, k, q, q, q)
