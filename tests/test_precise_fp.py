@@ -23,7 +23,7 @@ from nki_dist.compiler.decode import decode
 from nki_dist.compiler.encode import encode
 from nki_dist.compiler.passes.low_precision import COPIES, TOGETHER
 from nki_dist.compiler.saved import dump_compiled, parse_compiled
-from nki_dist.errors import LaunchError, ProgramFormatError
+from nki_dist.errors import LaunchError, ProgramFormatError, RaceError
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.launcher.hosts import InProcessHost, Launch
 from nki_dist.launcher.printing import Printer
@@ -368,6 +368,23 @@ def test_prints_show_what_tensors_hold(monkeypatch, capsys):
     both(monkeypatch, kernel, np.array([[1.23456]], np.float32))
     rounded, wide = capsys.readouterr().out.splitlines()
     assert "1.23438" in rounded and "1.23456" in wide
+
+
+def test_races_are_judged_by_what_tensors_hold(monkeypatch):
+    """Both cores store to one place what only bfloat16 rounds to the same."""
+
+    def kernel(x):
+        t = tile_like(x, nl.bfloat16)
+        factor = 1.1 + 1e-4 * nl.program_id(0)
+        nisa.tensor_scalar(dst=t, data=nl.load(x), op0=nl.multiply, operand0=factor)
+        return returned(t, nl.bfloat16)
+
+    x = np.ones((4, 5), np.float32)
+    monkeypatch.setenv("NKI_PRECISE_FP", "1")
+    assert np.array_equal(nki.simulate(kernel)[2](x), (x * 1.1).astype(ml_dtypes.bfloat16))
+    monkeypatch.setenv("NKI_PRECISE_FP", "0")
+    with pytest.raises(RaceError, match=r"a store by core 0 .* a store by core 1"):
+        nki.simulate(kernel)[2](x)
 
 
 def test_other_values_are_refused(monkeypatch):
