@@ -16,6 +16,9 @@ FOLDER = Path(__file__).parents[2] / "examples" / "torch"
 sys.path.insert(0, str(FOLDER))  # examples import their helpers by plain names, as scripts do
 transformer: Any = importlib.import_module("transformer")
 
+# A rounding to bfloat16 changes a number by up to 2**-8 = 0.4 %. Over 50 steps the loss of plain
+# PyTorch moves by 0.2 % when it rounds where the operators do, and so does that of the kernels.
+LIMIT = 1e-2
 SMALL = transformer.Size(vocabulary=11, hidden=24, heads=3, layers=2, intermediate=40, sequence=13)
 
 
@@ -66,13 +69,13 @@ def test_bfloat16_on_one_core_and_two_gives_the_same_losses():
     ]
     assert curves[0][1] == curves[1][1]
     for ours, theirs in curves:
-        assert ours == pytest.approx(theirs, rel=2e-2)
+        assert ours == pytest.approx(theirs, rel=LIMIT)
 
 
 @pytest.mark.slow
 def test_fifty_steps_follow_pytorchs_loss_curve():
     ours, theirs = transformer.both(transformer.Size(), transformer.Launch(lnc=2), 50, seed=0)
-    assert ours == pytest.approx(theirs, rel=2e-2)
+    assert ours == pytest.approx(theirs, rel=LIMIT)
     assert ours[-1] < ours[0] / 5  # it learns
 
 
