@@ -15,6 +15,7 @@ from typing import Final
 
 import numpy as np
 
+from nki_dist.errors import OutOfMemoryError
 from nki_dist.hbm.plasma import ALIGNMENT, HbmStack, StackHandle, map_writable
 
 GENEROUS: Final = 16 << 20  # bytes up to which an object gets more than was asked for
@@ -85,8 +86,17 @@ class Arena:
         """
         self.vacate(need)
         if self._stack is None:
-            self._stack = HbmStack.create(max(self._total(need), self._least))
+            self._stack = self._created(self._total(need))
             self.stride = self._stack.capacity // len(self.ranks) // ALIGNMENT * ALIGNMENT
+
+    def _created(self, total: int) -> HbmStack:
+        """At least as large as was generous of `vacate`, or as large as must be."""
+        if self._least > total:
+            try:
+                return HbmStack.create(self._least)
+            except OutOfMemoryError:
+                pass  # tried again with less
+        return HbmStack.create(total)
 
     def _total(self, need: int) -> int:
         return max(-(-need // ALIGNMENT), 1) * ALIGNMENT * len(self.ranks)

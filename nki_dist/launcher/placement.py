@@ -152,7 +152,7 @@ class WorldStacks:
                 self._agents[node] = StackAgent.options(**options).remote(ranks)  # type: ignore[attr-defined]
 
     def may_move(self, plan: Plan) -> bool:
-        """Whether this plan is larger than all before, so that stacks may have to move."""
+        """Whether stacks may have to move: this plan is larger than all since the last failure."""
         return plan.stack_bytes > self._room[0] or plan.common_bytes > self._room[1]
 
     def fill(self, plan: Plan, inputs: Sequence[Sequence[np.ndarray]]) -> dict[int, ArenaHandle]:
@@ -162,7 +162,7 @@ class WorldStacks:
             OutOfMemoryError: an object store is too small.
             CoreLostError: a node is gone.
         """
-        self._room = max(self._room[0], plan.stack_bytes), max(self._room[1], plan.common_bytes)
+        before, self._room = self._room, (0, 0)  # until it is known that there is as much
         away = [
             (node, agent.fill.remote(make_fill(plan, inputs, self._ranks[node], travels=True)))
             for node, agent in self._agents.items()
@@ -172,6 +172,7 @@ class WorldStacks:
             handles += self._mine.fill(make_fill(plan, inputs, self._mine.ranks, travels=False))
         for node, future in away:
             handles += self._answer(node, future)
+        self._room = max(before[0], plan.stack_bytes), max(before[1], plan.common_bytes)
         return {rank: handle for handle in handles for rank in handle.ranks}
 
     def memories(self, plan: Plan) -> list[np.ndarray]:

@@ -16,7 +16,9 @@ from typing import Final
 import numpy as np
 import ray
 
+from nki_dist.errors import OutOfMemoryError
 from nki_dist.hbm.arena import Arena, ArenaHandle
+from nki_dist.hbm.plasma import StackHandle
 from nki_dist.launcher.layout import Plan, fill_common, fill_stack
 
 EVERYBODY: Final = -1  # in place of a rank
@@ -59,19 +61,40 @@ class NodeStacks:
         Raises:
             OutOfMemoryError: the node's object store can't hold the stacks.
         """
-        plan, common = fill.plan, None
-        for arena in self._arenas:
-            arena.vacate(plan.stack_bytes)
-        self._common.vacate(plan.common_bytes)
-        if plan.common_bytes:
-            self._common.ensure(plan.common_bytes)
+        plan = fill.plan
+        try:
+            common = self._make_room(plan)
+        except OutOfMemoryError as error:
+            self.close()  # what was made so far is of no use, and others may need the place
+            error.message = f"{error.message}. {self._needs(plan)}"
+            raise
+        if common is not None:
             fill_common(plan, self._common.memory(EVERYBODY), fill.common)
-            common = self._common.object
-        for arena in self._arenas:
-            arena.ensure(plan.stack_bytes)
         for rank, arrays in fill.inputs.items():
             fill_stack(plan, self.memory(rank), arrays)
         return [arena.handle(common) for arena in self._arenas]
+
+    def _make_room(self, plan: Plan) -> StackHandle | None:
+        """Objects large enough, the old ones released first; returns that of common inputs."""
+        for arena in self._arenas:
+            arena.vacate(plan.stack_bytes)
+        self._common.vacate(plan.common_bytes)
+        common = None
+        if plan.common_bytes:
+            self._common.ensure(plan.common_bytes)
+            common = self._common.object
+        for arena in self._arenas:
+            arena.ensure(plan.stack_bytes)
+        return common
+
+    def _needs(self, plan: Plan) -> str:
+        ranks = len(self._by_rank)
+        total = ranks * plan.stack_bytes + plan.common_bytes
+        return (
+            f"This launch needs {total:,} bytes on this node: {ranks} ranks of "
+            f"{plan.stack_bytes:,}, and {plan.common_bytes:,} for inputs that all share; its "
+            "world's earlier stacks were released before it was tried"
+        )
 
     def memory(self, rank: int) -> np.ndarray:
         """The bytes of a rank's stack."""
