@@ -240,7 +240,7 @@ class World:
         kwargs = {name: specs.replaced(value) for name, value in kwargs.items()}
         bound, _, compiled = self._compiled(kernel, None, args, kwargs)
         cores = slots(self.ranks, self.lnc, self._ranks_per_node)
-        report, reports = run_dry(cores, compiled, bound, specs.unknown(bound))
+        report, reports = run_dry(cores, compiled.as_run, bound, specs.unknown(bound))
         if not profile:
             return report
         return replace(report, profile=self._profile(compiled, reports, forced_algorithm()))

@@ -7,6 +7,7 @@ import sys
 import tracemalloc
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -160,6 +161,29 @@ def test_a_loop_that_needs_contents_names_its_line_and_the_argument():
     number = int(caught.value.location.rpartition(":")[2])
     assert number > first
     assert "nl.dynamic_range(rounds)" in text[number - 1]
+
+
+@nki.jit
+def rounds_by_a_float(x):
+    """Rounds are (x + 0.01) * 100: the small term is lost if the sum is kept in bfloat16."""
+    tile, whole = C.sbuf(x.shape, x.dtype), C.sbuf(x.shape, nl.int32)
+    nisa.dma_copy(dst=tile, src=x)
+    nisa.tensor_scalar(dst=tile, data=tile, op0=nl.add, operand0=0.01)
+    nisa.tensor_scalar(dst=tile, data=tile, op0=nl.multiply, operand0=100.0)
+    nisa.tensor_copy(dst=whole, src=tile)
+    out = C.hbm(x.shape, x.dtype)
+    nisa.dma_copy(dst=out, src=tile)
+    for _ in nl.dynamic_range(nisa.register_alloc(whole)):
+        nisa.core_barrier(data=out, cores=(0, 1))
+    return out
+
+
+@pytest.mark.parametrize(("precise", "rounds"), [("1", 400), ("0", 401)])
+def test_low_precision_as_in_a_run(precise, rounds, monkeypatch):
+    monkeypatch.setenv("NKI_PRECISE_FP", precise)
+    x = np.array([[4.0]], ml_dtypes.bfloat16)
+    dry = same_as_full(world(1, 1), rounds_by_a_float, x)
+    assert dry.exchanges == {"nisa.core_barrier": rounds}
 
 
 def test_while_loops_and_registers():
