@@ -224,8 +224,7 @@ def test_commands_and_files_exist(page: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
 def test_environment_variables_are_known_to_the_code(page: Path) -> None:
     source = "".join(f.read_text() for f in (ROOT / "nki_dist").rglob("*.py"))
-    foreign = {"NKI_SIMULATOR"}  # named in order to say that it doesn't work here
-    named = set(re.findall(r"\b(?:NEURON|NKI)_[A-Z_]+\b", page.read_text())) - foreign
+    named = set(re.findall(r"\b(?:NEURON|NKI)_[A-Z_]+\b", page.read_text()))
     assert not [name for name in named if f'"{name}"' not in source]
 
 
