@@ -43,29 +43,25 @@ def link(i: Instruction, kit: Kit) -> Callable[[], Any]:
     # Core 0 takes part in the rank's and in its own; the other cores' own aren't counted with it.
     key = (shared, lead, tuple(group))
 
-    def numbered(what: dict[str, Any], number: int) -> dict[str, Any]:
-        return {"op": what["op"], "number": number, **what}
-
     def start() -> Waiting:
         number = state.collectives.get(key, 0)
         state.collectives[key] = number + 1
-        what, met = numbered(described, number), numbered(meeting, number)
         if run is None:
-            state.send(state.peer(0), CHANNEL, None, met, i)
-            counts = yield state.receive(state.peer(0), CHANNEL, met, i)
+            state.send(state.peer(0), CHANNEL, None, meeting, i, number)
+            counts = yield state.receive(state.peer(0), CHANNEL, meeting, i, number)
             _note_counts(i, kit, counts)
             return
         for core in others:
-            yield state.receive(core, CHANNEL, met, i)
+            yield state.receive(core, CHANNEL, meeting, i, number)
         x = Exchange(
             group.index(state.rank),
             cores,
-            lambda core, payload: state.send(core, CHANNEL, payload, what, i),
-            lambda core: state.receive(core, CHANNEL, what, i),
+            lambda core, payload: state.send(core, CHANNEL, payload, described, i, number),
+            lambda core: state.receive(core, CHANNEL, described, i, number),
         )
         counts = yield from run(x)
         for core in others:
-            state.send(core, CHANNEL, counts, met, i)
+            state.send(core, CHANNEL, counts, meeting, i, number)
 
     return start
 

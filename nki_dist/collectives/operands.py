@@ -6,7 +6,7 @@ as the collective is over, while a message may not have been looked at.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
@@ -18,9 +18,11 @@ from nki_dist.isa.kit import Kit
 from nki_dist.program import Access, Instruction
 
 
-def bits(view: Array) -> Array:
-    """A flat copy of a tensor's bits."""
-    return np.array(view, order="C").reshape(-1)
+def bits(view: Array, make: Callable[..., Array]) -> Array:
+    """A flat copy of a tensor's bits, in an array from `make(shape, dtype)`."""
+    copy = make(view.shape, view.dtype)
+    copy[...] = view
+    return copy.reshape(-1)
 
 
 def blocks(array: Array, count: int, dim: int) -> list[Array]:

@@ -39,6 +39,10 @@ class Member:
     group: tuple[int, ...]
     rank: int
 
+    def payload(self, shape: tuple[int, ...], dtype: Any) -> Array:
+        """An uninitialised array that is cheap to send; where it comes from depends on the host."""
+        return self.kit.state.payload(shape, dtype)
+
     def pairs(self, sources: str, targets: str) -> list[tuple[Any, Any]]:
         return list(zip(self.i[sources], self.i[targets]))
 
@@ -46,7 +50,7 @@ class Member:
 def _all_reduce(m: Member) -> Run:
     steps = []
     for src, dst in m.pairs("srcs", "dsts"):
-        steps.append((m.kit.view(src), m.kit.view(dst), reduction(m.i["op"], src.dtype)))
+        steps.append((m.kit.view(src), m.kit.view(dst), reduction(m.i["op"], src.dtype, m.payload)))
 
     def run(x: Exchange) -> Waiting:
         found = []
@@ -63,7 +67,7 @@ def _reduce_scatter(m: Member) -> Run:
     dim = m.i["collective_dim"]
     steps = []
     for src, dst in m.pairs("srcs", "dsts"):
-        steps.append((m.kit.view(src), m.kit.view(dst), reduction(m.i["op"], src.dtype)))
+        steps.append((m.kit.view(src), m.kit.view(dst), reduction(m.i["op"], src.dtype, m.payload)))
 
     def run(x: Exchange) -> Waiting:
         found = []
@@ -84,7 +88,7 @@ def _all_gather(m: Member) -> Run:
     def run(x: Exchange) -> Waiting:
         found = []
         for src, _ in steps:
-            found.append((yield from m.algorithm.all_gather(x, bits(src))))
+            found.append((yield from m.algorithm.all_gather(x, bits(src, m.payload))))
         for (_, dst), arrays in zip(steps, found):
             store_blocks(dst, arrays, dim)
 
@@ -98,7 +102,7 @@ def _all_to_all(m: Member) -> Run:
     def run(x: Exchange) -> Waiting:
         found = []
         for src, _ in steps:
-            outgoing = blocks(np.array(src, order="C"), x.size, dim)
+            outgoing = blocks(bits(src, m.payload).reshape(src.shape), x.size, dim)
             found.append((yield from mesh.exchange(x, outgoing)))
         for (_, dst), arrays in zip(steps, found):
             store_blocks(dst, arrays, dim)
@@ -169,7 +173,7 @@ def _permute(m: Member) -> Run:
     src, dst = m.kit.raw(m.i["srcs"][0]), m.kit.raw(m.i["dsts"][0])
 
     def run(x: Exchange) -> Waiting:
-        mine = bits(src)
+        mine = bits(src, m.payload)
         if target is not None and target != m.rank:
             x.send(m.group.index(target), mine)
         if source is not None and source != m.rank:
@@ -187,7 +191,7 @@ def _ring_step(m: Member) -> Run:
     ]
 
     def run(x: Exchange) -> Waiting:
-        found = yield from _shift(x, [bits(src) for src, _ in steps])
+        found = yield from _shift(x, [bits(src, m.payload) for src, _ in steps])
         for (_, dst), array in zip(steps, found):
             dst[...] = array.reshape(dst.shape)
 
@@ -200,7 +204,7 @@ def _ring_step_reduce(m: Member) -> Run:
     for (a,), (b,), (dst,) in zip(
         m.i["srcs0_by_channel"], m.i["srcs1_by_channel"], m.i["dsts_by_channel"]
     ):
-        steps.append((view(a), view(b), view(dst), reduction(m.i["op"], dst.dtype)))
+        steps.append((view(a), view(b), view(dst), reduction(m.i["op"], dst.dtype, m.payload)))
 
     def run(x: Exchange) -> Waiting:
         outgoing = []

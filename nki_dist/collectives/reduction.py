@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -27,26 +28,32 @@ class Reduction:
         combine: `combine(a, b, out)`; `out` may be an operand.
         widen: a tensor's view as a new contiguous array of the type partial results have.
         finish: a complete result as an array of the tensor's storage type.
+        empty: `empty(shape)`, an array for partial results.
     """
 
     dtype: DType
     combine: Callable[[Array, Array, Array], None]
     widen: Callable[[Array], Array]
     finish: Callable[[Array], Array]
+    empty: Callable[[Any], Array]
 
     def fold(self, arrays: Sequence[Array]) -> Array:
         """`((a0 op a1) op a2) ...` as a new array, or `a0` itself if it is alone."""
         if len(arrays) == 1:
             return arrays[0]
-        total = np.empty_like(arrays[0])
+        total = self.empty(arrays[0].shape)
         self.combine(arrays[0], arrays[1], total)
         for array in arrays[2:]:
             self.combine(total, array, total)
         return total
 
 
-def reduction(op: str, dtype: DType) -> Reduction:
-    """The operator of that name ("add", "minimum", "maximum") on tensors of `dtype`."""
+def reduction(op: str, dtype: DType, make: Callable[..., Array] = np.empty) -> Reduction:
+    """The operator of that name ("add", "minimum", "maximum") on tensors of `dtype`.
+
+    Args:
+        make: `make(shape, dtype)`, an uninitialised array that may be sent.
+    """
     row = alu_op(op)
     exact = dtype.is_integer
     function = row.integer if exact else row.f32
@@ -56,27 +63,34 @@ def reduction(op: str, dtype: DType) -> Reduction:
         with np.errstate(all="ignore"):  # NaN from unused lanes is normal
             function(a, b, out)
 
+    wide = dtype.dtype if exact else np.dtype(np.float32)
+
+    def empty(shape: Any) -> Array:
+        return make(shape, wide)
+
     if exact or dtype is float32:
-        return Reduction(dtype, combine, _copied, _same)
+
+        def copied(view: Array) -> Array:
+            out = empty(view.shape)
+            out[...] = view
+            return out
+
+        return Reduction(dtype, combine, copied, _same, empty)
     widen, narrow = converter(dtype, float32), converter(float32, dtype)
 
     def widened(view: Array) -> Array:
-        out = np.empty(view.shape, np.float32)
+        out = empty(view.shape)
         with np.errstate(all="ignore"):
             widen(out, view)
         return out
 
     def finished(total: Array) -> Array:
-        out = np.empty(total.shape, dtype.dtype)
+        out = make(total.shape, dtype.dtype)
         with np.errstate(all="ignore"):
             narrow(out, total)
         return out
 
-    return Reduction(dtype, combine, widened, finished)
-
-
-def _copied(view: Array) -> Array:
-    return np.array(view, order="C")
+    return Reduction(dtype, combine, widened, finished, empty)
 
 
 def _same(total: Array) -> Array:

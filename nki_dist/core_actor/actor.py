@@ -1,10 +1,12 @@
 """A Ray actor that is one NeuronCore, or several of them packed into a process.
 
-Threads and what they may touch: `run` (one thread) owns the cores, their scheduler and memories;
-`deliver` (one thread) counts what arrives and puts it into the inbox, a thread-safe queue; `cancel`
-puts into the inbox too; `status` only reads the counts and one attribute that `run` replaces as a
-whole. A message is counted before it is put into the inbox, so whoever sees a core parked with as
-many messages taken as arrived knows that nothing is on its way through this process.
+Threads and what they may touch: `run` (one thread) owns the cores, their scheduler and memories,
+and the `Links` to other processes; `deliver` (one thread) counts what arrives, puts it into the
+inbox, a thread-safe queue, and rings the bell that `run` sleeps at; `attach` maps memory of other
+processes, and it and `cancel` ring too; `status` only reads the counts and one attribute that `run`
+replaces as a whole. A message is counted before it is put into the inbox or can be read from a
+ring, so whoever sees a core parked with as many messages taken as arrived knows that nothing is on
+its way through this process.
 
 Messages of a launch may arrive before this actor has been told to start it (its peers started
 first) or after it failed; both carry the launch's number and are kept or dropped accordingly.
@@ -16,7 +18,7 @@ import gc
 import os
 import queue
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -25,8 +27,10 @@ import ray
 
 from nki_dist.compiler.decode import decode
 from nki_dist.compiler.widen import widened
+from nki_dist.core_actor.bell import Bell, Ringer
 from nki_dist.core_actor.executor import Stopped
 from nki_dist.core_actor.group import CoreGroup, CoreReport, CoreSlot, StackView
+from nki_dist.core_actor.links import PATIENCE, Attach, Links, Net
 from nki_dist.core_actor.messages import Message, Wait
 from nki_dist.core_actor.scheduler import Scheduler
 from nki_dist.errors import NkiError
@@ -97,9 +101,9 @@ class NeuronCore:
 
     def __init__(self, slots: Sequence[CoreSlot]) -> None:
         self._group = CoreGroup(slots)
-        self._peers: dict[int, Any] = {}
-        self._inbox: queue.SimpleQueue[tuple[int, Any]] = queue.SimpleQueue()
-        self._early: list[tuple[int, Any]] = []
+        self._inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._ringer = Ringer()
+        self._links: Links | None = None
         self._arrived: Counter[int] = Counter()
         self._status = Status()
         self._progress = (0, 0)
@@ -109,27 +113,46 @@ class NeuronCore:
     # ---- control and mail ---------------------------------------------------------------------
 
     @ray.method(concurrency_group="control")
-    def connect(self, peers: Mapping[int, Any]) -> tuple[int, str]:
-        """Tell the actor which actor has which core; returns its process id and node."""
-        self._peers = dict(peers)
+    def connect(self, net: Net) -> tuple[int, str]:
+        """Tell the actor of all processes of the world; returns its process id and node."""
+        if self._links is not None:
+            self._links.close()
+        self._links = Links(net, Bell(net.bell(net.me), PATIENCE), self._inbox)
         return os.getpid(), ray.get_runtime_context().get_node_id()
 
     @ray.method(concurrency_group="control")
     def status(self) -> Status:
-        status = self._status
+        status, links = self._status, self._links
         progress = self._progress if status.state == "done" else self._group.progress()
-        return replace(status, arrived=self._arrived[status.launch], progress=progress)
+        arrived = self._arrived[status.launch]
+        if links is not None:
+            arrived += links.arrived(status.launch)
+        return replace(status, arrived=arrived, progress=progress)
 
     @ray.method(concurrency_group="control")
     def cancel(self, launch: int) -> None:
         if self._status.launch == launch:
             self._group.stop()
-        self._inbox.put((launch, None))
+        self._put((launch, None))
 
     @ray.method(concurrency_group="mail")
     def deliver(self, launch: int, message: Message) -> None:
         self._arrived[launch] += 1
-        self._inbox.put((launch, message))
+        self._put((launch, message))
+
+    @ray.method(concurrency_group="mail")
+    def attach(self, attach: Attach) -> None:
+        """Shared memory that records to here need."""
+        links = self._links
+        if links is not None:
+            links.attach(attach)
+            self._ringer.ring(links.bell)
+
+    def _put(self, item: Any) -> None:
+        links = self._links
+        self._inbox.put(item)
+        if links is not None:
+            self._ringer.ring(links.bell)
 
     # ---- the run thread ------------------------------------------------------------------------
 
@@ -190,34 +213,39 @@ class NeuronCore:
             rank: StackView(memory, arena.generation, arena.common)
             for rank, memory in arena.stacks.items()
         }
-        sent = taken = 0
-
-        def outside(message: Message) -> None:
-            nonlocal sent
-            sent += 1
-            self._peers[message.target].deliver.remote(order.launch, message)
+        links = self._links
+        assert links is not None
+        links.begin(order.launch)
+        taken = 0
 
         def pump(scheduler: Scheduler) -> bool:
             nonlocal taken
-            message = self._next_early(order.launch)
-            if message is None:
+
+            def parked() -> None:
                 waits, done = tuple(scheduler.parked()), tuple(scheduler.finished())
                 self._status = Status(
-                    order.launch, "parked", sent, taken, waits=waits, finished=done
+                    order.launch, "parked", links.sent, taken, waits=waits, finished=done
                 )
-                message = self._next_message(order.launch)
-                self._status = Status(order.launch, "running", sent, taken)
-            taken += 1
-            scheduler.deliver(message)
+
+            messages = links.wait(parked)
+            self._status = Status(order.launch, "running", links.sent, taken)
+            for message in messages:
+                if message is None:
+                    raise Cancelled
+                taken += 1
+                scheduler.deliver(message)
             return True
 
         def emit(core: int, prefix: str, array: np.ndarray) -> None:
             answer.printed.append((core, prefix, array))
 
         try:
-            return self._group.run(order.key, programs, offsets, stacks, emit, outside, pump)
+            return self._group.run(
+                order.key, programs, offsets, stacks, emit, links.send, pump, links.payload
+            )
         finally:
-            self._status = Status(order.launch, "running", sent, taken)
+            links.end()
+            self._status = Status(order.launch, "running", links.sent, taken)
 
     def _map(self, arena: ArenaHandle | None) -> None:
         if arena is None or (self._arena and self._arena.generation == arena.generation):
@@ -225,30 +253,6 @@ class NeuronCore:
         self._arena = None
         self._group.forget()  # what was linked for the old place would keep it in memory
         self._arena = map_arena(arena)
-
-    def _next_early(self, launch: int) -> Message | None:
-        """A message of this launch that arrived before it started here."""
-        self._early = [(n, m) for n, m in self._early if n >= launch]
-        for position, (number, message) in enumerate(self._early):
-            if number == launch:
-                del self._early[position]
-                return self._not_cancelled(message)
-        return None
-
-    def _next_message(self, launch: int) -> Message:
-        """Block until a message of this launch arrives; `cancel` ends the wait."""
-        while True:
-            number, message = self._inbox.get()
-            if number == launch:
-                return self._not_cancelled(message)
-            if number > launch:
-                self._early.append((number, message))
-
-    @staticmethod
-    def _not_cancelled(message: Message | None) -> Message:
-        if message is None:
-            raise Cancelled
-        return message
 
 
 def _fetched(code: bytes | list[Any]) -> bytes:

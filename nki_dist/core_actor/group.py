@@ -125,6 +125,7 @@ class CoreGroup:
         emit: Callable[[int, str, np.ndarray], None],
         outside: Callable[[Message], None] | None = None,
         pump: Callable[[Scheduler], bool] | None = None,
+        payload: Callable[..., np.ndarray] | None = None,
     ) -> list[CoreReport]:
         """Run one launch to its end.
 
@@ -137,6 +138,7 @@ class CoreGroup:
             outside: sends a message to a core of another process.
             pump: waits for messages from other processes and delivers them; False when there will
                 be none.
+            payload: makes arrays that `outside` can send cheaply.
 
         Raises:
             NkiError: the first failure of any core.
@@ -145,7 +147,7 @@ class CoreGroup:
         self._ready.move_to_end(key)
         while len(self._ready) > KEPT_PROGRAMS:
             self._ready.popitem(last=False)
-        scheduler = self.scheduler = Scheduler(outside)
+        scheduler = self.scheduler = Scheduler(outside, payload)
         for slot in self.slots:
             ready = self._link(kept, slot, programs[slot.lnc_core], offsets, stacks[slot.rank])
             ready.state.reset()

@@ -8,15 +8,13 @@ programs and the first difference is reported.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from nki_dist.errors import CollectiveMismatchError, NkiError
 from nki_dist.isa import INSTRUCTIONS
 
 
-@dataclass(frozen=True)
-class Message:
+class Message(NamedTuple):
     """One message.
 
     Attributes:
@@ -26,6 +24,7 @@ class Message:
         payload: an array, or None.
         what: description of the operation, compared on receipt.
         location: kernel line of the sender.
+        number: of the operation among those of its group, compared too, if they are numbered.
     """
 
     source: int
@@ -35,10 +34,10 @@ class Message:
     payload: Any
     what: dict[str, Any]
     location: str | None
+    number: int | None = None
 
 
-@dataclass(frozen=True)
-class Wait:
+class Wait(NamedTuple):
     """A core needs a message before it can go on.
 
     Attributes:
@@ -51,6 +50,7 @@ class Wait:
     what: dict[str, Any]
     location: str | None
     lnc: int = 0
+    number: int | None = None
 
     @property
     def title(self) -> str:
@@ -58,7 +58,7 @@ class Wait:
         return title(self.what)
 
     def describe(self) -> str:
-        details = ", ".join(f"{k} {v}" for k, v in self.what.items() if k != "op")
+        details = ", ".join(f"{k} {v}" for k, v in _details(self))
         return (
             f"{core_name(self.core, self.lnc)} waits in {title(self.what)}"
             + (f" ({details})" if details else "")
@@ -72,11 +72,16 @@ def core_name(core: int, lnc: int) -> str:
     return f"rank {core // lnc} core {core % lnc}" if lnc else f"core {core}"
 
 
-def disagreement(wait: Wait, what: dict[str, Any], source: int, location: str | None) -> NkiError:
+def agree(one: Message | Wait, other: Message | Wait) -> bool:
+    """Whether both sides are in the same operation."""
+    return one.what == other.what and one.number == other.number
+
+
+def disagreement(wait: Wait, source: int, other: Message | Wait) -> NkiError:
     """The error for a core that waits in one operation while `source` is in another."""
     return CollectiveMismatchError(
         f"{core_name(wait.core, wait.lnc)} and {core_name(source, wait.lnc)} disagree: "
-        f"{_shown(wait.what)} at {wait.location} meets {_shown(what)} at {location}; both sides "
+        f"{_shown(wait)} at {wait.location} meets {_shown(other)} at {other.location}; both sides "
         "must agree",
         location=wait.location,
         core=core_name(wait.core, wait.lnc) if wait.lnc else wait.core,
@@ -109,14 +114,19 @@ class Mailbox:
         if not queue or queue[0].sequence != sequence:
             return None
         message = queue.popleft()
-        if message.what != wait.what:
-            raise disagreement(wait, message.what, wait.source, message.location)
+        if not agree(message, wait):
+            raise disagreement(wait, wait.source, message)
         return message
 
 
-def _shown(what: dict[str, Any]) -> str:
-    details = ", ".join(f"{k}={v}" for k, v in what.items() if k != "op")
-    return f"{title(what)}({details})"
+def _details(side: Message | Wait) -> list[tuple[str, Any]]:
+    number = [] if side.number is None else [("number", side.number)]
+    return number + [(k, v) for k, v in side.what.items() if k != "op"]
+
+
+def _shown(side: Message | Wait) -> str:
+    details = ", ".join(f"{k}={v}" for k, v in _details(side))
+    return f"{title(side.what)}({details})"
 
 
 def title(what: dict[str, Any]) -> str:

@@ -15,7 +15,14 @@ from typing import Any
 
 from nki_dist.collectives.exchange import CHANNEL
 from nki_dist.core_actor.executor import Coroutine, Executor
-from nki_dist.core_actor.messages import Mailbox, Message, Wait, core_name, disagreement
+from nki_dist.core_actor.messages import (
+    Mailbox,
+    Message,
+    Wait,
+    agree,
+    core_name,
+    disagreement,
+)
 from nki_dist.errors import DeadlockError, NkiError
 
 
@@ -42,12 +49,18 @@ class Scheduler:
 
     Args:
         outside: called with a message for a core that isn't in this process.
+        memory: makes arrays that messages carry; see CoreState.payload.
     """
 
-    def __init__(self, outside: Callable[[Message], None] | None = None) -> None:
+    def __init__(
+        self,
+        outside: Callable[[Message], None] | None = None,
+        memory: Callable[..., Any] | None = None,
+    ) -> None:
         self.cores: dict[int, CoreRun] = {}
         self._ready: deque[CoreRun] = deque()
         self._outside = outside
+        self._memory = memory
         self.sent = 0
         self.received = 0
 
@@ -57,25 +70,46 @@ class Scheduler:
         state, program = executor.state, executor.program
         lnc = state.cores if state.ranks > 1 else 0
 
-        def send(to: int, channel: str, payload: Any, what: dict, i: Any) -> None:
-            self._send(run, to, channel, payload, what, program.where(i.location))
+        lines: dict[Any, str | None] = {}
 
-        def receive(source: int, channel: str, what: dict, i: Any) -> Wait:
-            return Wait(core, source, channel, what, program.where(i.location), lnc)
+        def line(i: Any) -> str | None:
+            found = lines.get(i.location)
+            if found is None:
+                found = lines[i.location] = program.where(i.location)
+            return found
+
+        def send(
+            to: int, channel: str, payload: Any, what: dict, i: Any, number: int | None = None
+        ) -> None:
+            self._send(run, to, channel, payload, what, line(i), number)
+
+        def receive(
+            source: int, channel: str, what: dict, i: Any, number: int | None = None
+        ) -> Wait:
+            return Wait(core, source, channel, what, line(i), lnc, number)
 
         state.send, state.receive = send, receive
+        if self._memory is not None:
+            state.payload = self._memory
         self.cores[core] = run
         self._ready.append(run)
         return run
 
     def _send(
-        self, run: CoreRun, to: int, channel: str, payload: Any, what: dict, location: str | None
+        self,
+        run: CoreRun,
+        to: int,
+        channel: str,
+        payload: Any,
+        what: dict,
+        location: str | None,
+        number: int | None,
     ) -> None:
         key = (to, channel)
         sequence = run.sent.get(key, 0)
         run.sent[key] = sequence + 1
         run.last_sent[key] = (what, location)
-        message = Message(run.core, to, channel, sequence, payload, what, location)
+        message = Message(run.core, to, channel, sequence, payload, what, location, number)
         run.messages += 1
         self.sent += 1
         if payload is not None:
@@ -185,8 +219,8 @@ def _different_collectives(waits: Sequence[Wait]) -> NkiError | None:
         first = at
         while True:
             other = by_core[at.source]
-            if other.what != at.what:
-                return disagreement(at, other.what, other.core, other.location)
+            if not agree(other, at):
+                return disagreement(at, other.core, other)
             at = other
             if at is first:
                 break

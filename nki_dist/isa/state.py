@@ -25,11 +25,13 @@ class CoreState:
         random: per engine name the random generator's state (see isa.randomness).
         stopping: set from outside to end a run that doesn't wait for anybody.
         print: called with (prefix, array) by device_print.
-        send: `send(core, channel, payload, what, instruction)`: a message to a core, numbered over
-            the whole world; never waits.
-        receive: `receive(core, channel, what, instruction)`: what to yield to get one; the yield
-            gives the payload. Messages of one (core, channel) pair arrive in order, and `what`
-            (plain data that describes the operation) must be equal on both sides.
+        send: `send(core, channel, payload, what, instruction, number)`: a message to a core,
+            numbered over the whole world; never waits.
+        receive: `receive(core, channel, what, instruction, number)`: what to yield to get one; the
+            yield gives the payload. Messages of one (core, channel) pair arrive in order, and
+            `what` (plain data that describes the operation) and `number` (of the operation, if they
+            are counted) must be equal on both sides. `what` is never changed afterwards.
+        payload: `payload(shape, dtype)`: an uninitialised array that is cheap to send.
         collective: runs a collective; see nki_dist.collectives.
     """
 
@@ -41,6 +43,7 @@ class CoreState:
         "core",
         "cores",
         "epoch",
+        "payload",
         "print",
         "random",
         "rank",
@@ -67,6 +70,7 @@ class CoreState:
         self.send: Callable[..., None] = _nobody
         self.receive: Callable[..., Any] = _nobody
         self.collective: Callable[..., Any] = _nobody
+        self.payload: Callable[..., np.ndarray] = np.empty
         self.stopping = False
         self.epoch = 0
 

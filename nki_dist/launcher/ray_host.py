@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 import logging
 import os
+import sys
 import time
 import uuid
 from collections.abc import Hashable, Mapping
@@ -23,7 +24,9 @@ import ray.exceptions
 
 from nki_dist.compiler.compile import Compiled
 from nki_dist.compiler.encode import encode
+from nki_dist.core_actor import bell
 from nki_dist.core_actor.actor import Answer, NeuronCore, Order, Status
+from nki_dist.core_actor.links import Net
 from nki_dist.errors import CoreLostError, LaunchError
 from nki_dist.hbm.arena import ArenaHandle
 from nki_dist.launcher.hosts import Launch, LaunchResult, slots
@@ -106,8 +109,10 @@ class RayHost:
         timeout: float | None = None,
         ranks_per_instance: int | None = None,
         ranks_per_node: int = 0,
+        transport: str = "auto",
     ) -> None:
         ensure_ray(address)
+        self._transport = transport
         self.timeout = timeout
         self._address = address
         self._session = _ray_session()
@@ -178,10 +183,26 @@ class RayHost:
                 ).remote(cores)
                 self._known[n] = set()
                 self._mapped[n] = None
-        peers = {c.core: a for a, cores in zip(self._actors, self._packs) for c in cores}
-        connecting = [a.connect.remote(peers) for a in self._actors]
+        process_of = {c.core: n for n, cores in enumerate(self._packs) for c in cores}
+        token = uuid.uuid4().hex
+        connecting = [
+            actor.connect.remote(Net(token, self._actors, n, process_of, self._near(n)))
+            for n, actor in enumerate(self._actors)
+        ]
         self._await_start(connecting)
         self.processes = ray.get(connecting)
+
+    def _near(self, n: int) -> frozenset[int]:
+        """The processes that process n reaches through shared memory."""
+        nodes = self._placement.nodes
+        if self._transport == "ring" and (len(set(nodes)) > 1 or not bell.possible()):
+            raise LaunchError(
+                f"transport='ring' is for processes of one Linux machine; this world has "
+                f"{len(set(nodes))} Ray nodes on {sys.platform}: use transport='auto'"
+            )
+        if self._transport == "messages" or not bell.possible():
+            return frozenset()
+        return frozenset(m for m, node in enumerate(nodes) if node == nodes[n] and m != n)
 
     def _await_start(self, connecting: list[Any]) -> None:
         """Show how many cores are up until all are."""

@@ -14,10 +14,12 @@ LNC_VARIABLE: Final = "NEURON_LOGICAL_NC_CONFIG"
 HOST_VARIABLE: Final = "NKI_DIST_HOST"
 SIMULATOR_VARIABLE: Final = "NKI_SIMULATOR"
 CHECK_VARIABLE: Final = "NKI_DIST_CHECK"
+TRANSPORT_VARIABLE: Final = "NKI_DIST_TRANSPORT"
 PRECISE_VARIABLE: Final = "NKI_PRECISE_FP"
 
 HOSTS: Final = ("ray", "inprocess")
 CHECKS: Final = ("default", "strict")
+TRANSPORTS: Final = ("auto", "ring", "messages")
 
 
 def default_lnc(limit: int) -> int:
@@ -45,6 +47,11 @@ def default_host() -> str:
 def default_check() -> str:
     """What is reported: "default" or "strict"."""
     return _choice(CHECK_VARIABLE, CHECKS)
+
+
+def default_transport() -> str:
+    """How processes exchange messages: "auto", "ring" or "messages"."""
+    return _choice(TRANSPORT_VARIABLE, TRANSPORTS)
 
 
 def precise_fp() -> bool:

@@ -34,7 +34,7 @@ from nki_dist.launcher.pytree import flatten
 from nki_dist.launcher.races import check_races
 from nki_dist.launcher.results import inputs_as_run, read_outputs
 from nki_dist.launcher.session import session
-from nki_dist.launcher.settings import default_check, default_host
+from nki_dist.launcher.settings import TRANSPORTS, default_check, default_host, default_transport
 from nki_dist.launcher.topology import Topology, system
 from nki_dist.launcher.unread import check_messages
 
@@ -68,6 +68,9 @@ class World:
         cores_per_actor: "auto" or how many cores share a Ray actor.
         address: of a Ray cluster to join; a local one is started otherwise.
         timeout: seconds after which a launch that makes no progress is given up; None for never.
+        transport: between processes: "ring" (shared memory of a node), "messages" (Ray actor
+            calls), or "auto": rings where both are on one node. NKI_DIST_TRANSPORT or "auto" by
+            default. Cores in one process need neither.
         check: "default", or "strict" to report also what published kernels do on purpose;
             NKI_DIST_CHECK or "default" by default.
 
@@ -85,8 +88,10 @@ class World:
         address: str | None = None,
         timeout: float | None = None,
         check: Any = None,
+        transport: str | None = None,
     ) -> None:
         host = default_host() if host is None else host
+        transport = default_transport() if transport is None else transport
         check = default_check() if check is None else check
         self.arch = (
             architectures.from_environment() if platform is None else architectures.get(platform)
@@ -100,6 +105,8 @@ class World:
             )
         if host not in ("ray", "inprocess"):
             raise LaunchError(f"host={host!r}; allowed: ray, inprocess")
+        if transport not in TRANSPORTS:
+            raise LaunchError(f"transport={transport!r}; allowed: {', '.join(TRANSPORTS)}")
         if timeout is not None and not (isinstance(timeout, (int, float)) and timeout > 0):
             raise LaunchError(f"timeout={timeout!r}; must be a positive number of seconds or None")
         self.ranks = ranks
@@ -110,6 +117,7 @@ class World:
         # Launches share the stacks and the actors, so only one may be under way.
         self._lock = threading.RLock()
         self._options = (cores_per_actor, address, timeout)
+        self._transport = transport
         self._host: Host | None = None
         self._algorithm = ""  # asked for when the host was started
         self._groups_checked: set[int] = set()
@@ -190,7 +198,9 @@ class World:
             else:
                 from nki_dist.launcher.ray_host import RayHost
 
-                self._host = RayHost(self.ranks, self.lnc, *self._options, instance, node)
+                self._host = RayHost(
+                    self.ranks, self.lnc, *self._options, instance, node, self._transport
+                )
         return self._host
 
     # ---- running ----------------------------------------------------------------------------

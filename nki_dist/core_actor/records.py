@@ -1,0 +1,200 @@
+"""Messages as records of a ring.
+
+What repeats from message to message (description, channel and kernel line; types and shapes of the
+payload) is sent once and then named by a number, so a record is a fixed head and the payload.
+Payloads up to INLINE bytes are in the record; of larger ones it says where in the shared memory of
+which process they lie (`Place`), and which byte of the sender to clear when they are done with.
+"""
+
+from __future__ import annotations
+
+import pickle
+import struct
+from collections.abc import Callable
+from math import prod
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from nki_dist.collectives.exchange import Bundle
+from nki_dist.core_actor.messages import Message
+
+INLINE: Final = 16 << 10
+NAMES: Final = 4096  # numbers for what repeats; then the oldest is given anew
+
+# length, kind, name of the description, name of the layout, byte to clear; launch, sequence, number
+# of the operation, source, target
+_HEAD: Final = struct.Struct("=IHHHxxIqqqii")
+_PLACE: Final = struct.Struct("=IIQ")
+_NOTHING, _INLINE, _SHARED, _OBJECT, _DEFINITION = range(5)
+_NO_NUMBER: Final = -1
+
+
+class Place(NamedTuple):
+    """Where an array lies: which process's memory, which segment, how far into it."""
+
+    owner: int
+    segment: int
+    offset: int
+
+
+class Arrays(NamedTuple):
+    """The layout of a payload: a Bundle or an array alone; type and shape of each."""
+
+    bundled: bool
+    members: tuple[tuple[np.dtype, tuple[int, ...]], ...]
+
+
+class _Names:
+    """Numbers for things, by key; the things are kept, so the identity of one may be its key."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[Any, int] = {}
+        self._things: list[tuple[Any, Any]] = []
+        self._next = 0
+
+    def find(self, key: Any) -> int | None:
+        return self._numbers.get(key)
+
+    def following(self) -> int:
+        """The number that `add` will give."""
+        return self._next % NAMES
+
+    def add(self, key: Any, thing: Any) -> None:
+        number = self.following()
+        if self._next >= NAMES:
+            del self._numbers[self._things[number][0]]
+            self._things[number] = (key, thing)
+        else:
+            self._things.append((key, thing))
+        self._numbers[key] = number
+        self._next += 1
+
+
+def parts(payload: Any) -> tuple[np.ndarray, ...] | None:
+    """The arrays of a payload; None if it is something else."""
+    if type(payload) is np.ndarray:
+        return (payload,)
+    return payload.arrays if type(payload) is Bundle else None
+
+
+class Encoder:
+    """Writes messages to one ring.
+
+    Args:
+        put: appends a record to the ring, counted as a message or not; False if it is full.
+    """
+
+    def __init__(self, put: Callable[[bytes, bool], bool]) -> None:
+        self._put = put
+        self._described = _Names()
+        self._layouts = _Names()
+
+    def write(self, m: Message, launch: int, places: tuple[Place, ...] | None, byte: int) -> bool:
+        """Append a message; False if the ring is full.
+
+        Args:
+            places: where the arrays of the payload lie, or None to put them into the record.
+            byte: of the sender that the receiver clears when it doesn't need the places any more.
+        """
+        description = (m.channel, m.what, m.location)
+        name = self._name(self._described, (id(m.what), m.channel), description, 0)
+        if name is None:
+            return False
+        arrays, layout, body, kind = parts(m.payload), 0, b"", _NOTHING
+        if arrays is not None:
+            key = (type(m.payload) is Bundle, tuple([(a.dtype, a.shape) for a in arrays]))
+            found = self._name(self._layouts, key, key, 1)
+            if found is None:
+                return False
+            layout = found
+            if places is None:
+                kind = _INLINE
+                body = b"".join([a.tobytes() for a in arrays])
+            else:
+                kind = _SHARED
+                body = b"".join([_PLACE.pack(*place) for place in places])
+        elif m.payload is not None:
+            kind, body = _OBJECT, pickle.dumps(m.payload)
+        number = _NO_NUMBER if m.number is None else m.number
+        head = _HEAD.pack(
+            _HEAD.size + len(body),
+            kind,
+            name,
+            layout,
+            byte,
+            launch,
+            m.sequence,
+            number,
+            m.source,
+            m.target,
+        )
+        return self._put(head + body, True)
+
+    def _name(self, names: _Names, key: Any, thing: Any, table: int) -> int | None:
+        """The number of a thing, which the receiver knows already or is told now."""
+        number = names.find(key)
+        if number is not None:
+            return number
+        number = names.following()
+        body = pickle.dumps(thing)
+        head = _HEAD.pack(_HEAD.size + len(body), _DEFINITION, number, table, 0, 0, 0, 0, 0, 0)
+        if not self._put(head + body, False):
+            return None
+        names.add(key, thing)
+        return number
+
+
+class Decoder:
+    """Reads what one Encoder wrote.
+
+    Args:
+        claim: the bytes at some places, given with their sizes, as arrays; None if some of that
+            memory isn't mapped yet. When the arrays are gone it clears the sender's byte.
+    """
+
+    def __init__(self, claim: Callable[[list[tuple[Place, int]], int], Any]) -> None:
+        self._claim = claim
+        self._tables: tuple[dict[int, Any], dict[int, Any]] = ({}, {})
+
+    def read(self, record: bytes, launch: int) -> tuple[bool, Message | None]:
+        """(whether the record is done with, its message if it has one of this launch)."""
+        _, kind, name, layout, byte, of, sequence, number, source, target = _HEAD.unpack_from(
+            record
+        )
+        if kind == _DEFINITION:
+            self._tables[layout][name] = pickle.loads(record[_HEAD.size :])
+            return True, None
+        if of != launch:
+            return of < launch, None
+        payload: Any = None
+        if kind == _OBJECT:
+            payload = pickle.loads(record[_HEAD.size :])
+        elif kind != _NOTHING:
+            bundled, members = self._tables[1][layout]
+            arrays = (_inline if kind == _INLINE else self._shared)(record, members, byte)
+            if arrays is None:
+                return False, None
+            payload = Bundle(tuple(arrays)) if bundled else arrays[0]
+        channel, what, location = self._tables[0][name]
+        which = None if number == _NO_NUMBER else number
+        return True, Message(source, target, channel, sequence, payload, what, location, which)
+
+    def _shared(self, record: bytes, members: Any, byte: int) -> list[np.ndarray] | None:
+        wanted = []
+        for n, (dtype, shape) in enumerate(members):
+            place = Place(*_PLACE.unpack_from(record, _HEAD.size + n * _PLACE.size))
+            wanted.append((place, dtype.itemsize * prod(shape)))
+        raw = self._claim(wanted, byte)
+        if raw is None:
+            return None
+        return [r.view(dtype).reshape(shape) for r, (dtype, shape) in zip(raw, members)]
+
+
+def _inline(record: bytes, members: Any, byte: int) -> list[np.ndarray]:
+    arrays, at = [], _HEAD.size
+    for dtype, shape in members:
+        array: np.ndarray = np.ndarray(shape, dtype, record, at)
+        arrays.append(array)
+        at += array.nbytes
+    return arrays

@@ -1,0 +1,13 @@
+"""One Ray session for the tests that need one."""
+
+from __future__ import annotations
+
+import pytest
+
+from nki_dist.launcher.session import session
+
+
+@pytest.fixture(scope="package", autouse=True)
+def close_session():
+    yield
+    session().close()

@@ -1,0 +1,140 @@
+"""Rings and bells: records come out as they went in, between two processes too."""
+
+from __future__ import annotations
+
+import multiprocessing
+import struct
+import uuid
+from collections import deque
+from multiprocessing import shared_memory
+
+import numpy as np
+import pytest
+
+from nki_dist.core_actor.bell import Bell, Ringer
+from nki_dist.core_actor.ring import ASLEEP, HEADER, Ring
+
+PATIENCE = 60.0
+
+
+def record(n: int, size: int) -> bytes:
+    return struct.pack("=I", size) + bytes((n + k) % 251 for k in range(size - 4))
+
+
+@pytest.mark.parametrize("capacity", [64, 1000, 4096])
+def test_records_in_any_order_of_puts_and_pops(capacity):
+    rng = np.random.default_rng(capacity)
+    memory = np.zeros(HEADER + capacity, np.uint8)
+    writer, reader = Ring(memory), Ring.reading(memory)
+    inside: deque[bytes] = deque()
+    refused = 0
+    for n in range(2000):
+        if rng.random() < 0.55:
+            data = record(n, int(rng.integers(4, capacity // 3)))
+            if writer.put(data, launch=1):
+                inside.append(data)
+            else:
+                refused += 1
+                assert sum(map(len, inside)) > capacity // 4  # it wasn't nearly empty
+        else:
+            got = reader.peek()
+            assert got == (inside[0] if inside else None)
+            assert got == reader.peek()  # looking takes nothing away
+            if got is not None:
+                reader.pop(got)
+                inside.popleft()
+    assert refused
+
+
+def test_a_record_that_can_never_fit_is_refused():
+    memory = np.zeros(HEADER + 64, np.uint8)
+    ring = Ring(memory)
+    assert not ring.put(record(0, 72), launch=1)
+    assert ring.put(record(0, 64), launch=1)
+    assert Ring.reading(memory).peek() == record(0, 64)
+
+
+def test_counts_by_launch():
+    memory = np.zeros(HEADER + 1024, np.uint8)
+    writer, reader = Ring(memory), Ring.reading(memory)
+    for launch, counts in ((1, True), (1, False), (1, True), (3, True)):
+        assert writer.put(record(launch, 16), launch, counts)
+        if launch == 1:
+            assert reader.arrived(3) == 0
+    assert (reader.arrived(1), reader.arrived(3)) == (0, 1)
+    while (got := reader.peek()) is not None:
+        reader.pop(got)
+    assert reader.arrived(3) == 1  # ever, not now
+
+
+def _echo(name: str, capacity: int, bells: tuple[str, str], rounds: int) -> None:
+    shared = shared_memory.SharedMemory(name)
+    memory = np.ndarray(2 * capacity, np.uint8, shared.buf)
+    bell, ringer = Bell(bells[1], PATIENCE), Ringer()
+    inward, outward = Ring.reading(memory[:capacity]), Ring(memory[capacity:])
+    for _ in range(rounds):
+        got = _next(inward, bell)
+        while not outward.put(got, 1):
+            pass
+        if outward.reader_sleeps():
+            ringer.ring(bells[0])
+    del inward, outward, memory
+    shared.close()
+
+
+def _next(ring: Ring, bell: Bell) -> bytes:
+    while True:
+        got = ring.peek()
+        if got is None:
+            ring.words[ASLEEP] = 1
+            ring.fence()
+            got = ring.peek()
+            if got is None:
+                assert bell.wait(), "nobody rang"
+        ring.words[ASLEEP] = 0
+        if got is not None:
+            ring.pop(got)
+            return got
+
+
+def test_two_processes_wake_each_other():
+    """Every sleep ends by a ring: a single one that is lost shows as a wait of a minute."""
+    capacity, rounds = HEADER + 600, 2000
+    shared = shared_memory.SharedMemory(create=True, size=2 * capacity)
+    memory = np.ndarray(2 * capacity, np.uint8, shared.buf)
+    memory[:] = 0
+    bells = (uuid.uuid4().hex, uuid.uuid4().hex)
+    bell, ringer = Bell(bells[0], PATIENCE), Ringer()
+    spawn = multiprocessing.get_context("spawn")
+    child = spawn.Process(target=_echo, args=(shared.name, capacity, bells, rounds))
+    child.start()
+    outward, inward = Ring(memory[:capacity]), Ring.reading(memory[capacity:])
+    sent: deque[bytes] = deque()
+    for n in range(rounds):
+        sent.append(record(n, 4 + n % 97))
+        assert outward.put(sent[-1], 1)
+        if outward.reader_sleeps():
+            ringer.ring(bells[1])
+        if n % 3 == 2:  # several at once
+            while sent:
+                assert _next(inward, bell) == sent.popleft()
+    while sent:
+        assert _next(inward, bell) == sent.popleft()
+    child.join()
+    assert child.exitcode == 0
+    del outward, inward, memory
+    shared.close()
+    shared.unlink()
+
+
+def test_a_bell_is_patient_and_remembers():
+    name = uuid.uuid4().hex
+    bell, ringer = Bell(name, 0.01), Ringer()
+    assert not bell.wait()
+    for _ in range(1000):  # more tokens than the socket holds
+        ringer.ring(name)
+    assert bell.wait()
+    assert not bell.wait()
+    bell.close()
+    ringer.ring(name)  # nobody is there
+    ringer.close()
