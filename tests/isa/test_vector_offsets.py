@@ -1,4 +1,4 @@
-"""Which instructions take which index tiles: one column, several, or `.indirect()` views."""
+"""Index tiles: one column, several, `.indirect()` views, and what bounds a scalar offset."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 import nki_dist.isa as nisa
 import nki_dist.language as nl
-from nki_dist.errors import NkiValidationError
+from nki_dist.errors import NkiValidationError, OutOfBoundsError
 from tests.isa.helpers import numbers, output, run
 
 BF16 = ml_dtypes.bfloat16
@@ -94,3 +94,23 @@ def test_dma_copy_refuses_indirect_views(side: str) -> None:
 
     with pytest.raises(NkiValidationError, match=rf"{side} is an .indirect\(\) view"):
         run(kernel, numbers(7, (32, 9)), np.zeros((32, 1), np.uint32), platform="trn3")
+
+
+@pytest.mark.parametrize("dim", [0, 1, 2])
+def test_a_scalar_offset_of_a_dimension_of_one_is_bounded_by_the_storage(dim) -> None:
+    """Its stride is its neighbour's: published kernels find their dimension by the stride."""
+    x = numbers(2, (4, 5, 1, 6))
+
+    def kernel(x, at):
+        register = nisa.register_alloc(nl.load(at))
+        tile = nl.ndarray((1, 6), dtype=x.dtype, buffer=nl.sbuf)
+        source = x.ap([[6, 1], [1, 6]], scalar_offset=register, indirect_dim=dim)
+        nisa.dma_copy(dst=tile, src=source)
+        return output(tile)
+
+    rows = {0: x[:, 0, 0], 1: x[0, :, 0], 2: x.reshape(20, 6)}[dim]
+    for at in (0, len(rows) - 1):
+        assert np.array_equal(run(kernel, x, np.array([[at]], np.int32))[0], rows[at])
+    for at in (-1, len(rows)):
+        with pytest.raises(OutOfBoundsError, match=rf"index {at} is outside \[0, {len(rows)}\)"):
+            run(kernel, x, np.array([[at]], np.int32))
