@@ -9,8 +9,6 @@ decides whether that is a deadlock). Which actor runs where, and where the stack
 from __future__ import annotations
 
 import itertools
-import logging
-import os
 import sys
 import time
 import uuid
@@ -33,53 +31,14 @@ from nki_dist.launcher.hosts import Launch, LaunchResult, slots
 from nki_dist.launcher.layout import Plan, make_plan
 from nki_dist.launcher.placement import Placement, WorldStacks, on_node
 from nki_dist.launcher.progress import Progress
+from nki_dist.launcher.ray_session import ensure_ray, ray_session, refuse_fork
 from nki_dist.launcher.session import session
 from nki_dist.launcher.watch import Watch
 
-STORE_VARIABLE = "NKI_DIST_OBJECT_STORE_BYTES"
 LOOK_EVERY = 0.1  # seconds between looks at actors that don't finish, at first
 LOOK_AT_LEAST_EVERY = 0.4  # and later: looking takes processor time away from the cores
 NODE_TIMEOUT = 60.0  # seconds after which Ray has surely noticed that a node is gone
 INLINE = 64 << 10  # larger programs travel as plasma objects
-
-
-def ensure_ray(address: str | None) -> None:
-    """Start a local Ray, or join the cluster at `address`, unless this process is in one."""
-    refuse_fork()
-    if ray.is_initialized():
-        return
-    options: dict[str, Any] = {}
-    address = address or os.environ.get("RAY_ADDRESS") or "local"
-    if address == "local":  # not "auto": somebody else's cluster on this machine isn't ours
-        store = os.environ.get(STORE_VARIABLE)
-        if store is not None:
-            if not store.isdigit():
-                raise LaunchError(f"{STORE_VARIABLE}={store!r}; must be a number of bytes")
-            options["object_store_memory"] = int(store)
-        options["include_dashboard"] = False
-    try:
-        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **options)
-    except ConnectionError as error:
-        raise LaunchError(f"can't join the Ray cluster at {address!r}: {error}") from error
-
-
-def refuse_fork() -> None:
-    """Ray's connection doesn't survive a fork: calls in the child would wait for ever.
-
-    Raises:
-        LaunchError: this process was forked from one that has launched kernels.
-    """
-    if session().forked:
-        raise LaunchError(
-            f"this process ({os.getpid()}) was forked from one that already launches kernels; Ray "
-            "can't be used after a fork. Start processes with multiprocessing's 'spawn' method, or "
-            "use nki.simulate / host='inprocess' here"
-        )
-
-
-def _ray_session() -> str:
-    """Names the Ray session this process is in: actors and objects of another one are gone."""
-    return ray.get_runtime_context().get_node_id()
 
 
 @dataclass(frozen=True)
@@ -115,7 +74,7 @@ class RayHost:
         self._transport = transport
         self.timeout = timeout
         self._address = address
-        self._session = _ray_session()
+        self._session = ray_session()
         self._unfinished: list[Any] = []
         self._name = uuid.uuid4().hex[:6]
         self._placement = Placement(
@@ -272,9 +231,9 @@ class RayHost:
         answered they may still store into the stacks.
         """
         refuse_fork()
-        if not ray.is_initialized() or self._session != _ray_session():
+        if not ray.is_initialized() or self._session != ray_session():
             ensure_ray(self._address)
-            self._session = _ray_session()
+            self._session = ray_session()
             self._actors = [None] * len(self._packs)
             self._stacks = None  # with the agents of the old session
             self._placement.choose()

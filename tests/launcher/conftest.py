@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nki_dist.launcher.ray_host import ensure_ray
+from nki_dist.launcher.ray_session import ensure_ray
 from nki_dist.launcher.session import session
 
 

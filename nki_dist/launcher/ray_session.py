@@ -1,0 +1,62 @@
+"""The Ray session this process launches in: started or joined once, and not usable after a fork."""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import Any
+
+import ray
+
+from nki_dist.errors import LaunchError
+from nki_dist.launcher.session import session
+
+STORE_VARIABLE = "NKI_DIST_OBJECT_STORE_BYTES"
+
+
+def ensure_ray(address: str | None) -> None:
+    """Start a local Ray, or join the cluster at `address`, unless this process is in one.
+
+    Raises:
+        LaunchError: there is none, it doesn't start, or the object store's size isn't a number.
+    """
+    refuse_fork()
+    if ray.is_initialized():
+        return
+    options: dict[str, Any] = {}
+    address = address or os.environ.get("RAY_ADDRESS") or "local"
+    if address == "local":  # not "auto": somebody else's cluster on this machine isn't ours
+        store = os.environ.get(STORE_VARIABLE)
+        if store is not None:
+            if not store.isdigit():
+                raise LaunchError(f"{STORE_VARIABLE}={store!r}; must be a number of bytes")
+            options["object_store_memory"] = int(store)
+        options["include_dashboard"] = False
+    try:
+        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **options)
+    except ConnectionError as error:
+        raise LaunchError(f"can't join the Ray cluster at {address!r}: {error}") from error
+    except Exception as error:  # Ray raises no narrower type where its processes don't come up
+        raise LaunchError(
+            f"Ray didn't start on this machine: {error}. `nki-dist doctor` looks for reasons; "
+            'host="inprocess" (NKI_DIST_HOST=inprocess) needs no Ray'
+        ) from error
+
+
+def refuse_fork() -> None:
+    """Ray's connection doesn't survive a fork: calls in the child would wait for ever.
+
+    Raises:
+        LaunchError: this process was forked from one that has launched kernels.
+    """
+    if session().forked:
+        raise LaunchError(
+            f"this process ({os.getpid()}) was forked from one that already launches kernels; Ray "
+            "can't be used after a fork. Start processes with multiprocessing's 'spawn' method, or "
+            "use nki.simulate / host='inprocess' here"
+        )
+
+
+def ray_session() -> str:
+    """Names the Ray session this process is in: actors and objects of another one are gone."""
+    return ray.get_runtime_context().get_node_id()
