@@ -151,7 +151,11 @@ def test_torch_parameters(torch: Any) -> None:
     parameter = torch.nn.Parameter(torch.ones(2, 3))
     framework = frameworks.describe(parameter)
     assert framework is not None and framework.name == "torch"
-    frameworks.write_back(parameter, np.full((2, 3), 4, np.float32))
+    fours = np.full((2, 3), 4, np.float32)
+    with pytest.raises(LaunchError, match="requires gradients, .* torch.no_grad"):
+        frameworks.write_back(parameter, fours)
+    with torch.no_grad():
+        frameworks.write_back(parameter, fours)
     assert parameter.detach().sum() == 24 and parameter.requires_grad
 
 
