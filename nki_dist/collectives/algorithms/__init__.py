@@ -42,12 +42,19 @@ class Algorithm:
     parts: tuple[Algorithm, ...] = ()
 
 
-def two_passes(name: str, gather: Gather, scatter: Scatter) -> Algorithm:
-    """An algorithm whose all-reduce is reduce-scatter followed by all-gather."""
+def two_passes(
+    name: str, gather: Gather, scatter: Scatter, gather_parts: Gather | None = None
+) -> Algorithm:
+    """An algorithm whose all-reduce is reduce-scatter followed by all-gather.
+
+    Args:
+        gather_parts: what all-reduce gathers with if not `gather`: it may return several arrays per
+            member, which saves an algorithm that receives them in parts from joining them.
+    """
 
     def all_reduce(x: Exchange, flat: Array, reduction: Reduction) -> Waiting:
         mine = yield from scatter(x, np.array_split(flat, x.size), reduction)
-        parts = yield from gather(x, reduction.finish(mine))
+        parts = yield from (gather_parts or gather)(x, reduction.finish(mine))
         return parts
 
     return Algorithm(name, gather, scatter, all_reduce)

@@ -110,11 +110,16 @@ def _scatter_cycle(
 def kangaring(pairs: Pairs) -> Algorithm:
     """The algorithm for a group whose members are paired like that, by positions."""
 
+    def gather_halves(x: Exchange, mine: Array) -> Waiting:
+        firsts: list[Array] = []
+        seconds: list[Array] = []
+        for cycle, half, found in zip(_cycles(x, pairs), _halves(mine), (firsts, seconds)):
+            found += yield from _gather_cycle(x, cycle, half)
+        return [half for both in zip(firsts, seconds) for half in both]
+
     def all_gather(x: Exchange, mine: Array) -> Waiting:
-        halves = []
-        for cycle, half in zip(_cycles(x, pairs), _halves(mine)):
-            halves.append((yield from _gather_cycle(x, cycle, half)))
-        return [np.concatenate(both) for both in zip(*halves)]
+        halves = yield from gather_halves(x, mine)
+        return [np.concatenate(both) for both in zip(halves[::2], halves[1::2])]
 
     def reduce_scatter(x: Exchange, chunks: Sequence[Array], reduction: Reduction) -> Waiting:
         split = [_halves(chunk) for chunk in chunks]
@@ -124,4 +129,4 @@ def kangaring(pairs: Pairs) -> Algorithm:
             halves.append((yield from _scatter_cycle(x, cycle, part, reduction)))
         return np.concatenate(halves)
 
-    return two_passes("kangaring", all_gather, reduce_scatter)
+    return two_passes("kangaring", all_gather, reduce_scatter, gather_halves)
