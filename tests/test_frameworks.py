@@ -152,7 +152,7 @@ def test_torch_parameters(torch: Any) -> None:
     framework = frameworks.describe(parameter)
     assert framework is not None and framework.name == "torch"
     fours = np.full((2, 3), 4, np.float32)
-    with pytest.raises(LaunchError, match="requires gradients, .* torch.no_grad"):
+    with pytest.raises(LaunchError, match=r"requires gradients, .* torch\.no_grad"):
         frameworks.write_back(parameter, fours)
     with torch.no_grad():
         frameworks.write_back(parameter, fours)

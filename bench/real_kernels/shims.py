@@ -182,6 +182,10 @@ def _run_ranks(test: Any) -> None:
         if len(arrays) != len(golden):
             raise AssertionError(f"rank {rank}: {len(arrays)} outputs, expected {len(golden)}")
         for array, (name, want) in zip(arrays, golden.items()):
+            if hasattr(want, "validator"):  # the test brings a check of its own
+                if not want.validator(None).validate(np.asarray(array)):
+                    raise AssertionError(f"rank {rank}, {name}: refused by the test's validator")
+                continue
             want = np.asarray(want, np.float64)
             bound = check.absolute_accuracy + check.relative_accuracy * np.abs(want).max()
             error = np.abs(np.asarray(array).astype(np.float64).reshape(want.shape) - want).max()
