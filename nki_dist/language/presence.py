@@ -16,15 +16,15 @@ from typing import Any
 def may_be_absent(tensor: Any, frame: FrameType) -> bool:
     """Whether `tensor` might be None where `frame` asks for its truth.
 
-    A parameter, a captured variable or a field may; so may a local variable that is assigned in
-    several places. Of a local variable with one assignment, the tensor is that assignment's value.
+    A parameter, a captured variable or a field may; so may a local variable whose value can come
+    from several places. Of one with a single source, the tensor is that source's value.
     """
     code = frame.f_code
     names = [name for name, value in frame.f_locals.items() if value is tensor]
     if not names:
         return True  # a field, an item, the result of a call
     given = set(_parameters(code)) | set(code.co_freevars)
-    return any(name in given or _assignments(code, name) != 1 for name in names)
+    return any(name in given or _sources(code, name) != 1 for name in names)
 
 
 def _parameters(code: CodeType) -> tuple[str, ...]:
@@ -33,7 +33,13 @@ def _parameters(code: CodeType) -> tuple[str, ...]:
     return code.co_varnames[:count]
 
 
-def _assignments(code: CodeType, name: str) -> int:
+def _sources(code: CodeType, name: str) -> int:
+    """How many places a variable's value can come from: one per assignment.
+
+    An assignment that code jumps to has more: `x = a if b else None` stores once.
+    """
     return sum(
-        1 for i in dis.get_instructions(code) if i.opname.startswith("STORE_") and i.argval == name
+        2 if i.is_jump_target else 1
+        for i in dis.get_instructions(code)
+        if i.opname.startswith("STORE_") and i.argval == name
     )

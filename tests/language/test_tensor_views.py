@@ -419,6 +419,17 @@ def test_attributes_and_constructor(trace):
         bool(nl.ndarray((1, 1), nl.float32, buffer=nl.sbuf))
 
 
+@pytest.mark.parametrize("given", [True, False])
+def test_a_variable_of_a_conditional_expression_may_be_absent(trace, given):
+    tensors = [nl.ndarray((3, 4), nl.float32)] if given else None
+    first = tensors[0] if tensors else None
+    last = None if not tensors else tensors[-1]
+    assert bool(first) is given and ("there" if last else "absent") == ["absent", "there"][given]
+    always = nl.ndarray((3, 4), nl.float32)
+    with refused("Python can't branch on the tensor"):
+        bool(always)
+
+
 def test_empty_windows_like_empty_slices(trace):
     t = nl.ndarray((6, 4), nl.float32, buffer=nl.shared_hbm)
     for start in (0, 3, 6):
