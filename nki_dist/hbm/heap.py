@@ -2,7 +2,7 @@
 
 Segments are plasma objects, made when needed; a block is a part of one. A block is an array's
 memory: it goes back to the heap when the last array that lies in it is gone, and the owner keeps
-arrays alive that somebody else still reads (`core_actor.links`).
+arrays alive that somebody else still reads (`core_actor.payloads`).
 
 Not thread-safe but for one thing: arrays may be collected in any thread, so a block only notes its
 place in a queue then, and the next `take` puts it back.

@@ -15,10 +15,11 @@ import numpy as np
 import pytest
 
 from nki_dist.collectives.exchange import Bundle
-from nki_dist.core_actor import links as module
+from nki_dist.core_actor import payloads as module
 from nki_dist.core_actor.bell import Bell
-from nki_dist.core_actor.links import FIRST_RING, KEPT, Links, Net
+from nki_dist.core_actor.links import FIRST_RING, Links, Net
 from nki_dist.core_actor.messages import Message
+from nki_dist.core_actor.payloads import KEPT
 from nki_dist.core_actor.records import INLINE, NAMES
 from nki_dist.errors import OutOfMemoryError
 from nki_dist.hbm import heap
@@ -158,12 +159,12 @@ def test_memory_is_used_again_when_the_last_reader_is_done(trio, store):
     del m
     (far,) = trio.links[2].poll()
     other[:] = 9
-    trio.links[1]._let_go()
+    trio.links[1]._payloads.collect()
     assert block().ctypes.data != address, "a payload that was sent on was overwritten"
     assert not any(far.payload)
     del far
     gc.collect()
-    trio.links[1]._let_go()
+    trio.links[1]._payloads.collect()
     every = [block() for _ in range(20)]
     assert address in {b.ctypes.data for b in every}
 
@@ -252,10 +253,10 @@ def test_a_view_that_outlives_its_launch_frees_nothing(trio):
     trio.links[1].end()
     trio.begin(2)
     trio.send(0, 1, np.full(INLINE, 2, np.float32))
-    before = bytes(trio.links[0]._table)
+    before = bytes(trio.links[0]._payloads._table)
     del old
     gc.collect()
-    assert bytes(trio.links[0]._table) == before
+    assert bytes(trio.links[0]._payloads._table) == before
 
 
 def test_other_nodes_are_reached_by_actor_calls(store):
