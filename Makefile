@@ -16,7 +16,7 @@ demo: $(VENV)/.ready
 	$(BIN)/python examples/demo.py
 
 test: $(VENV)/.ready
-	$(BIN)/python -m pytest -q -m 'not slow'
+	$(BIN)/python -m pytest -q
 
 slow: $(VENV)/.ready
 	$(BIN)/python -m pytest -q -m slow
