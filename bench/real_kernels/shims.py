@@ -1,7 +1,8 @@
 """What nki-library's test harness needs beside a simulator, put in its place in memory.
 
 As published, the harness imports two modules that aren't in its repository, reads an attribute that
-simulation never sets, and has no way to simulate several ranks. One kernel file isn't valid Python:
+simulation never sets, and has no way to simulate several ranks. It computes what is expected after
+the run, from inputs that the kernel may have written to. One kernel file isn't valid Python:
 the end of a docstring is there twice. One test imports a package by an older name, one uses a name
 that it doesn't import, one looks inputs up without the suffix of those that are outputs, too. The
 checkout isn't written to.
@@ -50,6 +51,9 @@ def before_collection() -> None:
 
 def prepare_orchestrator() -> None:
     """After the harness has been imported: simulation of ranks, and the attribute it reads."""
+    module = sys.modules.get(f"{HARNESS}.simulation_setup")
+    if module is not None:
+        module.simulate_kernel = _on_copies(module.simulate_kernel)
     module = sys.modules.get(f"{HARNESS}.test_orchestrator")
     if module is not None:
         orchestrator = module.Orchestrator
@@ -87,6 +91,15 @@ def _with_found_inputs(init: Any) -> Any:
         self.output_tensor_descriptor = lambda inputs: describe(_Inputs(inputs))
 
     return initialised
+
+
+def _on_copies(simulate: Any) -> Any:
+    """`simulate_kernel` that leaves the test's arrays alone, as a device does."""
+
+    def simulated(kernel: Any, inputs: dict[str, Any], *args: Any) -> Any:
+        return simulate(kernel, _copied([inputs])[0], *args)
+
+    return simulated
 
 
 # ---- modules -------------------------------------------------------------------------------------
@@ -164,7 +177,7 @@ def _trace(test: Any) -> None:
 def _run_ranks(test: Any) -> None:
     """Launch, and compare the ranks' outputs with the tolerances of the harness's test."""
     ranks, compiler = test.inference_args.collective_ranks, test.compiler_input
-    inputs = [_inputs(test.kernel_input, rank) for rank in range(ranks)]
+    inputs = _copied([_inputs(test.kernel_input, rank) for rank in range(ranks)])
     kwargs = {name: _argument([rank[name] for rank in inputs]) for name in inputs[0]}
     with nki.World(
         ranks=ranks,
@@ -197,6 +210,20 @@ def _inputs(given: Any, rank: int) -> dict[str, Any]:
     """The arguments of one rank; the harness marks outputs that are inputs in their names."""
     found = given.for_rank(rank) if hasattr(given, "for_rank") else given
     return {name.removesuffix(IN_PLACE): value for name, value in found.items()}
+
+
+def _copied(inputs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Ranks' arguments with copies of their arrays; ranks that share an array share its copy."""
+    made: dict[int, np.ndarray] = {}
+
+    def copied(value: Any) -> Any:
+        if not isinstance(value, np.ndarray):
+            return value
+        if id(value) not in made:
+            made[id(value)] = value.copy()
+        return made[id(value)]
+
+    return [{name: copied(value) for name, value in given.items()} for given in inputs]
 
 
 def _golden(given: Any, rank: int) -> dict[str, Any]:
