@@ -11,7 +11,6 @@ whoever records that value (all of an object's state counts, used or not).
 
 from __future__ import annotations
 
-import dis
 import hashlib
 import struct
 from collections import Counter
@@ -19,6 +18,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from types import CodeType
 from typing import Any, Final, NamedTuple
+
+from nki_dist.compiler.bytecode import instructions
 
 
 class Chain(NamedTuple):
@@ -46,7 +47,7 @@ class CodePlan:
 _GLOBAL_LOADS: Final = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"})
 _FREE_LOADS: Final = frozenset({"LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF"})
 _ATTRIBUTE_LOADS: Final = frozenset({"LOAD_ATTR", "LOAD_METHOD"})
-_NO_EFFECT: Final = frozenset({"EXTENDED_ARG", "CACHE", "NOP", "RESUME", "PRECALL", "PUSH_NULL"})
+_NO_EFFECT: Final = frozenset({"EXTENDED_ARG", "NOP", "RESUME", "PRECALL", "PUSH_NULL"})
 _STACK_SHUFFLES: Final = frozenset({"ROT_TWO", "SWAP", "POP_TOP"})
 _ENVIRONMENT_NAMES: Final = frozenset({"environ", "environb", "getenv", "getenvb"})
 
@@ -114,7 +115,7 @@ class _Scanner:
         self.unprovable: str | None = None
         self._code = code
         self._captured = captured
-        self._instructions = [i for i in dis.get_instructions(code) if i.opname not in _NO_EFFECT]
+        self._instructions = [i for i in instructions(code) if i[0] not in _NO_EFFECT]
         self._aliases: dict[str, Chain] = {}
         self._found: list[Chain] = []
 
@@ -123,8 +124,7 @@ class _Scanner:
         self._find_imports()
         found = self._found
         chain: Chain | None = None
-        for instruction in self._instructions:
-            name, value = instruction.opname, instruction.argval
+        for name, value in self._instructions:
             if chain is not None:
                 if name in _ATTRIBUTE_LOADS:
                     chain = chain._replace(attributes=(*chain.attributes, value))
@@ -154,13 +154,13 @@ class _Scanner:
 
     def _find_imports(self) -> None:
         """Note which locals are imports, and which imports can't be followed by name."""
-        stored = (i.argval for i in self._instructions if "STORE_FAST" in i.opname)
+        stored = (value for name, value in self._instructions if "STORE_FAST" in name)
         stores = Counter(name for argument in stored for name in _names(argument))
-        for index, instruction in enumerate(self._instructions):
-            if instruction.opname != "IMPORT_NAME":
+        for index, (name, dotted) in enumerate(self._instructions):
+            if name != "IMPORT_NAME":
                 continue
-            level, wanted = (each.argval for each in self._instructions[index - 2 : index])
-            for target, chain in self._bindings(index + 1, instruction.argval, level, wanted):
+            level, wanted = (value for _, value in self._instructions[index - 2 : index])
+            for target, chain in self._bindings(index + 1, dotted, level, wanted):
                 if target is not None and stores[target] == 1:
                     self._aliases[target] = chain
                 else:
@@ -174,7 +174,7 @@ class _Scanner:
         renamed = False
         member: str | None = None
         while index < len(self._instructions):
-            name, value = self._instructions[index].opname, self._instructions[index].argval
+            name, value = self._instructions[index]
             index += 1
             if name == "IMPORT_FROM":
                 member, renamed = value, True
