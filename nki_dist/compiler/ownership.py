@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
+from nki_dist.compiler.loop_scope import refuse_ended
 from nki_dist.errors import CompileError
 from nki_dist.program import Dynamic, Program, Storage, VirtualRegister
 
@@ -43,9 +44,11 @@ def check_register(trace: Any, register: VirtualRegister) -> None:
 
 
 def check_dynamic(trace: Any, dynamic: Dynamic) -> None:
-    """Check the owner of what a run-time index is read from."""
+    """Check that what a run-time index is read from is this trace's, and still there."""
     source = dynamic.source
     if isinstance(source, VirtualRegister):
         check_register(trace, source)
     elif not owns(trace.program, source.storage):
         refuse_storage(trace, source.storage)
+    elif source.storage.number in trace.ended:
+        refuse_ended(trace, source.storage)

@@ -11,6 +11,7 @@ launcher compares); ordinals count instructions in program order.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -22,6 +23,7 @@ from nki_dist.arch import Arch
 from nki_dist.compiler.allocation_rules import check_on_chip, sizes_of
 from nki_dist.compiler.control_flow import LoopFinder
 from nki_dist.compiler.locations import Locations
+from nki_dist.compiler.loop_scope import OpenLoop, refuse_ended
 from nki_dist.compiler.ownership import check_dynamic, check_register, owns, refuse_storage
 from nki_dist.compiler.passes.schedule import Edges, add_edges
 from nki_dist.dtypes import DType
@@ -72,7 +74,8 @@ class Trace:
         self._ordinal = 0
         self._shared: list[Storage] = []
         self._next_shared = 0
-        self._open: list[_OpenLoop] = []
+        self._open: list[OpenLoop] = []
+        self.ended: dict[int, int] = {}  # storages that ended with a loop, and its location
         self._files: list[tuple[str, float, int]] = []
         self._named: dict[str, list[NkiInstruction]] = {}
 
@@ -214,6 +217,8 @@ class Trace:
                 storage = access.storage
                 if not owns(self.program, storage):
                     refuse_storage(self, storage)
+                if storage.number in self.ended:
+                    refuse_ended(self, storage)
                 if storage.first < 0:
                     storage.first = ordinal
                 storage.last = ordinal
@@ -279,12 +284,14 @@ class Trace:
             )
         self.block.append(loop)
         loop.outside = len(self.program.storages)
-        self._open.append(_OpenLoop(loop, self.block, self._ordinal))
+        self._open.append(OpenLoop(loop, self.block, self._ordinal))
         self.block = loop.body
 
     def close_loop(self) -> None:
         """End the innermost loop: what it uses from outside lives until its end."""
         done = self._open.pop()
+        done.check_carried(self)
+        self.ended.update(done.made(self.program))
         last = max(self._ordinal - 1, 0)
         for storage in done.touched:
             if storage.number < done.loop.outside:
@@ -310,17 +317,27 @@ class Trace:
             return False
         self.open_loop(Loop("while", self.locations.here(2), None, condition=register))
         self._open[-1].key = key
+        self._open[-1].within(frame)
         return True
 
     def for_loop(
         self, start: Any, stop: Any, step: Any, body: Callable[[VirtualRegister], Any]
     ) -> None:
         register = self._begin_for(start, stop, step)
-        body(register)
+        result = self._open[-1].record(body, register)
+        if not (result is None or isinstance(result, NkiInstruction)):  # a lambda's is its call's
+            raise CompileError(
+                f"the body of fori_loop returned {result!r}; it can't return a value. Write what "
+                "the loop makes to tensors that are allocated before it",
+                location=self.where(),
+                core=self.core,
+            )
         self.close_loop()
 
     def dynamic_range(self, start: Any, stop: Any, step: Any) -> Iterator[VirtualRegister]:
-        yield self._begin_for(start, stop, step)
+        register = self._begin_for(start, stop, step)
+        self._open[-1].within(sys._getframe(1))  # the function with the `for`, which asks for more
+        yield register
         self.close_loop()
 
     def _begin_for(self, start: Any, stop: Any, step: Any) -> VirtualRegister:
@@ -352,7 +369,7 @@ class Trace:
 
         register_move(condition, init)
         self.open_loop(Loop("while", self.locations.here(2), value, condition=condition))
-        result = body(value)
+        result = self._open[-1].record(body, value)
         if not isinstance(result, VirtualRegister):
             raise CompileError(
                 f"the body of while_loop must return the next condition register, got {result!r}",
@@ -366,17 +383,6 @@ class Trace:
         self.program.locations = self.locations.table()
         self.program.facts["files"] = self._files
         return self.program
-
-
-class _OpenLoop:
-    """A loop whose body is being recorded."""
-
-    def __init__(self, loop: Loop, outer: Block, first: int) -> None:
-        self.loop = loop
-        self.outer = outer
-        self.first = first
-        self.touched: set[Storage] = set()
-        self.key: tuple[int, int] | None = None
 
 
 def _is_int(value: Any) -> bool:
