@@ -11,6 +11,7 @@ whoever records that value (all of an object's state counts, used or not).
 
 from __future__ import annotations
 
+import dis
 import hashlib
 import struct
 from collections import Counter
@@ -48,6 +49,9 @@ _GLOBAL_LOADS: Final = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR
 _FREE_LOADS: Final = frozenset({"LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF"})
 _ATTRIBUTE_LOADS: Final = frozenset({"LOAD_ATTR", "LOAD_METHOD"})
 _NO_EFFECT: Final = frozenset({"EXTENDED_ARG", "NOP", "RESUME", "PRECALL", "PUSH_NULL"})
+_LOCAL_LOADS: Final = frozenset(name for name in dis.opmap if "LOAD_FAST" in name)
+_WRITES: Final = frozenset({"STORE_GLOBAL", "DELETE_GLOBAL", "STORE_DEREF", "DELETE_DEREF"})
+_STARTS: Final = _GLOBAL_LOADS | _FREE_LOADS | _LOCAL_LOADS | _WRITES
 _STACK_SHUFFLES: Final = frozenset({"ROT_TWO", "SWAP", "POP_TOP"})
 _ENVIRONMENT_NAMES: Final = frozenset({"environ", "environb", "getenv", "getenvb"})
 
@@ -132,11 +136,11 @@ class _Scanner:
                 if name in ("STORE_ATTR", "DELETE_ATTR"):
                     self.unprovable = f"{chain.name}.{value} is assigned to"
                 found.append(chain)
-            chain = self._start(name, value)
+            chain = self._start(name, value) if name in _STARTS else None
         return found if chain is None else [*found, chain]
 
     def _start(self, name: str, value: Any) -> Chain | None:
-        """The chain that this instruction begins, if any."""
+        """The chain that an instruction of _STARTS begins, if any."""
         if name in _GLOBAL_LOADS:
             return Chain("global", value, ())
         if name in _FREE_LOADS:
@@ -145,7 +149,7 @@ class _Scanner:
             self.unprovable = f"global {value} is assigned to"
         elif name in ("STORE_DEREF", "DELETE_DEREF") and value in self._captured:
             self.unprovable = f"captured variable {value} is assigned to"
-        elif "LOAD_FAST" in name:
+        elif name in _LOCAL_LOADS:
             # Newer interpreters load two locals at once: nothing is read off the first.
             *firsts, last = _names(value)
             self._found += [self._aliases[each] for each in firsts if each in self._aliases]
@@ -154,6 +158,8 @@ class _Scanner:
 
     def _find_imports(self) -> None:
         """Note which locals are imports, and which imports can't be followed by name."""
+        if all(name != "IMPORT_NAME" for name, _ in self._instructions):
+            return
         stored = (value for name, value in self._instructions if "STORE_FAST" in name)
         stores = Counter(name for argument in stored for name in _names(argument))
         for index, (name, dotted) in enumerate(self._instructions):

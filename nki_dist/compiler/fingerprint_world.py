@@ -25,6 +25,7 @@ _IMPURE_MODULES: Final = (
     *("select", "shutil", "signal", "socket", "subprocess", "sys", "tempfile", "threading"),
     *("time", "uuid", "numpy.random"),
 )
+_WITHIN_IMPURE: Final = tuple(f"{module}." for module in _IMPURE_MODULES)
 _IMPURE_BUILTINS: Final = (
     *("__import__", "breakpoint", "compile", "eval", "exec", "globals", "id", "input", "open"),
 )
@@ -65,7 +66,7 @@ def is_impure(module: str | None, name: str) -> bool:
         return name.split(".")[0] not in _PURE_PATH_FUNCTIONS
     if (module, name) in _IMPURE_NAMES:
         return True
-    if any(module == each or module.startswith(each + ".") for each in _IMPURE_MODULES):
+    if module in _IMPURE_MODULES or module.startswith(_WITHIN_IMPURE):
         return (module, name) not in _PURE_EXCEPTIONS
     return False
 
