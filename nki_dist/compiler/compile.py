@@ -150,6 +150,7 @@ def compile_kernel(
     outputs_of: CheckOutputs,
     strict: bool = False,
     precise: bool = True,
+    spill: bool = False,
 ) -> Compiled:
     """Trace a kernel for every core of a grid and run the passes.
 
@@ -159,6 +160,7 @@ def compile_kernel(
         inputs: the tensor arguments.
         outputs_of: checks what the kernel returned and gives the tree to keep.
         precise: False for NKI_PRECISE_FP=0; see compiler.widen.
+        spill: what doesn't fit into SBUF or PSUM is no error; see passes.allocate.
 
     Raises:
         NkiError: whatever the kernel does wrong. Exceptions of the kernel's own pass unchanged.
@@ -178,7 +180,7 @@ def compile_kernel(
         if core == 0:
             outputs = returned
         resolve_accumulation(program)
-        allocate(program, arch)
+        allocate(program, arch, spill)
         check_overwritten(program)
         programs.append(program)
     check_schedule(programs)

@@ -43,11 +43,13 @@ class CompileCache:
         arch: Arch,
         grid: Grid,
         strict: bool,
+        spill: bool,
     ) -> tuple[int, Compiled]:
         """A number that names the compiled kernel in this process, and the kernel."""
         values = (bound.args, bound.kwargs)
         precise = precise_fp()
-        setting = (arch.instance, grid, strict, precise, *map(os.environ.get, READ_WHEN_TRACING))
+        read = map(os.environ.get, READ_WHEN_TRACING)
+        setting = (arch.instance, grid, strict, precise, spill, *read)
         print_key = self._key(function, values)
         key = None if print_key is None else (print_key, setting)
         with self._lock:
@@ -65,6 +67,7 @@ class CompileCache:
             collect_outputs(function),
             strict,
             precise,
+            spill,
         )
         entry = (next(self._numbers), compiled)
         # A kernel that changes what it reads has another key now, and must not be found again.

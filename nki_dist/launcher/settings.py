@@ -18,7 +18,7 @@ TRANSPORT_VARIABLE: Final = "NKI_DIST_TRANSPORT"
 PRECISE_VARIABLE: Final = "NKI_PRECISE_FP"
 
 HOSTS: Final = ("ray", "inprocess")
-CHECKS: Final = ("default", "strict")
+CHECKS: Final = ("default", "strict", "spill")
 TRANSPORTS: Final = ("auto", "ring", "messages")
 
 
@@ -45,7 +45,7 @@ def default_host() -> str:
 
 
 def default_check() -> str:
-    """What is reported: "default" or "strict"."""
+    """What is reported: "default", "strict" or "spill"; see World."""
     return _choice(CHECK_VARIABLE, CHECKS)
 
 

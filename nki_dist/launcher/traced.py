@@ -78,7 +78,9 @@ def _results(world: Any, kernel: Any, args: tuple, kwargs: dict[str, Any]) -> An
     bound = bind_arguments(kernel.fn, args, kwargs)
     grid = make_grid(kernel.grid, world.arch, world.lnc)
     name = kernel.fn.__name__
-    _, compiled = session().cache.get(kernel.fn, name, bound, world.arch, grid, world.strict)
+    _, compiled = session().cache.get(
+        kernel.fn, name, bound, world.arch, grid, world.strict, world.spill
+    )
     if compiled.written_inputs:
         names = ", ".join(compiled.inputs[i].name for i in compiled.written_inputs)
         raise LaunchError(

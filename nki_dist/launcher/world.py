@@ -34,7 +34,13 @@ from nki_dist.launcher.pytree import flatten
 from nki_dist.launcher.races import check_races
 from nki_dist.launcher.results import inputs_as_run, read_outputs
 from nki_dist.launcher.session import session
-from nki_dist.launcher.settings import TRANSPORTS, default_check, default_host, default_transport
+from nki_dist.launcher.settings import (
+    CHECKS,
+    TRANSPORTS,
+    default_check,
+    default_host,
+    default_transport,
+)
 from nki_dist.launcher.topology import Topology, system
 from nki_dist.launcher.unread import check_messages
 
@@ -71,8 +77,9 @@ class World:
         transport: between processes: "ring" (shared memory of a node), "messages" (Ray actor
             calls), or "auto": rings where both are on one node. NKI_DIST_TRANSPORT or "auto" by
             default. Cores in one process need neither.
-        check: "default", or "strict" to report also what published kernels do on purpose;
-            NKI_DIST_CHECK or "default" by default.
+        check: "default", or "strict" to report also what published kernels do on purpose, or
+            "spill" not to report that SBUF or PSUM is too small where AWS's compiler may reorder
+            or spill, or several in a list; NKI_DIST_CHECK or "default" by default.
 
     Raises:
         LaunchError: the combination isn't possible.
@@ -112,7 +119,9 @@ class World:
         self.ranks = ranks
         self.lnc = lnc
         self.host_name = host
-        self.strict = _is_strict(check)
+        checks = _checks(check)
+        self.strict = "strict" in checks
+        self.spill = "spill" in checks
         self.closed = False
         # Launches share the stacks and the actors, so only one may be under way.
         self._lock = threading.RLock()
@@ -271,7 +280,7 @@ class World:
         bound = self._bind(function, args, kwargs)
         shape = self._grid(getattr(kernel, "grid", None) if grid is None else grid)
         number, compiled = session().cache.get(
-            function, name, bound[0], self.arch, shape, self.strict
+            function, name, bound[0], self.arch, shape, self.strict, self.spill
         )
         self._check_groups(number, compiled)
         return bound, number, compiled
@@ -337,12 +346,11 @@ class World:
         return profile_of(self.topology, chosen, compiled, trips)
 
 
-def _is_strict(check: Any) -> bool:
-    if check in ("default", "strict"):
-        return check == "strict"
-    if isinstance(check, (list, tuple)) and all(c in ("default", "strict") for c in check):
-        return "strict" in check
-    raise LaunchError(f"check={check!r}; allowed: 'default', 'strict'")
+def _checks(check: Any) -> tuple[Any, ...]:
+    found = tuple(check) if isinstance(check, (list, tuple)) else (check,)
+    if not all(c in CHECKS for c in found):
+        raise LaunchError(f"check={check!r}; allowed: {', '.join(map(repr, CHECKS))}")
+    return found
 
 
 def _of_rank(value: Any, rank: int, ranks: int) -> Any:

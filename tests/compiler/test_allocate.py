@@ -8,6 +8,7 @@ import re
 import numpy as np
 import pytest
 
+import nki_dist as nki
 import nki_dist.isa as nisa
 import nki_dist.language as nl
 from nki_dist import arch, dtypes
@@ -130,6 +131,56 @@ def test_an_exact_fit_passes_and_four_bytes_more_do_not() -> None:
     )
     with pytest.raises(OutOfMemoryError, match=f"needs {SBUF + 4} "):
         allocate(over, TRN2)
+
+
+def _evicted_late(a):
+    """Nine PSUM banks are filled before the first is emptied: two loops that could be one."""
+    out = nl.ndarray((128, 9), dtype=nl.float32, buffer=nl.shared_hbm)
+    got = nl.ndarray((128, 9), dtype=nl.float32, buffer=nl.sbuf)
+    weights = nl.load(a)
+    banks = []
+    for _ in range(9):
+        bank = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.psum)
+        nisa.nc_matmul(dst=bank[:, 0:128], stationary=weights, moving=weights)
+        banks.append(bank)
+    for n, bank in enumerate(banks):
+        nisa.tensor_copy(dst=got[:, n : n + 1], src=bank[:, n : n + 1])
+    nl.store(out, got)
+    return out
+
+
+def test_what_a_compiler_may_reorder_or_spill_runs_if_asked_for() -> None:
+    a = np.random.default_rng(3).standard_normal((128, 128)).astype(np.float32)
+    product = a.astype(np.float64).T @ a.astype(np.float64)
+    message = r'PSUM .* needs 18432 .* check="spill"'
+    with (
+        nki.World(host="inprocess", check=["default"]) as world,
+        pytest.raises(OutOfMemoryError, match=message),
+    ):
+        world.run(_evicted_late, a)
+    with nki.World(host="inprocess", check=["spill", "strict"]) as world:
+        assert world.compile(_evicted_late, a).programs[0].facts["peak_psum"] == 18432
+        got = world.run(_evicted_late, a)
+    np.testing.assert_allclose(got[0], product[:, :9], rtol=1e-5, atol=1e-4)
+
+
+def test_operands_of_one_instruction_are_not_spilled() -> None:
+    def kernel(a):
+        out = nl.ndarray((128, 30000), dtype=nl.float32, buffer=nl.shared_hbm)
+        x = nl.ndarray((128, 30000), dtype=nl.float32, buffer=nl.sbuf, name="x")
+        y = nl.ndarray((128, 30000), dtype=nl.float32, buffer=nl.sbuf, name="y")
+        nisa.memset(dst=x, value=1)
+        nisa.tensor_copy(dst=y, src=x)
+        nisa.dma_copy(dst=out, src=y)
+        return out
+
+    with (
+        nki.World(host="inprocess", check="spill") as world,
+        pytest.raises(OutOfMemoryError, match=r"one instruction need 240000.*can't") as caught,
+    ):
+        world.compile(kernel, np.zeros((4, 4), np.float32))
+    assert caught.value.instruction == "nisa.tensor_copy"
+    assert caught.value.location == line_of(kernel, "tensor_copy")
 
 
 def test_psum_overflow_is_reported_as_psum() -> None:

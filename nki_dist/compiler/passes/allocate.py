@@ -6,11 +6,15 @@ no allocator could succeed: narrow tensors count for the quadrants of 32 partiti
 tensors the kernel laid over each other count once. A packing that fails although the bytes suffice
 is no error: the storage keeps no address and is listed in `facts["unplaced"]`.
 
+AWS's compiler doesn't stop there: it may move instructions until less is alive at once, and spill
+the rest to HBM. With `spill` a kernel is refused only where that can't help, because one
+instruction's own operands are too large.
+
 Invariant: of two automatically placed storages that are alive together no byte overlaps, and
 neither overlaps what the kernel placed. Storages never share data here, whatever their addresses.
 
-It doesn't model spilling, nor moves of live tensors to defragment. Follows the memory chapters of
-the NeuronCore architecture guides.
+It doesn't model the traffic of spilling, nor moves of live tensors to defragment. Follows the
+memory chapters of the NeuronCore architecture guides; on spilling, the memory hierarchy overview.
 """
 
 from __future__ import annotations
@@ -26,6 +30,7 @@ from nki_dist.arch import Arch
 from nki_dist.compiler.passes.packing import Packer
 from nki_dist.errors import NkiValidationError, OutOfMemoryError
 from nki_dist.program import MemoryRegion, Program, Storage
+from nki_dist.program.instruction import instructions, operands
 
 LARGEST_SHOWN = 5
 
@@ -77,14 +82,18 @@ def spaces(arch: Arch) -> dict[MemoryRegion, Space]:
     }
 
 
-def allocate(program: Program, arch: Arch) -> None:
+def allocate(program: Program, arch: Arch, spill: bool = False) -> None:
     """Check capacities, honour the kernel's addresses and choose the others.
 
     Sets `address` of on-chip storages, and facts `peak_sbuf`, `peak_psum` (bytes per partition),
     `peak_hbm` (bytes of private HBM alive at once) and `unplaced` (storage numbers).
 
+    Args:
+        spill: take for granted that AWS's compiler reorders and spills what doesn't fit.
+
     Raises:
-        OutOfMemoryError: more bytes are alive at once than the memory has.
+        OutOfMemoryError: more bytes are alive at once than the memory has; with `spill`, an
+            instruction works on more bytes than the memory has.
         NkiValidationError: an address given by the kernel isn't possible.
     """
     unplaced: list[int] = []
@@ -98,7 +107,12 @@ def allocate(program: Program, arch: Arch) -> None:
     for region, space in memories.items():
         alive = [s for s in program.storages if s.region is region and s.first >= 0]
         order = sorted(alive, key=lambda s: (s.first, s.number))
-        program.facts[f"peak_{region.value}"] = _Sweep(program, space).run(order)
+        peak, overflow = _Sweep(program, space).run(order)
+        if overflow is not None:
+            if not spill:
+                raise _overflow(program, space, order, overflow, peak)
+            _check_instructions(program, region, space)
+        program.facts[f"peak_{region.value}"] = peak
         unplaced += _pack(order, space)
     program.facts["peak_hbm"] = _peak_private(program, arch, private)
     program.facts["unplaced"] = sorted(unplaced)
@@ -171,8 +185,8 @@ class _Sweep:
         self.space = space
         self.cover: np.ndarray | None = None  # how many placed tensors lie over each cell
 
-    def run(self, order: Sequence[Storage]) -> int:
-        """Peak in bytes per partition; raises where it goes beyond capacity."""
+    def run(self, order: Sequence[Storage]) -> tuple[int, Storage | None]:
+        """Peak in bytes per partition, and the tensor that first went beyond capacity."""
         space = self.space
         limit = space.capacity * space.quadrants
         ends: list[tuple[int, int, Storage]] = []
@@ -187,10 +201,7 @@ class _Sweep:
                 peak = now
                 if now > limit and overflow is None:
                     overflow = s
-        need = -(-peak // space.quadrants)
-        if overflow is not None:
-            self._refuse(order, overflow, need)
-        return need
+        return -(-peak // space.quadrants), overflow
 
     def _cells(self, s: Storage) -> np.ndarray:
         assert s.address is not None
@@ -218,18 +229,39 @@ class _Sweep:
         cells -= 1
         return int(np.count_nonzero(cells == 0)) * self.space.align
 
-    def _refuse(self, order: Sequence[Storage], at: Storage, need: int) -> None:
-        there = [s for s in order if s.first <= at.first <= s.last and s.number <= at.number]
-        there = there if at in there else [*there, at]
-        raise OutOfMemoryError(
-            f"{self.space.name} has {self.space.capacity} usable bytes per partition, the kernel "
-            f"needs {need} (peak of the tensors alive at once); it overflows with {at.label}. "
-            "Largest tensors alive there: "
-            + _listing(self.program, there, _row_bytes, "bytes per partition"),
-            location=self.program.where(at.location),
-            core=self.program.core,
-            instruction="nl.ndarray",
-        )
+
+def _overflow(
+    program: Program, space: Space, order: Sequence[Storage], at: Storage, need: int
+) -> OutOfMemoryError:
+    there = [s for s in order if s.first <= at.first <= s.last and s.number <= at.number]
+    there = there if at in there else [*there, at]
+    return OutOfMemoryError(
+        f"{space.name} has {space.capacity} usable bytes per partition, the kernel needs {need} "
+        f"(peak of the tensors alive at once); it overflows with {at.label}. Largest tensors alive "
+        "there: "
+        + _listing(program, there, _row_bytes, "bytes per partition")
+        + '. AWS\'s compiler may reorder or spill: check="spill" takes that for granted',
+        location=program.where(at.location),
+        core=program.core,
+        instruction="nl.ndarray",
+    )
+
+
+def _check_instructions(program: Program, region: MemoryRegion, space: Space) -> None:
+    """All operands of an instruction are in the memory together, whatever is spilled."""
+    for i in instructions(program.body):
+        used = {a.storage.number: a.storage for _, a in operands(i.args)}
+        there = [s for s in used.values() if s.region is region]
+        cells = sum(space.size(s) * space.rows(s) for s in there)
+        if cells > space.capacity * space.quadrants:
+            raise OutOfMemoryError(
+                f"{space.name} has {space.capacity} usable bytes per partition, the operands of "
+                f"one instruction need {-(-cells // space.quadrants)}, and spilling can't help: "
+                + _listing(program, there, _row_bytes, "bytes per partition"),
+                location=program.where(i.location),
+                core=program.core,
+                instruction=f"nisa.{i.opcode}",
+            )
 
 
 def _listing(program: Program, storages: Iterable[Storage], size, unit: str) -> str:
