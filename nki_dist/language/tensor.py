@@ -317,8 +317,9 @@ class NkiTensor(Views, NoValue):
             pattern: strides and counts in elements of `dtype`; a stride of 0 repeats.
             offset: elements added to this view's offset.
             scalar_offset: register or (1, 1) SBUF tile; moves the whole pattern by its value times
-                the stride this view has in `indirect_dim`. It is checked against that dimension's
-                size or, where this is 1, against the end of the storage.
+                the stride this view has in `indirect_dim`. DMA checks addresses: in HBM the pattern
+                may go to the end of the storage, past that of the dimension. Of on-chip tensors
+                only a dimension of one is so: it has its neighbour's stride.
             vector_offset: (P, 1) SBUF tile; row p starts at its value times the stride of
                 dimension 0, replacing the pattern's first stride. dma_transpose also takes (P, N),
                 read column by column.
@@ -344,10 +345,9 @@ class NkiTensor(Views, NoValue):
             dim = self._dim(indirect_dim)
             unit = _rescale(strides[dim], self.dtype, new, "stride of the indirect dimension")
             if scalar_offset is not None:
-                # A dimension of one element has the stride of the next one, and kernels that look
-                # a dimension up by its stride find it: the storage is what bounds it then.
-                n = self.shape[dim]
-                limit = n if n > 1 else -(-(self.storage.nbytes // new.itemsize - base) // unit)
+                limit = self.shape[dim]
+                if limit == 1 or self.storage.region.is_hbm:
+                    limit = make(self.storage, base, shape, steps, new).starts(unit)
                 dynamic = self._add_dynamic(_scalar(scalar_offset), unit, limit, dim)
             else:
                 assert vector_offset is not None

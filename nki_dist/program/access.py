@@ -107,6 +107,11 @@ class Access:
                 low += (n - 1) * s
         return low * self.dtype.itemsize, (high + 1) * self.dtype.itemsize
 
+    def starts(self, unit: int) -> int:
+        """How many places, `unit` elements apart from here on, keep this within the storage."""
+        room = self.storage.nbytes - self.span()[1]
+        return max(room // (unit * self.dtype.itemsize) + 1, 0) if unit > 0 else 1
+
     def stays_in_row(self, moved: int = 0) -> bool:
         """Whether dimensions 1 and up stay within one partition (on chip), `moved` elements on."""
         size, row = self.dtype.itemsize, self.storage.partition_bytes

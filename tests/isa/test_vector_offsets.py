@@ -97,8 +97,8 @@ def test_dma_copy_refuses_indirect_views(side: str) -> None:
 
 
 @pytest.mark.parametrize("dim", [0, 1, 2])
-def test_a_scalar_offset_of_a_dimension_of_one_is_bounded_by_the_storage(dim) -> None:
-    """Its stride is its neighbour's: published kernels find their dimension by the stride."""
+def test_a_scalar_offset_into_hbm_is_bounded_by_the_storage(dim) -> None:
+    """Of an inner dimension, too, and of one element, whose stride is its neighbour's."""
     x = numbers(2, (4, 5, 1, 6))
 
     def kernel(x, at):
@@ -108,9 +108,47 @@ def test_a_scalar_offset_of_a_dimension_of_one_is_bounded_by_the_storage(dim) ->
         nisa.dma_copy(dst=tile, src=source)
         return output(tile)
 
-    rows = {0: x[:, 0, 0], 1: x[0, :, 0], 2: x.reshape(20, 6)}[dim]
+    rows = {0: x[:, 0, 0], 1: x.reshape(20, 6), 2: x.reshape(20, 6)}[dim]
     for at in (0, len(rows) - 1):
         assert np.array_equal(run(kernel, x, np.array([[at]], np.int32))[0], rows[at])
     for at in (-1, len(rows)):
         with pytest.raises(OutOfBoundsError, match=rf"index {at} is outside \[0, {len(rows)}\)"):
             run(kernel, x, np.array([[at]], np.int32))
+
+
+def test_rows_scattered_by_slot_into_a_cache_of_blocks() -> None:
+    """Slots count through all blocks, though dimension 1 is one block; nkilib's KV cache does so.
+
+    The rows cross a block's end; a slot of all ones, and one that leaves no room, are skipped.
+    """
+    cache, new = numbers(2, (6, 4, 8)), numbers(3, (2, 8))
+
+    def kernel(cache, new, at):
+        slot = nl.load(at)
+        rows = nl.load(new)
+        target = cache.ap([[8, 2], [1, 8]], scalar_offset=slot, indirect_dim=1)
+        nisa.dma_copy(dst=target, src=rows, oob_mode=nisa.oob_mode.skip)
+        return cache
+
+    for slot in (0, 7, 22, 23, 2**32 - 1):
+        want = cache.reshape(24, 8).copy()
+        if slot < 23:
+            want[slot : slot + 2] = new
+        found = run(kernel, cache.copy(), new, np.array([[slot]], np.uint32))
+        assert np.array_equal(found.reshape(24, 8), want), slot
+
+
+def test_a_scalar_offset_on_chip_is_bounded_by_its_dimension() -> None:
+    x = numbers(2, (4, 30))
+
+    def kernel(x, at):
+        register = nisa.register_alloc(nl.load(at))
+        tile = nl.load(x).reshape((4, 5, 6))
+        out = nl.ndarray((4, 6), dtype=x.dtype, buffer=nl.sbuf)
+        source = tile.ap([[30, 4], [1, 6]], scalar_offset=register, indirect_dim=1)
+        nisa.tensor_copy(dst=out, src=source)
+        return output(out)
+
+    assert np.array_equal(run(kernel, x, np.array([[4]], np.int32)), x[:, 24:])
+    with pytest.raises(OutOfBoundsError, match=r"index 5 is outside \[0, 5\)"):
+        run(kernel, x, np.array([[5]], np.int32))
