@@ -79,7 +79,7 @@ class Executor:
         except NkiError as error:
             raise self._placed(error, exchange.instruction) from error.__cause__
         self.done += 1
-        self.state.epoch += 1
+        self.state.epoch += exchange.orders
 
     def _loop(self, item: LinkedLoop) -> Coroutine:
         loop, registers = item.loop, self.state.registers

@@ -23,6 +23,7 @@ from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.enums import oob_mode
 from nki_dist.isa.indirection import is_indirect
 from nki_dist.isa.kit import Kit, Step, chain
+from nki_dist.isa.ordering import orders_cores
 from nki_dist.program import (
     Access,
     Block,
@@ -52,6 +53,7 @@ class Exchange:
 
     start: Callable[[], Any]
     instruction: Instruction
+    orders: bool  # the other core of the rank is among them
 
 
 @dataclass
@@ -120,7 +122,7 @@ class Linker:
                     instruction=spec.title,
                 ) from error.__cause__
             if spec.synchronises:
-                linked.append(Exchange(step, item))
+                linked.append(Exchange(step, item, orders_cores(item, self.program.core)))
                 segment = None
                 continue
             segment.steps.append(step)

@@ -19,7 +19,7 @@ class CoreState:
         ranks_per_node: how many of them NeuronLink connects; 0 means as in one instance.
         algorithm: name of the algorithm that collectives must use; "" leaves it to them.
         collectives: by group, how many collectives have begun in this launch.
-        epoch: synchronisations with other cores in this launch so far.
+        epoch: synchronisations with the other core of the rank in this launch so far.
         registers: values of the program's registers.
         accumulators: per engine name a (128,) float32 array.
         random: per engine name the random generator's state (see isa.randomness).

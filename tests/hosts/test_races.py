@@ -22,8 +22,12 @@ def swap_halves(x, ordered):
     t = nl.ndarray((half, cols), dtype=x.dtype, buffer=nl.sbuf)
     nisa.dma_copy(dst=t, src=x[nl.ds(me * half, half), :])
     nisa.dma_copy(dst=scratch[nl.ds(me * half, half), :], src=t)  # STORE
-    if ordered:
+    if ordered is True:
         nisa.core_barrier(data=scratch, cores=(0, 1))
+    elif ordered == "sendrecv":
+        nisa.sendrecv(t, t, send_to_rank=me, recv_from_rank=me, pipe_id=0)
+    elif ordered:
+        nisa.core_barrier(data=scratch, cores={"first": (0,), "own": (me,)}[ordered])
     u = nl.ndarray((half, cols), dtype=x.dtype, buffer=nl.sbuf)
     nisa.dma_copy(dst=u, src=scratch[nl.ds((1 - me) * half, half), :])  # LOAD
     nisa.dma_copy(dst=out[nl.ds(me * half, half), :], src=u)
@@ -88,6 +92,13 @@ def test_missing_barrier_is_a_race_every_time(world):
         text = str(caught.value)
         assert f"test_races.py:{line_of(swap_halves, '# STORE')}" in text
         assert f"test_races.py:{line_of(swap_halves, '# LOAD')}" in text
+
+
+@pytest.mark.parametrize("alone", ["first", "own", "sendrecv"])
+def test_what_a_core_does_alone_orders_nothing(world, alone):
+    """Between store and load: a barrier that names one core, or a sendrecv with oneself."""
+    with pytest.raises(errors.RaceError, match="scratch"):
+        world.run(nki.jit(swap_halves), X, alone)
 
 
 def test_storing_the_same_bytes_is_no_race(world):

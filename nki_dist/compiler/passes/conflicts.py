@@ -1,6 +1,6 @@
 """Find instructions of two cores that may touch the same shared bytes with nothing between them.
 
-Between two synchronisations (sendrecv, core_barrier, collectives) both cores of a rank run freely:
+Between two synchronisations (sendrecv, core_barrier, collectives) the cores of a rank run freely:
 one such stretch is an epoch, and accesses of different cores in one epoch aren't ordered. Where a
 store of one core overlaps an access of the other in an epoch, both instructions are put on the
 watch list; the executor records what they read and write, and the launcher compares values
@@ -20,7 +20,8 @@ from dataclasses import dataclass, field
 
 from nki_dist.compiler.passes.elements import LARGEST, Elements
 from nki_dist.isa import INSTRUCTIONS
-from nki_dist.program import Access, Block, Instruction, Loop, Program, instructions
+from nki_dist.isa.ordering import orders_cores
+from nki_dist.program import Access, Instruction, Loop, Program, instructions
 
 Key = tuple[str, int]
 
@@ -39,7 +40,7 @@ def find_conflicts(programs: Sequence[Program]) -> None:
         program.facts["watched"] = []
     if len(programs) != 2:
         return
-    one_epoch = any(_synchronises_in_loop(p.body) for p in programs)
+    one_epoch = any(_synchronises_in_loop(p) for p in programs)
     first, second = (_by_epoch(p, one_epoch) for p in programs)
     watched: tuple[set[int], set[int]] = (set(), set())
     for place in first.keys() & second.keys():
@@ -48,20 +49,17 @@ def find_conflicts(programs: Sequence[Program]) -> None:
         program.facts["watched"] = sorted(ordinals)
 
 
-def _synchronises_in_loop(block: Block) -> bool:
-    loops = [item for item in block if isinstance(item, Loop)]
-    return any(
-        INSTRUCTIONS[i.opcode].synchronises for loop in loops for i in instructions(loop.body)
-    )
+def _synchronises_in_loop(program: Program) -> bool:
+    loops = [item for item in program.body if isinstance(item, Loop)]
+    return any(orders_cores(i, program.core) for loop in loops for i in instructions(loop.body))
 
 
 def _by_epoch(program: Program, one_epoch: bool) -> dict[tuple[Key, int], _Accesses]:
     found: dict[tuple[Key, int], _Accesses] = defaultdict(_Accesses)
     epoch = 0
     for i in instructions(program.body):
-        spec = INSTRUCTIONS[i.opcode]
-        if spec.synchronises:
-            epoch += 0 if one_epoch else 1
+        if INSTRUCTIONS[i.opcode].synchronises:
+            epoch += orders_cores(i, program.core) and not one_epoch
             continue
         for a in _visible(i, writes=True):
             found[(a.storage.role, a.storage.index), epoch].stores.append((i.ordinal, a))
