@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import io
 import pickle
 import subprocess
 import sys
@@ -52,8 +53,9 @@ def test_one_object_per_name(dt):
 
 @pytest.mark.parametrize("dt", ALL, ids=str)
 def test_storage_facts_agree(dt):
-    assert dt.itemsize == dt.dtype.itemsize == dt.raw.itemsize and dt.bits == 8 * dt.itemsize
-    assert dt.raw.kind == "u"
+    sizes = {dt.itemsize, dt.dtype.itemsize, dt.storage.itemsize, dt.raw.itemsize}
+    assert sizes == {dt.itemsize} and dt.bits == 8 * dt.itemsize
+    assert dt.raw.kind == "u" and dt.storage == (dt.raw if dt.is_mx else dt.dtype)
     assert [dt.is_float, dt.is_integer, dt.is_mx, dt.kind == "bool"].count(True) == 1
     if dt.name.endswith("_x4"):
         assert dt.itemsize == (2 if "float4" in dt.name else 4)
@@ -85,7 +87,8 @@ def test_numpy_names_the_same_type_on_either_side(name):
 def test_types_numpy_does_not_know_only_equal_themselves(name):
     dt = dtypes.of(name)
     assert dt == name and name == dt and dt == dt
-    for other in (dt.dtype, dt.dtype.type, "float32", dtypes.float32, dtypes.uint32, 1, None):
+    others = (dt.storage, dt.storage.type, dt.dtype.type, "float32", dtypes.float32, dtypes.uint32)
+    for other in (*others, 1, None):
         assert dt != other
     assert dt.dtype.type != dt
 
@@ -96,6 +99,48 @@ def test_numpy_takes_them_as_dtypes(dt):
     assert np.zeros((2, 3), dt).dtype == dt.dtype
     assert np.ones(3, np.float32).astype(dt).dtype == dt.dtype
     assert np.asarray([1, 1], dtype=dt).dtype == dt.dtype
+
+
+PACKED = [dt for dt in ALL if dt.is_mx]
+
+
+def saved(array):
+    with io.BytesIO() as file:
+        np.save(file, array)
+        file.seek(0)
+        return np.load(file, allow_pickle=False)
+
+
+@pytest.mark.parametrize("dt", PACKED, ids=str)
+def test_packed_arrays_know_their_type_whatever_numpy_does(dt):
+    """Nothing of this gives the words a dtype that would pass for numbers."""
+    words = np.random.default_rng(3).integers(0, 1 << dt.bits, (6, 8)).astype(dt.raw)
+    a = words.view(dt)
+    assert np.dtype(dt) == dt and dt == np.dtype(dt) and np.dtype(dt) != dt.raw
+    cases = [
+        (np.zeros_like(a), np.zeros_like(words)),
+        (a[1:, ::3], words[1:, ::3]),
+        (a.T.reshape(4, 12).copy(), words.T.reshape(4, 12)),
+        (np.concatenate([a, np.zeros((2, 8), dt)]), np.pad(words, ((0, 2), (0, 0)))),
+        (
+            np.where(words > words.mean(), a, a[::-1]),
+            np.where(words > words.mean(), words, words[::-1]),
+        ),
+        (np.stack([a, a])[:, [2, 1]], np.stack([words, words])[:, [2, 1]]),
+        (np.broadcast_to(a[0], (3, 8)), np.broadcast_to(words[0], (3, 8))),
+        (np.frombuffer(words.tobytes(), dt), words.reshape(-1)),
+        (np.asarray(words, dt), words),
+        (words.astype(dt), words),
+        (pickle.loads(pickle.dumps(a, protocol=5)), words),
+        (saved(a), words),
+    ]
+    for array, want in cases:
+        assert dtypes.of(array.dtype) is dt
+        np.testing.assert_array_equal(np.ascontiguousarray(array).view(dt.raw), want)
+    np.testing.assert_array_equal(a, saved(a))
+    for compute in (lambda: a + a, lambda: a.sum(), lambda: a == words):
+        with pytest.raises(TypeError):
+            compute()
 
 
 def test_dtypes_of_arrays_are_recognised():

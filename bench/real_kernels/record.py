@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from bench.real_kernels import shims
+from bench.real_kernels import packed, shims
 from nki_dist.compiler.compile import Compiled
 from nki_dist.launcher.kernel import Kernel
 from nki_dist.launcher.session import CompileCache
@@ -105,6 +105,7 @@ class Record:
     def pytest_collection(self) -> None:
         if self.config.getoption("record_library"):
             shims.before_collection()
+            packed.install()
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:

@@ -63,7 +63,7 @@ def reduction(op: str, dtype: DType, make: Callable[..., Array] = np.empty) -> R
         with np.errstate(all="ignore"):  # NaN from unused lanes is normal
             function(a, b, out)
 
-    wide = dtype.dtype if exact else np.dtype(np.float32)
+    wide = dtype.storage if exact else np.dtype(np.float32)
 
     def empty(shape: Any) -> Array:
         return make(shape, wide)
@@ -85,7 +85,7 @@ def reduction(op: str, dtype: DType, make: Callable[..., Array] = np.empty) -> R
         return out
 
     def finished(total: Array) -> Array:
-        out = make(total.shape, dtype.dtype)
+        out = make(total.shape, dtype.storage)
         with np.errstate(all="ignore"):
             narrow(out, total)
         return out

@@ -28,9 +28,9 @@ float8_e4m3fn: Final = ml_dtypes.float8_e4m3fn
 float8_e5m2: Final = ml_dtypes.float8_e5m2
 float8_e8m0fnu: Final = ml_dtypes.float8_e8m0fnu
 float4_e2m1fn: Final = ml_dtypes.float4_e2m1fn
-float8_e5m2_x4: Final = dtypes.float8_e5m2_x4.array_dtype
-float8_e4m3fn_x4: Final = dtypes.float8_e4m3fn_x4.array_dtype
-float4_e2m1fn_x4: Final = dtypes.float4_e2m1fn_x4.array_dtype
+float8_e5m2_x4: Final = dtypes.float8_e5m2_x4.dtype
+float8_e4m3fn_x4: Final = dtypes.float8_e4m3fn_x4.dtype
+float4_e2m1fn_x4: Final = dtypes.float4_e2m1fn_x4.dtype
 
 
 def static_cast(array: Any, dtype: Any) -> np.ndarray:
@@ -51,13 +51,13 @@ def static_cast(array: Any, dtype: Any) -> np.ndarray:
     if packed is not None and packed.is_mx:
         if target is packed:
             return source.copy()
-        return static_cast(unpack_x4(source.view(packed.dtype), packed), dtype)
+        return static_cast(unpack_x4(source.view(packed.storage), packed), dtype)
     if target is not None and target.is_mx:
-        return pack_x4(_floats(source), target).view(target.array_dtype)
+        return pack_x4(_floats(source), target).view(target.dtype)
     if target is None:  # 64-bit types and others that only the host has
         return source.astype(_numpy(dtype))
     if target.is_float and target is not dtypes.float32:
-        out = np.empty(source.shape, target.dtype)
+        out = np.empty(source.shape, target.storage)
         converter(dtypes.float32, target)(out, _floats(source))
         return out
     return source.astype(target.dtype)

@@ -47,7 +47,7 @@ def in_float32(s: Storage) -> Storage:
     data = s.data
     if data is not None:
         values = np.empty(len(data) // s.dtype.itemsize, np.float32)
-        converter(s.dtype, float32)(values, np.frombuffer(data, s.dtype.dtype))
+        converter(s.dtype, float32)(values, np.frombuffer(data, s.dtype.storage))
         data = values.tobytes()
     made = Storage(
         s.number, s.region, s.shape, float32, s.name, s.role, s.index, s.address, s.location, data

@@ -100,7 +100,7 @@ class _Memories:
 def _poisoned(shape: tuple[int, ...], dtype: DType) -> np.ndarray:
     count = int(np.prod(shape))
     memory = aligned(count * dtype.itemsize)
-    fill_poison(np.ndarray(shape, dtype.dtype, memory), dtype)
+    fill_poison(np.ndarray(shape, dtype.storage, memory), dtype)
     return memory
 
 
@@ -110,7 +110,7 @@ def _copied(array: np.ndarray, s: Storage) -> np.ndarray:
     if source.itemsize == s.dtype.itemsize:
         np.ndarray(s.shape, s.dtype.raw, memory)[...] = source.view(s.dtype.raw)
     else:  # runs in float32 (NKI_PRECISE_FP=0), which holds every value of a smaller float
-        np.ndarray(s.shape, s.dtype.dtype, memory)[...] = source.astype(s.dtype.dtype)
+        np.ndarray(s.shape, s.dtype.storage, memory)[...] = source.astype(s.dtype.storage)
     return memory
 
 

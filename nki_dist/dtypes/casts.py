@@ -92,7 +92,7 @@ def _worth_a_table(src: DType, dst: DType) -> bool:
 
 def _bit_copy(dtype: DType) -> Kernel:
     raw = dtype.raw
-    if dtype.dtype.isbuiltin == 1 and dtype is not dt.bool_:
+    if dtype.storage.isbuiltin == 1 and dtype is not dt.bool_:
         return np.copyto  # NumPy copies its own number types as bits
 
     def kernel(out: Array, inp: Array) -> None:
@@ -123,7 +123,7 @@ def _to_float32(src: DType, scratch: Scratch) -> Kernel:
     if src is dt.bool_:
         return _from_bool
     if src in _NARROW:
-        return tables.lookup_pairs(tables.narrow_values(src.dtype), scratch)
+        return tables.lookup_pairs(tables.narrow_values(src.storage), scratch)
     return tables.lookup(_float16_values(), src, scratch)
 
 
@@ -160,8 +160,8 @@ def _float16_values() -> Array:
 @functools.cache
 def _table(src: DType, dst: DType, saturate: bool) -> Array:
     """Bits of `dst` for every pattern of `src`, by way of float32."""
-    inp = np.arange(1 << src.bits, dtype=np.uint32).astype(src.raw).view(src.dtype)
-    table = np.empty(inp.shape, dst.dtype)
+    inp = np.arange(1 << src.bits, dtype=np.uint32).astype(src.raw).view(src.storage)
+    table = np.empty(inp.shape, dst.storage)
     _through_float32(src, dst, Scratch(), saturate)(table, inp)
     table = table.view(dst.raw)
     table.flags.writeable = False

@@ -4,10 +4,12 @@ Invariant: there is one `DType` object per name in a process (pickling, copying 
 that same object back), so identity decides the fast path and a name is enough to send a type
 anywhere.
 
-Not modelled: NumPy knows nothing of tfloat32 and of the packed types, so an array of theirs is an
-array of their storage type (float32, uint32, uint16). For the same reason `np.dtype("uint32") ==
-float8_e4m3fn_x4`, with the NumPy dtype on the left, is answered by NumPy from the storage type
-alone and is True; with our type on either side of anything else the answer is by NKI type.
+NumPy has no packed types. `np.zeros(shape, float8_e4m3fn_x4)` is an array of a structured dtype
+whose one field has the type's name, so that it can't be taken for numbers: kernels know it again,
+also after slicing, copying, pickling and saving, and arithmetic on it is NumPy's TypeError.
+
+Not modelled: an array of tfloat32 is one of float32, and `np.dtype("float32") == tfloat32`, with
+the NumPy dtype on the left, is answered by NumPy from that alone and is True.
 
 Follows: AWS Neuron SDK, `nki/api/nki.api.shared.rst` ("Supported Data Types") and the data types
 of `nki/api/nki/language/__init__.py`.
@@ -32,10 +34,10 @@ class DType:
 
     Attributes:
         name: NKI's name for it, such as `"float32"`; `getattr(nl, name)` is this object.
-        dtype: NumPy storage dtype (ml_dtypes for bfloat16 and the 8-bit floats).
+        dtype: NumPy dtype of callers' arrays, which NumPy makes of this object: ml_dtypes' for
+            bfloat16 and the 8-bit floats, for a packed type a structured one, else NumPy's own.
+        storage: NumPy dtype that the simulator computes with: `dtype`, or for a packed type `raw`.
         raw: unsigned NumPy dtype of the same size, through which bits move untouched.
-        array_dtype: NumPy dtype that says which type this is: `dtype`, or for a packed type a
-            structured dtype with one field of that name. Kernels take arrays of either.
         itemsize: bytes per element; a packed type counts its four values as one element.
         bits: `8 * itemsize`.
         kind: `"float"`, `"int"`, `"uint"`, `"bool"` or `"mx"` (four packed values).
@@ -48,7 +50,6 @@ class DType:
 
     __slots__ = (
         "__weakref__",
-        "array_dtype",
         "bits",
         "dtype",
         "is_float",
@@ -60,12 +61,13 @@ class DType:
         "min",
         "name",
         "raw",
+        "storage",
     )
 
     name: str
     dtype: np.dtype[Any]
+    storage: np.dtype[Any]
     raw: np.dtype[Any]
-    array_dtype: np.dtype[Any]
     itemsize: int
     bits: int
     kind: str
@@ -76,16 +78,16 @@ class DType:
     max: float | int
 
     def __init__(
-        self, name: str, storage: Any, kind: str, low: float | int, high: float | int
+        self, name: str, stored: Any, kind: str, low: float | int, high: float | int
     ) -> None:
-        dtype: np.dtype[Any] = np.dtype(storage)
+        storage: np.dtype[Any] = np.dtype(stored)
         facts = {
             "name": name,
-            "dtype": dtype,
-            "raw": _RAW[dtype.itemsize],
-            "array_dtype": np.dtype([(name, dtype)]) if kind == "mx" else dtype,
-            "itemsize": dtype.itemsize,
-            "bits": 8 * dtype.itemsize,
+            "dtype": np.dtype([(name, storage)]) if kind == "mx" else storage,
+            "storage": storage,
+            "raw": _RAW[storage.itemsize],
+            "itemsize": storage.itemsize,
+            "bits": 8 * storage.itemsize,
             "kind": kind,
             "is_float": kind == "float",
             "is_integer": kind in ("int", "uint"),
@@ -203,11 +205,10 @@ def _names() -> Mapping[str, DType]:
 def _objects() -> Mapping[Any, DType]:
     table: dict[Any, DType] = {bool: bool_, int: int32, float: float32}
     for dt in ALL:
-        if not dt.is_mx and dt is not tfloat32:  # their storage types mean other NKI types
+        if dt is not tfloat32:  # NumPy's float32 means float32
             table[dt.dtype] = dt
+        if dt is not tfloat32 and not dt.is_mx:  # structured dtypes share one scalar type
             table[dt.dtype.type] = dt
-        elif dt.is_mx:
-            table[dt.array_dtype] = dt
     return MappingProxyType(table)
 
 

@@ -63,22 +63,27 @@ def pack_x4(values: Any, dtype: DType, *, saturate: bool = True) -> Array:
     one = element(dtype)
     if one is None:
         return _pack_fp4(floats)
-    codes = np.empty(floats.shape, one.dtype)
+    codes = np.empty(floats.shape, one.storage)
     converter(dt.float32, one, saturate=saturate)(codes, floats)
-    return codes.view(dtype.dtype)
+    return codes.view(dtype.storage)
 
 
 def unpack_x4(packed: Any, dtype: DType) -> Array:
     """The float32 values in an array of a packed type: shape (..., n) gives (..., 4 * n).
 
+    Args:
+        packed: an array of the type, or of the words that hold it.
+
     Raises:
-        NkiValidationError: `dtype` isn't packed, or the array isn't in its storage dtype.
+        NkiValidationError: `dtype` isn't packed, or the array isn't of it.
     """
     _require_packed(dtype)
     array = np.ascontiguousarray(packed)
-    if array.dtype != dtype.dtype or array.ndim == 0:
+    if array.dtype == dtype.dtype:
+        array = array.view(dtype.storage)
+    if array.dtype != dtype.storage or array.ndim == 0:
         raise NkiValidationError(
-            f"packed {dtype.name} values must be an array of {dtype.dtype}: "
+            f"packed {dtype.name} values must be an array of {dtype.storage}: "
             f"got {array.dtype} of shape {np.shape(packed)}"
         )
     shape = (*array.shape[:-1], 4 * array.shape[-1])
@@ -86,7 +91,7 @@ def unpack_x4(packed: Any, dtype: DType) -> Array:
     if one is None:
         return _fp4_pairs()[array.view(np.uint8)].view(np.float32).reshape(shape)
     out = np.empty(shape, np.float32)
-    converter(one, dt.float32)(out, array.view(one.dtype))
+    converter(one, dt.float32)(out, array.view(one.storage))
     return out
 
 
@@ -116,7 +121,7 @@ def e8m0_from_exponent(exponents: Any) -> Array:
 def e8m0_from_float32(values: Any) -> Array:
     """Codes (uint8) of the nearest power of two; NaN (0xFF) for NaN, zero and negative values."""
     floats = np.asarray(values, np.float32)
-    codes = np.empty(floats.shape, dt.float8_e8m0fnu.dtype)
+    codes = np.empty(floats.shape, dt.float8_e8m0fnu.storage)
     converter(dt.float32, dt.float8_e8m0fnu)(codes, floats)
     return codes.view(np.uint8)
 
@@ -129,7 +134,7 @@ def e8m0_to_float32(codes: Any) -> Array:
             f"scale codes must be 1 byte each (uint8 or float8_e8m0fnu): got {array.dtype}"
         )
     out = np.empty(array.shape, np.float32)
-    converter(dt.float8_e8m0fnu, dt.float32)(out, array.view(dt.float8_e8m0fnu.dtype))
+    converter(dt.float8_e8m0fnu, dt.float32)(out, array.view(dt.float8_e8m0fnu.storage))
     return out
 
 

@@ -52,7 +52,7 @@ def poison_bits(dtype: DType) -> int:
 
 def poison(dtype: DType) -> Any:
     """The same as a scalar of the storage dtype (for bool simply True; see `fill_poison`)."""
-    return np.array([poison_bits(dtype)], dtype.raw).view(dtype.dtype)[0]
+    return np.array([poison_bits(dtype)], dtype.raw).view(dtype.storage)[0]
 
 
 def fill_poison(array: np.ndarray[Any, Any], dtype: DType) -> None:

@@ -67,7 +67,7 @@ def narrow_codes(storage: Any, largest: float | None) -> Array:
 
 def to_narrow_float(dst: DType, scratch: Scratch, saturate: bool = False) -> Kernel:
     """float32 -> an 8-bit float."""
-    table = narrow_codes(dst.dtype, float(dst.max) if saturate else None)
+    table = narrow_codes(dst.storage, float(dst.max) if saturate else None)
 
     def kernel(out: Array, inp: Array) -> None:
         # Indices are in range by construction; "wrap" is the fastest mode that accepts `out`.

@@ -21,12 +21,14 @@ __all__ = [
     "Framework",
     "describe",
     "like",
+    "plain",
     "to_numpy",
     "uncompiled",
     "without_derivative",
     "write_back",
 ]
 
+plain = numpy_arrays.plain
 uncompiled = torch_tensors.uncompiled
 without_derivative = torch_tensors.without_derivative
 
@@ -90,10 +92,14 @@ def to_numpy(value: Any) -> np.ndarray:
 def like(framework: Framework | None, array: np.ndarray) -> Any:
     """A result in the caller's framework (None, a kernel without inputs: NumPy).
 
+    Packed types are unsigned integers in torch and jax, which have nothing that would say more.
+
     Raises:
         LaunchError: the framework has no such dtype.
     """
-    return array if framework is None else framework.like(array)
+    if framework is None or framework.name == "numpy":
+        return array
+    return framework.like(numpy_arrays.plain(array))
 
 
 def write_back(value: Any, array: np.ndarray) -> None:

@@ -24,6 +24,11 @@ def like(array: np.ndarray) -> np.ndarray:
     return array
 
 
+def plain(array: np.ndarray) -> np.ndarray:
+    """The same memory without NKI's packed dtypes: their words as unsigned integers."""
+    return array if array.dtype.names is None else array.view(f"u{array.itemsize}")
+
+
 def write_back(value: np.ndarray, array: np.ndarray) -> None:
     """Copy `array` into the caller's array, which keeps its memory and strides.
 
@@ -36,8 +41,7 @@ def write_back(value: np.ndarray, array: np.ndarray) -> None:
             f"the kernel writes to an input that is a read-only array of shape {value.shape}; pass "
             "a writable copy (numpy.array(x))"
         )
-    if value.dtype.names is not None:  # a packed type (nki_dist.dtypes.DType.array_dtype)
-        value = value.view(f"u{value.itemsize}")
+    value = plain(value)
     if value.dtype != array.dtype or value.size != array.size:
         raise LaunchError(
             f"an input of dtype {value.dtype} and shape {value.shape} can't take back "

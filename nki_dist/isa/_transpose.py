@@ -38,7 +38,7 @@ def _mover(dst: Access, src: Access) -> Callable[[Matrix, Matrix], None]:
         # The Tensor engine pads a transposed FP8 element with a zero byte, it doesn't convert.
         wide = dst.dtype.raw
         return lambda out, bits: np.copyto(out.view(wide), bits)
-    convert, narrow = converter(src.dtype, dst.dtype), src.dtype.dtype
+    convert, narrow = converter(src.dtype, dst.dtype), src.dtype.storage
     return lambda out, bits: convert(out, bits.view(narrow))
 
 
@@ -52,7 +52,7 @@ def transpose(dst: Access, data: Access, kit: Kit) -> Step:
     move = _mover(dst, data)
     if into is not None and not same:
         return chain([*steps, partial(move, kit.view(into), bits.T)])
-    result = kit.scratch((dst.shape[0], dst.free_size), dst.dtype.dtype)
+    result = kit.scratch((dst.shape[0], dst.free_size), dst.dtype.storage)
     back = partial(np.copyto, kit.raw(dst), result.view(dst.dtype.raw).reshape(dst.shape))
     return chain([*steps, partial(move, result, bits.T), back])
 
@@ -73,7 +73,7 @@ def select_columns(i: Instruction, kit: Kit) -> Step:
             index, empty = _columns(selector, moving.dtype)
             picked = source.reshape(len(source), -1)[index]
             picked[empty] = 0
-            result = np.empty((dst.shape[0], dst.free_size), dst.dtype.dtype)
+            result = np.empty((dst.shape[0], dst.free_size), dst.dtype.storage)
             move(result, picked.T)
             np.copyto(target, result.view(dst.dtype.raw).reshape(target.shape))
 
@@ -91,7 +91,7 @@ def identity_matrix(size: int) -> Matrix:
 @functools.cache
 def _identity(size: int, dtype: DType) -> Matrix:
     """Bits of an identity matrix."""
-    matrix = np.empty((size, size), dtype.dtype)
+    matrix = np.empty((size, size), dtype.storage)
     converter(float32, dtype)(matrix, identity_matrix(size))
     bits = matrix.view(dtype.raw)
     bits.flags.writeable = False

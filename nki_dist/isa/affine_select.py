@@ -77,12 +77,12 @@ def _check(i: Instruction, arch: Arch) -> None:
 def _meaning(i: Instruction, kit: Kit) -> Step:
     dst, source = i["dst"], i["on_true_tile"]
     rejected, find = _rejected(i, kit)
-    fill = np.empty((), dst.dtype.dtype)
+    fill = np.empty((), dst.dtype.storage)
     converter(float32, dst.dtype)(fill, np.asarray(i["on_false_value"], np.float32))
     value = fill.view(dst.dtype.raw)[()]
     same = kit.congruent([dst, source])
     if same is None or overlaps(dst, source):
-        kept = kit.scratch(source.shape, dst.dtype.dtype)
+        kept = kit.scratch(source.shape, dst.dtype.storage)
         steps: list[Step] = [
             find,
             partial(converter(source.dtype, dst.dtype), kept, kit.view(source)),

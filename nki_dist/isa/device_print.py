@@ -32,9 +32,10 @@ def device_print(print_prefix, tensor):
 @device_print.meaning
 def _meaning(i: Instruction, kit: Kit) -> Step:
     view, state, prefix = kit.view(i["tensor"]), kit.state, i["print_prefix"]
+    dtype = i["tensor"].dtype.dtype
 
     def show() -> None:
-        state.print(prefix, np.array(view))
+        state.print(prefix, np.array(view).view(dtype))
 
     return show
 

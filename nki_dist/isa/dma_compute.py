@@ -204,7 +204,7 @@ def _scatter(i: Instruction, kit: Kit) -> Step:
         old = np.empty(what.shape, np.float32)
         widen(old, table[index])
         np.add(old, what, old)
-        new = np.empty(what.shape, dst.dtype.dtype)
+        new = np.empty(what.shape, dst.dtype.storage)
         narrow(new, old)
         table[index] = new
 

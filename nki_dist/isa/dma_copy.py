@@ -115,7 +115,7 @@ def move(dst: Access, src: Access, kit: Kit, whole: bool) -> Step:
     if same is None:
         # Dimensions cut across each other: go through a contiguous copy of the source.
         flat = kit.scratch(src.shape, src.dtype.raw)
-        into, source = kit.view(dst), flat.view(src.dtype.dtype)
+        into, source = kit.view(dst), flat.view(src.dtype.storage)
         change = kit.convert(src.dtype, dst.dtype)
         bits = kit.raw(src)
 
@@ -133,7 +133,7 @@ def _gather(i: Instruction, kit: Kit) -> Step:
     dst, src = i["dst"], i["src"]
     table, indices = row_table(src, kit), row_indices(src, kit, i["oob_mode"])
     convert = kit.convert(src.dtype, dst.dtype)
-    shape, element = src.shape, dst.dtype.dtype
+    shape, element = src.shape, dst.dtype.storage
     whole = kit.view(dst)
     rows = _rows(dst, shape, kit)
 
@@ -178,7 +178,7 @@ def _scatter(i: Instruction, kit: Kit) -> Step:
     dst, src = i["dst"], i["src"]
     table, indices = row_table(dst, kit), row_indices(dst, kit, i["oob_mode"])
     source, convert = kit.view(src), kit.convert(src.dtype, dst.dtype)
-    fresh = kit.scratch(dst.shape, dst.dtype.dtype)
+    fresh = kit.scratch(dst.shape, dst.dtype.storage)
 
     def scatter() -> None:
         index, valid = indices()

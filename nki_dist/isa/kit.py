@@ -111,7 +111,7 @@ class Kit:
 
     def view(self, a: Access) -> np.ndarray:
         """The operand in its storage dtype."""
-        return self._array(a, a.dtype.dtype)
+        return self._array(a, a.dtype.storage)
 
     def raw(self, a: Access) -> np.ndarray:
         """The operand's bits as unsigned integers, for moves."""
@@ -195,7 +195,7 @@ class Kit:
         view = self.view(a)
         if a.dtype is compute:
             return view, []
-        array = self.scratch(a.shape, compute.dtype)
+        array = self.scratch(a.shape, compute.storage)
         return array, [partial(self.convert(a.dtype, compute), array, view)]
 
     def store(
@@ -210,7 +210,7 @@ class Kit:
         last = last_writes(a)
         if a.dtype is compute and last is None and not any(overlaps(a, b) for b in avoid):
             return view, []
-        array = self.scratch(a.shape, compute.dtype)
+        array = self.scratch(a.shape, compute.storage)
         convert = self.convert(compute, a.dtype)
         if last is not None:
             return array, [partial(convert, view[last], array[last])]
@@ -255,11 +255,11 @@ class Kit:
         inputs: list[np.ndarray] = []
         before: list[Step] = []
         for a in srcs:
-            array = self.scratch((a.shape[0], a.free_size), compute.dtype)
+            array = self.scratch((a.shape[0], a.free_size), compute.storage)
             convert = self.convert(a.dtype, compute)
             before.append(partial(convert, array.reshape(a.shape), self.view(a)))
             inputs.append(array)
-        out = self.scratch(shape, compute.dtype)
+        out = self.scratch(shape, compute.storage)
         convert = self.convert(compute, dst.dtype)
         last = last_writes(dst) or ()
         after: list[Step] = [partial(convert, self.view(dst)[last], out.reshape(dst.shape)[last])]

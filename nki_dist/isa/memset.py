@@ -53,7 +53,7 @@ def constant(value: float, dtype: DType) -> np.ndarray:
     """`value` as one element of the dtype's storage."""
     if dtype.is_integer or dtype.is_mx:
         return np.array(int(value) & ((1 << dtype.bits) - 1), np.uint64).astype(dtype.raw)
-    out = np.empty((), dtype.dtype)
+    out = np.empty((), dtype.storage)
     with np.errstate(all="ignore"):
         converter(float32, dtype)(out, np.array(value, np.float32))
     return out.view(dtype.raw)

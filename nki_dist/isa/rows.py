@@ -30,13 +30,13 @@ def load_rows(
     view = kit.view(a)
     if a.dtype is compute and view.flags.c_contiguous:
         return view.reshape(shape), []
-    array = kit.scratch(a.shape, compute.dtype)
+    array = kit.scratch(a.shape, compute.storage)
     return array.reshape(shape), [partial(kit.convert(a.dtype, compute), array, view)]
 
 
 def private_rows(kit: Kit, a: Access, compute: DType = float32) -> tuple[np.ndarray, Step]:
     """A copy of a tile as (P, N), free to be overwritten, and the step that makes it."""
-    array = kit.scratch(a.shape, compute.dtype)
+    array = kit.scratch(a.shape, compute.storage)
     step = partial(kit.convert(a.dtype, compute), array, kit.view(a))
     return array.reshape(a.shape[0], -1), step
 

@@ -56,7 +56,7 @@ def _meaning(i: Instruction, kit: Kit) -> Step:
     op, dst, data = ALU[i["op"]], i["dst"], i["data"]
     compute = data.dtype if op.is_bitvec else float32
     rows, load = load_rows(kit, data, compute=compute)
-    result = kit.scratch(rows.shape[2:], compute.dtype)
+    result = kit.scratch(rows.shape[2:], compute.storage)
     averages = op.name == "average"
     fold: Callable[..., Any] = ALU["add"].f32 if averages else op.f32
     if op.is_bitvec:

@@ -93,7 +93,7 @@ def _meaning(i: Instruction, kit: Kit) -> Step:
     op, dst, data = ALU[i["op"]], i["dst"], i["data"]
     compute = data.dtype if op.is_bitvec else float32
     rows, before = load_rows(kit, data, len(i["axis"]), compute)
-    result = kit.scratch(rows.shape[:2], compute.dtype)
+    result = kit.scratch(rows.shape[:2], compute.storage)
     reduce = reduce_integer if op.is_bitvec else reduce_f32
     steps: list[Step] = [*before, partial(reduce, op, rows, result)]
     if i["negate"]:

@@ -103,8 +103,8 @@ def shared_constant(constant, dtype=None):
         element = dtypes.of(array.dtype if dtype is None else dtype)
     except NkiValidationError as error:
         raise error.at(location=tracer.where(), instruction="nl.shared_constant") from None
-    if array.dtype != element.dtype:
-        array = array.astype(element.dtype)
+    if array.dtype not in (element.dtype, element.storage):
+        array = array.astype(element.storage)
     return tracer.constant(array, element)  # type: ignore[attr-defined]
 
 
@@ -112,7 +112,7 @@ def shared_identity_matrix(n, dtype=dtypes.uint8, dst=None):
     """An (n, n) identity matrix in SBUF, or copied into `dst`."""
     from nki_dist.isa.dma_copy import dma_copy
 
-    source = shared_constant(np.eye(n, dtype=dtypes.of(dtype).dtype), dtype)
+    source = shared_constant(np.eye(n, dtype=dtypes.of(dtype).storage), dtype)
     if dst is None:
         dst = ndarray((n, n), dtype, sbuf, "identity")
     dma_copy(dst, source)

@@ -48,7 +48,7 @@ class TensorSpec:
 
     def hollow(self) -> np.ndarray:
         """An array of this shape and dtype that takes no memory."""
-        dtype = dtypes.of(self.dtype).array_dtype
+        dtype = dtypes.of(self.dtype).dtype
         return np.broadcast_to(np.zeros((), dtype), self.shape)
 
 

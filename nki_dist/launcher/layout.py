@@ -97,7 +97,7 @@ def fill_stack(plan: Plan, memory: np.ndarray, arrays: Inputs) -> None:
     """Copy a rank's own inputs to their places and poison its shared tensors."""
     _copy(plan, "input", memory, arrays)
     for at, shape, dtype in plan.shared:
-        fill_poison(np.ndarray(shape, dtype.dtype, memory, at), dtype)
+        fill_poison(np.ndarray(shape, dtype.storage, memory, at), dtype)
 
 
 def fill_common(plan: Plan, memory: np.ndarray, arrays: Inputs) -> None:

@@ -15,6 +15,7 @@ from typing import TextIO
 
 import numpy as np
 
+from nki_dist import frameworks
 from nki_dist.launcher.session import session
 
 DIRECTORY_VARIABLE = "NEURON_RT_DEBUG_OUTPUT_DIR"
@@ -31,7 +32,7 @@ class Printer:
         self.directory = directory or os.environ.get(DIRECTORY_VARIABLE)
 
     def __call__(self, core: int, prefix: str, array: np.ndarray) -> None:
-        text = np.array2string(array, threshold=64, separator=", ")
+        text = np.array2string(frameworks.plain(array), threshold=64, separator=", ")
         print(f"[core {core}] {prefix} {text}", file=self.stream or sys.stdout)
         if self.directory:
             logical, physical = divmod(core, self.lnc)

@@ -38,7 +38,7 @@ def inputs_as_run(compiled: Compiled, bound: Sequence[BoundArguments]) -> list[l
             return array
         if id(array) not in made:
             dtype = b.signatures[index].dtype
-            source = array if array.dtype == dtype.dtype else array.view(dtype.dtype)
+            source = array if array.dtype == dtype.storage else array.view(dtype.storage)
             made[id(array)] = _converted(source, dtype, float32)
         return made[id(array)]
 
@@ -55,7 +55,7 @@ def read_outputs(compiled: Compiled, memory: np.ndarray, bound: BoundArguments) 
     for index in compiled.written_inputs:
         signature = bound.signatures[index]
         at = compiled.offsets["input", index]
-        array = np.ndarray(signature.shape, compiled.inputs[index].dtype.dtype, memory, at)
+        array = np.ndarray(signature.shape, compiled.inputs[index].dtype.storage, memory, at)
         if ("input", index) in compiled.wide:
             array = _converted(array, float32, signature.dtype)
         frameworks.write_back(bound.originals[index], array)
@@ -84,11 +84,12 @@ def _view(memory: np.ndarray, a: Access, dtype: DType) -> np.ndarray:
     """A copy of what an access pattern selects from a storage with elements of `dtype`."""
     size = dtype.itemsize
     strides = tuple(n * size for n in a.strides)
-    return np.ndarray(a.shape, dtype.dtype, memory, a.offset * size, strides).copy()
+    selected = np.ndarray(a.shape, dtype.storage, memory, a.offset * size, strides)
+    return selected.copy().view(dtype.dtype)
 
 
 def _converted(array: np.ndarray, source: DType, target: DType) -> np.ndarray:
-    made = np.empty(array.shape, target.dtype)
+    made = np.empty(array.shape, target.storage)
     with np.errstate(all="ignore"):
         converter(source, target)(made, array)
     return made

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from nki_dist.errors import LaunchError
-from nki_dist.frameworks import jax_arrays
+from nki_dist.frameworks import jax_arrays, plain
 from nki_dist.launcher.binding import bind_arguments
 from nki_dist.launcher.grid import make_grid
 from nki_dist.launcher.pytree import flatten, tree_map
@@ -55,7 +55,9 @@ def launch_traced(world: Any, kernel: Any, args: tuple, kwargs: dict[str, Any]) 
     def run(*arrays: Any) -> Any:
         # As NumPy arrays: making jax arrays here would wait for the computation we are part of.
         new_args, new_kwargs = fill([np.asarray(a) for a in arrays])
-        return world.run_one(kernel, kernel.grid, _on_host(new_args), _on_host(new_kwargs), False)
+        new_args, new_kwargs = _on_host(new_args), _on_host(new_kwargs)
+        results = world.run_one(kernel, kernel.grid, new_args, new_kwargs, False)
+        return tree_map(lambda v: plain(v) if isinstance(v, np.ndarray) else v, results)
 
     empty = [np.broadcast_to(np.zeros((), t.dtype), t.shape) for t in tracers]
     return jax_arrays.callback(run, _results(world, kernel, *fill(empty)), tracers)
@@ -90,7 +92,7 @@ def _results(world: Any, kernel: Any, args: tuple, kwargs: dict[str, Any]) -> An
 
     def describe(leaf: Any) -> Any:
         if isinstance(leaf, Access):
-            return jax_arrays.description(leaf.shape, leaf.dtype.dtype)
+            return jax_arrays.description(leaf.shape, leaf.dtype.storage)
         return leaf
 
     return tree_map(describe, compiled.outputs)

@@ -180,7 +180,7 @@ def shared_constant(constant, dtype=None, **hints):
 
 def shared_identity_matrix(n, dtype=uint8, **hints):
     """The (n, n) identity in HBM."""
-    return shared_constant(np.eye(int(n), dtype=dtypes.of(dtype).dtype), dtype)
+    return shared_constant(np.eye(int(n), dtype=dtypes.of(dtype).storage), dtype)
 
 
 def rand(shape, dtype=float32, **hints):
