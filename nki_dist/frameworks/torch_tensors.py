@@ -105,6 +105,22 @@ def _refuse_recording(torch: ModuleType) -> None:
         )
 
 
+def _refuse_tangent(torch: ModuleType, value: Any) -> None:
+    """A kernel's result has no tangent, which forward-mode differentiation takes for zero.
+
+    Inside an autograd.Function, whose `jvp` gives the derivative, nothing has one.
+    """
+    forward_ad = torch.autograd.forward_ad
+    if forward_ad._current_level < 0 or not torch._C._is_fwd_grad_enabled():
+        return
+    if forward_ad.unpack_dual(value).tangent is not None:
+        raise LaunchError(
+            f"a kernel was given a tensor of shape {tuple(value.shape)} with a tangent "
+            "(forward-mode differentiation), and nobody gave the kernel's derivative; call it in "
+            "the forward of a torch.autograd.Function that has a jvp, or detach its inputs"
+        )
+
+
 def to_numpy(value: Any) -> np.ndarray:
     """The tensor's memory as an array (a copy only for lazily negated or conjugated tensors).
 
@@ -115,6 +131,7 @@ def to_numpy(value: Any) -> np.ndarray:
     torch = _torch()
     assert torch is not None, "nobody holds a tensor without having imported torch"
     _refuse_recording(torch)
+    _refuse_tangent(torch, value)
     if value.device.type != "cpu" or value.layout is not torch.strided:
         raise LaunchError(
             f"kernel inputs must be dense CPU tensors, got a tensor of shape {tuple(value.shape)} "

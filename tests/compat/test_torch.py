@@ -115,6 +115,28 @@ def test_a_derivative_that_nobody_gave_is_an_error_not_zero():
         world.run(scaled, weight, 2.0)[1].sum().backward()
 
 
+def test_a_tangent_is_refused_not_dropped():
+    """Forward-mode differentiation takes a result without tangent for a constant."""
+    forward_ad = torch.autograd.forward_ad
+
+    class Scale(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return scale(x, 3.0)
+
+        @staticmethod
+        def jvp(ctx, tangent):
+            return scale(tangent, 3.0)
+
+    x, tangent = torch.rand(3, 4), torch.rand(3, 4)
+    with forward_ad.dual_level():
+        dual = forward_ad.make_dual(x, tangent)
+        with pytest.raises(LaunchError, match=r"tensor of shape \(3, 4\) with a tangent"):
+            scale(dual, 3.0)
+        assert torch.equal(scale(x, 3.0), 3 * x)
+        assert torch.equal(forward_ad.unpack_dual(Scale.apply(dual)).tangent, 3 * tangent)
+
+
 def test_inputs_that_require_gradients_are_written_under_no_grad_only():
     weight = torch.ones(3, 4, requires_grad=True)
     for tensor in (weight, weight * 1):
