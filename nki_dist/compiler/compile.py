@@ -25,7 +25,7 @@ from nki_dist.compiler.passes.uninitialised import check_uninitialised, returned
 from nki_dist.compiler.trace import Trace
 from nki_dist.compiler.widen import FACT, runs_in_float32, widened
 from nki_dist.dtypes import DType, float32
-from nki_dist.errors import NkiValidationError
+from nki_dist.errors import CompileError, NkiValidationError
 from nki_dist.isa.spec import tracing_with
 from nki_dist.program import Program, Storage
 
@@ -184,6 +184,7 @@ def compile_kernel(
         check_overwritten(program)
         programs.append(program)
     check_schedule(programs)
+    _compare_outputs(programs)
     compiled = Compiled(programs, outputs, list(inputs))
     _compare_shared(compiled)
     check_hbm(programs, arch)
@@ -233,6 +234,25 @@ def _compare_shared(compiled: Compiled) -> None:
                 location=longer.where(extra.location),
                 core=longer.core,
             )
+
+
+def _compare_outputs(programs: Sequence[Program]) -> None:
+    """What core 0 returns is the result; another core may return the same, or nothing."""
+    trees = [list(returned(program.outputs)) for program in programs]
+    places = [
+        [(path, a.storage.role, a.storage.index, a.offset, a.shape, a.strides) for path, a in tree]
+        for tree in trees
+    ]
+    for program, tree, found in zip(programs[1:], trees[1:], places[1:]):
+        if not tree or found == places[0]:
+            continue
+        first, other = (", ".join(a.storage.label for _, a in t) for t in (trees[0], tree))
+        raise CompileError(
+            f"core 0 returns {first or 'nothing'}, core {program.core} returns {other}; all cores "
+            "must return the same tensors",
+            location=program.where(tree[0][1].storage.location),
+            core=program.core,
+        )
 
 
 def _lay_out(compiled: Compiled) -> None:

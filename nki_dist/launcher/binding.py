@@ -110,6 +110,11 @@ def bind_arguments(function: Callable[..., Any], args: tuple, kwargs: dict) -> B
             )
         if not _is_array(value):
             return value
+        if isinstance(value, np.ma.MaskedArray):
+            raise LaunchError(
+                f"argument {path} is a masked array, and kernels don't know its mask; pass its "
+                ".filled(...) or .data, and the mask as another argument"
+            )
         leaf = seen.get(id(value))
         if leaf is None:
             array = frameworks.to_numpy(value)

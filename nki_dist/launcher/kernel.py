@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import types
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -45,6 +46,12 @@ class Kernel:
             fn = inner.fn
         if not callable(fn):
             raise LaunchError(f"a kernel is a function, got {fn!r}")
+        if inspect.isgeneratorfunction(fn) or inspect.iscoroutinefunction(fn):
+            kind = "a generator function (`yield`)" if inspect.isgeneratorfunction(fn) else "async"
+            raise LaunchError(
+                f"a kernel is a plain function, {fn.__name__} is {kind}; use `def` and `return`",
+                location=f"{fn.__code__.co_filename}:{fn.__code__.co_firstlineno}",
+            )
         self.fn: Callable[..., Any] = fn
         self.grid: Any = grid
         self.options: dict[str, Any] = options
@@ -110,7 +117,7 @@ class Kernel:
         return session().world(platform.instance, lnc, self._host or default_host())
 
     def __get__(self, instance: Any, owner: Any) -> Any:
-        if instance is None:
+        if instance is None or isinstance(self.fn, staticmethod):
             return self
         return Kernel(
             types.MethodType(self.fn, instance),
