@@ -199,9 +199,12 @@ def _slot(descriptor: Any, value: Any) -> Any:
 
 def _wrapped_function(walk: Walk, value: Any) -> Any:
     """The function inside a compiled-function object of an installed library (a nested jit)."""
-    if walk.knowledge.installed.names(type(value)) is None or not hasattr(value, "__dict__"):
+    if walk.knowledge.installed.names(type(value)) is None:
         return None
-    held = _attributes(value)
+    try:
+        held = _attributes(value)
+    except AttributeError:  # there are none, or they are elsewhere, as those of threading.local
+        return None
     for name in ("__wrapped__", "fn"):
         if isinstance(held.get(name), types.FunctionType):
             return held[name]
