@@ -75,6 +75,10 @@ class NkiValidationError(NkiError):
     """A documented constraint of an instruction, a tensor or an argument is violated."""
 
 
+class NoSuchAttribute(NkiValidationError, AttributeError):
+    """A kernel asked a tensor for something that tensors don't have; `hasattr` says False."""
+
+
 class OutOfMemoryError(NkiError):
     """SBUF, PSUM or HBM is full; says capacity, need and the largest live tensors."""
 

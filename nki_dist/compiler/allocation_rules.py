@@ -29,6 +29,17 @@ def sizes_of(shape: Any) -> tuple[int, ...]:
     return sizes
 
 
+def address_of(address: Any) -> tuple[int, int]:
+    """A hand-given address as (partition, byte)."""
+    try:
+        partition, byte = map(int, address)
+    except (TypeError, ValueError):
+        raise NkiValidationError(
+            f"address {address!r}; allowed: (partition, byte), two ints"
+        ) from None
+    return partition, byte
+
+
 def check_on_chip(
     arch: Arch, region: MemoryRegion, shape: tuple[int, ...], dtype: DType, address: Any
 ) -> None:

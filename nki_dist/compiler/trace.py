@@ -20,7 +20,7 @@ import numpy as np
 
 from nki_dist import dtypes
 from nki_dist.arch import Arch
-from nki_dist.compiler.allocation_rules import check_on_chip, sizes_of
+from nki_dist.compiler.allocation_rules import address_of, check_on_chip, sizes_of
 from nki_dist.compiler.control_flow import LoopFinder
 from nki_dist.compiler.locations import Locations
 from nki_dist.compiler.loop_scope import OpenLoop, refuse_ended
@@ -128,10 +128,10 @@ class Trace:
         region = region_of(region)
         if region is MemoryRegion.shared_hbm:
             return self._view(self._allocate_shared(sizes, element, name or ""))
+        if address is not None:
+            address = address_of(address)
         if region.on_chip:
             check_on_chip(self.arch, region, sizes, element, address)
-        if address is not None:
-            address = (int(address[0]), int(address[1]))
         storage = self._storage(region, sizes, element, name or "", address=address)
         return self._view(storage)
 

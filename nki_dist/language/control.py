@@ -13,17 +13,31 @@ from nki_dist.isa.spec import current_tracer
 
 def affine_range(start, stop=None, step=1):
     """`range` whose iterations don't depend on each other; unrolled."""
-    return range(start) if stop is None else range(start, stop, step)
+    return _unrolled("affine_range", start, stop, step)
 
 
 def sequential_range(start, stop=None, step=1):
     """`range` whose iterations may depend on each other; unrolled."""
-    return range(start) if stop is None else range(start, stop, step)
+    return _unrolled("sequential_range", start, stop, step)
 
 
 def static_range(start, stop=None, step=1):
     """`range`, unrolled."""
-    return range(start) if stop is None else range(start, stop, step)
+    return _unrolled("static_range", start, stop, step)
+
+
+def _unrolled(name: str, start: Any, stop: Any, step: Any) -> range:
+    bounds = (start,) if stop is None else (start, stop, step)
+    if any(isinstance(bound, float) for bound in bounds):
+        tracer: Any = current_tracer()
+        text = ", ".join(map(repr, bounds))
+        raise NkiValidationError(
+            f"nl.{name}({text}); bounds and step must be ints (`/` gives a float, `//` an int)",
+            location=tracer.where(),
+            core=tracer.core,
+            instruction=f"nl.{name}",
+        )
+    return range(*bounds)
 
 
 def dynamic_range(start, stop=None, step=1) -> Iterator[Any]:

@@ -54,6 +54,7 @@ class _NdArray:
         return "nl.ndarray"
 
 
+_NdArray.__call__.__qualname__ = "nl.ndarray"  # how Python calls it in its TypeErrors
 ndarray = _NdArray()
 
 

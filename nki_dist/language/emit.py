@@ -9,6 +9,7 @@ Errors carry the function's name and the kernel's line.
 
 from __future__ import annotations
 
+import reprlib
 from math import prod
 from typing import Any
 
@@ -38,8 +39,18 @@ def tile(function: str, name: str, value: Any) -> NkiTensor:
     """`value`, which must be a tile on chip."""
     if isinstance(value, NkiTensor) and value.buffer.on_chip:
         return value
-    got = f"in {value.buffer.value}" if isinstance(value, NkiTensor) else repr(value)
+    got = f"in {value.buffer.value}" if isinstance(value, NkiTensor) else described(value)
     raise refuse(function, f"{name} is {got}; allowed: a tile in SBUF or PSUM (see nl.load)")
+
+
+def described(value: Any) -> str:
+    """A value that is no tensor, in short: arrays of any framework by their shape."""
+    if value is None:
+        return "None"
+    kind, shape = type(value), getattr(value, "shape", None)
+    if isinstance(shape, tuple):
+        return f"a {kind.__module__.partition('.')[0]} {kind.__name__} of shape {tuple(shape)}"
+    return f"{reprlib.repr(value)} of type {kind.__name__}"
 
 
 def new(shape: Any, dtype: Any, buffer: Any = sbuf) -> NkiTensor:

@@ -11,10 +11,37 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
-from nki_dist.errors import NkiValidationError
+from nki_dist.errors import NkiValidationError, NoSuchAttribute
 
 _UNKNOWN = "its values are only known when the kernel runs"
 _NL = "Use the function of that name in nki.language, or an instruction of nki.isa"
+
+
+# What people who know arrays of NumPy or torch look for first.
+_INSTEAD = {
+    **dict.fromkeys(
+        ("T", "mT", "transpose", "t", "swapaxes"),
+        "use nisa.nc_transpose on tiles, .permute for views of HBM, nl.load_transpose2d to load",
+    ),
+    **dict.fromkeys(
+        ("astype", "to", "type", "float", "half", "bfloat16"),
+        "use nl.copy(tile, dtype=...); instructions also convert to the dtype of dst",
+    ),
+    **dict.fromkeys(
+        ("sum", "mean", "max", "min", "prod", "var", "all"),
+        "use nl.{0}(tile, axis=...) or nisa.tensor_reduce",
+    ),
+    **dict.fromkeys(("exp", "sqrt", "abs", "sin", "tanh", "sigmoid"), "use nl.{0}(tile)"),
+    **dict.fromkeys(
+        ("item", "tolist", "numpy", "cpu"),
+        "values are only known when the kernel runs: print them with nl.device_print",
+    ),
+    **dict.fromkeys(("copy", "clone"), "use nl.copy(tile) or nisa.tensor_copy"),
+    **dict.fromkeys(("unsqueeze",), "use .expand_dim"),
+    **dict.fromkeys(("squeeze",), "use .squeeze_dim"),
+    **dict.fromkeys(("broadcast_to", "expand", "repeat"), "use .broadcast(dim, size)"),
+    **dict.fromkeys(("flatten", "ravel"), "use .flatten_dims or .reshape"),
+}
 
 
 class NoValue:
@@ -23,7 +50,7 @@ class NoValue:
     __slots__ = ()
 
     def _refuse(self, what: str, instead: str) -> NoReturn:
-        label = self.storage.label  # type: ignore[attr-defined]
+        label: str = self.storage.label
         raise NkiValidationError(f"{what} of {label} in Python: {_UNKNOWN}. {instead}")
 
     def _comparison(self, *_: Any) -> Any:
@@ -73,5 +100,12 @@ class NoValue:
 
     def __array_function__(self, function: Any, *_: Any) -> Any:
         self._refuse(f"numpy.{function.__name__}", _NL)
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("__"):  # Python, copy and NumPy ask for these and expect none
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        known = ", ".join(n for n in dir(type(self)) if not n.startswith("_"))
+        advice = _INSTEAD.get(name, f"its attributes are {known}").format(name)
+        raise NoSuchAttribute(f"tensors have no .{name}; {advice}")
 
     __int__ = __float__ = __complex__ = __index__ = __round__ = __array__ = _conversion

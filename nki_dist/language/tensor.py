@@ -134,7 +134,7 @@ class NkiTensor(Views, NoValue):
         if type(key) is not tuple:
             key = (key,)
         shape = self.shape
-        if Ellipsis in key or len(key) != len(shape):
+        if len(key) != len(shape) or any(k is Ellipsis for k in key):
             key = self._expand(key)
         on_chip = self.storage.region.on_chip
         offset, dynamic = self.offset, None
@@ -203,7 +203,7 @@ class NkiTensor(Views, NoValue):
             return k
         try:
             index = k.__index__()
-        except AttributeError:
+        except (AttributeError, TypeError):  # arrays have the method
             raise NkiValidationError(
                 f"index {k!r} of type {type(k).__name__} on dimension {d}; allowed are ints, "
                 "slices, Ellipsis, nl.ds and registers (tensors index through .ap, .select or "

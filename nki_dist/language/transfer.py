@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from nki_dist.dtypes import uint32
 from nki_dist.isa.device_print import device_print as _print
 from nki_dist.isa.dma_copy import dma_copy
 from nki_dist.language import emit
 from nki_dist.language.creation import ndarray
+from nki_dist.language.tensor import NkiTensor
 from nki_dist.program import sbuf
 
 
@@ -17,10 +20,20 @@ def load(src, dtype=None):
         src: HBM tensor or view, at most 128 rows.
         dtype: of the tile, `src.dtype` by default.
     """
+    _check_tensor("load", src)
     shape = src.shape if len(src.shape) > 1 else (*src.shape, 1)
     tile = ndarray(shape, src.dtype if dtype is None else dtype, sbuf)
     dma_copy(tile, src)
     return tile
+
+
+def _check_tensor(function: str, src: Any) -> None:
+    if not isinstance(src, NkiTensor):
+        raise emit.refuse(
+            function,
+            f"src is {emit.described(src)}; allowed: a tensor in HBM. Arrays become tensors when "
+            "they are arguments of the kernel that is launched",
+        )
 
 
 def store(dst, value):
@@ -32,6 +45,7 @@ def load_transpose2d(src, dtype=None):
     """A new SBUF tile (N, M) with the transpose of an HBM tensor (M, N), N at most 128."""
     from nki_dist.isa import dma_transpose
 
+    _check_tensor("load_transpose2d", src)
     if len(src.shape) != 2:
         raise emit.refuse("load_transpose2d", f"src has shape {src.shape}; allowed: 2 dimensions")
     tile = ndarray(src.shape[::-1], src.dtype, sbuf)
