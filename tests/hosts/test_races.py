@@ -66,6 +66,36 @@ def columns_of_own(x):
     return out
 
 
+def own_columns_of_any_rows(x, index, wide):
+    """Both cores scatter to the same rows, but each to its half of the columns, or a bit more."""
+    _, rows, cols = x.shape
+    half, me = cols // 2, nl.program_id(0)
+    width = half + wide * (1 - me)
+    out = nl.ndarray((rows + 1, cols), dtype=x.dtype, buffer=nl.shared_hbm, name="out")
+    t = nl.ndarray((rows, width), dtype=x.dtype, buffer=nl.sbuf)
+    i = nl.ndarray((rows, 1), dtype=nl.int32, buffer=nl.sbuf)
+    nisa.dma_copy(dst=t, src=x[me, :, nl.ds(me * half, width)])
+    nisa.dma_copy(dst=i, src=index[me])
+    place = out.ap([[cols, rows], [1, width]], me * half, vector_offset=i, indirect_dim=0)
+    nisa.dma_copy(dst=place, src=t)
+    return out
+
+
+def own_half_of_any_expert(x, expert, shift):
+    """Each core stores its half of the expert that it is told, `shift` elements further on."""
+    experts, size = 3, x.shape[1]
+    half, me = size // 2, nl.program_id(0)
+    out = nl.ndarray((experts + 1, size), dtype=x.dtype, buffer=nl.shared_hbm, name="out")
+    t = nl.ndarray((1, half), dtype=x.dtype, buffer=nl.sbuf)
+    chosen = nl.ndarray((1, 1), dtype=nl.int32, buffer=nl.sbuf)
+    nisa.dma_copy(dst=t, src=x[me : me + 1, nl.ds(me * half, half)])
+    nisa.dma_copy(dst=chosen, src=expert[me])
+    at = me * (half + shift)
+    place = out.ap([[size, 1], [1, half]], at, scalar_offset=chosen, indirect_dim=0)
+    nisa.dma_copy(dst=place, src=t)
+    return out
+
+
 @pytest.fixture(params=("inprocess", "ray"))
 def world(request):
     with nki.World(lnc=2, host=request.param) as made:
@@ -123,3 +153,30 @@ def test_scattered_rows_are_compared_where_they_land(world):
     meeting = np.array([[0, 2, 4, 6], [1, 3, 4, 7]], np.int32)[..., None]
     with pytest.raises(errors.RaceError, match=r"element \[4, 0\]"):
         world.run(nki.jit(scatter_rows), x, meeting)
+
+
+def watched(world, kernel, *args):
+    return [p.facts["watched"] for p in world.compile(nki.jit(kernel), *args).programs]
+
+
+def test_own_columns_of_rows_chosen_at_run_time_are_not_even_watched(world):
+    x = np.arange(2 * 3 * 10, dtype=np.float32).reshape(2, 3, 10)
+    index = np.array([[2, 0, 1], [1, 2, 0]], np.int32)[..., None]
+    assert watched(world, own_columns_of_any_rows, x, index, 0) == [[], []]
+    got = world.run(nki.jit(own_columns_of_any_rows), x, index, 0)[0]
+    np.testing.assert_array_equal(got[[2, 0, 1], :5], x[0, :, :5])
+    np.testing.assert_array_equal(got[[1, 2, 0], 5:], x[1, :, 5:])
+    with pytest.raises(errors.RaceError, match=r"out .*element \[\d, 5\]"):
+        world.run(nki.jit(own_columns_of_any_rows), x, index, 1)
+
+
+def test_own_halves_of_experts_chosen_at_run_time_are_not_even_watched(world):
+    x = np.arange(2 * 8, dtype=np.float32).reshape(2, 8)
+    expert = np.array([2, 1], np.int32).reshape(2, 1, 1)
+    assert watched(world, own_half_of_any_expert, x, expert, 0) == [[], []]
+    got = world.run(nki.jit(own_half_of_any_expert), x, expert, 0)[0]
+    np.testing.assert_array_equal(got[2, :4], x[0, :4])
+    np.testing.assert_array_equal(got[1, 4:], x[1, 4:])
+    # A step further, core 1 reaches into the first half of the next expert.
+    with pytest.raises(errors.RaceError, match=r"out .*element \[2, 0\]"):
+        world.run(nki.jit(own_half_of_any_expert), x, expert, 1)

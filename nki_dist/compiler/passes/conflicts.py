@@ -7,6 +7,10 @@ watch list; the executor records what they read and write, and the launcher comp
 afterwards, because published kernels store the same bytes from both cores on purpose. Programs
 whose cores keep to their own parts have an empty list and pay nothing.
 
+An address that is known at run time only is `index * stride` plus something known. Which index is
+left open, but not the place within the stride: cores that keep to their own columns of rows, or to
+their own halves of experts, don't meet whichever rows or experts they choose.
+
 Doesn't model: a barrier that orders only its `data` (every synchronisation counts for all tensors),
 and synchronisation inside dynamic loops, where all accesses count as one epoch here and the epochs
 met at run time decide.
@@ -17,6 +21,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from math import gcd
 
 from nki_dist.compiler.passes.elements import LARGEST, Elements
 from nki_dist.isa import INSTRUCTIONS
@@ -81,9 +86,10 @@ def _compare(a: _Accesses, b: _Accesses, watched: tuple[set[int], set[int]]) -> 
     everything_a, everything_b = a.stores + a.loads, b.stores + b.loads
     if not (_may_meet(a.stores, everything_b) or _may_meet(b.stores, everything_a)):
         return
+    grid = _Grid([access for _, access in everything_a + everything_b])
     for mine, theirs, side in ((a, b, 0), (b, a, 1)):
-        stored = _Region(theirs.stores)
-        touched = _Region(theirs.stores + theirs.loads)
+        stored = _Region(grid, theirs.stores)
+        touched = _Region(grid, theirs.stores + theirs.loads)
         watched[side].update(n for n, access in mine.stores if touched.meets(access))
         watched[side].update(n for n, access in mine.loads if stored.meets(access))
 
@@ -102,30 +108,60 @@ def _range(accesses: list[tuple[int, Access]]) -> tuple[int, int]:
     return min(low for low, _ in spans), max(high for _, high in spans)
 
 
-class _Region:
-    """The elements that a list of accesses touches; everything, where that can't be told."""
+class _Grid:
+    """How finely, how far and with which period the elements of accesses are looked at.
 
-    def __init__(self, accesses: list[tuple[int, Access]]) -> None:
+    Attributes:
+        unit: bytes of the smallest elements.
+        nbytes: up to the end of all accesses at index 0; whole periods.
+        period: greatest common divisor of the strides of run-time indices, in bytes; 0 without any.
+        known: False if accesses may be anywhere.
+    """
+
+    def __init__(self, accesses: list[Access]) -> None:
+        storage = accesses[0].storage
+        self.unit = min(storage.dtype.itemsize, *(a.dtype.itemsize for a in accesses))
+        dynamic = [(a.dynamic, a.dtype.itemsize) for a in accesses if a.dynamic is not None]
+        self.period = gcd(*(d.stride * itemsize for d, itemsize in dynamic))
+        end = max(_at_zero(a).span()[1] for a in accesses)
+        self.nbytes = -(-end // self.period) * self.period if self.period else end
+        self.known = (
+            self.nbytes // self.unit <= LARGEST
+            and self.period % self.unit == 0
+            and all(d.kind in ("scalar", "vector") for d, _ in dynamic)
+        )
+
+
+class _Region:
+    """The elements that some accesses may touch; everything, where that can't be told.
+
+    With run-time addresses these are the elements for index 0, and the same again at every distance
+    of whole periods: whatever the indices are, an access whose elements for index 0 aren't among
+    them doesn't meet the region.
+    """
+
+    def __init__(self, grid: _Grid, accesses: list[tuple[int, Access]]) -> None:
         self.empty = not accesses
-        self.everything = any(a.dynamic is not None for _, a in accesses)
         self.elements: Elements | None = None
-        if self.empty or self.everything:
+        if self.empty or not grid.known:
             return
         storage = accesses[0][1].storage
-        unit = min(a.dtype.itemsize for _, a in accesses)
-        unit = min(unit, storage.dtype.itemsize)
-        if storage.nbytes // unit > LARGEST:
-            self.everything = True
-            return
-        self.elements = Elements(storage, unit=unit)
+        self.elements = Elements(storage, unit=grid.unit, nbytes=grid.nbytes)
         for _, a in accesses:
-            self.elements.units(a)[...] = True
+            self.elements.units(_at_zero(a))[...] = True
+        if grid.period:
+            periods = self.elements.mask.reshape(-1, grid.period // grid.unit)
+            periods[:] = periods.any(axis=0)
 
     def meets(self, a: Access) -> bool:
         if self.empty:
             return False
-        if self.everything or a.dynamic is not None or self.elements is None:
-            return True
-        if a.dtype.itemsize < self.elements.unit:
-            return True
-        return bool(self.elements.units(a).any())
+        return self.elements is None or bool(self.elements.units(_at_zero(a)).any())
+
+
+def _at_zero(a: Access) -> Access:
+    """The access at index 0; of a vector of indices the first, as the others are strides away."""
+    if a.dynamic is None:
+        return a
+    shape = (1, *a.shape[1:]) if a.dynamic.kind == "vector" else a.shape
+    return Access(a.storage, a.offset, shape, a.strides, a.dtype)

@@ -36,15 +36,21 @@ class Elements:
         value: their value at first.
         dtype: bool or uint8.
         unit: bytes per value, by default the size of the storage's elements.
+        nbytes: of the storage that have values, from its start; by default all.
     """
 
     __slots__ = ("mask", "unit")
 
     def __init__(
-        self, storage: Storage, value: Any = False, dtype: Any = bool, unit: int = 0
+        self,
+        storage: Storage,
+        value: Any = False,
+        dtype: Any = bool,
+        unit: int = 0,
+        nbytes: int = 0,
     ) -> None:
         self.unit = unit or storage.dtype.itemsize
-        self.mask = np.full(max(storage.nbytes // self.unit, 1), value, dtype)
+        self.mask = np.full(max((nbytes or storage.nbytes) // self.unit, 1), value, dtype)
 
     def units(self, a: Access) -> np.ndarray:
         """The units of an access: its shape, with one more dimension if elements have several."""

@@ -1,0 +1,55 @@
+"""The watch list against a search through all run-time indices."""
+
+from __future__ import annotations
+
+import random
+from itertools import product
+
+from nki_dist import dtypes
+from nki_dist.compiler.passes.conflicts import _Grid, _Region
+from nki_dist.program import Access, MemoryRegion, Storage
+from nki_dist.program.access import Dynamic
+
+INDICES = range(5)
+
+
+def _access(rng: random.Random, storage: Storage) -> Access:
+    dtype = rng.choice((dtypes.bfloat16, dtypes.float32))
+    dims = rng.randint(1, 2)
+    shape = tuple(rng.randint(1, 3) for _ in range(dims))
+    strides = tuple(rng.choice((1, 2, 3, 7)) for _ in range(dims))
+    kind = rng.choice(("none", "scalar", "vector"))
+    dynamic = None
+    if kind != "none":
+        dynamic = Dynamic(kind, None, rng.choice((4, 8, 12)), len(INDICES))
+    return Access(storage, rng.randint(0, 12), shape, strides, dtype, dynamic)
+
+
+def _bytes(a: Access) -> set[int]:
+    """Every byte that the access can touch, whatever its index or indices."""
+    found = set()
+    shape = a.shape
+    starts = [0]
+    if a.dynamic is not None:
+        starts = [i * a.dynamic.stride for i in INDICES]
+        if a.dynamic.kind == "vector":
+            shape = (1, *shape[1:])
+    for start, *index in product(starts, *map(range, shape)):
+        at = a.offset + start + sum(i * s for i, s in zip(index, a.strides, strict=True))
+        size = a.dtype.itemsize
+        found.update(range(at * size, (at + 1) * size))
+    return found
+
+
+def test_whatever_may_meet_is_watched_and_much_that_cannot_is_not() -> None:
+    rng = random.Random(5)
+    storage = Storage(0, MemoryRegion.shared_hbm, (4096,), dtypes.bfloat16, "t")
+    spared = 0
+    for _ in range(1000):
+        mine, theirs = _access(rng, storage), [_access(rng, storage) for _ in range(2)]
+        region = _Region(_Grid([mine, *theirs]), [(n, a) for n, a in enumerate(theirs)])
+        if _bytes(mine) & set().union(*map(_bytes, theirs)):
+            assert region.meets(mine), (mine, theirs)
+        else:
+            spared += not region.meets(mine)
+    assert spared > 100
