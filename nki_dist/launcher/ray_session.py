@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 from typing import Any
 
 import ray
@@ -12,19 +13,23 @@ from nki_dist.errors import LaunchError
 from nki_dist.launcher.session import session
 
 STORE_VARIABLE = "NKI_DIST_OBJECT_STORE_BYTES"
+ADDRESS_VARIABLE = "RAY_ADDRESS"
+ANSWER_SECONDS = 10.0  # to answer a connection; Ray itself asks for minutes
 
 
 def ensure_ray(address: str | None) -> None:
     """Start a local Ray, or join the cluster at `address`, unless this process is in one.
 
     Raises:
-        LaunchError: there is none, it doesn't start, or the object store's size isn't a number.
+        LaunchError: there is none, it doesn't start, or the address or the object store's size
+            isn't one.
     """
     refuse_fork()
     if ray.is_initialized():
         return
     options: dict[str, Any] = {}
-    address = address or os.environ.get("RAY_ADDRESS") or "local"
+    address = address or os.environ.get(ADDRESS_VARIABLE) or "local"
+    _check_address(address)
     if address == "local":  # not "auto": somebody else's cluster on this machine isn't ours
         store = os.environ.get(STORE_VARIABLE)
         if store is not None:
@@ -40,6 +45,25 @@ def ensure_ray(address: str | None) -> None:
         raise LaunchError(
             f"Ray didn't start on this machine: {error}. `nki-dist doctor` looks for reasons; "
             'host="inprocess" (NKI_DIST_HOST=inprocess) needs no Ray'
+        ) from error
+
+
+def _check_address(address: str) -> None:
+    """Refuse what can't be an address, and one where nobody answers."""
+    if address in ("local", "auto"):
+        return
+    who = f"the Ray cluster at {address!r} (an argument `address` or {ADDRESS_VARIABLE})"
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit() or "//" in address:
+        raise LaunchError(
+            f"can't join {who}: allowed are HOST:PORT of a node, 'auto' for the cluster of this "
+            "machine, and 'local' for a Ray of this process; Ray Client (ray://) shares no memory"
+        )
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), ANSWER_SECONDS).close()
+    except (OSError, OverflowError) as error:
+        raise LaunchError(
+            f"can't join {who}: {error}; is it running, and is that the port of `ray start --head`?"
         ) from error
 
 

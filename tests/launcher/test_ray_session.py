@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from typing import Any, NoReturn
 
 import pytest
@@ -15,7 +16,7 @@ from nki_dist.launcher.ray_session import STORE_VARIABLE, ensure_ray
     ("raised", "message"),
     [
         (Exception("The current node timed out"), "Ray didn't start .*node timed out.*inprocess"),
-        (ConnectionError("nobody there"), "can't join the Ray cluster at '10.0.0.1:9': nobody"),
+        (ConnectionError("nobody there"), "can't join the Ray cluster at '127.0.0.1:.*': nobody"),
     ],
 )
 def test_rays_own_errors_are_typed(monkeypatch, raised, message) -> None:
@@ -24,9 +25,30 @@ def test_rays_own_errors_are_typed(monkeypatch, raised, message) -> None:
 
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
     monkeypatch.setattr(ray, "init", fails)
-    with pytest.raises(LaunchError, match=message) as caught:
-        ensure_ray("10.0.0.1:9")
+    with (
+        socket.create_server(("127.0.0.1", 0)) as somebody,
+        pytest.raises(LaunchError, match=message) as caught,
+    ):
+        ensure_ray(f"127.0.0.1:{somebody.getsockname()[1]}")
     assert caught.value.__cause__ is raised
+
+
+@pytest.mark.parametrize("address", ["nonsense", "ray://127.0.0.1:10001", "a:b", ":6379", "a:"])
+def test_what_is_no_address_is_refused_before_ray_is_asked(monkeypatch, address) -> None:
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "init", None)
+    monkeypatch.setenv("RAY_ADDRESS", address)
+    with pytest.raises(LaunchError, match=rf"{address}' \(.*RAY_ADDRESS\): allowed are HOST:PORT"):
+        ensure_ray(None)
+
+
+def test_an_address_where_nobody_answers(monkeypatch) -> None:
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "init", None)
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    with pytest.raises(LaunchError, match=rf"can't join .*127.0.0.1:{port}' .*is it running"):
+        ensure_ray(f"127.0.0.1:{port}")
 
 
 def test_the_size_of_the_object_store_is_a_number(monkeypatch) -> None:
