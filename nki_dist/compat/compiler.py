@@ -1,7 +1,8 @@
 """`nki.compiler`: names that test harnesses import but need only on hardware.
 
-Harnesses make front ends while they're imported, as default arguments; so making one is fine, and
-compiling with it says that it can't work here.
+Harnesses make front ends while they're imported, as default arguments; so making one is fine.
+Compiling with it traces the kernel, for the errors in it, and then says that there is no code for
+hardware here.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from typing import Any, NoReturn
 
 from nki_dist.errors import LaunchError
+from nki_dist.launcher.world import World
 
 
 def _refuse(what: str) -> NoReturn:
@@ -19,10 +21,29 @@ def _refuse(what: str) -> NoReturn:
 
 
 class NKIFrontend:
-    """AWS's front end; it can be made, and nothing more."""
+    """AWS's front end; it finds errors, and makes nothing."""
 
-    def compile(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Always raises LaunchError."""
+    def compile(
+        self,
+        kernel: Any,
+        inputs: dict[str, Any] | None = None,
+        target: str | None = None,
+        lnc: int = 1,
+        **options: Any,
+    ) -> NoReturn:
+        """Trace a kernel, without running it.
+
+        Args:
+            inputs: its arguments by name.
+            target: "trn1", "trn2" or "trn3"; by default what the environment says.
+            lnc: physical cores, 1 or 2.
+            options: of AWS's compiler; ignored.
+
+        Raises:
+            NkiError, or what the kernel raises: it is wrong.
+            LaunchError: it isn't.
+        """
+        World(lnc=lnc, platform=target, host="inprocess").compile(kernel, **(inputs or {}))
         _refuse(f"{type(self).__name__}.compile")
 
 

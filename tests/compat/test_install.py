@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import nki_dist
+import nki_dist.language as nl
 from nki_dist import arch, compat
 from nki_dist.errors import LaunchError
 
@@ -163,6 +164,21 @@ def test_compiler_classes_say_that_they_need_hardware():
     frontend = module.ParserFrontend()  # harnesses make one while they're imported
     assert isinstance(frontend, module.NKIFrontend)
     with pytest.raises(LaunchError, match=r"ParserFrontend\.compile drives"):
-        frontend.compile(generations)
+        frontend.compile(generations, inputs={"a": np.zeros((1, 1), np.float32)})
     with pytest.raises(LaunchError, match=r"CompiledKernel\.from_frontend drives"):
         module.CompiledKernel.from_frontend(None)
+
+
+def test_a_front_end_reports_what_is_wrong_in_a_kernel():
+    frontend = importlib.import_module(compat.ALIASES["nki.compiler.frontend"]).ParserFrontend()
+
+    @nki_dist.jit
+    def wrong(x):
+        assert x.shape == (2, 3), "x has another shape"
+        return nl.load(x)
+
+    inputs = {"x": np.zeros((4, 5), np.float32)}
+    with pytest.raises(AssertionError, match="x has another shape"):
+        frontend.compile(wrong, inputs=inputs, target="trn2", lnc=2, artifacts_dir="none")
+    with pytest.raises(LaunchError, match="unknown platform: got 'trn9'"):
+        frontend.compile(wrong, inputs=inputs, target="trn9")
