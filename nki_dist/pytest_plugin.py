@@ -13,6 +13,7 @@ back when pytest ends. Not done here: comparing results; tests have their own to
 
 from __future__ import annotations
 
+import argparse
 import os
 from collections.abc import Iterator
 from typing import Any
@@ -44,11 +45,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def _numbers(text: str) -> list[int]:
-    """argparse shows a ValueError as wrong usage."""
-    found = [int(part) for part in text.split(",")]
-    if min(found) < 1:
-        raise ValueError(f"numbers of ranks must be positive, got {text}")
-    return found
+    parts = text.split(",")
+    if not all(part.strip().isdecimal() and int(part) > 0 for part in parts):
+        raise argparse.ArgumentTypeError(f"{text!r}; allowed: positive numbers, such as 1,2,4")
+    return [int(part) for part in parts]
 
 
 @pytest.hookimpl(tryfirst=True)

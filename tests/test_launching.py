@@ -155,9 +155,12 @@ def test_generators_and_coroutines(kind):
     async def coroutine(x):
         return x
 
-    kernel = nki.jit({"generator": generator, "coroutine": coroutine}[kind])
-    with pytest.raises(errors.CompileError, match=f"of type {kind}; allowed: a tensor"):
-        here(kernel)(A)
+    function = {"generator": generator, "coroutine": coroutine}[kind]
+    said = {"generator": r"generator is a generator function \(`yield`\)", "coroutine": "is async"}
+    for make in (nki.jit, nki.simulate, nki.profile):
+        with pytest.raises(errors.LaunchError, match=said[kind]) as caught:
+            make(function)
+        assert caught.value.location == f"{__file__}:{function.__code__.co_firstlineno}"
 
 
 def test_kernels_without_source():

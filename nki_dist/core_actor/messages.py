@@ -58,7 +58,8 @@ class Wait(NamedTuple):
         return title(self.what)
 
     def describe(self) -> str:
-        details = ", ".join(f"{k} {v}" for k, v in _details(self))
+        # Which tensors matters where two sides disagree; here the line says it.
+        details = ", ".join(f"{k} {v}" for k, v in _details(self) if k != "tensors")
         return (
             f"{core_name(self.core, self.lnc)} waits in {title(self.what)}"
             + (f" ({details})" if details else "")

@@ -108,3 +108,12 @@ def test_on_ray(actors, program):
         world.run(program.kernel, *program.arguments)
     assert type(caught.value) is program.error
     assert marked(caught.value, program)
+
+
+def test_a_wait_is_described_without_addresses():
+    """With two cores, core 1 of a rank tells core 0 which tensors it means; a deadlock needn't."""
+    (program,) = [p for p in PROGRAMS if str(p) == "one_rank_leaves_out_a_round-1011"]
+    with pytest.raises(NkiError, match="all_reduce") as caught:
+        run(program.kernel, RANKS, *program.arguments, lnc=2)
+    assert "waits in ncc.all_reduce (number" in str(caught.value)
+    assert "shared" not in str(caught.value)

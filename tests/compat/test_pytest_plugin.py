@@ -61,7 +61,7 @@ def test_wrong_options_are_wrong_usage(tmp_path):
     (tmp_path / "test_it.py").write_text("def test_nothing():\n    pass\n")
     for option, message in (
         ("--nki-platform=trn9", "unknown platform: got 'trn9'"),
-        ("--nki-ranks=0", "--nki-ranks"),
+        ("--nki-ranks=0,x", "--nki-ranks: '0,x'; allowed: positive numbers"),
         ("--nki-host=moon", "--nki-host"),
     ):
         done = pytest_run(tmp_path, option)

@@ -102,19 +102,6 @@ def test_misspelt_keyword_of_ndarray_names_the_function():
 # ---- kernels are plain functions ---------------------------------------------------------------
 
 
-def test_generators_and_coroutines_are_no_kernels():
-    def generator(x):
-        yield nl.load(x)
-
-    async def coroutine(x):
-        return nl.load(x)
-
-    with pytest.raises(LaunchError, match=r"generator is a generator function \(`yield`\)"):
-        nki.jit(generator)
-    with pytest.raises(LaunchError, match="coroutine is async"):
-        nki.simulate(coroutine)
-
-
 class Holder:
     @functools.partial(nki.jit)
     @staticmethod
