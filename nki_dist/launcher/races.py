@@ -8,6 +8,9 @@ order them. It is a race if another order could have given other values:
   and the load happened to come later (unless the loading core had stored the same bytes itself).
 
 Both cores storing the same bytes, as published kernels do, is none.
+
+Bytes are compared in cells of the smallest element that was used to touch the storage: elements
+begin at multiples of their size.
 """
 
 from __future__ import annotations
@@ -23,32 +26,36 @@ from nki_dist.errors import RaceError
 from nki_dist.program import Program, Storage, instructions
 
 
-class _Bytes:
-    """Values of some bytes of a storage."""
+class _Cells:
+    """Values of some cells of a storage."""
 
-    def __init__(self, nbytes: int) -> None:
-        self.known = np.zeros(nbytes, bool)
-        self.value = np.zeros(nbytes, np.uint8)
-        self.before = np.zeros(nbytes, np.uint8)
-        self.by = np.full(nbytes, -1, np.int64)
+    def __init__(self, count: int, unit: int) -> None:
+        self.unit = unit
+        self.known = np.zeros(count, bool)
+        self.value = np.zeros(count, f"u{unit}")
+        self.before = np.zeros(count, f"u{unit}")
+        self.by = np.full(count, -1, np.int64)
 
     def store(self, record: Record) -> None:
         assert record.after is not None
-        places = spread(record)
-        fresh = ~self.known[places]
-        self.before[places[fresh]] = as_bytes(record.before)[fresh]
-        self.value[places] = as_bytes(record.after)
-        self.known[places] = True
-        self.by[places] = record.ordinal
+        cells = spread(record, self.unit)
+        fresh = ~self.known[cells]
+        self.before[cells[fresh]] = as_cells(record.before, self.unit)[fresh]
+        self.value[cells] = as_cells(record.after, self.unit)
+        self.known[cells] = True
+        self.by[cells] = record.ordinal
 
 
-def spread(record: Record) -> np.ndarray:
-    """Offset of every byte of a record."""
-    return (record.places[:, None] + np.arange(record.itemsize)).reshape(-1)
+def spread(record: Record, unit: int) -> np.ndarray:
+    """Number of every cell of a record."""
+    first = record.places // unit
+    if record.itemsize == unit:
+        return first
+    return (first[:, None] + np.arange(record.itemsize // unit)).reshape(-1)
 
 
-def as_bytes(values: np.ndarray) -> np.ndarray:
-    return np.ascontiguousarray(values).view(np.uint8)
+def as_cells(values: np.ndarray, unit: int) -> np.ndarray:
+    return np.ascontiguousarray(values).view(f"u{unit}")
 
 
 def check_races(compiled: Compiled, records: Mapping[int, Sequence[Record]], rank: int) -> None:
@@ -78,13 +85,16 @@ class _Check:
         self.programs = compiled.programs
         self.storage = next(s for s in compiled.programs[0].storages if (s.role, s.index) == key)
         self.rank = rank
+        self.unit = 1
 
     def run(self, sides: tuple[list[Record], list[Record]]) -> None:
-        if not self._meet(sides):
+        self.unit = min(record.itemsize for records in sides for record in records)
+        count = self.storage.nbytes // self.unit
+        if not self._meet(sides, count):
             return
         final = []
         for records in sides:
-            stored = _Bytes(self.storage.nbytes)
+            stored = _Cells(count, self.unit)
             for record in records:
                 if record.after is not None:
                     stored.store(record)
@@ -95,40 +105,41 @@ class _Check:
             at = int(np.flatnonzero(differ)[0])
             self._race("store", int(final[0].by[at]), 0, "store", int(final[1].by[at]), at)
         for core in (0, 1):
-            self._loads(core, sides[core], final[1 - core])
+            self._loads(core, sides[core], final[1 - core], count)
 
-    def _meet(self, sides: tuple[list[Record], list[Record]]) -> bool:
-        """Whether a core stored to a byte that the other one touched: without it, no more to do.
+    def _meet(self, sides: tuple[list[Record], list[Record]], count: int) -> bool:
+        """Whether a core stored to a cell that the other one touched: without it, no more to do.
 
         Cores that work on halves of a large tensor with addresses known at run time are watched
         for nothing; this is several times cheaper than comparing values.
         """
-        touched, stored = np.zeros((2, 2, self.storage.nbytes), bool)
+        touched, stored = np.zeros((2, 2, count), bool)
         for core, records in enumerate(sides):
             for record in records:
-                places = spread(record)
-                touched[core, places] = True
+                cells = spread(record, self.unit)
+                touched[core, cells] = True
                 if record.after is not None:
-                    stored[core, places] = True
+                    stored[core, cells] = True
         return bool((stored & touched[::-1]).any())
 
-    def _loads(self, core: int, records: list[Record], theirs: _Bytes) -> None:
-        own = _Bytes(self.storage.nbytes)
+    def _loads(self, core: int, records: list[Record], theirs: _Cells, count: int) -> None:
+        own = _Cells(count, self.unit)
         for record in records:
             if record.after is not None:
                 own.store(record)
                 continue
-            places, seen = spread(record), as_bytes(record.before)
-            value = theirs.value[places]
-            mine = own.known[places] & (own.value[places] == value)
-            unordered = theirs.known[places] & ~mine
-            lucky = (seen == value) & (theirs.before[places] != value)
+            cells, seen = spread(record, self.unit), as_cells(record.before, self.unit)
+            value = theirs.value[cells]
+            mine = own.known[cells] & (own.value[cells] == value)
+            unordered = theirs.known[cells] & ~mine
+            lucky = (seen == value) & (theirs.before[cells] != value)
             bad = unordered & ((seen != value) | lucky)
             if bad.any():
-                at = int(places[np.flatnonzero(bad)[0]])
+                at = int(cells[np.flatnonzero(bad)[0]])
                 self._race("load", record.ordinal, core, "store", int(theirs.by[at]), at)
 
-    def _race(self, what: str, ordinal: int, core: int, other: str, theirs: int, at: int) -> None:
+    def _race(self, what: str, ordinal: int, core: int, other: str, theirs: int, cell: int) -> None:
+        at = cell * self.unit
         here, there = self.programs[core], self.programs[1 - core]
         raise RaceError(
             f"nothing orders a {what} by core {core} (nisa.{_opcode(here, ordinal)} at "
