@@ -251,7 +251,7 @@ def test_both_operands_may_be_in_psum():
         (lambda x: nl.add(1.0, 2.0), "at least one of them must be a tile"),
         (lambda x: nl.add(x, x[:, 0:3]), r"shapes \(5, 11\) and \(5, 3\) don't broadcast"),
         (lambda x: nl.exp(2.0), "allowed: a tile in SBUF or PSUM"),
-        (lambda x: nl.add(x, "y"), "y is 'y'; allowed: a tile"),
+        (lambda x: nl.add(x, "y"), "y is 'y' of type str; allowed: a tile"),
         (lambda x: nl.exp(nl.ndarray((2, 2), nl.float32, buffer=nl.hbm)), "x is in private_hbm"),
         (lambda x: nl.bitwise_and(x, x), "takes integer types"),
         (lambda x: nl.invert(x), "x has dtype float32; allowed: integer types"),
