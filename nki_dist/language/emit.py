@@ -236,12 +236,12 @@ def count(x: NkiTensor, axis: Any) -> int:
     return prod(x.shape[a] for a in axes("mean", x, axis))
 
 
-def reduce(op: str, x: Any, axis: Any, dtype: Any, keepdims: bool) -> NkiTensor:
-    """`op` over the last dimensions."""
+def reduce(function: str, op: str, x: Any, axis: Any, dtype: Any, keepdims: bool) -> NkiTensor:
+    """`op` over the last dimensions, for `nl.<function>`."""
     from nki_dist.isa import tensor_reduce
 
-    x = tile(op, "x", x)
-    found = axes(op, x, axis)
+    x = tile(function, "x", x)
+    found = axes(function, x, axis)
     kept = x.shape[: found[0]]
     shape = (*kept, *(1 for _ in found)) if keepdims else kept
     result = new(shape, x.dtype if dtype is None else dtype)

@@ -17,31 +17,31 @@ from nki_dist.language.tokens import token
 @token("add")
 def sum(x, axis, dtype=None, keepdims=False):
     """Sum along `axis`."""
-    return emit.reduce("add", x, axis, dtype, keepdims)
+    return emit.reduce("sum", "add", x, axis, dtype, keepdims)
 
 
 @token("max")
 def max(x, axis, dtype=None, keepdims=False):
     """Maximum along `axis`."""
-    return emit.reduce("maximum", x, axis, dtype, keepdims)
+    return emit.reduce("max", "maximum", x, axis, dtype, keepdims)
 
 
 @token("min")
 def min(x, axis, dtype=None, keepdims=False):
     """Minimum along `axis`."""
-    return emit.reduce("minimum", x, axis, dtype, keepdims)
+    return emit.reduce("min", "minimum", x, axis, dtype, keepdims)
 
 
 @token("multiply")
 def prod(x, axis, dtype=None, keepdims=False):
     """Product along `axis`."""
-    return emit.reduce("multiply", x, axis, dtype, keepdims)
+    return emit.reduce("prod", "multiply", x, axis, dtype, keepdims)
 
 
 @token("average")
 def mean(x, axis, dtype=None, keepdims=False):
     """Mean along `axis`, summed and divided in float32."""
-    total = emit.reduce("add", x, axis, float32, keepdims)
+    total = emit.reduce("mean", "add", x, axis, float32, keepdims)
     return emit.with_number("divide", total, emit.count(x, axis), False, dtype or x.dtype)
 
 
@@ -56,4 +56,4 @@ def var(x, axis, dtype=None, keepdims=False):
 @token("logical_and")
 def all(x, axis, dtype=None):
     """1 where every element along `axis` is nonzero, else 0."""
-    return emit.reduce("logical_and", x, axis, dtype, False)
+    return emit.reduce("all", "logical_and", x, axis, dtype, False)

@@ -158,3 +158,13 @@ def test_cores_that_return_different_tensors_are_refused():
 def test_the_other_core_may_return_nothing():
     np.testing.assert_array_equal(two(1, 1), X)
     np.testing.assert_array_equal(two(1, None), X)
+
+
+@pytest.mark.parametrize("name", ["sum", "max", "min", "prod", "mean", "all", "var"])
+def test_a_reduction_is_called_by_its_own_name(name):
+    def kernel(x):
+        getattr(nl, name)(nl.load(x), axis=0)
+
+    with pytest.raises(NkiValidationError, match="dimension 0 counts partitions") as caught:
+        run(kernel, X)
+    assert caught.value.instruction == f"nl.{'mean' if name == 'var' else name}"
