@@ -46,7 +46,7 @@ def main() -> None:
 
 
 def library(options: argparse.Namespace) -> None:
-    """nki-library's integration tests in its simulation mode, file by file."""
+    """nki-library's integration tests in its simulation mode, file by file, and larger worlds."""
     checkout = options.checkout.resolve()
     scratch = options.scratch.resolve()
     scratch.mkdir(parents=True, exist_ok=True)
@@ -61,6 +61,7 @@ def library(options: argparse.Namespace) -> None:
             continue
         if "def test_" in file.read_text():
             _pytest(options, file, [checkout, checkout / "src"], harness)
+    _checks(options, "collectives")
 
 
 def docs(options: argparse.Namespace) -> None:
