@@ -144,7 +144,14 @@ def jit(fn: Any = None, **options: Any) -> Any:
         fn: the function.
         options: `platform_target` chooses the platform; others that AWS's compiler knows (mode,
             debug_kernel, experimental_flags, ...) are accepted and have no effect here.
+
+    Raises:
+        LaunchError: it isn't a function, or an option is platform_target under another name, which
+            would run the kernel on another platform in silence.
     """
+    for name in options:
+        if name != "platform_target" and ("platform" in name or "target" in name):
+            raise LaunchError(f"nki.jit has no option {name}; platform_target chooses the platform")
     if fn is None:
         return lambda function: jit(function, **options)
     return _kind(fn)(fn, **options)

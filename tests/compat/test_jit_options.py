@@ -145,3 +145,9 @@ def test_results_come_in_the_framework_of_the_arguments():
     out = nki.jit(scaled)(jax.numpy.asarray(X))
     assert isinstance(out, jax.Array)
     np.testing.assert_array_equal(np.asarray(out), 2 * X)
+
+
+@pytest.mark.parametrize("name", ["platform", "target", "platfrom_target", "target_platform"])
+def test_the_platform_under_another_name_is_refused(name):
+    with pytest.raises(errors.LaunchError, match=f"no option {name}; platform_target chooses"):
+        nki.jit(**{name: "trn3"})(scaled)
