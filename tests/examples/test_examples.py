@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import os
-import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +10,12 @@ import numpy as np
 import pytest
 
 import nki_dist as nki
-from nki_dist.launcher.session import session
 from nki_dist.timing import read_trace
+from tests.examples.scripts import SPMD, load, run_script
 
-SPMD = Path(__file__).parents[2] / "examples" / "spmd"
-sys.path.insert(0, str(SPMD))  # examples import their helpers by plain names, as scripts do
-common: Any = importlib.import_module("_common")
+common: Any = load("_common")
 
-EXAMPLES = {
-    path.stem: importlib.import_module(path.stem).EXAMPLE for path in sorted(SPMD.glob("[!_]*.py"))
-}
+EXAMPLES = {path.stem: load(path.stem).EXAMPLE for path in sorted(SPMD.glob("[!_]*.py"))}
 KERNELS = {kernel.fn.__name__: (e, kernel) for e in EXAMPLES.values() for kernel in e.kernels}
 
 each_kernel = pytest.mark.parametrize("name", KERNELS)
@@ -144,23 +135,6 @@ def test_transpose_keeps_not_a_number() -> None:
     x[:, 1] = np.inf
     result = nki.simulate(EXAMPLES["transpose2d"].kernels[0])(x)
     assert result.tobytes() == x.T.tobytes()
-
-
-@pytest.fixture(scope="module", autouse=True)
-def close_worlds() -> Iterator[None]:
-    """Leave no actors behind; Ray itself stays up for other test files."""
-    yield
-    session().close()
-
-
-def run_script(script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, str(SPMD / script), *arguments],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
-        check=False,
-    )
 
 
 def test_script(tmp_path: Path) -> None:

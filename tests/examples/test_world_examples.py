@@ -2,12 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import os
-import subprocess
-import sys
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,12 +9,10 @@ import pytest
 
 import nki_dist as nki
 from nki_dist import errors
-from nki_dist.launcher.session import session
+from tests.examples.scripts import load, run_script
 
-SPMD = Path(__file__).parents[2] / "examples" / "spmd"
-sys.path.insert(0, str(SPMD))  # examples import their helpers by plain names, as scripts do
-common: Any = importlib.import_module("_common")
-worlds: Any = importlib.import_module("_worlds")
+common: Any = load("_common")
+worlds: Any = load("_worlds")
 
 NAMES = (
     "data_parallel",
@@ -29,7 +21,7 @@ NAMES = (
     "ring_attention",
     "tensor_parallel_mlp",
 )
-EXAMPLES = {name: importlib.import_module(name).EXAMPLE for name in NAMES}
+EXAMPLES = {name: load(name).EXAMPLE for name in NAMES}
 
 each_example = pytest.mark.parametrize("name", NAMES)
 each_lnc = pytest.mark.parametrize("lnc", [1, 2])
@@ -100,7 +92,7 @@ def test_experts_without_tokens_and_with_all_of_them() -> None:
     with nki.World(ranks=2, lnc=2, host="inprocess", platform="trn3") as world:
         outs = world.run(example.kernel, **{**case.arguments, "send": send})
     w1, w2 = (case.arguments[name].of(1, 2) for name in ("w1", "w2"))
-    reference = importlib.import_module("tensor_parallel_mlp").reference
+    reference = load("tensor_parallel_mlp").reference
     check(outs, np.stack([reference(x, w1, w2) for x in tokens]))
 
 
@@ -114,7 +106,7 @@ def test_an_expert_asked_for_more_than_there_is() -> None:
 
 
 def test_a_grid_is_as_square_as_can_be() -> None:
-    grid_of = importlib.import_module("grid_matmul").grid_of
+    grid_of = load("grid_matmul").grid_of
     shapes = [grid_of(ranks).shape for ranks in (1, 2, 6, 7, 16, 256)]
     assert shapes == [(1, 1), (1, 2), (2, 3), (1, 7), (4, 4), (16, 16)]
 
@@ -138,23 +130,6 @@ def test_worlds_larger_than_an_instance_are_ultraservers(
     world = worlds.make_world(EXAMPLES["grid_matmul"], ranks, lnc, "inprocess")
     assert (world.ranks, world.lnc) == (ranks, lnc)
     assert world.arch.instances_per_ultraserver == per_ultraserver
-
-
-@pytest.fixture(scope="module", autouse=True)
-def close_worlds() -> Iterator[None]:
-    """Leave no actors behind; Ray itself stays up for other test files."""
-    yield
-    session().close()
-
-
-def run_script(script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, str(SPMD / script), *arguments],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
-        check=False,
-    )
 
 
 def test_script() -> None:
