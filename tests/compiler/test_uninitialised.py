@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -256,6 +257,26 @@ def test_adding_to_unwritten_psum_is_a_read_and_replacing_is_not() -> None:
     compiled(lambda a: kernel(a, None), INPUT, strict=True)
     compiled(lambda a: kernel(a, False), INPUT, strict=True)
     assert "product" in str(_refused(lambda a: kernel(a, True)))
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "clean"), [(16, 2, True), (17, 2, False), (16, 3, False)]
+)
+def test_quantizing_marks_groups_that_share_a_scale(rows: int, columns: int, clean: bool) -> None:
+    def kernel(a):
+        out = _hbm((32, 4), nl.float8_e5m2_x4)
+        partly = _sbuf((32, 16), nl.bfloat16, "partly")
+        nisa.dma_copy(dst=partly[0:21, 0:9], src=a[0:21, 0:9])
+        packed, scale = _sbuf((32, 4), nl.float8_e5m2_x4), _sbuf((4, 4), nl.uint8)
+        nisa.quantize_mx(dst=packed, src=partly, dst_scale=scale)
+        nisa.dma_copy(dst=out[0:rows, 0:columns], src=packed[0:rows, 0:columns])
+        return out[0:rows, 0:columns]
+
+    given = ((32, 16), ml_dtypes.bfloat16)
+    if clean:
+        assert compiled(kernel, given, platform="trn3").programs[0].facts["uninitialised_reads"]
+    else:
+        assert "partly" in str(_refused(kernel, given, platform="trn3"))
 
 
 def test_a_transpose_moves_marks() -> None:

@@ -88,8 +88,8 @@ RULES: Final[Mapping[str, Rule]] = MappingProxyType(
         "sequence_bounds": OPTIMISTIC,
         "nonzero_with_count": OPTIMISTIC,
         "topk": OPTIMISTIC,
-        # Only some lanes are consumed, or the data comes from other cores:
-        "quantize_mx": OPTIMISTIC,
+        "quantize_mx": _rule("quantize", "src"),
+        # The data comes from other cores:
         "sendrecv": OPTIMISTIC,
         "all_gather": OPTIMISTIC,
         "all_gather_v": OPTIMISTIC,
@@ -219,6 +219,15 @@ def _columns(m: np.ndarray, count: int) -> Mask:
     return None
 
 
+def _quantize(i: Instruction, sources: tuple[str, ...], mask_of: MaskOf) -> Results:
+    """The scale of 8 partitions and 4 elements depends on all of them, and the values on it."""
+    m = mask_of(i.args[sources[0]])
+    if m is None:
+        return {}
+    rows, free = _shape(i)
+    return {"dst": m.reshape(rows // 8, 8, free, 4).any(axis=(1, 3)).repeat(8, axis=0)}
+
+
 def _reduce(i: Instruction, sources: tuple[str, ...], mask_of: MaskOf) -> Results:
     """Trailing dimensions are reduced, so each result is the union of one run of elements."""
     m = mask_of(i.args[sources[0]])
@@ -258,6 +267,7 @@ APPLY: Final[Mapping[str, Callable[[Instruction, tuple[str, ...], Any], Results]
             "move": _move,
             "transpose": _transpose,
             "shuffle": _shuffle,
+            "quantize": _quantize,
             "matmul": _matmul,
             "reduce": _reduce,
             "partition_reduce": _partition_reduce,
