@@ -151,7 +151,7 @@ class CoreGroup:
         for slot in self.slots:
             ready = self._link(kept, slot, programs[slot.lnc_core], offsets, stacks[slot.rank])
             ready.state.reset()
-            ready.watcher.records = []
+            ready.watcher.take()  # what a launch that failed has left
             ready.state.print = _printer(emit, slot.core)
             scheduler.add(slot.core, Executor(ready.program, ready.linked, ready.state))
         start = time.perf_counter()
@@ -163,7 +163,7 @@ class CoreGroup:
             self.scheduler = None
         reports = make_reports(scheduler, time.perf_counter() - start)
         for report in reports:
-            report.records = kept[report.core].watcher.records
+            report.records = kept[report.core].watcher.take()
         return reports
 
     def _drive(self, scheduler: Scheduler, pump: Callable[[Scheduler], bool] | None) -> None:

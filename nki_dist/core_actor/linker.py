@@ -7,7 +7,7 @@ is kept, because loops come back to the same addresses at every launch.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -77,7 +77,7 @@ class Linker:
         for number in program.facts.get("runtime_psum", ()):
             storage = program.storages[number]
             self._masks[number] = np.zeros(storage.nbytes // 2, bool)
-        kit.accumulating = self._mask
+        kit.accumulating = partial(_mask, self._masks)  # not of self: a cycle is freed late
         self._births: dict[int, list[int]] = {}
         wanted = program.facts.get("poison")
         wanted = None if wanted is None else frozenset(wanted)
@@ -88,9 +88,6 @@ class Linker:
             first = program.storages[number].first
             if number not in self._births.setdefault(first, []):
                 self._births[first].append(number)
-
-    def _mask(self, a: Access) -> np.ndarray:
-        return mask_view(self._masks[a.storage.number], a)
 
     def link(self) -> Linked:
         return self._block(self.program.body)
@@ -178,7 +175,7 @@ class Linker:
             return step
         holds_matmul = i.opcode in MATMULS
         marks = [
-            partial(self._mask(a).__setitem__, ..., holds_matmul)
+            partial(_mask(self._masks, a).__setitem__, ..., holds_matmul)
             for a in INSTRUCTIONS[i.opcode].writes(i)
             if a.storage.number in self._masks and not is_indirect(a)
         ]
@@ -257,6 +254,11 @@ class Linker:
         return low + move >= 0 and high + move <= a.storage.nbytes
 
 
+def _mask(masks: Mapping[int, np.ndarray], a: Access) -> np.ndarray:
+    """Which elements of a PSUM tile hold what matmuls left, as the access sees them."""
+    return mask_view(masks[a.storage.number], a)
+
+
 class _Relinked:
     """An instruction with run-time scalar offsets: linked per set of offsets, results kept."""
 
@@ -292,16 +294,13 @@ def nothing() -> None:
 
 def run_time_arguments(i: Instruction) -> list[Access]:
     """Operands with one run-time address."""
-    found: list[Access] = []
+    return [a for value in i.args.values() for a in _with_run_time_address(value)]
 
-    def look(value: Any) -> None:
-        if isinstance(value, Access):
-            if value.dynamic is not None and value.dynamic.kind == "scalar":
-                found.append(value)
-        elif isinstance(value, list) and value and not isinstance(value[0], int):  # ranks
-            for v in value:
-                look(v)
 
-    for value in i.args.values():
-        look(value)
-    return found
+def _with_run_time_address(value: Any) -> Iterator[Access]:
+    if isinstance(value, Access):
+        if value.dynamic is not None and value.dynamic.kind == "scalar":
+            yield value
+    elif isinstance(value, list) and value and not isinstance(value[0], int):  # ranks
+        for v in value:
+            yield from _with_run_time_address(v)

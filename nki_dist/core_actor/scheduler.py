@@ -175,9 +175,10 @@ class Scheduler:
         return not self._ready
 
     def close(self) -> None:
-        """End every coroutine that is still waiting."""
+        """End every coroutine that is still waiting, and take back what `add` connected."""
         for run in self.cores.values():
             run.coroutine.close()
+            run.executor.state.disconnect()
 
 
 def deadlock(waits: Iterable[Wait], finished: Iterable[int]) -> NkiError:

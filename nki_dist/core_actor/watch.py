@@ -7,8 +7,9 @@ instructions that the compiler put on the watch list are recorded; see compiler.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -68,11 +69,13 @@ class Watcher:
         self.kit = kit
         self.records: list[Record] = []
         self._copies: dict[int, np.ndarray] = {}
-        self._private = Kit(self._private_bytes, kit.state, kit.arch)
+        private = partial(_private_bytes, kit, self._copies)  # no method: a cycle is freed late
+        self._private = Kit(private, kit.state, kit.arch)
 
-    def _private_bytes(self, storage: Storage) -> np.ndarray:
-        copy = self._copies.get(storage.number)
-        return self.kit.bytes_of(storage) if copy is None else copy
+    def take(self) -> list[Record]:
+        """What was recorded since this was last asked."""
+        found, self.records = self.records, []
+        return found
 
     def around(
         self, i: Instruction, step: Step, addressed: Callable[[Instruction], Instruction | None]
@@ -97,7 +100,9 @@ class Watcher:
 
     def _store(self, i: Instruction, loads: list[Access], stores: list[Access]) -> None:
         records = [self._record(i, a) for a in stores]
-        self._copies = {a.storage.number: np.empty(a.storage.nbytes, np.uint8) for a in stores}
+        self._copies.clear()  # of a launch that failed here
+        for a in stores:
+            self._copies[a.storage.number] = np.empty(a.storage.nbytes, np.uint8)
         for a in [*loads, *stores]:  # what the instruction may read of a storage it writes
             if a.storage.number in self._copies:
                 places = places_of(a, self.kit)
@@ -110,7 +115,7 @@ class Watcher:
             where = record.places // record.itemsize
             record.after = self._elements(a, self._private)[where]
             self._elements(a, self.kit)[where] = record.after
-        self._copies = {}
+        self._copies.clear()
 
     def _record(self, i: Instruction, a: Access) -> Record:
         places = places_of(a, self.kit)
@@ -134,6 +139,11 @@ class Watcher:
 
     def _values(self, a: Access, places: np.ndarray) -> np.ndarray:
         return self._elements(a, self.kit)[places // a.dtype.itemsize]
+
+
+def _private_bytes(kit: Kit, copies: Mapping[int, np.ndarray], storage: Storage) -> np.ndarray:
+    copy = copies.get(storage.number)
+    return kit.bytes_of(storage) if copy is None else copy
 
 
 def _visible(a: Access) -> bool:

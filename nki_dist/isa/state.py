@@ -66,13 +66,20 @@ class CoreState:
         self.collectives: dict[Any, int] = {}
         self.accumulators: dict[str, np.ndarray] = {}
         self.random: dict[str, Any] = {}
-        self.print: Callable[[str, np.ndarray], None] = lambda prefix, array: None
-        self.send: Callable[..., None] = _nobody
-        self.receive: Callable[..., Any] = _nobody
         self.collective: Callable[..., Any] = _nobody
-        self.payload: Callable[..., np.ndarray] = np.empty
         self.stopping = False
         self.epoch = 0
+        self.print: Callable[[str, np.ndarray], None]
+        self.send: Callable[..., None]
+        self.receive: Callable[..., Any]
+        self.payload: Callable[..., np.ndarray]
+        self.disconnect()
+
+    def disconnect(self) -> None:
+        """Forget what a launch connects: it refers to this, and would be freed late otherwise."""
+        self.print = _print_nothing
+        self.send = self.receive = _nobody
+        self.payload = np.empty
 
     @property
     def name(self) -> int | str:
@@ -102,3 +109,7 @@ class CoreState:
 
 def _nobody(*_: Any) -> Any:
     raise AssertionError("this core isn't connected to others")
+
+
+def _print_nothing(prefix: str, array: np.ndarray) -> None:
+    """Where device_print goes between launches."""

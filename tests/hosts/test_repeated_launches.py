@@ -14,6 +14,7 @@ import threadpoolctl
 import nki_dist as nki
 import nki_dist.isa as nisa
 import nki_dist.language as nl
+from nki_dist.isa.state import CoreState
 from nki_dist.launcher.session import session
 
 OFFSET = 1.0
@@ -143,3 +144,35 @@ def test_kernels_are_not_kept_for_ever():
     for n in range(KEPT_KERNELS + 20):
         np.testing.assert_array_equal(nki.simulate(make(nl.add, float(n)))(x), 1 + n + OFFSET)
     assert len(session().cache._kept) == KEPT_KERNELS
+
+
+def test_what_is_no_longer_linked_is_freed_at_once():
+    """Not when Python looks for cycles: in an actor that takes hundreds of launches."""
+    from nki_dist.core_actor.group import KEPT_PROGRAMS
+
+    def adding(number: float) -> Any:
+        @nki.jit
+        def add(x):
+            t = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf)
+            nisa.dma_copy(dst=t, src=x)
+            nisa.tensor_scalar(dst=t, data=t, op0=nl.add, operand0=number)
+            nisa.core_barrier(data=t, cores=(0, 1))
+            out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+            nisa.dma_copy(dst=out, src=t)  # both cores: this is recorded
+            return out
+
+        return add
+
+    x = np.ones((4, 4), np.float32)
+    gc.collect()
+    before = sum(type(o) is CoreState for o in gc.get_objects())
+    gc.disable()
+    try:
+        with nki.World(lnc=2, host="inprocess") as world:
+            for n in range(KEPT_PROGRAMS + 5):
+                (result,) = world.run(adding(float(n)), x)
+                assert (result == 1 + n).all()
+            alive = [o for o in gc.get_objects() if type(o) is CoreState]
+            assert len(alive) - before == 2 * KEPT_PROGRAMS
+    finally:
+        gc.enable()
