@@ -20,7 +20,6 @@ from math import pi, sqrt
 from typing import Any, Final
 
 import numpy as np
-from scipy import special
 
 Function = Callable[..., Any]
 Block = np.ndarray
@@ -32,7 +31,19 @@ _GELU_TANH_SCALE: Final = sqrt(2 / pi)
 _GELU_TANH_CUBIC: Final = 0.044715
 
 
-def direct(ufunc: np.ufunc) -> Function:
+def _scipy() -> Any:
+    """scipy.special, when it is needed: importing it is a sixth of the start of an actor."""
+    from scipy import special
+
+    return special
+
+
+def erf(x: np.ndarray, **options: Any) -> np.ndarray:
+    """scipy.special.erf."""
+    return _scipy().erf(x, **options)
+
+
+def direct(ufunc: Callable[..., np.ndarray]) -> Function:
     """A NumPy or SciPy ufunc run in float64; its own cast buffers do the blocking."""
 
     def apply(x: np.ndarray, out: np.ndarray, param: Any = None) -> None:
@@ -138,13 +149,13 @@ def gelu_apprx_tanh(x: Block, s: Block, t: Block) -> Block:
 def gelu(x: Block, s: Block, t: Block) -> Block:
     """x * Phi(x), Phi the distribution function of the normal distribution."""
     _clamp(x, -_TAIL)
-    return np.multiply(x, special.ndtr(x, out=s), out=x)
+    return np.multiply(x, _scipy().ndtr(x, out=s), out=x)
 
 
 def gelu_dx(x: Block, s: Block, t: Block) -> Block:
     """Phi(x) + x * phi(x)."""
     _clamp(x, -_TAIL, _TAIL)
-    special.ndtr(x, out=s)
+    _scipy().ndtr(x, out=s)
     np.multiply(x, x, out=t)
     t *= -0.5
     np.exp(t, out=t)

@@ -23,7 +23,6 @@ from types import MappingProxyType
 from typing import Any, Final, Literal
 
 import numpy as np
-from scipy import special
 
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa import _elementwise as e
@@ -112,7 +111,7 @@ def _rows() -> Iterable[Activation]:
     yield Activation("tanh", s.direct(np.tanh))
     yield Activation("softplus", s.blockwise(s.softplus))
     yield Activation("mish", s.blockwise(s.mish))
-    yield Activation("erf", s.direct(special.erf))
+    yield Activation("erf", s.direct(s.erf))
     yield Activation("erf_dx", s.blockwise(s.erf_dx), derivative_of="erf")
     yield Activation("exp", s.direct(np.exp))
     yield Activation("log", s.direct(np.log), (2.0**-64, 2.0**64))
