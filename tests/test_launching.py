@@ -363,7 +363,15 @@ def test_threads_share_the_implicit_world(host, monkeypatch):
     assert not failures
 
 
-def test_interrupted_launch():
+@pytest.fixture
+def interrupts():
+    """SIGINT raises KeyboardInterrupt, also where a shell started the tests in the background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_interrupted_launch(interrupts):
     """Ctrl-C while the cores run: they stop, and the next launch is right."""
     limit, few = np.array([[2**30]], np.int32), np.array([[3]], np.int32)
     with nki.World(lnc=2) as world:
