@@ -32,7 +32,7 @@ _GELU_TANH_CUBIC: Final = 0.044715
 
 
 def _scipy() -> Any:
-    """scipy.special, when it is needed: importing it is a sixth of the start of an actor."""
+    """scipy.special, when it is needed: importing it is an eighth of an actor's start."""
     from scipy import special
 
     return special
