@@ -12,7 +12,7 @@ from typing import Final
 
 from nki_dist.collectives.choose import Layout, Question, choose
 from nki_dist.collectives.price import price_ns
-from nki_dist.launcher.topology import system
+from nki_dist.topology.topology import system
 
 RANKS: Final = 64
 SIZES: Final = tuple(sorted([2**k for k in range(10, 31)] + [56 << 20]))

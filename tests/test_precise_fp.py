@@ -25,9 +25,9 @@ from nki_dist.compiler.passes.low_precision import COPIES, TOGETHER
 from nki_dist.compiler.saved import dump_compiled, parse_compiled
 from nki_dist.errors import LaunchError, ProgramFormatError, RaceError
 from nki_dist.isa import INSTRUCTIONS
-from nki_dist.launcher.hosts import InProcessHost, Launch
-from nki_dist.launcher.printing import Printer
 from nki_dist.launcher.results import inputs_as_run, read_outputs
+from nki_dist.runtime.hosts import InProcessHost, Launch
+from nki_dist.runtime.printing import Printer
 
 TYPES = {
     "float16": np.float16,
@@ -407,7 +407,9 @@ def run_compiled(compiled: Compiled, x: np.ndarray) -> np.ndarray:
 
     bound, as_run = bind_arguments(thrice.fn, (x,), {}), compiled.as_run
     host = InProcessHost(1, 1)
-    result = host.launch(Launch("a key", compiled, inputs_as_run(as_run, [bound]), Printer(1)))
+    result = host.launch(
+        Launch("a key", compiled, inputs_as_run(as_run, [bound]), Printer(1, lambda *_: 0))
+    )
     found = read_outputs(as_run, result.memories[0], bound)
     host.close()
     return found

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from nki_dist.collectives.exchange import Bundle
-from nki_dist.core_actor.messages import Message
+from nki_dist.runtime.messages import Message
 
 INLINE: Final = 16 << 10
 NAMES: Final = 4096  # numbers for what repeats; then the oldest is given anew

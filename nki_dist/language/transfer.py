@@ -81,6 +81,6 @@ def device_print(print_prefix, tensor):
 
     Printed on the driver's stdout with the core's number. With NEURON_RT_DEBUG_OUTPUT_DIR set, also
     saved as `<dir>/<prefix>/core_<logical core>/<iteration>/tensor.npy`, as
-    `nki_dist/launcher/printing.py` describes.
+    `nki_dist/runtime/printing.py` describes.
     """
     _print(print_prefix, tensor)

@@ -23,8 +23,8 @@ from nki_dist.compiler.ownership import owns, refuse_storage
 from nki_dist.compiler.trace import Trace
 from nki_dist.errors import CompileError, LaunchError, NkiError
 from nki_dist.language.tensor import NkiTensor
-from nki_dist.launcher.pytree import flatten, tree_map
 from nki_dist.program import Access, MemoryRegion
+from nki_dist.program.pytree import flatten, tree_map
 
 
 @dataclass(frozen=True)

@@ -17,15 +17,15 @@ import numpy as np
 from nki_dist import dtypes
 from nki_dist.compiler.compile import Compiled
 from nki_dist.compiler.passes.skeleton import Skeleton, make_skeleton
-from nki_dist.core_actor.dry import DryCores
-from nki_dist.core_actor.group import CoreReport, CoreSlot
 from nki_dist.errors import LaunchError
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.launcher.binding import BoundArguments, PerRank
-from nki_dist.launcher.progress import Progress, sampled
-from nki_dist.launcher.pytree import tree_map
-from nki_dist.launcher.unread import check_messages
 from nki_dist.program import Block, Instruction, Loop, Program, instructions
+from nki_dist.program.pytree import tree_map
+from nki_dist.runtime.dry import DryCores
+from nki_dist.runtime.group import CoreReport, CoreSlot
+from nki_dist.runtime.progress import Progress, sampled
+from nki_dist.runtime.unread import check_messages
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,9 @@ from nki_dist.errors import LaunchError
 from nki_dist.isa.spec import tracing
 from nki_dist.launcher.grid import make_grid
 from nki_dist.launcher.session import session
-from nki_dist.launcher.settings import default_host, default_lnc
 from nki_dist.launcher.traced import launch_traced, placeholders
+from nki_dist.launcher.world import World
+from nki_dist.runtime.settings import default_check, default_host, default_lnc
 
 
 class Kernel:
@@ -114,7 +115,11 @@ class Kernel:
             architectures.get(self.platform) if self.platform else architectures.from_environment()
         )
         lnc = make_grid(self.grid, platform, default_lnc(platform.max_lnc)).cores
-        return session().world(platform.instance, lnc, self._host or default_host())
+        host = self._host or default_host()
+        return session().world(
+            (platform.instance, lnc, host, default_check()),
+            lambda: World(lnc=lnc, platform=platform.instance, host=host),
+        )
 
     def __get__(self, instance: Any, owner: Any) -> Any:
         if instance is None or isinstance(self.fn, staticmethod):

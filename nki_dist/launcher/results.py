@@ -18,8 +18,8 @@ from nki_dist.compiler.compile import Compiled
 from nki_dist.dtypes import DType, float32
 from nki_dist.dtypes.casts import converter
 from nki_dist.launcher.binding import BoundArguments
-from nki_dist.launcher.pytree import tree_map
 from nki_dist.program import Access
+from nki_dist.program.pytree import tree_map
 
 
 def inputs_as_run(compiled: Compiled, bound: Sequence[BoundArguments]) -> list[list[np.ndarray]]:

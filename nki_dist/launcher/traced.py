@@ -16,9 +16,9 @@ from nki_dist.errors import LaunchError
 from nki_dist.frameworks import jax_arrays, plain
 from nki_dist.launcher.binding import bind_arguments
 from nki_dist.launcher.grid import make_grid
-from nki_dist.launcher.pytree import flatten, tree_map
 from nki_dist.launcher.session import session
 from nki_dist.program import Access
+from nki_dist.program.pytree import flatten, tree_map
 
 
 def placeholders(args: tuple, kwargs: dict[str, Any]) -> bool:

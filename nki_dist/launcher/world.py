@@ -20,7 +20,11 @@ from nki_dist.launcher.binding import (
 )
 from nki_dist.launcher.dry import DryRun, SpecArguments, run_dry
 from nki_dist.launcher.grid import make_grid
-from nki_dist.launcher.hosts import (
+from nki_dist.launcher.profiles import profile_of
+from nki_dist.launcher.results import inputs_as_run, read_outputs
+from nki_dist.launcher.session import session
+from nki_dist.program.pytree import flatten
+from nki_dist.runtime.hosts import (
     Host,
     InProcessHost,
     Launch,
@@ -28,21 +32,17 @@ from nki_dist.launcher.hosts import (
     forced_algorithm,
     slots,
 )
-from nki_dist.launcher.printing import Printer
-from nki_dist.launcher.profiles import profile_of
-from nki_dist.launcher.pytree import flatten
-from nki_dist.launcher.races import check_races
-from nki_dist.launcher.results import inputs_as_run, read_outputs
-from nki_dist.launcher.session import session
-from nki_dist.launcher.settings import (
+from nki_dist.runtime.printing import Printer
+from nki_dist.runtime.races import check_races
+from nki_dist.runtime.settings import (
     CHECKS,
     TRANSPORTS,
     default_check,
     default_host,
     default_transport,
 )
-from nki_dist.launcher.topology import Topology, system
-from nki_dist.launcher.unread import check_messages
+from nki_dist.runtime.unread import check_messages
+from nki_dist.topology.topology import Topology, system
 
 
 def per_rank(values: Sequence[Any] | Callable[[int], Any]) -> PerRank:
@@ -205,10 +205,16 @@ class World:
             if self.host_name == "inprocess":
                 self._host = InProcessHost(self.ranks, self.lnc, node)
             else:
-                from nki_dist.launcher.ray_host import RayHost
+                from nki_dist.core_actor.ray_host import RayHost
 
                 self._host = RayHost(
-                    self.ranks, self.lnc, *self._options, instance, node, self._transport
+                    self.ranks,
+                    self.lnc,
+                    *self._options,
+                    instance,
+                    node,
+                    self._transport,
+                    session().process,
                 )
         return self._host
 
@@ -290,7 +296,9 @@ class World:
     ) -> tuple[list[Any], LaunchResult, Compiled]:
         bound, number, compiled = self._compiled(kernel, grid, args, kwargs)
         as_run = compiled.as_run
-        launch = Launch(number, compiled, inputs_as_run(as_run, bound), Printer(self.lnc))
+        launch = Launch(
+            number, compiled, inputs_as_run(as_run, bound), Printer(self.lnc, session().next_number)
+        )
         with self._lock:
             result = self.host.launch(launch)
             check_messages(result.reports, self.lnc if self.ranks > 1 else 0)

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from nki_dist.core_actor.placement import WorldStacks
 from nki_dist.errors import OutOfMemoryError
-from nki_dist.launcher.layout import Plan
-from nki_dist.launcher.placement import WorldStacks
-from nki_dist.launcher.stacks import NodeStacks, make_fill
+from nki_dist.hbm.layout import Plan
+from nki_dist.hbm.stacks import NodeStacks, make_fill
 
 
 def plan_of(nbytes: int) -> Plan:

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import nki_dist as nki
-from nki_dist.core_actor.group import CoreGroup
 from nki_dist.errors import LaunchError
-from nki_dist.launcher.hosts import slots
-from nki_dist.launcher.progress import VARIABLE, Progress, sampled
+from nki_dist.runtime.group import CoreGroup
+from nki_dist.runtime.hosts import slots
+from nki_dist.runtime.progress import VARIABLE, Progress, sampled
 from tests.launcher import kernels as K
 
 

@@ -6,12 +6,12 @@ import numpy as np
 
 from nki_dist import arch, dtypes
 from nki_dist.compiler.compile import Grid, TensorSignature, compile_kernel
-from nki_dist.core_actor.executor import Executor
-from nki_dist.core_actor.linker import Linker
-from nki_dist.core_actor.memory import Memory
-from nki_dist.core_actor.scheduler import Scheduler
 from nki_dist.isa.kit import Kit
 from nki_dist.isa.state import CoreState
+from nki_dist.runtime.executor import Executor
+from nki_dist.runtime.linker import Linker
+from nki_dist.runtime.memory import Memory
+from nki_dist.runtime.scheduler import Scheduler
 
 
 def executed(kernel, arrays, cores=1, change=lambda program: program):

@@ -20,9 +20,9 @@ from nki_dist.collectives.timing import collective_rules
 from nki_dist.errors import LaunchError
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.collectives import COLLECTIVES
-from nki_dist.launcher.topology import Topology, system
 from nki_dist.timing.exchange import EXCHANGES
 from nki_dist.timing.meeting import Meetings
+from nki_dist.topology.topology import Topology, system
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 TRN2 = system("trn2")

@@ -21,7 +21,7 @@ from nki_dist.language.grid import Nc, SpmdDim
 from nki_dist.language.tensor import NkiTensor
 from nki_dist.launcher import kernel as launcher
 from nki_dist.launcher.kernel import Kernel
-from nki_dist.launcher.pytree import tree_map
+from nki_dist.program.pytree import tree_map
 
 
 def wrapped(function: Any) -> Any:

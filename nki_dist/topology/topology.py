@@ -21,8 +21,8 @@ from nki_dist import arch as architectures
 from nki_dist.arch import Arch
 from nki_dist.arch.facts import FrozenMap
 from nki_dist.errors import LaunchError
-from nki_dist.launcher.fabric import Fabric, Spot, fabric_of
-from nki_dist.launcher.identity import ChipId, CoreId, InstanceId, RankId, StackId
+from nki_dist.topology.fabric import Fabric, Spot, fabric_of
+from nki_dist.topology.identity import ChipId, CoreId, InstanceId, RankId, StackId
 
 EFA: Final = "efa"
 
@@ -179,7 +179,7 @@ class Topology:
 
     def draw(self) -> str:
         """A drawing of the instances with the ranks on their chips."""
-        from nki_dist.launcher.drawing import draw
+        from nki_dist.topology.drawing import draw
 
         return draw(self)
 

@@ -10,24 +10,34 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TextIO
 
 import numpy as np
 
 from nki_dist import frameworks
-from nki_dist.launcher.session import session
 
 DIRECTORY_VARIABLE = "NEURON_RT_DEBUG_OUTPUT_DIR"
 
 
 class Printer:
-    """Shows and saves printed tensors of one launch."""
+    """Shows and saves printed tensors of one launch.
+
+    Args:
+        lnc: cores per rank.
+        next_number: counts the prints of the process: 0, 1, 2, ... for each (place, core).
+    """
 
     def __init__(
-        self, lnc: int, stream: TextIO | None = None, directory: str | None = None
+        self,
+        lnc: int,
+        next_number: Callable[..., int],
+        stream: TextIO | None = None,
+        directory: str | None = None,
     ) -> None:
         self.lnc = lnc
+        self._next_number = next_number
         self.stream = stream
         self.directory = directory or os.environ.get(DIRECTORY_VARIABLE)
 
@@ -38,7 +48,7 @@ class Printer:
             logical, physical = divmod(core, self.lnc)
             # A prefix is a message, and must not lead out of the directory.
             place = Path(self.directory, prefix.replace(os.sep, "_"), f"core_{logical}")
-            iteration = session().next_number(place, physical)
+            iteration = self._next_number(place, physical)
             folder = place / str(iteration)
             folder.mkdir(parents=True, exist_ok=True)
             name = f"tensor_lnc{physical}.npy" if physical else "tensor.npy"

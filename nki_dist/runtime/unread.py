@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from nki_dist.core_actor.group import CoreReport
-from nki_dist.core_actor.messages import core_name
 from nki_dist.errors import CollectiveMismatchError
+from nki_dist.runtime.group import CoreReport
+from nki_dist.runtime.messages import core_name
 
 
 def check_messages(reports: Sequence[CoreReport], lnc: int) -> None:

@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nki_dist.collectives.exchange import CHANNEL
-from nki_dist.core_actor.executor import Coroutine, Executor
-from nki_dist.core_actor.messages import (
+from nki_dist.errors import DeadlockError, NkiError
+from nki_dist.runtime.executor import Coroutine, Executor
+from nki_dist.runtime.messages import (
     Mailbox,
     Message,
     Wait,
@@ -23,7 +24,6 @@ from nki_dist.core_actor.messages import (
     core_name,
     disagreement,
 )
-from nki_dist.errors import DeadlockError, NkiError
 
 
 @dataclass

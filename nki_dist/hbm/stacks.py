@@ -18,8 +18,8 @@ import ray
 
 from nki_dist.errors import OutOfMemoryError
 from nki_dist.hbm.arena import Arena, ArenaHandle
+from nki_dist.hbm.layout import Plan, fill_common, fill_stack
 from nki_dist.hbm.plasma import StackHandle
-from nki_dist.launcher.layout import Plan, fill_common, fill_stack
 
 EVERYBODY: Final = -1  # in place of a rank
 Arrays = Sequence[np.ndarray]

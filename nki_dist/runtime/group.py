@@ -16,17 +16,17 @@ import numpy as np
 
 from nki_dist import arch
 from nki_dist.collectives.execute import link as collective
-from nki_dist.core_actor.blas import one_blas_thread
-from nki_dist.core_actor.executor import Executor
-from nki_dist.core_actor.linker import Linked, Linker
-from nki_dist.core_actor.memory import Memory, Pool
-from nki_dist.core_actor.messages import Message, title
-from nki_dist.core_actor.scheduler import Scheduler, deadlock
-from nki_dist.core_actor.watch import Record, Watcher
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.kit import Kit, Workspace
 from nki_dist.isa.state import CoreState
 from nki_dist.program import Program, instructions
+from nki_dist.runtime.blas import one_blas_thread
+from nki_dist.runtime.executor import Executor
+from nki_dist.runtime.linker import Linked, Linker
+from nki_dist.runtime.memory import Memory, Pool
+from nki_dist.runtime.messages import Message, title
+from nki_dist.runtime.recorder import Record, Watcher
+from nki_dist.runtime.scheduler import Scheduler, deadlock
 
 KEPT_PROGRAMS = 8
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 import time
 
 from nki_dist.core_actor.actor import Status
-from nki_dist.core_actor.scheduler import deadlock
 from nki_dist.errors import DeadlockError, NkiError
+from nki_dist.runtime.scheduler import deadlock
 
 
 class Watch:

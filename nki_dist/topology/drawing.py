@@ -6,9 +6,9 @@ connects them. Ranks on a chip without any ranks are shown as a dash.
 
 from __future__ import annotations
 
-from nki_dist.launcher.fabric import Switched, Torus
-from nki_dist.launcher.identity import ChipId, InstanceId
-from nki_dist.launcher.topology import Topology
+from nki_dist.topology.fabric import Switched, Torus
+from nki_dist.topology.identity import ChipId, InstanceId
+from nki_dist.topology.topology import Topology
 
 ACROSS = 4  # chips in a line where the fabric has no columns
 

@@ -10,21 +10,23 @@ from typing import Any
 import ray
 
 from nki_dist.errors import LaunchError
-from nki_dist.launcher.session import session
 
 STORE_VARIABLE = "NKI_DIST_OBJECT_STORE_BYTES"
 ADDRESS_VARIABLE = "RAY_ADDRESS"
 ANSWER_SECONDS = 10.0  # to answer a connection; Ray itself asks for minutes
 
 
-def ensure_ray(address: str | None) -> None:
+def ensure_ray(address: str | None, home: int | None = None) -> None:
     """Start a local Ray, or join the cluster at `address`, unless this process is in one.
+
+    Args:
+        home: the process that launches kernels; this one if None.
 
     Raises:
         LaunchError: there is none, it doesn't start, or the address or the object store's size
             isn't one.
     """
-    refuse_fork()
+    refuse_fork(os.getpid() if home is None else home)
     if ray.is_initialized():
         return
     options: dict[str, Any] = {}
@@ -67,13 +69,16 @@ def _check_address(address: str) -> None:
         ) from error
 
 
-def refuse_fork() -> None:
+def refuse_fork(home: int) -> None:
     """Ray's connection doesn't survive a fork: calls in the child would wait for ever.
+
+    Args:
+        home: the process that launches kernels.
 
     Raises:
         LaunchError: this process was forked from one that has launched kernels.
     """
-    if session().forked:
+    if os.getpid() != home:
         raise LaunchError(
             f"this process ({os.getpid()}) was forked from one that already launches kernels; Ray "
             "can't be used after a fork. Start processes with multiprocessing's 'spawn' method, or "

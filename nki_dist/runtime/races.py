@@ -21,9 +21,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from nki_dist.compiler.compile import Compiled
-from nki_dist.core_actor.watch import Record
 from nki_dist.errors import RaceError
 from nki_dist.program import Program, Storage, instructions
+from nki_dist.runtime.recorder import Record
 
 
 class _Cells:

@@ -19,17 +19,17 @@ import numpy as np
 from nki_dist import arch
 from nki_dist.collectives.execute import link as collective
 from nki_dist.compiler.passes.skeleton import COUNTS, Skeleton
-from nki_dist.core_actor.executor import Executor
-from nki_dist.core_actor.group import CoreReport, CoreSlot, make_reports
-from nki_dist.core_actor.linker import Linker, nothing, run_time_arguments
-from nki_dist.core_actor.memory import aligned
-from nki_dist.core_actor.scheduler import Scheduler
 from nki_dist.dtypes import DType
 from nki_dist.dtypes.poison import fill_poison
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.kit import Kit, Step, Workspace
 from nki_dist.isa.state import CoreState
 from nki_dist.program import Access, Instruction, Program, Storage, instructions
+from nki_dist.runtime.executor import Executor
+from nki_dist.runtime.group import CoreReport, CoreSlot, make_reports
+from nki_dist.runtime.linker import Linker, nothing, run_time_arguments
+from nki_dist.runtime.memory import aligned
+from nki_dist.runtime.scheduler import Scheduler
 
 
 class _HollowKit(Kit):

@@ -15,8 +15,6 @@ from typing import Any
 import numpy as np
 
 from nki_dist.compiler.passes.accumulate import MATMULS, mask_view
-from nki_dist.core_actor.indirect import has_indirection, link_indirect
-from nki_dist.core_actor.watch import Watcher
 from nki_dist.dtypes.poison import poison_bits
 from nki_dist.errors import NkiError, OutOfBoundsError
 from nki_dist.isa import INSTRUCTIONS
@@ -34,6 +32,8 @@ from nki_dist.program import (
     VirtualRegister,
     instructions,
 )
+from nki_dist.runtime.indirect import has_indirection, link_indirect
+from nki_dist.runtime.recorder import Watcher
 
 SEGMENT = 1000  # steps between two looks at whether the run has been ended from outside
 KEPT_ADDRESSES = 4096  # linked variants kept per instruction with run-time addresses

@@ -24,11 +24,11 @@ import ray
 import ray.exceptions
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from nki_dist.core_actor.group import CoreSlot
 from nki_dist.errors import CoreLostError, LaunchError
 from nki_dist.hbm.arena import ArenaHandle
-from nki_dist.launcher.layout import Plan
-from nki_dist.launcher.stacks import NodeStacks, StackAgent, make_fill, sparse
+from nki_dist.hbm.layout import Plan
+from nki_dist.hbm.stacks import NodeStacks, StackAgent, make_fill, sparse
+from nki_dist.runtime.group import CoreSlot
 
 OWN_ACTORS = 16  # cores up to which each gets a process of its own
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from nki_dist.core_actor.linker import Exchange, Linked, LinkedLoop, Segment
-from nki_dist.core_actor.messages import Message, Wait
 from nki_dist.errors import NkiError
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.state import CoreState
 from nki_dist.program import Instruction, Program, VirtualRegister
+from nki_dist.runtime.linker import Exchange, Linked, LinkedLoop, Segment
+from nki_dist.runtime.messages import Message, Wait
 
 Coroutine = Generator[Wait, Message, None]
 

@@ -9,6 +9,7 @@ decides whether that is a deadlock). Which actor runs where, and where the stack
 from __future__ import annotations
 
 import itertools
+import os
 import sys
 import time
 import uuid
@@ -25,15 +26,14 @@ from nki_dist.compiler.encode import encode
 from nki_dist.core_actor import bell
 from nki_dist.core_actor.actor import Answer, NeuronCore, Order, Status
 from nki_dist.core_actor.links import Net
+from nki_dist.core_actor.placement import Placement, WorldStacks, on_node
+from nki_dist.core_actor.ray_session import ensure_ray, ray_session, refuse_fork
+from nki_dist.core_actor.verdict import Watch
 from nki_dist.errors import CoreLostError, LaunchError
 from nki_dist.hbm.arena import ArenaHandle
-from nki_dist.launcher.hosts import Launch, LaunchResult, slots
-from nki_dist.launcher.layout import Plan, make_plan
-from nki_dist.launcher.placement import Placement, WorldStacks, on_node
-from nki_dist.launcher.progress import Progress
-from nki_dist.launcher.ray_session import ensure_ray, ray_session, refuse_fork
-from nki_dist.launcher.session import session
-from nki_dist.launcher.watch import Watch
+from nki_dist.hbm.layout import Plan, make_plan
+from nki_dist.runtime.hosts import Launch, LaunchResult, slots
+from nki_dist.runtime.progress import Progress
 
 LOOK_EVERY = 0.1  # seconds between looks at actors that don't finish, at first
 LOOK_AT_LEAST_EVERY = 0.4  # and later: looking takes processor time away from the cores
@@ -69,8 +69,10 @@ class RayHost:
         ranks_per_instance: int | None = None,
         ranks_per_node: int = 0,
         transport: str = "auto",
+        home: int | None = None,
     ) -> None:
-        ensure_ray(address)
+        self._home = os.getpid() if home is None else home
+        ensure_ray(address, self._home)
         self._transport = transport
         self.timeout = timeout
         self._address = address
@@ -175,7 +177,7 @@ class RayHost:
 
     def close(self) -> None:
         """Stop the actors and release the stacks."""
-        if ray.is_initialized() and not session().forked:
+        if ray.is_initialized() and os.getpid() == self._home:
             for actor in self._actors:
                 if actor is not None:
                     ray.kill(actor)
@@ -184,7 +186,7 @@ class RayHost:
         self._encoded.clear()
 
     def _drop_stacks(self) -> None:
-        if self._stacks is not None and not session().forked:
+        if self._stacks is not None and os.getpid() == self._home:
             self._stacks.close()
         self._stacks = None
 
@@ -230,9 +232,9 @@ class RayHost:
         A launch that was interrupted (Ctrl-C, timeout) was cancelled, but until its actors have
         answered they may still store into the stacks.
         """
-        refuse_fork()
+        refuse_fork(self._home)
         if not ray.is_initialized() or self._session != ray_session():
-            ensure_ray(self._address)
+            ensure_ray(self._address, self._home)
             self._session = ray_session()
             self._actors = [None] * len(self._packs)
             self._stacks = None  # with the agents of the old session

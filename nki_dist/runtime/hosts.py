@@ -7,7 +7,7 @@ stacks, runs all cores, and leaves the results in the stacks for the launcher to
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -15,13 +15,12 @@ import numpy as np
 
 from nki_dist.collectives.choose import NAMES, VARIABLE
 from nki_dist.compiler.compile import Compiled
-from nki_dist.core_actor.blas import one_blas_thread
-from nki_dist.core_actor.group import CoreGroup, CoreReport, CoreSlot, StackView
-from nki_dist.core_actor.memory import aligned
 from nki_dist.errors import LaunchError
-from nki_dist.launcher.layout import fill_common, fill_stack, make_plan
-from nki_dist.launcher.printing import Printer
-from nki_dist.launcher.progress import Progress, sampled
+from nki_dist.hbm.layout import fill_common, fill_stack, make_plan
+from nki_dist.runtime.blas import one_blas_thread
+from nki_dist.runtime.group import CoreGroup, CoreReport, CoreSlot, StackView
+from nki_dist.runtime.memory import aligned
+from nki_dist.runtime.progress import Progress, sampled
 
 
 @dataclass
@@ -32,13 +31,13 @@ class Launch:
         key: names the compiled kernel among all of this process.
         compiled: programs and layout.
         inputs: per rank, the arrays by index, with the types of `compiled.as_run.inputs`.
-        printer: where device_print goes.
+        printer: called with (core, prefix, array) by device_print; see Printer.
     """
 
     key: Any
     compiled: Compiled
     inputs: Sequence[Sequence[np.ndarray]]
-    printer: Printer
+    printer: Callable[[int, str, np.ndarray], None]
 
 
 @dataclass
