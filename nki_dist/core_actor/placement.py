@@ -26,7 +26,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from nki_dist.errors import CoreLostError, LaunchError
 from nki_dist.hbm.arena import ArenaHandle
-from nki_dist.hbm.layout import Plan
+from nki_dist.hbm.layout import Layout
 from nki_dist.hbm.stacks import NodeStacks, StackAgent, make_fill, sparse
 from nki_dist.runtime.group import CoreSlot
 
@@ -151,11 +151,13 @@ class WorldStacks:
                 options = on_node(node)
                 self._agents[node] = StackAgent.options(**options).remote(ranks)  # type: ignore[attr-defined]
 
-    def may_move(self, plan: Plan) -> bool:
-        """Whether stacks may have to move: this plan is larger than all since the last failure."""
-        return plan.stack_bytes > self._room[0] or plan.common_bytes > self._room[1]
+    def may_move(self, layout: Layout) -> bool:
+        """Whether stacks may have to move: larger than all since the last failure."""
+        return layout.stack_bytes > self._room[0] or layout.common_bytes > self._room[1]
 
-    def fill(self, plan: Plan, inputs: Sequence[Sequence[np.ndarray]]) -> dict[int, ArenaHandle]:
+    def fill(
+        self, layout: Layout, inputs: Sequence[Sequence[np.ndarray]]
+    ) -> dict[int, ArenaHandle]:
         """Prepare every rank's stack; returns where it is.
 
         Raises:
@@ -164,30 +166,30 @@ class WorldStacks:
         """
         before, self._room = self._room, (0, 0)  # until it is known that there is as much
         away = [
-            (node, agent.fill.remote(make_fill(plan, inputs, self._ranks[node], travels=True)))
+            (node, agent.fill.remote(make_fill(layout, inputs, self._ranks[node], travels=True)))
             for node, agent in self._agents.items()
         ]
         handles: list[ArenaHandle] = []
         if self._mine is not None:
-            handles += self._mine.fill(make_fill(plan, inputs, self._mine.ranks, travels=False))
+            handles += self._mine.fill(make_fill(layout, inputs, self._mine.ranks, travels=False))
         for node, future in away:
             handles += self._answer(node, future)
-        self._room = max(before[0], plan.stack_bytes), max(before[1], plan.common_bytes)
+        self._room = max(before[0], layout.stack_bytes), max(before[1], layout.common_bytes)
         return {rank: handle for handle in handles for rank in handle.ranks}
 
-    def memories(self, plan: Plan) -> list[np.ndarray]:
+    def memories(self, layout: Layout) -> list[np.ndarray]:
         """The bytes of every rank's stack; of other nodes' only what is read back.
 
         Raises:
             CoreLostError: a node is gone.
         """
-        away = [(node, a.read.remote(plan.read_back)) for node, a in self._agents.items()]
+        away = [(node, a.read.remote(layout.read_back)) for node, a in self._agents.items()]
         found: dict[int, np.ndarray] = {}
         if self._mine is not None:
             found = {rank: self._mine.memory(rank) for rank in self._mine.ranks}
         for node, future in away:
             for rank, parts in self._answer(node, future).items():
-                found[rank] = sparse(plan, parts)
+                found[rank] = sparse(layout, parts)
         return [found[rank] for rank in sorted(found)]
 
     def close(self) -> None:

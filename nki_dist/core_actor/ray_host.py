@@ -21,7 +21,7 @@ import numpy as np
 import ray
 import ray.exceptions
 
-from nki_dist.compiler.compile import Compiled
+from nki_dist.compiler.compiled import Compiled
 from nki_dist.compiler.encode import encode
 from nki_dist.core_actor import bell
 from nki_dist.core_actor.actor import Answer, NeuronCore, Order, Status
@@ -31,7 +31,7 @@ from nki_dist.core_actor.ray_session import ensure_ray, ray_session, refuse_fork
 from nki_dist.core_actor.verdict import Watch
 from nki_dist.errors import CoreLostError, LaunchError
 from nki_dist.hbm.arena import ArenaHandle
-from nki_dist.hbm.layout import Plan, make_plan
+from nki_dist.hbm.layout import Layout, common_inputs, lay_out
 from nki_dist.runtime.hosts import Launch, LaunchResult, slots
 from nki_dist.runtime.progress import Progress
 
@@ -47,13 +47,13 @@ class _Job:
 
     number: int
     launch: Launch
-    plan: Plan
+    layout: Layout
     arenas: Mapping[int, ArenaHandle]
 
     @property
     def key(self) -> Any:
         """Names the program together with the inputs that are there once."""
-        return self.launch.key, self.plan.common
+        return self.launch.key, self.layout.common
 
 
 class RayHost:
@@ -195,17 +195,17 @@ class RayHost:
     def launch(self, launch: Launch) -> LaunchResult:
         self._renew()
         assert self._stacks is not None
-        plan = make_plan(launch.compiled.as_run, launch.inputs)
+        layout = lay_out(launch.compiled.as_run, common_inputs(launch.inputs))
         try:
-            if self._stacks.may_move(plan):
+            if self._stacks.may_move(layout):
                 self._release()
-            arenas = self._stacks.fill(plan, launch.inputs)
-            answers = self._run(_Job(next(self._launches), launch, plan, arenas))
-            memories = self._finished(answers, launch, plan)
+            arenas = self._stacks.fill(layout, launch.inputs)
+            answers = self._run(_Job(next(self._launches), launch, layout, arenas))
+            memories = self._finished(answers, launch, layout)
         except CoreLostError:
             self._drop_stacks()  # some may have been on a lost node
             raise
-        return LaunchResult(memories, [r for a in answers for r in a.reports])
+        return LaunchResult(layout, memories, [r for a in answers for r in a.reports])
 
     def _release(self) -> None:
         """Have the actors unmap the stacks: the store can't reuse what somebody has mapped."""
@@ -217,14 +217,14 @@ class RayHost:
             raise CoreLostError(f"a core died since the last launch ({_cause(error)})") from error
         self._mapped = [None] * len(self._packs)
 
-    def _finished(self, answers: list[Answer], launch: Launch, plan: Plan) -> list[np.ndarray]:
+    def _finished(self, answers: list[Answer], launch: Launch, layout: Layout) -> list[np.ndarray]:
         """Show what was printed, raise what was raised; else the contents of the stacks."""
         assert self._stacks is not None
         for answer in answers:
             for core, prefix, array in answer.printed:
                 launch.printer(core, prefix, array)
         _raise_first(answers)
-        return self._stacks.memories(plan)
+        return self._stacks.memories(layout)
 
     def _renew(self) -> None:
         """Replace what was lost since the last launch, and wait for what was given up.
@@ -250,7 +250,7 @@ class RayHost:
     def _order(self, n: int, job: _Job) -> Order:
         code = None
         if job.key not in self._known[n]:
-            code = (self._code(job.launch.key, job.launch.compiled), dict(job.plan.offsets))
+            code = (self._code(job.launch.key, job.launch.compiled), dict(job.layout.offsets))
             self._known[n].add(job.key)
         # A reference in a message costs Ray more than all the rest of it.
         arena = self._arena(n, job)

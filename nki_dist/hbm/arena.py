@@ -16,7 +16,8 @@ from typing import Final
 import numpy as np
 
 from nki_dist.errors import OutOfMemoryError
-from nki_dist.hbm.plasma import ALIGNMENT, HbmStack, StackHandle, map_writable
+from nki_dist.hbm.alignment import ALIGNMENT, padded
+from nki_dist.hbm.plasma import HbmStack, StackHandle, map_writable
 
 GENEROUS: Final = 16 << 20  # bytes up to which an object gets more than was asked for
 
@@ -99,7 +100,7 @@ class Arena:
         return HbmStack.create(total)
 
     def _total(self, need: int) -> int:
-        return max(-(-need // ALIGNMENT), 1) * ALIGNMENT * len(self.ranks)
+        return padded(max(need, 1)) * len(self.ranks)
 
     def memory(self, rank: int) -> np.ndarray:
         """The bytes of a rank's stack, writable."""

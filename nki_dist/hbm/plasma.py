@@ -32,11 +32,9 @@ import ray
 import ray.exceptions
 
 from nki_dist.errors import LaunchError, OutOfMemoryError
+from nki_dist.hbm.alignment import ALIGNMENT
 
 Bytes = npt.NDArray[np.uint8]
-
-ALIGNMENT: Final = 64
-"""`memory` starts at a multiple of this many bytes, in every process: a cache line."""
 
 _GRANULE: Final = 1 << 20
 _HOW_TO_RAISE: Final = (

@@ -18,7 +18,7 @@ import ray
 
 from nki_dist.errors import OutOfMemoryError
 from nki_dist.hbm.arena import Arena, ArenaHandle
-from nki_dist.hbm.layout import Plan, fill_common, fill_stack
+from nki_dist.hbm.layout import Layout, fill_common, fill_stack
 from nki_dist.hbm.plasma import StackHandle
 
 EVERYBODY: Final = -1  # in place of a rank
@@ -34,7 +34,7 @@ class Fill:
         common: arrays by input; those that aren't in common are None.
     """
 
-    plan: Plan
+    layout: Layout
     inputs: Mapping[int, Sequence[np.ndarray | None]]
     common: Sequence[np.ndarray | None]
 
@@ -61,38 +61,38 @@ class NodeStacks:
         Raises:
             OutOfMemoryError: the node's object store can't hold the stacks.
         """
-        plan = fill.plan
+        layout = fill.layout
         try:
-            common = self._make_room(plan)
+            common = self._make_room(layout)
         except OutOfMemoryError as error:
             self.close()  # what was made so far is of no use, and others may need the place
-            error.message = f"{error.message}. {self._needs(plan)}"
+            error.message = f"{error.message}. {self._needs(layout)}"
             raise
         if common is not None:
-            fill_common(plan, self._common.memory(EVERYBODY), fill.common)
+            fill_common(layout, self._common.memory(EVERYBODY), fill.common)
         for rank, arrays in fill.inputs.items():
-            fill_stack(plan, self.memory(rank), arrays)
+            fill_stack(layout, self.memory(rank), arrays)
         return [arena.handle(common) for arena in self._arenas]
 
-    def _make_room(self, plan: Plan) -> StackHandle | None:
+    def _make_room(self, layout: Layout) -> StackHandle | None:
         """Objects large enough, the old ones released first; returns that of common inputs."""
         for arena in self._arenas:
-            arena.vacate(plan.stack_bytes)
-        self._common.vacate(plan.common_bytes)
+            arena.vacate(layout.stack_bytes)
+        self._common.vacate(layout.common_bytes)
         common = None
-        if plan.common_bytes:
-            self._common.ensure(plan.common_bytes)
+        if layout.common_bytes:
+            self._common.ensure(layout.common_bytes)
             common = self._common.object
         for arena in self._arenas:
-            arena.ensure(plan.stack_bytes)
+            arena.ensure(layout.stack_bytes)
         return common
 
-    def _needs(self, plan: Plan) -> str:
+    def _needs(self, layout: Layout) -> str:
         ranks = len(self._by_rank)
-        total = ranks * plan.stack_bytes + plan.common_bytes
+        total = ranks * layout.stack_bytes + layout.common_bytes
         return (
             f"This launch needs {total:,} bytes on this node: {ranks} ranks of "
-            f"{plan.stack_bytes:,}, and {plan.common_bytes:,} for inputs that all share; its "
+            f"{layout.stack_bytes:,}, and {layout.common_bytes:,} for inputs that all share; its "
             "world's earlier stacks were released before it was tried"
         )
 
@@ -127,7 +127,9 @@ class StackAgent:
         return self._stacks.read(parts)
 
 
-def make_fill(plan: Plan, inputs: Sequence[Arrays], ranks: Sequence[int], travels: bool) -> Fill:
+def make_fill(
+    layout: Layout, inputs: Sequence[Arrays], ranks: Sequence[int], travels: bool
+) -> Fill:
     """What a node needs for a launch.
 
     Args:
@@ -136,24 +138,24 @@ def make_fill(plan: Plan, inputs: Sequence[Arrays], ranks: Sequence[int], travel
         travels: to another node, so what isn't needed there is left out, and arrays become bits.
     """
     if not travels:
-        return Fill(plan, {rank: inputs[rank] for rank in ranks}, inputs[0])
-    once = set(plan.common)
+        return Fill(layout, {rank: inputs[rank] for rank in ranks}, inputs[0])
+    once = set(layout.common)
 
     def chosen(arrays: Arrays, common: bool) -> list[np.ndarray | None]:
         found: list[np.ndarray | None] = []
-        for signature, array in zip(plan.inputs, arrays):
+        for signature, array in zip(layout.inputs, arrays):
             wanted = (signature.index in once) == common
             raw = signature.dtype.raw
             bits = np.ascontiguousarray(array) if wanted else None
             found.append(None if bits is None else bits.reshape(signature.shape).view(raw))
         return found
 
-    return Fill(plan, {r: chosen(inputs[r], False) for r in ranks}, chosen(inputs[0], True))
+    return Fill(layout, {r: chosen(inputs[r], False) for r in ranks}, chosen(inputs[0], True))
 
 
-def sparse(plan: Plan, parts: Sequence[np.ndarray]) -> np.ndarray:
+def sparse(layout: Layout, parts: Sequence[np.ndarray]) -> np.ndarray:
     """A stack that holds what is read back, at its place; the rest is zero and takes no memory."""
-    memory = np.zeros(max(plan.stack_bytes, 1), np.uint8)
-    for (start, end), part in zip(plan.read_back, parts):
+    memory = np.zeros(max(layout.stack_bytes, 1), np.uint8)
+    for (start, end), part in zip(layout.read_back, parts):
         memory[start:end] = part
     return memory

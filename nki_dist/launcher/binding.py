@@ -12,18 +12,16 @@ import textwrap
 import tokenize
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import prod
 from typing import Any
 
 import numpy as np
 
 from nki_dist import dtypes, frameworks
-from nki_dist.compiler.compile import Compiled, TensorSignature
 from nki_dist.compiler.ownership import owns, refuse_storage
 from nki_dist.compiler.trace import Trace
 from nki_dist.errors import CompileError, LaunchError, NkiError
 from nki_dist.language.tensor import NkiTensor
-from nki_dist.program import Access, MemoryRegion
+from nki_dist.program import Access, MemoryRegion, TensorSignature
 from nki_dist.program.pytree import flatten, tree_map
 
 
@@ -177,31 +175,6 @@ def without_derivative(name: str, bound: BoundArguments, results: Any) -> Any:
     leaves, tree = flatten(results)
     values = [leaf for _, leaf in leaves]
     return tree.unflatten(frameworks.without_derivative(name, bound.originals, values))
-
-
-def check_written(
-    compiled: Compiled, bound: Sequence[BoundArguments], memories: Sequence[np.ndarray]
-) -> None:
-    """One array that several ranks wrote can take back only one contents.
-
-    Raises:
-        LaunchError: ranks wrote different bytes to the same array.
-    """
-    if len(bound) == 1:
-        return
-    for index in compiled.written_inputs:
-        at = compiled.offsets["input", index]
-        signature = compiled.inputs[index]
-        size = prod(signature.shape) * signature.dtype.itemsize
-        seen: dict[int, np.ndarray] = {}
-        for rank, (b, memory) in enumerate(zip(bound, memories)):
-            wrote = memory[at : at + size]
-            if not np.array_equal(wrote, seen.setdefault(id(b.originals[index]), wrote)):
-                raise LaunchError(
-                    f"the kernel writes argument {signature.name}, which is one array for several "
-                    f"ranks, and rank {rank} wrote other bytes than an earlier one; give each rank "
-                    "its own array with nki.per_rank([...])"
-                )
 
 
 def kernel_location(function: Any) -> str | None:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from nki_dist import dtypes
-from nki_dist.compiler.compile import Compiled
+from nki_dist.compiler.compiled import Compiled
 from nki_dist.compiler.passes.skeleton import Skeleton, make_skeleton
 from nki_dist.errors import LaunchError
 from nki_dist.isa import INSTRUCTIONS

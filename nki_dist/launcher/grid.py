@@ -10,7 +10,7 @@ from math import prod
 from typing import Any
 
 from nki_dist.arch import Arch
-from nki_dist.compiler.compile import Grid
+from nki_dist.compiler.compiled import Grid
 from nki_dist.errors import LaunchError
 from nki_dist.language.grid import Nc, SpmdDim
 

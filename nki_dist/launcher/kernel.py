@@ -10,7 +10,7 @@ from typing import Any
 
 from nki_dist import arch as architectures
 from nki_dist import frameworks
-from nki_dist.compiler.compile import Compiled
+from nki_dist.compiler.compiled import Compiled
 from nki_dist.compiler.passes.schedule import edges_of, with_edges
 from nki_dist.errors import LaunchError
 from nki_dist.isa.spec import tracing

@@ -17,7 +17,8 @@ from functools import lru_cache
 from typing import Any
 
 from nki_dist.arch import Arch
-from nki_dist.compiler.compile import Compiled, Grid, compile_kernel
+from nki_dist.compiler.compile import compile_kernel
+from nki_dist.compiler.compiled import Compiled, Grid
 from nki_dist.compiler.fingerprint import Fingerprinter
 from nki_dist.launcher.binding import BoundArguments, collect_outputs
 from nki_dist.runtime.settings import precise_fp

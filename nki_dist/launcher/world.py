@@ -9,19 +9,18 @@ from typing import Any
 
 from nki_dist import arch as architectures
 from nki_dist.collectives.check import check_world
-from nki_dist.compiler.compile import Compiled, Grid
+from nki_dist.compiler.compiled import Compiled, Grid
 from nki_dist.errors import LaunchError
 from nki_dist.launcher.binding import (
     BoundArguments,
     PerRank,
     bind_arguments,
-    check_written,
     without_derivative,
 )
 from nki_dist.launcher.dry import DryRun, SpecArguments, run_dry
 from nki_dist.launcher.grid import make_grid
 from nki_dist.launcher.profiles import profile_of
-from nki_dist.launcher.results import inputs_as_run, read_outputs
+from nki_dist.launcher.results import check_written, inputs_as_run, read_outputs
 from nki_dist.launcher.session import session
 from nki_dist.program.pytree import flatten
 from nki_dist.runtime.hosts import (
@@ -303,12 +302,12 @@ class World:
             result = self.host.launch(launch)
             check_messages(result.reports, self.lnc if self.ranks > 1 else 0)
             self._check_races(as_run, result)
-            check_written(as_run, bound, result.memories)
+            check_written(as_run, result, bound)
             if (observer := session().observer) is not None:
                 observer(self, launch, result)
             outputs = []
             for b, memory in zip(bound, result.memories):
-                values = read_outputs(as_run, memory, b)
+                values = read_outputs(as_run, result.layout, memory, b)
                 outputs.append(without_derivative(compiled.programs[0].kernel, b, values))
         return outputs, result, compiled
 

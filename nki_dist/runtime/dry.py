@@ -21,6 +21,7 @@ from nki_dist.collectives.execute import link as collective
 from nki_dist.compiler.passes.skeleton import COUNTS, Skeleton
 from nki_dist.dtypes import DType
 from nki_dist.dtypes.poison import fill_poison
+from nki_dist.hbm.alignment import aligned
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.kit import Kit, Step, Workspace
 from nki_dist.isa.state import CoreState
@@ -28,7 +29,6 @@ from nki_dist.program import Access, Instruction, Program, Storage, instructions
 from nki_dist.runtime.executor import Executor
 from nki_dist.runtime.group import CoreReport, CoreSlot, make_reports
 from nki_dist.runtime.linker import Linker, nothing, run_time_arguments
-from nki_dist.runtime.memory import aligned
 from nki_dist.runtime.scheduler import Scheduler
 
 

@@ -14,12 +14,12 @@ from typing import Any, Protocol
 import numpy as np
 
 from nki_dist.collectives.choose import NAMES, VARIABLE
-from nki_dist.compiler.compile import Compiled
+from nki_dist.compiler.compiled import Compiled
 from nki_dist.errors import LaunchError
-from nki_dist.hbm.layout import fill_common, fill_stack, make_plan
+from nki_dist.hbm.alignment import aligned
+from nki_dist.hbm.layout import Layout, common_inputs, fill_common, fill_stack, lay_out
 from nki_dist.runtime.blas import one_blas_thread
 from nki_dist.runtime.group import CoreGroup, CoreReport, CoreSlot, StackView
-from nki_dist.runtime.memory import aligned
 from nki_dist.runtime.progress import Progress, sampled
 
 
@@ -45,10 +45,12 @@ class LaunchResult:
     """What is left of a launch.
 
     Attributes:
+        layout: of the stacks.
         memories: per rank, the bytes of its HBM stack.
         reports: per core.
     """
 
+    layout: Layout
     memories: list[np.ndarray]
     reports: list[CoreReport] = field(default_factory=list)
 
@@ -91,24 +93,24 @@ class InProcessHost:
 
     def launch(self, launch: Launch) -> LaunchResult:
         compiled = launch.compiled.as_run
-        plan = make_plan(compiled, launch.inputs)
-        self._ensure(plan.stack_bytes, plan.common_bytes)
+        layout = lay_out(compiled, common_inputs(launch.inputs))
+        self._ensure(layout.stack_bytes, layout.common_bytes)
         for stack, arrays in zip(self._stacks, launch.inputs):
-            fill_stack(plan, stack, arrays)
-        fill_common(plan, self._common, launch.inputs[0])
+            fill_stack(layout, stack, arrays)
+        fill_common(layout, self._common, launch.inputs[0])
         progress = Progress(len(self._group.slots))
         with one_blas_thread().limit(), sampled(progress, self._group.progress):
             reports = self._group.run(
-                (launch.key, plan.common),
+                (launch.key, layout.common),
                 compiled.programs,
-                plan.offsets,
+                layout.offsets,
                 {
                     rank: StackView(stack, self._generation, self._common)
                     for rank, stack in enumerate(self._stacks)
                 },
                 launch.printer,
             )
-        return LaunchResult(self._stacks, reports)
+        return LaunchResult(layout, self._stacks, reports)
 
     def _ensure(self, need: int, common: int) -> None:
         """Stacks only grow; growing moves them, and what was linked for the old place is void."""

@@ -15,16 +15,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from nki_dist.hbm.alignment import aligned, padded
 from nki_dist.program import Program, Storage
-
-ALIGNMENT = 64
-
-
-def aligned(nbytes: int) -> np.ndarray:
-    """Uninitialised bytes at a cache-line boundary."""
-    raw = np.empty(nbytes + ALIGNMENT, np.uint8)
-    start = -raw.ctypes.data % ALIGNMENT
-    return raw[start : start + nbytes]
 
 
 class Pool:
@@ -90,7 +82,7 @@ class Memory:
             while busy and busy[0][0] < s.first:
                 _, _, buffer = heapq.heappop(busy)
                 free[len(buffer)].append(buffer)
-            size = -(-s.nbytes // ALIGNMENT) * ALIGNMENT
+            size = padded(s.nbytes)
             if free[size]:
                 buffer = free[size].pop()
             else:

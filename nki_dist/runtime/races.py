@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from nki_dist.compiler.compile import Compiled
+from nki_dist.compiler.compiled import Compiled
 from nki_dist.errors import RaceError
 from nki_dist.program import Program, Storage, instructions
 from nki_dist.runtime.recorder import Record

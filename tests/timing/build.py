@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from nki_dist import arch, dtypes
-from nki_dist.compiler.compile import Grid, TensorSignature, compile_kernel
+from nki_dist.compiler.compile import compile_kernel
+from nki_dist.compiler.compiled import Grid
 from nki_dist.isa.kit import Kit
 from nki_dist.isa.state import CoreState
+from nki_dist.program import TensorSignature
 from nki_dist.runtime.executor import Executor
 from nki_dist.runtime.linker import Linker
 from nki_dist.runtime.memory import Memory
