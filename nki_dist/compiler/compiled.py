@@ -16,7 +16,8 @@ from typing import Any
 from nki_dist.compiler import saved
 from nki_dist.compiler.widen import runs_in_float32, widened
 from nki_dist.dtypes import float32
-from nki_dist.program import Program, Storage, TensorSignature
+from nki_dist.isa import INSTRUCTIONS
+from nki_dist.program import Program, Storage, TensorSignature, instructions
 from nki_dist.program.walk import returned
 
 
@@ -62,12 +63,12 @@ class Compiled:
     inputs: list[TensorSignature]
     wide: frozenset[tuple[str, int]] = frozenset()
 
-    @property
+    @cached_property
     def kernel(self) -> str:
         """The kernel's name."""
         return self.programs[0].kernel
 
-    @property
+    @cached_property
     def outputs(self) -> Any:
         """What the kernel returned, as traced on core 0 (a tree with Access leaves)."""
         return self.programs[0].outputs
@@ -88,6 +89,18 @@ class Compiled:
         """Indices of inputs that are read after a launch: written ones and returned ones."""
         storages = [a.storage for _, a in returned(self.outputs)]
         return frozenset(self.written_inputs) | {s.index for s in storages if s.role == "input"}
+
+    @cached_property
+    def files(self) -> tuple[tuple[str, float, int], ...]:
+        """(path, time of change, bytes) of the files that were read while tracing."""
+        return tuple(tuple(f) for p in self.programs for f in p.facts.get("files", ()))
+
+    @cached_property
+    def exchanges(self) -> bool:
+        """Whether an instruction waits for other cores."""
+        return any(
+            INSTRUCTIONS[i.opcode].synchronises for p in self.programs for i in instructions(p.body)
+        )
 
     @cached_property
     def as_run(self) -> Compiled:

@@ -22,9 +22,6 @@ from nki_dist.compiler.wire import COMPILED, malformed, pack, unpack
 from nki_dist.errors import LaunchError, ProgramFormatError
 from nki_dist.program import Program, TensorSignature
 
-SUFFIX: Final = ".nki-dist"
-"""What files of compiled kernels are called by habit; nothing depends on it."""
-
 _FIELDS: Final = ("programs", "inputs")
 
 Parts: TypeAlias = "tuple[list[Program], list[TensorSignature]]"

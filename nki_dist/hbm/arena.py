@@ -4,7 +4,7 @@ An object costs a call to the store, a mapping in every process and at least a m
 of hundreds of ranks keeps the stacks of the ranks that share actors in one. Invariants: the stacks
 of an arena are equally large and start at cache lines; what `generation` names never moves.
 
-Not modelled here: what lies where in a stack (`launcher.layout`), and which ranks share an arena.
+Not modelled here: what lies where in a stack (`layout`), and which ranks share an arena.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ import textwrap
 import tokenize
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -62,7 +63,7 @@ class BoundArguments:
         signatures: the tensors, by index.
         originals: what the caller passed for each tensor.
         arrays: the same as NumPy arrays.
-        framework: of the results.
+        framework: of the results; None for NumPy.
     """
 
     args: tuple
@@ -84,7 +85,7 @@ class BoundArguments:
 
 
 def _is_array(value: Any) -> bool:
-    return frameworks.describe(value) is not None
+    return isinstance(value, np.ndarray) or frameworks.describe(value) is not None
 
 
 def bind_arguments(function: Callable[..., Any], args: tuple, kwargs: dict) -> BoundArguments:
@@ -115,7 +116,7 @@ def bind_arguments(function: Callable[..., Any], args: tuple, kwargs: dict) -> B
             )
         leaf = seen.get(id(value))
         if leaf is None:
-            array = frameworks.to_numpy(value)
+            array = value if isinstance(value, np.ndarray) else frameworks.to_numpy(value)
             try:
                 dtype = dtypes.of(array.dtype)
             except NkiError as error:
@@ -131,7 +132,8 @@ def bind_arguments(function: Callable[..., Any], args: tuple, kwargs: dict) -> B
 
     new_args = tuple(_walk(take, name, value) for name, value in zip(names, args))
     new_kwargs = {name: _walk(take, name, value) for name, value in kwargs.items()}
-    framework = frameworks.describe(originals[0]) if originals else None
+    foreign = originals and not isinstance(originals[0], np.ndarray)
+    framework = frameworks.describe(originals[0]) if foreign else None
     return BoundArguments(new_args, new_kwargs, signatures, originals, arrays, framework)
 
 
@@ -146,6 +148,11 @@ def _walk(take: Callable[[str, Any], Any], name: str, value: Any) -> Any:
 
 def _parameter_names(function: Callable[..., Any], args: tuple, kwargs: dict) -> list[str]:
     """Names for the positional arguments, after checking that the call fits the signature."""
+    if isinstance(function, FunctionType) and not function.__dict__ and not kwargs:
+        code = function.__code__
+        plain = not code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS)
+        if plain and not code.co_kwonlyargcount and len(args) == code.co_argcount:
+            return list(code.co_varnames[: len(args)])  # one argument for each parameter
     try:
         signature = inspect.signature(function)
         bound = signature.bind(*args, **kwargs)
@@ -166,15 +173,6 @@ def _parameter_names(function: Callable[..., Any], args: tuple, kwargs: dict) ->
         ):
             names.append(name)
     return names[: len(args)]
-
-
-def without_derivative(name: str, bound: BoundArguments, results: Any) -> Any:
-    """What a kernel returns, so that backward passes of torch that reach it raise."""
-    if bound.framework is None or bound.framework.name != "torch":
-        return results
-    leaves, tree = flatten(results)
-    values = [leaf for _, leaf in leaves]
-    return tree.unflatten(frameworks.without_derivative(name, bound.originals, values))
 
 
 def kernel_location(function: Any) -> str | None:

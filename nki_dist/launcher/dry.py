@@ -24,7 +24,7 @@ from nki_dist.program import Block, Instruction, Loop, Program, instructions
 from nki_dist.program.pytree import tree_map
 from nki_dist.runtime.dry import DryCores
 from nki_dist.runtime.group import CoreReport, CoreSlot
-from nki_dist.runtime.progress import Progress, sampled
+from nki_dist.runtime.progress import sampled
 from nki_dist.runtime.unread import check_messages
 
 
@@ -146,7 +146,7 @@ def run_dry(
     """
     skeleton = make_skeleton(compiled.programs, unknown)
     cores = DryCores(slots, skeleton, [b.arrays for b in bound])
-    with sampled(Progress(len(slots)), cores.progress):
+    with sampled(len(slots), cores.progress):
         reports = sorted(cores.run(), key=lambda r: r.core)
     lnc = len(compiled.programs)
     check_messages(reports, lnc if len(bound) > 1 else 0)

@@ -20,7 +20,7 @@ from nki_dist.errors import LaunchError
 from nki_dist.hbm.layout import Layout
 from nki_dist.launcher.binding import BoundArguments
 from nki_dist.program import Access
-from nki_dist.program.pytree import tree_map
+from nki_dist.program.pytree import flatten, tree_map
 from nki_dist.runtime.hosts import LaunchResult
 
 
@@ -55,8 +55,6 @@ def check_written(
     Raises:
         LaunchError: ranks wrote different bytes to the same array.
     """
-    if len(bound) == 1:
-        return
     for index in compiled.written_inputs:
         at = result.layout.offsets["input", index]
         signature = compiled.inputs[index]
@@ -100,10 +98,20 @@ def read_outputs(
         else:
             array = _view(memory, layout.offsets[key], leaf, float32)
             array = _converted(array, float32, leaf.dtype)
-        return frameworks.like(bound.framework, array)
+        return array if bound.framework is None else frameworks.like(bound.framework, array)
 
     outputs = compiled.outputs
-    return read(outputs) if isinstance(outputs, Access) else tree_map(read, outputs)
+    outputs = read(outputs) if isinstance(outputs, Access) else tree_map(read, outputs)
+    if bound.framework is not None and bound.framework.name == "torch":
+        return _without_derivative(compiled.kernel, bound, outputs)
+    return outputs
+
+
+def _without_derivative(name: str, bound: BoundArguments, results: Any) -> Any:
+    """What a kernel returns, so that backward passes of torch that reach it raise."""
+    leaves, tree = flatten(results)
+    values = [leaf for _, leaf in leaves]
+    return tree.unflatten(frameworks.without_derivative(name, bound.originals, values))
 
 
 def _view(memory: np.ndarray, at: int, a: Access, dtype: DType) -> np.ndarray:

@@ -86,14 +86,13 @@ class CompileCache:
 
 def _fresh(compiled: Compiled) -> bool:
     """Whether the files that were read while tracing are still the same."""
-    for program in compiled.programs:
-        for path, modified, size in program.facts.get("files", ()):
-            try:
-                status = os.stat(path)
-            except OSError:
-                return False
-            if (status.st_mtime, status.st_size) != (modified, size):
-                return False
+    for path, modified, size in compiled.files:
+        try:
+            status = os.stat(path)
+        except OSError:
+            return False
+        if (status.st_mtime, status.st_size) != (modified, size):
+            return False
     return True
 
 

@@ -15,7 +15,6 @@ from nki_dist.launcher.binding import (
     BoundArguments,
     PerRank,
     bind_arguments,
-    without_derivative,
 )
 from nki_dist.launcher.dry import DryRun, SpecArguments, run_dry
 from nki_dist.launcher.grid import make_grid
@@ -129,6 +128,8 @@ class World:
         self._host: Host | None = None
         self._algorithm = ""  # asked for when the host was started
         self._groups_checked: set[int] = set()
+        self._printer = Printer(lnc, session().next_number)
+        self._printer = Printer(lnc, session().next_number)
 
     @classmethod
     def trn2(cls, **options: Any) -> World:
@@ -235,7 +236,7 @@ class World:
             return Run(outputs, self._profile(compiled, result.reports), result.reports)
         return outputs
 
-    def run_one(self, kernel: Any, grid: Any, args: tuple, kwargs: dict, profile: bool) -> Any:
+    def run_one(self, kernel: Any, grid: Grid, args: tuple, kwargs: dict, profile: bool) -> Any:
         """`kernel[grid](...)` on a one-rank world: the result itself, or a Run."""
         outputs, result, compiled = self._launch(kernel, grid, args, kwargs)
         if profile:
@@ -274,7 +275,7 @@ class World:
         return self._compiled(kernel, None, args, kwargs)[2]
 
     def _compiled(
-        self, kernel: Any, grid: Any, args: tuple, kwargs: dict
+        self, kernel: Any, grid: Grid | None, args: tuple, kwargs: dict
     ) -> tuple[list[BoundArguments], int, Compiled]:
         """Every rank's arguments, and the compiled kernel with its number in this process."""
         function = getattr(kernel, "fn", kernel)
@@ -283,32 +284,35 @@ class World:
         name = getattr(function, "__name__", type(function).__name__)
         self._refuse_closed()
         bound = self._bind(function, args, kwargs)
-        shape = self._grid(getattr(kernel, "grid", None) if grid is None else grid)
+        if grid is None:
+            grid = self._grid(getattr(kernel, "grid", None))
         number, compiled = session().cache.get(
-            function, name, bound[0], self.arch, shape, self.strict, self.spill
+            function, name, bound[0], self.arch, grid, self.strict, self.spill
         )
-        self._check_groups(number, compiled)
+        if number not in self._groups_checked:
+            check_world(compiled.programs, self.topology, self.strict)
+            self._groups_checked.add(number)
         return bound, number, compiled
 
     def _launch(
-        self, kernel: Any, grid: Any, args: tuple, kwargs: dict
+        self, kernel: Any, grid: Grid | None, args: tuple, kwargs: dict
     ) -> tuple[list[Any], LaunchResult, Compiled]:
         bound, number, compiled = self._compiled(kernel, grid, args, kwargs)
         as_run = compiled.as_run
-        launch = Launch(
-            number, compiled, inputs_as_run(as_run, bound), Printer(self.lnc, session().next_number)
-        )
+        launch = Launch(number, compiled, inputs_as_run(as_run, bound), self._printer)
         with self._lock:
-            result = self.host.launch(launch)
-            check_messages(result.reports, self.lnc if self.ranks > 1 else 0)
+            result = self._started().launch(launch)
+            if compiled.exchanges:
+                check_messages(result.reports, self.lnc if self.ranks > 1 else 0)
             self._check_races(as_run, result)
-            check_written(as_run, result, bound)
+            if self.ranks > 1:
+                check_written(as_run, result, bound)
             if (observer := session().observer) is not None:
                 observer(self, launch, result)
-            outputs = []
-            for b, memory in zip(bound, result.memories):
-                values = read_outputs(as_run, result.layout, memory, b)
-                outputs.append(without_derivative(compiled.programs[0].kernel, b, values))
+            outputs = [
+                read_outputs(as_run, result.layout, memory, b)
+                for b, memory in zip(bound, result.memories)
+            ]
         return outputs, result, compiled
 
     def _grid(self, spec: Any) -> Grid:
@@ -319,11 +323,6 @@ class World:
                 "without a grid, or make the world with as many cores per rank"
             )
         return grid
-
-    def _check_groups(self, number: int, compiled: Compiled) -> None:
-        if number not in self._groups_checked:
-            check_world(compiled.programs, self.topology, self.strict)
-            self._groups_checked.add(number)
 
     def _check_races(self, compiled: Compiled, result: LaunchResult) -> None:
         by_rank: dict[int, dict[int, Any]] = {}

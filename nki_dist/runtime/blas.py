@@ -11,8 +11,6 @@ meanwhile is slower, not different in kind. OpenBLAS built on OpenMP keeps a lim
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
 
@@ -20,10 +18,10 @@ from threadpoolctl import ThreadpoolController
 
 
 class OneBlasThread:
-    """Gives any number of threads a context with one BLAS thread; the last one out restores.
+    """A context for any number of threads, in which products are computed by one BLAS thread.
 
-    Counting matters: if each launch restored what it found, a launch that ends would give threads
-    back while another is still running.
+    The last one out restores. Counting matters: if each launch restored what it found, a launch
+    that ends would give threads back while another is still running.
     """
 
     def __init__(self) -> None:
@@ -35,25 +33,26 @@ class OneBlasThread:
         self._lock = threading.Lock()
         self._inside = 0
         self._before: list[int] = []
+        self._thread = threading.local()
 
-    @contextmanager
-    def limit(self) -> Iterator[None]:
-        """Within it, products are computed by one thread."""
-        own = [lib.num_threads for lib in self._own]
+    def __enter__(self) -> None:
+        if self._own:
+            before = [lib.num_threads for lib in self._own]
+            self._thread.before = [*getattr(self._thread, "before", ()), before]
+            _set(self._own, [1] * len(before))
         with self._lock:
             if self._inside == 0:
                 self._before = [lib.num_threads for lib in self._shared]
             self._inside += 1
             _set(self._shared, [1] * len(self._shared))
-        _set(self._own, [1] * len(own))
-        try:
-            yield
-        finally:
-            _set(self._own, own)
-            with self._lock:
-                self._inside -= 1
-                if self._inside == 0:
-                    _set(self._shared, self._before)
+
+    def __exit__(self, *_: object) -> None:
+        if self._own:
+            _set(self._own, self._thread.before.pop())
+        with self._lock:
+            self._inside -= 1
+            if self._inside == 0:
+                _set(self._shared, self._before)
 
 
 def _per_thread(library: Any) -> bool:

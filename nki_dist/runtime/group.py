@@ -10,6 +10,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ from nki_dist.runtime.executor import Executor
 from nki_dist.runtime.linker import Linked, Linker
 from nki_dist.runtime.memory import Memory, Pool
 from nki_dist.runtime.messages import Message, title
-from nki_dist.runtime.recorder import Record, Watcher
+from nki_dist.runtime.recorder import Record, Recorder
 from nki_dist.runtime.scheduler import Scheduler, deadlock
 
 KEPT_PROGRAMS = 8
@@ -96,7 +97,7 @@ class _Ready:
     linked: Linked
     state: CoreState
     generation: Hashable
-    watcher: Watcher
+    recorder: Recorder
 
 
 class CoreGroup:
@@ -149,21 +150,24 @@ class CoreGroup:
             self._ready.popitem(last=False)
         scheduler = self.scheduler = Scheduler(outside, payload)
         for slot in self.slots:
-            ready = self._link(kept, slot, programs[slot.lnc_core], offsets, stacks[slot.rank])
+            stack = stacks[slot.rank]
+            ready = kept.get(slot.core)
+            if ready is None or ready.generation != stack.generation:
+                ready = kept[slot.core] = self._link(slot, programs[slot.lnc_core], offsets, stack)
+            ready.recorder.records = []  # those of a launch that failed are left
             ready.state.reset()
-            ready.watcher.take()  # what a launch that failed has left
-            ready.state.print = _printer(emit, slot.core)
+            ready.state.print = partial(emit, slot.core)
             scheduler.add(slot.core, Executor(ready.program, ready.linked, ready.state))
         start = time.perf_counter()
         try:
-            with one_blas_thread().limit():
+            with one_blas_thread():
                 self._drive(scheduler, pump)
         finally:
             scheduler.close()
             self.scheduler = None
         reports = make_reports(scheduler, time.perf_counter() - start)
         for report in reports:
-            report.records = kept[report.core].watcher.take()
+            report.records = kept[report.core].recorder.records
         return reports
 
     def _drive(self, scheduler: Scheduler, pump: Callable[[Scheduler], bool] | None) -> None:
@@ -177,26 +181,20 @@ class CoreGroup:
 
     def _link(
         self,
-        kept: dict[int, _Ready],
         slot: CoreSlot,
         program: Program,
         offsets: Mapping[tuple[str, int], int],
         stack: StackView,
     ) -> _Ready:
-        ready = kept.get(slot.core)
-        if ready is None or ready.generation != stack.generation:
-            pool = self._pools.setdefault(slot.core if _waits(program) else -1, Pool())
-            memory = Memory(program, stack.memory, offsets, stack.common, pool)
-            state = CoreState(slot.lnc_core, program.cores, slot.rank, program.registers)
-            state.ranks, state.ranks_per_node = slot.ranks, slot.ranks_per_node
-            state.algorithm = slot.algorithm
-            state.collective = collective
-            kit = Kit(memory.buffer, state, arch.get(program.platform), self._workspace)
-            linker = Linker(program, kit)
-            ready = kept[slot.core] = _Ready(
-                program, linker.link(), state, stack.generation, linker.watcher
-            )
-        return ready
+        pool = self._pools.setdefault(slot.core if _waits(program) else -1, Pool())
+        memory = Memory(program, stack.memory, offsets, stack.common, pool)
+        state = CoreState(slot.lnc_core, program.cores, slot.rank, program.registers)
+        state.ranks, state.ranks_per_node = slot.ranks, slot.ranks_per_node
+        state.algorithm = slot.algorithm
+        state.collective = collective
+        kit = Kit(memory.buffer, state, arch.get(program.platform), self._workspace)
+        linker = Linker(program, kit)
+        return _Ready(program, linker.link(), state, stack.generation, linker.recorder)
 
     def progress(self) -> tuple[int, int]:
         """Instructions done and cores finished in the current launch; any thread may ask."""
@@ -222,12 +220,6 @@ class CoreGroup:
 def _waits(program: Program) -> bool:
     """Whether a core can be parked in the program: while it is, others run."""
     return any(INSTRUCTIONS[i.opcode].synchronises for i in instructions(program.body))
-
-
-def _printer(
-    emit: Callable[[int, str, np.ndarray], None], core: int
-) -> Callable[[str, np.ndarray], None]:
-    return lambda prefix, array: emit(core, prefix, array)
 
 
 def make_reports(scheduler: Scheduler, seconds: float) -> list[CoreReport]:

@@ -18,9 +18,8 @@ from nki_dist.compiler.compiled import Compiled
 from nki_dist.errors import LaunchError
 from nki_dist.hbm.alignment import aligned
 from nki_dist.hbm.layout import Layout, common_inputs, fill_common, fill_stack, lay_out
-from nki_dist.runtime.blas import one_blas_thread
 from nki_dist.runtime.group import CoreGroup, CoreReport, CoreSlot, StackView
-from nki_dist.runtime.progress import Progress, sampled
+from nki_dist.runtime.progress import sampled
 
 
 @dataclass
@@ -97,9 +96,9 @@ class InProcessHost:
         self._ensure(layout.stack_bytes, layout.common_bytes)
         for stack, arrays in zip(self._stacks, launch.inputs):
             fill_stack(layout, stack, arrays)
-        fill_common(layout, self._common, launch.inputs[0])
-        progress = Progress(len(self._group.slots))
-        with one_blas_thread().limit(), sampled(progress, self._group.progress):
+        if layout.common:
+            fill_common(layout, self._common, launch.inputs[0])
+        with sampled(len(self._group.slots), self._group.progress):
             reports = self._group.run(
                 (launch.key, layout.common),
                 compiled.programs,

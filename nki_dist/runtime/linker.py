@@ -33,7 +33,7 @@ from nki_dist.program import (
     instructions,
 )
 from nki_dist.runtime.indirect import has_indirection, link_indirect
-from nki_dist.runtime.recorder import Watcher
+from nki_dist.runtime.recorder import Recorder
 
 SEGMENT = 1000  # steps between two looks at whether the run has been ended from outside
 KEPT_ADDRESSES = 4096  # linked variants kept per instruction with run-time addresses
@@ -71,7 +71,7 @@ class Linker:
     def __init__(self, program: Program, kit: Kit) -> None:
         self.program = program
         self.kit = kit
-        self.watcher = Watcher(kit)
+        self.recorder = Recorder(kit)
         self._watched = frozenset(program.facts.get("watched", ()))
         self._masks: dict[int, np.ndarray] = {}
         for number in program.facts.get("runtime_psum", ()):
@@ -159,7 +159,7 @@ class Linker:
             step: Step = _Relinked(i, dynamic, self).run
         else:
             step = self.linked(i)
-        return self.watcher.around(i, step, self.addressed) if i.ordinal in self._watched else step
+        return self.recorder.around(i, step, self.addressed) if i.ordinal in self._watched else step
 
     def linked(self, i: Instruction) -> Step:
         """The step of an instruction whose scalar run-time offsets are known."""

@@ -9,10 +9,8 @@ process. The second physical core of a logical one saves `tensor_lnc1.npy` besid
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TextIO
 
 import numpy as np
 
@@ -22,32 +20,25 @@ DIRECTORY_VARIABLE = "NEURON_RT_DEBUG_OUTPUT_DIR"
 
 
 class Printer:
-    """Shows and saves printed tensors of one launch.
+    """Shows and saves printed tensors.
 
     Args:
         lnc: cores per rank.
         next_number: counts the prints of the process: 0, 1, 2, ... for each (place, core).
     """
 
-    def __init__(
-        self,
-        lnc: int,
-        next_number: Callable[..., int],
-        stream: TextIO | None = None,
-        directory: str | None = None,
-    ) -> None:
+    def __init__(self, lnc: int, next_number: Callable[..., int]) -> None:
         self.lnc = lnc
         self._next_number = next_number
-        self.stream = stream
-        self.directory = directory or os.environ.get(DIRECTORY_VARIABLE)
 
     def __call__(self, core: int, prefix: str, array: np.ndarray) -> None:
         text = np.array2string(frameworks.plain(array), threshold=64, separator=", ")
-        print(f"[core {core}] {prefix} {text}", file=self.stream or sys.stdout)
-        if self.directory:
+        print(f"[core {core}] {prefix} {text}")
+        directory = os.environ.get(DIRECTORY_VARIABLE)
+        if directory:
             logical, physical = divmod(core, self.lnc)
             # A prefix is a message, and must not lead out of the directory.
-            place = Path(self.directory, prefix.replace(os.sep, "_"), f"core_{logical}")
+            place = Path(directory, prefix.replace(os.sep, "_"), f"core_{logical}")
             iteration = self._next_number(place, physical)
             folder = place / str(iteration)
             folder.mkdir(parents=True, exist_ok=True)

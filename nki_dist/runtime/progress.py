@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Final, TextIO
 
 from nki_dist.errors import LaunchError
@@ -85,12 +85,17 @@ class Progress:
               file=self._stream, flush=True)  # fmt: skip
 
 
+def sampled(cores: int, look: Callable[[], tuple[int, int]]) -> AbstractContextManager[None]:
+    """Shows what `look` returns, (instructions, finished cores), while the caller's thread works.
+
+    Args:
+        cores: of the world.
+    """
+    return _sampled(Progress(cores), look) if wanted(sys.stderr) else nullcontext()
+
+
 @contextmanager
-def sampled(progress: Progress, look: Callable[[], tuple[int, int]]) -> Iterator[None]:
-    """Show what `look` returns, (instructions, finished cores), while the caller's thread works."""
-    if not progress.enabled:
-        yield
-        return
+def _sampled(progress: Progress, look: Callable[[], tuple[int, int]]) -> Iterator[None]:
     end = threading.Event()
 
     def sample() -> None:

@@ -58,7 +58,7 @@ def places_of(a: Access, kit: Kit) -> np.ndarray:
     return places[(places >= 0) & (places + a.dtype.itemsize <= a.storage.nbytes)]
 
 
-class Watcher:
+class Recorder:
     """Records of one core.
 
     A watched store is carried out on a private copy first and published afterwards, so that what is
@@ -71,11 +71,6 @@ class Watcher:
         self._copies: dict[int, np.ndarray] = {}
         private = partial(_private_bytes, kit, self._copies)  # no method: a cycle is freed late
         self._private = Kit(private, kit.state, kit.arch)
-
-    def take(self) -> list[Record]:
-        """What was recorded since this was last asked."""
-        found, self.records = self.records, []
-        return found
 
     def around(
         self, i: Instruction, step: Step, addressed: Callable[[Instruction], Instruction | None]
