@@ -25,7 +25,7 @@ from nki_dist.isa.spec import tracing_with
 from nki_dist.program import Program, TensorSignature
 from nki_dist.program.walk import returned
 
-Bind = Callable[[Trace], tuple[tuple, dict]]
+Bind = Callable[[Trace], tuple[tuple[Any, ...], dict[str, Any]]]
 CheckOutputs = Callable[[Trace, Any], Any]
 
 

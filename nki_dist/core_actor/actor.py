@@ -107,7 +107,7 @@ class NeuronCore:
         self._arrived: Counter[int] = Counter()
         self._status = Status()
         self._progress = (0, 0)
-        self._programs: dict[Any, tuple[list[Program], dict]] = {}
+        self._programs: dict[Any, tuple[list[Program], dict[tuple[str, int], int]]] = {}
         self._arena: MappedArena | None = None
 
     # ---- control and mail ---------------------------------------------------------------------

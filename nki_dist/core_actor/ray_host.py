@@ -312,7 +312,8 @@ class RayHost:
 
     def _collect(self, future: Any, n: int, number: int) -> Answer:
         try:
-            return ray.get(future)
+            answer: Answer = ray.get(future)
+            return answer
         except (ray.exceptions.ActorDiedError, ray.exceptions.ActorUnavailableError) as error:
             self._discard(n)
             cores = ", ".join(str(c.core) for c in self._packs[n])

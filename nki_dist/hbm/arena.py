@@ -130,9 +130,9 @@ def map_arena(handle: ArenaHandle) -> MappedArena:
     Raises:
         LaunchError: this process is on another node, or the object is gone.
     """
-    memory = map_writable(handle.handle).memory
+    memory = map_writable(handle.handle)
     stacks = {r: _part(memory, handle.ranks, handle.stride, r) for r in handle.ranks}
-    common = None if handle.common is None else map_writable(handle.common).memory
+    common = None if handle.common is None else map_writable(handle.common)
     return MappedArena(stacks, common, handle.generation)
 
 

@@ -13,7 +13,7 @@ import tokenize
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import FunctionType
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -24,6 +24,9 @@ from nki_dist.errors import CompileError, LaunchError, NkiError
 from nki_dist.language.tensor import NkiTensor
 from nki_dist.program import Access, MemoryRegion, TensorSignature
 from nki_dist.program.pytree import flatten, tree_map
+
+Args: TypeAlias = "tuple[Any, ...]"
+Kwargs: TypeAlias = "dict[str, Any]"
 
 
 @dataclass(frozen=True)
@@ -66,14 +69,14 @@ class BoundArguments:
         framework: of the results; None for NumPy.
     """
 
-    args: tuple
-    kwargs: dict[str, Any]
+    args: Args
+    kwargs: Kwargs
     signatures: list[TensorSignature]
     originals: list[Any]
     arrays: list[np.ndarray]
     framework: Any
 
-    def bind(self, trace: Trace) -> tuple[tuple, dict]:
+    def bind(self, trace: Trace) -> tuple[Args, Kwargs]:
         """The arguments with the trace's tensors in place."""
         tensors = [trace.input(s.index, s.shape, s.dtype, s.name) for s in self.signatures]
 
@@ -88,7 +91,7 @@ def _is_array(value: Any) -> bool:
     return isinstance(value, np.ndarray) or frameworks.describe(value) is not None
 
 
-def bind_arguments(function: Callable[..., Any], args: tuple, kwargs: dict) -> BoundArguments:
+def bind_arguments(function: Callable[..., Any], args: Args, kwargs: Kwargs) -> BoundArguments:
     """Separate tensors from compile-time values.
 
     Raises:
@@ -146,7 +149,7 @@ def _walk(take: Callable[[str, Any], Any], name: str, value: Any) -> Any:
     return tree.unflatten(take(path, leaf) for path, leaf in leaves)
 
 
-def _parameter_names(function: Callable[..., Any], args: tuple, kwargs: dict) -> list[str]:
+def _parameter_names(function: Callable[..., Any], args: Args, kwargs: Kwargs) -> list[str]:
     """Names for the positional arguments, after checking that the call fits the signature."""
     if isinstance(function, FunctionType) and not function.__dict__ and not kwargs:
         code = function.__code__

@@ -56,7 +56,7 @@ def _positive(n: Any) -> int:
         raise LaunchError(
             f"a launch grid is made of positive ints (or nl.nc and nl.spmd_dim), got {n!r}"
         )
-    return n.__index__()
+    return int(n)
 
 
 def _limited(grid: Grid, arch: Arch) -> Grid:

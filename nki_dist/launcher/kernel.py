@@ -16,6 +16,7 @@ from nki_dist.compiler.compiled import Compiled, Grid
 from nki_dist.compiler.passes.schedule import edges_of, with_edges
 from nki_dist.errors import LaunchError
 from nki_dist.isa.spec import tracing
+from nki_dist.launcher.binding import Args, Kwargs
 from nki_dist.launcher.grid import make_grid
 from nki_dist.launcher.session import session
 from nki_dist.launcher.traced import launch_traced, placeholders
@@ -104,11 +105,11 @@ class Kernel:
         """
         return self._world().compile(self, *args, **kwargs)
 
-    def _launch(self, args: tuple, kwargs: dict[str, Any]) -> Any:
+    def _launch(self, args: Args, kwargs: Kwargs) -> Any:
         world, grid = self._placed()
         return world.run_one(self, grid, args, kwargs, self._profile)
 
-    def _launch_beside_others(self, args: tuple, kwargs: dict[str, Any]) -> Any:
+    def _launch_beside_others(self, args: Args, kwargs: Kwargs) -> Any:
         """A launch where arguments may be placeholders of a jax transformation."""
         if not placeholders(args, kwargs):
             return self._launch(args, kwargs)

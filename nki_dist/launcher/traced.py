@@ -14,12 +14,13 @@ import numpy as np
 
 from nki_dist.errors import LaunchError
 from nki_dist.frameworks import jax_arrays, plain
+from nki_dist.launcher.binding import Args, Kwargs
 from nki_dist.launcher.world import World
 from nki_dist.program import Access
 from nki_dist.program.pytree import flatten, tree_map
 
 
-def placeholders(args: tuple, kwargs: dict[str, Any]) -> bool:
+def placeholders(args: Args, kwargs: Kwargs) -> bool:
     """Whether any argument, however deep inside the others, is a placeholder of jax."""
     if not jax_arrays.imported():
         return False
@@ -27,7 +28,7 @@ def placeholders(args: tuple, kwargs: dict[str, Any]) -> bool:
     return any(jax_arrays.is_tracer(leaf) for _, leaf in leaves)
 
 
-def launch_traced(world: World, kernel: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+def launch_traced(world: World, kernel: Any, args: Args, kwargs: Kwargs) -> Any:
     """What the kernel returns, as placeholders of the same transformation.
 
     Raises:
@@ -44,11 +45,13 @@ def launch_traced(world: World, kernel: Any, args: tuple, kwargs: dict[str, Any]
 
     template = tree_map(take, (args, kwargs), jax_arrays.owns)
 
-    def fill(arrays: Any) -> tuple[tuple, dict[str, Any]]:
+    def fill(arrays: Any) -> tuple[Args, Kwargs]:
         def filled(leaf: Any) -> Any:
             return arrays[leaf.number] if isinstance(leaf, _Hole) else leaf
 
-        return tree_map(filled, template, lambda value: isinstance(value, _Hole))
+        found: tuple[Args, Kwargs]
+        found = tree_map(filled, template, lambda value: isinstance(value, _Hole))
+        return found
 
     def run(*arrays: Any) -> Any:
         # As NumPy arrays: making jax arrays here would wait for the computation we are part of.
@@ -73,7 +76,7 @@ def _on_host(tree: Any) -> Any:
     return tree_map(lambda v: np.asarray(v) if jax_arrays.owns(v) else v, tree, jax_arrays.owns)
 
 
-def _results(world: World, kernel: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+def _results(world: World, kernel: Any, args: Args, kwargs: Kwargs) -> Any:
     """Shapes and dtypes of what the kernel returns."""
     compiled = world.compile(kernel, *args, **kwargs)
     if compiled.written_inputs:

@@ -12,7 +12,9 @@ from nki_dist.collectives.check import check_world
 from nki_dist.compiler.compiled import Compiled, Grid
 from nki_dist.errors import LaunchError
 from nki_dist.launcher.binding import (
+    Args,
     BoundArguments,
+    Kwargs,
     PerRank,
     bind_arguments,
 )
@@ -236,7 +238,7 @@ class World:
             return Run(outputs, self._profile(compiled, result.reports), result.reports)
         return outputs
 
-    def run_one(self, kernel: Any, grid: Grid, args: tuple, kwargs: dict, profile: bool) -> Any:
+    def run_one(self, kernel: Any, grid: Grid, args: Args, kwargs: Kwargs, profile: bool) -> Any:
         """`kernel[grid](...)` on a one-rank world: the result itself, or a Run."""
         outputs, result, compiled = self._launch(kernel, grid, args, kwargs)
         if profile:
@@ -275,7 +277,7 @@ class World:
         return self._compiled(kernel, None, args, kwargs)[2]
 
     def _compiled(
-        self, kernel: Any, grid: Grid | None, args: tuple, kwargs: dict
+        self, kernel: Any, grid: Grid | None, args: Args, kwargs: Kwargs
     ) -> tuple[list[BoundArguments], int, Compiled]:
         """Every rank's arguments, and the compiled kernel with its number in this process."""
         function = getattr(kernel, "fn", kernel)
@@ -295,7 +297,7 @@ class World:
         return bound, number, compiled
 
     def _launch(
-        self, kernel: Any, grid: Grid | None, args: tuple, kwargs: dict
+        self, kernel: Any, grid: Grid | None, args: Args, kwargs: Kwargs
     ) -> tuple[list[Any], LaunchResult, Compiled]:
         bound, number, compiled = self._compiled(kernel, grid, args, kwargs)
         as_run = compiled.as_run
@@ -333,7 +335,7 @@ class World:
         for rank, records in sorted(by_rank.items()):
             check_races(compiled, records, rank)
 
-    def _bind(self, function: Any, args: tuple, kwargs: dict) -> list[BoundArguments]:
+    def _bind(self, function: Any, args: Args, kwargs: Kwargs) -> list[BoundArguments]:
         if not any(isinstance(v, PerRank) for v in (*args, *kwargs.values())):
             return [bind_arguments(function, args, kwargs)] * self.ranks
         found = []

@@ -101,9 +101,8 @@ class Executor:
             yield from self._block(item.body)
 
     def _bound(self, bound: Any) -> int:
-        if isinstance(bound, VirtualRegister):
-            return self.state.registers[bound.number]
-        return bound
+        value = self.state.registers[bound.number] if isinstance(bound, VirtualRegister) else bound
+        return int(value)
 
     def _placed(self, error: NkiError, i: Instruction) -> NkiError:
         return error.at(

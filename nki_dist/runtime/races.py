@@ -17,12 +17,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from nki_dist.compiler.compiled import Compiled
 from nki_dist.errors import RaceError
-from nki_dist.program import Program, Storage, instructions
+from nki_dist.program import Instruction, Program, Storage, instructions
 from nki_dist.runtime.recorder import Record
 
 
@@ -69,7 +70,7 @@ def check_races(compiled: Compiled, records: Mapping[int, Sequence[Record]], ran
     """
     if len(records) != 2:
         return
-    groups: dict[tuple, tuple[list[Record], list[Record]]] = defaultdict(lambda: ([], []))
+    groups: dict[Any, tuple[list[Record], list[Record]]] = defaultdict(lambda: ([], []))
     for core, found in records.items():
         for record in found:
             groups[record.epoch, record.key][core].append(record)
@@ -153,7 +154,7 @@ class _Check:
         )
 
 
-def _find(program: Program, ordinal: int):
+def _find(program: Program, ordinal: int) -> Instruction:
     return next(i for i in instructions(program.body) if i.ordinal == ordinal)
 
 

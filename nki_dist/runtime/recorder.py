@@ -133,7 +133,7 @@ class Recorder:
         return kit.raw(Access(a.storage, 0, (count,), (1,), a.dtype))
 
     def _values(self, a: Access, places: np.ndarray) -> np.ndarray:
-        return self._elements(a, self.kit)[places // a.dtype.itemsize]
+        return np.asarray(self._elements(a, self.kit)[places // a.dtype.itemsize])
 
 
 def _private_bytes(kit: Kit, copies: Mapping[int, np.ndarray], storage: Storage) -> np.ndarray:

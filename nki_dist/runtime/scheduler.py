@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 from nki_dist.collectives.exchange import CHANNEL
 from nki_dist.errors import DeadlockError, NkiError
@@ -25,6 +25,8 @@ from nki_dist.runtime.messages import (
     disagreement,
 )
 
+What: TypeAlias = "dict[str, Any]"  # description of an operation
+
 
 @dataclass
 class CoreRun:
@@ -37,7 +39,7 @@ class CoreRun:
     waiting: Wait | None = None
     finished: bool = False
     sent: dict[tuple[int, str], int] = field(default_factory=dict)
-    last_sent: dict[tuple[int, str], tuple[dict, str | None]] = field(default_factory=dict)
+    last_sent: dict[tuple[int, str], tuple[What, str | None]] = field(default_factory=dict)
     taken: dict[tuple[int, str], int] = field(default_factory=dict)
     pending: Wait | None = None
     messages: int = 0
@@ -79,12 +81,17 @@ class Scheduler:
             return found
 
         def send(
-            to: int, channel: str, payload: Any, what: dict, i: Any, number: int | None = None
+            to: int,
+            channel: str,
+            payload: Any,
+            what: What,
+            i: Any,
+            number: int | None = None,
         ) -> None:
             self._send(run, to, channel, payload, what, line(i), number)
 
         def receive(
-            source: int, channel: str, what: dict, i: Any, number: int | None = None
+            source: int, channel: str, what: What, i: Any, number: int | None = None
         ) -> Wait:
             return Wait(core, source, channel, what, line(i), lnc, number)
 
@@ -101,7 +108,7 @@ class Scheduler:
         to: int,
         channel: str,
         payload: Any,
-        what: dict,
+        what: What,
         location: str | None,
         number: int | None,
     ) -> None:
