@@ -18,12 +18,13 @@ from nki_dist.launcher.binding import (
     PerRank,
     bind_arguments,
 )
-from nki_dist.launcher.dry import DryRun, SpecArguments, run_dry
 from nki_dist.launcher.grid import make_grid
 from nki_dist.launcher.profiles import profile_of
 from nki_dist.launcher.results import check_written, inputs_as_run, read_outputs
 from nki_dist.launcher.session import session
+from nki_dist.launcher.specs import SpecArguments
 from nki_dist.program.pytree import flatten
+from nki_dist.runtime.dry_report import DryRun, run_dry
 from nki_dist.runtime.hosts import (
     Host,
     InProcessHost,
@@ -267,7 +268,8 @@ class World:
         kwargs = {name: specs.replaced(value) for name, value in kwargs.items()}
         bound, _, compiled = self._compiled(kernel, None, args, kwargs)
         cores = slots(self.ranks, self.lnc, self._ranks_per_node)
-        report, reports = run_dry(cores, compiled.as_run, bound, specs.unknown(bound))
+        inputs = [b.arrays for b in bound]
+        report, reports = run_dry(cores, compiled.as_run, inputs, specs.unknown(bound))
         if not profile:
             return report
         return replace(report, profile=self._profile(compiled, reports, forced_algorithm()))

@@ -1,8 +1,8 @@
-"""`World.dry_run`: does the program synchronise as it should, at full scale, without arithmetic?
+"""What a dry run tells: what was executed, what couldn't be checked.
 
-Everything up to the launch is as in `World.run`; then the cores run their skeletons (see
-compiler.passes.skeleton) in this process, whatever the world's host is: there is nothing to compute
-that more processes could share. No HBM stacks are made and no actors are started.
+The cores run their skeletons (see compiler.passes.skeleton) in this process, whatever the world's
+host is: there is nothing to compute that more processes could share. No HBM stacks are made and no
+actors are started.
 """
 
 from __future__ import annotations
@@ -14,72 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from nki_dist import dtypes
 from nki_dist.compiler.compiled import Compiled
 from nki_dist.compiler.passes.skeleton import Skeleton, make_skeleton
-from nki_dist.errors import LaunchError
 from nki_dist.isa import INSTRUCTIONS
-from nki_dist.launcher.binding import BoundArguments, PerRank
 from nki_dist.program import Block, Instruction, Loop, Program, instructions
-from nki_dist.program.pytree import tree_map
 from nki_dist.runtime.dry import DryCores
 from nki_dist.runtime.group import CoreReport, CoreSlot
 from nki_dist.runtime.progress import sampled
 from nki_dist.runtime.unread import check_messages
-
-
-@dataclass(frozen=True)
-class TensorSpec:
-    """Stands for an array in the arguments of a dry run: a shape and a dtype, no contents.
-
-    Args:
-        shape: a tuple of ints.
-        dtype: anything that names an NKI dtype: `nl.bfloat16`, `np.float32`, "int8".
-    """
-
-    shape: tuple[int, ...]
-    dtype: Any
-
-    def __post_init__(self) -> None:
-        shape = self.shape
-        if not isinstance(shape, tuple) or not all(isinstance(n, int) and n > 0 for n in shape):
-            raise LaunchError(f"TensorSpec of shape {shape!r}; allowed: a tuple of positive ints")
-        dtypes.of(self.dtype)
-
-    def hollow(self) -> np.ndarray:
-        """An array of this shape and dtype that takes no memory."""
-        dtype = dtypes.of(self.dtype).dtype
-        return np.broadcast_to(np.zeros((), dtype), self.shape)
-
-
-class SpecArguments:
-    """Replaces TensorSpecs in arguments by arrays without memory, and knows these again."""
-
-    def __init__(self) -> None:
-        self._made: dict[int, np.ndarray] = {}
-
-    def replaced(self, value: Any) -> Any:
-        """An argument without TensorSpecs."""
-        if isinstance(value, PerRank):
-            values = value.values
-            if callable(values):
-                return PerRank(lambda rank: self.replaced(values(rank)))
-            return PerRank([self.replaced(v) for v in values])
-        return tree_map(self._leaf, value, lambda leaf: isinstance(leaf, (TensorSpec, PerRank)))
-
-    def _leaf(self, leaf: Any) -> Any:
-        if not isinstance(leaf, TensorSpec):
-            return leaf
-        array = leaf.hollow()  # one each: an array that is passed twice is one tensor
-        self._made[id(array)] = array
-        return array
-
-    def unknown(self, bound: Sequence[BoundArguments]) -> set[int]:
-        """Indices of the inputs that are a TensorSpec on some rank."""
-        found: set[int] = set()
-        for b in {id(b): b for b in bound}.values():
-            found |= {n for n, array in enumerate(b.originals) if id(array) in self._made}
-        return found
 
 
 @dataclass(frozen=True)
@@ -130,14 +72,14 @@ class DryRun:
 def run_dry(
     slots: Sequence[CoreSlot],
     compiled: Compiled,
-    bound: Sequence[BoundArguments],
+    inputs: Sequence[Sequence[np.ndarray]],
     unknown: Collection[int],
 ) -> tuple[DryRun, list[CoreReport]]:
     """Run a compiled kernel dry on every core of a world.
 
     Args:
         slots: every core.
-        bound: arguments of each rank.
+        inputs: per rank, the arrays by index.
         unknown: indices of the inputs without contents.
 
     Raises:
@@ -145,11 +87,11 @@ def run_dry(
         LaunchError: how often a loop goes round depends on an input without contents.
     """
     skeleton = make_skeleton(compiled.programs, unknown)
-    cores = DryCores(slots, skeleton, [b.arrays for b in bound])
+    cores = DryCores(slots, skeleton, inputs)
     with sampled(len(slots), cores.progress):
         reports = sorted(cores.run(), key=lambda r: r.core)
     lnc = len(compiled.programs)
-    check_messages(reports, lnc if len(bound) > 1 else 0)
+    check_messages(reports, lnc if len(inputs) > 1 else 0)
     return _report(compiled, skeleton, reports), reports
 
 
