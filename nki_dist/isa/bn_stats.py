@@ -14,7 +14,7 @@ from nki_dist.isa.kit import Kit, Step, chain
 from nki_dist.isa.operands import read, write
 from nki_dist.isa.rows import private_rows, save_rows
 from nki_dist.isa.spec import Cost, instruction
-from nki_dist.isa.timing_rules import ISSUE
+from nki_dist.isa.timing_rules import issue_cycles
 from nki_dist.program import Instruction
 
 MOST = 512  # elements per partition
@@ -81,4 +81,4 @@ def _statistics(values: np.ndarray, out: np.ndarray) -> None:
 
 @bn_stats.cost
 def _cost(i: Instruction, arch: Arch) -> Cost:
-    return Cost(cycles=max(ISSUE, i["data"].free_size), flops=4 * i["data"].size)
+    return Cost(cycles=issue_cycles(i["data"].free_size, arch), flops=4 * i["data"].size)

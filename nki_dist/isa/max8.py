@@ -12,7 +12,7 @@ from nki_dist.isa.kit import Kit, Step, chain
 from nki_dist.isa.operands import read, write
 from nki_dist.isa.rows import private_rows, save_rows
 from nki_dist.isa.spec import Cost, instruction
-from nki_dist.isa.timing_rules import ISSUE
+from nki_dist.isa.timing_rules import issue_cycles
 from nki_dist.program import Access, Instruction
 
 EIGHT = 8
@@ -89,4 +89,4 @@ def _meaning(i: Instruction, kit: Kit) -> Step:
 
 @max8.cost
 def _cost(i: Instruction, arch: Arch) -> Cost:
-    return Cost(cycles=max(ISSUE, i["src"].free_size))
+    return Cost(cycles=issue_cycles(i["src"].free_size, arch))

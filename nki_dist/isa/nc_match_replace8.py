@@ -14,7 +14,7 @@ from nki_dist.isa.nc_find_index8 import INDEX_DTYPES, Matcher, save_indices
 from nki_dist.isa.operands import Number, read, write
 from nki_dist.isa.rows import load_rows, private_rows, save_rows
 from nki_dist.isa.spec import Cost, instruction
-from nki_dist.isa.timing_rules import ISSUE
+from nki_dist.isa.timing_rules import issue_cycles
 from nki_dist.program import Instruction
 
 
@@ -82,4 +82,4 @@ def _meaning(i: Instruction, kit: Kit) -> Step:
 
 @nc_match_replace8.cost
 def _cost(i: Instruction, arch: Arch) -> Cost:
-    return Cost(cycles=max(ISSUE, i["data"].free_size))
+    return Cost(cycles=issue_cycles(i["data"].free_size, arch))

@@ -14,7 +14,7 @@ from nki_dist.isa.checks import same_free_size
 from nki_dist.isa.kit import Kit, Step, chain
 from nki_dist.isa.operands import Custom, read, write
 from nki_dist.isa.spec import Cost, instruction
-from nki_dist.isa.timing_rules import ISSUE
+from nki_dist.isa.timing_rules import issue_cycles
 from nki_dist.program import Access, Instruction
 
 _QUADRANT: Final = 32
@@ -109,7 +109,7 @@ def _meaning(i: Instruction, kit: Kit) -> Step:
 
 @nc_stream_shuffle.cost
 def _cost(i: Instruction, arch: Arch) -> Cost:
-    return Cost(cycles=max(ISSUE, i["src"].free_size))
+    return Cost(cycles=issue_cycles(i["src"].free_size, arch))
 
 
 __all__ = ["nc_stream_shuffle", "start_partition"]

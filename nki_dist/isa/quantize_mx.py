@@ -23,7 +23,7 @@ from nki_dist.isa._mx import GROUP, check_partitions, check_scale, scale_rows
 from nki_dist.isa.kit import Kit, Step
 from nki_dist.isa.operands import SBUF, read, write
 from nki_dist.isa.spec import Cost, instruction
-from nki_dist.isa.timing_rules import ISSUE
+from nki_dist.isa.timing_rules import issue_cycles
 from nki_dist.program import Instruction
 
 SCALES: Final = (float8_e8m0fnu, uint8)
@@ -100,7 +100,7 @@ def _meaning(i: Instruction, kit: Kit) -> Step:
 
 @quantize_mx.cost
 def _cost(i: Instruction, arch: Arch) -> Cost:
-    return Cost(cycles=max(ISSUE, i["src"].free_size / 4))
+    return Cost(cycles=issue_cycles(i["src"].free_size / 4, arch))
 
 
 __all__ = ["quantize_mx"]

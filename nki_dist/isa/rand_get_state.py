@@ -13,7 +13,6 @@ from nki_dist.isa.operands import write
 from nki_dist.isa.rand_set_state import check_state
 from nki_dist.isa.randomness import APPROXIMATE, lanes, states
 from nki_dist.isa.spec import Cost, instruction
-from nki_dist.isa.timing_rules import ISSUE
 from nki_dist.program import Instruction
 
 
@@ -55,4 +54,4 @@ def _meaning(i: Instruction, kit: Kit) -> Step:
 
 @rand_get_state.cost
 def _cost(i: Instruction, arch: Arch) -> Cost:
-    return Cost(cycles=ISSUE, known=False)
+    return Cost(cycles=arch.min_issue_cycles, known=False)

@@ -10,7 +10,6 @@ from nki_dist.isa.kit import Kit, Step
 from nki_dist.isa.operands import SBUF, read
 from nki_dist.isa.randomness import APPROXIMATE, GENERATORS, WORDS, lanes, states
 from nki_dist.isa.spec import Cost, instruction, require_generation
-from nki_dist.isa.timing_rules import ISSUE
 from nki_dist.program import Access, Instruction
 
 
@@ -68,4 +67,4 @@ def _meaning(i: Instruction, kit: Kit) -> Step:
 
 @rand_set_state.cost
 def _cost(i: Instruction, arch: Arch) -> Cost:
-    return Cost(cycles=ISSUE, known=False)
+    return Cost(cycles=arch.min_issue_cycles, known=False)
