@@ -45,6 +45,8 @@ _LIMITS: Final = FrozenMap(
         "max8_min": published(8, "ISA max8"),
         "max8_max": published(16384, "ISA max8"),
         "local_gather_indices_max": published(4096, "ISA local_gather, per core"),
+        "gpsimd_core_partitions": published(16, "A2: core i has partitions 16i to 16i + 15"),
+        "gpsimd_dma_max_elements": published(256, "ISA sendrecv: 1024, 512 or 256 bytes by width"),
         "dma_compute_sources_max": published(16, "ISA dma_compute"),
     }
 )

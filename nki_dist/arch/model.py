@@ -69,7 +69,8 @@ class Limits:
     matmul_contraction_max: int
     matmul_double_row_contraction_max: int  # equals matmul_contraction_max if not supported
     matmul_mx_contraction_max: int  # equals matmul_contraction_max if not supported
-    stationary_free_max: int
+    stationary_free_max: int  # columns of the Tensor engine's array; its rows are the partitions
+    matmul_tile_min: int  # rows or columns of the smallest tile of the array
     moving_free_max: Mapping[str, int]  # by dst dtype: "float32", "bfloat16"
     gemm_moving_fmax: int  # what nl.tile_size reports
     transpose_tensor_max: int
@@ -79,6 +80,8 @@ class Limits:
     max8_min: int
     max8_max: int
     local_gather_indices_max: int
+    gpsimd_core_partitions: int  # wired to one of GpSimd's cores
+    gpsimd_dma_max_elements: int  # per partition that a sendrecv by GpSimd's own DMA can move
     dma_compute_sources_max: int
 
 

@@ -38,6 +38,7 @@ FACTS: Final = FrozenMap(
         "vector_scalar_exclude_psum": published(True, "A2"),
         "matmul_double_row_contraction_max": published(128, "ISA: double_row is gen3 and later"),
         "matmul_mx_contraction_max": published(128, "ISA: MX is gen4"),
+        "matmul_tile_min": published(64, "ISA: tiles of 32 are gen3 and later"),
         "moving_free_max": published({"float32": 512, "bfloat16": 512}, "ISA nc_matmul"),
         "gemm_moving_fmax": published(512, "ISA nc_matmul"),
         "engine_clock_ghz": published(

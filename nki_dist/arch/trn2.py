@@ -41,6 +41,7 @@ FACTS: Final = FrozenMap(
         "vector_scalar_exclude_psum": published(False, "A3: full rate in different banks"),
         "matmul_double_row_contraction_max": published(256, "ISA, A3"),
         "matmul_mx_contraction_max": published(128, "ISA: MX is gen4"),
+        "matmul_tile_min": published(32, "ISA nc_matmul"),
         "moving_free_max": published({"float32": 512, "bfloat16": 512}, "ISA nc_matmul"),
         "gemm_moving_fmax": published(512, "ISA nc_matmul"),
         "engine_clock_ghz": published(

@@ -40,6 +40,7 @@ FACTS: Final = FrozenMap(
         "vector_scalar_exclude_psum": published(False, "A3, kept by A4"),
         "matmul_double_row_contraction_max": published(256, "ISA, A3"),
         "matmul_mx_contraction_max": published(512, "A4: 128 rows of four values"),
+        "matmul_tile_min": published(32, "ISA nc_matmul"),
         "moving_free_max": published(
             {"float32": 4096, "bfloat16": 8192},
             "ISA nc_matmul: all of PSUM; A4 draws 512 for MX. Chosen: ISA",

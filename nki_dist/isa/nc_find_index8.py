@@ -41,7 +41,7 @@ def nc_find_index8(dst, data, vals, name=None):
 @nc_find_index8.check
 def _check(i: Instruction, arch: Arch) -> None:
     same_partitions(dst=i["dst"], data=i["data"], vals=i["vals"])
-    check_row_length("data", i["data"])
+    check_row_length("data", i["data"], arch)
     check_eight("vals", i["vals"])
     check_eight("dst", i["dst"])
     if len(i["vals"].shape) > 3:

@@ -82,7 +82,7 @@ def _check(i: Instruction, arch: Arch) -> None:
             f"stationary has {stationary.shape[0]} partitions, moving {moving.shape[0]}; both are "
             "the contraction dimension and must be equal"
         )
-    check_partitions("stationary", stationary)
+    check_partitions("stationary", stationary, arch)
     columns = stationary.free_size
     if columns % 2 or columns > arch.stationary_free_max:
         raise NkiValidationError(

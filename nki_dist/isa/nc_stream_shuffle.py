@@ -7,8 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from nki_dist.arch import Arch
-from nki_dist.arch.limits import allowed_start_partitions
+from nki_dist.arch import Arch, allowed_start_partitions
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa.checks import same_free_size
 from nki_dist.isa.kit import Kit, Step, chain
@@ -70,7 +69,7 @@ def _check(i: Instruction, arch: Arch) -> None:
         )
     most = max(dst.shape[0], src.shape[0])
     active = -(-most // _QUADRANT) * _QUADRANT
-    allowed = allowed_start_partitions(active)
+    allowed = allowed_start_partitions(active, arch)
     for name, a in (("dst", dst), ("src", src)):
         if start_partition(a) not in allowed:
             raise NkiValidationError(

@@ -59,7 +59,7 @@ def quantize_mx(dst, src, dst_scale, name=None):
 @quantize_mx.check
 def _check(i: Instruction, arch: Arch) -> None:
     dst, src = i["dst"], i["src"]
-    check_partitions("src", src)
+    check_partitions("src", src, arch)
     if src.free_size % 4:
         raise NkiValidationError(
             f"src has {src.free_size} elements per partition; must be a multiple of 4"

@@ -43,10 +43,10 @@ def _check(i: Instruction, arch: Arch) -> None:
 
 @rand_get_state.meaning
 def _meaning(i: Instruction, kit: Kit) -> Step:
-    into, where, state, label = kit.view(i["dst"]), lanes(i["dst"]), kit.state, i.engine
+    into, where, label = kit.view(i["dst"]), lanes(i["dst"], kit), i.engine
 
     def get() -> None:
-        words = states(state, label)[:, where]
+        words = states(kit, label)[:, where]
         np.copyto(into, words.transpose(1, 2, 0).reshape(into.shape))
 
     return get

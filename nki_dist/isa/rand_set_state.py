@@ -55,12 +55,12 @@ def _check(i: Instruction, arch: Arch) -> None:
 
 @rand_set_state.meaning
 def _meaning(i: Instruction, kit: Kit) -> Step:
-    seeds, where = kit.view(i["src_seeds"]), lanes(i["src_seeds"])
-    state, label = kit.state, i.engine
+    seeds, where = kit.view(i["src_seeds"]), lanes(i["src_seeds"], kit)
+    label = i.engine
 
     def put() -> None:
         words = seeds.reshape(len(seeds), GENERATORS[label], WORDS)
-        states(state, label)[:, where] = words.transpose(2, 0, 1)
+        states(kit, label)[:, where] = words.transpose(2, 0, 1)
 
     return put
 

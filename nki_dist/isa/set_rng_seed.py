@@ -36,9 +36,10 @@ def _check(i: Instruction, arch: Arch) -> None:
 @set_rng_seed.meaning
 def _meaning(i: Instruction, kit: Kit) -> Step:
     bits, state = kit.raw(i["src_seeds"]).reshape(()), kit.state
+    lanes = kit.arch.partitions
 
     def seed() -> None:
-        state.random["vector"] = seeded("vector", int(bits[()]))
+        state.random["vector"] = seeded("vector", int(bits[()]), lanes)
 
     return seed
 
