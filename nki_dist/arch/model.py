@@ -103,6 +103,7 @@ class Timing:
     matmul_init_cycles: int
     tensor_ramp_ns: float
     tensor_ramp_fraction: float  # speed of the Tensor engine during the ramp
+    tensor_busy_fraction: float  # of tensor_ramp_ns; less, and the ramp begins again
     vector_width_16bit: int  # elements per partition and cycle, best case
     scalar_width_16bit: int
     activate_latency_ns: float
@@ -128,6 +129,7 @@ class Dma:
     dma_issue_swdge_ns: float
     dma_trigger_ns: float
     dma_semaphore_ns: float  # from semaphore to start, across engines
+    dma_lead_fraction: float  # of dma_semaphore_ns, what passes before the first byte
     dma_semaphore_increment: int
     dma_packet_bytes: int
     dma_collective_packet_bytes: int

@@ -48,6 +48,7 @@ FACTS: Final = FrozenMap(
         "matmul_init_cycles": published(64, "A2"),
         "tensor_ramp_ns": assumed(0.0, "EXP names trn2 and trn3 only: no ramp"),
         "tensor_ramp_fraction": assumed(1.0, "EXP names trn2 and trn3 only: no ramp"),
+        "tensor_busy_fraction": assumed(0.0, "EXP names trn2 and trn3 only: no ramp"),
         "vector_width_16bit": published(1, "A2: 128 elements per cycle"),
         "scalar_width_16bit": published(1, "A2: 128 elements per cycle"),
         "activate_latency_ns": derived(159.0, "PROFILE: ACTIVATE of one element"),

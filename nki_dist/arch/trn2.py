@@ -51,6 +51,7 @@ FACTS: Final = FrozenMap(
         "matmul_init_cycles": assumed(64, "A2's figure for gen2; none is given for gen3"),
         "tensor_ramp_ns": published(3000.0, "EXP: full speed after about 3 us"),
         "tensor_ramp_fraction": published(0.5, "EXP: starts at about 50 % of peak"),
+        "tensor_busy_fraction": published(0.5, "EXP: drops back below 50 % in a window of 3 us"),
         "vector_width_16bit": published(4, "A3: 512 elements per cycle in 16 bits"),
         "scalar_width_16bit": published(1, "A3: 128 elements per cycle"),
         "activate_latency_ns": derived(290.0, "PROFILE: ACTIVATE takes 0.29 us + N x 0.833 ns"),

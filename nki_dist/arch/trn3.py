@@ -1,7 +1,6 @@
-"""Facts of NeuronCore-v4 (gen4): trn3, as in a Gen1 UltraServer.
+"""Facts of NeuronCore-v4 (gen4): trn3, as in a Gen1 UltraServer, and what differs in Gen2.
 
-Invariant: as `common.py`. Doesn't model the Gen2 UltraServer's 36 servers of 4 chips, except for
-the bandwidth of its link levels. Sources: A4, HW, DMAO; tags in `facts.DOCUMENTS`.
+Invariant: as `common.py`. Sources: A4, HW, DMAO; tags in `facts.DOCUMENTS`.
 """
 
 from __future__ import annotations
@@ -55,6 +54,7 @@ FACTS: Final = FrozenMap(
         "matmul_init_cycles": assumed(64, "A2's figure for gen2; none is given for gen4"),
         "tensor_ramp_ns": published(3000.0, "EXP: full speed after about 3 us"),
         "tensor_ramp_fraction": published(0.5, "EXP: starts at about 50 % of peak"),
+        "tensor_busy_fraction": published(0.5, "EXP: drops back below 50 % in a window of 3 us"),
         "vector_width_16bit": published(4, "A4: 512 elements per cycle, float8 too"),
         "scalar_width_16bit": published(2, "A4: 256 elements per cycle, float8 too"),
         "activate_latency_ns": assumed(290.0, "trn2's figure: the clock is the same"),
@@ -91,5 +91,13 @@ FACTS: Final = FrozenMap(
         "chip_fabric_gbps": assumed(1225.0, "no figure exists; taken as one HBM stack"),
         "sendrecv_gbps": assumed(528.0, "no figure exists; 16 engines at DMAB's sustained rate"),
         "efa_chip_gbps": derived(25.0, "HW: 12800 Gbps over 64 chips"),
+    }
+)
+
+GEN2: Final = FrozenMap(
+    {
+        **FACTS,
+        "chips_per_instance": published(4, "HW: server of a Gen2 UltraServer"),
+        "instances_per_ultraserver": published(36, "HW: Gen2 UltraServer, 144 chips"),
     }
 )
