@@ -86,7 +86,7 @@ def test_memory_sizes_agree(arch):
     assert arch.sbuf_usable_bytes < arch.sbuf_partition_bytes
     assert arch.cores_per_stack * arch.stacks_per_chip == arch.cores_per_chip
     assert arch.max_lnc in (arch.cores_per_stack, 1)
-    assert set(arch.engine_clock_ghz) == set(arch.dependent_latency) == ENGINES
+    assert set(arch.engine_clock_ghz) == {*arch.dependent_latency, "scalar"} == ENGINES
     assert set(arch.link_gbps) == set(arch.links_per_chip)
     assert arch.dma_engines * arch.dma_partitions_per_engine == arch.partitions
 
@@ -106,7 +106,9 @@ def test_totals_agree_with_the_instance_tables(
     arch = arches.get(name)
     assert (arch.generation, arch.sbuf_usable_bytes) == (generation, usable)
     assert arch.sbuf_bytes * arch.cores_per_chip == chip_sbuf_mib << 20
-    assert arch.hbm_chip_bytes * arch.chips_per_instance == instance_gib << 30
+    assert (
+        arch.hbm_stack_bytes * arch.stacks_per_chip * arch.chips_per_instance == instance_gib << 30
+    )
     assert arch.cores_per_instance == cores
 
 

@@ -23,9 +23,6 @@ FACTS: Final = FrozenMap(
         "stacks_per_chip": published(4, "A4, HW"),
         "chips_per_instance": published(16, "HW: server of a Gen1 UltraServer; Gen2 has 4"),
         "instances_per_ultraserver": published(4, "HW: Gen1; Gen2 has 36 servers of 4 chips"),
-        "cc_cores_per_chip": published(
-            16, "HW 16, A4 20, CCO 2 per physical core. Chosen: 16, which two of three agree on"
-        ),
         "sbuf_partition_bytes": published(256 * KIB, "A4"),
         "sbuf_usable_bytes": derived(
             245752, "size less 16 KiB and 8 bytes, as NKL on trn2; a third party has the same"
@@ -37,8 +34,6 @@ FACTS: Final = FrozenMap(
         ),
         "vector_gpsimd_exclude_sbuf": published(False, "A3, kept by A4"),
         "vector_scalar_exclude_psum": published(False, "A3, kept by A4"),
-        "matmul_double_row_contraction_max": published(256, "ISA, A3"),
-        "matmul_mx_contraction_max": published(512, "A4: 128 rows of four values"),
         "matmul_tile_min": published(32, "ISA nc_matmul"),
         "moving_free_max": published(
             {"float32": 4096, "bfloat16": 8192},
@@ -56,7 +51,6 @@ FACTS: Final = FrozenMap(
         "tensor_ramp_fraction": published(0.5, "EXP: starts at about 50 % of peak"),
         "tensor_busy_fraction": published(0.5, "EXP: drops back below 50 % in a window of 3 us"),
         "vector_width_16bit": published(4, "A4: 512 elements per cycle, float8 too"),
-        "scalar_width_16bit": published(2, "A4: 256 elements per cycle, float8 too"),
         "activate_latency_ns": assumed(290.0, "trn2's figure: the clock is the same"),
         "act_table_load_ns": assumed(1290.0, "trn2's figure: the clock is the same"),
         "peak_tflops": derived(
@@ -70,7 +64,6 @@ FACTS: Final = FrozenMap(
             "2 x 128 x 128 x clock; A4 79, 20, 315 (MX); float8 without MX as A3's double_row",
         ),
         "dma_engine_gbps": published(38.4, "DMAO"),
-        "dma_engine_sustained_gbps": published(33.0, "DMAB: target to plan for, not a cap"),
         "dma_trigger_ns": assumed(8.0, "the figure of trn2; none exists for trn3"),
         "dma_floor_ns": assumed(88.0, "the figure of trn2; none exists for trn3"),
         "dma_element_ns": assumed(7.0, "trn1's figure (PERF); none exists for trn3"),

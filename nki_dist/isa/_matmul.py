@@ -127,7 +127,7 @@ def check_output(dst: Access, stationary: int, moving: int, arch: Arch) -> None:
             f"dst has {dst.shape[0]} partitions and {dst.free_size} elements in each (shape "
             f"{dst.shape}); stationary and moving make it {stationary} and {moving}"
         )
-    limit = arch.moving_free_max.get(dst.dtype.name, arch.moving_free_max["float32"])
+    limit = arch.moving_free_limit(dst.dtype.name)
     if moving > limit:
         raise NkiValidationError(
             f"moving has {moving} elements in its free dimensions; at most {limit} on {arch.name} "
