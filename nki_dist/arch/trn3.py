@@ -54,14 +54,8 @@ FACTS: Final = FrozenMap(
         "activate_latency_ns": assumed(290.0, "trn2's figure: the clock is the same"),
         "act_table_load_ns": assumed(1290.0, "trn2's figure: the clock is the same"),
         "peak_tflops": derived(
-            {
-                "bfloat16": _BF16,
-                "float16": _BF16,
-                "float32": _BF16 / 4,
-                "float8": _BF16 * 2,
-                "mx": _BF16 * 4,
-            },
-            "2 x 128 x 128 x clock; A4 79, 20, 315 (MX); float8 without MX as A3's double_row",
+            {"bfloat16": _BF16, "float16": _BF16, "float32": _BF16 / 4, "float8": _BF16 * 2},
+            "2 x 128 x 128 x clock; A4 79, 20; float8 as A3's double_row",
         ),
         "dma_engine_gbps": published(38.4, "DMAO"),
         "dma_trigger_ns": assumed(8.0, "the figure of trn2; none exists for trn3"),
