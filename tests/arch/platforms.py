@@ -35,7 +35,9 @@ def changes(value: Any) -> tuple[Any, ...]:
         return ("torus" if value == "ring" else "ring",)
     if not value:
         return (1,)
-    return (2 * value, value // 2 if isinstance(value, int) and value > 1 else value / 2)
+    if isinstance(value, int):
+        return (2 * value, value // 2 or 2, 1)
+    return (2 * value, value / 2, value / 16)
 
 
 def changed(arch: Arch, figure: str, value: Any) -> Arch:
