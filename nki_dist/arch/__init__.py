@@ -20,6 +20,7 @@ from nki_dist.errors import LaunchError
 __all__ = [
     "DEFAULT",
     "DOCUMENTS",
+    "GEN2_ULTRASERVER",
     "NC_VARIABLE",
     "PLATFORM_VARIABLE",
     "Arch",
@@ -50,6 +51,7 @@ _BY_NAME: Final = FrozenMap(
         "gen4": _TRN3,
     }
 )
+GEN2_ULTRASERVER: Final = Arch.from_facts("trn3", "trn3", trn3.GEN2)  # no platform has this name
 
 
 def get(name: str) -> Arch:

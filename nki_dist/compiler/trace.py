@@ -243,7 +243,7 @@ class Trace:
 
         if not isinstance(value, NkiTensor):
             memset(view, value)
-        elif all(a.buffer.on_chip and engine_reaches(a) for a in (view, value)):
+        elif all(a.buffer.on_chip and engine_reaches(a, self.arch) for a in (view, value)):
             tensor_copy(view, value)
         else:
             dma_copy(view, value)

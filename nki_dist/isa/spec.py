@@ -194,7 +194,7 @@ class Spec:
                 continue
             # From partition 0 everything is reached; this is asked of every operand.
             if (a.offset or a.storage.address) and a.storage.region.on_chip:
-                check_start(name, a)
+                check_start(name, a, arch)
         for name in self.indirect:
             if args[name].dynamic is not None:
                 indirection.check(i, self.indirect, arch)

@@ -260,7 +260,7 @@ def _used_parameters(timeline: Timeline) -> set[str]:
     used = {f"{table}.{e}" for e in engines for table in ("engine_clock_ghz", "dependent_latency")}
     conditions = {
         ("semaphore_ns", "dynamic_address_cycles"): bool(executed),
-        ("tensor_ramp_ns", "tensor_ramp_fraction"): "tensor" in engines,
+        ("tensor_ramp_ns", "tensor_ramp_fraction", "tensor_busy_fraction"): "tensor" in engines,
         ("activate_latency_ns", "act_table_load_ns"): "scalar" in engines,
         _DMA: bool(transfers),
         ("dma_trigger_ns",): "none" in modes,

@@ -218,11 +218,8 @@ def system(name: str, ranks: int | None = None, lnc: int | None = None) -> Topol
     """
     if name not in SYSTEMS:
         raise LaunchError(f"no system {name!r}; allowed: {', '.join(SYSTEMS)}")
-    arch = architectures.get(SYSTEMS[name])
-    if name == "trn3-gen2":
-        arch = arch.with_values(
-            "hardware guide: Gen2 UltraServer", chips_per_instance=4, instances_per_ultraserver=36
-        )
+    gen2 = name == "trn3-gen2"
+    arch = architectures.GEN2_ULTRASERVER if gen2 else architectures.get(SYSTEMS[name])
     lnc = arch.default_lnc if lnc is None else lnc
     if ranks is None:
         ranks = arch.cores_per_instance * arch.instances_per_ultraserver // max(lnc, 1)

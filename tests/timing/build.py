@@ -35,13 +35,16 @@ def executed(kernel, arrays, cores=1, change=lambda program: program):
 
 
 def compiled(kernel, shapes, cores=1, dtype=dtypes.float32, platform="trn2"):
-    """The programs of a kernel whose arguments are tensors of the given shapes, and the arch."""
+    """The programs of a kernel whose arguments are tensors of the given shapes, and the arch.
+
+    `platform` is a name, or an arch.
+    """
     launch, machine = _launch(kernel, shapes, cores, dtype, platform)
     return launch.programs, machine
 
 
 def _launch(kernel, shapes, cores, dtype, platform):
-    machine = arch.get(platform)
+    machine = arch.get(platform) if isinstance(platform, str) else platform
     signatures = [TensorSignature(n, s, dtype, f"x{n}") for n, s in enumerate(shapes)]
 
     def bind(trace):
