@@ -15,10 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from nki_dist.compat.beta1.mask import Mask, Term, compared
+from nki_dist.compat.beta1.mask import Box, Mask, Term, compared
 from nki_dist.errors import NkiValidationError
-
-Box = tuple[tuple[int, int], ...]
 
 
 class Index:

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from nki_dist.compat.beta1.index import Box, Index
-from nki_dist.compat.beta1.mask import Mask, Term
+from nki_dist.compat.beta1.index import Index
+from nki_dist.compat.beta1.mask import Box, Mask, Term
 from nki_dist.compat.beta1.state import state
 from nki_dist.compat.beta1.tile import Tile
 from nki_dist.errors import NkiValidationError
