@@ -88,8 +88,5 @@ def _rewritten(last: Instruction, args: dict[str, Any], result: NkiTensor) -> bo
     except NkiError:
         last.args = before
         return False
-    storage = result.storage
-    storage.first = storage.last = -1
-    storage.written = False
-    tracer._touch(spec, args, last.ordinal)
+    tracer.rewritten(last, result.storage)
     return True
