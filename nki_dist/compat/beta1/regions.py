@@ -33,8 +33,7 @@ def region(mask: Any, shape: tuple[int, ...]) -> Mask | None:
             f"mask={mask!r}; allowed: comparisons of index expressions, such as i_p < 100"
         )
     found = mask.over(shape)
-    whole = tuple((0, n) for n in shape)
-    return None if found.box() == whole else found
+    return None if found.box() == whole(shape) else found
 
 
 def box_mask(shape: tuple[int, ...], box: Box) -> Mask:
