@@ -1,13 +1,17 @@
-"""Imports go down only, and only the rooms of actors and of their memory know Ray.
+"""Imports go down only, never in a circle, and only the rooms of actors and of memory know Ray.
 
-Looks at every import statement of the package, those inside functions included, and ignores those
-under `if TYPE_CHECKING`.
+Looks at every import statement of the package, those inside functions included. Those under
+`if TYPE_CHECKING` may go up, but count for circles.
+
+A name imported from a package is the file of that name, or else the `__init__.py`: whoever asks a
+package for what it re-exports depends on all that it imports. An `__init__.py` on the way to a
+module doesn't count: Python runs it, but nothing of it is wanted.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -59,7 +63,7 @@ def _typing_only(node: ast.AST) -> bool:
     return getattr(test, "id", getattr(test, "attr", "")) == "TYPE_CHECKING"
 
 
-def _imports(node: ast.AST) -> Iterator[tuple[int, str]]:
+def _imports(node: ast.AST, typing_too: bool = False) -> Iterator[tuple[int, str]]:
     """(line, dotted name) of every import below a node; `from a import b` gives a.b."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.Import):
@@ -67,15 +71,53 @@ def _imports(node: ast.AST) -> Iterator[tuple[int, str]]:
         elif isinstance(child, ast.ImportFrom):
             assert child.level == 0, f"relative import in line {child.lineno}"
             yield from ((child.lineno, f"{child.module}.{alias.name}") for alias in child.names)
-        elif _typing_only(child):
+        elif _typing_only(child) and not typing_too:
             assert isinstance(child, ast.If)
             yield from _imports(ast.Module(child.orelse, []))
         else:
-            yield from _imports(child)
+            yield from _imports(child, typing_too)
 
 
 def _imports_of(file: str) -> list[tuple[int, str]]:
     return list(_imports(ast.parse((PACKAGE / file).read_text())))
+
+
+def import_graph(sources: Mapping[str, str]) -> dict[str, set[str]]:
+    """Which files each file imports; files are named from the package on."""
+    return {
+        file: {
+            _file_of(name, sources)
+            for _, name in _imports(ast.parse(text), typing_too=True)
+            if name.split(".")[0] == "nki_dist"
+        }
+        for file, text in sources.items()
+    }
+
+
+def _file_of(name: str, files: Mapping[str, str]) -> str:
+    """The file a dotted name is, or is something of."""
+    path = "/".join(name.split(".")[1:])
+    for file in (f"{path}.py", f"{path}/__init__.py".lstrip("/")):
+        if file in files:
+            return file
+    return _file_of(name.rpartition(".")[0], files)
+
+
+def circles(graph: Mapping[str, set[str]]) -> list[list[str]]:
+    """Groups of files each of which imports all the others, directly or through others."""
+    reached = {file: _reached(file, graph) for file in graph}
+    found = {frozenset(g for g in reached[f] if f in reached[g]) for f in graph if f in reached[f]}
+    return sorted(map(sorted, found))
+
+
+def _reached(start: str, graph: Mapping[str, set[str]]) -> set[str]:
+    seen: set[str] = set()
+    ahead = [start]
+    while ahead:
+        new = graph[ahead.pop()] - seen
+        seen |= new
+        ahead += new
+    return seen
 
 
 def test_every_room_has_a_layer() -> None:
@@ -97,6 +139,11 @@ def test_imports_go_down(room: str) -> None:
             if LEVEL.get(target, 0) > LEVEL.get(room, len(LAYERS)):
                 upward.append(f"{file}:{line} imports {name}")
     assert not upward, "\n".join(upward)
+
+
+def test_no_circles_between_files() -> None:
+    found = circles(import_graph({file: (PACKAGE / file).read_text() for file in _files()}))
+    assert not found, "these import each other: " + "; ".join(map(" ".join, found))
 
 
 def test_only_core_actor_and_hbm_import_ray() -> None:
@@ -127,3 +174,27 @@ def test_the_walk_sees_nested_and_skips_typing_imports() -> None:
     )
     names = [name for _, name in _imports(ast.parse(source))]
     assert names == ["a.b", "shown", "c.d"]
+
+
+def test_circles_are_found_however_files_import() -> None:
+    sources = {
+        "__init__.py": "from nki_dist.room import shown\nfrom nki_dist import errors\n",
+        "errors.py": "import os\n",
+        "down.py": "import nki_dist.errors\nfrom nki_dist.room import inner\n",
+        # through a function and a re-export
+        "room/__init__.py": "from nki_dist.room.inner import shown\n",
+        "room/inner.py": "from nki_dist.room.deep import x\n",
+        "room/deep.py": "def f():\n    from nki_dist.room import shown\n",
+        # for typing only, and by a name in a package that is a file
+        "tile.py": "if TYPE_CHECKING:\n    from nki_dist.lower import Lower\n",
+        "lower.py": "from nki_dist import tile\n",
+        "alone.py": "def f():\n    import nki_dist.alone\n",
+    }
+    assert circles(import_graph(sources)) == [
+        ["alone.py"],
+        ["lower.py", "tile.py"],
+        ["room/__init__.py", "room/deep.py", "room/inner.py"],
+    ]
+    sources["lower.py"] = sources["alone.py"] = ""
+    sources["room/deep.py"] = "from nki_dist.errors import NkiError\n"
+    assert circles(import_graph(sources)) == []

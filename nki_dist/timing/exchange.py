@@ -15,7 +15,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from nki_dist.arch import Arch, FrozenMap
+from nki_dist.arch import Arch
+from nki_dist.arch.facts import FrozenMap
 from nki_dist.isa.enums import dma_engine
 from nki_dist.program import Instruction
 from nki_dist.timing.timeline import Place

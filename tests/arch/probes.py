@@ -18,10 +18,10 @@ from nki_dist import dtypes
 from nki_dist.arch import Arch
 from nki_dist.collectives.timing import collective_rules
 from nki_dist.errors import NkiError
-from nki_dist.launcher import topology as topologies
-from nki_dist.launcher.topology import Topology, system
 from nki_dist.program import Access, Instruction, MemoryRegion, Program, Storage
 from nki_dist.timing import Place, profile_launch
+from nki_dist.topology import topology as topologies
+from nki_dist.topology.topology import Topology, system
 from tests.arch import kernels
 from tests.timing.build import compiled
 

@@ -21,6 +21,7 @@ import numpy as np
 
 from nki_dist import dtypes
 from nki_dist.arch import Arch, allowed_start_partitions
+from nki_dist.compat.beta1 import lower
 from nki_dist.compat.beta1.state import state
 from nki_dist.compat.beta1.tile import BlockTile, SpilledTile, Tile
 from nki_dist.errors import NkiValidationError
@@ -159,7 +160,5 @@ def _spilled(
 
 def filled(tile: Tile, value: Any) -> Tile:
     if value is not None:
-        from nki_dist.compat.beta1 import lower
-
         lower.assign(tile, value)
     return tile

@@ -41,7 +41,7 @@ def wrapped(function: Any) -> Any:
         if active():  # a kernel called by a kernel
             return function(*args, **kwargs)
         args, kwargs = tree_map(_enter, (args, kwargs))
-        with fresh_state():
+        with fresh_state(lower):
             result = function(*args, **kwargs)
             return tree_map(_leave, result)
 
