@@ -35,7 +35,7 @@ SMALL_GROUP: Final = 4  # members up to which Mesh is used between nodes; our as
 
 
 @dataclass(frozen=True)
-class Layout:
+class RankLayout:
     """How ranks sit on chips and nodes; rank r is on chip r // ranks_per_chip.
 
     A node is what NeuronLink connects: an instance, or the instances of an UltraServer.
@@ -45,7 +45,7 @@ class Layout:
     ranks_per_node: int
 
     @classmethod
-    def of(cls, arch: Arch, lnc: int, ranks_per_node: int = 0) -> Layout:
+    def of(cls, arch: Arch, lnc: int, ranks_per_node: int = 0) -> RankLayout:
         """The layout of a platform; `ranks_per_node` is 0 where a node is one instance."""
         chip = max(1, arch.cores_per_chip // lnc)
         return cls(chip, ranks_per_node or chip * arch.chips_per_instance)
@@ -64,7 +64,7 @@ class Question:
     opcode: str
     nbytes: int
     group: tuple[int, ...]
-    layout: Layout
+    layout: RankLayout
     arch: Arch
 
 
@@ -132,7 +132,7 @@ def _mesh(opcode: str, size: int, nbytes: int, gbps: float, hop_ns: float) -> Al
     return SINGLE_STEP_MESH if extra <= hop_ns * gbps else MESH
 
 
-def chip_pairs(group: Sequence[int], layout: Layout) -> list[tuple[int, int]]:
+def chip_pairs(group: Sequence[int], layout: RankLayout) -> list[tuple[int, int]]:
     """Positions of neighbours for KangaRing; none unless the group has whole chips only."""
     pairs = []
     for members in _by_place(group, layout.ranks_per_chip):

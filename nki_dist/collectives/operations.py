@@ -1,7 +1,7 @@
 """What each collective does on one member: from its tensors to exchanges and back.
 
-A plan is made once, when a program is linked, and run many times. `run` is a generator over an
-Exchange of the own group (see exchange.py).
+A plan is made once, when a program is linked, and run many times. `run` is a generator over a
+Party of the own group (see party.py).
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from typing import Any, Final, NoReturn
 import numpy as np
 
 from nki_dist.collectives.algorithms import Algorithm, mesh
-from nki_dist.collectives.exchange import Array, Exchange, Waiting
 from nki_dist.collectives.operands import Flat, bits, blocks, store_blocks, store_flat
+from nki_dist.collectives.party import Array, Party, Waiting
 from nki_dist.collectives.reduction import Reduction, reduction
 from nki_dist.errors import OutOfBoundsError
 from nki_dist.isa.kit import Kit
 from nki_dist.program import Instruction
 
-Run = Callable[[Exchange], Waiting]
+Run = Callable[[Party], Waiting]
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def _all_reduce(m: Member) -> Run:
     for src, dst in m.pairs("srcs", "dsts"):
         steps.append((m.kit.view(src), m.kit.view(dst), reduction(m.i["op"], src.dtype, m.payload)))
 
-    def run(x: Exchange) -> Waiting:
+    def run(x: Party) -> Waiting:
         found = []
         for src, _, reduce in steps:
             flat = reduce.widen(src).reshape(-1)
@@ -69,7 +69,7 @@ def _reduce_scatter(m: Member) -> Run:
     for src, dst in m.pairs("srcs", "dsts"):
         steps.append((m.kit.view(src), m.kit.view(dst), reduction(m.i["op"], src.dtype, m.payload)))
 
-    def run(x: Exchange) -> Waiting:
+    def run(x: Party) -> Waiting:
         found = []
         for src, _, reduce in steps:
             chunks = blocks(reduce.widen(src), x.size, dim)
@@ -85,7 +85,7 @@ def _all_gather(m: Member) -> Run:
     dim = m.i["collective_dim"]
     steps = [(m.kit.raw(src), m.kit.raw(dst)) for src, dst in m.pairs("srcs", "dsts")]
 
-    def run(x: Exchange) -> Waiting:
+    def run(x: Party) -> Waiting:
         found = []
         for src, _ in steps:
             found.append((yield from m.algorithm.all_gather(x, bits(src, m.payload))))
@@ -99,7 +99,7 @@ def _all_to_all(m: Member) -> Run:
     dim = m.i["collective_dim"]
     steps = [(m.kit.raw(src), m.kit.raw(dst)) for src, dst in m.pairs("srcs", "dsts")]
 
-    def run(x: Exchange) -> Waiting:
+    def run(x: Party) -> Waiting:
         found = []
         for src, _ in steps:
             outgoing = blocks(bits(src, m.payload).reshape(src.shape), x.size, dim)
@@ -150,7 +150,7 @@ def _variable(m: Member) -> Run:
                 _outside(m, what, starts[n], len(array), dst.label, dst.size)
         return list(zip(starts, arrays))
 
-    def run(x: Exchange) -> Waiting:
+    def run(x: Party) -> Waiting:
         arrays = yield from mesh.exchange(x, outgoing(x.size))
         dst.write(placed(arrays))
         if m.i["recv_counts_known"]:
@@ -166,13 +166,13 @@ def _variable(m: Member) -> Run:
 
 
 def _permute(m: Member) -> Run:
-    """The Exchange's members are the group made of all ranks in pairs; see execute."""
+    """The Party's members are the group made of all ranks in pairs; see execute."""
     pairs = m.i["source_target_pairs"]
     target = next((t for s, t in pairs if s == m.rank), None)
     source = next((s for s, t in pairs if t == m.rank), None)
     src, dst = m.kit.raw(m.i["srcs"][0]), m.kit.raw(m.i["dsts"][0])
 
-    def run(x: Exchange) -> Waiting:
+    def run(x: Party) -> Waiting:
         mine = bits(src, m.payload)
         if target is not None and target != m.rank:
             x.send(m.group.index(target), mine)
@@ -190,7 +190,7 @@ def _ring_step(m: Member) -> Run:
         for (src,), (dst,) in m.pairs("srcs_by_channel", "dsts_by_channel")
     ]
 
-    def run(x: Exchange) -> Waiting:
+    def run(x: Party) -> Waiting:
         found = yield from _shift(x, [bits(src, m.payload) for src, _ in steps])
         for (_, dst), array in zip(steps, found):
             dst[...] = array.reshape(dst.shape)
@@ -206,7 +206,7 @@ def _ring_step_reduce(m: Member) -> Run:
     ):
         steps.append((view(a), view(b), view(dst), reduction(m.i["op"], dst.dtype, m.payload)))
 
-    def run(x: Exchange) -> Waiting:
+    def run(x: Party) -> Waiting:
         outgoing = []
         for a, b, _, reduce in steps:
             total, other = reduce.widen(a).reshape(-1), reduce.widen(b).reshape(-1)
@@ -219,7 +219,7 @@ def _ring_step_reduce(m: Member) -> Run:
     return run
 
 
-def _shift(x: Exchange, arrays: list[Array]) -> Waiting:
+def _shift(x: Party, arrays: list[Array]) -> Waiting:
     """Send to the next member of the group, receive from the one before."""
     if x.size == 1:
         return arrays

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, Protocol
 
 from nki_dist.arch import Arch
-from nki_dist.collectives.choose import Layout, Question, choose
+from nki_dist.collectives.choose import Question, RankLayout, choose
 from nki_dist.collectives.operands import belongs_to_rank, larger_side
 from nki_dist.collectives.price import GATHER, REDUCE, Paths, exchange_ns, move_ns, price_ns
 from nki_dist.program import Instruction
@@ -50,7 +50,7 @@ class _Rules:
 
     def _question(self, i: Instruction, group: Sequence[int], arch: Arch) -> Question:
         instance = self.topology.ranks_per_instance
-        layout = Layout(self.topology.ranks_per_chip, instance * arch.instances_per_ultraserver)
+        layout = RankLayout(self.topology.ranks_per_chip, instance * arch.instances_per_ultraserver)
         return Question(i.opcode, larger_side(i), tuple(group), layout, arch)
 
     def _look(self, places: Sequence[Place]) -> None:

@@ -16,8 +16,8 @@ from nki_dist.collectives.algorithms.mesh import MESH
 from nki_dist.collectives.algorithms.rdh import RDH
 from nki_dist.collectives.algorithms.ring import RING
 from nki_dist.collectives.algorithms.single_step_mesh import SINGLE_STEP_MESH
-from nki_dist.collectives.choose import Layout, Question, choose
-from nki_dist.collectives.exchange import Bundle, Exchange
+from nki_dist.collectives.choose import Question, RankLayout, choose
+from nki_dist.collectives.party import Bundle, Party
 from nki_dist.collectives.reduction import reduction
 
 PAIRED = {n: kangaring([(2 * k, 2 * k + 1) for k in range(n // 2)]) for n in (2, 4, 6, 8, 16, 32)}
@@ -42,7 +42,7 @@ class Network:
         self.order = list(reversed(range(size))) if last_first else list(range(size))
         self.members = [self._member(n, size) for n in range(size)]
 
-    def _member(self, me: int, size: int) -> Exchange:
+    def _member(self, me: int, size: int) -> Party:
         def post(core, payload):
             arrays = payload.arrays if isinstance(payload, Bundle) else (payload,)
             for array in arrays:
@@ -51,7 +51,7 @@ class Network:
             self.messages += 1
             self.queues.setdefault((me, core), deque()).append(payload)
 
-        return Exchange(me, tuple(range(size)), post, lambda core: (core, me))
+        return Party(me, tuple(range(size)), post, lambda core: (core, me))
 
     def run(self, start):
         """`start(exchange)` is each member's generator; returns what they return."""
@@ -212,7 +212,7 @@ def test_traffic_of_an_all_reduce_is_the_documented_one(algorithm, messages, sen
 
 def question(op, nbytes, group, platform="trn2", lnc=2):
     platform = arch.get(platform)
-    return Question(op, nbytes, tuple(group), Layout.of(platform, lnc), platform)
+    return Question(op, nbytes, tuple(group), RankLayout.of(platform, lnc), platform)
 
 
 KIB, MIB = 1 << 10, 1 << 20
@@ -250,7 +250,7 @@ def test_large_reductions_of_trn1_use_one_flat_ring():
 def test_an_ultraserver_is_one_node():
     q = question("all_reduce", 100 * MIB, range(256), "trn2u")
     assert choose(q).name == "hierarchical(kangaring, rdh)"
-    one = replace(q, layout=Layout.of(q.arch, 2, 256))
+    one = replace(q, layout=RankLayout.of(q.arch, 2, 256))
     assert choose(one).name == "kangaring"
 
 

@@ -14,7 +14,7 @@ import nki_dist.collectives as ncc
 import nki_dist.isa as nisa
 import nki_dist.language as nl
 from bench import collectives_time
-from nki_dist.collectives.choose import NAMES, Layout, Question, choose
+from nki_dist.collectives.choose import NAMES, Question, RankLayout, choose
 from nki_dist.collectives.price import exchange_ns, move_ns, price_ns, stages
 from nki_dist.collectives.timing import collective_rules
 from nki_dist.errors import LaunchError
@@ -31,7 +31,7 @@ TRN2 = system("trn2")
 def question(nbytes: int, topology: Topology = TRN2, group=None, opcode="all_reduce") -> Question:
     node = topology.ranks_per_instance * topology.arch.instances_per_ultraserver
     ranks = tuple(range(topology.ranks)) if group is None else tuple(group)
-    return Question(opcode, nbytes, ranks, Layout(topology.ranks_per_chip, node), topology.arch)
+    return Question(opcode, nbytes, ranks, RankLayout(topology.ranks_per_chip, node), topology.arch)
 
 
 def price(nbytes: int, forced: str = "", topology: Topology = TRN2, **which) -> float:

@@ -13,17 +13,17 @@ from typing import TypeAlias
 
 import numpy as np
 
-from nki_dist.collectives.exchange import Array, Exchange, Waiting
+from nki_dist.collectives.party import Array, Party, Waiting
 from nki_dist.collectives.reduction import Reduction
 
-Gather: TypeAlias = Callable[[Exchange, Array], Waiting]
-Scatter: TypeAlias = Callable[[Exchange, Sequence[Array], Reduction], Waiting]
-Reduce: TypeAlias = Callable[[Exchange, Array, Reduction], Waiting]
+Gather: TypeAlias = Callable[[Party, Array], Waiting]
+Scatter: TypeAlias = Callable[[Party, Sequence[Array], Reduction], Waiting]
+Reduce: TypeAlias = Callable[[Party, Array, Reduction], Waiting]
 
 
 @dataclass(frozen=True)
 class Algorithm:
-    """How a group carries out collectives. Each function is a generator (see Exchange).
+    """How a group carries out collectives. Each function is a generator (see Party).
 
     Attributes:
         all_gather: `(x, mine)` returns the members' arrays in the order of the group. `mine` must
@@ -52,7 +52,7 @@ def two_passes(
             member, which saves an algorithm that receives them in parts from joining them.
     """
 
-    def all_reduce(x: Exchange, flat: Array, reduction: Reduction) -> Waiting:
+    def all_reduce(x: Party, flat: Array, reduction: Reduction) -> Waiting:
         mine = yield from scatter(x, np.array_split(flat, x.size), reduction)
         parts = yield from (gather_parts or gather)(x, reduction.finish(mine))
         return parts

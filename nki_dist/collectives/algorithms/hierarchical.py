@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from nki_dist.collectives.algorithms import Algorithm
-from nki_dist.collectives.exchange import Array, Exchange, Waiting
+from nki_dist.collectives.party import Array, Party, Waiting
 from nki_dist.collectives.reduction import Reduction
 
 
@@ -26,13 +26,13 @@ def hierarchical(nodes: Sequence[Sequence[int]], inner: Algorithm, outer: Algori
         inner, outer: algorithms within nodes and between nodes.
     """
 
-    def sides(x: Exchange) -> tuple[Exchange, Exchange, int]:
+    def sides(x: Party) -> tuple[Party, Party, int]:
         """Own node, members with the same place on all nodes, and that place."""
         node = next(n for n in nodes if x.me in n)
         place = list(node).index(x.me)
         return x.among(node), x.among([n[place] for n in nodes]), place
 
-    def all_gather(x: Exchange, mine: Array) -> Waiting:
+    def all_gather(x: Party, mine: Array) -> Waiting:
         within, between, _ = sides(x)
         columns = yield from outer.all_gather(between, mine)
         rows = yield from inner.all_gather(within, np.concatenate(columns))
@@ -42,7 +42,7 @@ def hierarchical(nodes: Sequence[Sequence[int]], inner: Algorithm, outer: Algori
                 found[node[place]] = array
         return found
 
-    def reduce_scatter(x: Exchange, chunks: Sequence[Array], reduction: Reduction) -> Waiting:
+    def reduce_scatter(x: Party, chunks: Sequence[Array], reduction: Reduction) -> Waiting:
         within, between, _ = sides(x)
         columns = [
             np.concatenate([chunks[node[place]] for node in nodes])
@@ -52,7 +52,7 @@ def hierarchical(nodes: Sequence[Sequence[int]], inner: Algorithm, outer: Algori
         mine = yield from outer.reduce_scatter(between, np.split(column, len(nodes)), reduction)
         return mine
 
-    def all_reduce(x: Exchange, flat: Array, reduction: Reduction) -> Waiting:
+    def all_reduce(x: Party, flat: Array, reduction: Reduction) -> Waiting:
         within, between, _ = sides(x)
         parts = np.array_split(flat, within.size)
         part = yield from inner.reduce_scatter(within, parts, reduction)

@@ -20,7 +20,7 @@ from typing import TypeAlias
 import numpy as np
 
 from nki_dist.collectives.algorithms import Algorithm, two_passes
-from nki_dist.collectives.exchange import Array, Exchange, Waiting
+from nki_dist.collectives.party import Array, Party, Waiting
 from nki_dist.collectives.reduction import Reduction
 
 Pairs: TypeAlias = "Sequence[tuple[int, int]]"
@@ -45,7 +45,7 @@ class _Cycle:
         return self.pairs[(self.at + away) % len(self.pairs)]
 
 
-def _cycles(x: Exchange, pairs: Pairs) -> tuple[_Cycle, _Cycle]:
+def _cycles(x: Party, pairs: Pairs) -> tuple[_Cycle, _Cycle]:
     at = next(n for n, pair in enumerate(pairs) if x.me in pair)
     swapped = tuple((b, a) for a, b in pairs)
     return _Cycle(tuple(pairs), at), _Cycle(swapped, at)
@@ -56,7 +56,7 @@ def _halves(array: Array) -> tuple[Array, Array]:
     return array[:middle], array[middle:]
 
 
-def _gather_cycle(x: Exchange, cycle: _Cycle, mine: Array) -> Waiting:
+def _gather_cycle(x: Party, cycle: _Cycle, mine: Array) -> Waiting:
     """Everybody's half chunk, in the order of the group."""
     primary, secondary = cycle.pair(0)
     found: list[Array] = [mine] * x.size
@@ -82,7 +82,7 @@ def _gather_cycle(x: Exchange, cycle: _Cycle, mine: Array) -> Waiting:
 
 
 def _scatter_cycle(
-    x: Exchange, cycle: _Cycle, chunks: Sequence[Array], reduction: Reduction
+    x: Party, cycle: _Cycle, chunks: Sequence[Array], reduction: Reduction
 ) -> Waiting:
     """The own half chunk, reduced."""
     primary, secondary = cycle.pair(0)
@@ -110,18 +110,18 @@ def _scatter_cycle(
 def kangaring(pairs: Pairs) -> Algorithm:
     """The algorithm for a group whose members are paired like that, by positions."""
 
-    def gather_halves(x: Exchange, mine: Array) -> Waiting:
+    def gather_halves(x: Party, mine: Array) -> Waiting:
         firsts: list[Array] = []
         seconds: list[Array] = []
         for cycle, half, found in zip(_cycles(x, pairs), _halves(mine), (firsts, seconds)):
             found += yield from _gather_cycle(x, cycle, half)
         return [half for both in zip(firsts, seconds) for half in both]
 
-    def all_gather(x: Exchange, mine: Array) -> Waiting:
+    def all_gather(x: Party, mine: Array) -> Waiting:
         halves = yield from gather_halves(x, mine)
         return [np.concatenate(both) for both in zip(halves[::2], halves[1::2])]
 
-    def reduce_scatter(x: Exchange, chunks: Sequence[Array], reduction: Reduction) -> Waiting:
+    def reduce_scatter(x: Party, chunks: Sequence[Array], reduction: Reduction) -> Waiting:
         split = [_halves(chunk) for chunk in chunks]
         halves = []
         for number, cycle in enumerate(_cycles(x, pairs)):

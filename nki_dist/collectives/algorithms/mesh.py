@@ -13,11 +13,11 @@ from collections.abc import Sequence
 from typing import Final
 
 from nki_dist.collectives.algorithms import Algorithm, two_passes
-from nki_dist.collectives.exchange import Array, Exchange, Waiting
+from nki_dist.collectives.party import Array, Party, Waiting
 from nki_dist.collectives.reduction import Reduction
 
 
-def exchange(x: Exchange, outgoing: Sequence[Array]) -> Waiting:
+def exchange(x: Party, outgoing: Sequence[Array]) -> Waiting:
     """Send `outgoing[m]` to each member m; returns what each sent, in the order of the group."""
     found = [outgoing[x.me]] * x.size
     for distance in range(1, x.size):
@@ -29,11 +29,11 @@ def exchange(x: Exchange, outgoing: Sequence[Array]) -> Waiting:
     return found
 
 
-def all_gather(x: Exchange, mine: Array) -> Waiting:
+def all_gather(x: Party, mine: Array) -> Waiting:
     return (yield from exchange(x, [mine] * x.size))
 
 
-def reduce_scatter(x: Exchange, chunks: Sequence[Array], reduction: Reduction) -> Waiting:
+def reduce_scatter(x: Party, chunks: Sequence[Array], reduction: Reduction) -> Waiting:
     return reduction.fold((yield from exchange(x, chunks)))
 
 

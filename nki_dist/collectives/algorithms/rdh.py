@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from nki_dist.collectives.algorithms import Algorithm, two_passes
-from nki_dist.collectives.exchange import Array, Exchange, Waiting
+from nki_dist.collectives.party import Array, Party, Waiting
 from nki_dist.collectives.reduction import Reduction
 
 
@@ -23,7 +23,7 @@ def possible(size: int) -> bool:
     return size & (size - 1) == 0
 
 
-def all_gather(x: Exchange, mine: Array) -> Waiting:
+def all_gather(x: Party, mine: Array) -> Waiting:
     found = {x.me: mine}
     distance = x.size // 2
     while distance:
@@ -36,7 +36,7 @@ def all_gather(x: Exchange, mine: Array) -> Waiting:
     return [found[m] for m in range(x.size)]
 
 
-def reduce_scatter(x: Exchange, chunks: Sequence[Array], reduction: Reduction) -> Waiting:
+def reduce_scatter(x: Party, chunks: Sequence[Array], reduction: Reduction) -> Waiting:
     mine = dict(enumerate(chunks))
     distance = 1
     while distance < x.size:

@@ -13,11 +13,11 @@ from collections.abc import Sequence
 from typing import Final
 
 from nki_dist.collectives.algorithms import Algorithm, two_passes
-from nki_dist.collectives.exchange import Array, Exchange, Waiting
+from nki_dist.collectives.party import Array, Party, Waiting
 from nki_dist.collectives.reduction import Reduction
 
 
-def all_gather(x: Exchange, mine: Array) -> Waiting:
+def all_gather(x: Party, mine: Array) -> Waiting:
     found = [mine] * x.size
     moving = mine
     for step in range(1, x.size):
@@ -27,7 +27,7 @@ def all_gather(x: Exchange, mine: Array) -> Waiting:
     return found
 
 
-def reduce_scatter(x: Exchange, chunks: Sequence[Array], reduction: Reduction) -> Waiting:
+def reduce_scatter(x: Party, chunks: Sequence[Array], reduction: Reduction) -> Waiting:
     moving = chunks[(x.me - 1) % x.size]
     for step in range(2, x.size + 1):
         x.send((x.me + 1) % x.size, moving)

@@ -12,11 +12,11 @@ from __future__ import annotations
 from typing import Final
 
 from nki_dist.collectives.algorithms import Algorithm, mesh
-from nki_dist.collectives.exchange import Array, Exchange, Waiting
+from nki_dist.collectives.party import Array, Party, Waiting
 from nki_dist.collectives.reduction import Reduction
 
 
-def all_reduce(x: Exchange, flat: Array, reduction: Reduction) -> Waiting:
+def all_reduce(x: Party, flat: Array, reduction: Reduction) -> Waiting:
     buffers = yield from mesh.all_gather(x, flat)
     return [reduction.finish(reduction.fold(buffers))]
 
