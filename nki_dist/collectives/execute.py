@@ -111,7 +111,7 @@ def _plan(i: Instruction, kit: Kit, group: tuple[int, ...]) -> Callable[[Party],
     layout = RankLayout.of(kit.arch, state.cores, state.ranks_per_node)
     question = Question(i.opcode, larger_side(i), group, layout, kit.arch)
     algorithm = choose(question, state.algorithm)
-    return OPERATIONS[i.opcode](Member(i, kit, algorithm, group, state.rank))
+    return OPERATIONS[i.opcode].plan(Member(i, kit, algorithm, group, state.rank))
 
 
 def _note_counts(i: Instruction, kit: Kit, counts: Any) -> None:

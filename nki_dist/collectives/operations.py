@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from enum import Enum
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Final, NoReturn
 
@@ -16,6 +18,7 @@ import numpy as np
 from nki_dist.collectives.algorithms import Algorithm, mesh
 from nki_dist.collectives.operands import Flat, bits, blocks, store_blocks, store_flat
 from nki_dist.collectives.party import Array, Party, Waiting
+from nki_dist.collectives.price import GATHER, REDUCE
 from nki_dist.collectives.reduction import Reduction, reduction
 from nki_dist.errors import OutOfBoundsError
 from nki_dist.isa.kit import Kit
@@ -120,12 +123,11 @@ def _outside(m: Member, what: str, start: int, count: int, where: str, limit: in
     )
 
 
-def _variable(m: Member) -> Run:
+def _variable(m: Member, same_for_all: bool) -> Run:
     """all_to_all_v and all_gather_v: the latter sends the first column's chunk to everybody."""
     src, dst = Flat(m.i["srcs"][0], m.kit), Flat(m.i["dsts"][0], m.kit)
     meta = m.kit.view(m.i["metadata_tensor"])
     meta = meta.reshape(meta.shape[-2:])
-    same_for_all = m.i.opcode == "all_gather_v"
 
     def outgoing(size: int) -> list[Array]:
         counts, starts = (meta[row].astype(np.int64).tolist() for row in (0, 1))
@@ -227,16 +229,44 @@ def _shift(x: Party, arrays: list[Array]) -> Waiting:
     return (yield from x.receive_all((x.me - 1) % x.size))
 
 
-OPERATIONS: Final[Mapping[str, Callable[[Member], Run]]] = MappingProxyType(
+# ---- all of them --------------------------------------------------------------------------------
+
+
+class Kind(Enum):
+    """Who sends to whom."""
+
+    ALGORITHM = "a group, as the algorithm says that is chosen for it"
+    DIRECT = "a group, everybody to everybody"
+    RING = "each member of a group to the next"
+    PAIRS = "source to target"
+
+
+@dataclass(frozen=True)
+class Operation:
+    """What is known of a collective beyond its declaration.
+
+    Attributes:
+        plan: what it does on one member.
+        touches: of HBM per byte that goes from one rank to another, in a ring or a pair.
+    """
+
+    plan: Callable[[Member], Run]
+    kind: Kind
+    touches: int = GATHER
+
+
+OPERATIONS: Final[Mapping[str, Operation]] = MappingProxyType(
     {
-        "all_reduce": _all_reduce,
-        "reduce_scatter": _reduce_scatter,
-        "all_gather": _all_gather,
-        "all_gather_v": _variable,
-        "all_to_all": _all_to_all,
-        "all_to_all_v": _variable,
-        "collective_permute": _permute,
-        "collective_permute_implicit": _ring_step,
-        "collective_permute_implicit_reduce": _ring_step_reduce,
+        "all_reduce": Operation(_all_reduce, Kind.ALGORITHM),
+        "reduce_scatter": Operation(_reduce_scatter, Kind.ALGORITHM),
+        "all_gather": Operation(_all_gather, Kind.ALGORITHM),
+        "all_gather_v": Operation(partial(_variable, same_for_all=True), Kind.DIRECT),
+        "all_to_all": Operation(_all_to_all, Kind.DIRECT),
+        "all_to_all_v": Operation(partial(_variable, same_for_all=False), Kind.DIRECT),
+        "collective_permute": Operation(_permute, Kind.PAIRS),
+        "collective_permute_implicit": Operation(_ring_step, Kind.RING),
+        "collective_permute_implicit_reduce": Operation(
+            _ring_step_reduce, Kind.RING, touches=REDUCE + 1
+        ),
     }
 )
