@@ -10,8 +10,9 @@ from math import log2, log10
 from pathlib import Path
 from typing import Final
 
-from nki_dist.collectives.choose import Question, RankLayout, choose
+from nki_dist.collectives.choose import choose
 from nki_dist.collectives.price import price_ns
+from nki_dist.collectives.question import Question, RankLayout
 from nki_dist.launcher.topology import system
 
 RANKS: Final = 64

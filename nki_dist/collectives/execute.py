@@ -15,10 +15,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from nki_dist.collectives.choose import Question, RankLayout, choose
+from nki_dist.collectives.choose import choose
 from nki_dist.collectives.operands import belongs_to_rank, larger_side, pattern, tensors_of
 from nki_dist.collectives.operations import OPERATIONS, Member
 from nki_dist.collectives.party import CHANNEL, Party, Waiting
+from nki_dist.collectives.question import Question, RankLayout
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa.kit import Kit
 from nki_dist.program import Access, Instruction

@@ -15,10 +15,10 @@ from typing import Any, Final, NoReturn
 
 import numpy as np
 
-from nki_dist.collectives.algorithms import Algorithm, mesh
+from nki_dist.collectives.algorithm import Algorithm
+from nki_dist.collectives.members import GATHER, REDUCE
 from nki_dist.collectives.operands import Flat, bits, blocks, store_blocks, store_flat
 from nki_dist.collectives.party import Array, Party, Waiting
-from nki_dist.collectives.price import GATHER, REDUCE
 from nki_dist.collectives.reduction import Reduction, reduction
 from nki_dist.errors import OutOfBoundsError
 from nki_dist.isa.kit import Kit
@@ -106,7 +106,7 @@ def _all_to_all(m: Member) -> Run:
         found = []
         for src, _ in steps:
             outgoing = blocks(bits(src, m.payload).reshape(src.shape), x.size, dim)
-            found.append((yield from mesh.exchange(x, outgoing)))
+            found.append((yield from x.all_to_all(outgoing)))
         for (_, dst), arrays in zip(steps, found):
             store_blocks(dst, arrays, dim)
 
@@ -153,7 +153,7 @@ def _variable(m: Member, same_for_all: bool) -> Run:
         return list(zip(starts, arrays))
 
     def run(x: Party) -> Waiting:
-        arrays = yield from mesh.exchange(x, outgoing(x.size))
+        arrays = yield from x.all_to_all(outgoing(x.size))
         dst.write(placed(arrays))
         if m.i["recv_counts_known"]:
             return None

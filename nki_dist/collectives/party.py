@@ -73,3 +73,14 @@ class Party:
         """The same member within a part of the group, given by positions."""
         cores = tuple(self.cores[m] for m in members)
         return replace(self, me=list(members).index(self.me), cores=cores)
+
+    def all_to_all(self, outgoing: Sequence[Array]) -> Waiting:
+        """Send `outgoing[m]` to each member m; returns what each sent, in the group's order."""
+        found = [outgoing[self.me]] * self.size
+        for distance in range(1, self.size):
+            other = (self.me + distance) % self.size
+            self.send(other, outgoing[other])
+        for distance in range(1, self.size):
+            other = (self.me - distance) % self.size
+            found[other] = yield from self.receive(other)
+        return found

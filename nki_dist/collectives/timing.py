@@ -12,32 +12,22 @@ neuron-runtime/explore/compute-comm-overlap.rst.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
 
 from nki_dist.arch import Arch
-from nki_dist.collectives.choose import Question, RankLayout, choose
+from nki_dist.collectives.choose import choose, named
 from nki_dist.collectives.operands import belongs_to_rank, larger_side
 from nki_dist.collectives.operations import OPERATIONS, Kind
-from nki_dist.collectives.price import Paths, exchange_ns, move_ns, price_ns
+from nki_dist.collectives.price import all_to_all_ns, move_ns, price_ns
+from nki_dist.collectives.question import Question, RankLayout, Topology
 from nki_dist.program import Instruction
 from nki_dist.timing.exchange import Exchange, Rule
 from nki_dist.timing.timeline import Place
 
 
-class Links(Paths, Protocol):
-    """What rules have to know about a topology."""
-
-    @property
-    def ranks_per_chip(self) -> int: ...
-
-    @property
-    def ranks_per_instance(self) -> int: ...
-
-
 class _Rules:
     """Prices of one launch; equal questions are worked out once."""
 
-    def __init__(self, topology: Links, forced: str) -> None:
+    def __init__(self, topology: Topology, forced: str) -> None:
         self.topology = topology
         self.forced = forced
         self._prices: dict[tuple[Question, int], float] = {}
@@ -91,7 +81,7 @@ class _Rules:
 
     def _price(self, question: Question, sharing: int) -> float:
         if OPERATIONS[question.opcode].kind is Kind.DIRECT:
-            return exchange_ns(question, self.topology, sharing)
+            return all_to_all_ns(question, self.topology, sharing)
         return price_ns(question, choose(question, self.forced), self.topology, sharing)
 
     def ring(self, i: Instruction, me: int, places: Sequence[Place], arch: Arch) -> Exchange:
@@ -138,13 +128,18 @@ class _Rules:
         return Exchange(i.opcode, (*own, *out), (*own, *come), busy, busy)
 
 
-def collective_rules(topology: Links, forced: str = "") -> Mapping[str, Rule]:
+def collective_rules(topology: Topology, forced: str = "") -> Mapping[str, Rule]:
     """Rules of all collectives for one launch.
 
     Args:
         topology: where ranks sit.
-        forced: an algorithm for all groups, as NKI_DIST_COLLECTIVE_ALGORITHM.
+        forced: an algorithm for all groups, as NKI_DIST_COLLECTIVE_ALGORITHM, or "".
+
+    Raises:
+        LaunchError: `forced` names none.
     """
+    if forced:
+        named(forced)
     rules = _Rules(topology, forced)
     of_kind = {
         Kind.ALGORITHM: rules.group,

@@ -13,12 +13,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from nki_dist.collectives.choose import NAMES, VARIABLE
+from nki_dist.collectives.choose import VARIABLE, named
 from nki_dist.compiler.compile import Compiled
 from nki_dist.core_actor.blas import one_blas_thread
 from nki_dist.core_actor.group import CoreGroup, CoreReport, CoreSlot, StackView
 from nki_dist.core_actor.memory import aligned
-from nki_dist.errors import LaunchError
 from nki_dist.launcher.layout import fill_common, fill_stack, make_plan
 from nki_dist.launcher.printing import Printer
 from nki_dist.launcher.progress import Progress, sampled
@@ -75,8 +74,8 @@ def slots(ranks: int, lnc: int, ranks_per_node: int = 0) -> list[CoreSlot]:
 def forced_algorithm() -> str:
     """What NKI_DIST_COLLECTIVE_ALGORITHM asks for, or ""."""
     name = os.environ.get(VARIABLE, "")
-    if name and name not in NAMES:
-        raise LaunchError(f"{VARIABLE}={name!r}; allowed: {', '.join(NAMES)}")
+    if name:
+        named(name)
     return name
 
 
