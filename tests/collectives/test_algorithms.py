@@ -189,7 +189,23 @@ KIB, MIB = 1 << 10, 1 << 20
         ("all_reduce", 56 * MIB, range(64), "rdh"),
         ("all_reduce", 100 * MIB, range(64), "kangaring"),
         ("all_reduce", 100 * MIB, range(0, 64, 4), "ring"),
+        ("all_reduce", 56 * MIB + 4, range(64), "kangaring"),
+        ("all_reduce", 100 * MIB, [*range(8), *range(8, 10)], "ring"),  # half a chip
+        ("all_reduce", 36571, range(8), "single_step_mesh"),  # 7 * 0.75 of it in a hop, 192000
+        ("all_reduce", 36572, range(8), "mesh"),
+        ("reduce_scatter", KIB, range(8), "mesh"),
         ("all_gather", 4 * KIB, (0, 64, 128), "mesh"),
+        ("all_gather", MIB, (0, 64, 128), "ring"),
+        ("all_gather", 4 * KIB, range(0, 256, 64), "mesh"),
+        ("all_gather", 4 * KIB, range(0, 320, 64), "ring"),  # five aren't a small group
+        ("all_gather", 4 * KIB, range(0, 512, 64), "rdh"),
+        ("all_reduce", 62500, range(0, 256, 64), "single_step_mesh"),  # 3 * 0.5 of it, 93750
+        ("all_reduce", 62502, range(0, 256, 64), "mesh"),
+        ("all_gather", 56 * MIB, range(0, 512, 64), "rdh"),
+        ("all_gather", 56 * MIB + 4, range(0, 512, 64), "ring"),
+        ("all_gather", 56 * MIB + 4, range(0, 512, 4), "hierarchical(ring, rdh)"),
+        ("all_reduce", 48, [*range(8), *range(64, 68)], "ring"),  # whole chips, unequal nodes
+        ("all_reduce", 100 * MIB, [*range(8), *range(64, 68)], "ring"),
         ("all_gather", 4 * MIB, range(0, 512, 64), "rdh"),
         ("all_gather", 100 * MIB, range(0, 512, 64), "ring"),
         ("all_gather", 4 * KIB, range(128), "hierarchical(mesh, mesh)"),
@@ -203,6 +219,33 @@ def test_choice(op, nbytes, group, name):
 
 def test_large_reductions_of_trn1_use_one_flat_ring():
     assert str(choose(question("all_reduce", 100 * MIB, range(64), "trn1", 1))) == "ring"
+    most = question("all_reduce", 56 * MIB, range(64), "trn1", 1)
+    assert str(choose(most)) == "hierarchical(rdh, rdh)"
+
+
+@pytest.mark.parametrize(("platform", "nbytes"), [("trn1", 13714), ("trn3", 9142)])
+def test_a_single_step_pays_while_a_link_carries_the_rest_in_a_hop(platform, nbytes):
+    """1500 ns at 48 and at 32 GB/s: seven members' buffers, three quarters of each."""
+    for n, name in ((nbytes, "single_step_mesh"), (nbytes + 1, "mesh")):
+        assert str(choose(question("all_reduce", n, range(8), platform, 1))) == name
+
+
+def test_kangaring_pairs_neighbours_on_their_chips():
+    mixed = question("all_reduce", 100 * MIB, (0, 4, 1, 5, 2, 6, 3, 7))
+    assert choose(mixed).pairs == [(0, 2), (4, 6), (1, 3), (5, 7)]
+    parts = question("all_reduce", 100 * MIB, (0, 4, 1, 5))
+    assert choose(parts, "kangaring").pairs == [(0, 1), (2, 3)]
+    odd = replace(question("all_reduce", 100 * MIB, range(6)), layout=RankLayout(3, 48))
+    assert str(choose(odd)) == "ring"
+
+
+def test_hierarchical_parts_are_chosen_for_their_own_ranks_and_bytes():
+    """Node 0 has whole chips, node 1 hasn't; a share of what is large isn't."""
+    group = [*range(8), *range(64, 68), *range(68, 76, 2)]
+    assert str(choose(question("all_gather", 57 * MIB, group))) == "hierarchical(kangaring, rdh)"
+    forced = choose(question("all_gather", 57 * MIB, range(0, 64, 4)), "hierarchical")
+    assert str(forced) == "hierarchical(ring, rdh)"
+    assert forced.nodes == [list(range(16))]
 
 
 def test_an_ultraserver_is_one_node():
@@ -221,5 +264,7 @@ def test_forced_choice():
         choose(small, "rdh")
     with pytest.raises(errors.LaunchError, match="needs an even number of members"):
         choose(question("all_reduce", 64, range(5)), "kangaring")
+    with pytest.raises(errors.LaunchError, match="needs an equal number on each node of members"):
+        choose(question("all_reduce", 64, (0, 1, 64)), "hierarchical")
     with pytest.raises(errors.LaunchError, match="allowed: single_step_mesh, mesh, rdh, kangaring"):
         choose(small, "rings")
