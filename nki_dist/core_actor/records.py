@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from nki_dist.collectives.exchange import Bundle
+from nki_dist.collectives.party import Bundle
 from nki_dist.runtime.messages import Message
 
 INLINE: Final = 16 << 10

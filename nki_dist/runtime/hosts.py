@@ -13,9 +13,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from nki_dist.collectives.choose import NAMES, VARIABLE
+from nki_dist.collectives.choose import VARIABLE, named
 from nki_dist.compiler.compiled import Compiled
-from nki_dist.errors import LaunchError
 from nki_dist.hbm.alignment import aligned
 from nki_dist.hbm.layout import Layout, common_inputs, fill_common, fill_stack, lay_out
 from nki_dist.runtime.group import CoreGroup, CoreReport, CoreSlot, StackView
@@ -75,8 +74,8 @@ def slots(ranks: int, lnc: int, ranks_per_node: int = 0) -> list[CoreSlot]:
 def forced_algorithm() -> str:
     """What NKI_DIST_COLLECTIVE_ALGORITHM asks for, or ""."""
     name = os.environ.get(VARIABLE, "")
-    if name and name not in NAMES:
-        raise LaunchError(f"{VARIABLE}={name!r}; allowed: {', '.join(NAMES)}")
+    if name:
+        named(name)
     return name
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from nki_dist.collectives.exchange import CHANNEL
+from nki_dist.collectives.party import CHANNEL
 from nki_dist.errors import DeadlockError, NkiError
 from nki_dist.runtime.executor import Coroutine, Executor
 from nki_dist.runtime.messages import (

@@ -90,7 +90,9 @@ def test_the_order_of_a_sum_follows_the_algorithm(monkeypatch):
 def test_unknown_algorithm(monkeypatch):
     monkeypatch.setenv(VARIABLE, "rings")
     with (
-        pytest.raises(errors.LaunchError, match=r"'rings'; allowed: ring, mesh"),
+        pytest.raises(
+            errors.LaunchError, match=r"'rings'; allowed: single_step_mesh, mesh, rdh, kangaring"
+        ),
         nki.World(ranks=2, host="inprocess") as world,
     ):
         world.run(K.all_gather, np.zeros((2, 2), np.float32), ncc.ReplicaGroup([[0, 1]]), 2)

@@ -14,7 +14,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from nki_dist.collectives.exchange import Bundle
+from nki_dist.collectives.party import Bundle
 from nki_dist.core_actor import payloads as module
 from nki_dist.core_actor.bell import Bell
 from nki_dist.core_actor.links import FIRST_RING, Links, Net

@@ -1,8 +1,9 @@
 """Members of a group send arrays to each other: what algorithms are written against.
 
-An `Exchange` is one member's side of one collective. `send` never waits; `receive` is a generator
-that yields what it waits for and returns the payload. All collectives between two cores share one
-channel, so two different operations meet, are compared by `what`, and the difference is reported.
+A `Party` is one member that takes part in one collective. `send` never waits; `receive` is a
+generator that yields what it waits for and returns the payload. All collectives between two cores
+share one channel, so two different operations meet, are compared by `what`, and the difference is
+reported.
 
 Invariants that every algorithm keeps, and that make results independent of transport and timing:
 a payload is never written again by anybody, neither its sender nor its receiver; between any two
@@ -35,7 +36,7 @@ class Bundle:
 
 
 @dataclass(frozen=True)
-class Exchange:
+class Party:
     """See the module's docstring.
 
     Attributes:
@@ -68,7 +69,18 @@ class Exchange:
         bundle = yield self.await_from(self.cores[member])
         return bundle.arrays
 
-    def among(self, members: Sequence[int]) -> Exchange:
+    def among(self, members: Sequence[int]) -> Party:
         """The same member within a part of the group, given by positions."""
         cores = tuple(self.cores[m] for m in members)
         return replace(self, me=list(members).index(self.me), cores=cores)
+
+    def all_to_all(self, outgoing: Sequence[Array]) -> Waiting:
+        """Send `outgoing[m]` to each member m; returns what each sent, in the group's order."""
+        found = [outgoing[self.me]] * self.size
+        for distance in range(1, self.size):
+            other = (self.me + distance) % self.size
+            self.send(other, outgoing[other])
+        for distance in range(1, self.size):
+            other = (self.me - distance) % self.size
+            found[other] = yield from self.receive(other)
+        return found
