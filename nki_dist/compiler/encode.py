@@ -20,6 +20,7 @@ from typing import Any, Final
 
 import msgpack
 
+from nki_dist.compiler.passes.accumulate import MATMULS
 from nki_dist.compiler.values import write_value
 from nki_dist.compiler.wire import PROGRAM, pack
 from nki_dist.dtypes import DType
@@ -203,6 +204,7 @@ class _Encoder:
         operands: list[int] = []
         for name in names:
             key.append(self._key(args[name], operands))
+        key.append(i.accumulation)
         form = self.forms.number(tuple(key), lambda: self._form(i, names))
         self.code += (form, i.location, *operands)
         if i.after:
@@ -236,7 +238,8 @@ class _Encoder:
 
     def _form(self, i: Instruction, names: tuple[str, ...]) -> list[Any]:
         values = [write_value(i.args[name], _hole, _hole) for name in names]
-        return [i.opcode, i.engine, *values]
+        decided = [i.accumulation] if i.opcode in MATMULS else []
+        return [i.opcode, i.engine, *values, *decided]
 
 
 def _hole(_: Any) -> None:

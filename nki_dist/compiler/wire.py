@@ -22,7 +22,7 @@ import msgpack
 
 from nki_dist.errors import ProgramFormatError
 
-FORMAT_VERSION: Final = 1
+FORMAT_VERSION: Final = 2
 """Raised by every change of the body's layout, so that old readers refuse new files by number."""
 
 _HEADER: Final = struct.Struct("<4sHI")

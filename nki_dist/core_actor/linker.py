@@ -208,9 +208,7 @@ class Linker:
 
     def resolve(self, i: Instruction) -> Instruction:
         """The instruction with its scalar run-time offsets filled in."""
-        fixed = Instruction(i.opcode, {}, i.engine, i.location, i.ordinal)
-        fixed.args = {name: self._resolved(value) for name, value in i.args.items()}
-        return fixed
+        return i.with_args({name: self._resolved(value) for name, value in i.args.items()})
 
     def _resolved(self, value: Any) -> Any:
         if isinstance(value, list):

@@ -114,7 +114,7 @@ def multiply(i: Instruction, kit: Kit, rows: int, operands: tuple[Access, Access
     stationary, moving = operands
     left, steps = matrix(stationary, kit, rows)
     right, more = matrix(moving, kit, rows, copy=moving.same_elements(stationary))
-    out, after = deposit(i["dst"], i["accumulate"], kit)
+    out, after = deposit(i["dst"], i.accumulation, kit)
     return chain([*steps, *more, *product(left, right, out, kit), *after])
 
 

@@ -113,7 +113,7 @@ def _indirect(i: Instruction, arch: Arch) -> None:
 def _meaning(i: Instruction, kit: Kit) -> Step:
     left, fill_left = _matrix(i["stationary"], i["stationary_scale"], kit)
     right, fill_right = _matrix(i["moving"], i["moving_scale"], kit)
-    out, after = deposit(i["dst"], i["accumulate"], kit)
+    out, after = deposit(i["dst"], i.accumulation, kit)
     return chain([fill_left, fill_right, *product(left, right, out, kit), *after])
 
 

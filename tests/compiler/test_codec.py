@@ -15,6 +15,7 @@ from nki_dist.compiler import decode_body, wire
 from nki_dist.compiler import encode as encode_module
 from nki_dist.compiler.decode import decode
 from nki_dist.compiler.encode import encode, parameters
+from nki_dist.compiler.passes.accumulate import MATMULS
 from nki_dist.compiler.values import read_value, write_value
 from nki_dist.dtypes import DType
 from nki_dist.errors import NkiError, ProgramFormatError
@@ -147,6 +148,8 @@ def stored(program: Program) -> Any:
         }
     except (NkiError, TypeError, ValueError, AttributeError):
         return None  # a Custom role meets values no kernel would pass; it may stumble
+    if i.opcode in MATMULS:
+        i.accumulation = "add" if i.args["accumulate"] else "replace"
     return i
 
 

@@ -13,8 +13,6 @@ earlier round of a dynamic loop left.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from nki_dist import arch
@@ -65,7 +63,7 @@ def mask_view(mask: np.ndarray, a: Access) -> np.ndarray:
 
 
 def resolve_accumulation(program: Program) -> None:
-    """Set `accumulate` of every matmul to "replace", "add" or "runtime".
+    """Set `accumulation` of every matmul to "replace", "add" or "runtime".
 
     Raises:
         NkiValidationError: a matmul with accumulate=True finds other than matmuls' results.
@@ -114,18 +112,18 @@ def _check_start(
 
 def _resolve(i: Instruction, a: Access, states: dict[int, _State], runtime: set[int]) -> None:
     state = states.setdefault(a.storage.number, _State(a.storage))
-    asked: Any = i.args["accumulate"]
+    asked = i.args["accumulate"]
     if asked is None:
         before = None if a.dynamic is not None else state.read(a)
         if a.storage.number in runtime:
-            i.args["accumulate"] = "runtime"
+            i.accumulation = "runtime"
         elif before is None:
             runtime.add(a.storage.number)
-            i.args["accumulate"] = "runtime"
+            i.accumulation = "runtime"
         else:
-            i.args["accumulate"] = "add" if before else "replace"
-    elif not isinstance(asked, str):
-        i.args["accumulate"] = "add" if asked else "replace"
+            i.accumulation = "add" if before else "replace"
+    else:
+        i.accumulation = "add" if asked else "replace"
     state.write(a, True)
 
 

@@ -302,8 +302,7 @@ class _Reducer:
     def _instruction(self, i: Instruction) -> Instruction | None:
         if i.ordinal in self.real:
             return i
-        fixed = Instruction(i.opcode, i.args, i.engine, i.location, i.ordinal)
-        fixed.args = {name: self._known(value, i) for name, value in i.args.items()}
+        fixed = i.with_args({name: self._known(value, i) for name, value in i.args.items()})
         needed = INSTRUCTIONS[i.opcode].synchronises or i.ordinal in self.births
         return fixed if needed or _addressed(fixed) else None
 

@@ -196,7 +196,7 @@ def _matmul(i: Instruction, sources: tuple[str, ...], mask_of: MaskOf) -> Result
     stationary, moving = i.args[sources[0]], i.args[sources[1]]
     s, m = mask_of(stationary), mask_of(moving)
     rows, free = _shape(i)
-    before = mask_of(i.args["dst"]) if i.args.get("accumulate") == "add" else None
+    before = mask_of(i.args["dst"]) if i.accumulation == "add" else None
     if i.args.get("is_transpose") and s is not None and _rows(s).shape == (free, rows):
         return {"dst": _rows(s).T}
     total = np.zeros((rows, free), bool) if before is None else _rows(before).copy()

@@ -183,7 +183,7 @@ class Scan:
                 self._block(i.body, outside if surely_runs(i) else i.outside)
                 continue
             args = i.args
-            reads, writes, named, accumulates = footprints[i.opcode]
+            reads, writes, named = footprints[i.opcode]
             for name in named:
                 value = args[name]
                 if isinstance(value, Access):
@@ -200,7 +200,7 @@ class Scan:
                 elif type(value) is list:
                     for a in accesses(value):
                         self._read(i, a)
-            if accumulates and args["accumulate"] == "add":
+            if i.accumulation == "add":
                 self._read(i, args["dst"])
             for name in writes:
                 value = rows_written(i) if name == COUNTS else args[name]
