@@ -18,7 +18,6 @@ import msgpack
 from nki_dist.arch import Arch
 from nki_dist.compiler.decode_tables import INT64, Accesses, integer, integers, sequence
 from nki_dist.compiler.encode import LOOP_BEGIN, LOOP_END, parameters
-from nki_dist.compiler.passes.accumulate import MATMULS
 from nki_dist.compiler.values import ACCESS, HOLES, LIST, read_value, write_value
 from nki_dist.compiler.wire import malformed
 from nki_dist.errors import NkiError
@@ -81,7 +80,7 @@ class Form:
             )
         names = parameters(self.opcode)
         values, decided = row[2:], ""
-        if self.opcode in MATMULS:
+        if self.spec.accumulates:
             values, decided = row[2:-1], row[-1]
         if len(values) != len(names):
             malformed(f"{self.opcode} with {len(values)} arguments; allowed: {', '.join(names)}")
@@ -90,7 +89,7 @@ class Form:
         self.operands = 0
         for name, packed in zip(names, values, strict=True):
             self._argument(name, packed)
-        if self.opcode in MATMULS and decided not in _DECIDED[self.template["accumulate"]]:
+        if self.spec.accumulates and decided not in _DECIDED[self.template["accumulate"]]:
             malformed(
                 f"{self.opcode}: accumulate is {self.template['accumulate']}, decided {decided!r}"
             )

@@ -20,7 +20,6 @@ from typing import Any, Final
 
 import msgpack
 
-from nki_dist.compiler.passes.accumulate import MATMULS
 from nki_dist.compiler.values import write_value
 from nki_dist.compiler.wire import PROGRAM, pack
 from nki_dist.dtypes import DType
@@ -238,7 +237,7 @@ class _Encoder:
 
     def _form(self, i: Instruction, names: tuple[str, ...]) -> list[Any]:
         values = [write_value(i.args[name], _hole, _hole) for name in names]
-        decided = [i.accumulation] if i.opcode in MATMULS else []
+        decided = [i.accumulation] if INSTRUCTIONS[i.opcode].accumulates else []
         return [i.opcode, i.engine, *values, *decided]
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from nki_dist.compiler.passes.accumulate import MATMULS, mask_view
+from nki_dist.compiler.passes.accumulate import mask_view
 from nki_dist.core_actor.indirect import has_indirection, link_indirect
 from nki_dist.core_actor.watch import Watcher
 from nki_dist.dtypes.poison import poison_bits
@@ -23,7 +23,6 @@ from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.enums import oob_mode
 from nki_dist.isa.indirection import is_indirect
 from nki_dist.isa.kit import Kit, Step, chain
-from nki_dist.isa.ordering import orders_cores
 from nki_dist.program import (
     Access,
     Block,
@@ -119,7 +118,7 @@ class Linker:
                     instruction=spec.title,
                 ) from error.__cause__
             if spec.synchronises:
-                linked.append(Exchange(step, item, orders_cores(item, self.program.core)))
+                linked.append(Exchange(step, item, spec.orders(item, self.program.core)))
                 segment = None
                 continue
             segment.steps.append(step)
@@ -173,10 +172,10 @@ class Linker:
         """Record, where matmuls decide at run time, what the next one finds in its elements."""
         if not self._masks:
             return step
-        holds_matmul = i.opcode in MATMULS
+        spec = INSTRUCTIONS[i.opcode]
         marks = [
-            partial(_mask(self._masks, a).__setitem__, ..., holds_matmul)
-            for a in INSTRUCTIONS[i.opcode].writes(i)
+            partial(_mask(self._masks, a).__setitem__, ..., spec.accumulates or False)
+            for a in spec.writes(i)
             if a.storage.number in self._masks and not is_indirect(a)
         ]
         return chain([step, *marks]) if marks else step

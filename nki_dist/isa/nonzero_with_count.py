@@ -11,6 +11,7 @@ from nki_dist.dtypes import float32, int32
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa import _pattern
 from nki_dist.isa.checks import same_partitions
+from nki_dist.isa.effects import OPTIMISTIC, Effects
 from nki_dist.isa.kit import Kit, Step
 from nki_dist.isa.nc_stream_shuffle import start_partition
 from nki_dist.isa.operands import SBUF, Custom, read, write
@@ -22,6 +23,7 @@ _CORE: Final = 16  # partitions wired to one GpSimd core, of which it uses the f
 
 @instruction(
     engines="gpsimd",
+    effects=Effects(OPTIMISTIC, partial=True, bits=None, state=None),
     min_generation=3,
     dst=write(SBUF, dtypes=[int32], any_start=True),
     src=read(SBUF, dtypes=[float32, int32], any_start=True),

@@ -20,8 +20,6 @@ from nki_dist.errors import NkiValidationError
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.program import Access, Block, Instruction, Loop, Program, Storage, instructions
 
-MATMULS = frozenset({"nc_matmul", "nc_matmul_mx"})
-
 
 class _State:
     """Which elements of one storage hold a matmul result that the next matmul adds to."""
@@ -73,12 +71,11 @@ def resolve_accumulation(program: Program) -> None:
     filled: dict[int, Instruction] = {}  # who wrote it last, other than matmuls
     unsure = set(runtime)
     for i in instructions(program.body):
-        matmul = i.opcode in MATMULS
         for a in INSTRUCTIONS[i.opcode].writes(i):
             if a.storage.region.value != "psum":
                 continue
             number = a.storage.number
-            if matmul:
+            if _accumulates(i):
                 if number in filled and number not in unsure:
                     _check_start(i, a, states.get(number), filled[number], program)
                 _resolve(i, a, states, runtime)
@@ -127,16 +124,20 @@ def _resolve(i: Instruction, a: Access, states: dict[int, _State], runtime: set[
     state.write(a, True)
 
 
+def _accumulates(i: Instruction) -> bool:
+    return bool(INSTRUCTIONS[i.opcode].accumulates)
+
+
 def _decided_at_run_time(block: Block) -> set[int]:
     """Storages accumulated in a dynamic loop that they outlive, or addressed at run time."""
     found: set[int] = set()
     for item in block:
         if not isinstance(item, Loop):
-            if item.opcode in MATMULS and item.args["dst"].dynamic is not None:
+            if _accumulates(item) and item.args["dst"].dynamic is not None:
                 found.add(item.args["dst"].storage.number)
             continue
         for i in instructions(item.body):
-            if i.opcode in MATMULS:
+            if _accumulates(i):
                 for a in INSTRUCTIONS[i.opcode].writes(i):
                     if a.storage.number < item.outside or a.dynamic is not None:
                         found.add(a.storage.number)

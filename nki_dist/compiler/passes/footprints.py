@@ -15,11 +15,15 @@ from nki_dist.program import Access, Instruction
 
 
 class Footprint(NamedTuple):
-    """Parameter names; a parameter may be in both. `named` ones are tensors of either kind."""
+    """Parameter names; a parameter may be in both. `named` ones are tensors of either kind.
+
+    `partial`: it may leave elements of what it writes as they were.
+    """
 
     reads: tuple[str, ...]
     writes: tuple[str, ...]
     named: tuple[str, ...]
+    partial: bool
 
 
 class Footprints(dict[str, Footprint]):
@@ -30,12 +34,14 @@ class Footprints(dict[str, Footprint]):
     """
 
     def __missing__(self, opcode: str) -> Footprint:
-        roles = INSTRUCTIONS[opcode].roles.items()
+        spec = INSTRUCTIONS[opcode]
+        roles = spec.roles.items()
         tensors = [(name, role.mode) for name, role in roles if isinstance(role, Tensor)]
         found = Footprint(
             tuple(n for n, mode in tensors if "r" in mode),
             tuple(n for n, mode in tensors if "w" in mode),
             tuple(n for n, _ in tensors),
+            spec.effects.partial,
         )
         self[opcode] = found
         return found
