@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from nki_dist.isa import INSTRUCTIONS, coverage
+from nki_dist.isa.effects import CLEAN, Effects
 from nki_dist.isa.spec import Cost, instruction
 
 PAGE = Path(__file__).parents[1] / "docs" / "coverage.md"
@@ -30,7 +31,9 @@ def test_every_instruction_has_one_row_that_says_everything(name):
 
 
 def test_costs_that_differ_by_engine_are_told_apart():
-    @instruction(engines="vector gpsimd")
+    effects = Effects(CLEAN, partial=False, bits=None, state=None)
+
+    @instruction(engines="vector gpsimd", effects=effects)
     def made_up():
         return locals()
 

@@ -1,4 +1,4 @@
-"""Imports go down only, never in a circle, and only the rooms of actors and of memory know Ray.
+"""Imports go down only, never in a circle, few files know Ray, and few instructions by name.
 
 Looks at every import statement of the package, those inside functions included. Those under
 `if TYPE_CHECKING` may go up, but count for circles.
@@ -17,8 +17,10 @@ from pathlib import Path
 import pytest
 
 import nki_dist
+from nki_dist.isa import INSTRUCTIONS
 
 PACKAGE = Path(nki_dist.__file__).parent
+NAMES = frozenset(INSTRUCTIONS)
 
 # Lowest first; rooms on one line may import each other.
 LAYERS = (
@@ -164,6 +166,36 @@ def test_nothing_relies_on_the_test_suite() -> None:
         if name.split(".")[0] in ("tests", "pytest") and _room(file) != "pytest_plugin"
     ]
     assert not offenders, f"these files import tests or pytest: {offenders}"
+
+
+NAMELESS_ROOMS = ("compiler/", "timing/", "program/")
+
+
+def _instructions_named(source: str) -> Iterator[tuple[int, str]]:
+    """(line, text) of every string that is the name of an instruction."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Constant) and node.value in NAMES:
+            yield node.lineno, node.value
+
+
+def test_passes_and_simulated_time_know_no_instruction_by_name() -> None:
+    """What they ask is declared in the instruction's own file."""
+    offenders = [
+        f"{file}:{line} names {name}"
+        for file in _files()
+        if file.startswith(NAMELESS_ROOMS)
+        for line, name in _instructions_named((PACKAGE / file).read_text())
+    ]
+    assert not offenders, "\n".join(offenders)
+
+
+def test_the_search_for_names_sees_tests_keys_and_patterns() -> None:
+    source = (
+        "if i.opcode == 'nc_matmul': pass\n"
+        "table = {'memset': 1, 'memset of': 2}\n"
+        "match i.opcode:\n    case 'rng' | 'other': pass\n"
+    )
+    assert [name for _, name in _instructions_named(source)] == ["nc_matmul", "memset", "rng"]
 
 
 def test_the_walk_sees_nested_and_skips_typing_imports() -> None:

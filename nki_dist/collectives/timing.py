@@ -19,8 +19,9 @@ from nki_dist.collectives.operands import belongs_to_rank, larger_side
 from nki_dist.collectives.operations import OPERATIONS, Kind
 from nki_dist.collectives.price import all_to_all_ns, move_ns, price_ns
 from nki_dist.collectives.question import Question, RankLayout, Topology
+from nki_dist.isa.effects import Exchange
 from nki_dist.program import Instruction
-from nki_dist.timing.exchange import Exchange, Rule
+from nki_dist.timing.exchange import Rule
 from nki_dist.timing.timeline import Place
 
 

@@ -10,6 +10,7 @@ Invariant: what is returned can be linked; a program that no kernel could have m
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 import msgpack
@@ -17,7 +18,6 @@ import msgpack
 from nki_dist.arch import Arch
 from nki_dist.compiler.decode_tables import INT64, Accesses, integer, integers, sequence
 from nki_dist.compiler.encode import LOOP_BEGIN, LOOP_END, parameters
-from nki_dist.compiler.passes.accumulate import MATMULS
 from nki_dist.compiler.values import ACCESS, HOLES, LIST, read_value, write_value
 from nki_dist.compiler.wire import malformed
 from nki_dist.errors import NkiError
@@ -34,7 +34,9 @@ from nki_dist.program import (
 )
 
 MAX_LOOP_DEPTH: Final = 64
-_DECIDED: Final = ("add", "replace", "runtime")  # what the accumulation pass puts into matmuls
+_DECIDED: Final = MappingProxyType(  # what the accumulation pass makes of each `accumulate`
+    {True: ("add",), False: ("replace",), None: ("add", "replace", "runtime")}
+)
 
 
 class Hole(NamedTuple):
@@ -62,7 +64,7 @@ class Form:
         holes: the arguments with operands, in order.
         operands: how many operands they hold together.
         tensors: (argument, whether it is written) of the tensor operands.
-        accumulate: for matmuls, what the pass has decided; else None.
+        accumulation: for matmuls, what the pass has decided; else "".
     """
 
     def __init__(self, row: Any) -> None:
@@ -77,14 +79,21 @@ class Form:
                 f"{self.opcode} on engine {self.engine!r}; allowed: {', '.join(self.spec.engines)}"
             )
         names = parameters(self.opcode)
-        if len(row) - 2 != len(names):
-            malformed(f"{self.opcode} with {len(row) - 2} arguments; allowed: {', '.join(names)}")
+        values, decided = row[2:], ""
+        if self.spec.accumulates:
+            values, decided = row[2:-1], row[-1]
+        if len(values) != len(names):
+            malformed(f"{self.opcode} with {len(values)} arguments; allowed: {', '.join(names)}")
         self.template: dict[str, Any] = {}
         self.holes: list[Hole] = []
         self.operands = 0
-        self.accumulate: str | None = None
-        for name, packed in zip(names, row[2:], strict=True):
+        for name, packed in zip(names, values, strict=True):
             self._argument(name, packed)
+        if self.spec.accumulates and decided not in _DECIDED[self.template["accumulate"]]:
+            malformed(
+                f"{self.opcode}: accumulate is {self.template['accumulate']}, decided {decided!r}"
+            )
+        self.accumulation = decided
         self.tensors = tuple(
             (h.name, "w" in h.role.mode) for h in self.holes if isinstance(h.role, Tensor)
         )
@@ -107,14 +116,9 @@ class Form:
 
     def _accepted(self, name: str, role: Any, value: Any) -> Any:
         """The value, after its role has agreed that it is one it gives."""
-        asked = value
-        if name == "accumulate" and self.opcode in MATMULS and type(value) is str:
-            if value not in _DECIDED:
-                malformed(f"{self.opcode}: accumulate is {value!r}")
-            self.accumulate, asked = value, None
         if role is not None:
-            taken = role.accept(name, asked)
-            if _packed(taken) != _packed(asked):
+            taken = role.accept(name, value)
+            if _packed(taken) != _packed(value):
                 malformed(
                     f"{self.opcode}: {name} is {value!r}, which the role turns into {taken!r}"
                 )
@@ -253,6 +257,7 @@ class BodyReader:
                     value = self._register(next(used)) if kind != LIST else self._list(packed, used)
                 args[name] = value if role is None else role.accept(name, value)
             i = Instruction(form.opcode, args, form.engine, location, self.count)
+            i.accumulation = form.accumulation
             if self.verify:
                 self._verify(form, i)
         except NkiError as error:
@@ -271,13 +276,8 @@ class BodyReader:
         return read_value(packed, access, lambda _: self._register(next(used)))
 
     def _verify(self, form: Form, i: Instruction) -> None:
-        if form.accumulate is None:
-            form.spec.verify(i, self.arch)
-            return
-        i.args["accumulate"] = None  # as a kernel that left the decision to the pass
         form.spec.verify(i, self.arch)
-        i.args["accumulate"] = form.accumulate
-        if form.accumulate == "runtime":
+        if form.accumulation == "runtime":
             for a in form.spec.writes(i):
                 if a.storage.number not in self.runtime:
                     malformed(f"{a.storage.label} is accumulated at run time but isn't listed")

@@ -124,9 +124,10 @@ class _Listing:
 def instruction_text(i: Instruction) -> str:
     """Engine, opcode, operands and the attributes that aren't the default."""
     defaults = _defaults(i.opcode)
+    decided = {"accumulate": i.accumulation} if i.accumulation else {}
     parts = [
         f"{name}={value_text(value)}"
-        for name, value in i.args.items()
+        for name, value in {**i.args, **decided}.items()
         if not (name in defaults and _same(value, defaults[name]))
     ]
     if i.after:

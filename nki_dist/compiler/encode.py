@@ -203,6 +203,7 @@ class _Encoder:
         operands: list[int] = []
         for name in names:
             key.append(self._key(args[name], operands))
+        key.append(i.accumulation)
         form = self.forms.number(tuple(key), lambda: self._form(i, names))
         self.code += (form, i.location, *operands)
         if i.after:
@@ -236,7 +237,8 @@ class _Encoder:
 
     def _form(self, i: Instruction, names: tuple[str, ...]) -> list[Any]:
         values = [write_value(i.args[name], _hole, _hole) for name in names]
-        return [i.opcode, i.engine, *values]
+        decided = [i.accumulation] if INSTRUCTIONS[i.opcode].accumulates else []
+        return [i.opcode, i.engine, *values, *decided]
 
 
 def _hole(_: Any) -> None:

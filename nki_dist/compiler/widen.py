@@ -80,10 +80,7 @@ class _Rewrite:
         return made
 
     def _instruction(self, i: Instruction) -> Instruction:
-        args = {name: self._value(value) for name, value in i.args.items()}
-        made = Instruction(i.opcode, args, i.engine, i.location, i.ordinal)
-        made.after, made.order_group = i.after, i.order_group
-        return made
+        return i.with_args({name: self._value(value) for name, value in i.args.items()})
 
     def _value(self, value: Any) -> Any:
         if isinstance(value, Access):

@@ -21,6 +21,7 @@ from nki_dist.arch import Arch
 from nki_dist.dtypes import float32, tfloat32
 from nki_dist.dtypes.casts import converter
 from nki_dist.errors import NkiValidationError
+from nki_dist.isa.effects import Mask, MaskOf, Results, flattened, passes_on, tile_of, union
 from nki_dist.isa.kit import Kit, Step, chain
 from nki_dist.program import Access, Instruction
 
@@ -113,7 +114,7 @@ def multiply(i: Instruction, kit: Kit, rows: int, operands: tuple[Access, Access
     stationary, moving = operands
     left, steps = matrix(stationary, kit, rows)
     right, more = matrix(moving, kit, rows, copy=moving.same_elements(stationary))
-    out, after = deposit(i["dst"], i["accumulate"], kit)
+    out, after = deposit(i["dst"], i.accumulation, kit)
     return chain([*steps, *more, *product(left, right, out, kit), *after])
 
 
@@ -206,3 +207,34 @@ def check_tiling(i: Instruction, arch: Arch, rows: int, columns: int, row_only: 
             f"tile_size={size}, tile_position={position}; this mode can't be combined with column "
             f"tiling: the column size must be {array[1]} and the start column 0"
         )
+
+
+# ---- unwritten elements ------------------------------------------------------------------------
+
+
+@passes_on
+def multiplied(i: Instruction, sources: tuple[str, ...], mask_of: MaskOf) -> Results:
+    """dst[m, n] depends on stationary[:, m] and moving[:, n]; a transpose moves single elements."""
+    s, m = (mask_of(i.args[name]) for name in sources)
+    before = mask_of(i.args["dst"]) if i.accumulation == "add" else None
+    partitions, free = tile_of(i)
+    if i.args.get("is_transpose") and s is not None and flattened(s).shape == (free, partitions):
+        return {"dst": flattened(s).T}
+    total = np.zeros((partitions, free), bool) if before is None else flattened(before).copy()
+    column = None if s is None else _columns(s, partitions)
+    line = None if m is None else _columns(m, free)
+    if column is not None:
+        total |= column[:, None]
+    if line is not None:
+        total |= line[None, :]
+    return {"dst": total}
+
+
+def _columns(m: np.ndarray, count: int) -> Mask:
+    """Which of `count` columns have a mark in any contracted row (all but the last dimensions)."""
+    flat = union(flattened(m), 0)
+    if flat.size == count:
+        return flat
+    if flat.size % count == 0:  # double rows: (partitions, 2, columns)
+        return union(flat.reshape(-1, count), 0)
+    return None

@@ -13,6 +13,7 @@ from nki_dist.isa.activation import COMMANDS, FUNCTIONS
 from nki_dist.isa.activations import activation as function_of
 from nki_dist.isa.alu import ACTIVATE2_REDUCE, ALU
 from nki_dist.isa.checks import same_tile, scalar_or_column
+from nki_dist.isa.effects import Effects, State, elementwise
 from nki_dist.isa.enums import reduce_cmd
 from nki_dist.isa.kit import Kit, Step, chain
 from nki_dist.isa.operands import FLAG, Choice, Op, read, write
@@ -34,6 +35,10 @@ _OPS = ("multiply", "add", "subtract", "bypass")
 
 @instruction(
     engines="scalar",
+    effects=Effects(
+        elementwise("data imm0 imm1 relu_param"), partial=False, bits=None, state=State.SUMS
+    ),
+    table="op",
     min_generation=4,
     dst=write(indirect=16),
     op=Op(FUNCTIONS),

@@ -17,6 +17,7 @@ from nki_dist.isa.activations import activation as function_of
 from nki_dist.isa.alu import ACTIVATION_REDUCE, ALU
 from nki_dist.isa.checks import same_tile, scalar_or_column
 from nki_dist.isa.dma_copy import move
+from nki_dist.isa.effects import Effects, State, elementwise
 from nki_dist.isa.enums import reduce_cmd
 from nki_dist.isa.kit import Kit, Step, chain, last_writes
 from nki_dist.isa.operands import Choice, Op, read, write
@@ -31,6 +32,8 @@ COMMANDS = (reduce_cmd.idle, reduce_cmd.reset, reduce_cmd.reduce, reduce_cmd.res
 
 @instruction(
     engines="scalar",
+    effects=Effects(elementwise("data bias scale"), partial=False, bits=None, state=State.SUMS),
+    table="op",
     dst=write(indirect=16),
     op=Op(FUNCTIONS),
     data=read(indirect=16),

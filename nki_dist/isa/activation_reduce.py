@@ -5,6 +5,7 @@ from __future__ import annotations
 from nki_dist.arch import Arch
 from nki_dist.isa.activation import FUNCTIONS, activate, check_operands
 from nki_dist.isa.alu import ACTIVATION_REDUCE
+from nki_dist.isa.effects import Effects, State, elementwise
 from nki_dist.isa.enums import reduce_cmd
 from nki_dist.isa.kit import Kit, Step
 from nki_dist.isa.operands import Op, read, write
@@ -15,6 +16,8 @@ from nki_dist.program import Instruction
 
 @instruction(
     engines="scalar",
+    effects=Effects(elementwise("data bias scale"), partial=False, bits=None, state=State.SUMS),
+    table="op",
     dst=write(indirect=16),
     op=Op(FUNCTIONS),
     data=read(indirect=16),

@@ -14,6 +14,7 @@ from nki_dist.isa import _pattern
 from nki_dist.isa._pattern import Affine, check_pattern
 from nki_dist.isa.alu import COMPARE
 from nki_dist.isa.checks import same_partitions
+from nki_dist.isa.effects import OPTIMISTIC, Effects, copies
 from nki_dist.isa.kit import Kit, Step, chain, overlaps
 from nki_dist.isa.operands import SBUF, Custom, Number, Op, read, write
 from nki_dist.isa.spec import Cost, instruction
@@ -32,6 +33,7 @@ _NEGATED: Final[dict[str, np.ufunc]] = {
 
 @instruction(
     engines="gpsimd",
+    effects=Effects(OPTIMISTIC, partial=False, bits=copies("dst on_true_tile"), state=None),
     dst=write(SBUF),
     pattern=Custom(_pattern.pattern),
     channel_multiplier=Custom(_pattern.int32),

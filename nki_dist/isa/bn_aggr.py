@@ -10,6 +10,7 @@ from nki_dist.arch import Arch
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa import broadcast as b
 from nki_dist.isa.checks import same_partitions
+from nki_dist.isa.effects import Effects, row
 from nki_dist.isa.kit import Kit, Step, chain
 from nki_dist.isa.operands import read, write
 from nki_dist.isa.rows import private_rows, save_rows
@@ -18,7 +19,12 @@ from nki_dist.isa.timing_rules import issue_cycles
 from nki_dist.program import Instruction
 
 
-@instruction(engines="vector", dst=write(), data=read())
+@instruction(
+    engines="vector",
+    effects=Effects(row("data"), partial=False, bits=None, state=None),
+    dst=write(),
+    data=read(),
+)
 def bn_aggr(dst, data, name=None):
     """`dst = (mean, variance)` per partition, of everything the statistics count.
 

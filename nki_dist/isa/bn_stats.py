@@ -10,6 +10,7 @@ from nki_dist.arch import Arch
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa import broadcast as b
 from nki_dist.isa.checks import same_partitions
+from nki_dist.isa.effects import Effects, row
 from nki_dist.isa.kit import Kit, Step, chain
 from nki_dist.isa.operands import read, write
 from nki_dist.isa.rows import private_rows, save_rows
@@ -20,7 +21,12 @@ from nki_dist.program import Instruction
 STATISTICS = 6
 
 
-@instruction(engines="vector", dst=write(), data=read())
+@instruction(
+    engines="vector",
+    effects=Effects(row("data"), partial=False, bits=None, state=None),
+    dst=write(),
+    data=read(),
+)
 def bn_stats(dst, data, name=None):
     """Six numbers per partition for nisa.bn_aggr.
 

@@ -1,9 +1,13 @@
-"""nisa.core_barrier: the cores of a logical core wait for each other."""
+"""nisa.core_barrier: the cores of a logical core wait for each other.
+
+Its latency isn't published; `Arch.assumptions()` says what was chosen.
+"""
 
 from __future__ import annotations
 
 from nki_dist.arch import Arch
 from nki_dist.errors import NkiValidationError
+from nki_dist.isa.effects import CLEAN, Effects, Exchange, Meets
 from nki_dist.isa.enums import engine
 from nki_dist.isa.kit import Kit
 from nki_dist.isa.operands import ANYWHERE, Custom, Tensor
@@ -18,9 +22,25 @@ def _cores(name, value):
     return cores
 
 
+def _orders(i: Instruction, core: int) -> bool:
+    return core in i["cores"] and len(i["cores"]) > 1
+
+
+def _time(i: Instruction, core: int, cores: int, arch: Arch) -> Exchange:
+    others: tuple[int, ...] = ()
+    if core in i["cores"]:
+        others = tuple(c for c in sorted(i["cores"]) if c < cores and c != core)
+    busy = arch.cycles_to_ns(arch.min_issue_cycles, i.engine)
+    return Exchange(i.opcode, others, others, busy, arch.core_barrier_ns)
+
+
 @instruction(
     engines="gpsimd vector scalar tensor sync",
-    synchronises=True,
+    effects=Effects(CLEAN, partial=False, bits=None, state=None),
+    table="",
+    accumulates=False,
+    chains=False,
+    meets=Meets(_orders, lambda i: i.opcode, "core_barrier_ns", _time),
     data=Tensor("", ANYWHERE),  # named for ordering only: its bytes aren't read here
     cores=Custom(_cores),
 )

@@ -6,6 +6,7 @@ import numpy as np
 
 from nki_dist.arch import Arch
 from nki_dist.errors import NkiValidationError
+from nki_dist.isa.effects import CLEAN, Effects, State
 from nki_dist.isa.kit import Kit, Step
 from nki_dist.isa.operands import ANYWHERE, Custom, read
 from nki_dist.isa.spec import Cost, instruction
@@ -20,6 +21,7 @@ def _prefix(name, value):
 
 @instruction(
     engines="sync",
+    effects=Effects(CLEAN, partial=False, bits=None, state=State.PRINTED),
     documented="nki/api/generated/nki.language.device_print",
     print_prefix=Custom(_prefix),
     tensor=read(ANYWHERE),

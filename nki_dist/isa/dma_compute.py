@@ -13,6 +13,7 @@ from nki_dist.dtypes.casts import converter
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa.alu import DMA_REDUCE
 from nki_dist.isa.dma_copy import SBUF_OR_HBM, pieces
+from nki_dist.isa.effects import Effects, elementwise
 from nki_dist.isa.enums import oob_mode
 from nki_dist.isa.gather import (
     check_rows,
@@ -38,6 +39,7 @@ def _scales(name: str, value: Any) -> list[float] | None:
 
 @instruction(
     engines="dma",
+    effects=Effects(elementwise("srcs"), partial=False, bits=None, state=None),
     dst=write(SBUF_OR_HBM),
     srcs=read(SBUF_OR_HBM, many=True),
     reduce_op=Op(DMA_REDUCE),

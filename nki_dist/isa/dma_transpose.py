@@ -12,6 +12,7 @@ from nki_dist.dtypes import uint32
 from nki_dist.errors import NkiValidationError, OutOfBoundsError
 from nki_dist.isa.checks import check_priority
 from nki_dist.isa.dma_copy import pieces
+from nki_dist.isa.effects import Effects, MaskOf, Results, moves, passes_on
 from nki_dist.isa.enums import dge_mode, oob_mode
 from nki_dist.isa.gather import has_vector, refuse_indirection, row_table
 from nki_dist.isa.kit import Kit, Step, chain
@@ -36,8 +37,16 @@ def _axes(name: str, value: Any) -> list[int] | None:
     return list(axes)
 
 
+@passes_on
+def _transposed(i: Instruction, sources: tuple[str, ...], mask_of: MaskOf) -> Results:
+    """Elements move as the axes say."""
+    m = mask_of(i.args[sources[0]])
+    return {} if m is None else {"dst": m.transpose(_AXES[m.ndim])}
+
+
 @instruction(
     engines="dma",
+    effects=Effects(_transposed("src"), partial=False, bits=moves("dst src"), state=None),
     dst=write(SBUF),
     src=read(SBUF | HBM),
     axes=Custom(_axes),

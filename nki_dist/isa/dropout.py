@@ -10,6 +10,7 @@ from nki_dist.arch import Arch
 from nki_dist.dtypes import float32
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa.checks import same_tile, scalar_or_column
+from nki_dist.isa.effects import Effects, State, elementwise, moves
 from nki_dist.isa.kit import Kit, Step, chain
 from nki_dist.isa.operands import read, write
 from nki_dist.isa.randomness import APPROXIMATE, Source
@@ -20,7 +21,14 @@ from nki_dist.program import Access, Instruction
 
 
 @instruction(
-    engines="vector", exactness=APPROXIMATE, dst=write(), data=read(), prob=read(scalar=True)
+    engines="vector",
+    effects=Effects(
+        elementwise("data prob"), partial=False, bits=moves("dst data"), state=State.RANDOM
+    ),
+    exactness=APPROXIMATE,
+    dst=write(),
+    data=read(),
+    prob=read(scalar=True),
 )
 def dropout(dst, data, prob, name=None):
     """`dst = data` with each element replaced by 0 with probability `prob`; nothing is scaled.

@@ -27,6 +27,7 @@ from nki_dist.isa.accumulate import accumulate, check_dtype, check_initial, chec
 from nki_dist.isa.activations import ACTIVATIONS
 from nki_dist.isa.alu import ALU
 from nki_dist.isa.checks import same_tile, scalar_or_column
+from nki_dist.isa.effects import Effects, State, elementwise
 from nki_dist.isa.enums import reduce_cmd
 from nki_dist.isa.kit import Kit, Step, chain
 from nki_dist.isa.operands import Choice, read, write
@@ -47,6 +48,7 @@ _COMMANDS = (
 
 @instruction(
     engines="vector",
+    effects=Effects(elementwise("src max_value"), partial=False, bits=None, state=State.SUMS),
     min_generation=4,
     dst=write(dtypes=(*_FLOATS, tfloat32, *_INTEGERS), indirect=16),
     src=read(dtypes=(*_FLOATS, *_INTEGERS, uint32), indirect=16),

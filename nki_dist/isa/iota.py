@@ -12,6 +12,7 @@ from nki_dist.dtypes.casts import converter
 from nki_dist.isa import _pattern
 from nki_dist.isa._matmul import flat
 from nki_dist.isa._pattern import Affine, check_pattern
+from nki_dist.isa.effects import CLEAN, Effects
 from nki_dist.isa.kit import Kit, Step, chain
 from nki_dist.isa.operands import SBUF, Custom, write
 from nki_dist.isa.spec import Cost, instruction
@@ -22,6 +23,7 @@ _EXACT_FLOAT = 2**24
 
 @instruction(
     engines="gpsimd",
+    effects=Effects(CLEAN, partial=False, bits=None, state=None),
     dst=write(SBUF),
     pattern=Custom(_pattern.pattern),
     offset=Custom(_pattern.offset),

@@ -13,6 +13,7 @@ from nki_dist.arch import Arch
 from nki_dist.dtypes import float32
 from nki_dist.isa.activations import MATH
 from nki_dist.isa.checks import same_tile
+from nki_dist.isa.effects import Effects, elementwise
 from nki_dist.isa.kit import Kit, Step
 from nki_dist.isa.operands import Op, read, write
 from nki_dist.isa.spec import Cost, instruction
@@ -22,6 +23,8 @@ from nki_dist.program import Instruction
 
 @instruction(
     engines="scalar",
+    effects=Effects(elementwise("data"), partial=False, bits=None, state=None),
+    table="",  # which functions have one isn't known
     documented="nki/api/nki.language",
     dst=write(),
     op=Op(MATH),

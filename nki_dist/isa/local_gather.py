@@ -10,6 +10,7 @@ from nki_dist.arch import Arch
 from nki_dist.dtypes import uint16
 from nki_dist.dtypes.poison import poison_bits
 from nki_dist.errors import NkiValidationError
+from nki_dist.isa.effects import OPTIMISTIC, Effects, moves
 from nki_dist.isa.kit import Kit, Step
 from nki_dist.isa.operands import SBUF, Number, read, write
 from nki_dist.isa.spec import Cost, instruction
@@ -20,6 +21,7 @@ _WIDTHS: Final = (1, 2, 4, 8, 16, 32)
 
 @instruction(
     engines="gpsimd",
+    effects=Effects(OPTIMISTIC, partial=True, bits=moves("dst src_buffer"), state=None),
     dst=write(SBUF),
     src_buffer=read(SBUF),
     index=read(SBUF, dtypes=[uint16]),

@@ -8,6 +8,7 @@ from nki_dist.arch import Arch
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa import broadcast as b
 from nki_dist.isa.checks import same_partitions
+from nki_dist.isa.effects import Effects, moves, row
 from nki_dist.isa.kit import Kit, Step, chain
 from nki_dist.isa.operands import read, write
 from nki_dist.isa.rows import private_rows, save_rows
@@ -45,7 +46,12 @@ def check_eight(name: str, a: Access) -> None:
         )
 
 
-@instruction(engines="vector", dst=write(), src=read())
+@instruction(
+    engines="vector",
+    effects=Effects(row("src"), partial=False, bits=moves("dst src"), state=None),
+    dst=write(),
+    src=read(),
+)
 def max8(dst, src, name=None):
     """The 8 largest values of each partition, largest first.
 

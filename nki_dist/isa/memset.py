@@ -12,6 +12,7 @@ from nki_dist.dtypes import DType, float32
 from nki_dist.dtypes.casts import converter
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa.checks import not_in_psum
+from nki_dist.isa.effects import CLEAN, Effects
 from nki_dist.isa.enums import engine
 from nki_dist.isa.kit import Kit, Step
 from nki_dist.isa.operands import ANYWHERE, Number, write
@@ -20,7 +21,12 @@ from nki_dist.isa.timing_rules import issue_cycles
 from nki_dist.program import Instruction
 
 
-@instruction(engines="vector gpsimd", dst=write(ANYWHERE), value=Number())
+@instruction(
+    engines="vector gpsimd",
+    effects=Effects(CLEAN, partial=False, bits=None, state=None),
+    dst=write(ANYWHERE),
+    value=Number(),
+)
 def memset(dst, value, engine=engine.unknown, name=None):
     """Every element of `dst` becomes `value`.
 

@@ -9,6 +9,7 @@ from nki_dist.dtypes import uint16, uint32
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa import broadcast as b
 from nki_dist.isa.checks import same_partitions
+from nki_dist.isa.effects import Effects, moves, row
 from nki_dist.isa.kit import Kit, Step, chain, last_writes
 from nki_dist.isa.max8 import EIGHT, check_eight, check_row_length
 from nki_dist.isa.operands import read, write
@@ -20,7 +21,13 @@ from nki_dist.program import Access, Instruction
 INDEX_DTYPES = (uint16, uint32)
 
 
-@instruction(engines="vector", dst=write(dtypes=INDEX_DTYPES), data=read(), vals=read())
+@instruction(
+    engines="vector",
+    effects=Effects(row("data vals"), partial=False, bits=moves("data vals"), state=None),
+    dst=write(dtypes=INDEX_DTYPES),
+    data=read(),
+    vals=read(),
+)
 def nc_find_index8(dst, data, vals, name=None):
     """Positions of the first occurrences of 8 values in each partition.
 

@@ -8,6 +8,7 @@ from nki_dist.arch import Arch
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa import broadcast as b
 from nki_dist.isa.checks import same_partitions, same_tile
+from nki_dist.isa.effects import OPTIMISTIC, Effects, moves
 from nki_dist.isa.kit import Kit, Step, chain
 from nki_dist.isa.max8 import EIGHT, check_eight
 from nki_dist.isa.nc_find_index8 import INDEX_DTYPES, Matcher, save_indices
@@ -20,6 +21,7 @@ from nki_dist.program import Instruction
 
 @instruction(
     engines="vector",
+    effects=Effects(OPTIMISTIC, partial=False, bits=moves("dst data vals"), state=None),
     dst=write(),
     data=read(),
     vals=read(),

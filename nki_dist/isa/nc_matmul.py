@@ -17,10 +17,12 @@ from nki_dist.isa._matmul import (
     accumulate_flag,
     check_output,
     check_tiling,
+    multiplied,
     multiply,
     pair,
 )
 from nki_dist.isa._transpose import select_columns
+from nki_dist.isa.effects import Bits, Effects
 from nki_dist.isa.enums import matmul_perf_mode
 from nki_dist.isa.indirection import is_indirect
 from nki_dist.isa.kit import Kit, Step
@@ -33,8 +35,18 @@ WIDE = frozenset({float32, tfloat32})
 INPUTS = FP8 | WIDE | {bfloat16, float16}
 
 
+def _pads(i: Instruction) -> bool:
+    return i["stationary"].dtype.bits == 8 and i["dst"].dtype.bits == 16
+
+
+_BITS = Bits(("dst", "stationary"), when=lambda i: i["is_transpose"], pads=_pads)
+
+
 @instruction(
     engines="tensor",
+    effects=Effects(multiplied("stationary moving"), partial=False, bits=_BITS, state=None),
+    accumulates=True,
+    chains=True,
     exactness="approximate: float32 sums over the contraction, in an order that isn't published",
     dst=write(PSUM, indirect=32),
     stationary=read(SBUF, dtypes=INPUTS, indirect=32),

@@ -19,10 +19,12 @@ from nki_dist.isa._matmul import (
     check_output,
     check_tiling,
     deposit,
+    multiplied,
     pair,
     product,
 )
 from nki_dist.isa._mx import GROUP, check_partitions, check_scale, scale_rows
+from nki_dist.isa.effects import Effects
 from nki_dist.isa.indirection import is_indirect
 from nki_dist.isa.kit import Kit, Step, chain
 from nki_dist.isa.operands import PSUM, SBUF, Custom, read, write
@@ -35,6 +37,9 @@ PACKED = (float8_e5m2_x4, float8_e4m3fn_x4, float4_e2m1fn_x4)
 
 @instruction(
     engines="tensor",
+    effects=Effects(multiplied("stationary moving"), partial=False, bits=None, state=None),
+    accumulates=True,
+    chains=True,
     min_generation=4,
     exactness="approximate: float32 sums over the contraction, in an order that isn't published",
     dst=write(PSUM, dtypes=[float32, bfloat16], indirect=32),
@@ -113,7 +118,7 @@ def _indirect(i: Instruction, arch: Arch) -> None:
 def _meaning(i: Instruction, kit: Kit) -> Step:
     left, fill_left = _matrix(i["stationary"], i["stationary_scale"], kit)
     right, fill_right = _matrix(i["moving"], i["moving_scale"], kit)
-    out, after = deposit(i["dst"], i["accumulate"], kit)
+    out, after = deposit(i["dst"], i.accumulation, kit)
     return chain([fill_left, fill_right, *product(left, right, out, kit), *after])
 
 

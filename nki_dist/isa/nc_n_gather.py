@@ -8,6 +8,7 @@ from nki_dist.arch import Arch
 from nki_dist.dtypes import uint32
 from nki_dist.errors import NkiValidationError, OutOfBoundsError
 from nki_dist.isa.checks import same_partitions, same_tile
+from nki_dist.isa.effects import OPTIMISTIC, Effects, moves
 from nki_dist.isa.kit import Kit, Step
 from nki_dist.isa.operands import SBUF, read, write
 from nki_dist.isa.spec import Cost, instruction
@@ -15,7 +16,11 @@ from nki_dist.program import Instruction
 
 
 @instruction(
-    engines="gpsimd", dst=write(SBUF), data=read(SBUF), indices=read(SBUF, dtypes=[uint32])
+    engines="gpsimd",
+    effects=Effects(OPTIMISTIC, partial=False, bits=moves("dst data"), state=None),
+    dst=write(SBUF),
+    data=read(SBUF),
+    indices=read(SBUF, dtypes=[uint32]),
 )
 def nc_n_gather(dst, data, indices, name=None):
     """`dst[p, n] = data[p, indices[p, n]]`, with flattened free dimensions.

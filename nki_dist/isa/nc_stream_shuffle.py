@@ -10,6 +10,7 @@ import numpy as np
 from nki_dist.arch import Arch, allowed_start_partitions
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa.checks import same_free_size
+from nki_dist.isa.effects import Effects, MaskOf, Results, flattened, moves, passes_on, tile_of
 from nki_dist.isa.kit import Kit, Step, chain
 from nki_dist.isa.operands import Custom, read, write
 from nki_dist.isa.spec import Cost, instruction
@@ -39,8 +40,19 @@ def start_partition(a: Access) -> int:
     return base + a.start_partition
 
 
+@passes_on
+def _shuffled(i: Instruction, sources: tuple[str, ...], mask_of: MaskOf) -> Results:
+    """Partitions move, and those the mask leaves alone keep their elements."""
+    m, before = mask_of(i.args[sources[0]]), mask_of(i.args["dst"])
+    out = np.zeros(tile_of(i), bool) if before is None else flattened(before).copy()
+    targets, moved = _moves(i)
+    out[targets] = False if m is None else flattened(m)[moved]
+    return {"dst": out}
+
+
 @instruction(
     engines="vector",
+    effects=Effects(_shuffled("src"), partial=True, bits=moves("dst src"), state=None),
     dst=write(any_start=True),  # its own rule is stricter
     src=read(any_start=True),
     shuffle_mask=Custom(_mask),

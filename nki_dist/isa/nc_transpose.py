@@ -13,6 +13,7 @@ from nki_dist.dtypes.casts import converter
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa._matmul import check_bank, matrix
 from nki_dist.isa._transpose import identity_matrix, transpose
+from nki_dist.isa.effects import Effects, MaskOf, Results, flattened, moves, passes_on
 from nki_dist.isa.enums import engine
 from nki_dist.isa.kit import Kit, Step, chain
 from nki_dist.isa.operands import read, write
@@ -27,8 +28,18 @@ def default_engine(i: Instruction, arch: Arch) -> str:
     return "tensor" if regions == ("sbuf", "psum") else "vector"
 
 
+@passes_on
+def _transposed(i: Instruction, sources: tuple[str, ...], mask_of: MaskOf) -> Results:
+    """Elements change places with their mirror image."""
+    m = mask_of(i.args[sources[0]])
+    return {} if m is None else {"dst": flattened(m).T}
+
+
 @instruction(
     engines="tensor vector",
+    effects=Effects(_transposed("data"), partial=False, bits=moves("dst data"), state=None),
+    accumulates=False,
+    chains=True,
     default_engine=default_engine,
     dst=write(),
     data=read(),

@@ -9,6 +9,7 @@ from nki_dist.dtypes import float32, int32
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa import _pattern
 from nki_dist.isa.checks import same_partitions
+from nki_dist.isa.effects import OPTIMISTIC, Effects
 from nki_dist.isa.kit import Kit, Step
 from nki_dist.isa.nc_stream_shuffle import start_partition
 from nki_dist.isa.operands import SBUF, Custom, read, write
@@ -18,6 +19,7 @@ from nki_dist.program import Instruction
 
 @instruction(
     engines="gpsimd",
+    effects=Effects(OPTIMISTIC, partial=True, bits=None, state=None),
     min_generation=3,
     dst=write(SBUF, dtypes=[int32], any_start=True),
     src=read(SBUF, dtypes=[float32, int32], any_start=True),

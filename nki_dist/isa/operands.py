@@ -281,10 +281,16 @@ class Number(Role):
 
 
 class Register(Role):
-    """A register operand."""
+    """A register operand.
 
-    def __init__(self, mode: str) -> None:
+    Args:
+        mode: "r" or "w".
+        copies: the parameter whose value a written one takes as it is, if there is one.
+    """
+
+    def __init__(self, mode: str, copies: str = "") -> None:
         self.register_mode = mode
+        self.copies = copies
 
     def accept(self, name: str, value: Any) -> Any:
         if isinstance(value, VirtualRegister):

@@ -20,6 +20,7 @@ from nki_dist.dtypes.casts import converter
 from nki_dist.dtypes.mx import E8M0_BIAS, E8M0_NAN, pack_x4
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa._mx import GROUP, check_partitions, check_scale, scale_rows
+from nki_dist.isa.effects import Effects, MaskOf, Results, passes_on, tile_of
 from nki_dist.isa.kit import Kit, Step
 from nki_dist.isa.operands import SBUF, read, write
 from nki_dist.isa.spec import Cost, instruction
@@ -31,8 +32,20 @@ SCALES: Final = (float8_e8m0fnu, uint8)
 _EMAX: Final = {float8_e4m3fn_x4: 8, float8_e5m2_x4: 15}
 
 
+@passes_on
+def _quantized(i: Instruction, sources: tuple[str, ...], mask_of: MaskOf) -> Results:
+    """The scale of 8 partitions and 4 elements depends on all of them, and the values on it."""
+    m = mask_of(i.args[sources[0]])
+    if m is None:
+        return {}
+    partitions, free = tile_of(i)
+    groups = m.reshape(partitions // GROUP, GROUP, free, 4)
+    return {"dst": groups.any(axis=(1, 3)).repeat(GROUP, axis=0)}
+
+
 @instruction(
     engines="vector",
+    effects=Effects(_quantized("src"), partial=True, bits=None, state=None),
     min_generation=4,
     dst=write(SBUF, dtypes=_EMAX),
     src=read(SBUF, dtypes=[float16, bfloat16]),

@@ -24,6 +24,7 @@ from nki_dist.dtypes import (
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa.accumulate import check_dtype
 from nki_dist.isa.checks import scalar_or_column
+from nki_dist.isa.effects import Effects, State, elementwise
 from nki_dist.isa.kit import Kit, Step, chain
 from nki_dist.isa.operands import read, write
 from nki_dist.isa.randomness import APPROXIMATE, Source
@@ -38,6 +39,7 @@ _DTYPES = (*_FLOATS, int8, int16, int32, uint8, uint16, uint32)
 
 @instruction(
     engines="vector",
+    effects=Effects(elementwise("min max"), partial=False, bits=None, state=State.RANDOM),
     min_generation=4,
     exactness=APPROXIMATE,
     dst=write(dtypes=_DTYPES),

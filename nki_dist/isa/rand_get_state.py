@@ -7,6 +7,7 @@ import numpy as np
 from nki_dist.arch import Arch
 from nki_dist.dtypes import uint32
 from nki_dist.isa.checks import not_in_psum
+from nki_dist.isa.effects import CLEAN, Effects, State
 from nki_dist.isa.enums import engine
 from nki_dist.isa.kit import Kit, Step
 from nki_dist.isa.operands import write
@@ -18,6 +19,7 @@ from nki_dist.program import Instruction
 
 @instruction(
     engines="gpsimd vector",
+    effects=Effects(CLEAN, partial=False, bits=None, state=State.RANDOM),
     min_generation=3,
     exactness=APPROXIMATE,
     dst=write(dtypes=(uint32,)),

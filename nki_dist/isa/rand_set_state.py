@@ -5,6 +5,7 @@ from __future__ import annotations
 from nki_dist.arch import Arch
 from nki_dist.dtypes import uint32
 from nki_dist.errors import NkiValidationError
+from nki_dist.isa.effects import CLEAN, Effects, State
 from nki_dist.isa.enums import engine
 from nki_dist.isa.kit import Kit, Step
 from nki_dist.isa.operands import SBUF, read
@@ -15,6 +16,7 @@ from nki_dist.program import Access, Instruction
 
 @instruction(
     engines="gpsimd vector",
+    effects=Effects(CLEAN, partial=False, bits=None, state=State.RANDOM),
     min_generation=3,
     exactness=APPROXIMATE,
     src_seeds=read(SBUF, dtypes=(uint32,)),

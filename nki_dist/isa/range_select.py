@@ -14,6 +14,7 @@ from nki_dist.isa import broadcast as b
 from nki_dist.isa.accumulate import accumulate, check_result, read_out
 from nki_dist.isa.alu import ALU, SELECT_REDUCE
 from nki_dist.isa.checks import same_tile
+from nki_dist.isa.effects import OPTIMISTIC, Effects, State
 from nki_dist.isa.enums import reduce_cmd
 from nki_dist.isa.kit import Kit, Step, chain, per_partition
 from nki_dist.isa.operands import Choice, Custom, Number, Op, read, write
@@ -42,6 +43,7 @@ def _fill(name: str, value: Any) -> float:
 
 @instruction(
     engines="vector",
+    effects=Effects(OPTIMISTIC, partial=False, bits=None, state=State.SUMS),
     min_generation=3,
     dst=write(),
     on_true_tile=read(dtypes=_FLOATS),

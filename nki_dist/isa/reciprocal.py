@@ -7,6 +7,7 @@ from nki_dist.dtypes import float32
 from nki_dist.isa import broadcast as b
 from nki_dist.isa.alu import ALU
 from nki_dist.isa.checks import same_tile
+from nki_dist.isa.effects import Effects, elementwise
 from nki_dist.isa.kit import Kit, Step
 from nki_dist.isa.operands import read, write
 from nki_dist.isa.spec import Cost, instruction
@@ -14,7 +15,12 @@ from nki_dist.isa.timing_rules import issue_cycles
 from nki_dist.program import Instruction
 
 
-@instruction(engines="vector", dst=write(), data=read())
+@instruction(
+    engines="vector",
+    effects=Effects(elementwise("data"), partial=False, bits=None, state=None),
+    dst=write(),
+    data=read(),
+)
 def reciprocal(dst, data, name=None):
     """`dst = 1 / data`, computed in float32 and rounded once to `dst.dtype`.
 

@@ -6,6 +6,7 @@ import numpy as np
 
 from nki_dist.arch import Arch
 from nki_dist.errors import NkiValidationError
+from nki_dist.isa.effects import CLEAN, Effects
 from nki_dist.isa.kit import Kit, Step
 from nki_dist.isa.operands import ANYWHERE, Custom, Register, read, write
 from nki_dist.isa.spec import Cost, current_tracer, instruction
@@ -34,7 +35,12 @@ def _int_or_register(name, value):
     raise NkiValidationError(f"{name}={value!r}; allowed: a register or a 32-bit int")
 
 
-@instruction(engines="sync", dst=Register("w"), src=Custom(_int_or_register))
+@instruction(
+    engines="sync",
+    effects=Effects(CLEAN, partial=False, bits=None, state=None),
+    dst=Register("w", copies="src"),
+    src=Custom(_int_or_register),
+)
 def register_move(dst, src):
     """Copy a register, or a compile-time int, into register `dst`."""
     return locals()
@@ -57,7 +63,12 @@ def _move(i: Instruction, kit: Kit) -> Step:
     return put
 
 
-@instruction(engines="sync", dst=Register("w"), src=read(ANYWHERE))
+@instruction(
+    engines="sync",
+    effects=Effects(CLEAN, partial=False, bits=None, state=None),
+    dst=Register("w"),
+    src=read(ANYWHERE),
+)
 def register_load(dst, src):
     """Load register `dst` from a tensor of one 32-bit integer."""
     return locals()
@@ -73,7 +84,12 @@ def _load(i: Instruction, kit: Kit) -> Step:
     return load
 
 
-@instruction(engines="sync", dst=write(ANYWHERE), src=Register("r"))
+@instruction(
+    engines="sync",
+    effects=Effects(CLEAN, partial=False, bits=None, state=None),
+    dst=write(ANYWHERE),
+    src=Register("r"),
+)
 def register_store(dst, src):
     """Store register `src` into a tensor of one 32-bit integer."""
     return locals()

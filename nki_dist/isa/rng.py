@@ -7,6 +7,7 @@ import numpy as np
 from nki_dist.arch import Arch
 from nki_dist.dtypes import int8, int16, int32, uint8, uint16, uint32
 from nki_dist.isa.checks import not_in_psum
+from nki_dist.isa.effects import CLEAN, Effects, State
 from nki_dist.isa.enums import engine
 from nki_dist.isa.kit import Kit, Step, chain
 from nki_dist.isa.operands import write
@@ -18,6 +19,7 @@ from nki_dist.program import Instruction
 
 @instruction(
     engines="vector gpsimd",
+    effects=Effects(CLEAN, partial=False, bits=None, state=State.RANDOM),
     exactness=APPROXIMATE,
     dst=write(dtypes=(int8, int16, int32, uint8, uint16, uint32)),
 )

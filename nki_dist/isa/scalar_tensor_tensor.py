@@ -7,6 +7,7 @@ from nki_dist.dtypes import bfloat16, float32
 from nki_dist.isa import broadcast as b
 from nki_dist.isa.alu import ALU
 from nki_dist.isa.checks import not_both_psum, same_tile
+from nki_dist.isa.effects import Effects, elementwise
 from nki_dist.isa.kit import Kit, Step, chain
 from nki_dist.isa.operands import FLAG, Op, read, write
 from nki_dist.isa.spec import Cost, instruction
@@ -17,6 +18,7 @@ from nki_dist.program import Instruction
 @instruction(
     former="dtype",
     engines="vector",
+    effects=Effects(elementwise("data operand0 operand1"), partial=False, bits=None, state=None),
     dst=write(),
     data=read(),
     op0=Op(b.ARITHMETIC),

@@ -12,6 +12,7 @@ from nki_dist.isa import broadcast as b
 from nki_dist.isa.accumulate import accumulate, check_result, read_out, reduces
 from nki_dist.isa.alu import ALU, SELECT_REDUCE
 from nki_dist.isa.checks import not_both_psum, same_tile, scalar_or_column
+from nki_dist.isa.effects import OPTIMISTIC, Effects, State
 from nki_dist.isa.enums import reduce_cmd
 from nki_dist.isa.kit import Kit, Step, chain
 from nki_dist.isa.operands import FLAG, Choice, Op, read, write
@@ -27,6 +28,7 @@ _COMMANDS = (reduce_cmd.idle, reduce_cmd.reduce, reduce_cmd.reset_reduce)
 
 @instruction(
     engines="vector",
+    effects=Effects(OPTIMISTIC, partial=True, bits=None, state=State.SUMS),
     dst=write(),
     predicate=read(dtypes=(bool_, int8, int16, uint8, uint16)),
     on_true=read(dtypes=_VALUES),

@@ -1,4 +1,7 @@
-"""nisa.sendrecv: the two cores of a logical core exchange tiles."""
+"""nisa.sendrecv: the two cores of a logical core exchange tiles.
+
+Its latencies aren't published; `Arch.assumptions()` says what was chosen.
+"""
 
 from __future__ import annotations
 
@@ -7,18 +10,42 @@ import numpy as np
 from nki_dist.arch import Arch
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa.checks import same_tile
+from nki_dist.isa.effects import EXCHANGED, OPTIMISTIC, Effects, Exchange, Meets
 from nki_dist.isa.enums import dma_engine
 from nki_dist.isa.kit import Kit
 from nki_dist.isa.operands import SBUF, Choice, Number, read, write
 from nki_dist.isa.spec import Cost, instruction
 from nki_dist.program import Instruction
 
+_FIGURES = "gpsimd_dma_gbps sendrecv_gbps sendrecv_gpsimd_ns sendrecv_ns"
+
+
+def _channel(i: Instruction) -> str:
+    return f"sendrecv pipe {i['pipe_id']}"
+
+
+def _orders(i: Instruction, core: int) -> bool:
+    return {i["send_to_rank"], i["recv_from_rank"]} != {core}
+
+
+def _time(i: Instruction, core: int, cores: int, arch: Arch) -> Exchange:
+    size = i["src"].nbytes
+    if i["dma_engine"] is dma_engine.gpsimd_dma:
+        busy = size / arch.gpsimd_dma_gbps if arch.gpsimd_dma_gbps else 0.0
+        latency = arch.sendrecv_gpsimd_ns
+    else:
+        busy = size / arch.sendrecv_gbps
+        latency = arch.sendrecv_ns
+    to, source = (i["send_to_rank"],), (i["recv_from_rank"],)
+    return Exchange(_channel(i), to, source, busy, busy + latency)
+
 
 @instruction(
     engines="dma gpsimd",
+    effects=Effects(OPTIMISTIC, partial=False, bits=EXCHANGED, state=None),
     default_engine=lambda i, arch: "gpsimd" if i["dma_engine"].name == "gpsimd_dma" else "dma",
     min_generation=3,
-    synchronises=True,
+    meets=Meets(_orders, _channel, _FIGURES, _time),
     src=read(SBUF),
     dst=write(SBUF),
     send_to_rank=Number(integer=True),
@@ -68,7 +95,7 @@ def _check(i: Instruction, arch: Arch) -> None:
 def _exchange(i: Instruction, kit: Kit):
     src, dst = kit.raw(i["src"]), kit.raw(i["dst"])
     shape = (i["src"].shape[0], i["src"].free_size)
-    channel = f"sendrecv pipe {i['pipe_id']}"
+    channel = _channel(i)
     what = {"op": "sendrecv", "shape": shape, "dtype": i["src"].dtype.name}
     state = kit.state
     for name in ("send_to_rank", "recv_from_rank"):

@@ -8,6 +8,7 @@ from nki_dist.arch import Arch
 from nki_dist.dtypes import float32, int32
 from nki_dist.dtypes.casts import converter
 from nki_dist.errors import NkiValidationError
+from nki_dist.isa.effects import OPTIMISTIC, Effects
 from nki_dist.isa.kit import Kit, Step
 from nki_dist.isa.operands import SBUF, read, write
 from nki_dist.isa.spec import Cost, instruction
@@ -18,6 +19,7 @@ _TYPES = (float32, int32)
 
 @instruction(
     engines="gpsimd",
+    effects=Effects(OPTIMISTIC, partial=False, bits=None, state=None),
     dst=write(SBUF, dtypes=_TYPES),
     segment_ids=read(SBUF, dtypes=_TYPES),
 )

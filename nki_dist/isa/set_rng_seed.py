@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from nki_dist.arch import Arch
 from nki_dist.errors import NkiValidationError
+from nki_dist.isa.effects import CLEAN, Effects, State
 from nki_dist.isa.kit import Kit, Step
 from nki_dist.isa.operands import read
 from nki_dist.isa.randomness import APPROXIMATE, seeded
@@ -11,7 +12,12 @@ from nki_dist.isa.spec import Cost, instruction
 from nki_dist.program import Instruction
 
 
-@instruction(engines="vector", exactness=APPROXIMATE, src_seeds=read())
+@instruction(
+    engines="vector",
+    effects=Effects(CLEAN, partial=False, bits=None, state=State.RANDOM),
+    exactness=APPROXIMATE,
+    src_seeds=read(),
+)
 def set_rng_seed(src_seeds, name=None):
     """Start the Vector engine's random sequence that belongs to a seed.
 

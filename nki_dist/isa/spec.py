@@ -9,14 +9,15 @@ An instruction file declares the public function (its parameters and docstring; 
                        generator function that yields what it waits for
     cost(i, arch)      a Cost: cycles of its engine, or bytes moved by DMA
 
-The public function, operand checks, codec, disassembly, footprints, executor, timing and coverage
-page read these declarations. Nothing here knows about threads, clocks or Ray.
+What passes and simulated time must know besides is in its `effects` (isa.effects) and in the facts
+of its engine. The public function, operand checks, codec, disassembly, footprints, executor, timing
+and coverage page read these declarations. Nothing here knows about threads, clocks or Ray.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -26,12 +27,14 @@ from typing import Any, Final, Protocol
 from nki_dist.arch import Arch
 from nki_dist.errors import CompileError, LaunchError, NkiError, NkiValidationError
 from nki_dist.isa import indirection
+from nki_dist.isa.effects import Effects, Meets
 from nki_dist.isa.operands import Role, Tensor, check_start
 from nki_dist.program import Access, Instruction
 
 DOCS = "nki/api/generated/"
 _COMPUTE: Final = frozenset({"tensor", "vector", "scalar", "gpsimd"})
 _MODULES: Final = MappingProxyType({"nisa": "isa", "ncc": "collectives"})
+_OF_ENGINE: Final = (("scalar", "table"), ("tensor", "accumulates"), ("tensor", "chains"))
 
 
 class Tracer(Protocol):
@@ -99,20 +102,47 @@ class Cost:
 
 
 class Spec:
-    """An instruction: callable as the public API function, and a table of what is known of it."""
+    """An instruction: callable as the public API function, and a table of what is known of it.
+
+    Args:
+        engines: names of the engines it can run on, separated by spaces, the default first.
+        effects: what passes and simulated time must know of it.
+        table: the parameter with the function whose table the Scalar engine has to load, or "" if
+            it needs none. Must be given for the Scalar engine's instructions, and only there.
+        accumulates: it adds to what an earlier such instruction left in PSUM, unless it is told to
+            replace it. Must be given for the Tensor engine's, as is `chains`.
+        chains: instructions of the Tensor engine that depend on it needn't wait for its result.
+        meets: how it meets other cores, if it waits for them (has `exchange`, no `meaning`).
+        default_engine: which one when the kernel doesn't say, if it depends on the operands.
+        min_generation: first NeuronCore generation that has it.
+        exactness: "exact", or "approximate: how far".
+        documented: page of the documentation; `nki.isa.<name>` by default.
+        former: parameters that older NKI releases had and published kernels still pass; they are
+            dropped, because `dst` says the same.
+        namespace: how messages call the module it is public in.
+        roles: a Role for each parameter; parameters without one (`name`) are dropped.
+
+    Raises:
+        TypeError: a declaration is missing or names no parameter; the file can't be imported.
+    """
 
     def __init__(
         self,
         function: Callable[..., dict[str, Any]],
-        roles: Mapping[str, Role],
-        engines: tuple[str, ...],
-        default_engine: Callable[[Instruction, Arch], str] | str | None,
-        min_generation: int,
-        exactness: str,
-        synchronises: bool,
-        documented: str,
-        former: tuple[str, ...] = (),
+        *,
+        engines: str,
+        effects: Effects,
+        table: str | None = None,
+        accumulates: bool | None = None,
+        chains: bool | None = None,
+        meets: Meets | None = None,
+        default_engine: Callable[[Instruction, Arch], str] | str | None = None,
+        min_generation: int = 2,
+        exactness: str = "exact",
+        documented: str = "",
+        former: str = "",
         namespace: str = "nisa",
+        **roles: Role,
     ) -> None:
         self.function = function
         self.name: str = function.__name__
@@ -122,20 +152,25 @@ class Spec:
         self.__module__ = "nki_dist.isa"
         self.__wrapped__ = function
         self.signature = inspect.signature(function)
-        self.roles = dict(roles)
-        self.engines = engines
-        self.default_engine = default_engine if default_engine is not None else engines[0]
+        self.roles = roles
+        self.engines = tuple(engines.split())
+        self.default_engine = default_engine if default_engine is not None else self.engines[0]
         self.min_generation = min_generation
         self.exactness = exactness
-        self.synchronises = synchronises
-        self.documented = documented
-        self.former = former
+        self.effects = effects
+        self.meets = meets
+        self.synchronises = meets is not None
+        self.table = table
+        self.accumulates = accumulates
+        self.chains = chains
+        self.documented = documented or f"{DOCS}nki.{_MODULES[namespace]}.{self.name}"
+        self.former = former.split()
         self.has_engine = "engine" in self.signature.parameters and "engine" not in roles
         self._role_items = tuple(self.roles.items())
         self._quadrants = tuple(
             name
             for name, role in self._role_items
-            if type(role) is Tensor and not role.any_start and _COMPUTE.issuperset(engines)
+            if type(role) is Tensor and not role.any_start and _COMPUTE.issuperset(self.engines)
         )
         self.indirect = tuple(
             name for name, role in self._role_items if type(role) is Tensor and role.indirect
@@ -144,8 +179,18 @@ class Spec:
         self._meaning: Callable[[Instruction, Any], Callable[[], None]] | None = None
         self._exchange: Callable[[Instruction, Any], Callable[[], Any]] | None = None
         self._cost: Callable[[Instruction, Arch], Cost] | None = None
-        unknown = set(self.roles) - set(self.signature.parameters)
-        assert not unknown, f"{self.name}: roles for parameters it doesn't have: {unknown}"
+        self._check_declaration()
+
+    def _check_declaration(self) -> None:
+        named = self.effects.parameters() | ({self.table} if self.table else set())
+        unknown = {*self.roles} - {*self.signature.parameters} | named - {*self.roles}
+        if unknown:
+            raise TypeError(f"{self.name} declares parameters it doesn't have: {unknown}")
+        for engine, fact in _OF_ENGINE:
+            if (getattr(self, fact) is not None) != (engine in self.engines):
+                raise TypeError(
+                    f"{self.name}: `{fact}` is for the {engine} engine, and needed there"
+                )
 
     # ---- attached by the instruction's file ---------------------------------------------------
 
@@ -175,6 +220,10 @@ class Spec:
     def link_exchange(self, i: Instruction, kit: Any) -> Callable[[], Any]:
         assert self._exchange is not None, f"{self.name} doesn't synchronise"
         return self._exchange(i, kit)
+
+    def orders(self, i: Instruction, core: int) -> bool:
+        """Whether `core` meets the other core of its rank in the instruction; see isa.effects."""
+        return self.meets is not None and self.meets.orders(i, core)
 
     def price(self, i: Instruction, arch: Arch) -> Cost:
         assert self._cost is not None, f"{self.name} has no cost"
@@ -280,48 +329,9 @@ def _flat(value: Any) -> Iterator[Access]:
             yield from _flat(item)
 
 
-def instruction(
-    *,
-    engines: str,
-    default_engine: Callable[[Instruction, Arch], str] | str | None = None,
-    min_generation: int = 2,
-    exactness: str = "exact",
-    synchronises: bool = False,
-    documented: str = "",
-    former: str = "",
-    namespace: str = "nisa",
-    **roles: Role,
-) -> Callable[[Callable[..., dict[str, Any]]], Spec]:
-    """Declare an instruction.
-
-    Args:
-        engines: names of the engines it can run on, separated by spaces, the default first.
-        default_engine: which one when the kernel doesn't say, if it depends on the operands.
-        min_generation: first NeuronCore generation that has it.
-        exactness: "exact", or "approximate: how far".
-        synchronises: it waits for other cores (has `exchange` instead of `meaning`).
-        documented: page of the documentation; `nki.isa.<name>` by default.
-        former: parameters that older NKI releases had and published kernels still pass; they are
-            dropped, because `dst` says the same.
-        namespace: how messages call the module it is public in.
-        roles: a Role for each parameter; parameters without one (`name`) are dropped.
-    """
-
-    def declare(function: Callable[..., dict[str, Any]]) -> Spec:
-        return Spec(
-            function,
-            roles,
-            tuple(engines.split()),
-            default_engine,
-            min_generation,
-            exactness,
-            synchronises,
-            documented or f"{DOCS}nki.{_MODULES[namespace]}.{function.__name__}",
-            tuple(former.split()),
-            namespace,
-        )
-
-    return declare
+def instruction(**declared: Any) -> Callable[[Callable[..., dict[str, Any]]], Spec]:
+    """Declare an instruction; `Spec` says what has to be and what may be declared."""
+    return lambda function: Spec(function, **declared)
 
 
 def require_generation(arch: Arch, generation: int, what: str) -> None:

@@ -11,6 +11,7 @@ from nki_dist.arch import Arch
 from nki_dist.dtypes import bool_, uint8, uint16, uint32
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa.checks import not_both_psum, same_tile
+from nki_dist.isa.effects import OPTIMISTIC, Effects, moves
 from nki_dist.isa.kit import Kit, Step, chain
 from nki_dist.isa.memset import constant
 from nki_dist.isa.operands import FLAG, read, update
@@ -21,6 +22,7 @@ from nki_dist.program import Access, Instruction
 
 @instruction(
     engines="vector",
+    effects=Effects(OPTIMISTIC, partial=True, bits=moves("dst src"), state=None),
     dst=update(indirect=16),
     src=read(scalar=True),
     predicate=read(dtypes=(bool_, uint8, uint16, uint32), indirect=16),

@@ -13,6 +13,7 @@ from nki_dist.errors import NkiValidationError
 from nki_dist.isa import broadcast as b
 from nki_dist.isa.alu import ALU, PARTITION_REDUCE
 from nki_dist.isa.checks import not_in_psum, same_free_size
+from nki_dist.isa.effects import Effects, MaskOf, Results, flattened, passes_on, union
 from nki_dist.isa.kit import Kit, Step, chain
 from nki_dist.isa.operands import Op, read, write
 from nki_dist.isa.rows import load_rows, save_rows
@@ -20,7 +21,20 @@ from nki_dist.isa.spec import Cost, instruction
 from nki_dist.program import Instruction
 
 
-@instruction(engines="gpsimd", dst=write(), op=Op(PARTITION_REDUCE), data=read())
+@passes_on
+def _reduced(i: Instruction, sources: tuple[str, ...], mask_of: MaskOf) -> Results:
+    """Each result is the union of one column."""
+    m = mask_of(i.args[sources[0]])
+    return {} if m is None else {"dst": union(flattened(m), 0)}
+
+
+@instruction(
+    engines="gpsimd",
+    effects=Effects(_reduced("data"), partial=False, bits=None, state=None),
+    dst=write(),
+    op=Op(PARTITION_REDUCE),
+    data=read(),
+)
 def tensor_partition_reduce(dst, op, data, name=None):
     """`dst = op over the partitions of data`: one partition remains.
 

@@ -14,6 +14,7 @@ from nki_dist.errors import NkiValidationError
 from nki_dist.isa import broadcast as b
 from nki_dist.isa.alu import ALU, TENSOR_REDUCE
 from nki_dist.isa.checks import same_partitions
+from nki_dist.isa.effects import Effects, MaskOf, Results, passes_on, tile_of, union
 from nki_dist.isa.kit import Kit, Step, chain
 from nki_dist.isa.operands import FLAG, Custom, Op, read, write
 from nki_dist.isa.reductions import reduce_f32, reduce_integer
@@ -31,8 +32,19 @@ def _axes(name: str, value: Any) -> list[int]:
         raise NkiValidationError(f"{name}={value!r}; allowed: an int or a list of ints") from None
 
 
+@passes_on
+def _reduced(i: Instruction, sources: tuple[str, ...], mask_of: MaskOf) -> Results:
+    """Trailing dimensions are reduced, so each result is the union of one run of elements."""
+    m = mask_of(i.args[sources[0]])
+    partitions, free = tile_of(i)
+    if m is None or m.shape[0] != partitions or m.size % (partitions * free):
+        return {}
+    return {"dst": union(m.reshape(partitions, free, -1), 2)}
+
+
 @instruction(
     engines="vector",
+    effects=Effects(_reduced("data"), partial=False, bits=None, state=None),
     dst=write(indirect=16),
     op=Op(TENSOR_REDUCE),
     data=read(indirect=16),

@@ -8,6 +8,7 @@ from nki_dist.errors import NkiValidationError
 from nki_dist.isa import broadcast as b
 from nki_dist.isa.alu import ALU, AluOp
 from nki_dist.isa.checks import not_in_psum, same_tile
+from nki_dist.isa.effects import Effects, elementwise
 from nki_dist.isa.enums import engine
 from nki_dist.isa.indirection import is_indirect
 from nki_dist.isa.kit import Kit, Step, chain
@@ -31,6 +32,8 @@ def default_engine(i: Instruction, arch: Arch) -> str:
 
 @instruction(
     engines="vector scalar gpsimd",
+    effects=Effects(elementwise("data operand0 operand1"), partial=False, bits=None, state=None),
+    table="",
     default_engine=default_engine,
     dst=write(indirect=16),
     data=read(indirect=16),

@@ -24,6 +24,7 @@ from nki_dist.isa import broadcast as b
 from nki_dist.isa.accumulate import check_dtype, check_initial, registers
 from nki_dist.isa.alu import ALU, CUMULATIVE, AluOp
 from nki_dist.isa.checks import same_tile
+from nki_dist.isa.effects import Effects, State, scan
 from nki_dist.isa.enums import reduce_cmd
 from nki_dist.isa.kit import Kit, Step, chain
 from nki_dist.isa.operands import Choice, Op, read, write
@@ -40,6 +41,7 @@ _FOLDS = {"add": np.add, "multiply": np.multiply, "maximum": np.maximum, "minimu
 
 @instruction(
     engines="vector",
+    effects=Effects(scan("src imm0"), partial=False, bits=None, state=State.SUMS),
     dst=write(dtypes=_DTYPES, indirect=16),
     src=read(dtypes=_DTYPES, indirect=16),
     op0=Op(b.ARITHMETIC),

@@ -9,6 +9,7 @@ from nki_dist.isa import broadcast as b
 from nki_dist.isa.accumulate import accumulate, check_initial, check_result, read_out
 from nki_dist.isa.alu import ALU, TENSOR_SCALAR_REDUCE
 from nki_dist.isa.checks import same_tile
+from nki_dist.isa.effects import Effects, State, elementwise
 from nki_dist.isa.enums import reduce_cmd
 from nki_dist.isa.kit import Kit, Step, chain
 from nki_dist.isa.operands import FLAG, Choice, Op, read, write
@@ -22,6 +23,7 @@ _COMMANDS = (reduce_cmd.reset_reduce, reduce_cmd.reduce, reduce_cmd.load_reduce)
 
 @instruction(
     engines="vector",
+    effects=Effects(elementwise("data operand0"), partial=False, bits=None, state=State.SUMS),
     dst=write(indirect=16),
     data=read(indirect=16),
     op0=Op(b.ARITHMETIC),

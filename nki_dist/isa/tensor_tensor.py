@@ -11,6 +11,7 @@ from nki_dist.dtypes import float32, int32, uint32
 from nki_dist.isa import broadcast as b
 from nki_dist.isa.alu import ALU
 from nki_dist.isa.checks import not_both_psum, not_in_psum, same_tile
+from nki_dist.isa.effects import Effects, elementwise
 from nki_dist.isa.enums import engine
 from nki_dist.isa.kit import Kit, Step, chain
 from nki_dist.isa.operands import Op, read, write
@@ -43,6 +44,7 @@ def default_engine(i: Instruction, arch: Arch) -> str:
 
 @instruction(
     engines="vector gpsimd",
+    effects=Effects(elementwise("data1 data2"), partial=False, bits=None, state=None),
     default_engine=default_engine,
     dst=write(indirect=16),
     data1=read(indirect=16),

@@ -11,6 +11,7 @@ from nki_dist.arch import Arch
 from nki_dist.isa import broadcast as b
 from nki_dist.isa.alu import ALU, AluOp
 from nki_dist.isa.checks import not_both_psum, same_tile, scalar_or_column
+from nki_dist.isa.effects import Effects, scan
 from nki_dist.isa.kit import Kit, Step, chain
 from nki_dist.isa.operands import FLAG, Op, read, write
 from nki_dist.isa.rows import column, load_rows, save_rows
@@ -26,6 +27,7 @@ _FOLDS = {"add": np.add, "maximum": np.maximum, "minimum": np.minimum, "multiply
 
 @instruction(
     engines="vector",
+    effects=Effects(scan("data0 data1 initial"), partial=False, bits=None, state=None),
     dst=write(),
     data0=read(),
     data1=read(),

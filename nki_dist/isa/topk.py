@@ -8,6 +8,7 @@ from nki_dist.arch import Arch
 from nki_dist.dtypes import bfloat16, uint32
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa.checks import same_partitions, same_tile
+from nki_dist.isa.effects import OPTIMISTIC, Effects, moves
 from nki_dist.isa.kit import Kit, Step
 from nki_dist.isa.operands import SBUF, Number, read, write
 from nki_dist.isa.spec import Cost, instruction
@@ -16,6 +17,7 @@ from nki_dist.program import Instruction
 
 @instruction(
     engines="gpsimd",
+    effects=Effects(OPTIMISTIC, partial=True, bits=moves("val_dst src"), state=None),
     exactness=(
         "approximate: the set of values is exact; their places in dst, and which of equal values "
         "are taken, aren't documented"

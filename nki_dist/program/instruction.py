@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from copy import copy
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -22,9 +23,20 @@ class Instruction:
         ordinal: position in program order.
         after: ordinals of instructions it must follow (`depends_on`).
         order_group: number of the `nl.no_reorder` region it is in, or 0.
+        accumulation: what a matmul does with what its destination holds, as the compiler found:
+            "replace", "add" or "runtime" (decided when it runs); "" for other instructions.
     """
 
-    __slots__ = ("after", "args", "engine", "location", "opcode", "order_group", "ordinal")
+    __slots__ = (
+        "accumulation",
+        "after",
+        "args",
+        "engine",
+        "location",
+        "opcode",
+        "order_group",
+        "ordinal",
+    )
 
     def __init__(
         self, opcode: str, args: dict[str, Any], engine: str, location: int, ordinal: int
@@ -36,6 +48,13 @@ class Instruction:
         self.ordinal = ordinal
         self.after: tuple[int, ...] = ()
         self.order_group = 0
+        self.accumulation = ""
+
+    def with_args(self, args: dict[str, Any]) -> Instruction:
+        """The same instruction with other arguments."""
+        made = copy(self)
+        made.args = args
+        return made
 
     def __getitem__(self, name: str) -> Any:
         return self.args[name]

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from nki_dist.compiler.passes.accumulate import MATMULS, mask_view
+from nki_dist.compiler.passes.accumulate import mask_view
 from nki_dist.errors import OutOfBoundsError
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.indirection import is_indirect, table
@@ -38,7 +38,7 @@ def link_indirect(i: Instruction, kit: Kit, masks: Masks) -> Step:
             tiles made here get one where a matmul decides at run time.
     """
     spec = INSTRUCTIONS[i.opcode]
-    fixed = Instruction(i.opcode, dict(i.args), i.engine, i.location, i.ordinal)
+    fixed = i.with_args(dict(i.args))
     reads: list[Step] = []
     before: list[Step] = []
     after: list[Step] = []
@@ -50,7 +50,7 @@ def link_indirect(i: Instruction, kit: Kit, masks: Masks) -> Step:
         column = _Columns(a, tile, kit)
         reads.append(column.read)
         mode = spec.roles[name].mode
-        adds = i.opcode in MATMULS and name == "dst" and i.args["accumulate"] != "replace"
+        adds = i.accumulation in ("add", "runtime")  # to the only operand it writes
         if "r" in mode or adds:
             before.append(column.gather)
         if "w" in mode:
@@ -96,10 +96,10 @@ class _Columns:
         whole = mask_view(masks[number], table(self.access))
 
         def mark() -> None:
-            whole[:, self.index] = i.opcode in MATMULS
+            whole[:, self.index] = bool(i.accumulation)
 
         after.append(mark)
-        if i.args.get("accumulate") != "runtime":
+        if i.accumulation != "runtime":
             return []
         masks[self.tile.storage.number] = np.zeros(self.tile.nbytes // 2, bool)
         mine = mask_view(masks[self.tile.storage.number], self.tile)

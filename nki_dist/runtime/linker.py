@@ -14,14 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from nki_dist.compiler.passes.accumulate import MATMULS, mask_view
+from nki_dist.compiler.passes.accumulate import mask_view
 from nki_dist.dtypes.poison import poison_bits
 from nki_dist.errors import NkiError, OutOfBoundsError
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.enums import oob_mode
 from nki_dist.isa.indirection import is_indirect
 from nki_dist.isa.kit import Kit, Step, chain
-from nki_dist.isa.ordering import orders_cores
 from nki_dist.program import (
     Access,
     Block,
@@ -119,7 +118,7 @@ class Linker:
                     instruction=spec.title,
                 ) from error.__cause__
             if spec.synchronises:
-                linked.append(Exchange(step, item, orders_cores(item, self.program.core)))
+                linked.append(Exchange(step, item, spec.orders(item, self.program.core)))
                 segment = None
                 continue
             segment.steps.append(step)
@@ -173,10 +172,10 @@ class Linker:
         """Record, where matmuls decide at run time, what the next one finds in its elements."""
         if not self._masks:
             return step
-        holds_matmul = i.opcode in MATMULS
+        spec = INSTRUCTIONS[i.opcode]
         marks = [
-            partial(_mask(self._masks, a).__setitem__, ..., holds_matmul)
-            for a in INSTRUCTIONS[i.opcode].writes(i)
+            partial(_mask(self._masks, a).__setitem__, ..., spec.accumulates or False)
+            for a in spec.writes(i)
             if a.storage.number in self._masks and not is_indirect(a)
         ]
         return chain([step, *marks]) if marks else step
@@ -208,9 +207,7 @@ class Linker:
 
     def resolve(self, i: Instruction) -> Instruction:
         """The instruction with its scalar run-time offsets filled in."""
-        fixed = Instruction(i.opcode, {}, i.engine, i.location, i.ordinal)
-        fixed.args = {name: self._resolved(value) for name, value in i.args.items()}
-        return fixed
+        return i.with_args({name: self._resolved(value) for name, value in i.args.items()})
 
     def _resolved(self, value: Any) -> Any:
         if isinstance(value, list):

@@ -28,6 +28,7 @@ class Fixed:
     transfer: Transfer | None
     locks: tuple[str, ...]
     function: str
+    chains: bool
     synchronises: bool
 
 
@@ -46,7 +47,8 @@ def describe(graph: OrderGraph, table: Mapping[str, Spec], arch: Arch) -> dict[i
             drain_ns(i.engine, arch),
             transfer(i, cost, reads, writes, arch) if dma else None,
             locks_of(i, both, arch),
-            table_of(i),
+            table_of(i, spec),
+            bool(spec.chains) and i.engine == "tensor",
             spec.synchronises,
         )
     return found
@@ -138,8 +140,8 @@ class CoreReplay:
         return self._by_position[at]
 
     def chained(self, at: int) -> bool:
-        """Whether dependants on the same engine needn't wait for the result: PSUM accumulates."""
-        return self.graph.executed[at].engine == "tensor"
+        """Whether dependants on the same engine needn't wait for the result."""
+        return self._by_position[at].chains
 
     # ---- compute engines ------------------------------------------------------------------------
 

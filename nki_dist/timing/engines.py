@@ -17,10 +17,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from nki_dist.arch import Arch
-from nki_dist.isa.spec import Cost
+from nki_dist.isa.spec import Cost, Spec
 from nki_dist.program import Access, Instruction
 
-_ACTIVATIONS: Final = frozenset({"activation", "activation_reduce", "activate2"})
 _NO_TABLE: Final = frozenset({"copy", "identity"})
 
 
@@ -47,11 +46,9 @@ def drain_ns(engine: str, arch: Arch) -> float:
     return cycles / arch.engine_clock_ghz.get(engine, arch.engine_clock_ghz["sync"])
 
 
-def table_of(i: Instruction) -> str:
+def table_of(i: Instruction, spec: Spec) -> str:
     """The activation function whose table an instruction needs, or ""."""
-    if i.opcode not in _ACTIVATIONS:
-        return ""
-    op = i.args.get("op")
+    op = i.args[spec.table] if spec.table else ""
     name = getattr(op, "name", op)
     return "" if not isinstance(name, str) or name in _NO_TABLE else name
 

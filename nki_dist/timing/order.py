@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 from nki_dist.errors import LaunchError
 from nki_dist.isa import INSTRUCTIONS
@@ -35,12 +35,6 @@ from nki_dist.program import (
 )
 from nki_dist.timing.conflicts import Cell, Cells, note_read, note_write
 from nki_dist.timing.footprint import footprint, moving_registers, territories
-
-# Instructions that read or write the state of random numbers.
-_RANDOM: Final = frozenset(
-    {"rng", "rand2", "dropout", "set_rng_seed", "rand_set_state", "rand_get_state"}
-)
-
 
 AccessPair: TypeAlias = "tuple[list[Access], list[Access]]"
 
@@ -103,6 +97,7 @@ class _Operands:
 
     __slots__ = (
         "after",
+        "copied",
         "fixed",
         "moving",
         "registers_read",
@@ -122,7 +117,8 @@ class _Operands:
         self.still += [(a, True) for a in writes if id(a) not in moving]
         self.fixed: list[tuple[Cell, bool]] | None = None
         self.registers_written = registers_written(i, spec)
-        self.state = hidden_state(i, spec)
+        self.copied = copied(i, spec)
+        self.state = spec.effects.states(i)
         self.after = i.after
 
 
@@ -157,17 +153,12 @@ def registers_written(i: Instruction, spec: Spec) -> list[int]:
     ]
 
 
-def hidden_state(i: Instruction, spec: Spec) -> list[tuple[str, str]]:
-    """State outside tensors that makes two instructions depend on each other."""
-    state = []
-    command = getattr(i.args.get("reduce_cmd"), "name", "idle")
-    if command != "idle" or i.args.get("reduce_res") is not None:
-        state.append(("accumulator", i.engine))
-    if i.opcode in _RANDOM:
-        state.append(("random", ""))  # one for all engines: seeding may reach several
-    if i.opcode == "device_print":
-        state.append(("print", ""))
-    return state
+def copied(i: Instruction, spec: Spec) -> Any:
+    """The register or number whose value the register it sets takes, if it does nothing else."""
+    for role in spec.roles.values():
+        if isinstance(role, Register) and role.copies:
+            return i.args[role.copies]
+    return None
 
 
 class _Builder:
@@ -269,7 +260,7 @@ class _Builder:
         reuse: set[int] = set()
         self._memory(what, at, data, reuse)
         if what.registers_read or what.registers_written:
-            self._registers(i, what, at, data, reuse)
+            self._registers(what, at, data, reuse)
         for state in what.state:
             if state in self.state_holder:
                 data.add(self.state_holder[state])
@@ -320,9 +311,7 @@ class _Builder:
                 found.update(self.graph.reuse[p])
         return found
 
-    def _registers(
-        self, i: Instruction, what: _Operands, at: int, data: set[int], reuse: set[int]
-    ) -> None:
+    def _registers(self, what: _Operands, at: int, data: set[int], reuse: set[int]) -> None:
         for r in what.registers_read:
             if r in self.register_writer:
                 data.add(self.register_writer[r])
@@ -332,11 +321,10 @@ class _Builder:
             if r in self.register_writer:
                 reuse.add(self.register_writer[r])
             self.register_writer[r] = at
-            self._evaluate(i, r)
+            self._evaluate(r, what.copied)
 
-    def _evaluate(self, i: Instruction, register: int) -> None:
+    def _evaluate(self, register: int, source: Any) -> None:
         """Follow the value of a register where it doesn't come from memory."""
-        source = i.args.get("src") if i.opcode == "register_move" else None
         if isinstance(source, VirtualRegister):
             source = self.known.get(source.number)
         if isinstance(source, int):

@@ -24,11 +24,12 @@ from typing import TypeAlias
 from nki_dist.arch import Arch
 from nki_dist.errors import LaunchError
 from nki_dist.isa import INSTRUCTIONS
+from nki_dist.isa.effects import Exchange
 from nki_dist.isa.spec import Spec
 from nki_dist.program import Program
 from nki_dist.timing.core import CoreReplay, Fixed, describe
 from nki_dist.timing.dma import HbmStack
-from nki_dist.timing.exchange import EXCHANGES, Exchange, Rule
+from nki_dist.timing.exchange import EXCHANGES, Rule
 from nki_dist.timing.meeting import Meetings
 from nki_dist.timing.order import OrderGraph, order
 from nki_dist.timing.timeline import (

@@ -11,6 +11,7 @@ from collections import Counter, defaultdict
 from typing import Final
 
 from nki_dist.arch import Arch
+from nki_dist.isa import INSTRUCTIONS
 from nki_dist.program import Instruction
 from nki_dist.timing.critical import critical_path
 from nki_dist.timing.report import EngineUse, LineUse, Profile
@@ -18,18 +19,6 @@ from nki_dist.timing.timeline import CoreTimeline, Timeline
 
 ENGINES: Final = ("tensor", "vector", "scalar", "gpsimd", "sync")
 _DMA: Final = ("dma_element_ns", "dma_engine_gbps", "dma_floor_ns", "dma_semaphore_ns")
-_SENDRECV: Final = ("gpsimd_dma_gbps", "sendrecv_gbps", "sendrecv_gpsimd_ns", "sendrecv_ns")
-
-_COLLECTIVES: Final = (
-    "chip_fabric_gbps",
-    "collective_start_ns",
-    "efa_alpha_ns",
-    "link_gbps",
-    "link_hop_ns",
-    "mesh_link_share",
-    "ring_hbm_share",
-    "ring_hop_ns",
-)
 
 
 def make_profile(timeline: Timeline, kernel: str) -> Profile:
@@ -152,7 +141,7 @@ def _assumed_parameters(timeline: Timeline) -> dict[str, str]:
 
 def _used_parameters(timeline: Timeline) -> set[str]:
     executed = {i.ordinal: i for c in timeline.cores for i in c.graph.executed}.values()
-    opcodes, engines = {i.opcode for i in executed}, {i.engine for i in executed}
+    engines = {i.engine for i in executed}
     transfers = [t for c in timeline.cores for t in c.transfers.values()]
     modes = {t.mode for t in transfers}
     used = {f"{table}.{e}" for e in engines for table in ("engine_clock_ghz", "dependent_latency")}
@@ -165,8 +154,8 @@ def _used_parameters(timeline: Timeline) -> set[str]:
         ("dma_issue_hwdge_ns",): "hwdge" in modes,
         ("dma_issue_swdge_ns",): "swdge" in modes,
         ("hbm_stack_gbps",): any(t.hbm_read or t.hbm_written for t in transfers),
-        ("core_barrier_ns",): "core_barrier" in opcodes,
-        _SENDRECV: "sendrecv" in opcodes,
-        _COLLECTIVES: "cc" in engines,
     }
+    for opcode in {i.opcode for i in executed}:
+        meets = INSTRUCTIONS[opcode].meets
+        used.update(meets.figures.split() if meets is not None else ())
     return used.union(*(names for names, holds in conditions.items() if holds))

@@ -19,6 +19,7 @@ from nki_dist.compiler.values import read_value, write_value
 from nki_dist.dtypes import DType
 from nki_dist.errors import NkiError, ProgramFormatError
 from nki_dist.isa import INSTRUCTIONS, enums
+from nki_dist.isa.effects import OPTIMISTIC, Effects
 from nki_dist.isa.operands import Choice, Custom, Number, Op, Register, Tensor
 from nki_dist.isa.spec import instruction
 from nki_dist.program import (
@@ -147,6 +148,8 @@ def stored(program: Program) -> Any:
         }
     except (NkiError, TypeError, ValueError, AttributeError):
         return None  # a Custom role meets values no kernel would pass; it may stumble
+    if spec.accumulates:
+        i.accumulation = "add" if i.args["accumulate"] else "replace"
     return i
 
 
@@ -204,7 +207,8 @@ def test_new_instructions_need_no_codec_code(monkeypatch):
     tensors = Tensor("r", many=True, scalar=True, register=True, optional=True)
     position = Custom(lambda name, value: tuple(value))
     roles = {"srcs": tensors, "dst": Tensor("w"), "others": tensors, "position": position}
-    spec = instruction(engines="dma", scale=Number(), **roles)(mixed)
+    effects = Effects(OPTIMISTIC, partial=False, bits=None, state=None)
+    spec = instruction(engines="dma", effects=effects, scale=Number(), **roles)(mixed)
     table = {**INSTRUCTIONS, "mixed": spec}
     for module in (encode_module, decode_body):
         monkeypatch.setattr(module, "INSTRUCTIONS", table)

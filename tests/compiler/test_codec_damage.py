@@ -18,6 +18,7 @@ from nki_dist.program import (
     MemoryRegion,
     Program,
     Storage,
+    instructions,
 )
 from tests.compiler import programs
 from tests.compiler.programs import encoded
@@ -122,6 +123,23 @@ def test_inconsistent_programs_are_refused(changes, message):
     """The checksum fits, so it is the validation that refuses."""
     with pytest.raises(ProgramFormatError, match=message):
         decode(edited(encoded()[-1], **changes))
+
+
+@pytest.mark.parametrize("decided", ["", "replace at times", ["add"], None, 1])
+def test_matmuls_carry_what_the_pass_decided(decided):
+    def undecided(forms):
+        return [[*f[:-1], decided] if f[0] == "nc_matmul" else f for f in forms]
+
+    with pytest.raises(ProgramFormatError, match="nc_matmul: accumulate is None, decided"):
+        decode(edited(encoded()[-1], forms=undecided))
+
+
+def test_what_is_decided_is_what_the_kernel_asked_for():
+    program = decode(encoded()[-1])
+    i = next(i for i in instructions(program.body) if i.opcode == "nc_matmul")
+    i.args["accumulate"], i.accumulation = False, "add"
+    with pytest.raises(ProgramFormatError, match="accumulate is False, decided 'add'"):
+        decode(encode(program))
 
 
 def test_nested_values_have_a_limit():

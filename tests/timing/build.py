@@ -7,6 +7,7 @@ import numpy as np
 from nki_dist import arch, dtypes
 from nki_dist.compiler.compile import compile_kernel
 from nki_dist.compiler.compiled import Grid
+from nki_dist.hbm.layout import fill_stack, lay_out
 from nki_dist.isa.kit import Kit
 from nki_dist.isa.state import CoreState
 from nki_dist.program import TensorSignature
@@ -19,15 +20,14 @@ from nki_dist.runtime.scheduler import Scheduler
 def executed(kernel, arrays, cores=1, change=lambda program: program):
     """Run a kernel on float32 arrays: bytes of its HBM stack, its programs, trip counts, arch."""
     launch, machine = _launch(kernel, [a.shape for a in arrays], cores, dtypes.float32, "trn2")
-    stack = np.zeros(launch.stack_bytes, np.uint8)
-    for n, a in enumerate(arrays):
-        at = launch.offsets["input", n]
-        stack[at : at + a.nbytes] = a.view(np.uint8).ravel()
+    layout = lay_out(launch)
+    stack = np.zeros(layout.stack_bytes, np.uint8)
+    fill_stack(layout, stack, arrays)
     scheduler = Scheduler()
     executors = []
     for program in map(change, launch.programs):
         state = CoreState(program.core, program.cores, 0, program.registers)
-        kit = Kit(Memory(program, stack, launch.offsets).buffer, state, machine)
+        kit = Kit(Memory(program, stack, layout.offsets).buffer, state, machine)
         executors.append(Executor(program, Linker(program, kit).link(), state))
         scheduler.add(program.core, executors[-1])
     scheduler.run()

@@ -13,16 +13,12 @@ earlier round of a dynamic loop left.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from nki_dist import arch
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.program import Access, Block, Instruction, Loop, Program, Storage, instructions
-
-MATMULS = frozenset({"nc_matmul", "nc_matmul_mx"})
 
 
 class _State:
@@ -65,7 +61,7 @@ def mask_view(mask: np.ndarray, a: Access) -> np.ndarray:
 
 
 def resolve_accumulation(program: Program) -> None:
-    """Set `accumulate` of every matmul to "replace", "add" or "runtime".
+    """Set `accumulation` of every matmul to "replace", "add" or "runtime".
 
     Raises:
         NkiValidationError: a matmul with accumulate=True finds other than matmuls' results.
@@ -75,12 +71,11 @@ def resolve_accumulation(program: Program) -> None:
     filled: dict[int, Instruction] = {}  # who wrote it last, other than matmuls
     unsure = set(runtime)
     for i in instructions(program.body):
-        matmul = i.opcode in MATMULS
         for a in INSTRUCTIONS[i.opcode].writes(i):
             if a.storage.region.value != "psum":
                 continue
             number = a.storage.number
-            if matmul:
+            if _accumulates(i):
                 if number in filled and number not in unsure:
                     _check_start(i, a, states.get(number), filled[number], program)
                 _resolve(i, a, states, runtime)
@@ -114,19 +109,23 @@ def _check_start(
 
 def _resolve(i: Instruction, a: Access, states: dict[int, _State], runtime: set[int]) -> None:
     state = states.setdefault(a.storage.number, _State(a.storage))
-    asked: Any = i.args["accumulate"]
+    asked = i.args["accumulate"]
     if asked is None:
         before = None if a.dynamic is not None else state.read(a)
         if a.storage.number in runtime:
-            i.args["accumulate"] = "runtime"
+            i.accumulation = "runtime"
         elif before is None:
             runtime.add(a.storage.number)
-            i.args["accumulate"] = "runtime"
+            i.accumulation = "runtime"
         else:
-            i.args["accumulate"] = "add" if before else "replace"
-    elif not isinstance(asked, str):
-        i.args["accumulate"] = "add" if asked else "replace"
+            i.accumulation = "add" if before else "replace"
+    else:
+        i.accumulation = "add" if asked else "replace"
     state.write(a, True)
+
+
+def _accumulates(i: Instruction) -> bool:
+    return bool(INSTRUCTIONS[i.opcode].accumulates)
 
 
 def _decided_at_run_time(block: Block) -> set[int]:
@@ -134,11 +133,11 @@ def _decided_at_run_time(block: Block) -> set[int]:
     found: set[int] = set()
     for item in block:
         if not isinstance(item, Loop):
-            if item.opcode in MATMULS and item.args["dst"].dynamic is not None:
+            if _accumulates(item) and item.args["dst"].dynamic is not None:
                 found.add(item.args["dst"].storage.number)
             continue
         for i in instructions(item.body):
-            if i.opcode in MATMULS:
+            if _accumulates(i):
                 for a in INSTRUCTIONS[i.opcode].writes(i):
                     if a.storage.number < item.outside or a.dynamic is not None:
                         found.add(a.storage.number)

@@ -25,7 +25,6 @@ from math import gcd
 
 from nki_dist.compiler.passes.elements import LARGEST, Elements
 from nki_dist.isa import INSTRUCTIONS
-from nki_dist.isa.ordering import orders_cores
 from nki_dist.program import Access, Instruction, Loop, Program, instructions
 
 Key = tuple[str, int]
@@ -56,15 +55,17 @@ def find_conflicts(programs: Sequence[Program]) -> None:
 
 def _synchronises_in_loop(program: Program) -> bool:
     loops = [item for item in program.body if isinstance(item, Loop)]
-    return any(orders_cores(i, program.core) for loop in loops for i in instructions(loop.body))
+    inside = (i for loop in loops for i in instructions(loop.body))
+    return any(INSTRUCTIONS[i.opcode].orders(i, program.core) for i in inside)
 
 
 def _by_epoch(program: Program, one_epoch: bool) -> dict[tuple[Key, int], _Accesses]:
     found: dict[tuple[Key, int], _Accesses] = defaultdict(_Accesses)
     epoch = 0
     for i in instructions(program.body):
-        if INSTRUCTIONS[i.opcode].synchronises:
-            epoch += orders_cores(i, program.core) and not one_epoch
+        spec = INSTRUCTIONS[i.opcode]
+        if spec.synchronises:
+            epoch += spec.orders(i, program.core) and not one_epoch
             continue
         for a in _visible(i, writes=True):
             found[(a.storage.role, a.storage.index), epoch].stores.append((i.ordinal, a))

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from nki_dist.compiler.passes.accumulate import MATMULS
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.enums import oob_mode
 from nki_dist.isa.operands import Tensor
@@ -16,30 +15,33 @@ from nki_dist.program import Access, Instruction
 
 
 class Footprint(NamedTuple):
-    """Parameter names; a parameter may be in both. `named` ones are tensors of either kind."""
+    """Parameter names; a parameter may be in both. `named` ones are tensors of either kind.
+
+    `partial`: it may leave elements of what it writes as they were.
+    """
 
     reads: tuple[str, ...]
     writes: tuple[str, ...]
     named: tuple[str, ...]
-    accumulates: bool
+    partial: bool
 
 
 class Footprints(dict[str, Footprint]):
     """Footprint by opcode, filled on demand.
 
-    The result of a matmul is left out of what it reads: whether it adds to its destination is a
-    question of `accumulate`, not of the opcode.
+    Roles say that matmuls only write their result: whether one adds to it isn't a question of the
+    opcode but of the instruction's `accumulation`.
     """
 
     def __missing__(self, opcode: str) -> Footprint:
-        roles = INSTRUCTIONS[opcode].roles.items()
+        spec = INSTRUCTIONS[opcode]
+        roles = spec.roles.items()
         tensors = [(name, role.mode) for name, role in roles if isinstance(role, Tensor)]
-        matmul = opcode in MATMULS
         found = Footprint(
-            tuple(n for n, mode in tensors if "r" in mode and not (matmul and n == "dst")),
+            tuple(n for n, mode in tensors if "r" in mode),
             tuple(n for n, mode in tensors if "w" in mode),
             tuple(n for n, _ in tensors),
-            matmul,
+            spec.effects.partial,
         )
         self[opcode] = found
         return found

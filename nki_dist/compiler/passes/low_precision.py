@@ -17,8 +17,7 @@ Follows: AWS Neuron SDK, `nki/guides/nki_simulator.rst`, "Precise Floating-Point
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Collection, Hashable, Iterator, Sequence
 from typing import Final
 
 from nki_dist.dtypes import (
@@ -35,32 +34,6 @@ from nki_dist.program.instruction import operands
 from nki_dist.program.walk import returned
 
 LOW: Final = frozenset({float16, bfloat16, tfloat32, float8_e4m3, float8_e4m3fn, float8_e5m2})
-
-COPIES: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "dma_copy": "dst src",
-        "tensor_copy": "dst src",
-        "affine_select": "dst on_true_tile",
-    }
-)
-"""Operands among which bits move if their types are equal; otherwise they are converted."""
-
-TOGETHER: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "nc_transpose": "dst data",
-        "dma_transpose": "dst src",
-        "nc_stream_shuffle": "dst src",
-        "local_gather": "dst src_buffer",
-        "nc_n_gather": "dst data",
-        "tensor_copy_predicated": "dst src",
-        "dropout": "dst data",
-        "topk": "val_dst src",
-        "max8": "dst src",
-        "nc_find_index8": "data vals",
-        "nc_match_replace8": "dst data vals",
-    }
-)
-"""Operands among which bits move, or values are found again, so that they need one type."""
 
 Key = tuple[Hashable, ...]
 
@@ -112,16 +85,17 @@ class _Groups:
             self.seen(core, a)
             if a.dynamic is not None and isinstance(a.dynamic.source, Access):
                 self.seen(core, a.dynamic.source)
-        if _pads(i):
-            self._other.update(key_of(core, i[name].storage) for name in ("dst", "stationary"))
-        if i.opcode in COPIES:
-            for alike in _alike(i, COPIES[i.opcode]):
-                self._join([key_of(core, a.storage) for a in alike])
-        for alike in _alike(i, _moved(i)):
-            keys = [key_of(core, a.storage) for a in alike]
-            self.moved.update(keys)
+        bits = INSTRUCTIONS[i.opcode].effects.bits
+        if bits is None or not bits.when(i):
+            return
+        if bits.pads(i):
+            self._other.update(key_of(core, i[name].storage) for name in bits.names)
+        for alike in _alike(i, bits.names or i.args):
+            keys: list[Key] = [key_of(core, a.storage) for a in alike]
+            if not bits.converts:
+                self.moved.update(keys)
             # What one core sends another receives, in whichever of its tensors.
-            self._join([("exchanged", alike[0].dtype), *keys] if _exchanges(i) else keys)
+            self._join([("exchanged", alike[0].dtype), *keys] if bits.exchanged else keys)
 
     def seen(self, core: int, a: Access) -> None:
         """Note an access."""
@@ -146,31 +120,10 @@ class _Groups:
             self._parent[self._root(key)] = root
 
 
-def _alike(i: Instruction, names: str) -> Iterator[list[Access]]:
+def _alike(i: Instruction, names: Collection[str]) -> Iterator[list[Access]]:
     """Operands of low precision among these parameters, those of one type together."""
-    wanted = names.split()
     by_type: dict[object, list[Access]] = {}
     for name, a in operands(i.args):
-        if name in wanted and a.dtype in LOW:
+        if name in names and a.dtype in LOW:
             by_type.setdefault(a.dtype, []).append(a)
     yield from by_type.values()
-
-
-def _moved(i: Instruction) -> str:
-    """Names of the parameters among which bits move."""
-    if _exchanges(i):
-        return " ".join(i.args)
-    if i.opcode == "nc_matmul" and i["is_transpose"]:
-        return "dst stationary"
-    return TOGETHER.get(i.opcode, "")
-
-
-def _exchanges(i: Instruction) -> bool:
-    return INSTRUCTIONS[i.opcode].synchronises and i.opcode != "core_barrier"
-
-
-def _pads(i: Instruction) -> bool:
-    """Whether 8-bit elements are transposed to 16-bit places, which then hold no numbers."""
-    if i.opcode != "nc_matmul" or not i["is_transpose"]:
-        return False
-    return i["stationary"].dtype.bits == 8 and i["dst"].dtype.bits == 16

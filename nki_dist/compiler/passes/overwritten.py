@@ -119,14 +119,14 @@ class _Tracker:
                 self._instruction(item)
 
     def _instruction(self, i: Instruction) -> None:
-        reads, writes, named, accumulates = self.footprints[i.opcode]
+        reads, writes, named, _ = self.footprints[i.opcode]
         for name in named:
             for a in accesses(i.args[name]):
                 if name in reads:
                     self._read(i, a)
                 if a.dynamic is not None and isinstance(a.dynamic.source, Access):
                     self._read(i, a.dynamic.source)
-        if accumulates and i.args["accumulate"] == "add":
+        if i.accumulation == "add":
             self._read(i, i.args["dst"])
         for name in writes:
             for a in accesses(i.args[name]):

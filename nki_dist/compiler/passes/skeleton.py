@@ -36,7 +36,7 @@ from nki_dist.program import (
 )
 from nki_dist.program.instruction import operands
 from nki_dist.timing.footprint import moving_registers
-from nki_dist.timing.order import hidden_state, registers_read, registers_written
+from nki_dist.timing.order import registers_read, registers_written
 
 COUNTS = "metadata_tensor"  # operand with the counts of all_to_all_v and all_gather_v
 
@@ -156,24 +156,17 @@ def _effects_of(number: int, i: Instruction) -> Iterator[_Effect]:
     reads |= {("register", number, r) for r in moving_registers((*read, *written))}
     writes = {_tensor(number, a.storage) for a in written}
     writes |= {("register", number, r) for r in registers_written(i, spec)}
-    state = {("state", number, *each) for each in hidden_state(i, spec)}
-    if i.opcode == "device_print":  # prints nothing in a dry run
-        return
-    if COUNTS in i.args:
-        # Counts travel by themselves, whether or not the data does.
-        counts = {_tensor(number, i[COUNTS].storage), (COUNTS, *_on_its_way(i))}
-        yield _Effect(counts, counts, number, i.ordinal, counts_only=True)
-        writes -= counts
-    if spec.synchronises:
-        state.add(_on_its_way(i))
+    state: set[Node] = {("state", number, *each) for each in spec.effects.states(i)}
+    if spec.meets is not None:
+        channel = spec.meets.channel(i)
+        state.add(("message", channel))
+        if COUNTS in i.args:
+            # Counts travel by themselves, whether or not the data does.
+            counts = {_tensor(number, i[COUNTS].storage), (COUNTS, channel)}
+            yield _Effect(counts, counts, number, i.ordinal, counts_only=True)
+            writes -= counts
     if writes:
         yield _Effect(reads | state, writes | state, number, i.ordinal)
-
-
-def _on_its_way(i: Instruction) -> Node:
-    """The same for all instructions whose messages could meet."""
-    shapes = tuple((name, a.shape, a.dtype.name) for name, a in operands(i.args))
-    return ("message", i.opcode, i.args.get("pipe_id"), shapes if i.opcode != "sendrecv" else ())
 
 
 def _tensor(number: int, s: Storage) -> Node:
@@ -302,8 +295,7 @@ class _Reducer:
     def _instruction(self, i: Instruction) -> Instruction | None:
         if i.ordinal in self.real:
             return i
-        fixed = Instruction(i.opcode, i.args, i.engine, i.location, i.ordinal)
-        fixed.args = {name: self._known(value, i) for name, value in i.args.items()}
+        fixed = i.with_args({name: self._known(value, i) for name, value in i.args.items()})
         needed = INSTRUCTIONS[i.opcode].synchronises or i.ordinal in self.births
         return fixed if needed or _addressed(fixed) else None
 

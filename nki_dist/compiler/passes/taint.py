@@ -20,8 +20,9 @@ import numpy as np
 from nki_dist.compiler.passes.elements import LARGEST, Elements, covers
 from nki_dist.compiler.passes.footprints import Footprints, accesses, may_skip
 from nki_dist.compiler.passes.loops import surely_repeats
-from nki_dist.compiler.passes.taint_rules import Mask, apply
 from nki_dist.errors import UninitializedReadError
+from nki_dist.isa import INSTRUCTIONS
+from nki_dist.isa.effects import Mask
 from nki_dist.program import (
     Access,
     Block,
@@ -117,7 +118,8 @@ class Taint:
                 for a in accesses(i.args[name]):
                     if self._mask(a) is not None:
                         self._refuse_index(i, a, "loads them into a register")
-        results = {} if may_skip(i, footprint) else apply(i, self._mask)
+        unwritten = INSTRUCTIONS[i.opcode].effects.unwritten
+        results = {} if may_skip(i, footprint) else unwritten.results(i, self._mask)
         for name in footprint.writes:
             for a in accesses(i.args[name]):
                 self._put(i, a, results.get(name))

@@ -32,22 +32,6 @@ from nki_dist.isa.collectives._variable import rows_read, rows_written
 from nki_dist.program import Access, Block, Instruction, Loop, Program, Storage
 from nki_dist.program.walk import returned
 
-# Instructions that leave some elements of their destination alone, depending on data or attributes.
-WRITES_IN_PART: Final = frozenset(
-    {
-        "tensor_copy_predicated",
-        "nc_stream_shuffle",
-        "nonzero_with_count",
-        "local_gather",
-        "quantize_mx",
-        "select_reduce",
-        "topk",
-        "all_gather_v",
-        "all_to_all_v",
-        "collective_permute",
-    }
-)
-
 COUNTS: Final = "metadata_tensor"  # some of its rows are read, others written
 CHECKS: Final = 16  # how often the mask of a storage is searched for gaps when it may be full
 
@@ -169,7 +153,7 @@ class Scan:
                 self._block(i.body, outside if surely_runs(i) else i.outside)
                 continue
             args = i.args
-            reads, writes, named, accumulates = footprints[i.opcode]
+            reads, writes, named, partial = footprints[i.opcode]
             for name in named:
                 value = args[name]
                 if isinstance(value, Access):
@@ -186,7 +170,7 @@ class Scan:
                 elif type(value) is list:
                     for a in accesses(value):
                         self._read(i, a)
-            if accumulates and args["accumulate"] == "add":
+            if i.accumulation == "add":
                 self._read(i, args["dst"])
             for name in writes:
                 value = rows_written(i) if name == COUNTS else args[name]
@@ -195,7 +179,8 @@ class Scan:
                     if number in kept:
                         self.stores.setdefault((a.storage.role, a.storage.index), []).append(a)
                     if number not in full:
-                        self._write(i, a, number < outside)
+                        doubtful = partial or number < outside
+                        self._write(i, a, doubtful)
 
     def _index(self, i: Instruction, a: Access) -> None:
         if a.dynamic is not None and isinstance(a.dynamic.source, Access):
@@ -230,8 +215,8 @@ class Scan:
         number = a.storage.number
         whole = covers(a)
         too_large = not whole and a.storage.nbytes // a.storage.dtype.itemsize > LARGEST
-        in_part = i.opcode in WRITES_IN_PART or may_skip(i, self._footprints[i.opcode])
-        if doubtful or too_large or a.dynamic is not None or in_part:
+        skips = may_skip(i, self._footprints[i.opcode])
+        if doubtful or too_large or a.dynamic is not None or skips:
             self.poison.add(number)
         whole = whole or too_large or a.dynamic is not None
         if whole:

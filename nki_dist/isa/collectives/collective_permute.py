@@ -11,7 +11,8 @@ from nki_dist.program import Instruction
 
 @instruction(
     engines="cc",
-    synchronises=True,
+    effects=r.IN_PART,
+    meets=r.MEETS,
     namespace="ncc",
     srcs=r.SOURCES,
     dsts=r.TARGETS,

@@ -11,7 +11,8 @@ from nki_dist.program import Instruction
 
 @instruction(
     engines="cc",
-    synchronises=True,
+    effects=r.IN_FULL,
+    meets=r.MEETS,
     namespace="ncc",
     srcs_by_channel=r.SOURCES,
     dsts_by_channel=r.TARGETS,

@@ -11,7 +11,8 @@ from nki_dist.program import Instruction
 
 @instruction(
     engines="cc",
-    synchronises=True,
+    effects=r.IN_FULL,
+    meets=r.MEETS,
     namespace="ncc",
     srcs0_by_channel=r.SOURCES,
     srcs1_by_channel=r.SOURCES,

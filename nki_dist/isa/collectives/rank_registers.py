@@ -12,6 +12,7 @@ import numpy as np
 from nki_dist.arch import Arch
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa.collectives import _roles as r
+from nki_dist.isa.effects import CLEAN, Effects
 from nki_dist.isa.kit import Kit, Step
 from nki_dist.isa.operands import Custom, Number, Register
 from nki_dist.isa.spec import DOCS, Cost, current_tracer, instruction
@@ -19,7 +20,11 @@ from nki_dist.program import Instruction, VirtualRegister
 
 
 @instruction(
-    engines="sync", namespace="ncc", documented=f"{DOCS}nki.collectives.rank_id", dst=Register("w")
+    engines="sync",
+    effects=Effects(CLEAN, partial=False, bits=None, state=None),
+    namespace="ncc",
+    documented=f"{DOCS}nki.collectives.rank_id",
+    dst=Register("w"),
 )
 def read_rank_id(dst):
     """Register `dst` becomes the rank; `rank_id` emits it."""
@@ -46,6 +51,7 @@ def _iteration(name: str, value: Any) -> int | VirtualRegister:
 
 @instruction(
     engines="sync",
+    effects=Effects(CLEAN, partial=False, bits=None, state=None),
     namespace="ncc",
     documented=f"{DOCS}nki.collectives.collective_permute_implicit_current_processing_rank_id",
     dst=Register("w"),
