@@ -9,9 +9,7 @@ no algorithm by name; `algorithms` lists them.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
-from typing import Final
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -83,12 +81,6 @@ class Algorithm(ABC):
         return self.name
 
 
-# Whether a pass reduces (and scatters) or gathers.
-_PASSES: Final[Mapping[str, tuple[bool, ...]]] = MappingProxyType(
-    {"all_gather": (False,), "reduce_scatter": (True,), "all_reduce": (True, False)}
-)
-
-
 class TwoPasses(Algorithm):
     """An algorithm whose all-reduce is reduce-scatter followed by all-gather."""
 
@@ -109,5 +101,6 @@ class TwoPasses(Algorithm):
         """The stages of gathering, or of reducing and scattering, a chunk of each member."""
 
     def stages(self, opcode: str, m: Members, nbytes: float) -> list[Stage]:
+        passes = {"all_gather": (False,), "reduce_scatter": (True,), "all_reduce": (True, False)}
         chunk = nbytes / m.size
-        return [s for reduces in _PASSES[opcode] for s in self.one_pass(m, chunk, reduces)]
+        return [s for reduces in passes[opcode] for s in self.one_pass(m, chunk, reduces)]

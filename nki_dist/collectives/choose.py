@@ -23,10 +23,16 @@ def choose(question: Question, forced: str = "") -> Algorithm:
     Raises:
         LaunchError: `forced` names none, or one this group can't use.
     """
-    if forced:
-        return _forced(question, forced)
-    fitting = (a for a in ALGORITHMS if a.fits(question) and a.preferred(question))
-    return next(fitting).of(question, choose)
+    if not forced:
+        fitting = (a for a in ALGORITHMS if a.fits(question) and a.preferred(question))
+        return next(fitting).of(question, choose)
+    algorithm = named(forced)
+    if not algorithm.fits(question):
+        raise LaunchError(
+            f"{VARIABLE}={forced}: a group of {question.size} ranks, {list(question.group)}, can't "
+            f"use it; it needs {algorithm.needs} of members"
+        )
+    return algorithm.of(question, choose)
 
 
 def named(name: str) -> type[Algorithm]:
@@ -40,13 +46,3 @@ def named(name: str) -> type[Algorithm]:
             return algorithm
     allowed = ", ".join(a.name for a in ALGORITHMS)
     raise LaunchError(f"{VARIABLE}={name!r}; allowed: {allowed}")
-
-
-def _forced(question: Question, name: str) -> Algorithm:
-    algorithm = named(name)
-    if not algorithm.fits(question):
-        raise LaunchError(
-            f"{VARIABLE}={name}: a group of {question.size} ranks, {list(question.group)}, can't "
-            f"use it; it needs {algorithm.needs} of members"
-        )
-    return algorithm.of(question, choose)

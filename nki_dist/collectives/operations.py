@@ -123,7 +123,7 @@ def _outside(m: Member, what: str, start: int, count: int, where: str, limit: in
     )
 
 
-def _variable(m: Member, same_for_all: bool) -> Run:
+def _variable(m: Member, same_for_all: bool = False) -> Run:
     """all_to_all_v and all_gather_v: the latter sends the first column's chunk to everybody."""
     src, dst = Flat(m.i["srcs"][0], m.kit), Flat(m.i["dsts"][0], m.kit)
     meta = m.kit.view(m.i["metadata_tensor"])
@@ -262,7 +262,7 @@ OPERATIONS: Final[Mapping[str, Operation]] = MappingProxyType(
         "all_gather": Operation(_all_gather, Kind.ALGORITHM),
         "all_gather_v": Operation(partial(_variable, same_for_all=True), Kind.DIRECT),
         "all_to_all": Operation(_all_to_all, Kind.DIRECT),
-        "all_to_all_v": Operation(partial(_variable, same_for_all=False), Kind.DIRECT),
+        "all_to_all_v": Operation(_variable, Kind.DIRECT),
         "collective_permute": Operation(_permute, Kind.PAIRS),
         "collective_permute_implicit": Operation(_ring_step, Kind.RING),
         "collective_permute_implicit_reduce": Operation(

@@ -142,10 +142,5 @@ def collective_rules(topology: Topology, forced: str = "") -> Mapping[str, Rule]
     if forced:
         named(forced)
     rules = _Rules(topology, forced)
-    of_kind = {
-        Kind.ALGORITHM: rules.group,
-        Kind.DIRECT: rules.group,
-        Kind.RING: rules.ring,
-        Kind.PAIRS: rules.pairs,
-    }
-    return {name: of_kind[operation.kind] for name, operation in OPERATIONS.items()}
+    between_two = {Kind.RING: rules.ring, Kind.PAIRS: rules.pairs}
+    return {name: between_two.get(o.kind, rules.group) for name, o in OPERATIONS.items()}

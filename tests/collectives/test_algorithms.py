@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import reduce
 
 import ml_dtypes
 import numpy as np
@@ -60,34 +61,29 @@ def test_all_reduce(name, size, algorithm, length):
         np.testing.assert_array_equal(np.concatenate(out), sum(xs))
 
 
-def pairwise(values):
-    return (
-        values[0]
-        if len(values) == 1
-        else pairwise([a + b for a, b in zip(values[::2], values[1::2])])
-    )
+def pairwise(values, add=np.add):
+    if len(values) == 1:
+        return values[0]
+    return pairwise([add(a, b) for a, b in zip(values[::2], values[1::2])], add)
 
 
-def in_order(values):
-    total = values[0]
-    for value in values[1:]:
-        total = total + value
-    return total
+def in_order(values, add=np.add):
+    return reduce(add, values)
 
 
-def documented(name, xs, chunk, algorithm, n):
+def documented(name, xs, chunk, algorithm, n, add=np.add):
     """Chunk `chunk` of the members' arrays xs[member], added in the documented order."""
     parts = [x[chunk] for x in xs]
     if name == "ring":
-        return in_order([parts[(chunk + 1 + k) % n] for k in range(n)])
+        return in_order([parts[(chunk + 1 + k) % n] for k in range(n)], add)
     if name in ("mesh", "single_step_mesh"):
-        return in_order(parts)
+        return in_order(parts, add)
     if name == "rdh":
-        return pairwise(parts)
+        return pairwise(parts, add)
     half = (len(parts[0]) + 1) // 2
     pairs = [((chunk // 2 + 1 + k) % (n // 2)) for k in range(n // 2)]
-    first = in_order([parts[2 * p + s] for p in pairs for s in (0, 1)])
-    second = in_order([parts[2 * p + s] for p in pairs for s in (1, 0)])
+    first = in_order([parts[2 * p + s] for p in pairs for s in (0, 1)], add)
+    second = in_order([parts[2 * p + s] for p in pairs for s in (1, 0)], add)
     return np.concatenate([first[:half], second[half:]])
 
 
@@ -103,6 +99,26 @@ def test_order_of_the_reduction_is_the_documented_one(name, size, algorithm):
     )
     for rank, out in enumerate(outs):
         np.testing.assert_array_equal(out, documented(name, xs, rank, algorithm, size))
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "algorithm"),
+    [c for c in CASES if c[0] != "hierarchical"],
+    ids=[i for i in IDS if "hierarchical" not in i],
+)
+def test_the_sides_of_every_addition_are_the_documented_ones(name, size, algorithm):
+    """Addition commutes; an operator that doesn't shows which operand was on the left."""
+
+    def sided(a, b, out=None):
+        return np.add(3 * a, b, out=out)
+
+    operator = replace(SUM, combine=sided, empty=lambda shape: np.empty(shape, np.int64))
+    xs = [list(np.split(np.arange(7 * size) * (n + 2), size)) for n in range(size)]
+    outs = Network(size).run(
+        lambda x: algorithm.reduce_scatter(x, [c.copy() for c in xs[x.me]], operator)
+    )
+    for rank, out in enumerate(outs):
+        np.testing.assert_array_equal(out, documented(name, xs, rank, algorithm, size, sided))
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float8_e4m3", "float8_e5m2", "float16"])
@@ -228,6 +244,12 @@ def test_a_single_step_pays_while_a_link_carries_the_rest_in_a_hop(platform, nby
     """1500 ns at 48 and at 32 GB/s: seven members' buffers, three quarters of each."""
     for n, name in ((nbytes, "single_step_mesh"), (nbytes + 1, "mesh")):
         assert str(choose(question("all_reduce", n, range(8), platform, 1))) == name
+
+
+def test_a_single_step_is_compared_with_the_torus_in_whatever_order_its_links_are_given():
+    small = question("all_reduce", 36571, range(8))
+    turned = small.arch.with_values("a test", link_gbps={"z": 64.0, "xy": 128.0})
+    assert str(choose(replace(small, arch=turned))) == "single_step_mesh"
 
 
 def test_kangaring_pairs_neighbours_on_their_chips():
