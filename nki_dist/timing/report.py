@@ -22,6 +22,12 @@ from nki_dist.timing.timeline import CoreTimeline, Timeline
 
 ENGINES: Final = ("tensor", "vector", "scalar", "gpsimd", "sync")
 VERSION: Final = 1
+_TENSOR: Final = (
+    "matmul_init_cycles",
+    "tensor_busy_fraction",
+    "tensor_ramp_fraction",
+    "tensor_ramp_ns",
+)
 _DMA: Final = ("dma_element_ns", "dma_engine_gbps", "dma_floor_ns", "dma_semaphore_ns")
 _SENDRECV: Final = ("gpsimd_dma_gbps", "sendrecv_gbps", "sendrecv_gpsimd_ns", "sendrecv_ns")
 
@@ -260,7 +266,9 @@ def _used_parameters(timeline: Timeline) -> set[str]:
     used = {f"{table}.{e}" for e in engines for table in ("engine_clock_ghz", "dependent_latency")}
     conditions = {
         ("semaphore_ns", "dynamic_address_cycles"): bool(executed),
-        ("tensor_ramp_ns", "tensor_ramp_fraction", "tensor_busy_fraction"): "tensor" in engines,
+        _TENSOR: "tensor" in engines,
+        ("register_cycles",): "sync" in engines,
+        ("dma_transpose_hbm_fraction", "dma_transpose_sbuf_fraction"): "dma_transpose" in opcodes,
         ("activate_latency_ns", "act_table_load_ns"): "scalar" in engines,
         _DMA: bool(transfers),
         ("dma_trigger_ns",): "none" in modes,
