@@ -61,7 +61,7 @@ class NkiError(Exception):
         return (_rebuild, (type(self), self.args, self.__dict__))
 
 
-def _rebuild(cls: type[NkiError], args: tuple, state: dict) -> NkiError:
+def _rebuild(cls: type[NkiError], args: tuple[Any, ...], state: dict[str, Any]) -> NkiError:
     error = cls(*args)
     error.__dict__.update(state)
     return error

@@ -39,7 +39,7 @@ DEFAULT: Final = "trn2"
 _TRN1: Final = Arch.from_facts("trn1", "trn1", trn1.FACTS)
 _TRN2: Final = Arch.from_facts("trn2", "trn2", trn2.FACTS)
 _TRN3: Final = Arch.from_facts("trn3", "trn3", trn3.FACTS)
-_BY_NAME: Final = MappingProxyType(
+_BY_NAME: Final[Mapping[str, Arch]] = MappingProxyType(
     {
         "trn1": _TRN1,
         "trn1n": Arch.from_facts("trn1", "trn1n", trn1.TRN1N),

@@ -2,7 +2,7 @@
 
 Invariant: every entry carries its source. What A2 says is shared because A3 and A4 are written as
 changes to it; a figure a profile shows for one generation is `assumed` in the tables of the others.
-Doesn't hold anything a single instruction alone needs. Sources: `facts.DOCUMENTS`.
+Doesn't hold the formats of single instructions. Sources: `facts.DOCUMENTS`.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ each whether it is published, derived or assumed. Fields are grouped in the clas
 flat: `arch.psum_banks`, `arch.dma_engines`. Units are in the names: `_bytes`, `_ns` nanoseconds,
 `_cycles` of the engine concerned, `_gbps` 10^9 bytes per second (one direction unless said).
 
-Doesn't model per-instruction costs or dtype rules (each is with its instruction in `isa`), nor
+Doesn't hold cost formulas or dtype rules of instructions (each is in its own file of `isa`), nor
 which ranks sit where (the launcher's topology). Source tags: `facts.DOCUMENTS`.
 """
 
@@ -58,7 +58,7 @@ class Memory:
 
 @dataclass(frozen=True)
 class Limits:
-    """Largest shapes of instructions; more than one instruction uses each, or a kernel asks."""
+    """Largest shapes of instructions, as far as the machine sets them."""
 
     access_dims_max: int
     stationary_free_max: int  # columns of the Tensor engine's array; its rows are the partitions

@@ -227,11 +227,11 @@ def _gather(i: Instruction, kit: Kit, target: np.ndarray) -> Step:
 def _cost(i: Instruction, arch: Arch) -> Cost:
     # Slower than a copy of as many bytes by a published factor, so count more bytes.
     src = i["src"]
-    share = arch.dma_transpose_sbuf_fraction
-    if src.region.is_hbm:
-        share = arch.dma_transpose_hbm_fraction
+    figure = f"dma_transpose_{'hbm' if src.region.is_hbm else 'sbuf'}_fraction"
     return Cost(
-        dma_bytes=round(src.nbytes / share), dma_elements=max(pieces(src), pieces(i["dst"]))
+        dma_bytes=round(src.nbytes / getattr(arch, figure)),
+        dma_elements=max(pieces(src), pieces(i["dst"])),
+        figures=(figure,),
     )
 
 

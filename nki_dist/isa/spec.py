@@ -92,6 +92,7 @@ class Cost:
         dma_elements: contiguous pieces a DMA has to describe.
         flops: floating-point operations, for utilisation.
         known: False where the documentation gives no formula and we assume one.
+        figures: fields of the architecture that it rests on besides those of its engine.
     """
 
     cycles: float = 0.0
@@ -99,6 +100,7 @@ class Cost:
     dma_elements: int = 1
     flops: int = 0
     known: bool = True
+    figures: tuple[str, ...] = ()
 
 
 class Spec:

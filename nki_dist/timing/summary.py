@@ -18,6 +18,12 @@ from nki_dist.timing.report import EngineUse, LineUse, Profile
 from nki_dist.timing.timeline import CoreTimeline, Timeline
 
 ENGINES: Final = ("tensor", "vector", "scalar", "gpsimd", "sync")
+_TENSOR: Final = (
+    "matmul_init_cycles",
+    "tensor_busy_fraction",
+    "tensor_ramp_fraction",
+    "tensor_ramp_ns",
+)
 _DMA: Final = ("dma_element_ns", "dma_engine_gbps", "dma_floor_ns", "dma_semaphore_ns")
 
 
@@ -147,7 +153,8 @@ def _used_parameters(timeline: Timeline) -> set[str]:
     used = {f"{table}.{e}" for e in engines for table in ("engine_clock_ghz", "dependent_latency")}
     conditions = {
         ("semaphore_ns", "dynamic_address_cycles"): bool(executed),
-        ("tensor_ramp_ns", "tensor_ramp_fraction", "tensor_busy_fraction"): "tensor" in engines,
+        _TENSOR: "tensor" in engines,
+        ("register_cycles",): "sync" in engines,
         ("activate_latency_ns", "act_table_load_ns"): "scalar" in engines,
         _DMA: bool(transfers),
         ("dma_trigger_ns",): "none" in modes,
@@ -158,4 +165,6 @@ def _used_parameters(timeline: Timeline) -> set[str]:
     for opcode in {i.opcode for i in executed}:
         meets = INSTRUCTIONS[opcode].meets
         used.update(meets.figures.split() if meets is not None else ())
+    for core in timeline.cores:
+        used.update(*{core.costs[i.ordinal].figures for i in core.graph.executed})
     return used.union(*(names for names, holds in conditions.items() if holds))

@@ -254,6 +254,7 @@ FEATURES: Final[Mapping[str, Mapping[str, Any]]] = {
     "gpsimd_dma_max_elements": {"generation": 4},
     "link_gbps.z": {"instances_per_ultraserver": 4},
     "links_per_chip.z": {"instances_per_ultraserver": 4},
+    "psum_bank_bytes": {"generation": 3},
     "tensor_busy_fraction": {"tensor_ramp_ns": 3000.0, "tensor_ramp_fraction": 0.5},
     "tensor_ramp_fraction": {"tensor_ramp_ns": 3000.0},
     "tensor_ramp_ns": {"tensor_ramp_fraction": 0.5},

@@ -1,8 +1,8 @@
 """The algorithms of collectives, each in a file of its own; see `Algorithm`.
 
-They stand in the order of preference: a group uses the first that fits and is preferred. Where what
-they are documented for overlaps, that decides: a single step before Mesh, where it pays; Mesh before
-RDH, RDH before KangaRing. Ring is for what is left, so it is the last.
+They stand in the order of preference: a group uses the first that fits and is preferred. Where
+what they are documented for overlaps, that decides: a single step before Mesh, where it pays; Mesh
+before RDH, RDH before KangaRing. Ring is for what is left, so it is the last.
 """
 
 from __future__ import annotations
