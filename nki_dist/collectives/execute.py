@@ -30,39 +30,39 @@ _UNCOMPARED = frozenset({"priority"})
 
 def link(i: Instruction, kit: Kit) -> Callable[[], Any]:
     """The generator function that executes `i` on the core of `kit`."""
-    state = kit.state
-    group = _group(i, state.rank)
+    slot, begun, wires = kit.slot, kit.state.collectives, kit.wires
+    group = _group(i, slot.rank)
     if not group:
         return _nothing
-    shared = belongs_to_rank(i, state.cores)
-    lead = 0 if shared else state.core
-    cores = tuple(rank * state.cores + lead for rank in group)
+    shared = belongs_to_rank(i, slot.cores)
+    lead = 0 if shared else slot.lnc_core
+    cores = tuple(rank * slot.cores + lead for rank in group)
     described = _describe(i, group)
     meeting = {**described, "tensors": [pattern(a) for a in _tensors(i)]}
-    run = _plan(i, kit, group) if not shared or state.core == 0 else None
-    others = [state.peer(c) for c in range(1, state.cores)] if shared else []
+    run = _plan(i, kit, group) if not shared or slot.lnc_core == 0 else None
+    others = [slot.peer(c) for c in range(1, slot.cores)] if shared else []
     # Core 0 takes part in the rank's and in its own; the other cores' own aren't counted with it.
     key = (shared, lead, tuple(group))
 
     def start() -> Waiting:
-        number = state.collectives.get(key, 0)
-        state.collectives[key] = number + 1
+        number = begun.get(key, 0)
+        begun[key] = number + 1
         if run is None:
-            state.send(state.peer(0), CHANNEL, None, meeting, i, number)
-            counts = yield state.receive(state.peer(0), CHANNEL, meeting, i, number)
+            wires.send(slot.peer(0), CHANNEL, None, meeting, i, number)
+            counts = yield wires.receive(slot.peer(0), CHANNEL, meeting, i, number)
             _note_counts(i, kit, counts)
             return
         for core in others:
-            yield state.receive(core, CHANNEL, meeting, i, number)
+            yield wires.receive(core, CHANNEL, meeting, i, number)
         x = Party(
-            group.index(state.rank),
+            group.index(slot.rank),
             cores,
-            lambda core, payload: state.send(core, CHANNEL, payload, described, i, number),
-            lambda core: state.receive(core, CHANNEL, described, i, number),
+            lambda core, payload: wires.send(core, CHANNEL, payload, described, i, number),
+            lambda core: wires.receive(core, CHANNEL, described, i, number),
         )
         counts = yield from run(x)
         for core in others:
-            state.send(core, CHANNEL, counts, meeting, i, number)
+            wires.send(core, CHANNEL, counts, meeting, i, number)
 
     return start
 
@@ -108,11 +108,11 @@ def _describe(i: Instruction, group: tuple[int, ...]) -> dict[str, Any]:
 
 
 def _plan(i: Instruction, kit: Kit, group: tuple[int, ...]) -> Callable[[Party], Waiting]:
-    state = kit.state
-    layout = RankLayout.of(kit.arch, state.cores, state.ranks_per_node)
+    slot = kit.slot
+    layout = RankLayout.of(kit.arch, slot.cores, slot.ranks_per_node)
     question = Question(i.opcode, larger_side(i), group, layout, kit.arch)
-    algorithm = choose(question, state.algorithm)
-    return OPERATIONS[i.opcode].plan(Member(i, kit, algorithm, group, state.rank))
+    algorithm = choose(question, slot.algorithm)
+    return OPERATIONS[i.opcode].plan(Member(i, kit, algorithm, group, slot.rank))
 
 
 def _note_counts(i: Instruction, kit: Kit, counts: Any) -> None:

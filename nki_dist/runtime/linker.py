@@ -114,7 +114,7 @@ class Linker:
             except NkiError as error:  # what only a world of ranks, or of two cores, can't do
                 raise error.at(
                     location=self.program.where(item.location),
-                    core=self.kit.state.name,
+                    core=self.kit.slot.name,
                     instruction=spec.title,
                 ) from error.__cause__
             if spec.synchronises:

@@ -316,7 +316,7 @@ def connect(spec: Spec) -> None:
 
     @spec.exchange
     def _exchange(i: Instruction, kit: Any) -> Any:
-        return kit.state.collective(i, kit)
+        return kit.wires.collective(i, kit)
 
     @spec.cost
     def _cost(i: Instruction, arch: Arch) -> Cost:
