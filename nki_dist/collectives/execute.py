@@ -12,17 +12,18 @@ that left one out is found out even if the next one looks alike.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from nki_dist.collectives.choose import choose
-from nki_dist.collectives.operands import belongs_to_rank, larger_side, pattern, tensors_of
+from nki_dist.collectives.operands import belongs_to_rank, larger_side, pattern
 from nki_dist.collectives.operations import OPERATIONS, Member
 from nki_dist.collectives.party import CHANNEL, Party, Waiting
 from nki_dist.collectives.question import Question, RankLayout
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa.kit import Kit
-from nki_dist.program import Access, Instruction
+from nki_dist.program import Instruction
+from nki_dist.program.walk import operands, tensors
 
 # Attributes that don't have to be equal on all ranks, or say no more than the tensors do.
 _UNCOMPARED = frozenset({"priority"})
@@ -38,7 +39,7 @@ def link(i: Instruction, kit: Kit) -> Callable[[], Any]:
     lead = 0 if shared else slot.lnc_core
     cores = tuple(rank * slot.cores + lead for rank in group)
     described = _describe(i, group)
-    meeting = {**described, "tensors": [pattern(a) for a in _tensors(i)]}
+    meeting = {**described, "tensors": [pattern(a) for _, a in operands(i.args)]}
     run = _plan(i, kit, group) if not shared or slot.lnc_core == 0 else None
     others = [slot.peer(c) for c in range(1, slot.cores)] if shared else []
     # Core 0 takes part in the rank's and in its own; the other cores' own aren't counted with it.
@@ -84,16 +85,11 @@ def _group(i: Instruction, rank: int) -> tuple[int, ...]:
     )
 
 
-def _tensors(i: Instruction) -> Iterator[Access]:
-    for value in i.args.values():
-        yield from tensors_of(value)
-
-
 def _describe(i: Instruction, group: tuple[int, ...]) -> dict[str, Any]:
     """What must be equal on all ranks that take part."""
     found: dict[str, Any] = {"op": i.opcode}
     for name, value in i.args.items():
-        accesses = tensors_of(value)
+        accesses = list(tensors(value))
         if accesses:
             shapes = [a.shape for a in accesses]
             found[name] = shapes if len(shapes) > 1 else shapes[0]
