@@ -23,6 +23,7 @@ LAYERS = (
     {"program"},
     {"isa", "language"},
     {"compiler", "timing"},
+    {"cachekey"},
     {"hbm"},
     {"collectives"},
     {"core_actor"},

@@ -19,45 +19,43 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Hashable
+from operator import is_
 from types import FunctionType, MethodType, ModuleType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-from nki_dist.compiler.fingerprint_guards import Guards
-from nki_dist.compiler.fingerprint_objects import Unprovable
-from nki_dist.compiler.fingerprint_walk import Knowledge, Walk
+from nki_dist.cachekey.installed import Unprovable
+from nki_dist.cachekey.walk import Knowledge, Walk
 
 _SNAPSHOTS: Final = 256
+# Functions, classes and modules in arguments are the same objects call after call.
+_LASTING: Final = (FunctionType, type, ModuleType)
 
 
-class _Snapshot(NamedTuple):
-    """One walk's result, the objects it covers (by id, kept alive), and proof it still holds."""
+class _Snapshot:
+    """What a kernel, and the classes and functions among its arguments, read.
 
-    digest: bytes
-    numbers: dict[int, int]
-    held: tuple[Any, ...]
-    guards: Guards
-
-
-class _ValuesWalk(Walk):
-    """Describes the arguments of one call; functions, classes and modules in them are put aside.
-
-    Those are the same objects call after call, so they belong to the snapshot.
+    It keeps alive what was described, so that numbers by id stay valid.
     """
 
-    def __init__(self, knowledge: Knowledge) -> None:
-        super().__init__(knowledge)
-        self.roots: dict[int, Any] = {}
+    def __init__(self, knowledge: Knowledge, roots: tuple[Any, ...]) -> None:
+        self._walk = Walk(knowledge)
+        self.digest = self._walk.run(*roots)
+        self.numbers = self._walk.numbers
 
-    def refer_object(self, value: Any) -> None:
-        if isinstance(value, (FunctionType, type, ModuleType)):
-            self.roots.setdefault(id(value), value)
-            self.say("root", list(self.roots).index(id(value)))
-        else:
-            super().refer_object(value)
+    def holds(self) -> bool:
+        """Whether every look shows what it showed."""
+        try:
+            for look, seen in self._walk.same:
+                shown = tuple(look())
+                if len(shown) != len(seen) or not all(map(is_, shown, seen)):
+                    return False
+            return all(repr(look()) == seen for look, seen in self._walk.text)
+        except (AttributeError, RuntimeError, Unprovable):
+            return False  # something is gone, or changed size while it was read
 
 
 class Fingerprinter:
-    """Computes keys, remembering per kernel what to compare so that repeated calls are cheap.
+    """Computes keys, remembering per kernel what to look at so that repeated calls are cheap.
 
     Not safe for use by several threads at once: each owner has its own.
     """
@@ -67,51 +65,37 @@ class Fingerprinter:
         self._limit = snapshots
         self._snapshots: OrderedDict[tuple[int, ...], _Snapshot] = OrderedDict()
 
-    def fingerprint(self, function: Any, values: Any) -> Hashable | None:
-        """Key of the program that tracing `function` with `values` gives; None: trace every time.
+    def fingerprint(self, function: Any, values: Any) -> Hashable:
+        """Key of the program that tracing `function` with `values` gives.
 
         Args:
             function: a function, method, partial, or compiled-function object around one.
             values: the compile-time arguments as a tree of lists, tuples, dicts and objects, in
                 which tensors are replaced by objects that describe them (shape, dtype, ...).
+
+        Raises:
+            Unprovable: there is none, for the reason that its text gives; trace every time.
         """
-        return self._key_or_reason(function, values)[0]
-
-    def why_not(self, function: Any, values: Any) -> str | None:
-        """Why `function` has no key, or None when it has one."""
-        return self._key_or_reason(function, values)[1]
-
-    def _key_or_reason(self, function: Any, values: Any) -> tuple[Hashable | None, str | None]:
         try:
-            arguments = _ValuesWalk(self._knowledge)
+            arguments = Walk(self._knowledge, _LASTING)
             digest = arguments.run(values)
-            snapshot = self._snapshot((*_stable_parts(function), *arguments.roots.values()))
-        except Unprovable as reason:
-            return None, str(reason)
+            snapshot = self._snapshot((*_stable_parts(function), *arguments.aside))
         except RecursionError:
-            return None, "values are nested too deeply"
+            raise Unprovable("values are nested too deeply") from None
         known = snapshot.numbers
         # An argument that is also reachable from the kernel: `x is GLOBAL` may depend on it.
         shared = tuple((n, known[key]) for key, n in arguments.numbers.items() if key in known)
-        return (snapshot.digest, digest, shared), None
+        return (snapshot.digest, digest, shared)
 
     def _snapshot(self, roots: tuple[Any, ...]) -> _Snapshot:
         key = tuple(map(id, roots))
         snapshot = self._snapshots.get(key)
-        if snapshot is None or not snapshot.guards.hold():
-            walk = Walk(self._knowledge)
-            digest = walk.run(*roots)
-            snapshot = _Snapshot(digest, walk.numbers, walk.held(), walk.guards.freeze())
-            self._snapshots[key] = snapshot
+        if snapshot is None or not snapshot.holds():
+            snapshot = self._snapshots[key] = _Snapshot(self._knowledge, roots)
             if len(self._snapshots) > self._limit:
                 self._snapshots.popitem(last=False)
         self._snapshots.move_to_end(key)
         return snapshot
-
-
-def fingerprint(function: Any, values: Any) -> Hashable | None:
-    """One key, without remembering anything; see `Fingerprinter.fingerprint`."""
-    return Fingerprinter().fingerprint(function, values)
 
 
 def _stable_parts(function: Any) -> tuple[Any, ...]:
