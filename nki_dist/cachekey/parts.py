@@ -23,7 +23,6 @@ import sys
 import types
 from collections.abc import Callable
 from itertools import chain
-from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -72,7 +71,7 @@ _DESCRIPTORS: Final = (
     *(types.MemberDescriptorType, types.GetSetDescriptorType, types.WrapperDescriptorType),
     *(types.MethodDescriptorType, types.ClassMethodDescriptorType),
 )
-_FIELD: Final = ("name", "default", "default_factory", "init", "compare", "kw_only")
+_FIELD_OF_NAMEDTUPLE: Final = type(vars(collections.namedtuple("_", "x"))["x"])
 _MEMBER_NOISE: Final = frozenset({"_name_", "__objclass__", "_sort_order_"})
 
 
@@ -211,6 +210,11 @@ def _ufunc(value: np.ufunc) -> tuple[Any, ...]:
     raise Unprovable(f"ufunc {value.__name__}")
 
 
+def _dataclass_field(field: dataclasses.Field[Any]) -> tuple[Any, ...]:
+    default = (field.default, field.default_factory)
+    return (field.name, *default, field.init, field.compare, field.kw_only)
+
+
 def _logger(logger: logging.Logger) -> tuple[Any, ...]:
     return (logger.name, logger.getEffectiveLevel(), logger.disabled)
 
@@ -251,26 +255,24 @@ _READINGS: Final[dict[type, tuple[Reading, ...]]] = {
     logging.Logger: (Reading("logger", _logger, Proof.text),),
     logging.RootLogger: (Reading("logger", _logger, Proof.text),),
     types.ModuleType: (Reading("module", _module_parts),),
-    **_fixed(int.__getnewargs__, int),
-    **_fixed(float.__getnewargs__, float),
+    **_fixed(lambda value: (int.__int__(value),), int),
+    **_fixed(lambda value: (float.__float__(value),), float),
     **_fixed(lambda value: (complex(value.real, value.imag),), complex),
-    **_fixed(str.__getnewargs__, str),
-    **_fixed(bytes.__getnewargs__, bytes),
-    **_fixed(attrgetter("start", "stop", "step"), range, slice),
-    **_fixed(attrgetter("pattern", "flags"), re.Pattern),
-    **_fixed(attrgetter("fget", "fset", "fdel"), property),
-    **_fixed(attrgetter("func", "attrname"), functools.cached_property),
-    **_fixed(attrgetter("func", "args", "keywords", "__dict__"), functools.partial),
-    **_fixed(attrgetter("__func__", "__self__"), types.MethodType),
-    **_fixed(attrgetter("__self__", "__name__"), types.MethodWrapperType),
-    **_fixed(attrgetter("__objclass__", "__name__"), *_DESCRIPTORS),
-    **_fixed(attrgetter(*_FIELD), dataclasses.Field),
+    **_fixed(lambda value: (str.__str__(value),), str),
+    **_fixed(lambda value: (bytes.__getitem__(value, slice(None)),), bytes),
+    **_fixed(lambda value: (value.start, value.stop, value.step), range, slice),
+    **_fixed(lambda value: (value.pattern, value.flags), re.Pattern),
+    **_fixed(lambda value: (value.fget, value.fset, value.fdel), property),
+    **_fixed(lambda value: (value.func, value.attrname), functools.cached_property),
+    **_fixed(lambda v: (v.func, v.args, v.keywords, v.__dict__), functools.partial),
+    **_fixed(lambda value: (value.__func__, value.__self__), types.MethodType),
     **_fixed(lambda value: (value.__func__,), staticmethod, classmethod),
-    **_fixed(
-        lambda value: value.__reduce__()[1], type(vars(collections.namedtuple("_", "x"))["x"])
-    ),
+    **_fixed(lambda value: (value.__self__, value.__name__), types.MethodWrapperType),
+    **_fixed(lambda value: (value.__objclass__, value.__name__), *_DESCRIPTORS),
+    **_fixed(lambda value: value.__reduce__()[1], _FIELD_OF_NAMEDTUPLE),
     **_fixed(lambda value: (repr(value),), types.GenericAlias, types.UnionType),
     **_fixed(lambda value: (repr(value),), type(NotImplemented)),
+    **_fixed(_dataclass_field, dataclasses.Field),
     **_fixed(_builtin_function, types.BuiltinFunctionType),
     **_fixed(_ufunc, np.ufunc),
 }
