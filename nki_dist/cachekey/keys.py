@@ -38,18 +38,19 @@ class _Snapshot:
     """
 
     def __init__(self, knowledge: Knowledge, roots: tuple[Any, ...]) -> None:
-        self._walk = Walk(knowledge)
-        self.digest = self._walk.run(*roots)
-        self.numbers = self._walk.numbers
+        walk = Walk(knowledge)
+        self.digest = walk.run(*roots)
+        self.numbers, self._objects = walk.numbers, walk.objects
+        self._same, self._text = walk.same, walk.text
 
     def holds(self) -> bool:
         """Whether every look shows what it showed."""
         try:
-            for look, seen in self._walk.same:
+            for look, seen in self._same:
                 shown = tuple(look())
                 if len(shown) != len(seen) or not all(map(is_, shown, seen)):
                     return False
-            return all(repr(look()) == seen for look, seen in self._walk.text)
+            return all(repr(look()) == seen for look, seen in self._text)
         except (AttributeError, RuntimeError, Unprovable):
             return False  # something is gone, or changed size while it was read
 

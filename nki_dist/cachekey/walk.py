@@ -45,7 +45,7 @@ from nki_dist.dtypes import DType
 
 # As bytes these differ whenever they differ (1, True, 1.0; 0.0, -0.0), see `Walk.run`.
 _PLAIN: Final = frozenset({int, bool, float, complex, str, bytes, type(None), type(...)})
-_CONSTANTS: Final = (enum.Enum, DType, np.dtype, np.generic)
+_CONSTANTS: Final = (DType, enum.Enum, np.dtype, np.generic)
 _MEMOISED: Final = type(lru_cache(len))
 # Written by kernels for people to read; what they lead to can't shape a program.
 _INERT: Final = frozenset({("sys", "stdout"), ("sys", "stderr")})
@@ -159,13 +159,13 @@ class Walk:
 
     def _constant(self, value: Any) -> None:
         """Enum members, data types and NumPy scalars, which are immutable."""
-        if isinstance(value, enum.Enum):
+        if isinstance(value, DType):
+            self.say("nki dtype", value.name)
+        elif isinstance(value, enum.Enum):
             self.say("member", value.name)
             if value.name is None or value.name not in type(value).__members__:
                 self.refer(value.value)  # a combination of flags has no name of its own
             self.refer_object(type(value))
-        elif isinstance(value, DType):
-            self.say("nki dtype", value.name)
         elif isinstance(value, np.dtype):
             self.say("dtype", str(value), value.str)
         elif value.dtype.hasobject:
