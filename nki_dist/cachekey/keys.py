@@ -90,12 +90,12 @@ class Fingerprinter:
 
     def _snapshot(self, roots: tuple[Any, ...]) -> _Snapshot:
         key = tuple(map(id, roots))
-        snapshot = self._snapshots.get(key)
+        snapshot = self._snapshots.pop(key, None)
         if snapshot is None or not snapshot.holds():
-            snapshot = self._snapshots[key] = _Snapshot(self._knowledge, roots)
-            if len(self._snapshots) > self._limit:
-                self._snapshots.popitem(last=False)
-        self._snapshots.move_to_end(key)
+            snapshot = _Snapshot(self._knowledge, roots)
+        self._snapshots[key] = snapshot  # the last one now
+        if len(self._snapshots) > self._limit:
+            self._snapshots.popitem(last=False)
         return snapshot
 
 

@@ -120,6 +120,11 @@ PLACES = {
     ),
     "list element": ("L = [1, VALUE]\ndef kernel(x): return L[1]", "L[1] = VALUE"),
     "dict value": ("D = {'a': VALUE}\ndef kernel(x): return D['a']", "D['a'] = VALUE"),
+    "value of a defaultdict": (
+        "import collections\nD = collections.defaultdict(int, a=VALUE)\n"
+        "def kernel(x): return D['a']",
+        "D['a'] = VALUE",
+    ),
     "deque element": (
         "import collections\nL = collections.deque([VALUE])\ndef kernel(x): return L[0]",
         "L[0] = VALUE",
@@ -148,6 +153,11 @@ PLACES = {
         "import cachekey_user as m\nm.held = VALUE\nMODULES = [m]\n"
         "def kernel(x): return MODULES[0].held",
         "m.held = VALUE",
+    ),
+    "what makes up attributes of a module": (
+        "import cachekey_user as m\nT = VALUE\ndef made(name): return T\nm.__getattr__ = made\n"
+        "def kernel(x): return m.missing",
+        "T = VALUE",
     ),
     "what a memoised helper reads": (
         "import functools\nT = VALUE\n@functools.lru_cache\ndef helper(): return T\nhelper()\n"

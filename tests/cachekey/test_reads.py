@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
+import nki_dist.isa as nisa
 from nki_dist.cachekey import Fingerprinter
 from nki_dist.cachekey.reads import reads_of
 from tests.cachekey.kernels import namespace
@@ -28,3 +31,28 @@ def test_plan_names_every_read() -> None:
     assert ("import", "collections", ("abc", "Sized")) in chains
     assert ("global", "settings", ("tile", "SIZE")) in chains
     assert ("global", "other", ()) in chains
+
+
+def test_a_local_may_be_one_of_several_imports() -> None:
+    def sample(x: Any) -> Any:
+        if x:
+            import collections as module
+        else:
+            import dataclasses as module  # type: ignore[no-redef]
+        return module.x.y
+
+    chains = {(each.root, each.name, each.attributes) for each in reads_of(sample.__code__).chains}
+    assert {("import", "collections", ("x", "y")), ("import", "dataclasses", ("x", "y"))} == chains
+
+
+def test_a_replaced_instruction_is_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Instructions are taken by the name that their module holds them under."""
+    keys, names = Fingerprinter(), namespace("def kernel(x): return nisa.dma_copy(x)", nisa=nisa)
+    before = keys.fingerprint(names["kernel"], ())
+    monkeypatch.setattr(nisa, "dma_copy", nisa.dma_transpose)
+    other = keys.fingerprint(names["kernel"], ())
+    assert other == Fingerprinter().fingerprint(names["kernel"], ()) != before
+    monkeypatch.setattr(nisa, "dma_copy", lambda x: x)
+    assert keys.fingerprint(names["kernel"], ()) not in (before, other)
+    monkeypatch.undo()
+    assert keys.fingerprint(names["kernel"], ()) == before

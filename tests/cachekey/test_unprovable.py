@@ -25,6 +25,7 @@ from tests.cachekey.kernels import key_of, namespace
         "def kernel(x): breakpoint()",
         "def kernel(x): return eval('TILE')",
         "def kernel(x): return globals()['TILE']",
+        "from io import FileIO\ndef kernel(x): return FileIO('f').read()",
         "import os\ndef kernel(x): return os.listdir('.')",
         "import os\ndef kernel(x): return os.path.exists('.')",
         "import sys\ndef kernel(x): return sys.modules['a'].TILE",
@@ -68,3 +69,21 @@ def test_memoised_helper_that_predates_a_change(keys: Fingerprinter) -> None:
         keys.fingerprint(names["kernel"], ())  # helper() still answers 1
     names["helper"].cache_clear()
     assert keys.fingerprint(names["kernel"], ()) != before
+
+
+def test_memoised_helper_that_saw_a_change_is_spoiled_until_it_is_cleared(
+    keys: Fingerprinter,
+) -> None:
+    """While T was 2, the helper may have been called with arguments it hadn't seen."""
+    names = namespace(
+        "import functools\nT = 1\n@functools.lru_cache\ndef helper(n): return n * T\n"
+        "def kernel(x): return helper(x)"
+    )
+    before = key_of(keys, names["kernel"])
+    names["helper"](1)
+    for names["T"] in (2, 1):
+        with pytest.raises(Unprovable, match="predates a change"):
+            keys.fingerprint(names["kernel"], ())
+        names["helper"](names["T"])
+    names["helper"].cache_clear()
+    assert keys.fingerprint(names["kernel"], ()) == before

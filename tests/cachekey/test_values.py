@@ -32,6 +32,7 @@ class Point(collections.namedtuple("Point", "x y")):
 
 VALUES = [
     *(0, False, 0.0, -0.0, float("nan"), "0", b"0", None, 0j, -0j, ..., 1, True, 1.0, "1"),
+    *(((1,), 2), ((1, 2),), [[1], 2], [[1, 2]]),
     *([], (), {}, set(), frozenset(), [0], (0,), [[0]], [False], {0: 1}, {0: True}, {"0": 1}),
     *(np.int8(0), np.int16(0), np.float32(0), np.float32(-0.0), np.bool_(False)),
     *(np.dtype("int8"), np.dtype("int16"), np.int8, np.zeros(2, np.int8), np.zeros(2, np.int16)),
