@@ -42,10 +42,11 @@ from nki_dist.cachekey.installed import (
 from nki_dist.cachekey.parts import Missing, Proof, readings_of
 from nki_dist.cachekey.reads import Chain, Reads, reads_of
 from nki_dist.dtypes import DType
+from nki_dist.program import TensorSignature
 
 # As bytes these differ whenever they differ (1, True, 1.0; 0.0, -0.0), see `Walk.run`.
 _PLAIN: Final = frozenset({int, bool, float, complex, str, bytes, type(None), type(...)})
-_CONSTANTS: Final = (DType, enum.Enum, np.dtype, np.generic)
+_CONSTANTS: Final = (TensorSignature, DType, enum.Enum, np.dtype, np.generic)
 _MEMOISED: Final = type(lru_cache(len))
 # Written by kernels for people to read; what they lead to can't shape a program.
 _INERT: Final = frozenset({("sys", "stdout"), ("sys", "stderr")})
@@ -158,8 +159,10 @@ class Walk:
         self.say("object", number)
 
     def _constant(self, value: Any) -> None:
-        """Enum members, data types and NumPy scalars, which are immutable."""
-        if isinstance(value, DType):
+        """Enum members, data types and NumPy scalars, which are immutable, and tensors to be."""
+        if isinstance(value, TensorSignature):  # one array passed twice has one index
+            self.say("tensor", value.index, value.shape, value.dtype.name, value.name)
+        elif isinstance(value, DType):
             self.say("nki dtype", value.name)
         elif isinstance(value, enum.Enum):
             self.say("member", value.name)
