@@ -10,9 +10,10 @@ from math import log2, log10
 from pathlib import Path
 from typing import Final
 
-from nki_dist.collectives.choose import Layout, Question, choose
+from nki_dist.collectives.choose import choose
 from nki_dist.collectives.price import price_ns
-from nki_dist.launcher.topology import system
+from nki_dist.collectives.question import Question, RankLayout
+from nki_dist.topology.topology import system
 
 RANKS: Final = 64
 SIZES: Final = tuple(sorted([2**k for k in range(10, 31)] + [56 << 20]))
@@ -33,7 +34,7 @@ _MICROSECONDS: Final = (5, 30_000)  # of the vertical axis
 def time_us(nbytes: int, forced: str = "") -> tuple[str, float]:
     """The algorithm of an all-reduce of 64 ranks on one trn2 instance, and its simulated time."""
     topology = system("trn2", ranks=RANKS)
-    layout = Layout(topology.ranks_per_chip, topology.ranks_per_instance)
+    layout = RankLayout(topology.ranks_per_chip, topology.ranks_per_instance)
     question = Question("all_reduce", nbytes, tuple(range(RANKS)), layout, topology.arch)
     algorithm = choose(question, forced)
     return algorithm.name, price_ns(question, algorithm, topology) / 1000

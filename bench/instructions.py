@@ -20,14 +20,15 @@ import nki_dist.language as nl
 from bench.harness import Pair, seconds
 from bench.instruction_cases import Case, cases
 from nki_dist import arch, dtypes
-from nki_dist.compiler.compile import Grid, TensorSignature, compile_kernel
-from nki_dist.core_actor.executor import Executor
-from nki_dist.core_actor.linker import Linker, Segment
-from nki_dist.core_actor.memory import Memory
+from nki_dist.compiler.compile import compile_kernel
+from nki_dist.compiler.compiled import Grid
 from nki_dist.isa.kit import Kit
 from nki_dist.isa.state import CoreState
 from nki_dist.launcher.binding import collect_outputs
-from nki_dist.program import Program
+from nki_dist.program import Program, TensorSignature
+from nki_dist.runtime.executor import Executor
+from nki_dist.runtime.linker import Linker, Segment
+from nki_dist.runtime.memory import Memory
 
 LIMIT = 5.0  # times the NumPy expression
 LEAST = 3e-4  # seconds that one run lasts at least

@@ -87,8 +87,10 @@ def two_cores() -> Row:
 
 def compile_time() -> Row:
     from nki_dist import arch, dtypes
-    from nki_dist.compiler.compile import Grid, TensorSignature, compile_kernel
+    from nki_dist.compiler.compile import compile_kernel
+    from nki_dist.compiler.compiled import Grid
     from nki_dist.compiler.encode import encode
+    from nki_dist.program import TensorSignature
 
     signature = TensorSignature(0, (128, 512), dtypes.float32, "a")
 

@@ -6,9 +6,10 @@ import nki_dist.isa as nisa
 """
 
 from nki_dist import collectives, errors, isa, language
-from nki_dist.launcher.dry import DryRun, TensorSpec
 from nki_dist.launcher.kernel import Kernel, benchmark, jit, profile, simulate
+from nki_dist.launcher.specs import TensorSpec
 from nki_dist.launcher.world import PerRank, Run, World, per_rank
+from nki_dist.runtime.dry_report import DryRun
 
 from nki_dist.compat.simulator import cpu_simulate  # isort: skip  (needs the names above)
 

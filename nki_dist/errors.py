@@ -55,13 +55,13 @@ class NkiError(Exception):
             where.append(f"at {self.location}")
         return self.message + ("\n  " + " ".join(where) if where else "")
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[Any, ...]:
         # Exceptions with keyword-only arguments don't survive pickling by default, and ours travel
         # from actors to the caller.
         return (_rebuild, (type(self), self.args, self.__dict__))
 
 
-def _rebuild(cls: type[NkiError], args: tuple, state: dict) -> NkiError:
+def _rebuild(cls: type[NkiError], args: tuple[Any, ...], state: dict[str, Any]) -> NkiError:
     error = cls(*args)
     error.__dict__.update(state)
     return error

@@ -22,7 +22,7 @@ import pytest
 
 from nki_dist import World, arch, compat
 from nki_dist.errors import NkiError
-from nki_dist.launcher.settings import CHECK_VARIABLE, CHECKS, HOST_VARIABLE, HOSTS, LNC_VARIABLE
+from nki_dist.runtime.settings import CHECK_VARIABLE, CHECKS, HOST_VARIABLE, HOSTS, LNC_VARIABLE
 
 _SAVED = pytest.StashKey[dict[str, str | None]]()
 _MARK = "nki_world"

@@ -14,6 +14,7 @@ from nki_dist.errors import LaunchError
 
 NAMES = ("trn1", "trn1n", "inf2", "trn2", "trn2u", "trn3")
 ENGINES = {"tensor", "vector", "scalar", "gpsimd", "sync"}
+TRN2 = arches.get("trn2")
 
 
 @pytest.fixture(params=NAMES)
@@ -85,7 +86,7 @@ def test_memory_sizes_agree(arch):
     assert arch.sbuf_usable_bytes < arch.sbuf_partition_bytes
     assert arch.cores_per_stack * arch.stacks_per_chip == arch.cores_per_chip
     assert arch.max_lnc in (arch.cores_per_stack, 1)
-    assert set(arch.engine_clock_ghz) == set(arch.dependent_latency) == ENGINES
+    assert set(arch.engine_clock_ghz) == {*arch.dependent_latency, "scalar"} == ENGINES
     assert set(arch.link_gbps) == set(arch.links_per_chip)
     assert arch.dma_engines * arch.dma_partitions_per_engine == arch.partitions
 
@@ -105,7 +106,9 @@ def test_totals_agree_with_the_instance_tables(
     arch = arches.get(name)
     assert (arch.generation, arch.sbuf_usable_bytes) == (generation, usable)
     assert arch.sbuf_bytes * arch.cores_per_chip == chip_sbuf_mib << 20
-    assert arch.hbm_chip_bytes * arch.chips_per_instance == instance_gib << 30
+    assert (
+        arch.hbm_stack_bytes * arch.stacks_per_chip * arch.chips_per_instance == instance_gib << 30
+    )
     assert arch.cores_per_instance == cores
 
 
@@ -201,7 +204,7 @@ def test_values_can_be_replaced_by_measured_ones():
     [(0, 128), (0, 65), (0, 64), (64, 64), (64, 33), (32, 32), (96, 32), (96, 1), (64, 7)],
 )
 def test_start_partitions_accepted(start, count):
-    assert arches.start_partition_allowed(start, count)
+    assert arches.start_partition_allowed(start, count, TRN2)
 
 
 @pytest.mark.parametrize(
@@ -209,11 +212,11 @@ def test_start_partitions_accepted(start, count):
     [(64, 65), (32, 33), (96, 33), (1, 1), (16, 16), (128, 1), (-32, 8), (0, 0), (0, 129)],
 )
 def test_start_partitions_refused(start, count):
-    assert not arches.start_partition_allowed(start, count)
+    assert not arches.start_partition_allowed(start, count, TRN2)
 
 
 def test_allowed_starts_for_messages():
-    assert arches.allowed_start_partitions(32) == (0, 32, 64, 96)
-    assert arches.allowed_start_partitions(33) == (0, 64)
-    assert arches.allowed_start_partitions(65) == (0,)
-    assert arches.allowed_start_partitions(129) == ()
+    assert arches.allowed_start_partitions(32, TRN2) == (0, 32, 64, 96)
+    assert arches.allowed_start_partitions(33, TRN2) == (0, 64)
+    assert arches.allowed_start_partitions(65, TRN2) == (0,)
+    assert arches.allowed_start_partitions(129, TRN2) == ()

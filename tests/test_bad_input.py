@@ -9,10 +9,11 @@ import pytest
 
 import nki_dist as nki
 from nki_dist import errors
-from nki_dist.compiler.compile import Grid, TensorSignature, compile_kernel
-from nki_dist.compiler.saved import load_compiled, save_compiled
+from nki_dist.compiler.compile import compile_kernel
+from nki_dist.compiler.compiled import Compiled, Grid
 from nki_dist.launcher.binding import bind_arguments, collect_outputs
 from nki_dist.launcher.session import session
+from nki_dist.program import TensorSignature
 from tests import bad_kernels as B
 
 HOSTS = ("inprocess", "ray")
@@ -203,12 +204,12 @@ def saved(tmp_path):
         collect_outputs(function),
     )
     path = tmp_path / "kernel.nki-dist"
-    save_compiled(compiled, path)
+    compiled.save(path)
     return path
 
 
 def test_undamaged_file(saved):
-    assert load_compiled(saved).programs[0].kernel == "k"
+    assert Compiled.load(saved).programs[0].kernel == "k"
 
 
 def test_truncated_files(saved):
@@ -216,7 +217,7 @@ def test_truncated_files(saved):
     for end in (0, 1, 5, 10, len(data) // 3, len(data) - 1):
         saved.write_bytes(data[:end])
         with pytest.raises(errors.ProgramFormatError, match=str(saved)):
-            load_compiled(saved)
+            Compiled.load(saved)
 
 
 def test_flipped_bits(saved):
@@ -225,13 +226,13 @@ def test_flipped_bits(saved):
         data[bit // 8] ^= 1 << (bit % 8)
         saved.write_bytes(data)
         with pytest.raises(errors.ProgramFormatError):
-            load_compiled(saved)
+            Compiled.load(saved)
         data[bit // 8] ^= 1 << (bit % 8)
 
 
 def test_no_file(tmp_path):
     with pytest.raises(errors.LaunchError, match="can't read"):
-        load_compiled(tmp_path / "none")
+        Compiled.load(tmp_path / "none")
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -11,7 +11,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 import nki_dist as nki
 import nki_dist.isa as nisa
 import nki_dist.language as nl
-from nki_dist.core_actor.blas import OneBlasThread
+from nki_dist.runtime.blas import OneBlasThread
 
 
 @nki.jit
@@ -58,7 +58,7 @@ def test_launches_from_other_threads_are_limited_too() -> None:
     seen: list[list[int]] = []
 
     def other() -> None:
-        with OneBlasThread().limit():
+        with OneBlasThread():
             seen.append(blas_threads())
         seen.append(blas_threads())
 
@@ -78,12 +78,12 @@ def test_the_last_one_out_restores() -> None:
         entered, leave = threading.Event(), threading.Event()
 
         def other() -> None:
-            with limit.limit():
+            with limit:
                 entered.set()
                 leave.wait()
 
         thread = threading.Thread(target=other)
-        with limit.limit():
+        with limit:
             thread.start()
             entered.wait()
         assert set(blas_threads()) == {1}

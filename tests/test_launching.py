@@ -16,7 +16,7 @@ import nki_dist as nki
 import nki_dist.isa as nisa
 import nki_dist.language as nl
 from nki_dist import errors
-from nki_dist.launcher.ray_session import ensure_ray
+from nki_dist.core_actor.ray_session import ensure_ray
 from nki_dist.launcher.session import session
 from tests.hosts import kernels as K
 

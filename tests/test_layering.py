@@ -1,13 +1,17 @@
-"""Imports go down only, only the files that run actors know Ray, and few know instructions by name.
+"""Imports go down only, never in a circle, few files know Ray, and few instructions by name.
 
-Looks at every import statement of the package, those inside functions included, and ignores those
-under `if TYPE_CHECKING`.
+Looks at every import statement of the package, those inside functions included. Those under
+`if TYPE_CHECKING` may go up, but count for circles.
+
+A name imported from a package is the file of that name, or else the `__init__.py`: whoever asks a
+package for what it re-exports depends on all that it imports. An `__init__.py` on the way to a
+module doesn't count: Python runs it, but nothing of it is wanted.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -22,13 +26,13 @@ NAMES = frozenset(INSTRUCTIONS)
 LAYERS = (
     {"errors"},
     {"arch", "dtypes"},
-    {"program"},
+    {"program", "topology", "frameworks"},
     {"isa", "language"},
     {"compiler", "timing"},
-    {"hbm"},
     {"collectives"},
+    {"hbm"},
+    {"runtime"},
     {"core_actor"},
-    {"frameworks"},
     {"launcher"},
     {
         "cli",
@@ -42,8 +46,7 @@ LAYERS = (
 )
 LEVEL = {room: n for n, rooms in enumerate(LAYERS) for room in rooms}
 
-RAY_ROOMS = ("launcher/", "core_actor/")
-RAY_FILES = ("hbm/plasma.py",)
+RAY_ROOMS = ("core_actor/", "hbm/")
 
 
 def _files() -> list[str]:
@@ -62,7 +65,7 @@ def _typing_only(node: ast.AST) -> bool:
     return getattr(test, "id", getattr(test, "attr", "")) == "TYPE_CHECKING"
 
 
-def _imports(node: ast.AST) -> Iterator[tuple[int, str]]:
+def _imports(node: ast.AST, typing_too: bool = False) -> Iterator[tuple[int, str]]:
     """(line, dotted name) of every import below a node; `from a import b` gives a.b."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.Import):
@@ -70,15 +73,53 @@ def _imports(node: ast.AST) -> Iterator[tuple[int, str]]:
         elif isinstance(child, ast.ImportFrom):
             assert child.level == 0, f"relative import in line {child.lineno}"
             yield from ((child.lineno, f"{child.module}.{alias.name}") for alias in child.names)
-        elif _typing_only(child):
+        elif _typing_only(child) and not typing_too:
             assert isinstance(child, ast.If)
             yield from _imports(ast.Module(child.orelse, []))
         else:
-            yield from _imports(child)
+            yield from _imports(child, typing_too)
 
 
 def _imports_of(file: str) -> list[tuple[int, str]]:
     return list(_imports(ast.parse((PACKAGE / file).read_text())))
+
+
+def import_graph(sources: Mapping[str, str]) -> dict[str, set[str]]:
+    """Which files each file imports; files are named from the package on."""
+    return {
+        file: {
+            _file_of(name, sources)
+            for _, name in _imports(ast.parse(text), typing_too=True)
+            if name.split(".")[0] == "nki_dist"
+        }
+        for file, text in sources.items()
+    }
+
+
+def _file_of(name: str, files: Mapping[str, str]) -> str:
+    """The file a dotted name is, or is something of."""
+    path = "/".join(name.split(".")[1:])
+    for file in (f"{path}.py", f"{path}/__init__.py".lstrip("/")):
+        if file in files:
+            return file
+    return _file_of(name.rpartition(".")[0], files)
+
+
+def circles(graph: Mapping[str, set[str]]) -> list[list[str]]:
+    """Groups of files each of which imports all the others, directly or through others."""
+    reached = {file: _reached(file, graph) for file in graph}
+    found = {frozenset(g for g in reached[f] if f in reached[g]) for f in graph if f in reached[f]}
+    return sorted(map(sorted, found))
+
+
+def _reached(start: str, graph: Mapping[str, set[str]]) -> set[str]:
+    seen: set[str] = set()
+    ahead = [start]
+    while ahead:
+        new = graph[ahead.pop()] - seen
+        seen |= new
+        ahead += new
+    return seen
 
 
 def test_every_room_has_a_layer() -> None:
@@ -102,12 +143,17 @@ def test_imports_go_down(room: str) -> None:
     assert not upward, "\n".join(upward)
 
 
-def test_only_actor_and_plasma_files_import_ray() -> None:
+def test_no_circles_between_files() -> None:
+    found = circles(import_graph({file: (PACKAGE / file).read_text() for file in _files()}))
+    assert not found, "these import each other: " + "; ".join(map(" ".join, found))
+
+
+def test_only_core_actor_and_hbm_import_ray() -> None:
     offenders = [
         f"{file}:{line}"
         for file in _files()
         for line, name in _imports_of(file)
-        if name.split(".")[0] == "ray" and not file.startswith(RAY_ROOMS) and file not in RAY_FILES
+        if name.split(".")[0] == "ray" and not file.startswith(RAY_ROOMS)
     ]
     assert not offenders, f"these files import ray: {offenders}"
 
@@ -122,7 +168,7 @@ def test_nothing_relies_on_the_test_suite() -> None:
     assert not offenders, f"these files import tests or pytest: {offenders}"
 
 
-NAMELESS_ROOMS = ("compiler/", "timing/", "program/")
+NAMELESS_ROOMS = ("compiler/", "timing/", "program/", "runtime/", "core_actor/")
 
 
 def _instructions_named(source: str) -> Iterator[tuple[int, str]]:
@@ -132,7 +178,7 @@ def _instructions_named(source: str) -> Iterator[tuple[int, str]]:
             yield node.lineno, node.value
 
 
-def test_passes_and_simulated_time_know_no_instruction_by_name() -> None:
+def test_who_runs_or_times_programs_knows_no_instruction_by_name() -> None:
     """What they ask is declared in the instruction's own file."""
     offenders = [
         f"{file}:{line} names {name}"
@@ -160,3 +206,27 @@ def test_the_walk_sees_nested_and_skips_typing_imports() -> None:
     )
     names = [name for _, name in _imports(ast.parse(source))]
     assert names == ["a.b", "shown", "c.d"]
+
+
+def test_circles_are_found_however_files_import() -> None:
+    sources = {
+        "__init__.py": "from nki_dist.room import shown\nfrom nki_dist import errors\n",
+        "errors.py": "import os\n",
+        "down.py": "import nki_dist.errors\nfrom nki_dist.room import inner\n",
+        # through a function and a re-export
+        "room/__init__.py": "from nki_dist.room.inner import shown\n",
+        "room/inner.py": "from nki_dist.room.deep import x\n",
+        "room/deep.py": "def f():\n    from nki_dist.room import shown\n",
+        # for typing only, and by a name in a package that is a file
+        "tile.py": "if TYPE_CHECKING:\n    from nki_dist.lower import Lower\n",
+        "lower.py": "from nki_dist import tile\n",
+        "alone.py": "def f():\n    import nki_dist.alone\n",
+    }
+    assert circles(import_graph(sources)) == [
+        ["alone.py"],
+        ["lower.py", "tile.py"],
+        ["room/__init__.py", "room/deep.py", "room/inner.py"],
+    ]
+    sources["lower.py"] = sources["alone.py"] = ""
+    sources["room/deep.py"] = "from nki_dist.errors import NkiError\n"
+    assert circles(import_graph(sources)) == []

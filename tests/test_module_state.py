@@ -47,12 +47,12 @@ DECLARATIONS = {
     "_pytest.stash.StashKey": "a key of pytest's own storage",
     "_pytest.fixtures.FixtureFunctionDefinition": "a declaration to pytest",
     "nki_dist.core_actor.actor.ActorClass(NeuronCore)": "Ray's handle of the actor class",
-    "nki_dist.launcher.stacks.ActorClass(StackAgent)": "Ray's handle of the actor class",
+    "nki_dist.hbm.stacks.ActorClass(StackAgent)": "Ray's handle of the actor class",
 }
 
 # State of the process, on purpose.
 PROCESS_WIDE = {
-    "nki_dist.core_actor.blas.one_blas_thread": "BLAS has one thread setting per process",
+    "nki_dist.runtime.blas.one_blas_thread": "BLAS has one thread setting per process",
     "nki_dist.launcher.session.session": "implicit worlds and compiled kernels stay warm",
 }
 

@@ -8,7 +8,6 @@ import os
 import signal
 import sys
 
-import ml_dtypes
 import numpy as np
 import pytest
 
@@ -19,7 +18,7 @@ from ray.experimental import get_object_locations  # noqa: E402
 
 from nki_dist.errors import LaunchError, OutOfMemoryError  # noqa: E402
 from nki_dist.hbm import plasma  # noqa: E402
-from nki_dist.hbm.plasma import HbmStack, map_readonly, map_writable, put_readonly  # noqa: E402
+from nki_dist.hbm.plasma import HbmStack, map_writable  # noqa: E402
 
 MiB = 1 << 20
 STORE = 80 * MiB
@@ -46,26 +45,21 @@ class _Core:
 
     def map(self, handle):
         self.stack = map_writable(handle)
-        memory = self.stack.memory
-        return os.getpid(), memory.size, memory.ctypes.data % plasma.ALIGNMENT
+        return os.getpid(), self.stack.size, self.stack.ctypes.data % plasma.ALIGNMENT
 
     def store(self, offset, values):
-        self.stack.memory[offset : offset + len(values)] = list(values)
+        self.stack[offset : offset + len(values)] = list(values)
 
     def load(self, offset, count):
-        return bytes(self.stack.memory[offset : offset + count])
+        return bytes(self.stack[offset : offset + count])
 
     def keep_only_slice(self, offset, count):
-        self.part = self.stack.memory[offset : offset + count]
+        self.part = self.stack[offset : offset + count]
         del self.stack
         gc.collect()
 
     def load_slice(self):
         return bytes(self.part)
-
-    def describe_input(self, handles):
-        array = map_readonly(handles[0])
-        return array.dtype, array.shape, array.flags.writeable, float(array.sum(dtype=np.float64))
 
     def mappings_of_puts(self, sizes):
         arrays = [ray.get(ray.put(np.ones(size, np.uint8))) for size in sizes]
@@ -133,56 +127,12 @@ def test_alignment_does_not_depend_on_where_the_object_starts():
         assert memory.size == 200
 
 
-def test_ensure_moves_only_when_it_must_and_at_least_doubles(cluster, cores):
-    stack = HbmStack.create(2 * MiB)
-    assert stack.generation == 1
-    assert not stack.ensure(2 * MiB)
-    old = stack.memory
-    old[:3] = 5
-    assert stack.ensure(2 * MiB + 1)
-    assert (stack.generation, stack.capacity) == (2, 4 * MiB)
-    assert not stack.memory.any(), "a moved stack starts from zero bytes"
-    assert old[:3].tolist() == [5, 5, 5], "a view of the old object stays valid"
-    ray.get(cores[0].map.remote(stack.handle))
-    ray.get(cores[0].store.remote(0, b"new"))
-    assert bytes(stack.memory[:3]) == b"new"
-    stack.close()
-
-
-def test_ensure_takes_the_exact_size_when_doubling_does_not_fit(cluster):
-    stack = HbmStack.create(52 * MiB)
-    assert stack.ensure(60 * MiB)
-    assert stack.capacity == 60 * MiB
-    stack.close()
-
-
 def test_larger_than_the_object_store_is_out_of_memory(cluster):
     with pytest.raises(OutOfMemoryError) as caught:
         HbmStack.create(STORE)
     assert str(STORE) in caught.value.message
     assert "object_store_memory" in caught.value.message
     assert "NKI_DIST_OBJECT_STORE_BYTES" in caught.value.message
-    with pytest.raises(OutOfMemoryError, match=f"of {STORE + 1} bytes"):
-        put_readonly(np.zeros(STORE + 1, np.uint8))
-
-
-def test_failed_growth_closes_the_stack_and_less_starts_it_again(cluster):
-    stack = HbmStack.create(MiB)
-    with pytest.raises(OutOfMemoryError):
-        stack.ensure(2 * STORE)
-    assert stack.capacity == 0
-    with pytest.raises(LaunchError, match="closed"):
-        stack.handle.ref.hex()
-    assert stack.ensure(MiB)
-    assert stack.capacity == MiB
-    stack.close()
-
-
-def test_stack_of_an_earlier_ray_session_is_made_anew(stack):
-    stack._node_id = "0" * 56  # node ids are random: no later session has the same
-    assert stack.ensure(1)
-    assert stack.handle.node_id == ray.get_runtime_context().get_node_id()
-    assert not stack.ensure(1)
 
 
 def test_stack_survives_the_death_of_a_core_that_maps_it(stack, cluster):
@@ -280,48 +230,6 @@ def test_heap_memory_and_foreign_objects_are_not_mapped(stack):
     foreign = dataclasses.replace(stack.handle, ref=ray.put({"not": "a stack"}))
     with pytest.raises(LaunchError, match="got dict"):
         map_writable(foreign)
-
-
-@pytest.mark.parametrize(
-    ("shape", "dtype"),
-    [
-        ((7, 3, 5), np.float32),
-        ((3, 5), ml_dtypes.bfloat16),
-        ((), np.int32),
-        ((0, 4), np.float16),
-        ((33, 9), ml_dtypes.float8_e4m3),
-    ],
-)
-def test_readonly_input_is_shared_without_a_copy(cluster, cores, shape, dtype):
-    values = (np.arange(np.prod(shape, dtype=int)) % 13).reshape(shape).astype(dtype)
-    ref = put_readonly(values)
-    array = map_readonly(ref)
-    assert array.dtype == values.dtype
-    assert not array.flags.writeable
-    np.testing.assert_array_equal(array, values)
-    if array.size:
-        assert _permissions(array) == "rw-s"
-    seen = ray.get(cores[1].describe_input.remote([ref]))
-    assert seen == (values.dtype, shape, False, float(values.sum(dtype=np.float64)))
-
-
-def test_readonly_input_may_be_strided_and_is_copied_once(cluster):
-    source = np.arange(24.0).reshape(4, 6)
-    ref = put_readonly(source.T[::2])
-    expected = source.T[::2].copy()
-    source[:] = -1
-    np.testing.assert_array_equal(map_readonly(ref), expected)
-
-
-def test_readonly_input_of_python_objects_is_refused(cluster):
-    with pytest.raises(LaunchError, match="Python objects"):
-        put_readonly(np.array([{}, []], dtype=object))
-
-
-def test_reads_on_another_node_see_the_input(cluster, remote_core):
-    values = np.arange(11, dtype=np.float32)
-    seen = ray.get(remote_core.describe_input.remote([put_readonly(values)]))
-    assert seen == (values.dtype, (11,), False, 55.0)
 
 
 def test_without_ray_it_says_so(monkeypatch):

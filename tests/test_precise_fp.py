@@ -18,15 +18,15 @@ import nki_dist as nki
 import nki_dist.collectives as ncc
 import nki_dist.isa as nisa
 import nki_dist.language as nl
-from nki_dist.compiler.compile import Compiled
+from nki_dist.compiler.compiled import Compiled
 from nki_dist.compiler.decode import decode
 from nki_dist.compiler.encode import encode
-from nki_dist.compiler.saved import dump_compiled, parse_compiled
+from nki_dist.compiler.saved import dump, parse
 from nki_dist.errors import LaunchError, ProgramFormatError, RaceError
 from nki_dist.isa import INSTRUCTIONS
-from nki_dist.launcher.hosts import InProcessHost, Launch
-from nki_dist.launcher.printing import Printer
 from nki_dist.launcher.results import inputs_as_run, read_outputs
+from nki_dist.runtime.hosts import InProcessHost, Launch
+from nki_dist.runtime.printing import Printer
 
 TYPES = {
     "float16": np.float16,
@@ -406,8 +406,10 @@ def run_compiled(compiled: Compiled, x: np.ndarray) -> np.ndarray:
 
     bound, as_run = bind_arguments(thrice.fn, (x,), {}), compiled.as_run
     host = InProcessHost(1, 1)
-    result = host.launch(Launch("a key", compiled, inputs_as_run(as_run, [bound]), Printer(1)))
-    found = read_outputs(as_run, result.memories[0], bound)
+    result = host.launch(
+        Launch("a key", compiled, inputs_as_run(as_run, [bound]), Printer(1, lambda *_: 0))
+    )
+    found = read_outputs(as_run, result.layout, result.memories[0], bound)
     host.close()
     return found
 
@@ -420,7 +422,7 @@ def test_saved_kernels_run_as_they_were_compiled(monkeypatch, tmp_path, value):
     compiled.save(tmp_path / "kernel")
     monkeypatch.setenv("NKI_PRECISE_FP", "1" if value == "0" else "0")
     loaded = Compiled.load(tmp_path / "kernel")
-    assert dump_compiled(loaded) == dump_compiled(compiled)
+    assert dump(loaded.programs, loaded.inputs) == dump(compiled.programs, compiled.inputs)
     want = x.astype(np.float32) * 3
     if value == "1":
         want = want.astype(ml_dtypes.bfloat16).astype(np.float32)
@@ -440,10 +442,10 @@ def test_a_damaged_fact_is_refused(monkeypatch, wrong):
 def test_cores_that_disagree_are_refused(monkeypatch):
     monkeypatch.setenv("NKI_PRECISE_FP", "0")
     compiled = nki.simulate(exchanged)[2].compile(numbers(1, 4, 4))
-    compiled = parse_compiled(dump_compiled(compiled))
+    compiled = Compiled(*parse(dump(compiled.programs, compiled.inputs)))
     del compiled.programs[1].facts["precise_fp"]
     with pytest.raises(ProgramFormatError, match=r"core 1 .*precise_fp"):
-        parse_compiled(dump_compiled(compiled))
+        parse(dump(compiled.programs, compiled.inputs))
 
 
 NUMBERS_ONLY = {

@@ -13,7 +13,7 @@ import pytest
 
 from nki_dist.compiler.fingerprint import Fingerprinter
 from nki_dist.errors import CompileError, LaunchError
-from nki_dist.launcher.pytree import flatten, tree_map, tree_map_with_path
+from nki_dist.program.pytree import flatten, tree_map, tree_map_with_path
 
 
 class Pair(NamedTuple):

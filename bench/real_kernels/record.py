@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from bench.real_kernels import packed, shims
-from nki_dist.compiler.compile import Compiled
+from nki_dist.compiler.compiled import Compiled
 from nki_dist.launcher.kernel import Kernel
 from nki_dist.launcher.session import CompileCache
 

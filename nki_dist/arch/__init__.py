@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Final
 
 from nki_dist.arch import trn1, trn2, trn3
-from nki_dist.arch.facts import DOCUMENTS, Fact, FrozenMap
+from nki_dist.arch.facts import DOCUMENTS, Fact
 from nki_dist.arch.limits import allowed_start_partitions, start_partition_allowed
 from nki_dist.arch.model import Arch
 from nki_dist.errors import LaunchError
@@ -20,6 +21,7 @@ from nki_dist.errors import LaunchError
 __all__ = [
     "DEFAULT",
     "DOCUMENTS",
+    "GEN2_ULTRASERVER",
     "NC_VARIABLE",
     "PLATFORM_VARIABLE",
     "Arch",
@@ -37,7 +39,7 @@ DEFAULT: Final = "trn2"
 _TRN1: Final = Arch.from_facts("trn1", "trn1", trn1.FACTS)
 _TRN2: Final = Arch.from_facts("trn2", "trn2", trn2.FACTS)
 _TRN3: Final = Arch.from_facts("trn3", "trn3", trn3.FACTS)
-_BY_NAME: Final = FrozenMap(
+_BY_NAME: Final[Mapping[str, Arch]] = MappingProxyType(
     {
         "trn1": _TRN1,
         "trn1n": Arch.from_facts("trn1", "trn1n", trn1.TRN1N),
@@ -50,6 +52,7 @@ _BY_NAME: Final = FrozenMap(
         "gen4": _TRN3,
     }
 )
+GEN2_ULTRASERVER: Final = Arch.from_facts("trn3", "trn3", trn3.GEN2)  # no platform has this name
 
 
 def get(name: str) -> Arch:

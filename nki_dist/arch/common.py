@@ -2,7 +2,7 @@
 
 Invariant: every entry carries its source. What A2 says is shared because A3 and A4 are written as
 changes to it; a figure a profile shows for one generation is `assumed` in the tables of the others.
-Doesn't hold anything a single instruction alone needs. Sources: `facts.DOCUMENTS`.
+Doesn't hold the formats of single instructions. Sources: `facts.DOCUMENTS`.
 """
 
 from __future__ import annotations
@@ -16,11 +16,9 @@ GIB: Final = 1024**3
 
 _MEMORY: Final = FrozenMap(
     {
-        "registers_per_engine": published(64, "ISA register_alloc: 64 of 32 bits, gen2 to gen4"),
         "partitions": published(128, "A2, A3, A4"),
         "partition_quadrant": published(32, "A2: partitions are reached in groups of 32"),
         "sbuf_min_align": derived(4, "NKL norm_tkg_utils aligns to 4 bytes; TS gives no number"),
-        "sbuf_dma_transpose_align": derived(32, "NKL qkv_cte aligns DMA-transpose targets so"),
         "psum_banks": published(8, "A2"),
         "psum_usable_banks": published(8, "TS"),
         "psum_bank_bytes": published(2 * KIB, "A2: 16 KiB per partition in 8 banks"),
@@ -32,9 +30,6 @@ _MEMORY: Final = FrozenMap(
 _LIMITS: Final = FrozenMap(
     {
         "access_dims_max": published(4, "A2: free pattern of at most 4 dimensions"),
-        "sbuf_free_max_elements": published(64 * KIB, "A2: one Vector or Scalar instruction"),
-        "psum_free_max_elements": published(4 * KIB, "A2: one Vector or Scalar instruction"),
-        "matmul_contraction_max": published(128, "ISA nc_matmul"),
         "stationary_free_max": published(128, "ISA nc_matmul"),
         "transpose_tensor_max": published(128, "ISA nc_transpose on the Tensor engine"),
         "transpose_vector_max": published(32, "ISA nc_transpose on the Vector engine"),
@@ -42,9 +37,10 @@ _LIMITS: Final = FrozenMap(
             128, "ISA dma_transpose: at most 128; DGE asks for multiples of 128. Chosen: ISA"
         ),
         "bn_stats_fmax": published(512, "ISA bn_stats"),
-        "max8_min": published(8, "ISA max8"),
         "max8_max": published(16384, "ISA max8"),
         "local_gather_indices_max": published(4096, "ISA local_gather, per core"),
+        "gpsimd_core_partitions": published(16, "A2: core i has partitions 16i to 16i + 15"),
+        "gpsimd_dma_max_elements": published(256, "ISA sendrecv: 1024, 512 or 256 bytes by width"),
         "dma_compute_sources_max": published(16, "ISA dma_compute"),
     }
 )
@@ -53,26 +49,20 @@ _TIMING: Final = FrozenMap(
     {
         "min_issue_cycles": published(64, "ISA26, SHR: about 64 cycles for any compute engine"),
         "dependent_latency": published(
-            {"tensor": 64, "vector": 100, "scalar": 100},
-            "A2: 100 more for small or dependent ones on Vector and Scalar, matmul init on Tensor",
+            {"tensor": 64, "vector": 100},
+            "A2: 100 more for small or dependent ones on Vector, matmul init on Tensor",
         ),
         "dependent_latency.gpsimd": assumed(
             0, "no figure exists; gpsimd_start is charged to every GpSimd instruction already"
         ),
         "dependent_latency.sync": assumed(0, "no figure exists; Sync has no datapath"),
-        "sbuf_access_start": published(60, "A2: about 60 cycles, partly hidden"),
-        "psum_access_start": published(60, "A2: about 60 cycles, partly hidden"),
         "gpsimd_start": published(150, "ISA26: about 150 cycles per GpSimd instruction"),
         "accumulator_read_cycles": published(64, "ISA26 activation_reduce: one instruction"),
         "dynamic_address_cycles": published(600, "ISA26 tensor_copy_dynamic_src and _dst"),
         "register_cycles": assumed(64, "no figure exists; taken as the minimum issue interval"),
         "matmul_fp32_passes": published(4, "A2, ISA26: float32 runs at a quarter of the rate"),
-        "fast_load_stationary_cycles": derived(32, "A2, PERF: 4 times faster than 128 columns"),
         "semaphore_ns": assumed(
             30, "no figure exists; PROFILE trn1: dependent ACTIVATE every 189 ns, latency 159 ns"
-        ),
-        "semaphore_instruction_ns": derived(
-            9, "PROFILE: EVENT_SEMAPHORE box, generation not stated"
         ),
     }
 )
@@ -86,9 +76,12 @@ _DMA: Final = FrozenMap(
             1000, "no figure exists; GpSimd writes the descriptors, so more than hardware's 600"
         ),
         "dma_semaphore_ns": published(1300, "DMAB: about 1300 ns across engines"),
-        "dma_semaphore_increment": published(16, "DMAO: one update from each of 16 engines"),
+        "dma_lead_fraction": derived(
+            1000 / 1300,
+            "DMAO's profile of a [4, 4096] load: trigger at 22,275 ns, first packet at 23,283, "
+            "last at 24,699, its user at 25,015",
+        ),
         "dma_packet_bytes": published(4 * KIB, "CCO: default of static compute DMA"),
-        "dma_collective_packet_bytes": published(64 * KIB, "CCO: default and most of collectives"),
     }
 )
 
@@ -96,7 +89,6 @@ _FABRIC: Final = FrozenMap(
     {
         "link_hop_ns": assumed(200, "no figure exists for one link; small beside ring_hop_ns"),
         "ring_hop_ns": derived(1500, "INTRA: 1 to 2 us, depends on HBM load; the middle"),
-        "cross_stack_ns": assumed(100, "no figure exists for reaching another core's HBM stack"),
         "core_barrier_ns": assumed(
             369, "no figure exists; PROFILE: barrier of the collectives takes 369 ns"
         ),
@@ -116,12 +108,8 @@ _FABRIC: Final = FrozenMap(
         "collective_start_ns": assumed(
             5000, "INTRA gives 1 to tens of us for the whole latency term; no single figure"
         ),
-        "collective_streams_max": published(4, "RT"),
-        "collective_channels_max": published(32, "RT"),
-        "communicators_max": published(16, "RT: 16, was 12 before 2.32"),
         "kernel_start_ns": derived(15000, "PROFILE: 13 to 20 us before, in several profiles"),
         "kernel_end_ns": derived(5000, "PROFILE: about 5 us after, in several profiles"),
-        "host_launch_ns": published(437000, "ASYNC: host cost per launch in synchronous mode"),
     }
 )
 

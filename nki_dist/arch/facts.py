@@ -33,11 +33,9 @@ DOCUMENTS: Final[tuple[tuple[str, str], ...]] = (
     ("CCO", "neuron-runtime/explore/compute-comm-overlap.rst"),
     ("LS", "tools/neuron-sys-tools/neuron-ls.rst"),
     ("LAYOUT", "neuron-runtime/explore/runtime-performance-tips.rst"),
-    ("RT", "release-notes/components/runtime.rst"),
     ("EXP", "tools/neuron-explorer/*.rst"),
     ("PROFILE", "figures of profiles in the AWS guides, read by eye"),
     ("NKL", "source of nki-library"),
-    ("ASYNC", "vllm-neuron/docs/design/framework/async_execution.md"),
 )
 
 

@@ -5,7 +5,7 @@ each whether it is published, derived or assumed. Fields are grouped in the clas
 flat: `arch.psum_banks`, `arch.dma_engines`. Units are in the names: `_bytes`, `_ns` nanoseconds,
 `_cycles` of the engine concerned, `_gbps` 10^9 bytes per second (one direction unless said).
 
-Doesn't model per-instruction costs or dtype rules (each is with its instruction in `isa`), nor
+Doesn't hold cost formulas or dtype rules of instructions (each is in its own file of `isa`), nor
 which ranks sit where (the launcher's topology). Source tags: `facts.DOCUMENTS`.
 """
 
@@ -33,8 +33,6 @@ class Layout:
     stacks_per_chip: int
     chips_per_instance: int
     instances_per_ultraserver: int
-    cc_cores_per_chip: int
-    registers_per_engine: int
 
 
 @dataclass(frozen=True)
@@ -46,7 +44,6 @@ class Memory:
     sbuf_partition_bytes: int
     sbuf_usable_bytes: int
     sbuf_min_align: int
-    sbuf_dma_transpose_align: int
     psum_banks: int
     psum_usable_banks: int
     psum_banks_with_pe_transpose: int  # when DMA transposes are lowered to the Tensor engine
@@ -61,51 +58,44 @@ class Memory:
 
 @dataclass(frozen=True)
 class Limits:
-    """Largest shapes of instructions; more than one instruction uses each, or a kernel asks."""
+    """Largest shapes of instructions, as far as the machine sets them."""
 
     access_dims_max: int
-    sbuf_free_max_elements: int
-    psum_free_max_elements: int
-    matmul_contraction_max: int
-    matmul_double_row_contraction_max: int  # equals matmul_contraction_max if not supported
-    matmul_mx_contraction_max: int  # equals matmul_contraction_max if not supported
-    stationary_free_max: int
+    stationary_free_max: int  # columns of the Tensor engine's array; its rows are the partitions
+    matmul_tile_min: int  # rows or columns of the smallest tile of the array
     moving_free_max: Mapping[str, int]  # by dst dtype: "float32", "bfloat16"
     gemm_moving_fmax: int  # what nl.tile_size reports
     transpose_tensor_max: int
     transpose_vector_max: int
     dma_transpose_last_dim_max: int
     bn_stats_fmax: int
-    max8_min: int
     max8_max: int
     local_gather_indices_max: int
+    gpsimd_core_partitions: int  # wired to one of GpSimd's cores
+    gpsimd_dma_max_elements: int  # per partition that a sendrecv by GpSimd's own DMA can move
     dma_compute_sources_max: int
 
 
 @dataclass(frozen=True)
 class Timing:
-    """Engines. Keys of the mappings: tensor, vector, scalar, gpsimd, sync."""
+    """Engines. Keys of the first two mappings: tensor, vector, scalar, gpsimd, sync."""
 
     engine_clock_ghz: Mapping[str, float]
     min_issue_cycles: int
-    dependent_latency: Mapping[str, int]  # cycles added to a small or dependent instruction
-    sbuf_access_start: int  # cycles
-    psum_access_start: int  # cycles
+    dependent_latency: Mapping[str, int]  # cycles added to a dependent one; not Scalar, see below
     gpsimd_start: int  # cycles
     accumulator_read_cycles: int
     dynamic_address_cycles: int
     register_cycles: int
     matmul_fp32_passes: int
-    fast_load_stationary_cycles: int  # for 128 stationary columns
     matmul_init_cycles: int
     tensor_ramp_ns: float
     tensor_ramp_fraction: float  # speed of the Tensor engine during the ramp
+    tensor_busy_fraction: float  # of tensor_ramp_ns; less, and the ramp begins again
     vector_width_16bit: int  # elements per partition and cycle, best case
-    scalar_width_16bit: int
-    activate_latency_ns: float
+    activate_latency_ns: float  # what a dependent instruction of Scalar waits for
     act_table_load_ns: float
     semaphore_ns: float
-    semaphore_instruction_ns: float
     peak_tflops: Mapping[str, float]  # dense, per physical core, by dtype
 
 
@@ -117,7 +107,6 @@ class Dma:
     dma_queues_per_engine: int
     dma_partitions_per_engine: int
     dma_engine_gbps: float
-    dma_engine_sustained_gbps: float
     dma_floor_ns: float  # shortest time of one descriptor (one partition) on its engine
     dma_element_ns: float  # shortest time of one discontiguous element
     has_hwdge: bool
@@ -125,9 +114,8 @@ class Dma:
     dma_issue_swdge_ns: float
     dma_trigger_ns: float
     dma_semaphore_ns: float  # from semaphore to start, across engines
-    dma_semaphore_increment: int
+    dma_lead_fraction: float  # of dma_semaphore_ns, what passes before the first byte
     dma_packet_bytes: int
-    dma_collective_packet_bytes: int
     dma_compute_fraction: float  # of the copy rate
     dma_transpose_hbm_fraction: float
     dma_transpose_sbuf_fraction: float
@@ -145,7 +133,6 @@ class Fabric:
     link_hop_ns: float
     ring_hop_ns: float
     chip_fabric_gbps: float  # core to the HBM or SBUF of another core of its chip
-    cross_stack_ns: float
     core_barrier_ns: float
     sendrecv_ns: float
     sendrecv_gbps: float
@@ -157,12 +144,8 @@ class Fabric:
     mesh_link_share: float  # of the links' bandwidth, for Mesh and all_to_all, which overload them
     ring_hbm_share: float  # of the HBM's bandwidth, for Ring and KangaRing
     collective_start_ns: float
-    collective_streams_max: int
-    collective_channels_max: int
-    communicators_max: int
     kernel_start_ns: float
     kernel_end_ns: float
-    host_launch_ns: float
 
 
 @dataclass(frozen=True)
@@ -216,11 +199,6 @@ class Arch(Layout, Memory, Limits, Timing, Dma, Fabric):
     def cycles_to_ns(self, cycles: float, engine: str) -> float:
         """Duration of `cycles` cycles of an engine."""
         return cycles / self.engine_clock_ghz[engine]
-
-    @property
-    def hbm_chip_bytes(self) -> int:
-        """HBM of one chip, all stacks."""
-        return self.hbm_stack_bytes * self.stacks_per_chip
 
     @property
     def sbuf_bytes(self) -> int:

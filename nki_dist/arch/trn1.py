@@ -24,7 +24,6 @@ FACTS: Final = FrozenMap(
         "stacks_per_chip": published(2, "A2"),
         "chips_per_instance": published(16, "HW trn1-arch"),
         "instances_per_ultraserver": published(1, "HW: no UltraServer"),
-        "cc_cores_per_chip": published(6, "HW"),
         "sbuf_partition_bytes": published(
             192 * KIB, "A2; EXP says 256 KiB without generation. Chosen: A2"
         ),
@@ -36,8 +35,7 @@ FACTS: Final = FrozenMap(
         "hbm_stack_gbps": derived(410.0, "HW: 820 GB/s in 2 stacks; the profiler's denominator"),
         "vector_gpsimd_exclude_sbuf": published(True, "A2"),
         "vector_scalar_exclude_psum": published(True, "A2"),
-        "matmul_double_row_contraction_max": published(128, "ISA: double_row is gen3 and later"),
-        "matmul_mx_contraction_max": published(128, "ISA: MX is gen4"),
+        "matmul_tile_min": published(64, "ISA: tiles of 32 are gen3 and later"),
         "moving_free_max": published({"float32": 512, "bfloat16": 512}, "ISA nc_matmul"),
         "gemm_moving_fmax": published(512, "ISA nc_matmul"),
         "engine_clock_ghz": published(
@@ -47,8 +45,8 @@ FACTS: Final = FrozenMap(
         "matmul_init_cycles": published(64, "A2"),
         "tensor_ramp_ns": assumed(0.0, "EXP names trn2 and trn3 only: no ramp"),
         "tensor_ramp_fraction": assumed(1.0, "EXP names trn2 and trn3 only: no ramp"),
+        "tensor_busy_fraction": assumed(0.0, "EXP names trn2 and trn3 only: no ramp"),
         "vector_width_16bit": published(1, "A2: 128 elements per cycle"),
-        "scalar_width_16bit": published(1, "A2: 128 elements per cycle"),
         "activate_latency_ns": derived(159.0, "PROFILE: ACTIVATE of one element"),
         "act_table_load_ns": derived(368.0, "PROFILE: a tiny exp kernel"),
         "peak_tflops": derived(
@@ -56,7 +54,6 @@ FACTS: Final = FrozenMap(
             "2 x 128 x 128 x clock; A2 rounds to 92, 23 and 92; HW gives 95 (190 per chip)",
         ),
         "dma_engine_gbps": published(27.2, "DMAO; A2 says 27 GiB/s. Chosen: DMAO"),
-        "dma_engine_sustained_gbps": published(17.0, "DMAB: target to plan for, not a cap"),
         "dma_trigger_ns": assumed(8.0, "the figure of trn2; none exists for trn1"),
         "dma_floor_ns": assumed(88.0, "the figure of trn2; none exists for trn1"),
         "dma_element_ns": derived(7.0, "PERF: 4 bytes take about 7 ns on the engine"),

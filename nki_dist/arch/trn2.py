@@ -24,9 +24,6 @@ FACTS: Final = FrozenMap(
         "stacks_per_chip": published(4, "A3, HW"),
         "chips_per_instance": published(16, "HW trn2-arch"),
         "instances_per_ultraserver": published(1, "HW: trn2.48xlarge stands alone"),
-        "cc_cores_per_chip": published(
-            16, "HW 16, A3 20, CCO 2 per physical core. Chosen: 16, which two of three agree on"
-        ),
         "sbuf_partition_bytes": published(
             224 * KIB, "A3; EXP says 256 KiB without generation. Chosen: A3"
         ),
@@ -39,8 +36,7 @@ FACTS: Final = FrozenMap(
         ),
         "vector_gpsimd_exclude_sbuf": published(False, "A3"),
         "vector_scalar_exclude_psum": published(False, "A3: full rate in different banks"),
-        "matmul_double_row_contraction_max": published(256, "ISA, A3"),
-        "matmul_mx_contraction_max": published(128, "ISA: MX is gen4"),
+        "matmul_tile_min": published(32, "ISA nc_matmul"),
         "moving_free_max": published({"float32": 512, "bfloat16": 512}, "ISA nc_matmul"),
         "gemm_moving_fmax": published(512, "ISA nc_matmul"),
         "engine_clock_ghz": published(
@@ -50,8 +46,8 @@ FACTS: Final = FrozenMap(
         "matmul_init_cycles": assumed(64, "A2's figure for gen2; none is given for gen3"),
         "tensor_ramp_ns": published(3000.0, "EXP: full speed after about 3 us"),
         "tensor_ramp_fraction": published(0.5, "EXP: starts at about 50 % of peak"),
+        "tensor_busy_fraction": published(0.5, "EXP: drops back below 50 % in a window of 3 us"),
         "vector_width_16bit": published(4, "A3: 512 elements per cycle in 16 bits"),
-        "scalar_width_16bit": published(1, "A3: 128 elements per cycle"),
         "activate_latency_ns": derived(290.0, "PROFILE: ACTIVATE takes 0.29 us + N x 0.833 ns"),
         "act_table_load_ns": derived(1290.0, "PROFILE: ACT_TABLE_LOAD takes 1.29 us"),
         "peak_tflops": derived(
@@ -59,9 +55,6 @@ FACTS: Final = FrozenMap(
             "2 x 128 x 128 x clock, the profiler's denominator; A3 79, 20, 158; HW 667 per chip",
         ),
         "dma_engine_gbps": published(27.2, "DMAO"),
-        "dma_engine_sustained_gbps": published(
-            23.0, "DMAB: target to plan for, not a cap (kernels were measured at 386 GB/s a core)"
-        ),
         "dma_trigger_ns": derived(8.0, "PROFILE: trigger instruction on its queue"),
         "dma_floor_ns": derived(
             88.0, "DMAO's curve: flat from 0.7 us for 128 partitions, 8 to an engine"

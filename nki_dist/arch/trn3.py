@@ -1,7 +1,6 @@
-"""Facts of NeuronCore-v4 (gen4): trn3, as in a Gen1 UltraServer.
+"""Facts of NeuronCore-v4 (gen4): trn3, as in a Gen1 UltraServer, and what differs in Gen2.
 
-Invariant: as `common.py`. Doesn't model the Gen2 UltraServer's 36 servers of 4 chips, except for
-the bandwidth of its link levels. Sources: A4, HW, DMAO; tags in `facts.DOCUMENTS`.
+Invariant: as `common.py`. Sources: A4, HW, DMAO; tags in `facts.DOCUMENTS`.
 """
 
 from __future__ import annotations
@@ -24,9 +23,6 @@ FACTS: Final = FrozenMap(
         "stacks_per_chip": published(4, "A4, HW"),
         "chips_per_instance": published(16, "HW: server of a Gen1 UltraServer; Gen2 has 4"),
         "instances_per_ultraserver": published(4, "HW: Gen1; Gen2 has 36 servers of 4 chips"),
-        "cc_cores_per_chip": published(
-            16, "HW 16, A4 20, CCO 2 per physical core. Chosen: 16, which two of three agree on"
-        ),
         "sbuf_partition_bytes": published(256 * KIB, "A4"),
         "sbuf_usable_bytes": derived(
             245752, "size less 16 KiB and 8 bytes, as NKL on trn2; a third party has the same"
@@ -38,8 +34,7 @@ FACTS: Final = FrozenMap(
         ),
         "vector_gpsimd_exclude_sbuf": published(False, "A3, kept by A4"),
         "vector_scalar_exclude_psum": published(False, "A3, kept by A4"),
-        "matmul_double_row_contraction_max": published(256, "ISA, A3"),
-        "matmul_mx_contraction_max": published(512, "A4: 128 rows of four values"),
+        "matmul_tile_min": published(32, "ISA nc_matmul"),
         "moving_free_max": published(
             {"float32": 4096, "bfloat16": 8192},
             "ISA nc_matmul: all of PSUM; A4 draws 512 for MX. Chosen: ISA",
@@ -54,22 +49,15 @@ FACTS: Final = FrozenMap(
         "matmul_init_cycles": assumed(64, "A2's figure for gen2; none is given for gen4"),
         "tensor_ramp_ns": published(3000.0, "EXP: full speed after about 3 us"),
         "tensor_ramp_fraction": published(0.5, "EXP: starts at about 50 % of peak"),
+        "tensor_busy_fraction": published(0.5, "EXP: drops back below 50 % in a window of 3 us"),
         "vector_width_16bit": published(4, "A4: 512 elements per cycle, float8 too"),
-        "scalar_width_16bit": published(2, "A4: 256 elements per cycle, float8 too"),
         "activate_latency_ns": assumed(290.0, "trn2's figure: the clock is the same"),
         "act_table_load_ns": assumed(1290.0, "trn2's figure: the clock is the same"),
         "peak_tflops": derived(
-            {
-                "bfloat16": _BF16,
-                "float16": _BF16,
-                "float32": _BF16 / 4,
-                "float8": _BF16 * 2,
-                "mx": _BF16 * 4,
-            },
-            "2 x 128 x 128 x clock; A4 79, 20, 315 (MX); float8 without MX as A3's double_row",
+            {"bfloat16": _BF16, "float16": _BF16, "float32": _BF16 / 4, "float8": _BF16 * 2},
+            "2 x 128 x 128 x clock; A4 79, 20; float8 as A3's double_row",
         ),
         "dma_engine_gbps": published(38.4, "DMAO"),
-        "dma_engine_sustained_gbps": published(33.0, "DMAB: target to plan for, not a cap"),
         "dma_trigger_ns": assumed(8.0, "the figure of trn2; none exists for trn3"),
         "dma_floor_ns": assumed(88.0, "the figure of trn2; none exists for trn3"),
         "dma_element_ns": assumed(7.0, "trn1's figure (PERF); none exists for trn3"),
@@ -90,5 +78,13 @@ FACTS: Final = FrozenMap(
         "chip_fabric_gbps": assumed(1225.0, "no figure exists; taken as one HBM stack"),
         "sendrecv_gbps": assumed(528.0, "no figure exists; 16 engines at DMAB's sustained rate"),
         "efa_chip_gbps": derived(25.0, "HW: 12800 Gbps over 64 chips"),
+    }
+)
+
+GEN2: Final = FrozenMap(
+    {
+        **FACTS,
+        "chips_per_instance": published(4, "HW: server of a Gen2 UltraServer"),
+        "instances_per_ultraserver": published(36, "HW: Gen2 UltraServer, 144 chips"),
     }
 )

@@ -17,10 +17,9 @@ import numpy as np
 
 from nki_dist.cli import run as program
 from nki_dist.errors import LaunchError
-from nki_dist.launcher.hosts import Launch, LaunchResult
-from nki_dist.launcher.printing import Printer
 from nki_dist.launcher.session import session
 from nki_dist.launcher.tally import Seen, Tally
+from nki_dist.runtime.hosts import Launch, LaunchResult
 
 _DESCRIPTION: Final = """\
 Run a program as `nki-dist run` does, then print a line for each kernel it launched: how often, its
@@ -51,11 +50,8 @@ def register(subparsers: Any) -> None:
     parser.set_defaults(run=run)
 
 
-class _Silent(Printer):
+def _silent(core: int, prefix: str, array: np.ndarray) -> None:
     """Neither shows nor saves what repeated launches print."""
-
-    def __call__(self, core: int, prefix: str, array: np.ndarray) -> None:
-        pass
 
 
 class Stopwatch:
@@ -74,7 +70,7 @@ class Stopwatch:
         seen = self.tally(world, launch, result)
         if seen.host_seconds is not None:
             return
-        quiet = replace(launch, printer=_Silent(world.lnc))
+        quiet = replace(launch, printer=_silent)
         taken = []
         for _ in range(self._repeat):
             start = self._clock()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import Any, Final
 
+from nki_dist.compiler.compiled import Compiled
 from nki_dist.compiler.disasm import listing
-from nki_dist.compiler.saved import load_compiled
 from nki_dist.errors import LaunchError
 
 _DESCRIPTION: Final = """\
@@ -14,7 +14,7 @@ Show the programs of a compiled kernel: for each core its tensors (memory, shape
 first and last instruction that uses them) and one line per instruction (number, engine, opcode,
 operands as name=tensor[pattern]:dtype, attributes that aren't the default, kernel line).
 
-FILE is what nki_dist.compiler.saved.save_compiled wrote. It is checked while it is read, and
+FILE is what kernel.compile(...).save(FILE) wrote. It is checked while it is read, and
 nothing in it is executed."""
 
 _EPILOG: Final = """\
@@ -49,7 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
         LaunchError: the file can't be read, or has no such core.
         ProgramFormatError: it is no compiled kernel.
     """
-    compiled = load_compiled(arguments.file)
+    compiled = Compiled.load(arguments.file)
     programs = compiled.programs
     if arguments.core is not None:
         if not 0 <= arguments.core < len(programs):

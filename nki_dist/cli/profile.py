@@ -10,16 +10,16 @@ from typing import Any, Final
 
 from nki_dist import arch
 from nki_dist.cli import run as program
-from nki_dist.compiler.saved import load_compiled
+from nki_dist.compiler.compiled import Compiled
 from nki_dist.compiler.wire import COMPILED
 from nki_dist.errors import LaunchError
-from nki_dist.launcher.hosts import forced_algorithm
 from nki_dist.launcher.profiles import profile_of
 from nki_dist.launcher.session import session
 from nki_dist.launcher.tally import Tally
-from nki_dist.launcher.topology import Topology
 from nki_dist.program import Loop
+from nki_dist.runtime.hosts import forced_algorithm
 from nki_dist.timing import Profile
+from nki_dist.topology.topology import Topology
 
 _DESCRIPTION: Final = """\
 Run a program as `nki-dist run` does, then print a profile of each kernel it launched: simulated
@@ -89,7 +89,7 @@ def _is_compiled(path: str) -> bool:
 
 
 def _of_file(path: str) -> Profile:
-    compiled = load_compiled(path)
+    compiled = Compiled.load(path)
     first = compiled.programs[0]
     if any(isinstance(i, Loop) for p in compiled.programs for i in p.body):
         raise LaunchError(

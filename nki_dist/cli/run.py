@@ -18,7 +18,7 @@ from types import CodeType, ModuleType, TracebackType
 from typing import Any, Final
 
 from nki_dist import arch, compat
-from nki_dist.launcher.settings import CHECK_VARIABLE, CHECKS, HOST_VARIABLE, LNC_VARIABLE
+from nki_dist.runtime.settings import CHECK_VARIABLE, CHECKS, HOST_VARIABLE, LNC_VARIABLE
 
 _DESCRIPTION: Final = """\
 Run a Python program that imports nki (or neuronxcc.nki, neuron_dtypes, ...) on simulated

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any, Final
 
-from nki_dist.launcher.topology import SYSTEMS, Topology, system
+from nki_dist.topology.topology import SYSTEMS, Topology, system
 
 _DESCRIPTION: Final = """\
 Draw the instances, chips and ranks of a system, with the links between chips. SYSTEM is one of

@@ -10,9 +10,9 @@ neuron-runtime/explore/internode-collective-comm.rst (groups of several nodes).
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Final, Protocol
+from typing import Final
 
-from nki_dist.arch import Arch
+from nki_dist.collectives.question import Topology
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.collectives._roles import MAX_CHANNELS, limited
@@ -21,23 +21,7 @@ from nki_dist.program import Instruction, Program, instructions
 FEW_CHANNELS: Final = 2  # of groups that don't hold all devices of a node
 
 
-class Places(Protocol):
-    """Where the ranks of a world sit; the launcher's topology."""
-
-    arch: Arch
-    ranks: int
-    lnc: int
-
-    @property
-    def ranks_per_chip(self) -> int: ...
-
-    @property
-    def ranks_per_instance(self) -> int: ...
-
-    def path(self, a: int, b: int) -> tuple[str, ...]: ...
-
-
-def check_world(programs: Sequence[Program], world: Places, strict: bool = False) -> None:
+def check_world(programs: Sequence[Program], world: Topology, strict: bool = False) -> None:
     """Every rank of a world is in one group of each collective, and groups name no others.
 
     Args:
@@ -56,7 +40,7 @@ def check_world(programs: Sequence[Program], world: Places, strict: bool = False
                 )
 
 
-def _wrong(i: Instruction, world: Places, strict: bool) -> Iterator[NkiValidationError]:
+def _wrong(i: Instruction, world: Topology, strict: bool) -> Iterator[NkiValidationError]:
     if "replica_group" in i.args:
         yield from _groups(i, world.ranks)
         yield from _channels(i, world)
@@ -102,7 +86,7 @@ def _beyond(name: str, value: object, rank: int, ranks: int) -> NkiValidationErr
     )
 
 
-def _channels(i: Instruction, world: Places) -> Iterator[NkiValidationError]:
+def _channels(i: Instruction, world: Topology) -> Iterator[NkiValidationError]:
     """Rings have as many channels as there are separate wires for them."""
     if "channel_ids" in i.args:
         count = len(i["channel_ids"])
@@ -120,7 +104,7 @@ def _channels(i: Instruction, world: Places) -> Iterator[NkiValidationError]:
             )
 
 
-def _holds_a_node(group: Sequence[int], world: Places) -> bool:
+def _holds_a_node(group: Sequence[int], world: Topology) -> bool:
     chips = {rank // world.ranks_per_chip for rank in group}
     found: dict[int, int] = {}
     for chip in chips:
@@ -138,7 +122,7 @@ def _few(group: Sequence[int]) -> str:
 # ---- current limitations ------------------------------------------------------------------------
 
 
-def _asymmetric(i: Instruction, world: Places) -> Iterator[NkiValidationError]:
+def _asymmetric(i: Instruction, world: Topology) -> Iterator[NkiValidationError]:
     """Groups that span nodes have ranks with the same places on each."""
     size = world.ranks_per_instance * world.arch.instances_per_ultraserver
     for group in i["replica_group"]:
@@ -152,7 +136,7 @@ def _asymmetric(i: Instruction, world: Places) -> Iterator[NkiValidationError]:
             )
 
 
-def _far_pairs(i: Instruction, world: Places) -> Iterator[NkiValidationError]:
+def _far_pairs(i: Instruction, world: Topology) -> Iterator[NkiValidationError]:
     """Ranks that follow each other in a ring are on one chip or on directly connected ones.
 
     With switches every chip reaches every other one, and nothing is said about EFA.
@@ -166,7 +150,7 @@ def _far_pairs(i: Instruction, world: Places) -> Iterator[NkiValidationError]:
             )
 
 
-def _limits_of_all_gather_v(i: Instruction, world: Places) -> Iterator[NkiValidationError]:
+def _limits_of_all_gather_v(i: Instruction, world: Topology) -> Iterator[NkiValidationError]:
     if world.lnc != 2:
         yield limited(f"all_gather_v with LNC={world.lnc}; allowed: 2")
     for group in i["replica_group"]:
@@ -174,7 +158,7 @@ def _limits_of_all_gather_v(i: Instruction, world: Places) -> Iterator[NkiValida
             yield limited(f"all_gather_v with {_few(group)} on several chips; allowed: on one")
 
 
-def _one_per_node(i: Instruction, world: Places) -> Iterator[NkiValidationError]:
+def _one_per_node(i: Instruction, world: Topology) -> Iterator[NkiValidationError]:
     """all_to_all_v without switches: ranks with the same place on different instances."""
     size = world.ranks_per_instance
     for group in i["replica_group"]:
@@ -187,7 +171,7 @@ def _one_per_node(i: Instruction, world: Places) -> Iterator[NkiValidationError]
             )
 
 
-def _whole_devices(i: Instruction, world: Places) -> Iterator[NkiValidationError]:
+def _whole_devices(i: Instruction, world: Topology) -> Iterator[NkiValidationError]:
     """all_to_all_v through switches: sequential ranks, all those of several devices."""
     if world.lnc != 2:
         yield limited(f"all_to_all_v with LNC={world.lnc} on {world.arch.instance}; allowed: 2")

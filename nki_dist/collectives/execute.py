@@ -15,10 +15,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from nki_dist.collectives.choose import Layout, Question, choose
-from nki_dist.collectives.exchange import CHANNEL, Exchange, Waiting
+from nki_dist.collectives.choose import choose
 from nki_dist.collectives.operands import belongs_to_rank, larger_side, pattern, tensors_of
 from nki_dist.collectives.operations import OPERATIONS, Member
+from nki_dist.collectives.party import CHANNEL, Party, Waiting
+from nki_dist.collectives.question import Question, RankLayout
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa.kit import Kit
 from nki_dist.program import Access, Instruction
@@ -53,7 +54,7 @@ def link(i: Instruction, kit: Kit) -> Callable[[], Any]:
             return
         for core in others:
             yield state.receive(core, CHANNEL, meeting, i, number)
-        x = Exchange(
+        x = Party(
             group.index(state.rank),
             cores,
             lambda core, payload: state.send(core, CHANNEL, payload, described, i, number),
@@ -106,12 +107,12 @@ def _describe(i: Instruction, group: tuple[int, ...]) -> dict[str, Any]:
     return found
 
 
-def _plan(i: Instruction, kit: Kit, group: tuple[int, ...]) -> Callable[[Exchange], Waiting]:
+def _plan(i: Instruction, kit: Kit, group: tuple[int, ...]) -> Callable[[Party], Waiting]:
     state = kit.state
-    layout = Layout.of(kit.arch, state.cores, state.ranks_per_node)
+    layout = RankLayout.of(kit.arch, state.cores, state.ranks_per_node)
     question = Question(i.opcode, larger_side(i), group, layout, kit.arch)
     algorithm = choose(question, state.algorithm)
-    return OPERATIONS[i.opcode](Member(i, kit, algorithm, group, state.rank))
+    return OPERATIONS[i.opcode].plan(Member(i, kit, algorithm, group, state.rank))
 
 
 def _note_counts(i: Instruction, kit: Kit, counts: Any) -> None:

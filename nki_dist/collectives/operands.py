@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from nki_dist.collectives.exchange import Array
+from nki_dist.collectives.party import Array
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa.kit import Kit
 from nki_dist.program import Access, Instruction

@@ -1,27 +1,30 @@
 """What each collective does on one member: from its tensors to exchanges and back.
 
-A plan is made once, when a program is linked, and run many times. `run` is a generator over an
-Exchange of the own group (see exchange.py).
+A plan is made once, when a program is linked, and run many times. `run` is a generator over a
+Party of the own group (see party.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from enum import Enum
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Final, NoReturn
 
 import numpy as np
 
-from nki_dist.collectives.algorithms import Algorithm, mesh
-from nki_dist.collectives.exchange import Array, Exchange, Waiting
+from nki_dist.collectives.algorithm import Algorithm
+from nki_dist.collectives.members import GATHER, REDUCE
 from nki_dist.collectives.operands import Flat, bits, blocks, store_blocks, store_flat
+from nki_dist.collectives.party import Array, Party, Waiting
 from nki_dist.collectives.reduction import Reduction, reduction
 from nki_dist.errors import OutOfBoundsError
 from nki_dist.isa.kit import Kit
 from nki_dist.program import Instruction
 
-Run = Callable[[Exchange], Waiting]
+Run = Callable[[Party], Waiting]
 
 
 @dataclass(frozen=True)
@@ -52,7 +55,7 @@ def _all_reduce(m: Member) -> Run:
     for src, dst in m.pairs("srcs", "dsts"):
         steps.append((m.kit.view(src), m.kit.view(dst), reduction(m.i["op"], src.dtype, m.payload)))
 
-    def run(x: Exchange) -> Waiting:
+    def run(x: Party) -> Waiting:
         found = []
         for src, _, reduce in steps:
             flat = reduce.widen(src).reshape(-1)
@@ -69,7 +72,7 @@ def _reduce_scatter(m: Member) -> Run:
     for src, dst in m.pairs("srcs", "dsts"):
         steps.append((m.kit.view(src), m.kit.view(dst), reduction(m.i["op"], src.dtype, m.payload)))
 
-    def run(x: Exchange) -> Waiting:
+    def run(x: Party) -> Waiting:
         found = []
         for src, _, reduce in steps:
             chunks = blocks(reduce.widen(src), x.size, dim)
@@ -85,7 +88,7 @@ def _all_gather(m: Member) -> Run:
     dim = m.i["collective_dim"]
     steps = [(m.kit.raw(src), m.kit.raw(dst)) for src, dst in m.pairs("srcs", "dsts")]
 
-    def run(x: Exchange) -> Waiting:
+    def run(x: Party) -> Waiting:
         found = []
         for src, _ in steps:
             found.append((yield from m.algorithm.all_gather(x, bits(src, m.payload))))
@@ -99,11 +102,11 @@ def _all_to_all(m: Member) -> Run:
     dim = m.i["collective_dim"]
     steps = [(m.kit.raw(src), m.kit.raw(dst)) for src, dst in m.pairs("srcs", "dsts")]
 
-    def run(x: Exchange) -> Waiting:
+    def run(x: Party) -> Waiting:
         found = []
         for src, _ in steps:
             outgoing = blocks(bits(src, m.payload).reshape(src.shape), x.size, dim)
-            found.append((yield from mesh.exchange(x, outgoing)))
+            found.append((yield from x.all_to_all(outgoing)))
         for (_, dst), arrays in zip(steps, found):
             store_blocks(dst, arrays, dim)
 
@@ -120,12 +123,11 @@ def _outside(m: Member, what: str, start: int, count: int, where: str, limit: in
     )
 
 
-def _variable(m: Member) -> Run:
+def _variable(m: Member, same_for_all: bool = False) -> Run:
     """all_to_all_v and all_gather_v: the latter sends the first column's chunk to everybody."""
     src, dst = Flat(m.i["srcs"][0], m.kit), Flat(m.i["dsts"][0], m.kit)
     meta = m.kit.view(m.i["metadata_tensor"])
     meta = meta.reshape(meta.shape[-2:])
-    same_for_all = m.i.opcode == "all_gather_v"
 
     def outgoing(size: int) -> list[Array]:
         counts, starts = (meta[row].astype(np.int64).tolist() for row in (0, 1))
@@ -150,8 +152,8 @@ def _variable(m: Member) -> Run:
                 _outside(m, what, starts[n], len(array), dst.label, dst.size)
         return list(zip(starts, arrays))
 
-    def run(x: Exchange) -> Waiting:
-        arrays = yield from mesh.exchange(x, outgoing(x.size))
+    def run(x: Party) -> Waiting:
+        arrays = yield from x.all_to_all(outgoing(x.size))
         dst.write(placed(arrays))
         if m.i["recv_counts_known"]:
             return None
@@ -166,13 +168,13 @@ def _variable(m: Member) -> Run:
 
 
 def _permute(m: Member) -> Run:
-    """The Exchange's members are the group made of all ranks in pairs; see execute."""
+    """The Party's members are the group made of all ranks in pairs; see execute."""
     pairs = m.i["source_target_pairs"]
     target = next((t for s, t in pairs if s == m.rank), None)
     source = next((s for s, t in pairs if t == m.rank), None)
     src, dst = m.kit.raw(m.i["srcs"][0]), m.kit.raw(m.i["dsts"][0])
 
-    def run(x: Exchange) -> Waiting:
+    def run(x: Party) -> Waiting:
         mine = bits(src, m.payload)
         if target is not None and target != m.rank:
             x.send(m.group.index(target), mine)
@@ -190,7 +192,7 @@ def _ring_step(m: Member) -> Run:
         for (src,), (dst,) in m.pairs("srcs_by_channel", "dsts_by_channel")
     ]
 
-    def run(x: Exchange) -> Waiting:
+    def run(x: Party) -> Waiting:
         found = yield from _shift(x, [bits(src, m.payload) for src, _ in steps])
         for (_, dst), array in zip(steps, found):
             dst[...] = array.reshape(dst.shape)
@@ -206,7 +208,7 @@ def _ring_step_reduce(m: Member) -> Run:
     ):
         steps.append((view(a), view(b), view(dst), reduction(m.i["op"], dst.dtype, m.payload)))
 
-    def run(x: Exchange) -> Waiting:
+    def run(x: Party) -> Waiting:
         outgoing = []
         for a, b, _, reduce in steps:
             total, other = reduce.widen(a).reshape(-1), reduce.widen(b).reshape(-1)
@@ -219,7 +221,7 @@ def _ring_step_reduce(m: Member) -> Run:
     return run
 
 
-def _shift(x: Exchange, arrays: list[Array]) -> Waiting:
+def _shift(x: Party, arrays: list[Array]) -> Waiting:
     """Send to the next member of the group, receive from the one before."""
     if x.size == 1:
         return arrays
@@ -227,16 +229,44 @@ def _shift(x: Exchange, arrays: list[Array]) -> Waiting:
     return (yield from x.receive_all((x.me - 1) % x.size))
 
 
-OPERATIONS: Final[Mapping[str, Callable[[Member], Run]]] = MappingProxyType(
+# ---- all of them --------------------------------------------------------------------------------
+
+
+class Kind(Enum):
+    """Who sends to whom."""
+
+    ALGORITHM = "a group, as the algorithm says that is chosen for it"
+    DIRECT = "a group, everybody to everybody"
+    RING = "each member of a group to the next"
+    PAIRS = "source to target"
+
+
+@dataclass(frozen=True)
+class Operation:
+    """What is known of a collective beyond its declaration.
+
+    Attributes:
+        plan: what it does on one member.
+        touches: of HBM per byte that goes from one rank to another, in a ring or a pair.
+    """
+
+    plan: Callable[[Member], Run]
+    kind: Kind
+    touches: int = GATHER
+
+
+OPERATIONS: Final[Mapping[str, Operation]] = MappingProxyType(
     {
-        "all_reduce": _all_reduce,
-        "reduce_scatter": _reduce_scatter,
-        "all_gather": _all_gather,
-        "all_gather_v": _variable,
-        "all_to_all": _all_to_all,
-        "all_to_all_v": _variable,
-        "collective_permute": _permute,
-        "collective_permute_implicit": _ring_step,
-        "collective_permute_implicit_reduce": _ring_step_reduce,
+        "all_reduce": Operation(_all_reduce, Kind.ALGORITHM),
+        "reduce_scatter": Operation(_reduce_scatter, Kind.ALGORITHM),
+        "all_gather": Operation(_all_gather, Kind.ALGORITHM),
+        "all_gather_v": Operation(partial(_variable, same_for_all=True), Kind.DIRECT),
+        "all_to_all": Operation(_all_to_all, Kind.DIRECT),
+        "all_to_all_v": Operation(_variable, Kind.DIRECT),
+        "collective_permute": Operation(_permute, Kind.PAIRS),
+        "collective_permute_implicit": Operation(_ring_step, Kind.RING),
+        "collective_permute_implicit_reduce": Operation(
+            _ring_step_reduce, Kind.RING, touches=REDUCE + 1
+        ),
     }
 )

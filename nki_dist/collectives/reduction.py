@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from nki_dist.collectives.exchange import Array
+from nki_dist.collectives.party import Array
 from nki_dist.dtypes import DType, float32
 from nki_dist.dtypes.casts import converter
 from nki_dist.isa.alu import alu_op

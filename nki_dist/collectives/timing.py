@@ -12,45 +12,33 @@ neuron-runtime/explore/compute-comm-overlap.rst.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final, Protocol
 
 from nki_dist.arch import Arch
-from nki_dist.collectives.choose import Layout, Question, choose
+from nki_dist.collectives.choose import choose, named
 from nki_dist.collectives.operands import belongs_to_rank, larger_side
-from nki_dist.collectives.price import GATHER, REDUCE, Paths, exchange_ns, move_ns, price_ns
+from nki_dist.collectives.operations import OPERATIONS, Kind
+from nki_dist.collectives.price import all_to_all_ns, move_ns, price_ns
+from nki_dist.collectives.question import Question, RankLayout, Topology
+from nki_dist.isa.effects import Exchange
 from nki_dist.program import Instruction
-from nki_dist.timing.exchange import Exchange, Rule
+from nki_dist.timing.exchange import Rule
 from nki_dist.timing.timeline import Place
-
-_ALGORITHMIC: Final = ("all_reduce", "all_gather", "reduce_scatter")
-_DIRECT: Final = ("all_to_all", "all_to_all_v", "all_gather_v")
-_RINGS: Final = ("collective_permute_implicit", "collective_permute_implicit_reduce")
-
-
-class Links(Paths, Protocol):
-    """What rules have to know about a topology."""
-
-    @property
-    def ranks_per_chip(self) -> int: ...
-
-    @property
-    def ranks_per_instance(self) -> int: ...
 
 
 class _Rules:
     """Prices of one launch; equal questions are worked out once."""
 
-    def __init__(self, topology: Links, forced: str) -> None:
+    def __init__(self, topology: Topology, forced: str) -> None:
         self.topology = topology
         self.forced = forced
         self._prices: dict[tuple[Question, int], float] = {}
-        self._moves: dict[tuple[Question, int, int], float] = {}
+        self._moves: dict[tuple[Question, int], float] = {}
         self._meets: dict[tuple[tuple[int, ...], tuple[int, ...]], tuple[int, ...]] = {}
         self._cores: dict[int, dict[int, int]] = {}  # rank -> number within it -> over the launch
 
     def _question(self, i: Instruction, group: Sequence[int], arch: Arch) -> Question:
         instance = self.topology.ranks_per_instance
-        layout = Layout(self.topology.ranks_per_chip, instance * arch.instances_per_ultraserver)
+        layout = RankLayout(self.topology.ranks_per_chip, instance * arch.instances_per_ultraserver)
         return Question(i.opcode, larger_side(i), tuple(group), layout, arch)
 
     def _look(self, places: Sequence[Place]) -> None:
@@ -93,8 +81,8 @@ class _Rules:
         return Exchange(i.opcode, (), (), price, price, meets)
 
     def _price(self, question: Question, sharing: int) -> float:
-        if question.opcode in _DIRECT:
-            return exchange_ns(question, self.topology, sharing)
+        if OPERATIONS[question.opcode].kind is Kind.DIRECT:
+            return all_to_all_ns(question, self.topology, sharing)
         return price_ns(question, choose(question, self.forced), self.topology, sharing)
 
     def ring(self, i: Instruction, me: int, places: Sequence[Place], arch: Arch) -> Exchange:
@@ -103,15 +91,14 @@ class _Rules:
         group = next(g for g in i["replica_group"] if rank in g)
         at = group.index(rank)
         target, source = group[(at + 1) % len(group)], group[at - 1]
-        touches = REDUCE + 1 if i.opcode.endswith("reduce") else GATHER
-        return self._moved(i, me, places, arch, target, source, len(i["channel_ids"]), touches)
+        return self._moved(i, me, places, arch, target, source, len(i["channel_ids"]))
 
     def pairs(self, i: Instruction, me: int, places: Sequence[Place], arch: Arch) -> Exchange:
         """A permutation; a rank in no pair has nothing to do."""
         rank = places[me].rank
         target = next((t for s, t in i["source_target_pairs"] if s == rank), None)
         source = next((s for s, t in i["source_target_pairs"] if t == rank), None)
-        return self._moved(i, me, places, arch, target, source, 1, GATHER)
+        return self._moved(i, me, places, arch, target, source, 1)
 
     def _moved(
         self,
@@ -122,7 +109,6 @@ class _Rules:
         target: int | None,
         source: int | None,
         channels: int,
-        touches: int,
     ) -> Exchange:
         """Send to one rank, receive from another; each may be missing, or the rank itself."""
         if target is None and source is None:
@@ -131,8 +117,9 @@ class _Rules:
         busy = 0.0
         if target is not None:
             question = self._question(i, (rank, target), arch)
-            key = (question, channels, touches)
+            key = (question, channels)
             if key not in self._moves:
+                touches = OPERATIONS[i.opcode].touches
                 self._moves[key] = move_ns(question, self.topology, channels, touches)
             busy = self._moves[key]
         out = self._numbers([r for r in (target,) if r not in (None, rank)], kind)
@@ -142,14 +129,18 @@ class _Rules:
         return Exchange(i.opcode, (*own, *out), (*own, *come), busy, busy)
 
 
-def collective_rules(topology: Links, forced: str = "") -> Mapping[str, Rule]:
+def collective_rules(topology: Topology, forced: str = "") -> Mapping[str, Rule]:
     """Rules of all collectives for one launch.
 
     Args:
         topology: where ranks sit.
-        forced: an algorithm for all groups, as NKI_DIST_COLLECTIVE_ALGORITHM.
+        forced: an algorithm for all groups, as NKI_DIST_COLLECTIVE_ALGORITHM, or "".
+
+    Raises:
+        LaunchError: `forced` names none.
     """
+    if forced:
+        named(forced)
     rules = _Rules(topology, forced)
-    found: dict[str, Rule] = dict.fromkeys((*_ALGORITHMIC, *_DIRECT), rules.group)
-    found.update(dict.fromkeys(_RINGS, rules.ring))
-    return {**found, "collective_permute": rules.pairs}
+    between_two = {Kind.RING: rules.ring, Kind.PAIRS: rules.pairs}
+    return {name: between_two.get(o.kind, rules.group) for name, o in OPERATIONS.items()}

@@ -126,7 +126,8 @@ class Form:
 
 
 def _packed(value: Any) -> bytes:
-    return msgpack.packb(write_value(value, id, int))
+    packed: bytes = msgpack.packb(write_value(value, id, int))
+    return packed
 
 
 class BodyReader:

@@ -1,8 +1,8 @@
 """Where in the user's kernel an instruction comes from.
 
-The innermost frame outside this package's machinery is the kernel's line. While tracing only
-(code object, bytecode offset) pairs are kept, which costs a fraction of computing a line number;
-lines are worked out once, when the program is finished.
+The innermost frame outside this package is the kernel's line; kernels that the package ships count
+as outside. While tracing only (code object, bytecode offset) pairs are kept, which costs a fraction
+of computing a line number; lines are worked out once, when the program is finished.
 """
 
 from __future__ import annotations
@@ -13,20 +13,7 @@ from bisect import bisect_right
 from types import CodeType, FrameType
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-# Rooms whose frames are never the user's; kernels shipped in nki_dist.kernels are.
-_ROOMS = (
-    "isa",
-    "language",
-    "compiler",
-    "program",
-    "launcher",
-    "collectives",
-    "compat",
-    "core_actor",
-    "dtypes",
-    "cli",
-)
-MACHINERY = tuple(_PACKAGE + room + os.sep for room in _ROOMS)
+_SHIPPED = os.path.join(_PACKAGE, "kernels", "")  # kernels as a user would write them
 # Dynamo's frames lie between a launch and its caller once something has imported torch.compile.
 _DYNAMO = f"{os.sep}torch{os.sep}_dynamo{os.sep}"
 
@@ -34,7 +21,8 @@ _DYNAMO = f"{os.sep}torch{os.sep}_dynamo{os.sep}"
 def _is_machinery(code: CodeType) -> bool:
     name = code.co_filename
     return (
-        name.startswith((*MACHINERY, "<frozen"))
+        (name.startswith(_PACKAGE) and not name.startswith(_SHIPPED))
+        or name.startswith("<frozen")
         or name.endswith(("contextlib.py", "functools.py"))
         or _DYNAMO in name
     )

@@ -28,6 +28,7 @@ from nki_dist.compiler.ownership import check_dynamic, check_register, owns, ref
 from nki_dist.compiler.passes.schedule import Edges, add_edges
 from nki_dist.dtypes import DType
 from nki_dist.errors import CompileError, NkiError, NkiValidationError
+from nki_dist.isa import INSTRUCTIONS, dma_copy, memset, register_move, tensor_copy
 from nki_dist.isa.handle import NkiInstruction
 from nki_dist.isa.operands import Tensor, engine_reaches
 from nki_dist.isa.spec import Spec
@@ -115,12 +116,7 @@ class Trace:
         )
 
     def allocate(
-        self,
-        shape: Any,
-        dtype: Any,
-        region: Any,
-        name: str = "",
-        address: Any = None,
+        self, shape: Any, dtype: Any, region: Any, name: str = "", address: Any = None
     ) -> NkiTensor:
         """`nl.ndarray`."""
         sizes = sizes_of(shape)
@@ -205,6 +201,12 @@ class Trace:
         self._ordinal = ordinal + 1
         return NkiInstruction(i, len(self._open), self)
 
+    def rewritten(self, i: Instruction, unused: Storage) -> None:
+        """Note that a recorded instruction has other operands now; nothing uses `unused`."""
+        unused.first = unused.last = -1
+        unused.written = False
+        self._touch(INSTRUCTIONS[i.opcode], i.args, i.ordinal)
+
     def _touch(self, spec: Spec, args: dict[str, Any], ordinal: int) -> None:
         touched = self._open[-1].touched if self._open else None
         for name, role in spec._role_items:
@@ -239,11 +241,9 @@ class Trace:
 
     def assign(self, view: Any, value: Any) -> None:
         """`tensor[...] = value`: a copy."""
-        from nki_dist.isa import dma_copy, memset, tensor_copy
-
         if not isinstance(value, NkiTensor):
             memset(view, value)
-        elif all(a.buffer.on_chip and engine_reaches(a) for a in (view, value)):
+        elif all(a.buffer.on_chip and engine_reaches(a, self.arch) for a in (view, value)):
             tensor_copy(view, value)
         else:
             dma_copy(view, value)
@@ -365,8 +365,6 @@ class Trace:
                 f"while_loop needs a register as condition, got {init!r}", location=self.where()
             )
         condition, value = self.register(), self.register()
-        from nki_dist.isa import register_move
-
         register_move(condition, init)
         self.open_loop(Loop("while", self.locations.here(2), value, condition=condition))
         result = self._open[-1].record(body, value)

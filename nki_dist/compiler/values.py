@@ -131,7 +131,8 @@ def _flat(pairs: Any) -> Iterator[Any]:
 
 
 def _packed(value: Any) -> bytes:
-    return msgpack.packb(value)
+    packed: bytes = msgpack.packb(value)
+    return packed
 
 
 def read_value(

@@ -54,7 +54,7 @@ def pack(magic: bytes, body: Any) -> bytes:
     except (TypeError, ValueError, OverflowError) as error:
         raise ProgramFormatError(f"the program can't be written down: {error}") from error
     producer = _producer()
-    rest = bytes([len(producer)]) + producer + packed
+    rest: bytes = bytes([len(producer)]) + producer + packed
     return _HEADER.pack(magic, FORMAT_VERSION, zlib.crc32(rest)) + rest
 
 

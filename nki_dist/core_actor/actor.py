@@ -28,14 +28,14 @@ import ray
 from nki_dist.compiler.decode import decode
 from nki_dist.compiler.widen import widened
 from nki_dist.core_actor.bell import Bell, Ringer
-from nki_dist.core_actor.executor import Stopped
-from nki_dist.core_actor.group import CoreGroup, CoreReport, CoreSlot, StackView
 from nki_dist.core_actor.links import PATIENCE, Attach, Links, Net
-from nki_dist.core_actor.messages import Message, Wait
-from nki_dist.core_actor.scheduler import Scheduler
 from nki_dist.errors import NkiError
 from nki_dist.hbm.arena import ArenaHandle, MappedArena, map_arena
 from nki_dist.program import Program
+from nki_dist.runtime.executor import Stopped
+from nki_dist.runtime.group import CoreGroup, CoreReport, CoreSlot, StackView
+from nki_dist.runtime.messages import Message, Wait
+from nki_dist.runtime.scheduler import Scheduler
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ class NeuronCore:
         self._arrived: Counter[int] = Counter()
         self._status = Status()
         self._progress = (0, 0)
-        self._programs: dict[Any, tuple[list[Program], dict]] = {}
+        self._programs: dict[Any, tuple[list[Program], dict[tuple[str, int], int]]] = {}
         self._arena: MappedArena | None = None
 
     # ---- control and mail ---------------------------------------------------------------------

@@ -27,11 +27,11 @@ from typing import Any, Final
 import numpy as np
 
 from nki_dist.core_actor.bell import Bell, Ringer
-from nki_dist.core_actor.messages import Message
 from nki_dist.core_actor.payloads import Payloads, Segment
 from nki_dist.core_actor.records import INLINE, Decoder, Encoder, parts
 from nki_dist.core_actor.ring import ASLEEP, HEADER, Ring
 from nki_dist.hbm.plasma import StackHandle
+from nki_dist.runtime.messages import Message
 
 FIRST_RING: Final = 128 << 10
 LARGEST_RING: Final = 16 << 20

@@ -18,9 +18,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from nki_dist.core_actor.records import INLINE, Place, parts
+from nki_dist.core_actor.records import INLINE, Extent, parts
 from nki_dist.hbm.heap import Heap
-from nki_dist.hbm.plasma import MappedStack, StackHandle, map_writable
+from nki_dist.hbm.plasma import Bytes, StackHandle, map_writable
 
 KEPT: Final = 4096  # payloads that receivers may still read
 
@@ -65,7 +65,7 @@ class Payloads:
         self.me = me
         self.launch = -1
         self._heap = Heap()
-        self._mapped: dict[Segment, MappedStack] = {}
+        self._mapped: dict[Segment, Bytes] = {}
         self._handles: dict[Segment, StackHandle] = {}
         self._index: list[tuple[int, int, int, int]] = []  # address, size, owner, segment
         self._known_segments = 0
@@ -103,7 +103,7 @@ class Payloads:
         block = self.take(nbytes) if nbytes > INLINE else None
         if block is None:
             return np.empty(shape, dtype)
-        return block.view(dtype).reshape(shape)
+        return np.asarray(block.view(dtype).reshape(shape))
 
     def take(self, nbytes: int) -> np.ndarray | None:
         """(nbytes,) uint8 of shared memory, uninitialised; None if there is no room."""
@@ -121,7 +121,7 @@ class Payloads:
                 del self._kept[byte]
             self._bytes += done
 
-    def lend(self, payload: Any) -> tuple[tuple[Place, ...], int] | None:
+    def lend(self, payload: Any) -> tuple[tuple[Extent, ...], int] | None:
         """Keep a payload until its receiver is done, copied to shared memory if need be.
 
         Returns:
@@ -154,7 +154,7 @@ class Payloads:
         del self._kept[byte]
         self._bytes.append(byte)
 
-    def place(self, array: np.ndarray) -> Place | None:
+    def place(self, array: np.ndarray) -> Extent | None:
         """Where in shared memory an array lies, if it does."""
         own = self._heap.segments()
         if len(own) != self._known_segments:
@@ -164,7 +164,7 @@ class Payloads:
         if at >= 0:
             start, size, owner, segment = self._index[at]
             if address + array.nbytes <= start + size:
-                return Place(owner, segment, address - start)
+                return Extent(owner, segment, address - start)
         return None
 
     def handles(self, segments: Iterable[Segment]) -> dict[Segment, StackHandle]:
@@ -177,8 +177,8 @@ class Payloads:
     def _make_index(self, own: list[tuple[int, int]]) -> None:
         entries = [(start, size, self.me, n) for n, (start, size) in enumerate(own)]
         self._known_segments = len(own)  # before looking: what is mapped meanwhile sets it to -1
-        for (owner, n), stack in list(self._mapped.items()):
-            entries.append((stack.memory.ctypes.data, stack.capacity, owner, n))
+        for (owner, n), memory in list(self._mapped.items()):
+            entries.append((memory.ctypes.data, memory.size, owner, n))
         self._index = sorted(entries)
 
     def _make_table(self) -> bool:
@@ -187,7 +187,7 @@ class Payloads:
         if table is None:
             return False
         place = self.place(table)
-        assert place == Place(self.me, 0, 0)
+        assert place == Extent(self.me, 0, 0)
         table[:] = 0
         self._table = memoryview(table)  # type: ignore[arg-type]
         return True
@@ -208,10 +208,10 @@ class Payloads:
 
     def mapped(self, owner: int, segment: int) -> np.ndarray:
         """The memory of a segment of another process, (capacity,) uint8."""
-        return self._mapped[owner, segment].memory
+        return self._mapped[owner, segment]
 
     def borrow(
-        self, sender: int, places: list[tuple[Place, int]], byte: int
+        self, sender: int, places: list[tuple[Extent, int]], byte: int
     ) -> list[np.ndarray] | None:
         """The arrays of a message, read-only uint8; the byte is cleared when they are gone.
 
@@ -228,8 +228,7 @@ class Payloads:
             for memory, (place, nbytes) in zip(memories, places)
         ]
 
-    def _memory(self, place: Place) -> Any:
+    def _memory(self, place: Extent) -> Any:
         if place.owner == self.me:
             return self._heap.memory(place.segment)
-        mapped = self._mapped.get((place.owner, place.segment))
-        return None if mapped is None else mapped.memory
+        return self._mapped.get((place.owner, place.segment))

@@ -3,7 +3,7 @@
 What repeats from message to message (description, channel and kernel line; types and shapes of the
 payload) is sent once and then named by a number, so a record is a fixed head and the payload.
 Payloads up to INLINE bytes are in the record; of larger ones it says where in the shared memory of
-which process they lie (`Place`), and which byte of the sender to clear when they are done with.
+which process they lie (`Extent`), and which byte of the sender to clear when they are done with.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from nki_dist.collectives.exchange import Bundle
-from nki_dist.core_actor.messages import Message
+from nki_dist.collectives.party import Bundle
+from nki_dist.runtime.messages import Message
 
 INLINE: Final = 16 << 10
 NAMES: Final = 4096  # numbers for what repeats; then the oldest is given anew
@@ -30,7 +30,7 @@ _NOTHING, _INLINE, _SHARED, _OBJECT, _DEFINITION = range(5)
 _NO_NUMBER: Final = -1
 
 
-class Place(NamedTuple):
+class Extent(NamedTuple):
     """Where an array lies: which process's memory, which segment, how far into it."""
 
     owner: int
@@ -90,7 +90,7 @@ class Encoder:
         self._described = _Names()
         self._layouts = _Names()
 
-    def write(self, m: Message, launch: int, places: tuple[Place, ...] | None, byte: int) -> bool:
+    def write(self, m: Message, launch: int, places: tuple[Extent, ...] | None, byte: int) -> bool:
         """Append a message; False if the ring is full.
 
         Args:
@@ -153,7 +153,7 @@ class Decoder:
             memory isn't mapped yet. When the arrays are gone it clears the sender's byte.
     """
 
-    def __init__(self, claim: Callable[[list[tuple[Place, int]], int], Any]) -> None:
+    def __init__(self, claim: Callable[[list[tuple[Extent, int]], int], Any]) -> None:
         self._claim = claim
         self._tables: tuple[dict[int, Any], dict[int, Any]] = ({}, {})
 
@@ -183,7 +183,7 @@ class Decoder:
     def _shared(self, record: bytes, members: Any, byte: int) -> list[np.ndarray] | None:
         wanted = []
         for n, (dtype, shape) in enumerate(members):
-            place = Place(*_PLACE.unpack_from(record, _HEAD.size + n * _PLACE.size))
+            place = Extent(*_PLACE.unpack_from(record, _HEAD.size + n * _PLACE.size))
             wanted.append((place, dtype.itemsize * prod(shape)))
         raw = self._claim(wanted, byte)
         if raw is None:

@@ -106,7 +106,7 @@ class Ring:
             return None
         self.fence()
         place = self._at % self.capacity
-        if self._data[place : place + 4] == _SKIP:
+        if bytes(self._data[place : place + 4]) == _SKIP:
             self._at += self.capacity - place
             place = 0
         size = int.from_bytes(self._data[place : place + 4], _ORDER)

@@ -98,7 +98,7 @@ def unpack_x4(packed: Any, dtype: DType) -> Array:
 def _pack_fp4(values: Array) -> Array:
     table = tables.narrow_codes(_FP4, None)
     codes = table.take(tables.sticky_index(values, Scratch()), mode="wrap")
-    pairs = codes[..., 0::2] | (codes[..., 1::2] << 4)
+    pairs: Array = codes[..., 0::2] | (codes[..., 1::2] << 4)
     return pairs.view(np.uint16)
 
 

@@ -18,6 +18,7 @@ from nki_dist.errors import LaunchError
 from nki_dist.frameworks import jax_arrays, numpy_arrays, torch_tensors
 
 __all__ = [
+    "LIBRARIES",
     "Framework",
     "describe",
     "like",
@@ -27,6 +28,9 @@ __all__ = [
     "without_derivative",
     "write_back",
 ]
+
+LIBRARIES: Final = frozenset({"torch", "jax"})
+"""Modules without which arguments are NumPy arrays."""
 
 plain = numpy_arrays.plain
 uncompiled = torch_tensors.uncompiled

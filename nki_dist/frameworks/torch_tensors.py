@@ -71,7 +71,7 @@ def without_derivative(name: str, inputs: Sequence[Any], results: Sequence[Any])
 
     base: Any = torch.autograd.Function
 
-    class Launch(base):  # made here because only users import torch
+    class Launch(base):  # type: ignore[misc]  # made here because only users import torch
         @staticmethod
         def forward(ctx: Any, *sources: Any) -> Any:
             return tuple(results[n] for n in places)
@@ -142,9 +142,9 @@ def to_numpy(value: Any) -> np.ndarray:
     extension = _EXTENSION_TYPES.get(name)
     try:
         if extension is None:
-            return plain.numpy()
+            return np.asarray(plain.numpy())
         integers = getattr(torch, _SAME_SIZE[extension.itemsize])
-        return plain.view(integers).numpy().view(extension)
+        return np.asarray(plain.view(integers).numpy().view(extension))
     except TypeError as error:
         raise NkiValidationError(f"dtype torch.{name} isn't supported: {error}") from None
     except RuntimeError as error:  # tensors without data: fake, meta, being traced by torch

@@ -4,7 +4,7 @@ An object costs a call to the store, a mapping in every process and at least a m
 of hundreds of ranks keeps the stacks of the ranks that share actors in one. Invariants: the stacks
 of an arena are equally large and start at cache lines; what `generation` names never moves.
 
-Not modelled here: what lies where in a stack (`launcher.layout`), and which ranks share an arena.
+Not modelled here: what lies where in a stack (`layout`), and which ranks share an arena.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from typing import Final
 import numpy as np
 
 from nki_dist.errors import OutOfMemoryError
-from nki_dist.hbm.plasma import ALIGNMENT, HbmStack, StackHandle, map_writable
+from nki_dist.hbm.alignment import ALIGNMENT, padded
+from nki_dist.hbm.plasma import HbmStack, StackHandle, map_writable
 
 GENEROUS: Final = 16 << 20  # bytes up to which an object gets more than was asked for
 
@@ -99,7 +100,7 @@ class Arena:
         return HbmStack.create(total)
 
     def _total(self, need: int) -> int:
-        return max(-(-need // ALIGNMENT), 1) * ALIGNMENT * len(self.ranks)
+        return padded(max(need, 1)) * len(self.ranks)
 
     def memory(self, rank: int) -> np.ndarray:
         """The bytes of a rank's stack, writable."""
@@ -129,9 +130,9 @@ def map_arena(handle: ArenaHandle) -> MappedArena:
     Raises:
         LaunchError: this process is on another node, or the object is gone.
     """
-    memory = map_writable(handle.handle).memory
+    memory = map_writable(handle.handle)
     stacks = {r: _part(memory, handle.ranks, handle.stride, r) for r in handle.ranks}
-    common = None if handle.common is None else map_writable(handle.common).memory
+    common = None if handle.common is None else map_writable(handle.common)
     return MappedArena(stacks, common, handle.generation)
 
 

@@ -17,7 +17,8 @@ from typing import Any, Final
 import numpy as np
 
 from nki_dist.errors import OutOfMemoryError
-from nki_dist.hbm.plasma import ALIGNMENT, HbmStack, StackHandle
+from nki_dist.hbm.alignment import padded
+from nki_dist.hbm.plasma import HbmStack, StackHandle
 
 LARGEST_STEP: Final = 64 << 20  # bytes up to which a new segment is as large as all before
 
@@ -52,7 +53,7 @@ class Heap:
 
     def take(self, nbytes: int) -> np.ndarray | None:
         """(nbytes,) uint8, uninitialised, at a cache line; None if the object store is full."""
-        need = max(-(-nbytes // ALIGNMENT), 1) * ALIGNMENT
+        need = padded(max(nbytes, 1))
         while self._back:
             self._put_back(*self._back.popleft())
         for number in reversed(range(len(self._segments))):

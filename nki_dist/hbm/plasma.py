@@ -2,7 +2,6 @@
 
 One plasma object holds the whole shared_hbm of a stack. The process that owns it (`HbmStack`) and
 the core actors of the same node (`map_writable`) all store into the same pages, without copies.
-Inputs that many ranks read and nobody writes are separate read-only objects (`put_readonly`).
 
 Invariants:
 - While a `HbmStack` is open it holds the reference *and* a mapping. Both matter: a reference alone
@@ -24,7 +23,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -32,11 +31,10 @@ import ray
 import ray.exceptions
 
 from nki_dist.errors import LaunchError, OutOfMemoryError
+from nki_dist.hbm.alignment import ALIGNMENT
 
 Bytes = npt.NDArray[np.uint8]
-
-ALIGNMENT: Final = 64
-"""`memory` starts at a multiple of this many bytes, in every process: a cache line."""
+Ref: TypeAlias = "ray.ObjectRef[Any]"
 
 _GRANULE: Final = 1 << 20
 _HOW_TO_RAISE: Final = (
@@ -54,42 +52,24 @@ class StackHandle:
             gets the reference and not a fetched value.
         node_id: the node whose object store holds the primary copy.
         capacity: usable bytes.
-        generation: changes when the stack moves; equal generations of one stack are one mapping.
     """
 
-    ref: ray.ObjectRef
+    ref: Ref
     node_id: str
     capacity: int
-    generation: int
-
-
-@dataclass(frozen=True, eq=False)
-class MappedStack:
-    """A stack as one core actor sees it.
-
-    Attributes:
-        memory: (capacity,) uint8, writable, shared with every other core of the stack.
-        capacity: usable bytes.
-        generation: the generation of the handle it was mapped from.
-    """
-
-    memory: Bytes
-    capacity: int
-    generation: int
 
 
 class HbmStack:
-    """The owner's side of one stack's shared_hbm: creates it, grows it, keeps it in memory.
+    """The owner's side of one stack's shared_hbm: creates it and keeps it in memory.
 
-    Life cycle: `create` → any number of `ensure` → `close`. A stack belongs to the node of the
+    Life cycle: `create` → `close`. A stack belongs to the node of the
     process that creates it, so a launcher makes one for another node from an actor on that node.
     """
 
     def __init__(self) -> None:
-        self._ref: ray.ObjectRef | None = None
+        self._ref: Ref | None = None
         self._memory: Bytes | None = None
         self._node_id = ""
-        self._generation = 0
 
     @classmethod
     def create(cls, capacity_bytes: int) -> HbmStack:
@@ -104,7 +84,7 @@ class HbmStack:
         return stack
 
     @property
-    def ref(self) -> ray.ObjectRef:
+    def ref(self) -> Ref:
         """The plasma object that holds the stack."""
         if self._ref is None:
             raise LaunchError("this shared_hbm stack is closed")
@@ -123,39 +103,9 @@ class HbmStack:
         return 0 if self._memory is None else self._memory.size
 
     @property
-    def generation(self) -> int:
-        """How many objects this stack has lived in so far."""
-        return self._generation
-
-    @property
     def handle(self) -> StackHandle:
-        """What to send to the actors of this node; stale after `ensure` returned True."""
-        return StackHandle(self.ref, self._node_id, self.capacity, self._generation)
-
-    def ensure(self, capacity_bytes: int) -> bool:
-        """Make room for `capacity_bytes`; True when the stack moved and actors must map it anew.
-
-        It also moves when Ray was shut down and started again since: the old object is out of
-        reach of the new session's actors.
-
-        Growth at least doubles the stack while the store has room for that, so a sequence of ever
-        larger launches moves it a logarithmic number of times. A move starts from zero bytes: the
-        old object is released first, because old and new together may not fit, and its pages are
-        the cheapest to reuse. When even the exact size doesn't fit, the stack is left closed; a
-        later `ensure` with less starts it again.
-        """
-        _require_ray()
-        if capacity_bytes <= self.capacity and self._node_id == _node_id():
-            return False
-        doubled = max(capacity_bytes, 2 * self.capacity)
-        self.close()
-        try:
-            self._allocate(doubled)
-        except OutOfMemoryError:
-            if doubled == capacity_bytes:
-                raise
-            self._allocate(capacity_bytes)
-        return True
+        """What to send to the actors of this node."""
+        return StackHandle(self.ref, self._node_id, self.capacity)
 
     def close(self) -> None:
         """Let go of the object; views that somebody still holds stay valid. Idempotent."""
@@ -168,11 +118,10 @@ class HbmStack:
         capacity = -(-capacity_bytes // _GRANULE) * _GRANULE
         self._ref, self._memory = _put_zeros(capacity)
         self._node_id = _node_id()
-        self._generation += 1
 
 
-def map_writable(handle: StackHandle) -> MappedStack:
-    """Map the stack of `handle` into this process, for stores.
+def map_writable(handle: StackHandle) -> Bytes:
+    """Map the stack of `handle` into this process: (capacity,) uint8 that all who map it share.
 
     Raises:
         LaunchError: this process is on another node, or the object is gone or not shared memory.
@@ -190,45 +139,7 @@ def map_writable(handle: StackHandle) -> MappedStack:
     except ray.exceptions.RayError as error:
         raise LaunchError(f"the shared_hbm object of this stack is gone: {error}") from error
     _require_shared(array)
-    memory = _aligned(_writable(array), handle.capacity)
-    return MappedStack(memory, handle.capacity, handle.generation)
-
-
-def put_readonly(array: npt.ArrayLike) -> ray.ObjectRef:
-    """Store a copy of `array` (any shape, any dtype but object) for many readers.
-
-    Pass the reference inside a list, tuple or dataclass: as a plain argument of an actor call Ray
-    would fetch it for the callee, and the callee would get this module's encoding.
-
-    Raises:
-        OutOfMemoryError: it is larger than the object store of this node.
-        LaunchError: Ray isn't running here, or the array holds Python objects.
-    """
-    _require_ray()
-    contiguous = np.asarray(array, order="C")
-    if contiguous.dtype.hasobject:
-        raise LaunchError(f"arrays of Python objects can't be shared, got {contiguous.dtype}")
-    _require_room(contiguous.nbytes)
-    # As bytes and dtype: NumPy pickles dtypes from ml_dtypes in band, so an array of bfloat16 put
-    # as it is would be copied, and come back writeable, in every reader.
-    raw = contiguous.reshape(-1).view(np.uint8)
-    return _put((raw, contiguous.dtype, contiguous.shape), contiguous.nbytes)
-
-
-def map_readonly(ref: ray.ObjectRef) -> np.ndarray:
-    """The array behind a reference from `put_readonly`: zero-copy on its node, not writeable.
-
-    On another node Ray copies the object there once; its readers share that copy.
-
-    Raises:
-        LaunchError: Ray isn't running here, or the object is gone.
-    """
-    _require_ray()
-    try:
-        raw, dtype, shape = ray.get(ref)
-    except ray.exceptions.RayError as error:
-        raise LaunchError(f"a shared input is gone: {error}") from error
-    return raw.view(dtype).reshape(shape)
+    return _aligned(_writable(array), handle.capacity)
 
 
 class _WritableAlias:
@@ -270,7 +181,7 @@ def _aligned(memory: Bytes, capacity: int) -> Bytes:
     return memory[skip : skip + capacity]
 
 
-def _put_zeros(capacity: int) -> tuple[ray.ObjectRef, Bytes]:
+def _put_zeros(capacity: int) -> tuple[Ref, Bytes]:
     """A new object in shared memory and its writable view.
 
     `np.zeros` of this size is the kernel's one zero page mapped many times, so the source of the
@@ -292,7 +203,7 @@ def _put_zeros(capacity: int) -> tuple[ray.ObjectRef, Bytes]:
     return ref, _aligned(_writable(array), capacity)
 
 
-def _put(value: Any, size: int) -> ray.ObjectRef:
+def _put(value: Any, size: int) -> Ref:
     try:
         return ray.put(value)
     except (ray.exceptions.ObjectStoreFullError, ray.exceptions.OutOfDiskError) as error:

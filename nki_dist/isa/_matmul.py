@@ -13,7 +13,7 @@ Follows `nisa.nc_matmul` and the PSUM section of the Trainium architecture guide
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -25,7 +25,6 @@ from nki_dist.isa.effects import Mask, MaskOf, Results, flattened, passes_on, ti
 from nki_dist.isa.kit import Kit, Step, chain
 from nki_dist.program import Access, Instruction
 
-_TILE_SIZES: Final = (32, 64, 128)
 Matrix = np.ndarray[Any, Any]
 
 
@@ -129,7 +128,7 @@ def check_output(dst: Access, stationary: int, moving: int, arch: Arch) -> None:
             f"dst has {dst.shape[0]} partitions and {dst.free_size} elements in each (shape "
             f"{dst.shape}); stationary and moving make it {stationary} and {moving}"
         )
-    limit = arch.moving_free_max.get(dst.dtype.name, arch.moving_free_max["float32"])
+    limit = arch.moving_free_limit(dst.dtype.name)
     if moving > limit:
         raise NkiValidationError(
             f"moving has {moving} elements in its free dimensions; at most {limit} on {arch.name} "
@@ -186,26 +185,27 @@ def check_tiling(i: Instruction, arch: Arch, rows: int, columns: int, row_only: 
         )
     if size is None:
         return
-    allowed = _TILE_SIZES if arch.generation >= 3 else _TILE_SIZES[1:]
+    array = (arch.partitions, arch.stationary_free_max)
     for n, (name, used) in enumerate((("row", rows), ("column", columns))):
+        allowed = [s for s in (array[n] // 4, array[n] // 2, array[n]) if s >= arch.matmul_tile_min]
         if size[n] not in allowed:
             raise NkiValidationError(
                 f"tile_size {name} {size[n]}; allowed: {', '.join(map(str, allowed))} on "
                 f"{arch.name}"
             )
-        if position[n] % size[n] or not 0 <= position[n] < 128:
+        if position[n] % size[n] or not 0 <= position[n] < array[n]:
             raise NkiValidationError(
                 f"tile_position {name} {position[n]}; allowed: multiples of the tile's {size[n]} "
-                "from 0, below 128"
+                f"from 0, below {array[n]}"
             )
         if used > size[n]:
             raise NkiValidationError(
                 f"the operands use {used} {name}s of the array, tile_size allows {size[n]}"
             )
-    if row_only and (size[1] != 128 or position[1] != 0):
+    if row_only and (size[1] != array[1] or position[1] != 0):
         raise NkiValidationError(
             f"tile_size={size}, tile_position={position}; this mode can't be combined with column "
-            "tiling: the column size must be 128 and the start column 0"
+            f"tiling: the column size must be {array[1]} and the start column 0"
         )
 
 

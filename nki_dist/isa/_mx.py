@@ -11,6 +11,7 @@ from typing import Final
 
 import numpy as np
 
+from nki_dist.arch import Arch
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa.nc_stream_shuffle import start_partition
 from nki_dist.program import Access
@@ -27,10 +28,11 @@ def scale_rows(partitions: int) -> np.ndarray:
     return group // per_quadrant * _QUADRANT + group % per_quadrant
 
 
-def check_partitions(name: str, a: Access) -> None:
-    if a.shape[0] % _QUADRANT or a.shape[0] > 128:
+def check_partitions(name: str, a: Access, arch: Arch) -> None:
+    if a.shape[0] % _QUADRANT or a.shape[0] > arch.partitions:
         raise NkiValidationError(
-            f"{name} has {a.shape[0]} partitions; must be a multiple of {_QUADRANT}, at most 128"
+            f"{name} has {a.shape[0]} partitions; must be a multiple of {_QUADRANT}, at most "
+            f"{arch.partitions}"
         )
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from nki_dist.arch import Arch
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa.kit import Kit, Step
 from nki_dist.program import Access, VirtualRegister
@@ -19,15 +20,13 @@ _INT32 = (-(2**31), 2**31 - 1)
 
 
 def pattern(name: str, value: Any) -> list[list[int]]:
-    """The role of `pattern`: up to four [step, count], outermost first."""
+    """The role of `pattern`: [step, count] of each dimension, outermost first."""
     try:
         pairs = [[step.__index__(), count.__index__()] for step, count in value]
     except (TypeError, ValueError, AttributeError):
         raise NkiValidationError(
             f"{name}={value!r}; allowed: a list of up to four [step, count], ints"
         ) from None
-    if not 1 <= len(pairs) <= 4:
-        raise NkiValidationError(f"{name} has {len(pairs)} dimensions; allowed: 1 to 4")
     if any(count < 1 for _, count in pairs):
         raise NkiValidationError(f"{name}={pairs}; every count must be at least 1")
     return pairs
@@ -55,8 +54,11 @@ def offset(name: str, value: Any) -> int | VirtualRegister:
         raise
 
 
-def check_count(pairs: list[list[int]], **operands: Access) -> None:
-    """The pattern has as many values as each operand has elements per partition."""
+def check_pattern(pairs: list[list[int]], arch: Arch, **operands: Access) -> None:
+    """An access's dimensions at most, and as many values as each operand has per partition."""
+    most = arch.access_dims_max
+    if not 1 <= len(pairs) <= most:
+        raise NkiValidationError(f"pattern has {len(pairs)} dimensions; allowed: 1 to {most}")
     count = prod(n for _, n in pairs)
     for name, a in operands.items():
         if a.free_size != count:

@@ -80,11 +80,11 @@ def registers(kit: Kit, engine: str, data: Access) -> Callable[[], np.ndarray]:
 
     Looked up when it runs, because a new launch starts with new registers.
     """
-    start, count = data.start_partition, data.shape[0]
-    if start + count > 128:  # a hand-made pattern that doesn't follow the partitions
+    start, count, most = data.start_partition, data.shape[0], kit.arch.partitions
+    if start + count > most:  # a hand-made pattern that doesn't follow the partitions
         start = 0
     state = kit.state
-    return lambda: state.accumulator(engine)[start : start + count]
+    return lambda: state.accumulator(engine, most)[start : start + count]
 
 
 def accumulate(

@@ -19,7 +19,7 @@ from nki_dist.isa.kit import Kit, Step, chain
 from nki_dist.isa.operands import FLAG, Choice, Op, read, write
 from nki_dist.isa.rows import flat_rows
 from nki_dist.isa.spec import Cost, instruction
-from nki_dist.isa.timing_rules import ISSUE
+from nki_dist.isa.timing_rules import issue_cycles
 from nki_dist.program import Instruction
 
 _PAIRS = (
@@ -167,6 +167,6 @@ def _function(i: Instruction, kit: Kit) -> tuple[list[Step], Any, Any]:
 
 @activate2.cost
 def _cost(i: Instruction, arch: Arch) -> Cost:
-    read = ISSUE if i["reduce_res"] is not None else 0
-    cycles = max(ISSUE, i["dst"].free_size) + read
+    read = arch.accumulator_read_cycles if i["reduce_res"] is not None else 0
+    cycles = issue_cycles(i["dst"].free_size, arch) + read
     return Cost(cycles=cycles, flops=4 * i["dst"].size, known=False)

@@ -23,7 +23,7 @@ from nki_dist.isa.kit import Kit, Step, chain, last_writes
 from nki_dist.isa.operands import Choice, Op, read, write
 from nki_dist.isa.rows import flat_rows
 from nki_dist.isa.spec import Cost, instruction, require_generation
-from nki_dist.isa.timing_rules import ISSUE
+from nki_dist.isa.timing_rules import issue_cycles
 from nki_dist.program import Access, Instruction
 
 FUNCTIONS = frozenset([*ACTIVATIONS, "absolute", "positive"])
@@ -153,5 +153,5 @@ def _function(i: Instruction, kit: Kit) -> tuple[list[Step], Any, np.ndarray]:
 
 @activation.cost
 def _cost(i: Instruction, arch: Arch) -> Cost:
-    read = ISSUE if i["reduce_res"] is not None else 0
-    return Cost(cycles=max(ISSUE, i["dst"].free_size) + read, flops=3 * i["dst"].size)
+    read = arch.accumulator_read_cycles if i["reduce_res"] is not None else 0
+    return Cost(cycles=issue_cycles(i["dst"].free_size, arch) + read, flops=3 * i["dst"].size)

@@ -10,7 +10,7 @@ from nki_dist.isa.enums import reduce_cmd
 from nki_dist.isa.kit import Kit, Step
 from nki_dist.isa.operands import Op, read, write
 from nki_dist.isa.spec import Cost, instruction
-from nki_dist.isa.timing_rules import ISSUE
+from nki_dist.isa.timing_rules import issue_cycles
 from nki_dist.program import Instruction
 
 
@@ -55,4 +55,5 @@ def _meaning(i: Instruction, kit: Kit) -> Step:
 
 @activation_reduce.cost
 def _cost(i: Instruction, arch: Arch) -> Cost:
-    return Cost(cycles=max(ISSUE, i["dst"].free_size) + ISSUE, flops=4 * i["dst"].size)
+    cycles = issue_cycles(i["dst"].free_size, arch) + arch.accumulator_read_cycles
+    return Cost(cycles=cycles, flops=4 * i["dst"].size)

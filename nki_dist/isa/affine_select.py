@@ -11,7 +11,7 @@ from nki_dist.arch import Arch
 from nki_dist.dtypes import float32
 from nki_dist.dtypes.casts import converter
 from nki_dist.isa import _pattern
-from nki_dist.isa._pattern import Affine, check_count
+from nki_dist.isa._pattern import Affine, check_pattern
 from nki_dist.isa.alu import COMPARE
 from nki_dist.isa.checks import same_partitions
 from nki_dist.isa.effects import OPTIMISTIC, Effects, copies
@@ -72,7 +72,7 @@ def affine_select(
 @affine_select.check
 def _check(i: Instruction, arch: Arch) -> None:
     same_partitions(dst=i["dst"], on_true_tile=i["on_true_tile"])
-    check_count(i["pattern"], dst=i["dst"], on_true_tile=i["on_true_tile"])
+    check_pattern(i["pattern"], arch, dst=i["dst"], on_true_tile=i["on_true_tile"])
 
 
 @affine_select.meaning

@@ -15,7 +15,7 @@ from nki_dist.isa.kit import Kit, Step, chain
 from nki_dist.isa.operands import read, write
 from nki_dist.isa.rows import private_rows, save_rows
 from nki_dist.isa.spec import Cost, instruction
-from nki_dist.isa.timing_rules import ISSUE
+from nki_dist.isa.timing_rules import issue_cycles
 from nki_dist.program import Instruction
 
 
@@ -90,4 +90,4 @@ def _aggregate(counts: np.ndarray, means: np.ndarray, squares: np.ndarray, out: 
 @bn_aggr.cost
 def _cost(i: Instruction, arch: Arch) -> Cost:
     n = i["data"].free_size
-    return Cost(cycles=max(ISSUE, 13 * (n // 3)), flops=4 * i["data"].size)
+    return Cost(cycles=issue_cycles(13 * (n // 3), arch), flops=4 * i["data"].size)

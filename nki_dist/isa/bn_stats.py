@@ -15,10 +15,9 @@ from nki_dist.isa.kit import Kit, Step, chain
 from nki_dist.isa.operands import read, write
 from nki_dist.isa.rows import private_rows, save_rows
 from nki_dist.isa.spec import Cost, instruction
-from nki_dist.isa.timing_rules import ISSUE
+from nki_dist.isa.timing_rules import issue_cycles
 from nki_dist.program import Instruction
 
-MOST = 512  # elements per partition
 STATISTICS = 6
 
 
@@ -61,9 +60,10 @@ def bn_stats(dst, data, name=None):
 def _check(i: Instruction, arch: Arch) -> None:
     same_partitions(dst=i["dst"], data=i["data"])
     b.check_not_packed(dst=i["dst"], data=i["data"])
-    if i["data"].free_size > MOST:
+    if i["data"].free_size > arch.bn_stats_fmax:
         raise NkiValidationError(
-            f"data has {i['data'].free_size} elements per partition; allowed: up to {MOST}"
+            f"data has {i['data'].free_size} elements per partition; allowed: up to "
+            f"{arch.bn_stats_fmax}"
         )
     if i["dst"].free_size != STATISTICS:
         raise NkiValidationError(
@@ -99,4 +99,4 @@ def _statistics(values: np.ndarray, out: np.ndarray) -> None:
 
 @bn_stats.cost
 def _cost(i: Instruction, arch: Arch) -> Cost:
-    return Cost(cycles=max(ISSUE, i["data"].free_size), flops=4 * i["data"].size)
+    return Cost(cycles=issue_cycles(i["data"].free_size, arch), flops=4 * i["data"].size)

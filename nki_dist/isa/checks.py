@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from nki_dist.arch import Arch
 from nki_dist.errors import NkiValidationError
-from nki_dist.program import Access
+from nki_dist.program import Access, Instruction
 
 
 def same_partitions(**operands: Access) -> None:
@@ -40,6 +41,18 @@ def scalar_or_column(name: str, value: Any, partitions: int) -> None:
         raise NkiValidationError(
             f"{name} has shape {value.shape}; allowed: a number or a tile of shape "
             f"({partitions}, 1)"
+        )
+
+
+def check_priority(i: Instruction, arch: Arch) -> None:
+    """A class of DMA's quality of service, which exists from NeuronCore-v4."""
+    if i["priority"] is None:
+        return
+    if arch.generation < 4:
+        raise NkiValidationError(f"priority needs NeuronCore-v4; the platform is {arch.name}")
+    if not 0 <= i["priority"] < arch.dma_qos_classes:
+        raise NkiValidationError(
+            f"priority={i['priority']}; allowed: 0 to {arch.dma_qos_classes - 1}"
         )
 
 

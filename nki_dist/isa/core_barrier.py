@@ -85,4 +85,4 @@ def _exchange(i: Instruction, kit: Kit):
 
 @core_barrier.cost
 def _cost(i: Instruction, arch: Arch) -> Cost:
-    return Cost(cycles=64, known=False)
+    return Cost(cycles=arch.min_issue_cycles, known=False)

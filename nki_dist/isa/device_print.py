@@ -44,4 +44,4 @@ def _meaning(i: Instruction, kit: Kit) -> Step:
 
 @device_print.cost
 def _cost(i: Instruction, arch: Arch) -> Cost:
-    return Cost(cycles=64, known=False)
+    return Cost(cycles=arch.min_issue_cycles, known=False)

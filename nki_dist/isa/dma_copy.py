@@ -8,6 +8,7 @@ import numpy as np
 
 from nki_dist.arch import Arch
 from nki_dist.errors import NkiValidationError
+from nki_dist.isa.checks import check_priority
 from nki_dist.isa.effects import Effects, copies, elementwise
 from nki_dist.isa.enums import dge_mode, engine, oob_mode
 from nki_dist.isa.gather import (
@@ -77,11 +78,7 @@ def _sizes(i: Instruction, arch: Arch) -> None:
 
 @dma_copy.check
 def _modes(i: Instruction, arch: Arch) -> None:
-    if i["priority"] is not None:
-        if arch.generation < 4:
-            raise NkiValidationError(f"priority needs NeuronCore-v4; the platform is {arch.name}")
-        if not 0 <= i["priority"] <= 3:
-            raise NkiValidationError(f"priority={i['priority']}; allowed: 0 to 3")
+    check_priority(i, arch)
     if i["dge_mode"] is dge_mode.hwdge and arch.generation < 3:
         raise NkiValidationError(f"dge_mode.hwdge needs NeuronCore-v3; the platform is {arch.name}")
     if i["engine"] is not engine.unknown and i["dge_mode"] is not dge_mode.hwdge:

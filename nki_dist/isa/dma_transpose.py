@@ -10,6 +10,7 @@ import numpy as np
 from nki_dist.arch import Arch
 from nki_dist.dtypes import uint32
 from nki_dist.errors import NkiValidationError, OutOfBoundsError
+from nki_dist.isa.checks import check_priority
 from nki_dist.isa.dma_copy import pieces
 from nki_dist.isa.effects import Effects, MaskOf, Results, moves, passes_on
 from nki_dist.isa.enums import dge_mode, oob_mode
@@ -115,8 +116,7 @@ def _modes(i: Instruction, arch: Arch) -> None:
     mode, gathered = i["dge_mode"], has_vector(i["src"])
     if i["priority"] is not None:
         require_generation(arch, 4, "priority")
-        if not 0 <= i["priority"] <= 3:
-            raise NkiValidationError(f"priority={i['priority']}; allowed: 0 to 3")
+        check_priority(i, arch)
     # `none` is a hint that published kernels give to every DMA of theirs.
     allowed = (dge_mode.unknown, dge_mode.none, dge_mode.swdge if gathered else dge_mode.hwdge)
     if mode not in allowed:
@@ -174,10 +174,11 @@ def _check_gather(src: Access, arch: Arch) -> None:
         raise NkiValidationError(f"src has {rows} rows; a gathered transpose takes multiples of 16")
     if index.dtype is not uint32:
         raise NkiValidationError(f"the indices have dtype {index.dtype}; allowed: uint32")
-    if not 16 <= parts <= 128 or parts % 16 or (columns > 1 and parts != 128):
+    most = arch.partitions
+    if not 16 <= parts <= most or parts % 16 or (columns > 1 and parts != most):
         raise NkiValidationError(
-            f"the indices have shape {index.shape}; allowed: 16 to 128 partitions in multiples of "
-            "16, and 128 if there is more than one column"
+            f"the indices have shape {index.shape}; allowed: 16 to {most} partitions in multiples "
+            f"of 16, and {most} if there is more than one column"
         )
     if parts * columns < rows:
         raise NkiValidationError(
@@ -226,11 +227,11 @@ def _gather(i: Instruction, kit: Kit, target: np.ndarray) -> Step:
 def _cost(i: Instruction, arch: Arch) -> Cost:
     # Slower than a copy of as many bytes by a published factor, so count more bytes.
     src = i["src"]
-    share = arch.dma_transpose_sbuf_fraction
-    if src.region.is_hbm:
-        share = arch.dma_transpose_hbm_fraction
+    figure = f"dma_transpose_{'hbm' if src.region.is_hbm else 'sbuf'}_fraction"
     return Cost(
-        dma_bytes=round(src.nbytes / share), dma_elements=max(pieces(src), pieces(i["dst"]))
+        dma_bytes=round(src.nbytes / getattr(arch, figure)),
+        dma_elements=max(pieces(src), pieces(i["dst"])),
+        figures=(figure,),
     )
 
 

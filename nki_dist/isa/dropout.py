@@ -16,7 +16,7 @@ from nki_dist.isa.operands import read, write
 from nki_dist.isa.randomness import APPROXIMATE, Source
 from nki_dist.isa.rows import column
 from nki_dist.isa.spec import Cost, instruction
-from nki_dist.isa.timing_rules import ISSUE
+from nki_dist.isa.timing_rules import issue_cycles
 from nki_dist.program import Access, Instruction
 
 
@@ -86,4 +86,4 @@ def _meaning(i: Instruction, kit: Kit) -> Step:
 
 @dropout.cost
 def _cost(i: Instruction, arch: Arch) -> Cost:
-    return Cost(cycles=max(ISSUE, i["data"].free_size))
+    return Cost(cycles=issue_cycles(i["data"].free_size, arch))

@@ -33,7 +33,7 @@ from nki_dist.isa.kit import Kit, Step, chain
 from nki_dist.isa.operands import Choice, read, write
 from nki_dist.isa.rows import column, flat_rows
 from nki_dist.isa.spec import Cost, instruction
-from nki_dist.isa.timing_rules import ISSUE
+from nki_dist.isa.timing_rules import issue_cycles
 from nki_dist.program import Access, Instruction
 
 _FLOATS = (float8_e4m3, float8_e5m2, float16, bfloat16, float32)
@@ -123,4 +123,4 @@ def _meaning(i: Instruction, kit: Kit) -> Step:
 
 @exponential.cost
 def _cost(i: Instruction, arch: Arch) -> Cost:
-    return Cost(cycles=max(ISSUE, i["dst"].free_size / 4), flops=2 * i["dst"].size)
+    return Cost(cycles=issue_cycles(i["dst"].free_size / 4, arch), flops=2 * i["dst"].size)

@@ -13,13 +13,11 @@ never see them. Follows NkiTensor.indirect and the "Tensor indirection" sections
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 from nki_dist.arch import Arch
 from nki_dist.errors import NkiValidationError
 from nki_dist.program import Access, Dynamic, Instruction
-
-_QUADRANT: Final = 32
 
 
 def is_indirect(a: Any) -> bool:
@@ -80,17 +78,18 @@ def check(i: Instruction, operands: Sequence[str], arch: Arch) -> None:
             f"tile_position={tuple(position)} with an .indirect() {used[0]}; allowed: (0, 0) or "
             "not given"
         )
-    _check_places(i, used, operands[1])
+    _check_places(i, used, operands[1], arch)
 
 
-def _check_places(i: Instruction, used: Sequence[str], source: str) -> None:
+def _check_places(i: Instruction, used: Sequence[str], source: str, arch: Arch) -> None:
     """Partitions that must agree, where the kernel has placed the tensors."""
     for name in used:
         index = _index(i[name])
         start = _start(index)
-        if start is not None and start % _QUADRANT:
+        if start is not None and start % arch.partition_quadrant:
             raise NkiValidationError(
-                f"the index of {name} starts at partition {start}; must be a multiple of 32"
+                f"the index of {name} starts at partition {start}; must be a multiple of "
+                f"{arch.partition_quadrant}"
             )
         if name != "dst":
             _same_start(f"{name} and its index", i[name], index)

@@ -11,7 +11,7 @@ from nki_dist.dtypes import float32, int32, uint32
 from nki_dist.dtypes.casts import converter
 from nki_dist.isa import _pattern
 from nki_dist.isa._matmul import flat
-from nki_dist.isa._pattern import Affine, check_count
+from nki_dist.isa._pattern import Affine, check_pattern
 from nki_dist.isa.effects import CLEAN, Effects
 from nki_dist.isa.kit import Kit, Step, chain
 from nki_dist.isa.operands import SBUF, Custom, write
@@ -49,7 +49,7 @@ def iota(dst, pattern, offset=0, channel_multiplier=0, name=None):
 
 @iota.check
 def _check(i: Instruction, arch: Arch) -> None:
-    check_count(i["pattern"], dst=i["dst"])
+    check_pattern(i["pattern"], arch, dst=i["dst"])
 
 
 @iota.meaning

@@ -17,6 +17,7 @@ from nki_dist.isa.effects import Effects, elementwise
 from nki_dist.isa.kit import Kit, Step
 from nki_dist.isa.operands import Op, read, write
 from nki_dist.isa.spec import Cost, instruction
+from nki_dist.isa.timing_rules import issue_cycles
 from nki_dist.program import Instruction
 
 
@@ -47,4 +48,4 @@ def _meaning(i: Instruction, kit: Kit) -> Step:
 
 @language_math.cost
 def _cost(i: Instruction, arch: Arch) -> Cost:
-    return Cost(cycles=max(64, i["dst"].free_size), flops=i["dst"].size, known=False)
+    return Cost(cycles=issue_cycles(i["dst"].free_size, arch), flops=i["dst"].size, known=False)

@@ -16,7 +16,6 @@ from nki_dist.isa.operands import SBUF, Number, read, write
 from nki_dist.isa.spec import Cost, instruction
 from nki_dist.program import Instruction
 
-_CORE: Final = 16  # partitions wired to one GpSimd core
 _WIDTHS: Final = (1, 2, 4, 8, 16, 32)
 
 
@@ -50,32 +49,33 @@ def local_gather(dst, src_buffer, index, num_elem_per_idx=1, num_valid_indices=N
     return locals()
 
 
-def _count(i: Instruction) -> int:
+def _count(i: Instruction, arch: Arch) -> int:
     asked = i["num_valid_indices"]
-    return _CORE * i["index"].free_size if asked is None else asked
+    return arch.gpsimd_core_partitions * i["index"].free_size if asked is None else asked
 
 
 @local_gather.check
 def _check(i: Instruction, arch: Arch) -> None:
     dst, src, index = i["dst"], i["src_buffer"], i["index"]
+    core = arch.gpsimd_core_partitions
     partitions = {dst.shape[0], src.shape[0], index.shape[0]}
-    if len(partitions) > 1 or src.shape[0] % _CORE:
+    if len(partitions) > 1 or src.shape[0] % core:
         raise NkiValidationError(
             f"dst has {dst.shape[0]} partitions, src_buffer {src.shape[0]}, index "
-            f"{index.shape[0]}; must be the same multiple of {_CORE}"
+            f"{index.shape[0]}; must be the same multiple of {core}"
         )
     if dst.dtype is not src.dtype:
         raise NkiValidationError(
             f"dst has dtype {dst.dtype}, src_buffer {src.dtype}; a gather doesn't convert"
         )
-    width, count, room = i["num_elem_per_idx"], _count(i), _CORE * index.free_size
+    width, count, room = i["num_elem_per_idx"], _count(i, arch), core * index.free_size
     if width not in _WIDTHS:
         raise NkiValidationError(
             f"num_elem_per_idx={width}; allowed: {', '.join(map(str, _WIDTHS))}"
         )
     if not 1 <= count <= room:
         raise NkiValidationError(
-            f"num_valid_indices={count}; allowed: 1 to {room}, the indices of {_CORE} partitions"
+            f"num_valid_indices={count}; allowed: 1 to {room}, the indices of {core} partitions"
         )
     if count > arch.local_gather_indices_max:
         raise NkiValidationError(
@@ -90,9 +90,9 @@ def _check(i: Instruction, arch: Arch) -> None:
 
 @local_gather.meaning
 def _meaning(i: Instruction, kit: Kit) -> Step:
-    dst, src, count, width = i["dst"], i["src_buffer"], _count(i), i["num_elem_per_idx"]
+    dst, src, count, width = i["dst"], i["src_buffer"], _count(i, kit.arch), i["num_elem_per_idx"]
     bits, indices, target = kit.raw(src), kit.view(i["index"]), kit.raw(dst)
-    partitions, room = src.shape[0], src.free_size
+    partitions, room, share = src.shape[0], src.free_size, kit.arch.gpsimd_core_partitions
     neighbours = np.arange(width)
     gathered = kit.scratch((partitions, count * width), src.dtype.raw)
     shaped = gathered.reshape(dst.shape)
@@ -100,8 +100,8 @@ def _meaning(i: Instruction, kit: Kit) -> Step:
 
     def gather() -> None:
         data, positions = bits.reshape(partitions, -1), indices.reshape(partitions, -1)
-        for start in range(0, partitions, _CORE):
-            core = slice(start, start + _CORE)
+        for start in range(0, partitions, share):
+            core = slice(start, start + share)
             first = positions[core].T.reshape(-1)[:count].astype(np.intp)
             at = (first[:, None] + neighbours).reshape(-1)
             np.take(data[core], at, 1, gathered[core], "clip")
@@ -117,7 +117,7 @@ def _cost(i: Instruction, arch: Arch) -> Cost:
     width = i["num_elem_per_idx"]
     size = i["src_buffer"].dtype.itemsize
     rate = ((28 + 4 * width) / (4 * width)) / min(4 / size, width)
-    return Cost(cycles=arch.gpsimd_start + _count(i) * width / rate)
+    return Cost(cycles=arch.gpsimd_start + _count(i, arch) * width / rate)
 
 
 __all__ = ["local_gather"]

@@ -13,24 +13,24 @@ from nki_dist.isa.kit import Kit, Step, chain
 from nki_dist.isa.operands import read, write
 from nki_dist.isa.rows import private_rows, save_rows
 from nki_dist.isa.spec import Cost, instruction
-from nki_dist.isa.timing_rules import ISSUE
+from nki_dist.isa.timing_rules import issue_cycles
 from nki_dist.program import Access, Instruction
 
 EIGHT = 8
-MOST = 16384
 
 
-def check_row_length(name: str, a: Access) -> None:
-    """A tile of up to 3 dimensions with 8 to 16384 elements per partition.
+def check_row_length(name: str, a: Access, arch: Arch) -> None:
+    """A tile of up to 3 dimensions with 8 to `max8_max` elements per partition.
 
     Raises:
         NkiValidationError: it isn't.
     """
     if len(a.shape) > 3:
         raise NkiValidationError(f"{name} has {len(a.shape)} dimensions; allowed: up to 3")
-    if not EIGHT <= a.free_size <= MOST:
+    most = arch.max8_max
+    if not EIGHT <= a.free_size <= most:
         raise NkiValidationError(
-            f"{name} has {a.free_size} elements per partition; allowed: {EIGHT} to {MOST}"
+            f"{name} has {a.free_size} elements per partition; allowed: {EIGHT} to {most}"
         )
 
 
@@ -78,7 +78,7 @@ def max8(dst, src, name=None):
 @max8.check
 def _check(i: Instruction, arch: Arch) -> None:
     same_partitions(dst=i["dst"], src=i["src"])
-    check_row_length("src", i["src"])
+    check_row_length("src", i["src"], arch)
     check_eight("dst", i["dst"])
     b.check_not_packed(dst=i["dst"], src=i["src"])
 
@@ -102,4 +102,4 @@ def _meaning(i: Instruction, kit: Kit) -> Step:
 
 @max8.cost
 def _cost(i: Instruction, arch: Arch) -> Cost:
-    return Cost(cycles=max(ISSUE, i["src"].free_size))
+    return Cost(cycles=issue_cycles(i["src"].free_size, arch))

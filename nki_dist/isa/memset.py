@@ -17,6 +17,7 @@ from nki_dist.isa.enums import engine
 from nki_dist.isa.kit import Kit, Step
 from nki_dist.isa.operands import ANYWHERE, Number, write
 from nki_dist.isa.spec import Cost, instruction
+from nki_dist.isa.timing_rules import issue_cycles
 from nki_dist.program import Instruction
 
 
@@ -74,4 +75,4 @@ def _meaning(i: Instruction, kit: Kit) -> Step:
 def _cost(i: Instruction, arch: Arch) -> Cost:
     n = i["dst"].free_size
     half = i["value"] == 0 and i["dst"].dtype.bits == 16
-    return Cost(cycles=max(64, n / 2 if half else n))
+    return Cost(cycles=issue_cycles(n / 2 if half else n, arch))

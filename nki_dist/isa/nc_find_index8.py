@@ -24,7 +24,7 @@ from nki_dist.isa.max8 import EIGHT, check_eight, check_row_length
 from nki_dist.isa.operands import read, write
 from nki_dist.isa.rows import load_rows, private_rows
 from nki_dist.isa.spec import Cost, instruction
-from nki_dist.isa.timing_rules import ISSUE
+from nki_dist.isa.timing_rules import issue_cycles
 from nki_dist.program import Access, Instruction
 
 INDEX_DTYPES = (uint16, uint32)
@@ -69,7 +69,7 @@ def nc_find_index8(dst, data, vals, name=None):
 @nc_find_index8.check
 def _check(i: Instruction, arch: Arch) -> None:
     same_partitions(dst=i["dst"], data=i["data"], vals=i["vals"])
-    check_row_length("data", i["data"])
+    check_row_length("data", i["data"], arch)
     check_eight("vals", i["vals"])
     check_eight("dst", i["dst"])
     if len(i["vals"].shape) > 3:
@@ -125,4 +125,4 @@ def _meaning(i: Instruction, kit: Kit) -> Step:
 
 @nc_find_index8.cost
 def _cost(i: Instruction, arch: Arch) -> Cost:
-    return Cost(cycles=max(ISSUE, i["data"].free_size))
+    return Cost(cycles=issue_cycles(i["data"].free_size, arch))

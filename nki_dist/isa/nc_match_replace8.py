@@ -10,12 +10,12 @@ from nki_dist.isa import broadcast as b
 from nki_dist.isa.checks import same_partitions, same_tile
 from nki_dist.isa.effects import OPTIMISTIC, Effects, moves
 from nki_dist.isa.kit import Kit, Step, chain
-from nki_dist.isa.max8 import EIGHT, MOST, check_eight
+from nki_dist.isa.max8 import EIGHT, check_eight
 from nki_dist.isa.nc_find_index8 import INDEX_DTYPES, Matcher, save_indices
 from nki_dist.isa.operands import Number, read, write
 from nki_dist.isa.rows import load_rows, private_rows, save_rows
 from nki_dist.isa.spec import Cost, instruction
-from nki_dist.isa.timing_rules import ISSUE
+from nki_dist.isa.timing_rules import issue_cycles
 from nki_dist.program import Instruction
 
 
@@ -53,9 +53,9 @@ def _check(i: Instruction, arch: Arch) -> None:
     same_partitions(data=i["data"], vals=i["vals"])
     check_eight("vals", i["vals"])
     b.check_not_packed(**{n: i[n] for n in ("dst", "data", "vals")})
-    if i["data"].free_size > MOST:
+    if i["data"].free_size > arch.max8_max:
         raise NkiValidationError(
-            f"data has {i['data'].free_size} elements per partition; allowed: up to {MOST}"
+            f"data has {i['data'].free_size} elements per partition; allowed: up to {arch.max8_max}"
         )
     if i["dst_idx"] is not None:
         same_partitions(data=i["data"], dst_idx=i["dst_idx"])
@@ -84,4 +84,4 @@ def _meaning(i: Instruction, kit: Kit) -> Step:
 
 @nc_match_replace8.cost
 def _cost(i: Instruction, arch: Arch) -> Cost:
-    return Cost(cycles=max(ISSUE, i["data"].free_size))
+    return Cost(cycles=issue_cycles(i["data"].free_size, arch))

@@ -208,7 +208,7 @@ def _meaning(i: Instruction, kit: Kit) -> Step:
 def _cost(i: Instruction, arch: Arch) -> Cost:
     double = _double(i)
     columns, n = _free(i["stationary"], double), _free(i["moving"], double)
-    cycles: float = max(min(64, columns), n)
+    cycles: float = max(min(arch.matmul_init_cycles, columns), n)
     if i["stationary"].dtype is float32:
         cycles *= arch.matmul_fp32_passes
         halved = i["is_stationary_onezero"] or i["is_moving_onezero"] or _moves(i, arch)

@@ -87,7 +87,7 @@ def _check(i: Instruction, arch: Arch) -> None:
             f"stationary has {stationary.shape[0]} partitions, moving {moving.shape[0]}; both are "
             "the contraction dimension and must be equal"
         )
-    check_partitions("stationary", stationary)
+    check_partitions("stationary", stationary, arch)
     columns = stationary.free_size
     if columns % 2 or columns > arch.stationary_free_max:
         raise NkiValidationError(
@@ -141,7 +141,7 @@ def _matrix(a: Access, scale: Access, kit: Kit) -> tuple[np.ndarray, Step]:
 def _cost(i: Instruction, arch: Arch) -> Cost:
     columns, n = i["stationary"].free_size, i["moving"].free_size
     flops = 2 * 4 * i["stationary"].shape[0] * columns * n
-    return Cost(cycles=max(min(64, columns), n), flops=flops, known=False)
+    return Cost(cycles=max(min(arch.matmul_init_cycles, columns), n), flops=flops, known=False)
 
 
 __all__ = ["nc_matmul_mx"]

@@ -7,15 +7,14 @@ from typing import Any, Final
 
 import numpy as np
 
-from nki_dist.arch import Arch
-from nki_dist.arch.limits import allowed_start_partitions
+from nki_dist.arch import Arch, allowed_start_partitions
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa.checks import same_free_size
 from nki_dist.isa.effects import Effects, MaskOf, Results, flattened, moves, passes_on, tile_of
 from nki_dist.isa.kit import Kit, Step, chain
 from nki_dist.isa.operands import Custom, read, write
 from nki_dist.isa.spec import Cost, instruction
-from nki_dist.isa.timing_rules import ISSUE
+from nki_dist.isa.timing_rules import issue_cycles
 from nki_dist.program import Access, Instruction
 
 _QUADRANT: Final = 32
@@ -82,7 +81,7 @@ def _check(i: Instruction, arch: Arch) -> None:
         )
     most = max(dst.shape[0], src.shape[0])
     active = -(-most // _QUADRANT) * _QUADRANT
-    allowed = allowed_start_partitions(active)
+    allowed = allowed_start_partitions(active, arch)
     for name, a in (("dst", dst), ("src", src)):
         if start_partition(a) not in allowed:
             raise NkiValidationError(
@@ -121,7 +120,7 @@ def _meaning(i: Instruction, kit: Kit) -> Step:
 
 @nc_stream_shuffle.cost
 def _cost(i: Instruction, arch: Arch) -> Cost:
-    return Cost(cycles=max(ISSUE, i["src"].free_size))
+    return Cost(cycles=issue_cycles(i["src"].free_size, arch))
 
 
 __all__ = ["nc_stream_shuffle", "start_partition"]

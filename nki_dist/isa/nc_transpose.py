@@ -18,6 +18,7 @@ from nki_dist.isa.enums import engine
 from nki_dist.isa.kit import Kit, Step, chain
 from nki_dist.isa.operands import read, write
 from nki_dist.isa.spec import Cost, instruction
+from nki_dist.isa.timing_rules import issue_cycles
 from nki_dist.program import Instruction
 
 
@@ -93,7 +94,8 @@ def _memories(i: Instruction, arch: Arch) -> None:
         if i[name].region.value != region:
             raise NkiValidationError(
                 f"{name} is in {i[name].region.value}; the Tensor engine transposes from SBUF to "
-                "PSUM (the Vector engine from and to either, up to (32, 32))"
+                "PSUM (the Vector engine from and to either, up to "
+                f"({arch.transpose_vector_max}, {arch.transpose_vector_max}))"
             )
     if arch.generation < 4:
         check_bank(i["dst"], arch)
@@ -115,8 +117,8 @@ def _meaning(i: Instruction, kit: Kit) -> Step:
 def _cost(i: Instruction, arch: Arch) -> Cost:
     data = i["data"]
     if i.engine == "tensor":
-        return Cost(cycles=max(data.shape[0], min(64, data.free_size)))
-    return Cost(cycles=max(arch.min_issue_cycles, data.free_size))
+        return Cost(cycles=max(data.shape[0], min(arch.matmul_init_cycles, data.free_size)))
+    return Cost(cycles=issue_cycles(data.free_size, arch))
 
 
 __all__ = ["nc_transpose"]

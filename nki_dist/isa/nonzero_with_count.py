@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 import numpy as np
 
 from nki_dist.arch import Arch
@@ -17,8 +15,6 @@ from nki_dist.isa.nc_stream_shuffle import start_partition
 from nki_dist.isa.operands import SBUF, Custom, read, write
 from nki_dist.isa.spec import Cost, instruction
 from nki_dist.program import Instruction
-
-_CORE: Final = 16  # partitions wired to one GpSimd core, of which it uses the first
 
 
 @instruction(
@@ -54,17 +50,19 @@ def _check(i: Instruction, arch: Arch) -> None:
             f"dst has {dst.free_size} elements per partition (shape {dst.shape}); must be one more "
             f"than src's {src.free_size}"
         )
+    core = arch.gpsimd_core_partitions
     for name, a in (("dst", dst), ("src", src)):
-        if start_partition(a) % _CORE:
+        if start_partition(a) % core:
             raise NkiValidationError(
-                f"{name} starts at partition {start_partition(a)}; must be a multiple of {_CORE}, "
+                f"{name} starts at partition {start_partition(a)}; must be a multiple of {core}, "
                 "the partitions that a GpSimd core reads and writes"
             )
 
 
 @nonzero_with_count.meaning
 def _meaning(i: Instruction, kit: Kit) -> Step:
-    source, target = kit.view(i["src"])[::_CORE], kit.view(i["dst"])[::_CORE]
+    core = kit.arch.gpsimd_core_partitions  # of whose partitions it uses the first
+    source, target = kit.view(i["src"])[::core], kit.view(i["dst"])[::core]
     rows, n = len(source), i["src"].free_size
     result = kit.scratch((rows, n + 1), np.int32)
     shaped = result.reshape(target.shape)

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from nki_dist.arch import allowed_start_partitions, start_partition_allowed
+from nki_dist.arch import Arch, allowed_start_partitions, start_partition_allowed
 from nki_dist.dtypes import DType
 from nki_dist.errors import CompileError, NkiValidationError, OutOfBoundsError
 from nki_dist.isa.indirection import narrowed, table
@@ -177,9 +177,9 @@ def _spilled(name: str, a: Access, low: int, high: int) -> OutOfBoundsError:
     )
 
 
-def engine_reaches(a: Access) -> bool:
+def engine_reaches(a: Access, arch: Arch) -> bool:
     """Whether a compute engine can access an on-chip operand's partitions (arch.limits)."""
-    return start_partition_allowed(_start(a), a.shape[0])
+    return start_partition_allowed(_start(a), a.shape[0], arch)
 
 
 def _start(a: Access) -> int:
@@ -188,10 +188,11 @@ def _start(a: Access) -> int:
     return a.start_partition + (0 if address is None else address[0])
 
 
-def check_start(name: str, a: Access) -> None:
+def check_start(name: str, a: Access, arch: Arch) -> None:
     """Compute engines access partitions from the start of a quadrant only."""
-    if not engine_reaches(a):
-        allowed = ", ".join(map(str, allowed_start_partitions(a.shape[0]))) or "nowhere"
+    if not engine_reaches(a, arch):
+        starts = allowed_start_partitions(a.shape[0], arch)
+        allowed = ", ".join(map(str, starts)) or "nowhere"
         raise NkiValidationError(
             f"{name} starts at partition {_start(a)} of {a.region.value} ({a.storage.label}); an "
             f"engine accesses {a.shape[0]} partitions from {allowed} only. Move the rows with "

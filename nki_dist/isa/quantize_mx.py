@@ -24,7 +24,7 @@ from nki_dist.isa.effects import Effects, MaskOf, Results, passes_on, tile_of
 from nki_dist.isa.kit import Kit, Step
 from nki_dist.isa.operands import SBUF, read, write
 from nki_dist.isa.spec import Cost, instruction
-from nki_dist.isa.timing_rules import ISSUE
+from nki_dist.isa.timing_rules import issue_cycles
 from nki_dist.program import Instruction
 
 SCALES: Final = (float8_e8m0fnu, uint8)
@@ -72,7 +72,7 @@ def quantize_mx(dst, src, dst_scale, name=None):
 @quantize_mx.check
 def _check(i: Instruction, arch: Arch) -> None:
     dst, src = i["dst"], i["src"]
-    check_partitions("src", src)
+    check_partitions("src", src, arch)
     if src.free_size % 4:
         raise NkiValidationError(
             f"src has {src.free_size} elements per partition; must be a multiple of 4"
@@ -113,7 +113,7 @@ def _meaning(i: Instruction, kit: Kit) -> Step:
 
 @quantize_mx.cost
 def _cost(i: Instruction, arch: Arch) -> Cost:
-    return Cost(cycles=max(ISSUE, i["src"].free_size / 4))
+    return Cost(cycles=issue_cycles(i["src"].free_size / 4, arch))
 
 
 __all__ = ["quantize_mx"]

@@ -30,7 +30,7 @@ from nki_dist.isa.operands import read, write
 from nki_dist.isa.randomness import APPROXIMATE, Source
 from nki_dist.isa.rows import column, save_rows
 from nki_dist.isa.spec import Cost, instruction
-from nki_dist.isa.timing_rules import ISSUE
+from nki_dist.isa.timing_rules import issue_cycles
 from nki_dist.program import Access, Instruction
 
 _FLOATS = (float8_e4m3, float8_e5m2, float16, bfloat16, float32, tfloat32)
@@ -88,4 +88,4 @@ def _meaning(i: Instruction, kit: Kit) -> Step:
 
 @rand2.cost
 def _cost(i: Instruction, arch: Arch) -> Cost:
-    return Cost(cycles=max(ISSUE, i["dst"].free_size / 4))
+    return Cost(cycles=issue_cycles(i["dst"].free_size / 4, arch))

@@ -14,7 +14,6 @@ from nki_dist.isa.operands import write
 from nki_dist.isa.rand_set_state import check_state
 from nki_dist.isa.randomness import APPROXIMATE, lanes, states
 from nki_dist.isa.spec import Cost, instruction
-from nki_dist.isa.timing_rules import ISSUE
 from nki_dist.program import Instruction
 
 
@@ -46,10 +45,10 @@ def _check(i: Instruction, arch: Arch) -> None:
 
 @rand_get_state.meaning
 def _meaning(i: Instruction, kit: Kit) -> Step:
-    into, where, state, label = kit.view(i["dst"]), lanes(i["dst"]), kit.state, i.engine
+    into, where, label = kit.view(i["dst"]), lanes(i["dst"], kit), i.engine
 
     def get() -> None:
-        words = states(state, label)[:, where]
+        words = states(kit, label)[:, where]
         np.copyto(into, words.transpose(1, 2, 0).reshape(into.shape))
 
     return get
@@ -57,4 +56,4 @@ def _meaning(i: Instruction, kit: Kit) -> Step:
 
 @rand_get_state.cost
 def _cost(i: Instruction, arch: Arch) -> Cost:
-    return Cost(cycles=ISSUE, known=False)
+    return Cost(cycles=arch.min_issue_cycles, known=False)

@@ -11,7 +11,6 @@ from nki_dist.isa.kit import Kit, Step
 from nki_dist.isa.operands import SBUF, read
 from nki_dist.isa.randomness import APPROXIMATE, GENERATORS, WORDS, lanes, states
 from nki_dist.isa.spec import Cost, instruction, require_generation
-from nki_dist.isa.timing_rules import ISSUE
 from nki_dist.program import Access, Instruction
 
 
@@ -58,16 +57,16 @@ def _check(i: Instruction, arch: Arch) -> None:
 
 @rand_set_state.meaning
 def _meaning(i: Instruction, kit: Kit) -> Step:
-    seeds, where = kit.view(i["src_seeds"]), lanes(i["src_seeds"])
-    state, label = kit.state, i.engine
+    seeds, where = kit.view(i["src_seeds"]), lanes(i["src_seeds"], kit)
+    label = i.engine
 
     def put() -> None:
         words = seeds.reshape(len(seeds), GENERATORS[label], WORDS)
-        states(state, label)[:, where] = words.transpose(2, 0, 1)
+        states(kit, label)[:, where] = words.transpose(2, 0, 1)
 
     return put
 
 
 @rand_set_state.cost
 def _cost(i: Instruction, arch: Arch) -> Cost:
-    return Cost(cycles=ISSUE, known=False)
+    return Cost(cycles=arch.min_issue_cycles, known=False)

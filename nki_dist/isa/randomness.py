@@ -18,15 +18,14 @@ Follows: AWS Neuron SDK, `nki/api/nki/isa/__init__.py` (rng, rand2, rand_set_sta
 
 from __future__ import annotations
 
+from math import prod
 from typing import Final
 
 import numpy as np
 
 from nki_dist.isa.kit import Kit
-from nki_dist.isa.state import CoreState
 from nki_dist.program import Access
 
-LANES: Final = 128
 WORDS: Final = 6  # state of one generator
 GENERATORS: Final = {"vector": 4, "gpsimd": 1}
 APPROXIMATE: Final = "approximate: same distribution, other bits than hardware"
@@ -35,10 +34,10 @@ _GOLDEN: Final = 0x9E3779B97F4A7C15
 _MASK: Final = (1 << 64) - 1
 
 
-def seeded(engine: str, seed: int, core: int = 0) -> np.ndarray:
-    """States (6, 128, generators) made from a seed."""
-    shape = (WORDS, LANES, GENERATORS[engine])
-    count = WORDS * LANES * GENERATORS[engine]
+def seeded(engine: str, seed: int, lanes: int, core: int = 0) -> np.ndarray:
+    """States (6, lanes, generators) made from a seed."""
+    shape = (WORDS, lanes, GENERATORS[engine])
+    count = prod(shape)
     key = (seed + (core << 32) + (len(engine) << 56)) & _MASK
     z = np.arange(1, count + 1, dtype=np.uint64) * np.uint64(_GOLDEN)
     z += np.uint64((key * 0xD1342543DE82EF95 + 1) & _MASK)
@@ -50,18 +49,19 @@ def seeded(engine: str, seed: int, core: int = 0) -> np.ndarray:
     return words
 
 
-def states(state: CoreState, engine: str) -> np.ndarray:
-    """The engine's generators on this core, (6, 128, generators) uint32; changes are kept."""
-    words = state.random.get(engine)
+def states(kit: Kit, engine: str) -> np.ndarray:
+    """The engine's generators on this core, (6, lanes, generators) uint32; changes are kept."""
+    random = kit.state.random
+    words = random.get(engine)
     if words is None:
-        words = state.random[engine] = seeded(engine, 0, state.core + 1)
+        words = random[engine] = seeded(engine, 0, kit.arch.partitions, kit.state.core + 1)
     return words
 
 
-def lanes(a: Access) -> slice:
-    """The lanes an operand's partitions use."""
+def lanes(a: Access, kit: Kit) -> slice:
+    """The lanes an operand's partitions use: each partition has one."""
     start, count = a.start_partition, a.shape[0]
-    return slice(start, start + count) if start + count <= LANES else slice(0, count)
+    return slice(start, start + count) if start + count <= kit.arch.partitions else slice(0, count)
 
 
 class Source:
@@ -72,9 +72,9 @@ class Source:
     """
 
     def __init__(self, kit: Kit, engine: str, a: Access) -> None:
-        self._state = kit.state
+        self._kit = kit
         self._engine = engine
-        self._lanes = lanes(a)
+        self._lanes = lanes(a, kit)
         width = GENERATORS[engine]
         self._steps = -(-a.free_size // width)
         blocks = -(-self._steps // 5)
@@ -89,7 +89,7 @@ class Source:
 
     def draw(self) -> None:
         """Advance the generators and fill `bits`."""
-        held = states(self._state, self._engine)[:, self._lanes]
+        held = states(self._kit, self._engine)[:, self._lanes]
         words, steps, numbers = self._words, self._steps, self._numbers
         words[:5] = held[:5]
         self._advance()

@@ -20,7 +20,7 @@ from nki_dist.isa.kit import Kit, Step, chain, per_partition
 from nki_dist.isa.operands import Choice, Custom, Number, Op, read, write
 from nki_dist.isa.rows import flat_rows
 from nki_dist.isa.spec import Cost, instruction
-from nki_dist.isa.timing_rules import ISSUE
+from nki_dist.isa.timing_rules import issue_cycles
 from nki_dist.program import Instruction
 
 FP32_MIN = float(np.finfo(np.float32).min)
@@ -133,4 +133,4 @@ def _meaning(i: Instruction, kit: Kit) -> Step:
 
 @range_select.cost
 def _cost(i: Instruction, arch: Arch) -> Cost:
-    return Cost(cycles=max(ISSUE, i["dst"].free_size), flops=4 * i["dst"].size)
+    return Cost(cycles=issue_cycles(i["dst"].free_size, arch), flops=4 * i["dst"].size)

@@ -121,7 +121,7 @@ register_store.check(_one_element)
 
 
 def _cost(i: Instruction, arch: Arch) -> Cost:
-    return Cost(cycles=64, known=False)
+    return Cost(cycles=arch.register_cycles, known=False)
 
 
 for _spec in (register_move, register_load, register_store):

@@ -13,7 +13,7 @@ from nki_dist.isa.kit import Kit, Step, chain
 from nki_dist.isa.operands import write
 from nki_dist.isa.randomness import APPROXIMATE, Source
 from nki_dist.isa.spec import Cost, instruction, require_generation
-from nki_dist.isa.timing_rules import ISSUE
+from nki_dist.isa.timing_rules import issue_cycles
 from nki_dist.program import Instruction
 
 
@@ -56,4 +56,4 @@ def _meaning(i: Instruction, kit: Kit) -> Step:
 
 @rng.cost
 def _cost(i: Instruction, arch: Arch) -> Cost:
-    return Cost(cycles=max(ISSUE, i["dst"].free_size), known=False)
+    return Cost(cycles=issue_cycles(i["dst"].free_size, arch), known=False)

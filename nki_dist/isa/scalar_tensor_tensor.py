@@ -11,7 +11,7 @@ from nki_dist.isa.effects import Effects, elementwise
 from nki_dist.isa.kit import Kit, Step, chain
 from nki_dist.isa.operands import FLAG, Op, read, write
 from nki_dist.isa.spec import Cost, instruction
-from nki_dist.isa.timing_rules import ISSUE
+from nki_dist.isa.timing_rules import issue_cycles
 from nki_dist.program import Instruction
 
 
@@ -81,4 +81,4 @@ def _cost(i: Instruction, arch: Arch) -> Cost:
     n = i["dst"].free_size
     both = i["data"].dtype is bfloat16 and i["operand1"].dtype is bfloat16
     fast = both and i["op0"] == "subtract" and i["op1"] == "multiply" and n % 2 == 0
-    return Cost(cycles=max(ISSUE, n if fast else 2 * n), flops=2 * i["dst"].size)
+    return Cost(cycles=issue_cycles(n if fast else 2 * n, arch), flops=2 * i["dst"].size)

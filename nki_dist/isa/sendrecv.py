@@ -17,10 +17,6 @@ from nki_dist.isa.operands import SBUF, Choice, Number, read, write
 from nki_dist.isa.spec import Cost, instruction
 from nki_dist.program import Instruction
 
-# Bytes per partition that GpSimd's own DMA can move at once, by element size.
-GPSIMD_LIMIT = {4: 1024, 2: 512, 1: 256}
-
-
 _FIGURES = "gpsimd_dma_gbps sendrecv_gbps sendrecv_gpsimd_ns sendrecv_ns"
 
 
@@ -87,10 +83,10 @@ def _check(i: Instruction, arch: Arch) -> None:
             raise NkiValidationError(f"{name}={i[name]}; allowed: 0 or 1, the cores of the LNC")
     if i["dma_engine"] is dma_engine.gpsimd_dma:
         size = i["src"].dtype.itemsize
-        used = i["src"].free_size * size
-        if used > GPSIMD_LIMIT[size]:
+        used, most = i["src"].free_size * size, arch.gpsimd_dma_max_elements * size
+        if used > most:
             raise NkiValidationError(
-                f"gpsimd_dma with {used} bytes per partition; at most {GPSIMD_LIMIT[size]} for "
+                f"gpsimd_dma with {used} bytes per partition; at most {most} for "
                 f"{size}-byte elements"
             )
 

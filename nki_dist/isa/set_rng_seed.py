@@ -9,7 +9,6 @@ from nki_dist.isa.kit import Kit, Step
 from nki_dist.isa.operands import read
 from nki_dist.isa.randomness import APPROXIMATE, seeded
 from nki_dist.isa.spec import Cost, instruction
-from nki_dist.isa.timing_rules import ISSUE
 from nki_dist.program import Instruction
 
 
@@ -43,13 +42,14 @@ def _check(i: Instruction, arch: Arch) -> None:
 @set_rng_seed.meaning
 def _meaning(i: Instruction, kit: Kit) -> Step:
     bits, state = kit.raw(i["src_seeds"]).reshape(()), kit.state
+    lanes = kit.arch.partitions
 
     def seed() -> None:
-        state.random["vector"] = seeded("vector", int(bits[()]))
+        state.random["vector"] = seeded("vector", int(bits[()]), lanes)
 
     return seed
 
 
 @set_rng_seed.cost
 def _cost(i: Instruction, arch: Arch) -> Cost:
-    return Cost(cycles=ISSUE, known=False)
+    return Cost(cycles=arch.min_issue_cycles, known=False)

@@ -92,6 +92,7 @@ class Cost:
         dma_elements: contiguous pieces a DMA has to describe.
         flops: floating-point operations, for utilisation.
         known: False where the documentation gives no formula and we assume one.
+        figures: fields of the architecture that it rests on besides those of its engine.
     """
 
     cycles: float = 0.0
@@ -99,6 +100,7 @@ class Cost:
     dma_elements: int = 1
     flops: int = 0
     known: bool = True
+    figures: tuple[str, ...] = ()
 
 
 class Spec:
@@ -243,7 +245,7 @@ class Spec:
                 continue
             # From partition 0 everything is reached; this is asked of every operand.
             if (a.offset or a.storage.address) and a.storage.region.on_chip:
-                check_start(name, a)
+                check_start(name, a, arch)
         for name in self.indirect:
             if args[name].dynamic is not None:
                 indirection.check(i, self.indirect, arch)

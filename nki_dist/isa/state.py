@@ -21,7 +21,7 @@ class CoreState:
         collectives: by group, how many collectives have begun in this launch.
         epoch: synchronisations with the other core of the rank in this launch so far.
         registers: values of the program's registers.
-        accumulators: per engine name a (128,) float32 array.
+        accumulators: per engine name a float32 array, one register per partition.
         random: per engine name the random generator's state (see isa.randomness).
         stopping: set from outside to end a run that doesn't wait for anybody.
         print: called with (prefix, array) by device_print.
@@ -99,11 +99,11 @@ class CoreState:
         self.stopping = False
         self.epoch = 0
 
-    def accumulator(self, engine: str) -> np.ndarray:
+    def accumulator(self, engine: str, partitions: int) -> np.ndarray:
         """Accumulator registers of an engine, one float32 per partition; zero at power-on."""
         array = self.accumulators.get(engine)
         if array is None:
-            array = self.accumulators[engine] = np.zeros(128, np.float32)
+            array = self.accumulators[engine] = np.zeros(partitions, np.float32)
         return array
 
 

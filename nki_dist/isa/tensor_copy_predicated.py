@@ -16,7 +16,7 @@ from nki_dist.isa.kit import Kit, Step, chain
 from nki_dist.isa.memset import constant
 from nki_dist.isa.operands import FLAG, read, update
 from nki_dist.isa.spec import Cost, instruction
-from nki_dist.isa.timing_rules import ISSUE
+from nki_dist.isa.timing_rules import issue_cycles
 from nki_dist.program import Access, Instruction
 
 
@@ -94,4 +94,4 @@ def _cost(i: Instruction, arch: Arch) -> Cost:
     n = i["dst"].free_size
     tiles = [a for a in (i["src"], i["predicate"]) if isinstance(a, Access)]
     one_in_psum = any(a.region.value == "psum" for a in tiles)
-    return Cost(cycles=max(ISSUE, n if one_in_psum else 2 * n))
+    return Cost(cycles=issue_cycles(n if one_in_psum else 2 * n, arch))

@@ -92,4 +92,4 @@ def _meaning(i: Instruction, kit: Kit) -> Step:
 @tensor_partition_reduce.cost
 def _cost(i: Instruction, arch: Arch) -> Cost:
     n = i["data"].free_size
-    return Cost(cycles=150 + n, flops=i["data"].size, known=False)
+    return Cost(cycles=arch.gpsimd_start + n, flops=i["data"].size, known=False)

@@ -20,7 +20,7 @@ from nki_dist.isa.operands import FLAG, Custom, Op, read, write
 from nki_dist.isa.reductions import reduce_f32, reduce_integer
 from nki_dist.isa.rows import load_rows, save_rows
 from nki_dist.isa.spec import Cost, instruction
-from nki_dist.isa.timing_rules import ISSUE
+from nki_dist.isa.timing_rules import issue_cycles
 from nki_dist.program import Instruction
 
 
@@ -119,4 +119,4 @@ def _cost(i: Instruction, arch: Arch) -> Cost:
     n = i["data"].free_size
     half = i["data"].dtype is bfloat16 and i["dst"].dtype is bfloat16
     fast = half and ALU[i["op"]].name in ("add", "maximum")
-    return Cost(cycles=max(ISSUE, n / 2 if fast else n), flops=i["data"].size)
+    return Cost(cycles=issue_cycles(n / 2 if fast else n, arch), flops=i["data"].size)

@@ -183,5 +183,5 @@ def _bitwise(i: Instruction, first: AluOp, second: AluOp | None, kit: Kit) -> St
 def _cost(i: Instruction, arch: Arch) -> Cost:
     flops = i["dst"].size * max(1, len(_names(i)))
     if i.engine == "gpsimd":
-        return Cost(cycles=150 + i["dst"].free_size, flops=flops, known=False)
+        return Cost(cycles=arch.gpsimd_start + i["dst"].free_size, flops=flops, known=False)
     return Cost(cycles=copy_cycles(i.engine, i["dst"], i["data"], arch), flops=flops)

@@ -15,7 +15,7 @@ from nki_dist.isa.kit import Kit, Step, chain
 from nki_dist.isa.operands import FLAG, Choice, Op, read, write
 from nki_dist.isa.rows import column, flat_rows
 from nki_dist.isa.spec import Cost, instruction
-from nki_dist.isa.timing_rules import ISSUE
+from nki_dist.isa.timing_rules import issue_cycles
 from nki_dist.program import Instruction
 
 _COMMANDS = (reduce_cmd.reset_reduce, reduce_cmd.reduce, reduce_cmd.load_reduce)
@@ -102,4 +102,5 @@ def _meaning(i: Instruction, kit: Kit) -> Step:
 
 @tensor_scalar_reduce.cost
 def _cost(i: Instruction, arch: Arch) -> Cost:
-    return Cost(cycles=max(ISSUE, i["dst"].free_size) + ISSUE, flops=2 * i["dst"].size)
+    cycles = issue_cycles(i["dst"].free_size, arch) + arch.accumulator_read_cycles
+    return Cost(cycles=cycles, flops=2 * i["dst"].size)

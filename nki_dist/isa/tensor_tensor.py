@@ -16,6 +16,7 @@ from nki_dist.isa.enums import engine
 from nki_dist.isa.kit import Kit, Step, chain
 from nki_dist.isa.operands import Op, read, write
 from nki_dist.isa.spec import Cost, instruction
+from nki_dist.isa.timing_rules import issue_cycles, second_mode
 from nki_dist.program import Instruction
 
 BINARY = frozenset(name for name, op in ALU.items() if op.arity == 2)
@@ -124,9 +125,8 @@ def _cost(i: Instruction, arch: Arch) -> Cost:
     bf16 = all(t.dtype.bits == 16 and t.region.value == "sbuf" for t in tiles)
     one_in_psum = i["data1"].region != i["data2"].region
     fast = one_in_psum or (bf16 and i["op"] in _FAST)
-    if bf16 and arch.generation >= 3 and i.engine == "vector":
-        fast = True
-    return Cost(cycles=max(64, n if fast else 2 * n), flops=i["dst"].size)
+    speed = second_mode(arch) if bf16 and i.engine == "vector" else 1
+    return Cost(cycles=issue_cycles(n if fast else 2 * n / speed, arch), flops=i["dst"].size)
 
 
 __all__ = ["tensor_tensor"]

@@ -16,7 +16,7 @@ from nki_dist.isa.kit import Kit, Step, chain
 from nki_dist.isa.operands import FLAG, Op, read, write
 from nki_dist.isa.rows import column, load_rows, save_rows
 from nki_dist.isa.spec import Cost, instruction
-from nki_dist.isa.timing_rules import ISSUE
+from nki_dist.isa.timing_rules import issue_cycles
 from nki_dist.program import Instruction
 
 Operator = Callable[[Any, Any, np.ndarray], Any]
@@ -132,4 +132,4 @@ def _scan(
 
 @tensor_tensor_scan.cost
 def _cost(i: Instruction, arch: Arch) -> Cost:
-    return Cost(cycles=max(ISSUE, 2 * i["dst"].free_size), flops=2 * i["dst"].size)
+    return Cost(cycles=issue_cycles(2 * i["dst"].free_size, arch), flops=2 * i["dst"].size)

@@ -9,19 +9,27 @@ from __future__ import annotations
 from nki_dist.arch import Arch
 from nki_dist.program import Access
 
-ISSUE = 64  # cycles between two instructions of one engine, at least
+
+def issue_cycles(cycles: float, arch: Arch) -> float:
+    """`cycles`, but at least what lies between two instructions of one engine."""
+    return max(arch.min_issue_cycles, cycles)
+
+
+def second_mode(arch: Arch) -> float:
+    """Speed of the Vector engine's second fastest mode: half the elements, but at least one."""
+    return max(1, arch.vector_width_16bit / 2)
 
 
 def copy_cycles(engine: str, dst: Access, src: Access, arch: Arch) -> float:
-    """tensor_copy and tensor_scalar: N cycles, N/2 or N/4 in the Vector engine's fast modes."""
+    """tensor_copy and tensor_scalar: N cycles, fewer in the Vector engine's two 16-bit modes."""
     n = dst.free_size
     sides = (dst, src)
-    if engine != "vector" or arch.generation < 3 or any(a.dtype.bits != 16 for a in sides):
-        return max(ISSUE, n)
+    if engine != "vector" or any(a.dtype.bits != 16 for a in sides):
+        return issue_cycles(n, arch)
     in_psum = sum(a.region.value == "psum" for a in sides)
     packed = all(a.strides[-1] == 1 or a.shape[-1] == 1 for a in sides)
     if in_psum == 0 and packed:
-        return max(ISSUE, n / 4)
+        return issue_cycles(n / arch.vector_width_16bit, arch)
     if (in_psum == 0 and not packed) or (in_psum == 1 and packed):
-        return max(ISSUE, n / 2)
-    return max(ISSUE, n)
+        return issue_cycles(n / second_mode(arch), arch)
+    return issue_cycles(n, arch)

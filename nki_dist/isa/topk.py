@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 import numpy as np
 
 from nki_dist.arch import Arch
@@ -15,8 +13,6 @@ from nki_dist.isa.kit import Kit, Step
 from nki_dist.isa.operands import SBUF, Number, read, write
 from nki_dist.isa.spec import Cost, instruction
 from nki_dist.program import Instruction
-
-_CORE: Final = 16
 
 
 @instruction(
@@ -56,18 +52,16 @@ def _check(i: Instruction, arch: Arch) -> None:
     values, src, n = i["val_dst"], i["src"], i["n"]
     same_partitions(val_dst=values, idx_dst=i["idx_dst"], src=src)
     same_tile(val_dst=values, idx_dst=i["idx_dst"])
-    k = values.free_size
-    if src.shape[0] % _CORE:
-        raise NkiValidationError(
-            f"src has {src.shape[0]} partitions; must be a multiple of {_CORE}"
-        )
+    k, core = values.free_size, arch.gpsimd_core_partitions
+    if src.shape[0] % core:
+        raise NkiValidationError(f"src has {src.shape[0]} partitions; must be a multiple of {core}")
     if not 8 <= n < 65536:
         raise NkiValidationError(f"n={n}; allowed: 8 to 65535")
     if not 1 <= k < 32768 or k > n:
         raise NkiValidationError(f"val_dst asks for K={k} elements; allowed: 1 to {min(n, 32767)}")
-    if src.free_size < -(-n // _CORE):
+    if src.free_size < -(-n // core):
         raise NkiValidationError(
-            f"src has {src.free_size} elements per partition; n={n} needs {-(-n // _CORE)}"
+            f"src has {src.free_size} elements per partition; n={n} needs {-(-n // core)}"
         )
 
 
@@ -75,21 +69,22 @@ def _check(i: Instruction, arch: Arch) -> None:
 def _meaning(i: Instruction, kit: Kit) -> Step:
     src, n, k = i["src"], i["n"], i["val_dst"].free_size
     bits, values, places = kit.raw(src), kit.raw(i["val_dst"]), kit.raw(i["idx_dst"])
-    columns, partitions = -(-k // _CORE), src.shape[0]
+    core, partitions = kit.arch.gpsimd_core_partitions, src.shape[0]
+    columns = -(-k // core)
     order = np.arange(k)
-    rows, cols = order % _CORE, order // _CORE
+    rows, cols = order % core, order // core
 
     def select() -> None:
         snake = bits.reshape(partitions, -1)
-        for start in range(0, partitions, _CORE):
-            taken = snake[start : start + _CORE].T.reshape(-1)[:n]
+        for start in range(0, partitions, core):
+            taken = snake[start : start + core].T.reshape(-1)[:n]
             best = np.argsort(_descending(taken), kind="stable")[:k][::-1]
             for target, what in ((values, taken[best]), (places, best)):
-                group = target[start : start + _CORE].reshape(_CORE, -1)
+                group = target[start : start + core].reshape(core, -1)
                 head = group[:, :columns].copy()
                 head[rows, cols] = what
                 group[:, :columns] = head
-                target[start : start + _CORE] = group.reshape(target[:_CORE].shape)
+                target[start : start + core] = group.reshape(target[:core].shape)
 
     return select
 

@@ -9,6 +9,8 @@ import numpy as np
 
 from nki_dist import dtypes
 from nki_dist.errors import NkiError, NkiValidationError
+from nki_dist.isa.dma_copy import dma_copy
+from nki_dist.isa.memset import memset
 from nki_dist.isa.spec import current_tracer
 from nki_dist.language.tensor import NkiTensor
 from nki_dist.program import MemoryRegion, sbuf
@@ -60,8 +62,6 @@ ndarray = _NdArray()
 
 def full(shape, fill_value, dtype, buffer=sbuf, name=""):
     """A new tensor filled with `fill_value`."""
-    from nki_dist.isa.memset import memset
-
     tensor = ndarray(shape, dtype, buffer, name)
     memset(tensor, fill_value)
     return tensor
@@ -111,8 +111,6 @@ def shared_constant(constant, dtype=None):
 
 def shared_identity_matrix(n, dtype=dtypes.uint8, dst=None):
     """An (n, n) identity matrix in SBUF, or copied into `dst`."""
-    from nki_dist.isa.dma_copy import dma_copy
-
     source = shared_constant(np.eye(n, dtype=dtypes.of(dtype).storage), dtype)
     if dst is None:
         dst = ndarray((n, n), dtype, sbuf, "identity")

@@ -18,8 +18,16 @@ import numpy as np
 from nki_dist import dtypes
 from nki_dist.dtypes import DType, float32
 from nki_dist.errors import NkiValidationError
+from nki_dist.isa.activation import activation
 from nki_dist.isa.alu import ALU
+from nki_dist.isa.dma_copy import dma_copy
+from nki_dist.isa.language_math import language_math
+from nki_dist.isa.reciprocal import reciprocal as _reciprocal
 from nki_dist.isa.spec import current_tracer
+from nki_dist.isa.tensor_copy import tensor_copy
+from nki_dist.isa.tensor_reduce import tensor_reduce
+from nki_dist.isa.tensor_scalar import tensor_scalar
+from nki_dist.isa.tensor_tensor import tensor_tensor
 from nki_dist.language.creation import ndarray
 from nki_dist.language.tensor import NkiTensor
 from nki_dist.program import psum, sbuf
@@ -113,8 +121,6 @@ def spread(x: NkiTensor, shape: tuple[int, ...]) -> NkiTensor:
 
 
 def _over_partitions(x: NkiTensor, partitions: int) -> NkiTensor:
-    from nki_dist.isa import dma_copy
-
     if x.buffer is psum:
         x = copy(x, None)
     filled = new((partitions, *x.shape[1:]), x.dtype)
@@ -134,8 +140,6 @@ def binary(function: str, x: Any, y: Any, dtype: Any) -> NkiTensor:
         return with_number(function, x, y, False, dtype)
     if isinstance(x, NUMBERS):
         return with_number(function, y, x, True, dtype)
-    from nki_dist.isa import tensor_tensor
-
     x, y = tile(function, "x", x), tile(function, "y", y)
     shape = common_shape(function, x, y)
     result = new(shape, promoted(x.dtype, y.dtype) if dtype is None else dtype)
@@ -148,8 +152,6 @@ def binary(function: str, x: Any, y: Any, dtype: Any) -> NkiTensor:
 
 def with_number(function: str, x: Any, number: Any, reverse: bool, dtype: Any) -> NkiTensor:
     """`x op number`, or `number op x` if `reverse`."""
-    from nki_dist.isa import tensor_scalar
-
     x = tile(function, "x", x)
     result = new(x.shape, x.dtype if dtype is None else dtype)
     if ALU[function].kind == "bitvec" and isinstance(number, NUMBERS):
@@ -160,8 +162,6 @@ def with_number(function: str, x: Any, number: Any, reverse: bool, dtype: Any) -
 
 def activate(function: str, x: Any, dtype: Any) -> NkiTensor:
     """`function(x)` on the Scalar engine."""
-    from nki_dist.isa import activation
-
     x = tile(function, "x", x)
     result = new(x.shape, x.dtype if dtype is None else dtype)
     activation(result, function, x)
@@ -170,8 +170,6 @@ def activate(function: str, x: Any, dtype: Any) -> NkiTensor:
 
 def evaluate(function: str, x: Any, dtype: Any) -> NkiTensor:
     """A function without an instruction of its own."""
-    from nki_dist.isa.language_math import language_math
-
     x = tile(function, "x", x)
     result = new(x.shape, x.dtype if dtype is None else dtype)
     language_math(result, function, x)
@@ -180,18 +178,14 @@ def evaluate(function: str, x: Any, dtype: Any) -> NkiTensor:
 
 def reciprocal(x: Any, dtype: Any) -> NkiTensor:
     """1 / x on the Vector engine."""
-    from nki_dist.isa import reciprocal as instruction
-
     x = tile("reciprocal", "x", x)
     result = new(x.shape, x.dtype if dtype is None else dtype)
-    instruction(result, x)
+    _reciprocal(result, x)
     return result
 
 
 def copy(x: Any, dtype: Any) -> NkiTensor:
     """A new tile in SBUF with the values of `x`."""
-    from nki_dist.isa import tensor_copy
-
     x = tile("copy", "x", x)
     result = new(x.shape, x.dtype if dtype is None else dtype)
     tensor_copy(result, x)
@@ -238,8 +232,6 @@ def count(x: NkiTensor, axis: Any) -> int:
 
 def reduce(function: str, op: str, x: Any, axis: Any, dtype: Any, keepdims: bool) -> NkiTensor:
     """`op` over the last dimensions, for `nl.<function>`."""
-    from nki_dist.isa import tensor_reduce
-
     x = tile(function, "x", x)
     found = axes(function, x, axis)
     kept = x.shape[: found[0]]

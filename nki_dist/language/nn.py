@@ -8,6 +8,10 @@ Follows: `nki/api/nki/language/__init__.py`.
 from __future__ import annotations
 
 from nki_dist.dtypes import float32, uint8
+from nki_dist.isa.nc_matmul import nc_matmul
+from nki_dist.isa.nc_transpose import nc_transpose
+from nki_dist.isa.tensor_copy import tensor_copy
+from nki_dist.isa.tensor_copy_predicated import tensor_copy_predicated
 from nki_dist.language import emit
 from nki_dist.language.creation import full
 from nki_dist.language.reductions import max as tile_max
@@ -50,8 +54,6 @@ def where(condition, x, y, dtype=None):
     The result has the promoted dtype of the tiles among `x` and `y` (of `condition` if both are
     numbers) unless `dtype` says otherwise, and the shape all three broadcast to.
     """
-    from nki_dist.isa import tensor_copy_predicated
-
     condition = emit.tile("where", "condition", condition)
     tiles = [emit.tile("where", n, v) for n, v in (("x", x), ("y", y)) if not _number(v)]
     shape = condition.shape
@@ -105,8 +107,6 @@ def transpose(x, dtype=None):
 
     At most 128 x 128, the limit of nisa.nc_transpose.
     """
-    from nki_dist.isa import nc_transpose, tensor_copy
-
     x = emit.tile("transpose", "x", x)
     if len(x.shape) != 2:
         raise emit.refuse("transpose", f"x has shape {x.shape}; allowed: a tile of 2 dimensions")
@@ -126,8 +126,6 @@ def matmul(x, y, transpose_x=False):
         x: tile (M, K), or (K, M) if `transpose_x`; at most 128 x 128, in SBUF.
         y: tile (K, N), at most 128 x 512, in SBUF.
     """
-    from nki_dist.isa import nc_matmul
-
     x, y = emit.tile("matmul", "x", x), emit.tile("matmul", "y", y)
     if len(x.shape) != 2 or len(y.shape) != 2:
         raise emit.refuse("matmul", f"shapes {x.shape} and {y.shape}; allowed: 2 dimensions each")

@@ -8,6 +8,11 @@ Follows: `nki/api/nki/language/__init__.py`.
 from __future__ import annotations
 
 from nki_dist.dtypes import float32, uint32
+from nki_dist.isa.dma_copy import dma_copy
+from nki_dist.isa.dropout import dropout as _dropout
+from nki_dist.isa.rng import rng
+from nki_dist.isa.set_rng_seed import set_rng_seed
+from nki_dist.isa.tensor_scalar import tensor_scalar
 from nki_dist.language import emit
 from nki_dist.language.creation import is_hbm, ndarray
 from nki_dist.program import sbuf
@@ -18,8 +23,6 @@ _BITS = 24
 
 def rand(shape, dtype, buffer=sbuf, name=""):
     """A new tensor of numbers uniform in [0, 1); dtypes narrower than float32 may round up to 1."""
-    from nki_dist.isa import dma_copy, rng, tensor_scalar
-
     result = ndarray(shape, dtype, buffer, name)
     bits = emit.new(result.shape, uint32)
     rng(bits)
@@ -33,8 +36,6 @@ def rand(shape, dtype, buffer=sbuf, name=""):
 
 def random_seed(seed):
     """Start the generator anew from `seed`, a (1, 1) tile with a 32-bit value."""
-    from nki_dist.isa import set_rng_seed
-
     set_rng_seed(emit.tile("random_seed", "seed", seed))
 
 
@@ -43,11 +44,9 @@ def dropout(x, rate, dtype=None):
 
     What is kept isn't scaled.
     """
-    from nki_dist.isa import dropout as instruction
-
     x = emit.tile("dropout", "x", x)
     result = emit.new(x.shape, x.dtype)
     if not isinstance(rate, emit.NUMBERS) and x.dtype.is_integer:
         rate = emit.converted(emit.tile("dropout", "rate", rate), float32)
-    instruction(result, x, rate)
+    _dropout(result, x, rate)
     return emit.converted(result, dtype)

@@ -18,6 +18,7 @@ from typing import Any
 from nki_dist import dtypes
 from nki_dist.dtypes import DType
 from nki_dist.errors import NkiValidationError, OutOfBoundsError
+from nki_dist.isa.spec import current_tracer
 from nki_dist.language.layout import contiguous_strides
 from nki_dist.language.no_value import NoValue
 from nki_dist.language.presence import may_be_absent
@@ -241,8 +242,6 @@ class NkiTensor(Views, NoValue):
         return Dynamic("scalar", source, stride, limit, dim)
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        from nki_dist.isa.spec import current_tracer
-
         current_tracer().assign(self[key], value)
 
     # ---- run-time indices and reinterpretation ---------------------------------------------

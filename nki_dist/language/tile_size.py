@@ -75,7 +75,7 @@ class TileSize:
     @property
     def sbuf_size_bytes(self) -> int:
         """Bytes of SBUF over all partitions."""
-        return _arch().partitions * _arch().sbuf_partition_bytes
+        return _arch().sbuf_bytes
 
     @property
     def sbuf_fmax_bytes(self) -> int:

@@ -7,6 +7,8 @@ from typing import Any
 from nki_dist.dtypes import uint32
 from nki_dist.isa.device_print import device_print as _print
 from nki_dist.isa.dma_copy import dma_copy
+from nki_dist.isa.dma_transpose import dma_transpose
+from nki_dist.isa.nc_n_gather import nc_n_gather
 from nki_dist.language import emit
 from nki_dist.language.creation import ndarray
 from nki_dist.language.tensor import NkiTensor
@@ -43,8 +45,6 @@ def store(dst, value):
 
 def load_transpose2d(src, dtype=None):
     """A new SBUF tile (N, M) with the transpose of an HBM tensor (M, N), N at most 128."""
-    from nki_dist.isa import dma_transpose
-
     _check_tensor("load_transpose2d", src)
     if len(src.shape) != 2:
         raise emit.refuse("load_transpose2d", f"src has shape {src.shape}; allowed: 2 dimensions")
@@ -69,8 +69,6 @@ def gather_flattened(data, indices, axis=0, dtype=None):
         raise emit.refuse(
             "gather_flattened", f"indices have dtype {indices.dtype}; allowed: integer types"
         )
-    from nki_dist.isa import nc_n_gather
-
     result = emit.new(indices.shape, data.dtype)
     nc_n_gather(result, data, emit.converted(indices, uint32))
     return emit.converted(result, dtype)
@@ -81,6 +79,6 @@ def device_print(print_prefix, tensor):
 
     Printed on the driver's stdout with the core's number. With NEURON_RT_DEBUG_OUTPUT_DIR set, also
     saved as `<dir>/<prefix>/core_<logical core>/<iteration>/tensor.npy`, as
-    `nki_dist/launcher/printing.py` describes.
+    `nki_dist/runtime/printing.py` describes.
     """
     _print(print_prefix, tensor)

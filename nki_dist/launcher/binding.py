@@ -12,19 +12,21 @@ import textwrap
 import tokenize
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import prod
-from typing import Any
+from types import FunctionType
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from nki_dist import dtypes, frameworks
-from nki_dist.compiler.compile import Compiled, TensorSignature
 from nki_dist.compiler.ownership import owns, refuse_storage
 from nki_dist.compiler.trace import Trace
 from nki_dist.errors import CompileError, LaunchError, NkiError
 from nki_dist.language.tensor import NkiTensor
-from nki_dist.launcher.pytree import flatten, tree_map
-from nki_dist.program import Access, MemoryRegion
+from nki_dist.program import Access, MemoryRegion, TensorSignature
+from nki_dist.program.pytree import flatten, tree_map
+
+Args: TypeAlias = "tuple[Any, ...]"
+Kwargs: TypeAlias = "dict[str, Any]"
 
 
 @dataclass(frozen=True)
@@ -64,17 +66,17 @@ class BoundArguments:
         signatures: the tensors, by index.
         originals: what the caller passed for each tensor.
         arrays: the same as NumPy arrays.
-        framework: of the results.
+        framework: of the results; None for NumPy.
     """
 
-    args: tuple
-    kwargs: dict[str, Any]
+    args: Args
+    kwargs: Kwargs
     signatures: list[TensorSignature]
     originals: list[Any]
     arrays: list[np.ndarray]
     framework: Any
 
-    def bind(self, trace: Trace) -> tuple[tuple, dict]:
+    def bind(self, trace: Trace) -> tuple[Args, Kwargs]:
         """The arguments with the trace's tensors in place."""
         tensors = [trace.input(s.index, s.shape, s.dtype, s.name) for s in self.signatures]
 
@@ -86,10 +88,10 @@ class BoundArguments:
 
 
 def _is_array(value: Any) -> bool:
-    return frameworks.describe(value) is not None
+    return isinstance(value, np.ndarray) or frameworks.describe(value) is not None
 
 
-def bind_arguments(function: Callable[..., Any], args: tuple, kwargs: dict) -> BoundArguments:
+def bind_arguments(function: Callable[..., Any], args: Args, kwargs: Kwargs) -> BoundArguments:
     """Separate tensors from compile-time values.
 
     Raises:
@@ -117,7 +119,7 @@ def bind_arguments(function: Callable[..., Any], args: tuple, kwargs: dict) -> B
             )
         leaf = seen.get(id(value))
         if leaf is None:
-            array = frameworks.to_numpy(value)
+            array = value if isinstance(value, np.ndarray) else frameworks.to_numpy(value)
             try:
                 dtype = dtypes.of(array.dtype)
             except NkiError as error:
@@ -133,7 +135,8 @@ def bind_arguments(function: Callable[..., Any], args: tuple, kwargs: dict) -> B
 
     new_args = tuple(_walk(take, name, value) for name, value in zip(names, args))
     new_kwargs = {name: _walk(take, name, value) for name, value in kwargs.items()}
-    framework = frameworks.describe(originals[0]) if originals else None
+    foreign = originals and not isinstance(originals[0], np.ndarray)
+    framework = frameworks.describe(originals[0]) if foreign else None
     return BoundArguments(new_args, new_kwargs, signatures, originals, arrays, framework)
 
 
@@ -146,8 +149,13 @@ def _walk(take: Callable[[str, Any], Any], name: str, value: Any) -> Any:
     return tree.unflatten(take(path, leaf) for path, leaf in leaves)
 
 
-def _parameter_names(function: Callable[..., Any], args: tuple, kwargs: dict) -> list[str]:
+def _parameter_names(function: Callable[..., Any], args: Args, kwargs: Kwargs) -> list[str]:
     """Names for the positional arguments, after checking that the call fits the signature."""
+    if isinstance(function, FunctionType) and not function.__dict__ and not kwargs:
+        code = function.__code__
+        plain = not code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS)
+        if plain and not code.co_kwonlyargcount and len(args) == code.co_argcount:
+            return list(code.co_varnames[: len(args)])  # one argument for each parameter
     try:
         signature = inspect.signature(function)
         bound = signature.bind(*args, **kwargs)
@@ -168,40 +176,6 @@ def _parameter_names(function: Callable[..., Any], args: tuple, kwargs: dict) ->
         ):
             names.append(name)
     return names[: len(args)]
-
-
-def without_derivative(name: str, bound: BoundArguments, results: Any) -> Any:
-    """What a kernel returns, so that backward passes of torch that reach it raise."""
-    if bound.framework is None or bound.framework.name != "torch":
-        return results
-    leaves, tree = flatten(results)
-    values = [leaf for _, leaf in leaves]
-    return tree.unflatten(frameworks.without_derivative(name, bound.originals, values))
-
-
-def check_written(
-    compiled: Compiled, bound: Sequence[BoundArguments], memories: Sequence[np.ndarray]
-) -> None:
-    """One array that several ranks wrote can take back only one contents.
-
-    Raises:
-        LaunchError: ranks wrote different bytes to the same array.
-    """
-    if len(bound) == 1:
-        return
-    for index in compiled.written_inputs:
-        at = compiled.offsets["input", index]
-        signature = compiled.inputs[index]
-        size = prod(signature.shape) * signature.dtype.itemsize
-        seen: dict[int, np.ndarray] = {}
-        for rank, (b, memory) in enumerate(zip(bound, memories)):
-            wrote = memory[at : at + size]
-            if not np.array_equal(wrote, seen.setdefault(id(b.originals[index]), wrote)):
-                raise LaunchError(
-                    f"the kernel writes argument {signature.name}, which is one array for several "
-                    f"ranks, and rank {rank} wrote other bytes than an earlier one; give each rank "
-                    "its own array with nki.per_rank([...])"
-                )
 
 
 def kernel_location(function: Any) -> str | None:

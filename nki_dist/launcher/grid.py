@@ -10,7 +10,7 @@ from math import prod
 from typing import Any
 
 from nki_dist.arch import Arch
-from nki_dist.compiler.compile import Grid
+from nki_dist.compiler.compiled import Grid
 from nki_dist.errors import LaunchError
 from nki_dist.language.grid import Nc, SpmdDim
 
@@ -56,7 +56,7 @@ def _positive(n: Any) -> int:
         raise LaunchError(
             f"a launch grid is made of positive ints (or nl.nc and nl.spmd_dim), got {n!r}"
         )
-    return n.__index__()
+    return int(n)
 
 
 def _limited(grid: Grid, arch: Arch) -> Grid:

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import inspect
+import sys
 import types
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from nki_dist import arch as architectures
 from nki_dist import frameworks
-from nki_dist.compiler.compile import Compiled
+from nki_dist.compiler.compiled import Compiled, Grid
 from nki_dist.compiler.passes.schedule import edges_of, with_edges
 from nki_dist.errors import LaunchError
 from nki_dist.isa.spec import tracing
+from nki_dist.launcher.binding import Args, Kwargs
 from nki_dist.launcher.grid import make_grid
 from nki_dist.launcher.session import session
-from nki_dist.launcher.settings import default_host, default_lnc
 from nki_dist.launcher.traced import launch_traced, placeholders
+from nki_dist.launcher.world import World
+from nki_dist.runtime.settings import default_check, default_host, default_lnc
 
 
 class Kernel:
@@ -61,14 +65,18 @@ class Kernel:
         functools.update_wrapper(self, fn)
 
     def __getitem__(self, grid: Any) -> Kernel:
-        return Kernel(self.fn, grid, self._host, self._profile, **self.options)
+        made = copy.copy(self)
+        made.grid = grid
+        return made
 
     __iter__ = None  # __getitem__ takes every index, so Python would iterate over grids for ever
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if tracing():
             return self.fn(*args, **kwargs)
-        return frameworks.uncompiled(self._launch)(args, kwargs)
+        if sys.modules.keys().isdisjoint(frameworks.LIBRARIES):
+            return self._launch(args, kwargs)
+        return frameworks.uncompiled(self._launch_beside_others)(args, kwargs)
 
     # torch.compile breaks its graph here instead of following Python into the launch.
     __call__._torchdynamo_disable = True  # type: ignore[attr-defined]
@@ -97,35 +105,45 @@ class Kernel:
         """
         return self._world().compile(self, *args, **kwargs)
 
-    def _launch(self, args: tuple, kwargs: dict[str, Any]) -> Any:
-        world = self._world()
-        if placeholders(args, kwargs):
-            if self._profile:
-                raise LaunchError(
-                    "nki.profile and nki.benchmark return a Run, which can't be part of a jax "
-                    "transformation; call the profiled kernel outside jax.jit"
-                )
-            return launch_traced(world, self, args, kwargs)
-        return world.run_one(self, self.grid, args, kwargs, self._profile)
+    def _launch(self, args: Args, kwargs: Kwargs) -> Any:
+        world, grid = self._placed()
+        return world.run_one(self, grid, args, kwargs, self._profile)
 
-    def _world(self) -> Any:
+    def _launch_beside_others(self, args: Args, kwargs: Kwargs) -> Any:
+        """A launch where arguments may be placeholders of a jax transformation."""
+        if not placeholders(args, kwargs):
+            return self._launch(args, kwargs)
+        if self._profile:
+            raise LaunchError(
+                "nki.profile and nki.benchmark return a Run, which can't be part of a jax "
+                "transformation; call the profiled kernel outside jax.jit"
+            )
+        return launch_traced(self._world(), self, args, kwargs)
+
+    def _world(self) -> World:
         """The warm world this kernel is launched on outside any other."""
+        return self._placed()[0]
+
+    def _placed(self) -> tuple[World, Grid]:
+        """That world, and the grid of launches on it."""
         platform = (
             architectures.get(self.platform) if self.platform else architectures.from_environment()
         )
-        lnc = make_grid(self.grid, platform, default_lnc(platform.max_lnc)).cores
-        return session().world(platform.instance, lnc, self._host or default_host())
+        grid = make_grid(self.grid, platform, default_lnc(platform.max_lnc))
+        host = self._host or default_host()
+        world = session().world(
+            (platform.instance, grid.cores, host, default_check()),
+            lambda: World(lnc=grid.cores, platform=platform.instance, host=host),
+        )
+        return world, grid
 
     def __get__(self, instance: Any, owner: Any) -> Any:
         if instance is None or isinstance(self.fn, staticmethod):
             return self
-        return Kernel(
-            types.MethodType(self.fn, instance),
-            self.grid,
-            self._host,
-            self._profile,
-            **self.options,
-        )
+        made = copy.copy(self)
+        made.fn = types.MethodType(self.fn, instance)
+        functools.update_wrapper(made, made.fn)
+        return made
 
     def __repr__(self) -> str:
         grid = "" if self.grid is None else f"[{self.grid}]"

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from nki_dist.collectives.timing import collective_rules
-from nki_dist.compiler.compile import Compiled
-from nki_dist.launcher.topology import Topology
+from nki_dist.compiler.compiled import Compiled
 from nki_dist.timing import Profile, profile_launch
 from nki_dist.timing.exchange import EXCHANGES
+from nki_dist.topology.topology import Topology
 
 
 def profile_of(

@@ -8,18 +8,20 @@ once, to the declared type, when they are read. Invariant: callers see declared 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
 from typing import Any
 
 import numpy as np
 
 from nki_dist import frameworks
-from nki_dist.compiler.compile import Compiled
+from nki_dist.compiler.compiled import Compiled
 from nki_dist.dtypes import DType, float32
 from nki_dist.dtypes.casts import converter
+from nki_dist.errors import LaunchError
+from nki_dist.hbm.layout import Layout
 from nki_dist.launcher.binding import BoundArguments
-from nki_dist.launcher.pytree import tree_map
 from nki_dist.program import Access
+from nki_dist.program.pytree import flatten, tree_map
+from nki_dist.runtime.hosts import LaunchResult
 
 
 def inputs_as_run(compiled: Compiled, bound: Sequence[BoundArguments]) -> list[list[np.ndarray]]:
@@ -45,7 +47,31 @@ def inputs_as_run(compiled: Compiled, bound: Sequence[BoundArguments]) -> list[l
     return [[stored(b, index) for index in range(len(b.arrays))] for b in bound]
 
 
-def read_outputs(compiled: Compiled, memory: np.ndarray, bound: BoundArguments) -> Any:
+def check_written(
+    compiled: Compiled, result: LaunchResult, bound: Sequence[BoundArguments]
+) -> None:
+    """One array that several ranks wrote can take back only one contents.
+
+    Raises:
+        LaunchError: ranks wrote different bytes to the same array.
+    """
+    for index in compiled.written_inputs:
+        at = result.layout.offsets["input", index]
+        signature = compiled.inputs[index]
+        seen: dict[int, np.ndarray] = {}
+        for rank, (b, memory) in enumerate(zip(bound, result.memories)):
+            wrote = memory[at : at + signature.nbytes]
+            if not np.array_equal(wrote, seen.setdefault(id(b.originals[index]), wrote)):
+                raise LaunchError(
+                    f"the kernel writes argument {signature.name}, which is one array for several "
+                    f"ranks, and rank {rank} wrote other bytes than an earlier one; give each rank "
+                    "its own array with nki.per_rank([...])"
+                )
+
+
+def read_outputs(
+    compiled: Compiled, layout: Layout, memory: np.ndarray, bound: BoundArguments
+) -> Any:
     """Copy results out of a stack, and inputs that were written back to their arrays.
 
     Args:
@@ -54,7 +80,7 @@ def read_outputs(compiled: Compiled, memory: np.ndarray, bound: BoundArguments) 
     """
     for index in compiled.written_inputs:
         signature = bound.signatures[index]
-        at = compiled.offsets["input", index]
+        at = layout.offsets["input", index]
         array = np.ndarray(signature.shape, compiled.inputs[index].dtype.storage, memory, at)
         if ("input", index) in compiled.wide:
             array = _converted(array, float32, signature.dtype)
@@ -64,27 +90,39 @@ def read_outputs(compiled: Compiled, memory: np.ndarray, bound: BoundArguments) 
         if not isinstance(leaf, Access):
             return leaf
         s = leaf.storage
-        if s.role == "constant":
-            data = np.frombuffer(s.data or b"", np.uint8)
-            return frameworks.like(bound.framework, _view(data, leaf, leaf.dtype))
         key = (s.role, s.index)
-        at = compiled.offsets[key]
-        if key not in compiled.wide:
-            array = _view(memory[at : at + s.nbytes], leaf, leaf.dtype)
+        if s.role == "constant":
+            array = _view(np.frombuffer(s.data or b"", np.uint8), 0, leaf, leaf.dtype)
+        elif key not in compiled.wide:
+            array = _view(memory, layout.offsets[key], leaf, leaf.dtype)
         else:
-            size = prod(s.shape) * float32.itemsize
-            array = _view(memory[at : at + size], leaf, float32)
+            array = _view(memory, layout.offsets[key], leaf, float32)
             array = _converted(array, float32, leaf.dtype)
-        return frameworks.like(bound.framework, array)
+        return array if bound.framework is None else frameworks.like(bound.framework, array)
 
-    return tree_map(read, compiled.outputs)
+    outputs = compiled.outputs
+    outputs = read(outputs) if isinstance(outputs, Access) else tree_map(read, outputs)
+    if bound.framework is not None and bound.framework.name == "torch":
+        return _without_derivative(compiled.kernel, bound, outputs)
+    return outputs
 
 
-def _view(memory: np.ndarray, a: Access, dtype: DType) -> np.ndarray:
-    """A copy of what an access pattern selects from a storage with elements of `dtype`."""
+def _without_derivative(name: str, bound: BoundArguments, results: Any) -> Any:
+    """What a kernel returns, so that backward passes of torch that reach it raise."""
+    leaves, tree = flatten(results)
+    values = [leaf for _, leaf in leaves]
+    return tree.unflatten(frameworks.without_derivative(name, bound.originals, values))
+
+
+def _view(memory: np.ndarray, at: int, a: Access, dtype: DType) -> np.ndarray:
+    """A copy of what an access pattern selects from a storage `at` bytes into memory.
+
+    Args:
+        dtype: of the storage's elements.
+    """
     size = dtype.itemsize
-    strides = tuple(n * size for n in a.strides)
-    selected = np.ndarray(a.shape, dtype.storage, memory, a.offset * size, strides)
+    strides = tuple([n * size for n in a.strides])
+    selected = np.ndarray(a.shape, dtype.storage, memory, at + a.offset * size, strides)
     return selected.copy().view(dtype.dtype)
 
 

@@ -17,10 +17,11 @@ from functools import lru_cache
 from typing import Any
 
 from nki_dist.arch import Arch
-from nki_dist.compiler.compile import Compiled, Grid, compile_kernel
+from nki_dist.compiler.compile import compile_kernel
+from nki_dist.compiler.compiled import Compiled, Grid
 from nki_dist.compiler.fingerprint import Fingerprinter
 from nki_dist.launcher.binding import BoundArguments, collect_outputs
-from nki_dist.launcher.settings import default_check, precise_fp
+from nki_dist.runtime.settings import precise_fp
 
 KEPT_KERNELS = 256
 READ_WHEN_TRACING = ("NKI_DMA_TRANSPOSE_AS_PE_TRANSPOSE",)
@@ -85,14 +86,13 @@ class CompileCache:
 
 def _fresh(compiled: Compiled) -> bool:
     """Whether the files that were read while tracing are still the same."""
-    for program in compiled.programs:
-        for path, modified, size in program.facts.get("files", ()):
-            try:
-                status = os.stat(path)
-            except OSError:
-                return False
-            if (status.st_mtime, status.st_size) != (modified, size):
-                return False
+    for path, modified, size in compiled.files:
+        try:
+            status = os.stat(path)
+        except OSError:
+            return False
+        if (status.st_mtime, status.st_size) != (modified, size):
+            return False
     return True
 
 
@@ -100,6 +100,7 @@ class Session:
     """The state of this process: one compile cache and the warm implicit worlds.
 
     Attributes:
+        process: number of the process that made it; a fork has another.
         observer: told of every launch (world, Launch, LaunchResult) while its results are still in
             the stacks; for commands that report on a program they run.
     """
@@ -107,20 +108,17 @@ class Session:
     def __init__(self) -> None:
         self.cache = CompileCache()
         self.observer: Callable[[Any, Any, Any], object] | None = None
-        self._process = os.getpid()
+        self.process = os.getpid()
         self._lock = threading.Lock()
         self._counts: Counter[Any] = Counter()
-        self._worlds: dict[tuple[str, int, str, str], Any] = {}
+        self._worlds: dict[Any, Any] = {}
 
-    def world(self, platform: str, lnc: int, host: str) -> Any:
-        """The warm one-rank world for `kernel[lnc](...)` outside any world."""
-        from nki_dist.launcher.world import World
-
-        key = (platform, lnc, host, default_check())
+    def world(self, key: Any, make: Callable[[], Any]) -> Any:
+        """The warm world that is kept under a key, made where there is none or it was closed."""
         with self._lock:
             world = self._worlds.get(key)
             if world is None or world.closed:
-                world = self._worlds[key] = World(ranks=1, lnc=lnc, platform=platform, host=host)
+                world = self._worlds[key] = make()
             return world
 
     def next_number(self, *what: Any) -> int:
@@ -128,11 +126,6 @@ class Session:
         with self._lock:
             self._counts[what] += 1
             return self._counts[what] - 1
-
-    @property
-    def forked(self) -> bool:
-        """Whether this process is a fork of the one that made the session."""
-        return os.getpid() != self._process
 
     def close(self) -> None:
         """Close the implicit worlds; they start again when needed."""

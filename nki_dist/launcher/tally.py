@@ -10,11 +10,11 @@ import threading
 from dataclasses import dataclass
 from typing import Any
 
-from nki_dist.compiler.compile import Compiled
-from nki_dist.launcher.hosts import Launch, LaunchResult
+from nki_dist.compiler.compiled import Compiled
 from nki_dist.launcher.profiles import profile_of
-from nki_dist.launcher.topology import Topology
+from nki_dist.runtime.hosts import Launch, LaunchResult
 from nki_dist.timing import Profile
+from nki_dist.topology.topology import Topology
 
 
 @dataclass

@@ -14,14 +14,13 @@ import numpy as np
 
 from nki_dist.errors import LaunchError
 from nki_dist.frameworks import jax_arrays, plain
-from nki_dist.launcher.binding import bind_arguments
-from nki_dist.launcher.grid import make_grid
-from nki_dist.launcher.pytree import flatten, tree_map
-from nki_dist.launcher.session import session
+from nki_dist.launcher.binding import Args, Kwargs
+from nki_dist.launcher.world import World
 from nki_dist.program import Access
+from nki_dist.program.pytree import flatten, tree_map
 
 
-def placeholders(args: tuple, kwargs: dict[str, Any]) -> bool:
+def placeholders(args: Args, kwargs: Kwargs) -> bool:
     """Whether any argument, however deep inside the others, is a placeholder of jax."""
     if not jax_arrays.imported():
         return False
@@ -29,7 +28,7 @@ def placeholders(args: tuple, kwargs: dict[str, Any]) -> bool:
     return any(jax_arrays.is_tracer(leaf) for _, leaf in leaves)
 
 
-def launch_traced(world: Any, kernel: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+def launch_traced(world: World, kernel: Any, args: Args, kwargs: Kwargs) -> Any:
     """What the kernel returns, as placeholders of the same transformation.
 
     Raises:
@@ -42,28 +41,30 @@ def launch_traced(world: Any, kernel: Any, args: tuple, kwargs: dict[str, Any]) 
         if not jax_arrays.is_tracer(leaf):
             return leaf
         tracers.append(leaf)
-        return _Place(len(tracers) - 1)
+        return _Hole(len(tracers) - 1)
 
     template = tree_map(take, (args, kwargs), jax_arrays.owns)
 
-    def fill(arrays: Any) -> tuple[tuple, dict[str, Any]]:
-        def place(leaf: Any) -> Any:
-            return arrays[leaf.number] if isinstance(leaf, _Place) else leaf
+    def fill(arrays: Any) -> tuple[Args, Kwargs]:
+        def filled(leaf: Any) -> Any:
+            return arrays[leaf.number] if isinstance(leaf, _Hole) else leaf
 
-        return tree_map(place, template, lambda value: isinstance(value, _Place))
+        found: tuple[Args, Kwargs]
+        found = tree_map(filled, template, lambda value: isinstance(value, _Hole))
+        return found
 
     def run(*arrays: Any) -> Any:
         # As NumPy arrays: making jax arrays here would wait for the computation we are part of.
         new_args, new_kwargs = fill([np.asarray(a) for a in arrays])
         new_args, new_kwargs = _on_host(new_args), _on_host(new_kwargs)
-        results = world.run_one(kernel, kernel.grid, new_args, new_kwargs, False)
+        (results,) = world.run(kernel, *new_args, **new_kwargs)
         return tree_map(lambda v: plain(v) if isinstance(v, np.ndarray) else v, results)
 
     empty = [np.broadcast_to(np.zeros((), t.dtype), t.shape) for t in tracers]
     return jax_arrays.callback(run, _results(world, kernel, *fill(empty)), tracers)
 
 
-class _Place:
+class _Hole:
     """Stands for a placeholder in the arguments."""
 
     def __init__(self, number: int) -> None:
@@ -75,14 +76,9 @@ def _on_host(tree: Any) -> Any:
     return tree_map(lambda v: np.asarray(v) if jax_arrays.owns(v) else v, tree, jax_arrays.owns)
 
 
-def _results(world: Any, kernel: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+def _results(world: World, kernel: Any, args: Args, kwargs: Kwargs) -> Any:
     """Shapes and dtypes of what the kernel returns."""
-    bound = bind_arguments(kernel.fn, args, kwargs)
-    grid = make_grid(kernel.grid, world.arch, world.lnc)
-    name = kernel.fn.__name__
-    _, compiled = session().cache.get(
-        kernel.fn, name, bound, world.arch, grid, world.strict, world.spill
-    )
+    compiled = world.compile(kernel, *args, **kwargs)
     if compiled.written_inputs:
         names = ", ".join(compiled.inputs[i].name for i in compiled.written_inputs)
         raise LaunchError(

@@ -9,18 +9,23 @@ from typing import Any
 
 from nki_dist import arch as architectures
 from nki_dist.collectives.check import check_world
-from nki_dist.compiler.compile import Compiled, Grid
+from nki_dist.compiler.compiled import Compiled, Grid
 from nki_dist.errors import LaunchError
 from nki_dist.launcher.binding import (
+    Args,
     BoundArguments,
+    Kwargs,
     PerRank,
     bind_arguments,
-    check_written,
-    without_derivative,
 )
-from nki_dist.launcher.dry import DryRun, SpecArguments, run_dry
 from nki_dist.launcher.grid import make_grid
-from nki_dist.launcher.hosts import (
+from nki_dist.launcher.profiles import profile_of
+from nki_dist.launcher.results import check_written, inputs_as_run, read_outputs
+from nki_dist.launcher.session import session
+from nki_dist.launcher.specs import SpecArguments
+from nki_dist.program.pytree import flatten
+from nki_dist.runtime.dry_report import DryRun, run_dry
+from nki_dist.runtime.hosts import (
     Host,
     InProcessHost,
     Launch,
@@ -28,21 +33,17 @@ from nki_dist.launcher.hosts import (
     forced_algorithm,
     slots,
 )
-from nki_dist.launcher.printing import Printer
-from nki_dist.launcher.profiles import profile_of
-from nki_dist.launcher.pytree import flatten
-from nki_dist.launcher.races import check_races
-from nki_dist.launcher.results import inputs_as_run, read_outputs
-from nki_dist.launcher.session import session
-from nki_dist.launcher.settings import (
+from nki_dist.runtime.printing import Printer
+from nki_dist.runtime.races import check_races
+from nki_dist.runtime.settings import (
     CHECKS,
     TRANSPORTS,
     default_check,
     default_host,
     default_transport,
 )
-from nki_dist.launcher.topology import Topology, system
-from nki_dist.launcher.unread import check_messages
+from nki_dist.runtime.unread import check_messages
+from nki_dist.topology.topology import Topology, system
 
 
 def per_rank(values: Sequence[Any] | Callable[[int], Any]) -> PerRank:
@@ -130,6 +131,8 @@ class World:
         self._host: Host | None = None
         self._algorithm = ""  # asked for when the host was started
         self._groups_checked: set[int] = set()
+        self._printer = Printer(lnc, session().next_number)
+        self._printer = Printer(lnc, session().next_number)
 
     @classmethod
     def trn2(cls, **options: Any) -> World:
@@ -205,10 +208,16 @@ class World:
             if self.host_name == "inprocess":
                 self._host = InProcessHost(self.ranks, self.lnc, node)
             else:
-                from nki_dist.launcher.ray_host import RayHost
+                from nki_dist.core_actor.ray_host import RayHost
 
                 self._host = RayHost(
-                    self.ranks, self.lnc, *self._options, instance, node, self._transport
+                    self.ranks,
+                    self.lnc,
+                    *self._options,
+                    instance,
+                    node,
+                    self._transport,
+                    session().process,
                 )
         return self._host
 
@@ -230,7 +239,7 @@ class World:
             return Run(outputs, self._profile(compiled, result.reports), result.reports)
         return outputs
 
-    def run_one(self, kernel: Any, grid: Any, args: tuple, kwargs: dict, profile: bool) -> Any:
+    def run_one(self, kernel: Any, grid: Grid, args: Args, kwargs: Kwargs, profile: bool) -> Any:
         """`kernel[grid](...)` on a one-rank world: the result itself, or a Run."""
         outputs, result, compiled = self._launch(kernel, grid, args, kwargs)
         if profile:
@@ -259,7 +268,8 @@ class World:
         kwargs = {name: specs.replaced(value) for name, value in kwargs.items()}
         bound, _, compiled = self._compiled(kernel, None, args, kwargs)
         cores = slots(self.ranks, self.lnc, self._ranks_per_node)
-        report, reports = run_dry(cores, compiled.as_run, bound, specs.unknown(bound))
+        inputs = [b.arrays for b in bound]
+        report, reports = run_dry(cores, compiled.as_run, inputs, specs.unknown(bound))
         if not profile:
             return report
         return replace(report, profile=self._profile(compiled, reports, forced_algorithm()))
@@ -269,7 +279,7 @@ class World:
         return self._compiled(kernel, None, args, kwargs)[2]
 
     def _compiled(
-        self, kernel: Any, grid: Any, args: tuple, kwargs: dict
+        self, kernel: Any, grid: Grid | None, args: Args, kwargs: Kwargs
     ) -> tuple[list[BoundArguments], int, Compiled]:
         """Every rank's arguments, and the compiled kernel with its number in this process."""
         function = getattr(kernel, "fn", kernel)
@@ -278,30 +288,35 @@ class World:
         name = getattr(function, "__name__", type(function).__name__)
         self._refuse_closed()
         bound = self._bind(function, args, kwargs)
-        shape = self._grid(getattr(kernel, "grid", None) if grid is None else grid)
+        if grid is None:
+            grid = self._grid(getattr(kernel, "grid", None))
         number, compiled = session().cache.get(
-            function, name, bound[0], self.arch, shape, self.strict, self.spill
+            function, name, bound[0], self.arch, grid, self.strict, self.spill
         )
-        self._check_groups(number, compiled)
+        if number not in self._groups_checked:
+            check_world(compiled.programs, self.topology, self.strict)
+            self._groups_checked.add(number)
         return bound, number, compiled
 
     def _launch(
-        self, kernel: Any, grid: Any, args: tuple, kwargs: dict
+        self, kernel: Any, grid: Grid | None, args: Args, kwargs: Kwargs
     ) -> tuple[list[Any], LaunchResult, Compiled]:
         bound, number, compiled = self._compiled(kernel, grid, args, kwargs)
         as_run = compiled.as_run
-        launch = Launch(number, compiled, inputs_as_run(as_run, bound), Printer(self.lnc))
+        launch = Launch(number, compiled, inputs_as_run(as_run, bound), self._printer)
         with self._lock:
-            result = self.host.launch(launch)
-            check_messages(result.reports, self.lnc if self.ranks > 1 else 0)
+            result = self._started().launch(launch)
+            if compiled.exchanges:
+                check_messages(result.reports, self.lnc if self.ranks > 1 else 0)
             self._check_races(as_run, result)
-            check_written(as_run, bound, result.memories)
+            if self.ranks > 1:
+                check_written(as_run, result, bound)
             if (observer := session().observer) is not None:
                 observer(self, launch, result)
-            outputs = []
-            for b, memory in zip(bound, result.memories):
-                values = read_outputs(as_run, memory, b)
-                outputs.append(without_derivative(compiled.programs[0].kernel, b, values))
+            outputs = [
+                read_outputs(as_run, result.layout, memory, b)
+                for b, memory in zip(bound, result.memories)
+            ]
         return outputs, result, compiled
 
     def _grid(self, spec: Any) -> Grid:
@@ -313,11 +328,6 @@ class World:
             )
         return grid
 
-    def _check_groups(self, number: int, compiled: Compiled) -> None:
-        if number not in self._groups_checked:
-            check_world(compiled.programs, self.topology, self.strict)
-            self._groups_checked.add(number)
-
     def _check_races(self, compiled: Compiled, result: LaunchResult) -> None:
         by_rank: dict[int, dict[int, Any]] = {}
         for report in result.reports:
@@ -327,7 +337,7 @@ class World:
         for rank, records in sorted(by_rank.items()):
             check_races(compiled, records, rank)
 
-    def _bind(self, function: Any, args: tuple, kwargs: dict) -> list[BoundArguments]:
+    def _bind(self, function: Any, args: Args, kwargs: Kwargs) -> list[BoundArguments]:
         if not any(isinstance(v, PerRank) for v in (*args, *kwargs.values())):
             return [bind_arguments(function, args, kwargs)] * self.ranks
         found = []

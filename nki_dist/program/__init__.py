@@ -8,6 +8,7 @@ from nki_dist.program.access import Access, Dynamic
 from nki_dist.program.instruction import Block, Instruction, Loop, Program, instructions
 from nki_dist.program.memory import MemoryRegion, hbm, private_hbm, psum, sbuf, shared_hbm
 from nki_dist.program.register import VirtualRegister
+from nki_dist.program.signature import TensorSignature
 from nki_dist.program.storage import Storage
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "MemoryRegion",
     "Program",
     "Storage",
+    "TensorSignature",
     "VirtualRegister",
     "hbm",
     "instructions",

@@ -154,6 +154,11 @@ class Program:
             return f"{file}:{line}"
         return None
 
+    def shared(self) -> list[Storage]:
+        """What all cores allocate alike, by index: shared tensors and constants."""
+        found = [s for s in self.storages if s.role in ("shared", "constant")]
+        return sorted(found, key=lambda s: s.index)
+
     def __len__(self) -> int:
         return sum(1 for _ in instructions(self.body))
 

@@ -64,7 +64,7 @@ class GenericHbm:
     def __repr__(self) -> str:
         return "nl.hbm"
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[Any, ...]:
         return (_generic, ())
 
 

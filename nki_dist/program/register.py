@@ -33,7 +33,7 @@ class VirtualRegister:
     def __bool__(self) -> bool:
         if self.tracer is None:
             raise CompileError("a register has no value in Python; use nl.while_loop")
-        return self.tracer.register_truth(self)
+        return bool(self.tracer.register_truth(self))
 
     def _refuse(self, what: str) -> CompileError:
         location = self.tracer.where() if self.tracer is not None else None

@@ -16,7 +16,8 @@ from nki_dist.timing.order import OrderGraph, order
 from nki_dist.timing.perfetto import read_trace, write_trace
 from nki_dist.timing.reorder import legal_order, reordered
 from nki_dist.timing.replay import replay
-from nki_dist.timing.report import Profile, make_profile
+from nki_dist.timing.report import Profile
+from nki_dist.timing.summary import make_profile
 from nki_dist.timing.timeline import Place, Timeline
 
 __all__ = [

@@ -14,7 +14,7 @@ the kernel says Scalar), software descriptors to GpSimd's.
 
 Doesn't model: packet-wise sharing of an engine between queues (transfers take turns instead), QoS
 classes, time GpSimd itself spends on software descriptors, descriptor fetches from HBM.
-Follows: DMAO, DMAB, DGE; the split of the latency is read off DMAO's profile.
+Follows: DMAO, DMAB, DGE.
 """
 
 from __future__ import annotations
@@ -22,15 +22,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from nki_dist.arch import Arch
 from nki_dist.isa.spec import Cost
 from nki_dist.program import Access, Instruction
-
-# Of dma_semaphore_ns, how much passes before the first byte: DMAO's profile of a [4, 4096] load has
-# the trigger at 22,275 ns, the first packet at 23,283, the last at 24,699, its user at 25,015.
-BEFORE_DATA: Final = 1000 / 1300
 
 
 @dataclass(frozen=True)
@@ -65,7 +61,7 @@ def transfer(
         "hwdge": arch.dma_issue_hwdge_ns,
         "swdge": arch.dma_issue_swdge_ns,
     }[mode]
-    lead = max(issue, arch.dma_semaphore_ns * BEFORE_DATA)
+    lead = max(issue, arch.dma_semaphore_ns * arch.dma_lead_fraction)
     return Transfer(
         mode,
         _queue(i, mode),

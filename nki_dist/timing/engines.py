@@ -6,9 +6,9 @@ its address comes from a register). A dependent instruction also waits for the p
 matmuls into the same PSUM don't wait for each other. Scalar loads a table when the activation
 function changes, after the operands are there (as in DMAO's profile).
 
-Tensor's clock: half speed for the first `tensor_ramp_ns`, and again when it was busy less than half
-of a window of that length. Doesn't model: which functions share a table (each has its own, copies
-need none), power caps. Follows: A2, A3, EXP "dI/dt".
+Tensor's clock: slower for the first `tensor_ramp_ns`, and again when it was busy less than
+`tensor_busy_fraction` of a window of that length. Doesn't model: which functions share a table
+(each has its own, copies need none), power caps. Follows: A2, A3, EXP "dI/dt".
 """
 
 from __future__ import annotations
@@ -70,6 +70,7 @@ class TensorClock:
     def __init__(self, arch: Arch) -> None:
         self.window = arch.tensor_ramp_ns
         self.slow = arch.tensor_ramp_fraction
+        self.least = arch.tensor_busy_fraction
         self.opened = 0.0
         self.busy = 0.0
         self.cold_until = 0.0
@@ -93,6 +94,6 @@ class TensorClock:
             self.used = True
             self.opened, self.cold_until = now, now + self.window
         elif now - self.opened >= self.window:
-            if self.busy < (now - self.opened) / 2:
+            if self.busy < (now - self.opened) * self.least:
                 self.cold_until = now + self.window
             self.opened, self.busy = now, 0.0

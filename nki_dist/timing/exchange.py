@@ -14,7 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, TypeAlias
 
-from nki_dist.arch import Arch, FrozenMap
+from nki_dist.arch import Arch
+from nki_dist.arch.facts import FrozenMap
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.effects import Exchange
 from nki_dist.program import Instruction

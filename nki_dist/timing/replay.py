@@ -24,11 +24,12 @@ from typing import TypeAlias
 from nki_dist.arch import Arch
 from nki_dist.errors import LaunchError
 from nki_dist.isa import INSTRUCTIONS
+from nki_dist.isa.effects import Exchange
 from nki_dist.isa.spec import Spec
 from nki_dist.program import Program
 from nki_dist.timing.core import CoreReplay, Fixed, describe
-from nki_dist.timing.dma import BEFORE_DATA, HbmStack
-from nki_dist.timing.exchange import EXCHANGES, Exchange, Rule
+from nki_dist.timing.dma import HbmStack
+from nki_dist.timing.exchange import EXCHANGES, Rule
 from nki_dist.timing.meeting import Meetings
 from nki_dist.timing.order import OrderGraph, order
 from nki_dist.timing.timeline import (
@@ -139,7 +140,7 @@ class _Replay:
         self.waiting: dict[tuple[int, int], list[tuple[int, str, int]]] = {}
         self.awaited: dict[tuple[int, int, str, int], tuple[int, int]] = {}
         self.meetings = Meetings()
-        self.dma_to_use = arch.dma_semaphore_ns * (1 - BEFORE_DATA)
+        self.dma_to_use = arch.dma_semaphore_ns * (1 - arch.dma_lead_fraction)
 
     def run(self) -> Timeline:
         for core in self.cores:

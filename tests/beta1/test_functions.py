@@ -72,6 +72,20 @@ def test_python_operators(name):
         close(g, wanted)
 
 
+@pytest.mark.parametrize("name", ["pow", "mod", "and_", "or_", "xor", "lshift", "rshift"])
+def test_python_operators_without_a_reverse(name):
+    op = getattr(operator, name)
+    dtype = np.float32 if name == "pow" else np.int32
+
+    def kernel(a, b):
+        x, y = nl.load(a), nl.load(b)
+        return out_of(op(x, y)), out_of(op(x, 3))
+
+    a, b = ((np.arange(30).reshape(5, 6) * n % 11 + 1).astype(dtype) for n in (3, 7))
+    for g, wanted in zip(run(kernel, a, b), (op(a, b), op(a, 3))):
+        close(g, wanted)
+
+
 def test_in_place_operators_keep_the_tile():
     def kernel(a):
         x = nl.load(a)
@@ -128,6 +142,18 @@ def test_results_written_after_their_assignment_leave_the_destination_alone():
     second[:, 1:3] = 0
     for got, wanted in zip(run(kernel, a), (np.concatenate([e, e], 1), e + 1, second, a)):
         close(got, wanted)
+
+
+def test_a_column_with_a_new_axis_is_the_column_itself():
+    def kernel(a):
+        keep = nl.ndarray((5, 1), dtype=a.dtype)
+        total = nl.sum(nl.load(a), axis=1)
+        keep[...] = total[:, None]
+        return out_of(keep), out_of(total)
+
+    a = normal(5, 6)
+    for got in run(kernel, a):
+        close(got, a.sum(1, keepdims=True))
 
 
 def test_assignment_rounds_to_each_dtype_once():

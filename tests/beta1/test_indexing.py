@@ -74,6 +74,26 @@ def test_slices_ds_ellipsis_and_index_expressions_mix():
     close(run(kernel, a), a[1, :, :, 2:7])
 
 
+@pytest.mark.parametrize("name", ["turned", "reinterpreted"])
+def test_a_view_of_a_result_is_assigned_as_it_is_seen(name):
+    def view(result):
+        at = nl.mgrid[0:5, 0:3, 0:3]
+        return result[at.p, at.y, at.x] if name == "turned" else result.view(nl.int32)
+
+    def kernel(a):
+        dtype = nl.float32 if name == "turned" else nl.int32
+        out = nl.ndarray((5, 3, 3), dtype=dtype, buffer=nl.shared_hbm)
+        tile = nl.ndarray((5, 3, 3), dtype=dtype)
+        tile[...] = view(nl.maximum(nl.load(a), 0.5))
+        nl.store(out, tile)
+        return out
+
+    a = normal(5, 3, 3)
+    wanted = np.maximum(a, np.float32(0.5))
+    wanted = wanted.swapaxes(1, 2) if name == "turned" else wanted.view(np.int32)
+    np.testing.assert_array_equal(run(kernel, a), wanted)
+
+
 def test_rows_chosen_at_run_time():
     def kernel(a, rows):
         out = nl.ndarray((6, 5), dtype=a.dtype, buffer=nl.shared_hbm)

@@ -2,78 +2,37 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
 from dataclasses import replace
+from functools import reduce
 
 import ml_dtypes
 import numpy as np
 import pytest
 
 from nki_dist import arch, dtypes, errors
-from nki_dist.collectives.algorithms.hierarchical import hierarchical
-from nki_dist.collectives.algorithms.kangaring import kangaring
-from nki_dist.collectives.algorithms.mesh import MESH
-from nki_dist.collectives.algorithms.rdh import RDH
-from nki_dist.collectives.algorithms.ring import RING
-from nki_dist.collectives.algorithms.single_step_mesh import SINGLE_STEP_MESH
-from nki_dist.collectives.choose import Layout, Question, choose
-from nki_dist.collectives.exchange import Bundle, Exchange
+from nki_dist.collectives.algorithms.hierarchical import Hierarchical
+from nki_dist.collectives.algorithms.kangaring import KangaRing
+from nki_dist.collectives.algorithms.mesh import Mesh
+from nki_dist.collectives.algorithms.rdh import Rdh
+from nki_dist.collectives.algorithms.ring import Ring
+from nki_dist.collectives.algorithms.single_step_mesh import SingleStepMesh
+from nki_dist.collectives.choose import choose
+from nki_dist.collectives.question import Question, RankLayout
 from nki_dist.collectives.reduction import reduction
+from tests.collectives.network import Network
 
-PAIRED = {n: kangaring([(2 * k, 2 * k + 1) for k in range(n // 2)]) for n in (2, 4, 6, 8, 16, 32)}
-FLAT = {"ring": RING, "mesh": MESH, "single_step_mesh": SINGLE_STEP_MESH}
+PAIRED = {n: KangaRing([(2 * k, 2 * k + 1) for k in range(n // 2)]) for n in (2, 4, 6, 8, 16, 32)}
+FLAT = {"ring": Ring(), "mesh": Mesh(), "single_step_mesh": SingleStepMesh()}
 CASES = [(name, n, a) for name, a in FLAT.items() for n in (1, 2, 3, 4, 5, 6, 7, 8, 16, 32)]
-CASES += [("rdh", n, RDH) for n in (1, 2, 4, 8, 16, 32)]
+CASES += [("rdh", n, Rdh()) for n in (1, 2, 4, 8, 16, 32)]
 CASES += [("kangaring", n, a) for n, a in PAIRED.items()]
 NODES = {4: [[0, 2], [1, 3]], 6: [[0, 1, 2], [3, 4, 5]], 8: [[0, 1], [2, 3], [4, 5], [6, 7]]}
-CASES += [("hierarchical", n, hierarchical(nodes, RING, MESH)) for n, nodes in NODES.items()]
-CASES += [("hierarchical", 8, hierarchical(NODES[8], PAIRED[2], RDH))]
-CASES += [("hierarchical", 32, hierarchical([list(range(n, 32, 4)) for n in range(4)], RDH, RING))]
+CASES += [("hierarchical", n, Hierarchical(nodes, Ring(), Mesh())) for n, nodes in NODES.items()]
+CASES += [("hierarchical", 8, Hierarchical(NODES[8], PAIRED[2], Rdh()))]
+CASES += [
+    ("hierarchical", 32, Hierarchical([list(range(n, 32, 4)) for n in range(4)], Rdh(), Ring()))
+]
 IDS = [f"{name}-{n}" for name, n, _ in CASES]
-
-
-class Network:
-    """Runs the generators of all members, always the first that can go on, or the last."""
-
-    def __init__(self, size: int, last_first: bool = False) -> None:
-        self.queues: dict[tuple[int, int], deque] = {}
-        self.sent: Counter = Counter()
-        self.messages = 0
-        self.order = list(reversed(range(size))) if last_first else list(range(size))
-        self.members = [self._member(n, size) for n in range(size)]
-
-    def _member(self, me: int, size: int) -> Exchange:
-        def post(core, payload):
-            arrays = payload.arrays if isinstance(payload, Bundle) else (payload,)
-            for array in arrays:
-                array.setflags(write=False)  # nobody may write a payload again
-            self.sent[me] += payload.nbytes
-            self.messages += 1
-            self.queues.setdefault((me, core), deque()).append(payload)
-
-        return Exchange(me, tuple(range(size)), post, lambda core: (core, me))
-
-    def run(self, start):
-        """`start(exchange)` is each member's generator; returns what they return."""
-        results, waits = {}, {}
-        running = {n: start(self.members[n]) for n in self.order}
-        values = dict.fromkeys(running)
-        while running:
-            ready = [n for n in self.order if n in running and self._ready(waits.get(n))]
-            assert ready, f"everybody waits: {waits}"
-            n = ready[0]
-            if waits.get(n) is not None:
-                values[n] = self.queues[waits[n]].popleft()
-            try:
-                waits[n] = running[n].send(values[n])
-            except StopIteration as stop:
-                results[n] = stop.value
-                del running[n]
-        assert not any(self.queues.values()), "messages nobody took"
-        return [results[n] for n in range(len(results))]
-
-    def _ready(self, wait):
-        return wait is None or bool(self.queues.get(wait))
 
 
 def data(size, length, dtype=np.float32, seed=0):
@@ -102,34 +61,29 @@ def test_all_reduce(name, size, algorithm, length):
         np.testing.assert_array_equal(np.concatenate(out), sum(xs))
 
 
-def pairwise(values):
-    return (
-        values[0]
-        if len(values) == 1
-        else pairwise([a + b for a, b in zip(values[::2], values[1::2])])
-    )
+def pairwise(values, add=np.add):
+    if len(values) == 1:
+        return values[0]
+    return pairwise([add(a, b) for a, b in zip(values[::2], values[1::2])], add)
 
 
-def in_order(values):
-    total = values[0]
-    for value in values[1:]:
-        total = total + value
-    return total
+def in_order(values, add=np.add):
+    return reduce(add, values)
 
 
-def documented(name, xs, chunk, algorithm, n):
+def documented(name, xs, chunk, algorithm, n, add=np.add):
     """Chunk `chunk` of the members' arrays xs[member], added in the documented order."""
     parts = [x[chunk] for x in xs]
     if name == "ring":
-        return in_order([parts[(chunk + 1 + k) % n] for k in range(n)])
+        return in_order([parts[(chunk + 1 + k) % n] for k in range(n)], add)
     if name in ("mesh", "single_step_mesh"):
-        return in_order(parts)
+        return in_order(parts, add)
     if name == "rdh":
-        return pairwise(parts)
+        return pairwise(parts, add)
     half = (len(parts[0]) + 1) // 2
     pairs = [((chunk // 2 + 1 + k) % (n // 2)) for k in range(n // 2)]
-    first = in_order([parts[2 * p + s] for p in pairs for s in (0, 1)])
-    second = in_order([parts[2 * p + s] for p in pairs for s in (1, 0)])
+    first = in_order([parts[2 * p + s] for p in pairs for s in (0, 1)], add)
+    second = in_order([parts[2 * p + s] for p in pairs for s in (1, 0)], add)
     return np.concatenate([first[:half], second[half:]])
 
 
@@ -145,6 +99,26 @@ def test_order_of_the_reduction_is_the_documented_one(name, size, algorithm):
     )
     for rank, out in enumerate(outs):
         np.testing.assert_array_equal(out, documented(name, xs, rank, algorithm, size))
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "algorithm"),
+    [c for c in CASES if c[0] != "hierarchical"],
+    ids=[i for i in IDS if "hierarchical" not in i],
+)
+def test_the_sides_of_every_addition_are_the_documented_ones(name, size, algorithm):
+    """Addition commutes; an operator that doesn't shows which operand was on the left."""
+
+    def sided(a, b, out=None):
+        return np.add(3 * a, b, out=out)
+
+    operator = replace(SUM, combine=sided, empty=lambda shape: np.empty(shape, np.int64))
+    xs = [list(np.split(np.arange(7 * size) * (n + 2), size)) for n in range(size)]
+    outs = Network(size).run(
+        lambda x: algorithm.reduce_scatter(x, [c.copy() for c in xs[x.me]], operator)
+    )
+    for rank, out in enumerate(outs):
+        np.testing.assert_array_equal(out, documented(name, xs, rank, algorithm, size, sided))
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float8_e4m3", "float8_e5m2", "float16"])
@@ -167,7 +141,7 @@ def test_narrow_types_are_rounded_once_after_the_documented_order(name, size, al
 
 def test_hierarchical_reduces_within_nodes_first():
     nodes = NODES[6]
-    algorithm = hierarchical(nodes, MESH, MESH)
+    algorithm = Hierarchical(nodes, Mesh(), Mesh())
     xs = [list(np.split(x, 6)) for x in data(6, 30, seed=4)]
     outs = Network(6).run(lambda x: algorithm.reduce_scatter(x, [c.copy() for c in xs[x.me]], SUM))
     for rank, out in enumerate(outs):
@@ -194,10 +168,10 @@ def test_all_reduce_gives_all_members_the_same_bits(name, size, algorithm):
 @pytest.mark.parametrize(
     ("algorithm", "messages", "sent"),
     [
-        (RING, 8 * 7 * 2, 2 * 7),
-        (MESH, 8 * 7 * 2, 2 * 7),
-        (SINGLE_STEP_MESH, 8 * 7, 7 * 8),
-        (RDH, 8 * 3 * 2, 2 * 7),
+        (Ring(), 8 * 7 * 2, 2 * 7),
+        (Mesh(), 8 * 7 * 2, 2 * 7),
+        (SingleStepMesh(), 8 * 7, 7 * 8),
+        (Rdh(), 8 * 3 * 2, 2 * 7),
     ],
     ids=["ring", "mesh", "single_step_mesh", "rdh"],
 )
@@ -212,7 +186,7 @@ def test_traffic_of_an_all_reduce_is_the_documented_one(algorithm, messages, sen
 
 def question(op, nbytes, group, platform="trn2", lnc=2):
     platform = arch.get(platform)
-    return Question(op, nbytes, tuple(group), Layout.of(platform, lnc), platform)
+    return Question(op, nbytes, tuple(group), RankLayout.of(platform, lnc), platform)
 
 
 KIB, MIB = 1 << 10, 1 << 20
@@ -231,7 +205,23 @@ KIB, MIB = 1 << 10, 1 << 20
         ("all_reduce", 56 * MIB, range(64), "rdh"),
         ("all_reduce", 100 * MIB, range(64), "kangaring"),
         ("all_reduce", 100 * MIB, range(0, 64, 4), "ring"),
+        ("all_reduce", 56 * MIB + 4, range(64), "kangaring"),
+        ("all_reduce", 100 * MIB, [*range(8), *range(8, 10)], "ring"),  # half a chip
+        ("all_reduce", 36571, range(8), "single_step_mesh"),  # 7 * 0.75 of it in a hop, 192000
+        ("all_reduce", 36572, range(8), "mesh"),
+        ("reduce_scatter", KIB, range(8), "mesh"),
         ("all_gather", 4 * KIB, (0, 64, 128), "mesh"),
+        ("all_gather", MIB, (0, 64, 128), "ring"),
+        ("all_gather", 4 * KIB, range(0, 256, 64), "mesh"),
+        ("all_gather", 4 * KIB, range(0, 320, 64), "ring"),  # five aren't a small group
+        ("all_gather", 4 * KIB, range(0, 512, 64), "rdh"),
+        ("all_reduce", 62500, range(0, 256, 64), "single_step_mesh"),  # 3 * 0.5 of it, 93750
+        ("all_reduce", 62502, range(0, 256, 64), "mesh"),
+        ("all_gather", 56 * MIB, range(0, 512, 64), "rdh"),
+        ("all_gather", 56 * MIB + 4, range(0, 512, 64), "ring"),
+        ("all_gather", 56 * MIB + 4, range(0, 512, 4), "hierarchical(ring, rdh)"),
+        ("all_reduce", 48, [*range(8), *range(64, 68)], "ring"),  # whole chips, unequal nodes
+        ("all_reduce", 100 * MIB, [*range(8), *range(64, 68)], "ring"),
         ("all_gather", 4 * MIB, range(0, 512, 64), "rdh"),
         ("all_gather", 100 * MIB, range(0, 512, 64), "ring"),
         ("all_gather", 4 * KIB, range(128), "hierarchical(mesh, mesh)"),
@@ -240,28 +230,63 @@ KIB, MIB = 1 << 10, 1 << 20
     ],
 )
 def test_choice(op, nbytes, group, name):
-    assert choose(question(op, nbytes, group)).name == name
+    assert str(choose(question(op, nbytes, group))) == name
 
 
 def test_large_reductions_of_trn1_use_one_flat_ring():
-    assert choose(question("all_reduce", 100 * MIB, range(64), "trn1", 1)).name == "ring"
+    assert str(choose(question("all_reduce", 100 * MIB, range(64), "trn1", 1))) == "ring"
+    most = question("all_reduce", 56 * MIB, range(64), "trn1", 1)
+    assert str(choose(most)) == "hierarchical(rdh, rdh)"
+
+
+@pytest.mark.parametrize(("platform", "nbytes"), [("trn1", 13714), ("trn3", 9142)])
+def test_a_single_step_pays_while_a_link_carries_the_rest_in_a_hop(platform, nbytes):
+    """1500 ns at 48 and at 32 GB/s: seven members' buffers, three quarters of each."""
+    for n, name in ((nbytes, "single_step_mesh"), (nbytes + 1, "mesh")):
+        assert str(choose(question("all_reduce", n, range(8), platform, 1))) == name
+
+
+def test_a_single_step_is_compared_with_the_torus_in_whatever_order_its_links_are_given():
+    small = question("all_reduce", 36571, range(8))
+    turned = small.arch.with_values("a test", link_gbps={"z": 64.0, "xy": 128.0})
+    assert str(choose(replace(small, arch=turned))) == "single_step_mesh"
+
+
+def test_kangaring_pairs_neighbours_on_their_chips():
+    mixed = question("all_reduce", 100 * MIB, (0, 4, 1, 5, 2, 6, 3, 7))
+    assert choose(mixed).pairs == [(0, 2), (4, 6), (1, 3), (5, 7)]
+    parts = question("all_reduce", 100 * MIB, (0, 4, 1, 5))
+    assert choose(parts, "kangaring").pairs == [(0, 1), (2, 3)]
+    odd = replace(question("all_reduce", 100 * MIB, range(6)), layout=RankLayout(3, 48))
+    assert str(choose(odd)) == "ring"
+
+
+def test_hierarchical_parts_are_chosen_for_their_own_ranks_and_bytes():
+    """Node 0 has whole chips, node 1 hasn't; a share of what is large isn't."""
+    group = [*range(8), *range(64, 68), *range(68, 76, 2)]
+    assert str(choose(question("all_gather", 57 * MIB, group))) == "hierarchical(kangaring, rdh)"
+    forced = choose(question("all_gather", 57 * MIB, range(0, 64, 4)), "hierarchical")
+    assert str(forced) == "hierarchical(ring, rdh)"
+    assert forced.nodes == [list(range(16))]
 
 
 def test_an_ultraserver_is_one_node():
     q = question("all_reduce", 100 * MIB, range(256), "trn2u")
-    assert choose(q).name == "hierarchical(kangaring, rdh)"
-    one = replace(q, layout=Layout.of(q.arch, 2, 256))
-    assert choose(one).name == "kangaring"
+    assert str(choose(q)) == "hierarchical(kangaring, rdh)"
+    one = replace(q, layout=RankLayout.of(q.arch, 2, 256))
+    assert str(choose(one)) == "kangaring"
 
 
 def test_forced_choice():
     small = question("all_reduce", 64, range(6))
     for name in ("ring", "mesh", "single_step_mesh", "kangaring"):
-        assert choose(small, name).name == name
-    assert choose(question("all_reduce", 64, range(8)), "rdh").name == "rdh"
+        assert str(choose(small, name)) == name
+    assert str(choose(question("all_reduce", 64, range(8)), "rdh")) == "rdh"
     with pytest.raises(errors.LaunchError, match=r"a group of 6 ranks.* needs a power of two"):
         choose(small, "rdh")
     with pytest.raises(errors.LaunchError, match="needs an even number of members"):
         choose(question("all_reduce", 64, range(5)), "kangaring")
-    with pytest.raises(errors.LaunchError, match="allowed: ring, mesh"):
+    with pytest.raises(errors.LaunchError, match="needs an equal number on each node of members"):
+        choose(question("all_reduce", 64, (0, 1, 64)), "hierarchical")
+    with pytest.raises(errors.LaunchError, match="allowed: single_step_mesh, mesh, rdh, kangaring"):
         choose(small, "rings")

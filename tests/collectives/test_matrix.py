@@ -11,6 +11,7 @@ import pytest
 
 import nki_dist.collectives as ncc
 import nki_dist.language as nl
+from nki_dist.collectives.algorithms import ALGORITHMS
 from nki_dist.collectives.choose import VARIABLE
 from tests.collectives import kernels as K
 from tests.collectives.worlds import PerRank, mates, normal, run, same_on_cores, whole_numbers
@@ -98,10 +99,9 @@ def usable(name, size):
     return {"rdh": size & (size - 1) == 0, "kangaring": size % 2 == 0}.get(name, True)
 
 
-ALGORITHMS = ["ring", "mesh", "single_step_mesh", "rdh", "kangaring", "hierarchical"]
 FORCED = [
     pytest.param(name, ranks, groups, marks=pytest.mark.slow if ranks > 8 else ())
-    for name in ALGORITHMS
+    for name in (a.name for a in ALGORITHMS)
     for ranks, groups in SMALL + LARGE
     if usable(name, len(groups[0]))
 ]

@@ -7,9 +7,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from nki_dist import arch, dtypes
-from nki_dist.compiler.compile import Compiled, Grid, TensorSignature, compile_kernel
+from nki_dist.compiler.compile import compile_kernel
+from nki_dist.compiler.compiled import Compiled, Grid
 from nki_dist.launcher.binding import collect_outputs
-from nki_dist.program import Storage
+from nki_dist.program import Storage, TensorSignature
 
 Signature = tuple[tuple[int, ...], Any]
 

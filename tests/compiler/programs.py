@@ -12,15 +12,25 @@ import numpy as np
 import nki_dist.isa as nisa
 import nki_dist.language as nl
 from nki_dist import arch, dtypes
-from nki_dist.compiler.compile import Compiled, Grid, TensorSignature, compile_kernel
+from nki_dist.compiler.compile import compile_kernel
+from nki_dist.compiler.compiled import Compiled, Grid
 from nki_dist.compiler.encode import encode
 from nki_dist.compiler.values import Structure
-from nki_dist.core_actor.linker import Linker
-from nki_dist.core_actor.memory import Memory
 from nki_dist.isa.kit import Kit
 from nki_dist.isa.state import CoreState
 from nki_dist.launcher.binding import collect_outputs
-from nki_dist.program import Access, Dynamic, Instruction, Loop, Program, Storage, VirtualRegister
+from nki_dist.program import (
+    Access,
+    Dynamic,
+    Instruction,
+    Loop,
+    Program,
+    Storage,
+    TensorSignature,
+    VirtualRegister,
+)
+from nki_dist.runtime.linker import Linker
+from nki_dist.runtime.memory import Memory
 
 F32 = dtypes.float32
 

@@ -13,7 +13,6 @@ import pytest
 
 from nki_dist import cli
 from nki_dist.cli import doctor, main
-from nki_dist.compiler.saved import save_compiled
 from tests.compiler.programs import real
 
 MACHINE = doctor.Machine(
@@ -30,7 +29,7 @@ MACHINE = doctor.Machine(
 @pytest.fixture
 def file(tmp_path):
     path = tmp_path / "add.nki-dist"
-    save_compiled(real()[0], path)
+    real()[0].save(path)
     return str(path)
 
 

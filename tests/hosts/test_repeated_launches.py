@@ -106,7 +106,7 @@ def allocated() -> int:
 def test_200_launches_on_ray_leave_nothing_behind(monkeypatch):
     monkeypatch.setenv("NKI_DIST_HOST", "ray")
     launches(60, lambda kernel: kernel[2])  # every kernel, compiled and linked
-    host = session().world("trn2", 2, "ray").host
+    host = KERNELS[0][0][2]._world().host
     processes, before = host.processes, left_behind()
     memory = {pid: resident(pid) for pid, _ in processes}
     launches(200, lambda kernel: kernel[2])
@@ -148,7 +148,7 @@ def test_kernels_are_not_kept_for_ever():
 
 def test_what_is_no_longer_linked_is_freed_at_once():
     """Not when Python looks for cycles: in an actor that takes hundreds of launches."""
-    from nki_dist.core_actor.group import KEPT_PROGRAMS
+    from nki_dist.runtime.group import KEPT_PROGRAMS
 
     def adding(number: float) -> Any:
         @nki.jit

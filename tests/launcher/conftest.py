@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nki_dist.launcher.ray_session import ensure_ray
+from nki_dist.core_actor.ray_session import ensure_ray
 from nki_dist.launcher.session import session
 
 

@@ -16,7 +16,8 @@ import nki_dist.collectives as ncc
 import nki_dist.isa as nisa
 import nki_dist.language as nl
 from nki_dist import errors
-from nki_dist.collectives.choose import NAMES, VARIABLE
+from nki_dist.collectives.algorithms import ALGORITHMS
+from nki_dist.collectives.choose import VARIABLE
 from nki_dist.timing import order
 from tests.collectives import kernels as C
 from tests.hosts import kernels as H
@@ -71,7 +72,7 @@ def test_every_collective_sends_what_it_always_sends(lnc):
         assert dry.unchecked == ()
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [a.name for a in ALGORITHMS])
 def test_every_algorithm(name, monkeypatch):
     monkeypatch.setenv(VARIABLE, name)
     made = world(8, 1)

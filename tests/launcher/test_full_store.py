@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
+from nki_dist.core_actor.placement import WorldStacks
 from nki_dist.errors import OutOfMemoryError
-from nki_dist.launcher.layout import Plan
-from nki_dist.launcher.placement import WorldStacks
-from nki_dist.launcher.stacks import NodeStacks, make_fill
+from nki_dist.hbm.layout import Layout
+from nki_dist.hbm.stacks import NodeStacks, make_fill
 
 
-def plan_of(nbytes: int) -> Plan:
-    return Plan({}, nbytes, 0, (), (), ())
+def plan_of(nbytes: int) -> Layout:
+    return Layout({}, nbytes, 0, (), (), (), ())
 
 
 class FullNode:
@@ -25,7 +25,7 @@ class FullNode:
     ranks = (0,)
 
     def fill(self, fill: Any) -> list[Any]:
-        if fill.plan.stack_bytes > 100:
+        if fill.layout.stack_bytes > 100:
             raise OutOfMemoryError("full")
         return []
 

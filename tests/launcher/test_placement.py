@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from nki_dist.launcher import placement
-from nki_dist.launcher.hosts import slots
-from nki_dist.launcher.placement import Placement
+from nki_dist.core_actor import placement
+from nki_dist.core_actor.placement import Placement
+from nki_dist.runtime.hosts import slots
 
 
 def place(monkeypatch, nodes, ranks, per_instance, per_actor="auto", lnc=2):

@@ -8,8 +8,8 @@ from typing import Any, NoReturn
 import pytest
 import ray
 
+from nki_dist.core_actor.ray_session import STORE_VARIABLE, ensure_ray
 from nki_dist.errors import LaunchError
-from nki_dist.launcher.ray_session import STORE_VARIABLE, ensure_ray
 
 
 @pytest.mark.parametrize(

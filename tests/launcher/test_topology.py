@@ -10,8 +10,8 @@ import pytest
 import nki_dist as nki
 from nki_dist.cli import main
 from nki_dist.errors import LaunchError
-from nki_dist.launcher.identity import ChipId, CoreId, InstanceId, RankId, StackId
-from nki_dist.launcher.topology import SYSTEMS, system
+from nki_dist.topology.identity import ChipId, CoreId, InstanceId, RankId, StackId
+from nki_dist.topology.topology import SYSTEMS, system
 
 # neuron-ls of an instance with 16 chips, as published: up, left, down, right.
 DEVICE_TABLE = {

@@ -5,27 +5,29 @@ from __future__ import annotations
 import numpy as np
 
 from nki_dist import arch, dtypes
-from nki_dist.compiler.compile import Grid, TensorSignature, compile_kernel
-from nki_dist.core_actor.executor import Executor
-from nki_dist.core_actor.linker import Linker
-from nki_dist.core_actor.memory import Memory
-from nki_dist.core_actor.scheduler import Scheduler
+from nki_dist.compiler.compile import compile_kernel
+from nki_dist.compiler.compiled import Grid
+from nki_dist.hbm.layout import fill_stack, lay_out
 from nki_dist.isa.kit import Kit
 from nki_dist.isa.state import CoreState
+from nki_dist.program import TensorSignature
+from nki_dist.runtime.executor import Executor
+from nki_dist.runtime.linker import Linker
+from nki_dist.runtime.memory import Memory
+from nki_dist.runtime.scheduler import Scheduler
 
 
 def executed(kernel, arrays, cores=1, change=lambda program: program):
     """Run a kernel on float32 arrays: bytes of its HBM stack, its programs, trip counts, arch."""
     launch, machine = _launch(kernel, [a.shape for a in arrays], cores, dtypes.float32, "trn2")
-    stack = np.zeros(launch.stack_bytes, np.uint8)
-    for n, a in enumerate(arrays):
-        at = launch.offsets["input", n]
-        stack[at : at + a.nbytes] = a.view(np.uint8).ravel()
+    layout = lay_out(launch)
+    stack = np.zeros(layout.stack_bytes, np.uint8)
+    fill_stack(layout, stack, arrays)
     scheduler = Scheduler()
     executors = []
     for program in map(change, launch.programs):
         state = CoreState(program.core, program.cores, 0, program.registers)
-        kit = Kit(Memory(program, stack, launch.offsets).buffer, state, machine)
+        kit = Kit(Memory(program, stack, layout.offsets).buffer, state, machine)
         executors.append(Executor(program, Linker(program, kit).link(), state))
         scheduler.add(program.core, executors[-1])
     scheduler.run()
@@ -33,13 +35,16 @@ def executed(kernel, arrays, cores=1, change=lambda program: program):
 
 
 def compiled(kernel, shapes, cores=1, dtype=dtypes.float32, platform="trn2"):
-    """The programs of a kernel whose arguments are tensors of the given shapes, and the arch."""
+    """The programs of a kernel whose arguments are tensors of the given shapes, and the arch.
+
+    `platform` is a name, or an arch.
+    """
     launch, machine = _launch(kernel, shapes, cores, dtype, platform)
     return launch.programs, machine
 
 
 def _launch(kernel, shapes, cores, dtype, platform):
-    machine = arch.get(platform)
+    machine = arch.get(platform) if isinstance(platform, str) else platform
     signatures = [TensorSignature(n, s, dtype, f"x{n}") for n, s in enumerate(shapes)]
 
     def bind(trace):

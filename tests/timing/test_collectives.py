@@ -14,15 +14,18 @@ import nki_dist.collectives as ncc
 import nki_dist.isa as nisa
 import nki_dist.language as nl
 from bench import collectives_time
-from nki_dist.collectives.choose import NAMES, Layout, Question, choose
-from nki_dist.collectives.price import exchange_ns, move_ns, price_ns, stages
+from nki_dist.collectives.algorithms import ALGORITHMS
+from nki_dist.collectives.choose import choose
+from nki_dist.collectives.price import all_to_all_ns, price_ns, stages
+from nki_dist.collectives.question import Question, RankLayout
 from nki_dist.collectives.timing import collective_rules
 from nki_dist.errors import LaunchError
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.collectives import COLLECTIVES
-from nki_dist.launcher.topology import Topology, system
 from nki_dist.timing.exchange import EXCHANGES
 from nki_dist.timing.meeting import Meetings
+from nki_dist.topology.topology import Topology, system
+from tests.collectives import kernels as K
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 TRN2 = system("trn2")
@@ -31,7 +34,7 @@ TRN2 = system("trn2")
 def question(nbytes: int, topology: Topology = TRN2, group=None, opcode="all_reduce") -> Question:
     node = topology.ranks_per_instance * topology.arch.instances_per_ultraserver
     ranks = tuple(range(topology.ranks)) if group is None else tuple(group)
-    return Question(opcode, nbytes, ranks, Layout(topology.ranks_per_chip, node), topology.arch)
+    return Question(opcode, nbytes, ranks, RankLayout(topology.ranks_per_chip, node), topology.arch)
 
 
 def price(nbytes: int, forced: str = "", topology: Topology = TRN2, **which) -> float:
@@ -155,7 +158,7 @@ def test_hierarchical_is_the_sum_of_its_parts() -> None:
     two = system("trn2", ranks=128)
     q = question(8 * MIB, two)
     algorithm = choose(q)
-    assert algorithm.name == "hierarchical(rdh, single_step_mesh)"
+    assert str(algorithm) == "hierarchical(rdh, single_step_mesh)"
     found = stages(q, algorithm, two)
     inner = [s for s in found if s.latency < 15000]
     (outer,) = (s for s in found if s.latency == 15000)
@@ -183,7 +186,7 @@ def test_groups_of_one_chip_share_its_links() -> None:
 @pytest.mark.parametrize("opcode", ["all_reduce", "all_gather", "reduce_scatter"])
 def test_every_system_and_algorithm_has_a_price(name: str, opcode: str) -> None:
     topology = system(name)
-    for forced in ("", *NAMES):
+    for forced in ("", *(a.name for a in ALGORITHMS)):
         q = question(MIB, topology, opcode=opcode)
         try:
             algorithm = choose(q, forced)
@@ -191,21 +194,11 @@ def test_every_system_and_algorithm_has_a_price(name: str, opcode: str) -> None:
             assert forced in ("rdh", "hierarchical")  # inf2 and trn3-gen2 aren't powers of two
             continue
         assert np.isfinite(price_ns(q, algorithm, topology))
-    assert np.isfinite(exchange_ns(question(MIB, topology, opcode="all_to_all"), topology))
+    assert np.isfinite(all_to_all_ns(question(MIB, topology, opcode="all_to_all"), topology))
 
 
 def test_a_group_of_one_only_starts() -> None:
     assert price(MIB, group=(3,)) == 5000.0
-
-
-def test_moves() -> None:
-    def move(to: int, channels: int = 1) -> float:
-        q = question(MIB, group=(0, to), opcode="collective_permute")
-        return move_ns(q, TRN2, channels, 2)
-
-    assert move(4) == pytest.approx(5000 + 1500 + MIB / 128)
-    assert move(4, 2) == pytest.approx(5000 + 1500 + MIB / 256)
-    assert move(1) == pytest.approx(5000 + 1500 + 2 * MIB / 716.8)  # on the chip: HBM
 
 
 # ---- in a profile -------------------------------------------------------------------------------
@@ -298,6 +291,24 @@ def test_rings_and_permutations_have_times() -> None:
     zero, one, two = collectives(run, "collective_permute")
     assert one.end == one.start
     assert zero.end == pytest.approx(two.end, rel=0.01)
+
+
+def test_a_step_of_a_ring_that_reduces_reads_two_tensors_and_writes_one_twice() -> None:
+    """One rank to the next on its chip, 8 ranks to four stacks: what is limited is the HBM."""
+
+    def took(kernel, opcode: str, *tensors) -> float:
+        per = [nki.per_rank([np.full((64, 96), 1, np.float32)] * 2) for _ in tensors]
+        group = ncc.ReplicaGroup([[0, 1]])
+        rest = (nl.add,) if kernel is K.ring_reduce else (2, 1)
+        with nki.World(ranks=2, lnc=1, host="inprocess", platform="trn2") as world:
+            event, *_ = collectives(world.run(kernel, *per, group, *rest, profile=True), opcode)
+        return event.end - event.start
+
+    nbytes = 64 * 96 * 4
+    step = took(K.ring_reduce, "collective_permute_implicit_reduce", "srcs0", "srcs1")
+    assert step == pytest.approx(5000 + 1500 + 4 * nbytes / 358.4)
+    step = took(K.ring, "collective_permute_implicit", "srcs")
+    assert step == pytest.approx(5000 + 1500 + 2 * nbytes / 358.4)
 
 
 @nki.jit

@@ -99,7 +99,8 @@ def test_guesses_are_named():
     assert "core_barrier" in str(p) and "sendrecv_ns" in str(p)
     plain = matmul_profile()
     assert plain.assumed_costs == {}
-    assert set(plain.assumed_parameters) == {"dma_element_ns", "semaphore_ns"}
+    assumed = {"dma_element_ns", "matmul_init_cycles", "semaphore_ns"}
+    assert set(plain.assumed_parameters) == assumed
 
 
 def test_text_names_engines_and_lines():

@@ -14,16 +14,15 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from nki_dist.collectives.exchange import Bundle
+from nki_dist.collectives.party import Bundle
 from nki_dist.core_actor import payloads as module
 from nki_dist.core_actor.bell import Bell
 from nki_dist.core_actor.links import FIRST_RING, Links, Net
-from nki_dist.core_actor.messages import Message
 from nki_dist.core_actor.payloads import KEPT
 from nki_dist.core_actor.records import INLINE, NAMES
 from nki_dist.errors import OutOfMemoryError
 from nki_dist.hbm import heap
-from nki_dist.hbm.plasma import MappedStack
+from nki_dist.runtime.messages import Message
 
 WHAT = {"op": "all_gather", "group": [0, 1]}
 
@@ -87,8 +86,7 @@ class Trio:
 def store(monkeypatch):
     made = Store()
     monkeypatch.setattr(heap, "HbmStack", made)
-    mapped = lambda handle: MappedStack(handle.memory, handle.capacity, 0)  # noqa: E731
-    monkeypatch.setattr(module, "map_writable", mapped)
+    monkeypatch.setattr(module, "map_writable", lambda handle: handle.memory)
     return made
 
 

@@ -8,22 +8,83 @@ Order of the reduction: for a chunk of pair c, pairs c + 1, c + 2, ..., c modulo
 one after the other, in each pair the primary first: `((p[c+1] + s[c+1]) + p[c+2]) + s[c+2] ...`.
 The primary is the first of a pair for the first half of a chunk, the second for the other half.
 
+Documented within a node for what is too large for RDH, if the group holds all ranks of each of its
+chips; we also use it where RDH isn't possible.
+
 Source: neuron-runtime/explore/intranode-collective-comm.rst.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
 
-from nki_dist.collectives.algorithms import Algorithm, two_passes
-from nki_dist.collectives.exchange import Array, Exchange, Waiting
+from nki_dist.collectives.algorithm import Algorithm, TwoPasses
+from nki_dist.collectives.algorithms import ring
+from nki_dist.collectives.members import Members, Stage
+from nki_dist.collectives.party import Array, Party, Waiting
+from nki_dist.collectives.question import Question
 from nki_dist.collectives.reduction import Reduction
 
 Pairs: TypeAlias = "Sequence[tuple[int, int]]"
+
+
+def chip_pairs(question: Question) -> Pairs:
+    """Positions of neighbours; none unless the group has whole chips only."""
+    found: list[tuple[int, int]] = []
+    for members in question.chips:
+        if len(members) != question.layout.ranks_per_chip or len(members) % 2:
+            return []
+        found += zip(members[::2], members[1::2])
+    return found
+
+
+@dataclass(frozen=True)
+class KangaRing(TwoPasses):
+    """The algorithm for a group whose members are paired like that, by positions."""
+
+    pairs: Pairs
+    name = "kangaring"
+    needs = "an even number"
+
+    @classmethod
+    def fits(cls, question: Question) -> bool:
+        return question.size % 2 == 0
+
+    @classmethod
+    def preferred(cls, question: Question) -> bool:
+        return question.one_node and bool(chip_pairs(question))
+
+    @classmethod
+    def of(cls, question: Question, choose: Callable[[Question], Algorithm]) -> Algorithm:
+        anyhow = [(n, n + 1) for n in range(0, question.size, 2)]
+        return cls(chip_pairs(question) or anyhow)
+
+    def gather_parts(self, x: Party, mine: Array) -> Waiting:
+        firsts: list[Array] = []
+        seconds: list[Array] = []
+        for cycle, half, found in zip(_cycles(x, self.pairs), _halves(mine), (firsts, seconds)):
+            found += yield from _gather_cycle(x, cycle, half)
+        return [half for both in zip(firsts, seconds) for half in both]
+
+    def all_gather(self, x: Party, mine: Array) -> Waiting:
+        halves = yield from self.gather_parts(x, mine)
+        return [np.concatenate(both) for both in zip(halves[::2], halves[1::2])]
+
+    def reduce_scatter(self, x: Party, chunks: Sequence[Array], reduction: Reduction) -> Waiting:
+        split = [_halves(chunk) for chunk in chunks]
+        halves = []
+        for number, cycle in enumerate(_cycles(x, self.pairs)):
+            part = [both[number] for both in split]
+            halves.append((yield from _scatter_cycle(x, cycle, part, reduction)))
+        return np.concatenate(halves)
+
+    def one_pass(self, m: Members, chunk: float, reduces: bool) -> list[Stage]:
+        # Of two ranks that a chunk comes to: 3 touches instead of 4, reducing 4 instead of 6.
+        return ring.cycle(m, chunk, 2.0 if reduces else 1.5, m.size // 2)
 
 
 @dataclass(frozen=True)
@@ -45,7 +106,7 @@ class _Cycle:
         return self.pairs[(self.at + away) % len(self.pairs)]
 
 
-def _cycles(x: Exchange, pairs: Pairs) -> tuple[_Cycle, _Cycle]:
+def _cycles(x: Party, pairs: Pairs) -> tuple[_Cycle, _Cycle]:
     at = next(n for n, pair in enumerate(pairs) if x.me in pair)
     swapped = tuple((b, a) for a, b in pairs)
     return _Cycle(tuple(pairs), at), _Cycle(swapped, at)
@@ -56,7 +117,7 @@ def _halves(array: Array) -> tuple[Array, Array]:
     return array[:middle], array[middle:]
 
 
-def _gather_cycle(x: Exchange, cycle: _Cycle, mine: Array) -> Waiting:
+def _gather_cycle(x: Party, cycle: _Cycle, mine: Array) -> Waiting:
     """Everybody's half chunk, in the order of the group."""
     primary, secondary = cycle.pair(0)
     found: list[Array] = [mine] * x.size
@@ -82,7 +143,7 @@ def _gather_cycle(x: Exchange, cycle: _Cycle, mine: Array) -> Waiting:
 
 
 def _scatter_cycle(
-    x: Exchange, cycle: _Cycle, chunks: Sequence[Array], reduction: Reduction
+    x: Party, cycle: _Cycle, chunks: Sequence[Array], reduction: Reduction
 ) -> Waiting:
     """The own half chunk, reduced."""
     primary, secondary = cycle.pair(0)
@@ -105,28 +166,3 @@ def _scatter_cycle(
             moving.append(chunks[member])
     x.send(secondary, moving[1])
     return moving[0]
-
-
-def kangaring(pairs: Pairs) -> Algorithm:
-    """The algorithm for a group whose members are paired like that, by positions."""
-
-    def gather_halves(x: Exchange, mine: Array) -> Waiting:
-        firsts: list[Array] = []
-        seconds: list[Array] = []
-        for cycle, half, found in zip(_cycles(x, pairs), _halves(mine), (firsts, seconds)):
-            found += yield from _gather_cycle(x, cycle, half)
-        return [half for both in zip(firsts, seconds) for half in both]
-
-    def all_gather(x: Exchange, mine: Array) -> Waiting:
-        halves = yield from gather_halves(x, mine)
-        return [np.concatenate(both) for both in zip(halves[::2], halves[1::2])]
-
-    def reduce_scatter(x: Exchange, chunks: Sequence[Array], reduction: Reduction) -> Waiting:
-        split = [_halves(chunk) for chunk in chunks]
-        halves = []
-        for number, cycle in enumerate(_cycles(x, pairs)):
-            part = [both[number] for both in split]
-            halves.append((yield from _scatter_cycle(x, cycle, part, reduction)))
-        return np.concatenate(halves)
-
-    return two_passes("kangaring", all_gather, reduce_scatter, gather_halves)

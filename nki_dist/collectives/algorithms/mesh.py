@@ -4,6 +4,9 @@ Order of the reduction: the order of the group, `((x[0] + x[1]) + x[2]) + ...`, 
 reduces. Within a node the documented algorithm has a second, on-chip step; it changes which links
 are used, and is left to the price.
 
+Within a node it is documented below 1 MiB, between nodes for small groups and sizes without
+figures: there we use the same size, and 4 members as "small group".
+
 Source: neuron-runtime/explore/intranode-collective-comm.rst, internode-collective-comm.rst.
 """
 
@@ -12,29 +15,35 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from nki_dist.collectives.algorithms import Algorithm, two_passes
-from nki_dist.collectives.exchange import Array, Exchange, Waiting
+from nki_dist.collectives.algorithm import TwoPasses
+from nki_dist.collectives.members import Members, Stage, touches
+from nki_dist.collectives.party import Array, Party, Waiting
+from nki_dist.collectives.question import Question
 from nki_dist.collectives.reduction import Reduction
 
-
-def exchange(x: Exchange, outgoing: Sequence[Array]) -> Waiting:
-    """Send `outgoing[m]` to each member m; returns what each sent, in the order of the group."""
-    found = [outgoing[x.me]] * x.size
-    for distance in range(1, x.size):
-        other = (x.me + distance) % x.size
-        x.send(other, outgoing[other])
-    for distance in range(1, x.size):
-        other = (x.me - distance) % x.size
-        found[other] = yield from x.receive(other)
-    return found
+SMALL_GROUP: Final = 4  # members up to which it is used between nodes; our assumption
 
 
-def all_gather(x: Exchange, mine: Array) -> Waiting:
-    return (yield from exchange(x, [mine] * x.size))
+class Mesh(TwoPasses):
+    name = "mesh"
 
+    @classmethod
+    def preferred(cls, question: Question) -> bool:
+        few = question.one_per_node and question.size <= SMALL_GROUP
+        return (question.one_node or few) and question.nbytes < question.arch.mesh_max_bytes
 
-def reduce_scatter(x: Exchange, chunks: Sequence[Array], reduction: Reduction) -> Waiting:
-    return reduction.fold((yield from exchange(x, chunks)))
+    def all_gather(self, x: Party, mine: Array) -> Waiting:
+        return x.all_to_all([mine] * x.size)
 
+    def reduce_scatter(self, x: Party, chunks: Sequence[Array], reduction: Reduction) -> Waiting:
+        return reduction.fold((yield from x.all_to_all(chunks)))
 
-MESH: Final[Algorithm] = two_passes("mesh", all_gather, reduce_scatter)
+    def one_pass(self, m: Members, chunk: float, reduces: bool) -> list[Stage]:
+        stages = m.share_chip(m.size * chunk, reduces)
+        others = m.chips[1:]
+        if others:
+            sent = [(m.crossed(m.chips[0], c), m.on_chip * chunk) for c in others]
+            links = m.wire(sent) / (m.arch.mesh_link_share if m.nodes == 1 else 1.0)
+            hbm = m.touch(touches(reduces) * len(others) * chunk)
+            stages.append(Stage(m.farthest(), links, hbm))
+        return stages

@@ -4,6 +4,9 @@ Halving starts with neighbours (same chip) and ends with the member N/2 away; do
 way round, so chips exchange first and then share within. Order of the reduction: a balanced binary
 tree over the group, `((x[0] + x[1]) + (x[2] + x[3])) + ...`, the lower position always on the left.
 
+Within a node it is documented from Mesh's sizes up to 56 MiB; between nodes without figures, and we
+use the same size.
+
 Source: neuron-runtime/explore/intranode-collective-comm.rst (on-chip reduction, then halving along
 the axes of the torus as a hypercube), internode-collective-comm.rst.
 """
@@ -11,43 +14,67 @@ the axes of the torus as a hypercube), internode-collective-comm.rst.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
-from nki_dist.collectives.algorithms import Algorithm, two_passes
-from nki_dist.collectives.exchange import Array, Exchange, Waiting
+from nki_dist.collectives.algorithm import TwoPasses
+from nki_dist.collectives.members import Members, Stage, touches
+from nki_dist.collectives.party import Array, Party, Waiting
+from nki_dist.collectives.question import Question
 from nki_dist.collectives.reduction import Reduction
 
 
-def possible(size: int) -> bool:
-    """Whether a group of that size can use it."""
-    return size & (size - 1) == 0
+class Rdh(TwoPasses):
+    name = "rdh"
+    needs = "a power of two"
+
+    @classmethod
+    def fits(cls, question: Question) -> bool:
+        return question.size & (question.size - 1) == 0
+
+    @classmethod
+    def preferred(cls, question: Question) -> bool:
+        one_stage = question.one_node or question.one_per_node
+        return one_stage and question.nbytes <= question.arch.rdh_max_bytes
+
+    def all_gather(self, x: Party, mine: Array) -> Waiting:
+        found = {x.me: mine}
+        distance = x.size // 2
+        while distance:
+            other = x.me ^ distance
+            have = sorted(found)
+            x.send_all(other, [found[m] for m in have])
+            arrays = yield from x.receive_all(other)
+            found.update(zip((m ^ distance for m in have), arrays))
+            distance //= 2
+        return [found[m] for m in range(x.size)]
+
+    def reduce_scatter(self, x: Party, chunks: Sequence[Array], reduction: Reduction) -> Waiting:
+        mine = dict(enumerate(chunks))
+        distance = 1
+        while distance < x.size:
+            other = x.me ^ distance
+            given = [m for m in mine if (m & distance) != (x.me & distance)]
+            x.send_all(other, [mine.pop(m) for m in given])
+            for m, theirs in zip(mine, (yield from x.receive_all(other))):
+                first, second = (mine[m], theirs) if x.me < other else (theirs, mine[m])
+                reduction.combine(first, second, mine[m])
+            distance *= 2
+        return mine[x.me]
+
+    def one_pass(self, m: Members, chunk: float, reduces: bool) -> list[Stage]:
+        """Exchanges between chips follow each other, each with twice as much as the one before."""
+        stages = m.share_chip(m.size * chunk, reduces)
+        distance, moved = len(m.chips) // 2, chunk
+        while distance:
+            stages.append(_step(m, distance, moved, touches(reduces)))
+            distance //= 2
+            moved *= 2
+        return stages
 
 
-def all_gather(x: Exchange, mine: Array) -> Waiting:
-    found = {x.me: mine}
-    distance = x.size // 2
-    while distance:
-        other = x.me ^ distance
-        have = sorted(found)
-        x.send_all(other, [found[m] for m in have])
-        arrays = yield from x.receive_all(other)
-        found.update(zip((m ^ distance for m in have), arrays))
-        distance //= 2
-    return [found[m] for m in range(x.size)]
-
-
-def reduce_scatter(x: Exchange, chunks: Sequence[Array], reduction: Reduction) -> Waiting:
-    mine = dict(enumerate(chunks))
-    distance = 1
-    while distance < x.size:
-        other = x.me ^ distance
-        given = [m for m in mine if (m & distance) != (x.me & distance)]
-        x.send_all(other, [mine.pop(m) for m in given])
-        for m, theirs in zip(mine, (yield from x.receive_all(other))):
-            first, second = (mine[m], theirs) if x.me < other else (theirs, mine[m])
-            reduction.combine(first, second, mine[m])
-        distance *= 2
-    return mine[x.me]
-
-
-RDH: Final[Algorithm] = two_passes("rdh", all_gather, reduce_scatter)
+def _step(m: Members, distance: int, moved: float, touched: int) -> Stage:
+    links = m.crossed(m.chips[0], m.chips[distance])
+    # A torus is a hypercube, so partners are neighbours.
+    near = dict.fromkeys(links, 1)
+    wire = max(1.0, max(m.ports.get(k, 1) for k in links) / m.on_chip)  # an axis per rank
+    latency = m.hop(m.chips[0], m.chips[distance]) if "efa" in links else m.arch.ring_hop_ns
+    return Stage(latency, wire * m.wire([(near, m.on_chip * moved)]), m.touch(touched * moved))

@@ -20,6 +20,8 @@ from typing import Any
 import numpy as np
 
 from nki_dist import dtypes
+from nki_dist.arch import Arch, allowed_start_partitions
+from nki_dist.compat.beta1 import lower
 from nki_dist.compat.beta1.state import state
 from nki_dist.compat.beta1.tile import BlockTile, SpilledTile, Tile
 from nki_dist.errors import NkiValidationError
@@ -63,8 +65,8 @@ class Placement:
                 f"{what}, none negative"
             )
         partition, byte = given[-2:]
-        _check_start(partition, partitions)
-        arch: Any = current_tracer().arch
+        arch = current_tracer().arch
+        _check_start(partition, partitions, arch)
         if wanted == 2:
             return partition, byte
         bank = arch.psum_bank_bytes
@@ -77,8 +79,8 @@ class Placement:
         return partition, given[0] * bank + byte
 
 
-def _check_start(start: int, partitions: int) -> None:
-    allowed = (0,) if partitions > 64 else (0, 64) if partitions > 32 else (0, 32, 64, 96)
+def _check_start(start: int, partitions: int, arch: Arch) -> None:
+    allowed = allowed_start_partitions(min(partitions, arch.partitions), arch)
     if start not in allowed:
         raise NkiValidationError(
             f"a tile of {partitions} partitions placed at partition {start}; allowed: "
@@ -132,7 +134,7 @@ def allocate(
         return filled(Tile(creation.ndarray((*blocks, *inner), dtype, region, name)), fill)
     inner = inner if len(inner) > 1 else (*inner, 1)
     size = prod(inner[1:]) * dtypes.of(dtype).itemsize
-    arch: Any = current_tracer().arch
+    arch = current_tracer().arch
     automatic = place is None or place.function is None
     room = arch.psum_partition_bytes if MemoryRegion.psum == region else None
     if blocks and automatic and room is not None and size * prod(blocks) > room:
@@ -158,7 +160,5 @@ def _spilled(
 
 def filled(tile: Tile, value: Any) -> Tile:
     if value is not None:
-        from nki_dist.compat.beta1 import lower
-
         lower.assign(tile, value)
     return tile

@@ -15,10 +15,18 @@ from typing import Any
 
 import numpy as np
 
-from nki_dist.compat.beta1.mask import Mask, Term, compared
+from nki_dist.compat.beta1.mask import Box, Mask, Term, compared
 from nki_dist.errors import NkiValidationError
 
-Box = tuple[tuple[int, int], ...]
+
+def _comparison(op: str) -> Callable[[Any, Any], Any]:
+    def operator(self: Any, other: Any) -> Any:
+        difference = self._combine(other, -1)
+        if difference is NotImplemented:
+            return NotImplemented
+        return compared(Mask(difference.shape, (Term(difference, op),)))
+
+    return operator
 
 
 class Index:
@@ -169,29 +177,12 @@ class Index:
 
     # ---- comparisons ------------------------------------------------------------------------
 
-    def _compare(self, other: Any, op: str) -> Any:
-        difference = self._combine(other, -1)
-        if difference is NotImplemented:
-            return NotImplemented
-        return compared(Mask(difference.shape, (Term(difference, op),)))
-
-    def __lt__(self, other: Any) -> Any:
-        return self._compare(other, "less")
-
-    def __le__(self, other: Any) -> Any:
-        return self._compare(other, "less_equal")
-
-    def __gt__(self, other: Any) -> Any:
-        return self._compare(other, "greater")
-
-    def __ge__(self, other: Any) -> Any:
-        return self._compare(other, "greater_equal")
-
-    def __eq__(self, other: Any) -> Any:
-        return self._compare(other, "equal")
-
-    def __ne__(self, other: Any) -> Any:
-        return self._compare(other, "not_equal")
+    __lt__ = _comparison("less")
+    __le__ = _comparison("less_equal")
+    __gt__ = _comparison("greater")
+    __ge__ = _comparison("greater_equal")
+    __eq__ = _comparison("equal")
+    __ne__ = _comparison("not_equal")
 
     def __bool__(self) -> bool:
         raise NkiValidationError(

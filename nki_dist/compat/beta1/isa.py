@@ -271,22 +271,21 @@ def tensor_scalar_cumulative(
 
 def max8(*, src, mask=None, dtype=None, **hints):
     """The 8 largest values of each partition, descending."""
+    return _by_partition("max8", src, 8, mask, dtype)
+
+
+def _by_partition(name: str, data: Any, count: int, mask: Any, dtype: Any) -> Any:
+    """An instruction that gives `count` elements for each partition."""
 
     def build(d):
-        dst = emit.new((d.shape[0], 8), d.dtype if dtype is None else dtype)
-        current.max8(dst, d)
+        dst = emit.new((d.shape[0], count), d.dtype if dtype is None else dtype)
+        getattr(current, name)(dst, d)
         return dst
 
-    return lower.apply("max8", build, (src,), mask, _rows_of(8))
-
-
-def _rows_of(count: int) -> Any:
-    """Sizes (or box) of a result with `count` elements per partition."""
-
-    def outer(sizes: Any) -> tuple:
+    def outer(sizes):
         return (sizes[0], count if isinstance(sizes[0], int) else (0, count))
 
-    return outer
+    return lower.apply(name, build, (data,), mask, outer)
 
 
 def nc_find_index8(*, data, vals, mask=None, dtype=None, **hints):
@@ -351,24 +350,12 @@ def tensor_partition_reduce(op, data, *, mask=None, dtype=None, **hints):
 
 def bn_stats(data, *, mask=None, dtype=None, **hints):
     """Six statistics of each partition."""
-
-    def build(d):
-        dst = emit.new((d.shape[0], 6), d.dtype if dtype is None else dtype)
-        current.bn_stats(dst, d)
-        return dst
-
-    return lower.apply("bn_stats", build, (data,), mask, _rows_of(6))
+    return _by_partition("bn_stats", data, 6, mask, dtype)
 
 
 def bn_aggr(data, *, mask=None, dtype=None, **hints):
     """Mean and variance from statistics."""
-
-    def build(d):
-        dst = emit.new((d.shape[0], 2), d.dtype if dtype is None else dtype)
-        current.bn_aggr(dst, d)
-        return dst
-
-    return lower.apply("bn_aggr", build, (data,), mask, _rows_of(2))
+    return _by_partition("bn_aggr", data, 2, mask, dtype)
 
 
 def sequence_bounds(*, segment_ids, dtype=None, **hints):

@@ -15,7 +15,8 @@ from nki_dist.compat.beta1.allocation import allocate
 from nki_dist.compat.beta1.index import Index
 from nki_dist.compat.beta1.mask import Mask
 from nki_dist.compat.beta1.ops import operator_name
-from nki_dist.compat.beta1.tile import Tile, cut
+from nki_dist.compat.beta1.select import cut
+from nki_dist.compat.beta1.tile import Tile
 from nki_dist.dtypes import float32
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa import dge_mode, engine, oob_mode

@@ -21,7 +21,7 @@ from nki_dist.language.grid import Nc, SpmdDim
 from nki_dist.language.tensor import NkiTensor
 from nki_dist.launcher import kernel as launcher
 from nki_dist.launcher.kernel import Kernel
-from nki_dist.launcher.pytree import tree_map
+from nki_dist.program.pytree import tree_map
 
 
 def wrapped(function: Any) -> Any:
@@ -41,7 +41,7 @@ def wrapped(function: Any) -> Any:
         if active():  # a kernel called by a kernel
             return function(*args, **kwargs)
         args, kwargs = tree_map(_enter, (args, kwargs))
-        with fresh_state():
+        with fresh_state(lower):
             result = function(*args, **kwargs)
             return tree_map(_leave, result)
 

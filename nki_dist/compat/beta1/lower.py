@@ -14,14 +14,15 @@ from typing import Any
 
 import numpy as np
 
-from nki_dist.compat.beta1.index import Box
-from nki_dist.compat.beta1.mask import Mask
-from nki_dist.compat.beta1.moves import copied, emit_load, in_sbuf, move, repeated
+from nki_dist.compat.beta1.mask import Box, Mask
+from nki_dist.compat.beta1.moves import copied, emit_load, in_sbuf, move
 from nki_dist.compat.beta1.promotion import of_operand, promoted
 from nki_dist.compat.beta1.regions import box_mask, common, own_box, region
 from nki_dist.compat.beta1.retarget import accumulate_into, retarget
+from nki_dist.compat.beta1.select import cut
 from nki_dist.compat.beta1.state import state
-from nki_dist.compat.beta1.tile import BlockTile, SpilledTile, Tile, cut
+from nki_dist.compat.beta1.tile import BlockTile, SpilledTile, Tile
+from nki_dist.dtypes import bool_
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa import dma_copy, memset, tensor_copy_predicated
 from nki_dist.isa import tensor_scalar as _tensor_scalar
@@ -103,7 +104,7 @@ def _apply_where(
 def binary(function: str, x: Any, y: Any, dtype: Any = None, mask: Any = None) -> Any:
     """`x op y` on tiles and numbers."""
     if dtype is None and function in COMPARISONS:
-        from nki_dist.dtypes import bool_ as dtype
+        dtype = bool_
     if not isinstance(x, Tile) and not isinstance(y, Tile):
         for v in (x, y):
             if isinstance(v, BlockTile):
@@ -122,15 +123,6 @@ def _number(function: str, value: Any) -> Any:
         f"nl.{function} of {value!r} of type {type(value).__name__}; allowed: tiles and numbers "
         "(an index expression becomes a tile with nisa.iota)"
     )
-
-
-def gathered(tile: Tile) -> Tile:
-    """A tile with the elements of a view that no single access pattern describes."""
-    assert tile.parts is not None
-    full = emit.new(tile.shape, tile.dtype, tile.buffer if tile.on_chip else "sbuf")
-    for box, view in tile.parts:
-        move(cut(full, box), view)
-    return Tile(full)
 
 
 # ---- writing ------------------------------------------------------------------------------------
@@ -216,7 +208,7 @@ def _spill(dst: SpilledTile, value: Any) -> None:
     """Write to a tile that is kept in HBM."""
     if isinstance(value, SpilledTile) and value.access.same_elements(dst.access):
         return  # the end of `tensor[...] += x`
-    store(Tile(dst.access, dst.guards, dst.parts), value, getattr(value, "mask", None))
+    store(dst.home(), value, getattr(value, "mask", None))
 
 
 def _fill(dst: Tile, number: Any) -> None:
@@ -260,7 +252,7 @@ def fitted(value: Tile, shape: tuple[int, ...], box: Box | None = None) -> NkiTe
         if value.on_chip and view.shape[0] != shape[0]:
             return view if box is None else _reshaped(emit_load(view), shape, box)
         return view if box is None else _reshaped(view, shape, box)
-    return cut(repeated(Tile(view), shape).access, box)
+    return cut(Tile(view).broadcast_to(shape).access, box)
 
 
 def _reshaped(view: NkiTensor, shape: tuple[int, ...], box: Box) -> NkiTensor:
@@ -278,8 +270,7 @@ def in_place(function: str, dst: Any, value: Any, temporary: bool = False) -> An
             in_place(function, dst.tiles[place], value.tiles[place] if same else value)
         return dst
     if isinstance(dst, SpilledTile):
-        total = binary(function, dst, value)
-        store(Tile(dst.access, dst.guards, dst.parts), total)
+        store(dst.home(), binary(function, dst, value))
         return dst
     if dst.parts is not None or not dst.on_chip:
         return binary(function, dst, value)
@@ -309,7 +300,7 @@ def load(src: Any, mask: Any = None, dtype: Any = None) -> Tile:
     if not isinstance(src, Tile):
         raise NkiValidationError(f"nl.load of {src!r}; allowed: a tensor in HBM or a view of one")
     if src.parts is not None:
-        src = gathered(src)
+        src = Tile(src.gathered())
     shape = src.shape if len(src.shape) > 1 else (*src.shape, 1)
     kept = region(mask, src.shape)
     tile = emit.new(shape, src.dtype if dtype is None else dtype)

@@ -155,12 +155,10 @@ class Mask:
             if len(axes) > 1:
                 return None
             held = np.flatnonzero(np.atleast_1d(term.holds().ravel()))
-            if not axes:
-                if not held.size:
-                    return tuple((0, 0) for _ in box)
-                continue
             if not held.size:
                 return tuple((0, 0) for _ in box)
+            if not axes:
+                continue
             if held[-1] - held[0] + 1 != held.size:
                 return None
             low, high = box[axes[0]]

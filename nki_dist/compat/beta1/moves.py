@@ -1,4 +1,4 @@
-"""Copies of tiles between memories, and tiles repeated to a shape.
+"""Copies of tiles between memories.
 
 Engines read PSUM and SBUF, DMA reads SBUF and HBM; from PSUM to HBM takes two steps.
 
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from nki_dist.compat.beta1.tile import Tile
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa import dma_copy, tensor_copy
 from nki_dist.language import emit
@@ -25,22 +24,6 @@ def copied(x: NkiTensor, dtype: Any = None) -> NkiTensor:
 def in_sbuf(x: NkiTensor) -> NkiTensor:
     """The tile itself, or a copy of it if it is in PSUM."""
     return emit.copy(x, None) if x.buffer is psum else x
-
-
-def repeated(tile: Tile, shape: tuple[int, ...]) -> Tile:
-    """A tile broadcast to a shape of the same rank or more."""
-    view = tile.resolve()
-    more = len(shape) - len(view.shape)
-    sizes = (view.shape[0], *(1,) * more, *view.shape[1:])
-    if more < 0 or any(n not in (1, m) for n, m in zip(sizes, shape)):
-        raise NkiValidationError(f"a tile of shape {view.shape} broadcast to {shape}")
-    if not tile.on_chip:
-        while len(view.shape) < len(shape):
-            view = view.expand_dim(0)
-        for d, (n, m) in enumerate(zip(view.shape, shape)):
-            view = view.broadcast(d, m) if n != m else view
-        return Tile(view)
-    return Tile(emit.spread(view, shape))
 
 
 def move(dst: NkiTensor, src: NkiTensor) -> None:

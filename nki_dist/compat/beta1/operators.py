@@ -1,9 +1,15 @@
-"""Python operators on tiles: each is a function of the language, giving a new tile."""
+"""Python operators on tiles: each is a function of the language, giving a new tile.
+
+What they become is up to the trace's `lowering`, because lowering makes tiles itself.
+"""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import Any, Final
+
+from nki_dist.compat.beta1.state import state
 
 
 class _Probe:
@@ -24,6 +30,18 @@ def _references_of_a_temporary() -> int:
 _TEMPORARY: Final = _references_of_a_temporary()
 
 
+def _binary(function: str, reverse: bool = False) -> Callable[[Any, Any], Any]:
+    def operator(self: Any, other: Any) -> Any:
+        x, y = (other, self) if reverse else (self, other)
+        return state().lowering.binary(function, x, y)
+
+    return operator
+
+
+def _in_place(function: str) -> Callable[[Any, Any], Any]:
+    return lambda self, other: state().lowering.in_place(function, self, other)
+
+
 class Operators:
     """What a tile and a tensor with block dimensions have in common."""
 
@@ -31,92 +49,38 @@ class Operators:
     __array_ufunc__ = None  # a NumPy scalar on the left leaves the operator to us
     __hash__ = object.__hash__
 
-    def _binary(self, function: str, other: Any, reverse: bool = False) -> Any:
-        from nki_dist.compat.beta1 import lower
-
-        x, y = (other, self) if reverse else (self, other)
-        return lower.binary(function, x, y)
-
-    def __add__(self, other: Any) -> Any:
-        return self._binary("add", other)
-
-    def __radd__(self, other: Any) -> Any:
-        return self._binary("add", other, True)
-
-    def __sub__(self, other: Any) -> Any:
-        return self._binary("subtract", other)
-
-    def __rsub__(self, other: Any) -> Any:
-        return self._binary("subtract", other, True)
-
-    def __mul__(self, other: Any) -> Any:
-        return self._binary("multiply", other)
-
-    def __rmul__(self, other: Any) -> Any:
-        return self._binary("multiply", other, True)
-
-    def __truediv__(self, other: Any) -> Any:
-        return self._binary("divide", other)
-
-    def __rtruediv__(self, other: Any) -> Any:
-        return self._binary("divide", other, True)
-
-    def __pow__(self, other: Any) -> Any:
-        return self._binary("power", other)
-
-    def __mod__(self, other: Any) -> Any:
-        return self._binary("mod", other)
-
-    def __and__(self, other: Any) -> Any:
-        return self._binary("bitwise_and", other)
-
-    def __or__(self, other: Any) -> Any:
-        return self._binary("bitwise_or", other)
-
-    def __xor__(self, other: Any) -> Any:
-        return self._binary("bitwise_xor", other)
-
-    def __lshift__(self, other: Any) -> Any:
-        return self._binary("left_shift", other)
-
-    def __rshift__(self, other: Any) -> Any:
-        return self._binary("right_shift", other)
+    __add__ = _binary("add")
+    __radd__ = _binary("add", reverse=True)
+    __sub__ = _binary("subtract")
+    __rsub__ = _binary("subtract", reverse=True)
+    __mul__ = _binary("multiply")
+    __rmul__ = _binary("multiply", reverse=True)
+    __truediv__ = _binary("divide")
+    __rtruediv__ = _binary("divide", reverse=True)
+    __pow__ = _binary("power")
+    __mod__ = _binary("mod")
+    __and__ = _binary("bitwise_and")
+    __or__ = _binary("bitwise_or")
+    __xor__ = _binary("bitwise_xor")
+    __lshift__ = _binary("left_shift")
+    __rshift__ = _binary("right_shift")
+    __lt__ = _binary("less")
+    __le__ = _binary("less_equal")
+    __gt__ = _binary("greater")
+    __ge__ = _binary("greater_equal")
+    __eq__ = _binary("equal")
+    __ne__ = _binary("not_equal")
 
     def __neg__(self) -> Any:
-        return self._binary("multiply", -1.0)
-
-    def __lt__(self, other: Any) -> Any:
-        return self._binary("less", other)
-
-    def __le__(self, other: Any) -> Any:
-        return self._binary("less_equal", other)
-
-    def __gt__(self, other: Any) -> Any:
-        return self._binary("greater", other)
-
-    def __ge__(self, other: Any) -> Any:
-        return self._binary("greater_equal", other)
-
-    def __eq__(self, other: Any) -> Any:
-        return self._binary("equal", other)
-
-    def __ne__(self, other: Any) -> Any:
-        return self._binary("not_equal", other)
-
-    def _in_place(self, function: str, other: Any, temporary: bool = False) -> Any:
-        from nki_dist.compat.beta1 import lower
-
-        return lower.in_place(function, self, other, temporary)
+        return self * -1.0
 
     def __iadd__(self, other: Any) -> Any:
         references = sys.getrefcount(other)
-        return self._in_place("add", other, references <= _TEMPORARY)
+        return state().lowering.in_place("add", self, other, references <= _TEMPORARY)
 
-    def __isub__(self, other: Any) -> Any:
-        return self._in_place("subtract", other)
+    __isub__ = _in_place("subtract")
+    __imul__ = _in_place("multiply")
+    __itruediv__ = _in_place("divide")
 
-    def __imul__(self, other: Any) -> Any:
-        return self._in_place("multiply", other)
-
-    def __itruediv__(self, other: Any) -> Any:
-        return self._in_place("divide", other)
+    def __setitem__(self: Any, key: Any, value: Any) -> None:
+        state().lowering.assign(self[key], value)

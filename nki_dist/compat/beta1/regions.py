@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from nki_dist.compat.beta1.index import Box, Index
-from nki_dist.compat.beta1.mask import Mask, Term
+from nki_dist.compat.beta1.index import Index
+from nki_dist.compat.beta1.mask import Box, Mask, Term
 from nki_dist.compat.beta1.state import state
 from nki_dist.compat.beta1.tile import Tile
 from nki_dist.errors import NkiValidationError
@@ -33,8 +33,7 @@ def region(mask: Any, shape: tuple[int, ...]) -> Mask | None:
             f"mask={mask!r}; allowed: comparisons of index expressions, such as i_p < 100"
         )
     found = mask.over(shape)
-    whole = tuple((0, n) for n in shape)
-    return None if found.box() == whole else found
+    return None if found.box() == whole(shape) else found
 
 
 def box_mask(shape: tuple[int, ...], box: Box) -> Mask:

@@ -28,9 +28,17 @@ def maker(result: NkiTensor) -> Instruction | None:
     whole = storage.shape == result.shape and result.offset == 0
     if not isinstance(written, NkiTensor) or written.storage is not storage or not whole:
         return None
-    if written.shape != result.shape or storage.first != last.ordinal or storage.role != "local":
+    if not _alike(written, result):
+        return None
+    if storage.first != last.ordinal or storage.role != "local":
         return None
     return None if storage in state().preloaded else last
+
+
+def _alike(a: NkiTensor, b: NkiTensor) -> bool:
+    """Whether two views of one storage have each element at the same place, in the same dtype."""
+    steps = zip(a.shape, a.strides, b.strides)
+    return a.shape == b.shape and a.dtype is b.dtype and all(n == 1 or s == t for n, s, t in steps)
 
 
 def retarget(dst: NkiTensor, result: NkiTensor) -> bool:
@@ -88,8 +96,5 @@ def _rewritten(last: Instruction, args: dict[str, Any], result: NkiTensor) -> bo
     except NkiError:
         last.args = before
         return False
-    storage = result.storage
-    storage.first = storage.last = -1
-    storage.written = False
-    tracer._touch(spec, args, last.ordinal)
+    tracer.rewritten(last, result.storage)
     return True

@@ -9,58 +9,100 @@ Follows: `nki.language` "Tile Indexing" of the NKI 0.1 documentation (SDK 2.26).
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from nki_dist.compat.beta1.index import Box, Index, joint_shape
-from nki_dist.compat.beta1.mask import Mask
-from nki_dist.compat.beta1.tile import Guard, OperandTile, SpilledTile, Tile
-from nki_dist.errors import NkiValidationError
+from nki_dist.compat.beta1.index import Index, joint_shape
+from nki_dist.compat.beta1.mask import Box, Mask
+from nki_dist.errors import NkiValidationError, OutOfBoundsError
 from nki_dist.language.tensor import NkiTensor, ds, make
 from nki_dist.program import Dynamic
 
 
-def select(tile: Tile, key: Any) -> Tile:
-    """`tile[key]`."""
-    found = _select(tile, key)
-    if isinstance(tile, SpilledTile) and not isinstance(found, OperandTile):
-        return SpilledTile(found.access, found.guards, found.parts)
-    return found
+@dataclass(frozen=True)
+class Guard:
+    """An index expression that has to stay in [0, size) where the view is used."""
+
+    index: Index
+    size: int
+    dim: int
+
+    def check(self, box: Box | None, label: str) -> None:
+        low, high = self.index.bounds(box)
+        if low < 0 or high >= self.size:
+            raise OutOfBoundsError(
+                f"index from {low} to {high} on dimension {self.dim} of size {self.size} of "
+                f"{label}; use mask= to leave out what is outside"
+            )
 
 
-def _select(tile: Tile, key: Any) -> Tile:
-    if isinstance(key, Mask):
-        return _masked(tile, key)
+class Selection(NamedTuple):
+    """What a subscript selects; the attributes are those of a tile."""
+
+    access: NkiTensor
+    guards: tuple[Guard, ...] = ()
+    parts: list[tuple[Box, NkiTensor]] | None = None
+
+
+def select(view: NkiTensor, key: Any, on_chip: bool) -> Selection:
+    """`view[key]`; the view itself if nothing changes.
+
+    Args:
+        key: ints, slices, index expressions and so on; no mask.
+        on_chip: whether dimension 0 is the partition.
+    """
     key = key if isinstance(key, tuple) else (key,)
-    view = tile._whole("a subscript")
-    if not any(isinstance(k, (Index, Tile)) or k is None for k in key):
-        if tile.on_chip and len(key) > len(view.shape):
+    if not any(isinstance(k, Index) or _is_tile(k) or k is None for k in key):
+        if on_chip and len(key) > len(view.shape):
             raise NkiValidationError(f"{len(key)} subscripts of a tile of shape {view.shape}")
-        return Tile(view[tuple(_plain(k) for k in key)])
+        return Selection(view[tuple(_plain(k) for k in key)])
     if any(k is None for k in key):
         if key == (slice(None), None) and view.shape[1:] == (1,):
-            return tile  # one number per partition has shape (P, 1) already
+            return Selection(view)  # one number per partition has shape (P, 1) already
         raise NkiValidationError(
             "None in a subscript together with index expressions; use nl.expand_dims, or None in "
             "the index expression: nl.arange(n)[:, None]"
         )
     key = _expanded(key, len(view.shape))
-    rows = next((d for d, k in enumerate(key) if isinstance(k, Tile)), None)
+    rows = next((d for d, k in enumerate(key) if _is_tile(k)), None)
     if rows is not None:
-        return _by_rows(tile, view, key, rows)
-    return _by_index(tile, view, key)
+        return _by_rows(view, key, rows, on_chip)
+    return _by_index(view, key, on_chip)
 
 
-def _masked(tile: Tile, mask: Mask) -> Tile:
-    """`tile[mask]`, the operand of a matmul: only a box of the tile takes part."""
-    box = mask.over(tile.shape).box()
+def _is_tile(key: Any) -> bool:
+    """Whether a subscript is a tile, which is made of what this file gives."""
+    return hasattr(key, "resolve")
+
+
+def cut(view: NkiTensor, box: Box | None) -> NkiTensor:
+    """A box of a view; dimensions of size 1 repeat and aren't cut."""
+    if box is None:
+        return view
+    offset, shape = view.offset, []
+    dynamic = view.dynamic
+    for n, stride, (lo, hi) in zip(view.shape, view.strides, box):
+        whole = n == 1
+        shape.append(1 if whole else hi - lo)
+        indexed = dynamic is not None and dynamic.kind == "vector" and not shape[1:]
+        offset += 0 if whole or indexed else lo * stride
+    if dynamic is not None and dynamic.kind == "vector" and box[0] != (0, view.shape[0]):
+        rows = cut(dynamic.source, (box[0], (0, 1)))
+        dynamic = type(dynamic)("vector", rows, dynamic.stride, dynamic.limit, dynamic.dim)
+    return make(view.storage, offset, tuple(shape), view.strides, view.dtype, dynamic)
+
+
+def operand_box(mask: Mask, shape: tuple[int, ...]) -> Box:
+    """`tile[mask]`, the operand of a matmul: the box of the tile that takes part."""
+    box = mask.over(shape).box()
     if box is None or box[0] == (0, 0):
         raise NkiValidationError(
             "a tile subscripted by a mask (the operand of a matmul) needs bounds of each index "
             "that leave something, such as i_f < 64"
         )
-    return OperandTile(tile.access, tile.guards, tile.parts, box=box)
+    return box
 
 
 def _plain(key: Any) -> Any:
@@ -100,7 +142,7 @@ def _numbers(view: NkiTensor, key: tuple) -> tuple[list[Any], list[int], list[in
                 raise NkiValidationError(f"{k} on dimension {dim} of size {n}")
             parts.append((int(k.start), 1, k.size))
             basic.append(dim)
-        elif isinstance(k, (Index, Tile)):
+        elif isinstance(k, Index) or _is_tile(k):
             parts.append(k)
             advanced.append(dim)
         else:
@@ -111,7 +153,7 @@ def _numbers(view: NkiTensor, key: tuple) -> tuple[list[Any], list[int], list[in
     return parts, advanced, basic, advanced[0] if adjacent else 0
 
 
-def _by_index(tile: Tile, view: NkiTensor, key: tuple) -> Tile:
+def _by_index(view: NkiTensor, key: tuple, on_chip: bool) -> Selection:
     parts, advanced, basic, at = _numbers(view, key)
     shape = joint_shape([parts[d].shape for d in advanced])
     indices = {d: parts[d].spread(shape) for d in advanced}
@@ -126,7 +168,7 @@ def _by_index(tile: Tile, view: NkiTensor, key: tuple) -> Tile:
         low, high = wide.bounds()
         if low < 0 or high >= view.shape[d]:
             guards.append(Guard(wide, view.shape[d], d))
-    if tile.on_chip:
+    if on_chip:
         _check_partition(view, key, indices, lead)
     if any(i.values is not None for i in indices.values()):
         return _scattered(view, indices, parts, (before, after), tuple(sizes), tuple(guards))
@@ -138,7 +180,7 @@ def _by_index(tile: Tile, view: NkiTensor, key: tuple) -> Tile:
         for axis, step in enumerate(index.steps):
             strides[lead + axis] += step * view.strides[d]
     made = make(view.storage, offset, tuple(sizes), tuple(strides), view.dtype, view.dynamic)
-    return Tile(_ranked(made), tuple(guards))
+    return Selection(_ranked(made), tuple(guards))
 
 
 def _placed(index: Index, lead: int, sizes: tuple[int, ...]) -> Index:
@@ -188,7 +230,7 @@ def _scattered(
     basic: tuple[list[int], list[int]],
     sizes: tuple[int, ...],
     guards: tuple[Guard, ...],
-) -> Tile:
+) -> Selection:
     """A view whose elements no single pattern describes: boxes that one describes each."""
     for guard in guards:
         guard.check(None, view.storage.label)
@@ -207,7 +249,7 @@ def _scattered(
     boxes = _affine_boxes(offsets, tuple((0, n) for n in sizes))
     made = [(box, _pattern(view, offsets, box)) for box in boxes]
     shaped = make(view.storage, view.offset, sizes, (0,) * len(sizes), view.dtype)
-    return Tile(shaped, (), made)
+    return Selection(shaped, (), made)
 
 
 def _pattern(view: NkiTensor, offsets: np.ndarray, box: Box) -> NkiTensor:
@@ -252,10 +294,10 @@ def _runs(steps: np.ndarray, axis: int) -> list[tuple[int, int]]:
     return runs
 
 
-def _by_rows(tile: Tile, view: NkiTensor, key: tuple, dim: int) -> Tile:
+def _by_rows(view: NkiTensor, key: tuple, dim: int, on_chip: bool) -> Selection:
     """Rows chosen at run time: `tensor[tile of integers, index expressions]`."""
     rows = key[dim]
-    if tile.on_chip or sum(isinstance(k, Tile) for k in key) > 1 or not rows.on_chip:
+    if on_chip or sum(map(_is_tile, key)) > 1 or not rows.on_chip:
         raise NkiValidationError(
             "a subscript by a tile chooses rows of a tensor in HBM: one subscript, a tile of "
             f"integers in SBUF; got {rows!r} for dimension {dim} of {view.storage.label}"
@@ -268,7 +310,7 @@ def _by_rows(tile: Tile, view: NkiTensor, key: tuple, dim: int) -> Tile:
     rank = max([len(k.shape) for k in key if isinstance(k, Index)], default=1)
     anywhere = Index((source.shape[0], *(1,) * (rank - 1)), 0, (0,) * rank)
     rest = (*key[:dim], anywhere, *key[dim + 1 :])
-    static = _by_index(tile, view, rest)
+    static = _by_index(view, rest, on_chip)
     pattern = static.access
     if pattern.shape[0] != source.shape[0]:
         raise NkiValidationError(
@@ -278,4 +320,4 @@ def _by_rows(tile: Tile, view: NkiTensor, key: tuple, dim: int) -> Tile:
     dynamic = Dynamic("vector", source, view.strides[dim], view.shape[dim], dim)
     strides = (view.strides[dim], *pattern.strides[1:])
     made = make(view.storage, pattern.offset, pattern.shape, strides, view.dtype, dynamic)
-    return Tile(made, static.guards)
+    return Selection(made, static.guards)

@@ -13,15 +13,24 @@ import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, Protocol
 
 from nki_dist.errors import LaunchError
+
+
+class Lowering(Protocol):
+    """What tiles need of whoever makes instructions of operators on them (`lower`)."""
+
+    def binary(self, function: str, x: Any, y: Any) -> Any: ...
+    def in_place(self, function: str, dst: Any, value: Any, temporary: bool = False) -> Any: ...
+    def assign(self, dst: Any, value: Any) -> None: ...
 
 
 class State:
     """Of one trace of one program instance."""
 
-    def __init__(self) -> None:
+    def __init__(self, lowering: Lowering) -> None:
+        self.lowering = lowering
         self.borrowers: dict[Any, list[weakref.ref[Any]]] = {}
         self.loops: list[Loop] = []
         self.joined: Any = None  # the mask before an `and`
@@ -78,8 +87,8 @@ def active() -> bool:
 
 
 @contextmanager
-def fresh_state() -> Iterator[State]:
-    made = State()
+def fresh_state(lowering: Lowering) -> Iterator[State]:
+    made = State(lowering)
     token = _state.set(made)
     try:
         yield made

@@ -11,35 +11,21 @@ Follows: "NKI Programming Model" and "Block dimension" of the NKI 0.1 documentat
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from nki_dist.compat.beta1.index import Box, Index
+from nki_dist.compat.beta1.index import Index
+from nki_dist.compat.beta1.mask import Box, Mask
+from nki_dist.compat.beta1.moves import emit_load, move
 from nki_dist.compat.beta1.operators import Operators
+from nki_dist.compat.beta1.select import Guard, Selection, cut, operand_box, select
 from nki_dist.compat.beta1.state import state
 from nki_dist.errors import NkiValidationError, OutOfBoundsError
-from nki_dist.language.tensor import NkiTensor, make
+from nki_dist.language import emit
+from nki_dist.language.tensor import NkiTensor
 from nki_dist.program import psum
-
-
-@dataclass(frozen=True)
-class Guard:
-    """An index expression that has to stay in [0, size) where the view is used."""
-
-    index: Index
-    size: int
-    dim: int
-
-    def check(self, box: Box | None, label: str) -> None:
-        low, high = self.index.bounds(box)
-        if low < 0 or high >= self.size:
-            raise OutOfBoundsError(
-                f"index from {low} to {high} on dimension {self.dim} of size {self.size} of "
-                f"{label}; use mask= to leave out what is outside"
-            )
 
 
 class Tile(Operators):
@@ -90,29 +76,34 @@ class Tile(Operators):
         return bool(self.access)
 
     def __getitem__(self, key: Any) -> Tile:
-        from nki_dist.compat.beta1.select import select
+        if isinstance(key, Mask):
+            box = operand_box(key, self.shape)
+            return OperandTile(self.access, self.guards, self.parts, box=box)
+        view = self._whole("a subscript")
+        found = select(view, key, self.on_chip)
+        return self if found.access is view else self._viewed(found)
 
-        return select(self, key)
-
-    def __setitem__(self, key: Any, value: Any) -> None:
-        from nki_dist.compat.beta1.lower import assign
-
-        assign(self[key], value)
+    def _viewed(self, found: Selection) -> Tile:
+        return Tile(*found)
 
     def resolve(self, box: Box | None = None) -> NkiTensor:
         """The access pattern, bounds checked, cut to a box."""
         if self.parts is not None:
-            from nki_dist.compat.beta1.lower import gathered
-
-            return cut(gathered(self).access, box)
+            return cut(self.gathered(), box)
         for guard in self.guards:
             guard.check(box, self.access.storage.label)
         return cut(self.access, box)
 
+    def gathered(self) -> NkiTensor:
+        """A new tile with the elements of a view that no single access pattern describes."""
+        assert self.parts is not None
+        full = emit.new(self.shape, self.dtype, self.buffer if self.on_chip else "sbuf")
+        for box, view in self.parts:
+            move(cut(full, box), view)
+        return full
+
     def own(self) -> None:
         """Stop sharing a storage: it is about to be written, or a view of this tile is made."""
-        from nki_dist.language import emit
-
         if self.borrowed:
             self.borrowed = False
             self.access = emit.copy(self.access, None)
@@ -144,15 +135,23 @@ class Tile(Operators):
 
     def astype(self, dtype: Any) -> Tile:
         """A copy converted to another dtype."""
-        from nki_dist.compat.beta1 import lower
-
-        return lower.apply("copy", lambda x: lower.copied(x, dtype), (self,))
+        return Tile(emit.copy(self.resolve(), dtype))
 
     def broadcast_to(self, shape: Any) -> Tile:
-        """The tile repeated along dimensions of size 1."""
-        from nki_dist.compat.beta1 import lower
-
-        return lower.repeated(self, tuple(int(n) for n in shape))
+        """The tile repeated along dimensions of size 1, to a shape of the same rank or more."""
+        shape = tuple(int(n) for n in shape)
+        view = self.resolve()
+        more = len(shape) - len(view.shape)
+        sizes = (view.shape[0], *(1,) * more, *view.shape[1:])
+        if more < 0 or any(n not in (1, m) for n, m in zip(sizes, shape)):
+            raise NkiValidationError(f"a tile of shape {view.shape} broadcast to {shape}")
+        if self.on_chip:
+            return Tile(emit.spread(view, shape))
+        while len(view.shape) < len(shape):
+            view = view.expand_dim(0)
+        for d, (n, m) in enumerate(zip(view.shape, shape)):
+            view = view.broadcast(d, m) if n != m else view
+        return Tile(view)
 
     def expand_dims(self, axis: int) -> Tile:
         """A new dimension of size 1."""
@@ -195,30 +194,14 @@ class SpilledTile(Tile):
 
     def resolve(self, box: Box | None = None) -> NkiTensor:
         """A copy of it in SBUF."""
-        from nki_dist.compat.beta1.lower import emit_load
+        return emit_load(self.home().resolve(box))
 
-        return emit_load(self.home(box))
+    def home(self) -> Tile:
+        """Its place in HBM."""
+        return Tile(self.access, self.guards, self.parts)
 
-    def home(self, box: Box | None = None) -> NkiTensor:
-        """Its place in HBM, bounds checked."""
-        return Tile(self.access, self.guards, self.parts).resolve(box)
-
-
-def cut(view: NkiTensor, box: Box | None) -> NkiTensor:
-    """A box of a view; dimensions of size 1 repeat and aren't cut."""
-    if box is None:
-        return view
-    offset, shape = view.offset, []
-    dynamic = view.dynamic
-    for n, stride, (lo, hi) in zip(view.shape, view.strides, box):
-        whole = n == 1
-        shape.append(1 if whole else hi - lo)
-        indexed = dynamic is not None and dynamic.kind == "vector" and not shape[1:]
-        offset += 0 if whole or indexed else lo * stride
-    if dynamic is not None and dynamic.kind == "vector" and box[0] != (0, view.shape[0]):
-        rows = cut(dynamic.source, (box[0], (0, 1)))
-        dynamic = type(dynamic)("vector", rows, dynamic.stride, dynamic.limit, dynamic.dim)
-    return make(view.storage, offset, tuple(shape), view.strides, view.dtype, dynamic)
+    def _viewed(self, found: Selection) -> Tile:
+        return SpilledTile(*found)
 
 
 class BlockTile(Operators):
@@ -262,11 +245,6 @@ class BlockTile(Operators):
                 tiles[place] = chosen[place][inner]
             return BlockTile(tiles)
         return BlockTile(chosen)
-
-    def __setitem__(self, key: Any, value: Any) -> None:
-        from nki_dist.compat.beta1.lower import assign
-
-        assign(self[key], value)
 
 
 def _block(key: Any) -> Any:

@@ -20,7 +20,7 @@ memory chapters of the NeuronCore architecture guides; on spilling, the memory h
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -264,7 +264,9 @@ def _check_instructions(program: Program, region: MemoryRegion, space: Space) ->
             )
 
 
-def _listing(program: Program, storages: Iterable[Storage], size, unit: str) -> str:
+def _listing(
+    program: Program, storages: Iterable[Storage], size: Callable[[Storage], int], unit: str
+) -> str:
     largest = sorted(storages, key=lambda s: (-size(s), s.number))[:LARGEST_SHOWN]
     return "; ".join(
         f"{s.label}, {size(s)} {unit}, allocated at {program.where(s.location) or 'unknown line'}"

@@ -20,7 +20,6 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable, Iterator, Sequence
 from typing import Final
 
-from nki_dist.compiler.passes.uninitialised import returned
 from nki_dist.dtypes import (
     bfloat16,
     float8_e4m3,
@@ -32,6 +31,7 @@ from nki_dist.dtypes import (
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.program import Access, Instruction, Program, Storage, instructions
 from nki_dist.program.instruction import operands
+from nki_dist.program.walk import returned
 
 LOW: Final = frozenset({float16, bfloat16, tfloat32, float8_e4m3, float8_e4m3fn, float8_e5m2})
 

@@ -17,9 +17,9 @@ counts as written. Follows section 3 of the design: memory starts undefined.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from math import prod
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -30,6 +30,7 @@ from nki_dist.compiler.passes.taint import Taint
 from nki_dist.errors import UninitializedReadError
 from nki_dist.isa.collectives._variable import rows_read, rows_written
 from nki_dist.program import Access, Block, Instruction, Loop, Program, Storage
+from nki_dist.program.walk import returned
 
 COUNTS: Final = "metadata_tensor"  # some of its rows are read, others written
 CHECKS: Final = 16  # how often the mask of a storage is searched for gaps when it may be full
@@ -75,21 +76,6 @@ def _follow(scans: Sequence[Scan]) -> None:
     for n, taint in enumerate(taints):
         if taint is not None:
             taint.check([pair for m, pair in enumerate(pairs) if m != n])
-
-
-def returned(tree: Any, path: str = "") -> Iterator[tuple[str, Access]]:
-    """Tensors of a returned tree, each with its place in it (`[0]`, `['k']`, `.field`)."""
-    if isinstance(tree, Access):
-        yield path, tree
-    elif isinstance(tree, dict):
-        for key, value in tree.items():
-            yield from returned(value, f"{path}[{key!r}]")
-    elif isinstance(tree, (list, tuple)):
-        for n, value in enumerate(tree):
-            yield from returned(value, f"{path}[{n}]")
-    elif hasattr(tree, "__dict__"):
-        for name, value in vars(tree).items():
-            yield from returned(value, f"{path}.{name}")
 
 
 class _Written(Elements):

@@ -214,16 +214,6 @@ def check_reducible(i: Instruction, name: str) -> None:
             )
 
 
-def check_priority(i: Instruction, arch: Arch) -> None:
-    """DMA quality of service exists from NeuronCore-v4."""
-    if i["priority"] is None:
-        return
-    if arch.generation < 4:
-        raise NkiValidationError(f"priority needs NeuronCore-v4; the platform is {arch.name}")
-    if not 0 <= i["priority"] <= 3:
-        raise NkiValidationError(f"priority={i['priority']}; allowed: 0 to 3")
-
-
 def equal_group_size(i: Instruction) -> int:
     """Members of each group; shapes are the same on all ranks, so groups must be equally large."""
     sizes = [len(g) for g in i["replica_group"]]

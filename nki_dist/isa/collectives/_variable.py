@@ -7,6 +7,7 @@ from typing import Final
 from nki_dist.arch import Arch
 from nki_dist.dtypes import uint32
 from nki_dist.errors import NkiValidationError
+from nki_dist.isa.checks import check_priority
 from nki_dist.isa.collectives import _roles as r
 from nki_dist.isa.operands import Tensor
 from nki_dist.program import Access, Instruction
@@ -30,7 +31,7 @@ def check_variable(i: Instruction, arch: Arch) -> None:
             f"dst has {i['dsts'][0].size} elements; without receive displacements it is divided "
             f"into {size} equal slots, one per rank"
         )
-    r.check_priority(i, arch)
+    check_priority(i, arch)
 
 
 def _check_metadata(i: Instruction, size: int) -> None:

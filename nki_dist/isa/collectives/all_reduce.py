@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from nki_dist.arch import Arch
+from nki_dist.isa.checks import check_priority
 from nki_dist.isa.collectives import _roles as r
 from nki_dist.isa.spec import instruction
 from nki_dist.program import Instruction
@@ -49,7 +50,7 @@ def _check(i: Instruction, arch: Arch) -> None:
     r.check_equal_sizes(i, "srcs", "dsts")
     r.check_reducible(i, "srcs")
     r.check_free_dimensions(i, "srcs", "dsts")
-    r.check_priority(i, arch)
+    check_priority(i, arch)
 
 
 r.connect(all_reduce)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from nki_dist.arch import Arch
 from nki_dist.errors import NkiValidationError
+from nki_dist.isa.checks import check_priority
 from nki_dist.isa.collectives import _roles as r
 from nki_dist.isa.spec import instruction
 from nki_dist.program import Instruction
@@ -54,7 +55,7 @@ def _check(i: Instruction, arch: Arch) -> None:
                     f"{name}[{n}] has {a.shape[dim]} elements along collective_dim={dim}; must be "
                     f"a multiple of the {size} ranks of a group"
                 )
-    r.check_priority(i, arch)
+    check_priority(i, arch)
 
 
 r.connect(all_to_all)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from nki_dist.arch import Arch
+from nki_dist.isa.checks import check_priority
 from nki_dist.isa.collectives import _roles as r
 from nki_dist.isa.spec import instruction
 from nki_dist.program import Instruction
@@ -40,7 +41,7 @@ def _check(i: Instruction, arch: Arch) -> None:
     r.in_hbm(i, "srcs", "dsts")
     if not _is_circular(i["source_target_pairs"]):
         r.limitation(f"source_target_pairs={i['source_target_pairs']}; allowed: one ring")
-    r.check_priority(i, arch)
+    check_priority(i, arch)
 
 
 def _is_circular(pairs: list[list[int]]) -> bool:

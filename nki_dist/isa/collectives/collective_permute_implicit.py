@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from nki_dist.arch import Arch
+from nki_dist.isa.checks import check_priority
 from nki_dist.isa.collectives import _roles as r
 from nki_dist.isa.spec import instruction
 from nki_dist.program import Instruction
@@ -47,7 +48,7 @@ def _check(i: Instruction, arch: Arch) -> None:
     r.check_memories(i, "srcs_by_channel", "dsts_by_channel")
     r.check_equal_sizes(i, "srcs_by_channel", "dsts_by_channel")
     r.check_free_dimensions(i, "srcs_by_channel", "dsts_by_channel")
-    r.check_priority(i, arch)
+    check_priority(i, arch)
 
 
 r.connect(collective_permute_implicit)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from nki_dist.arch import Arch
+from nki_dist.isa.checks import check_priority
 from nki_dist.isa.collectives import _roles as r
 from nki_dist.isa.spec import instruction
 from nki_dist.program import Instruction
@@ -52,7 +53,7 @@ def _check(i: Instruction, arch: Arch) -> None:
     r.check_equal_sizes(i, *names)
     r.check_reducible(i, "srcs0_by_channel")
     r.check_free_dimensions(i, *names)
-    r.check_priority(i, arch)
+    check_priority(i, arch)
 
 
 r.connect(collective_permute_implicit_reduce)

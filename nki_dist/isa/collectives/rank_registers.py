@@ -86,7 +86,7 @@ def _ring_rank(i: Instruction, kit: Kit) -> Step:
 
 
 def _cost(i: Instruction, arch: Arch) -> Cost:
-    return Cost(cycles=64, known=False)
+    return Cost(cycles=arch.register_cycles, known=False)
 
 
 for _spec in (read_rank_id, read_ring_rank_id):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from nki_dist.arch import Arch
+from nki_dist.isa.checks import check_priority
 from nki_dist.isa.collectives import _roles as r
 from nki_dist.isa.spec import instruction
 from nki_dist.program import Instruction
@@ -44,7 +45,7 @@ def _check(i: Instruction, arch: Arch) -> None:
     r.check_dimension(i, arch)
     r.check_gathered(i, "dsts", "srcs", r.equal_group_size(i))
     r.check_reducible(i, "srcs")
-    r.check_priority(i, arch)
+    check_priority(i, arch)
 
 
 r.connect(reduce_scatter)

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
 from functools import cache
-from typing import Any, Final
+from typing import Final
 
 from nki_dist import arch
 from nki_dist.arch import Arch
 from nki_dist.arch.model import Dma, Fabric
-from nki_dist.collectives.choose import NAMES, Layout, Question, choose
-from nki_dist.collectives.price import exchange_ns, move_ns, price_ns
+from nki_dist.collectives.algorithms import ALGORITHMS
+from nki_dist.collectives.choose import choose
+from nki_dist.collectives.price import all_to_all_ns, move_ns, price_ns
+from nki_dist.collectives.question import Question, RankLayout
 from nki_dist.isa.effects import Meets
-from nki_dist.launcher.topology import Topology
+from nki_dist.topology.topology import Topology
 from tests.isa.effects.exchanging import Met
 
 ELSEWHERE: Final = {
@@ -66,17 +68,15 @@ def of_collectives() -> frozenset[str]:
 
 
 def _prices(a: Arch) -> Iterator[float]:
-    for ranks, instances in ((64, 1), (128, 2)):
-        topology: Any = Topology(a, ranks, 2)
-        layout = Layout(topology.ranks_per_chip, 64)
-        group = tuple(range(ranks))
-
-        def asked(nbytes: int, group: tuple[int, ...] = group, layout: Any = layout) -> Question:
-            return Question("all_reduce", nbytes, group, layout, a)
-
+    for ranks in (64, 128):  # one instance, two
+        topology = Topology(a, ranks, 2)
+        layout = RankLayout(topology.ranks_per_chip, topology.ranks_per_instance)
         for nbytes in (1 << 11, 1 << 25):
-            for name in NAMES if instances == 1 else ("", "hierarchical"):
-                yield price_ns(asked(nbytes), choose(asked(nbytes), name), topology)
-            yield exchange_ns(asked(nbytes), topology)
-        for far in (1, 4, 8, ranks - 1):
-            yield move_ns(asked(1 << 20, (0, far)), topology, 1, 2)
+            question = Question("all_reduce", nbytes, tuple(range(ranks)), layout, a)
+            for algorithm in ALGORITHMS:
+                if algorithm.fits(question):
+                    yield price_ns(question, choose(question, algorithm.name), topology)
+            yield all_to_all_ns(question, topology)
+            for far in (1, 4, 8, ranks - 1):
+                pair = Question("collective_permute", nbytes, (0, far), layout, a)
+                yield move_ns(pair, topology, 1, 2)

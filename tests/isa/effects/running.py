@@ -275,9 +275,9 @@ ENGINES = ("vector", "gpsimd", "scalar", "tensor")
 
 def _set_state(machine: Machine, sums: dict[str, int], seed: int) -> None:
     for engine in ENGINES:
-        machine.state.accumulator(engine)[...] = sums.get(engine, 3) + np.arange(128) / 64
+        machine.state.accumulator(engine, 128)[...] = sums.get(engine, 3) + np.arange(128) / 64
     for engine in ("vector", "gpsimd"):
-        machine.state.random[engine] = seeded(engine, seed)
+        machine.state.random[engine] = seeded(engine, seed, 128)
 
 
 def touched_state(machine: Machine) -> set[tuple[str, str]]:
@@ -288,10 +288,10 @@ def touched_state(machine: Machine) -> set[tuple[str, str]]:
     want = machine.run(lambda: _set_state(machine, {}, 4))
     if machine.printed:
         found.add(("print", ""))
-    sums = {e: state.accumulator(e).copy() for e in ENGINES}
+    sums = {e: state.accumulator(e, 128).copy() for e in ENGINES}
     seeds = {e: words.copy() for e, words in state.random.items()}
     _set_state(machine, {}, 4)
-    changed = {("accumulator", e) for e in ENGINES if (sums[e] != state.accumulator(e)).any()}
+    changed = {("accumulator", e) for e in ENGINES if (sums[e] != state.accumulator(e, 128)).any()}
     if any((words != state.random[e]).any() for e, words in seeds.items()):
         changed.add(("random", ""))
     other = {("accumulator", e): ({e: 9}, 4) for e in ENGINES}

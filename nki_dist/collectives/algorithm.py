@@ -1,0 +1,106 @@
+"""`Algorithm`: all that is known of one way to carry out collectives, declared in its own file.
+
+An algorithm says who sends what to whom, and therefore in which order a reduction adds, which each
+file documents; what is gathered is the same bits whichever is used. It says in which stages its
+price consists, and which groups can use it and when it is the one to use. `choose` and `price` know
+no algorithm by name; `algorithms` lists them.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from nki_dist.collectives.members import Members, Stage
+from nki_dist.collectives.party import Array, Party, Waiting
+from nki_dist.collectives.question import Question
+from nki_dist.collectives.reduction import Reduction
+
+
+class Algorithm(ABC):
+    """A class is an algorithm, an instance of it is made for one group.
+
+    Exchanges are generators, one per member (see Party).
+
+    Attributes:
+        name: how NKI_DIST_COLLECTIVE_ALGORITHM calls it.
+        needs: the number of members it needs, in words, if not every group `fits`.
+    """
+
+    name: str
+    needs: str = ""
+
+    # ---- when it is used ------------------------------------------------------------------------
+
+    @classmethod
+    def fits(cls, question: Question) -> bool:
+        """Whether the group can use it."""
+        return True
+
+    @classmethod
+    @abstractmethod
+    def preferred(cls, question: Question) -> bool:
+        """Whether it is the one to use, if it fits and none before it in the registry is."""
+
+    @classmethod
+    def of(cls, question: Question, choose: Callable[[Question], Algorithm]) -> Algorithm:
+        """The algorithm for a group.
+
+        Args:
+            choose: picks algorithms for parts of the group.
+        """
+        return cls()
+
+    # ---- who sends what to whom -----------------------------------------------------------------
+
+    @abstractmethod
+    def all_gather(self, x: Party, mine: Array) -> Waiting:
+        """Returns the members' arrays in the order of the group. `mine` isn't written again."""
+
+    @abstractmethod
+    def reduce_scatter(self, x: Party, chunks: Sequence[Array], reduction: Reduction) -> Waiting:
+        """Returns the own reduced chunk, not yet finished.
+
+        Args:
+            chunks: one per member; they may be written on the way.
+        """
+
+    @abstractmethod
+    def all_reduce(self, x: Party, flat: Array, reduction: Reduction) -> Waiting:
+        """Returns finished arrays that, one after the other, are the reduced buffer."""
+
+    # ---- what it costs --------------------------------------------------------------------------
+
+    @abstractmethod
+    def stages(self, opcode: str, m: Members, nbytes: float) -> list[Stage]:
+        """The stages of all_gather, reduce_scatter or all_reduce of `nbytes` in all."""
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class TwoPasses(Algorithm):
+    """An algorithm whose all-reduce is reduce-scatter followed by all-gather."""
+
+    def gather_parts(self, x: Party, mine: Array) -> Waiting:
+        """What all-reduce gathers with.
+
+        May return several arrays per member, which saves an algorithm that receives them in parts
+        from joining them.
+        """
+        return self.all_gather(x, mine)
+
+    def all_reduce(self, x: Party, flat: Array, reduction: Reduction) -> Waiting:
+        mine = yield from self.reduce_scatter(x, np.array_split(flat, x.size), reduction)
+        return (yield from self.gather_parts(x, reduction.finish(mine)))
+
+    @abstractmethod
+    def one_pass(self, m: Members, chunk: float, reduces: bool) -> list[Stage]:
+        """The stages of gathering, or of reducing and scattering, a chunk of each member."""
+
+    def stages(self, opcode: str, m: Members, nbytes: float) -> list[Stage]:
+        passes = {"all_gather": (False,), "reduce_scatter": (True,), "all_reduce": (True, False)}
+        chunk = nbytes / m.size
+        return [s for reduces in passes[opcode] for s in self.one_pass(m, chunk, reduces)]

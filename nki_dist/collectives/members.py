@@ -1,0 +1,125 @@
+"""Ranks that carry out a stage together, in simulated time: their links, their HBM, their steps.
+
+An algorithm is a list of stages that follow each other. A stage takes its latency (a fixed time per
+step), and the longer of two transfers that overlap: the busiest kind of link, and the HBM that its
+ranks read and write. A price grows with the number of bytes.
+
+Steps and traffic are as documented; so are the times per hop, within a range. Two figures aren't
+published and are chosen so that prices cross where the documented ranges of sizes meet:
+`mesh_link_share` (1 MiB) and `ring_hbm_share` (56 MiB); both are for an all-reduce of 64 trn2 ranks
+and are used everywhere. Doesn't model other traffic on the links, DMA engines shared with the
+kernel, the smaller number of touches in SBUF, or who computes the sums. Links of a kind are loaded
+evenly, as if routes and cycles were chosen well.
+
+Source: neuron-runtime/explore/intranode-collective-comm.rst, internode-collective-comm.rst.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from nki_dist.arch import Arch
+from nki_dist.collectives.question import Question, Topology
+
+GATHER: Final = 2  # touches of HBM per received byte: read at the sender, write here
+REDUCE: Final = 3  # written, and read again with what it is added to
+
+
+def touches(reduces: bool) -> int:
+    return REDUCE if reduces else GATHER
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A part of an algorithm, in nanoseconds: see the module's docstring."""
+
+    latency: float
+    links: float
+    hbm: float
+
+    @property
+    def total(self) -> float:
+        return self.latency + max(self.links, self.hbm)
+
+
+class Members:
+    """The ranks of a question's group, and the wires between them.
+
+    Args:
+        sharing: groups that do the same at the same time on the same chips.
+    """
+
+    def __init__(self, question: Question, topology: Topology, sharing: int = 1) -> None:
+        self.arch: Arch = question.arch
+        self.topology = topology
+        self.sharing = sharing
+        self.size = question.size
+        self.ranks = ranks = question.group
+        self._question = question
+        layout = question.layout
+        self.rank_efa = question.arch.efa_chip_gbps / layout.ranks_per_chip
+        self.nodes = len(question.nodes)
+        self.chips = tuple(ranks[members[0]] for members in question.chips)  # a rank on each
+        self.on_chip = self.size / len(self.chips)
+        stacks = self.arch.hbm_stack_gbps * self.arch.stacks_per_chip
+        self.hbm_gbps = stacks / layout.ranks_per_chip
+        self.ports = {k: self._ports(k) for k in self.arch.link_gbps}
+
+    def among(self, members: Sequence[int]) -> Members:
+        """A part of the group, given by positions."""
+        ranks = tuple(self.ranks[m] for m in members)
+        return Members(replace(self._question, group=ranks), self.topology, self.sharing)
+
+    def _ports(self, kind: str) -> int:
+        """Links of a kind that a chip can use to reach the others of the group."""
+        most = self.arch.links_per_chip.get(kind, 1)
+        if self.arch.fabric == "switch" and kind != "direct":
+            return most
+        here = self.chips[0]
+        direct = sum(self.topology.path(here, c) == (kind,) for c in self.chips if c != here)
+        return max(1, min(most, direct))
+
+    def crossed(self, a: int, b: int) -> dict[str, int]:
+        """How many links of each kind data crosses; a switch counts once, it has two sides."""
+        path = self.topology.path(a, b)
+        once = self.arch.fabric == "switch"
+        return {kind: 1 if once else path.count(kind) for kind in path}
+
+    def wire(self, flows: Iterable[tuple[dict[str, int], float]]) -> float:
+        """Time on the busiest kind of link; flows are (links crossed, bytes a chip sends)."""
+        loads: dict[str, float] = {}
+        for links, nbytes in flows:
+            for kind, count in links.items():
+                loads[kind] = loads.get(kind, 0.0) + count * nbytes * self.sharing
+        return max((load / self._gbps(kind) for kind, load in loads.items()), default=0.0)
+
+    def _gbps(self, kind: str) -> float:
+        if kind == "efa":  # a rank's share; sharing groups have shares of their own
+            return self.rank_efa * self.on_chip * self.sharing
+        return self.arch.link_gbps[kind] * self.ports[kind]
+
+    def hop(self, a: int, b: int) -> float:
+        """Latency of one step between two ranks."""
+        path = self.topology.path(a, b)
+        if "efa" in path:
+            return self.arch.efa_alpha_ns
+        return self.arch.ring_hop_ns + max(0, len(path) - 1) * self.arch.link_hop_ns
+
+    def farthest(self) -> float:
+        """Latency of a step to all others."""
+        return max((self.hop(self.chips[0], c) for c in self.chips[1:]), default=0.0)
+
+    def touch(self, nbytes: float, share: float = 1.0) -> float:
+        return nbytes / (self.hbm_gbps * share)
+
+    def share_chip(self, nbytes: float, reduces: bool) -> list[Stage]:
+        """The stage in which the ranks of each chip gather or reduce `nbytes` among themselves."""
+        r = self.on_chip
+        if r <= 1:
+            return []
+        touched = (1 + 1 / r if reduces else 2 * (1 - 1 / r)) * nbytes
+        moved = (1 - 1 / r) * nbytes
+        links = moved / self.arch.chip_fabric_gbps
+        return [Stage(self.arch.ring_hop_ns, links, self.touch(touched))]

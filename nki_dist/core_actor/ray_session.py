@@ -1,0 +1,91 @@
+"""The Ray session this process launches in: started or joined once, and not usable after a fork."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from typing import Any
+
+import ray
+
+from nki_dist.errors import LaunchError
+
+STORE_VARIABLE = "NKI_DIST_OBJECT_STORE_BYTES"
+ADDRESS_VARIABLE = "RAY_ADDRESS"
+ANSWER_SECONDS = 10.0  # to answer a connection; Ray itself asks for minutes
+
+
+def ensure_ray(address: str | None, home: int | None = None) -> None:
+    """Start a local Ray, or join the cluster at `address`, unless this process is in one.
+
+    Args:
+        home: the process that launches kernels; this one if None.
+
+    Raises:
+        LaunchError: there is none, it doesn't start, or the address or the object store's size
+            isn't one.
+    """
+    refuse_fork(os.getpid() if home is None else home)
+    if ray.is_initialized():
+        return
+    options: dict[str, Any] = {}
+    address = address or os.environ.get(ADDRESS_VARIABLE) or "local"
+    _check_address(address)
+    if address == "local":  # not "auto": somebody else's cluster on this machine isn't ours
+        store = os.environ.get(STORE_VARIABLE)
+        if store is not None:
+            if not store.isdigit():
+                raise LaunchError(f"{STORE_VARIABLE}={store!r}; must be a number of bytes")
+            options["object_store_memory"] = int(store)
+        options["include_dashboard"] = False
+    try:
+        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **options)
+    except ConnectionError as error:
+        raise LaunchError(f"can't join the Ray cluster at {address!r}: {error}") from error
+    except Exception as error:  # Ray raises no narrower type where its processes don't come up
+        raise LaunchError(
+            f"Ray didn't start on this machine: {error}. `nki-dist doctor` looks for reasons; "
+            'host="inprocess" (NKI_DIST_HOST=inprocess) needs no Ray'
+        ) from error
+
+
+def _check_address(address: str) -> None:
+    """Refuse what can't be an address, and one where nobody answers."""
+    if address in ("local", "auto"):
+        return
+    who = f"the Ray cluster at {address!r} (an argument `address` or {ADDRESS_VARIABLE})"
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit() or "//" in address:
+        raise LaunchError(
+            f"can't join {who}: allowed are HOST:PORT of a node, 'auto' for the cluster of this "
+            "machine, and 'local' for a Ray of this process; Ray Client (ray://) shares no memory"
+        )
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), ANSWER_SECONDS).close()
+    except (OSError, OverflowError) as error:
+        raise LaunchError(
+            f"can't join {who}: {error}; is it running, and is that the port of `ray start --head`?"
+        ) from error
+
+
+def refuse_fork(home: int) -> None:
+    """Ray's connection doesn't survive a fork: calls in the child would wait for ever.
+
+    Args:
+        home: the process that launches kernels.
+
+    Raises:
+        LaunchError: this process was forked from one that has launched kernels.
+    """
+    if os.getpid() != home:
+        raise LaunchError(
+            f"this process ({os.getpid()}) was forked from one that already launches kernels; Ray "
+            "can't be used after a fork. Start processes with multiprocessing's 'spawn' method, or "
+            "use nki.simulate / host='inprocess' here"
+        )
+
+
+def ray_session() -> str:
+    """Names the Ray session this process is in: actors and objects of another one are gone."""
+    return ray.get_runtime_context().get_node_id()

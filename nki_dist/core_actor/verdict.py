@@ -1,0 +1,42 @@
+"""Whether a launch over several actors can still go on, from what they say of themselves.
+
+A deadlock is certain when two looks in a row see all actors parked or done, with the same counts,
+every message that was sent also arrived, and no parked actor with a message it hasn't looked at:
+then nothing is on its way and nothing can change any more. Doesn't ask anybody; see `RayHost`.
+"""
+
+from __future__ import annotations
+
+import time
+
+from nki_dist.core_actor.actor import Status
+from nki_dist.errors import DeadlockError, NkiError
+from nki_dist.runtime.scheduler import deadlock
+
+
+class Watch:
+    """Decides from successive looks whether a launch can still go on."""
+
+    def __init__(self, timeout: float | None) -> None:
+        self.deadline = None if timeout is None else time.monotonic() + timeout
+        self._before: list[Status] | None = None
+
+    def verdict(self, number: int, statuses: list[Status]) -> NkiError | None:
+        parked = [s for s in statuses if s.state == "parked"]
+        quiet = all(s.launch == number and s.state in ("parked", "done") for s in statuses)
+        quiet = quiet and bool(parked)
+        quiet = quiet and all(s.taken == s.arrived for s in parked)
+        quiet = quiet and sum(s.sent for s in statuses) == sum(s.arrived for s in statuses)
+        same = quiet and statuses == self._before
+        self._before = statuses
+        if same:
+            waits = [w for s in statuses for w in s.waits]
+            finished = [c for s in statuses for c in s.finished]
+            return deadlock(waits, finished)
+        if self.deadline is not None and time.monotonic() > self.deadline:
+            waits = [w for s in statuses for w in s.waits]
+            lines = "".join(f"\n  - {w.describe()}" for w in waits)
+            return DeadlockError(
+                f"the launch made no end within the world's timeout; waiting now:{lines or ' none'}"
+            )
+        return None

@@ -1,0 +1,134 @@
+"""Where the tensors of a launch lie in HBM stacks, and filling stacks before it.
+
+A stack holds the tensors that are read after the launch first (written and returned inputs, shared
+tensors), then a rank's other inputs. When every rank passes the same array for an input that the
+kernel neither writes nor returns, one copy outside the stacks serves all of them.
+
+Invariant: layouts of one kernel, whatever inputs ranks have in common, differ only behind what is
+read afterwards. A layout holds no arrays and no programs, so it is cheap to send to another node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from nki_dist.compiler.compiled import Compiled
+from nki_dist.dtypes.poison import poison_bits
+from nki_dist.hbm.alignment import padded
+from nki_dist.program import TensorSignature
+
+Array: TypeAlias = np.ndarray[Any, Any]
+Inputs: TypeAlias = "Sequence[Array | None]"  # by index; None where the other role has it
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Layout of the launches of one kernel.
+
+    Attributes:
+        offsets: bytes from the start of the stack of each ("input" | "shared", index); from the
+            start of what ranks have in common of each ("common", index).
+        stack_bytes, common_bytes: sizes.
+        inputs: by index.
+        common: indices of the inputs that are there once.
+        poison: (start, end, bits, unsigned integer type of the elements) of each shared tensor.
+        read_back: parts of the stack, (start, end), that are read after the launch.
+    """
+
+    offsets: Mapping[tuple[str, int], int]
+    stack_bytes: int
+    common_bytes: int
+    inputs: tuple[TensorSignature, ...]
+    common: tuple[int, ...]
+    poison: tuple[tuple[int, int, int, np.dtype[Any]], ...]
+    read_back: tuple[tuple[int, int], ...]
+
+
+@lru_cache(maxsize=256)
+def lay_out(compiled: Compiled, common: frozenset[int] = frozenset()) -> Layout:
+    """The layout of launches, worked out once.
+
+    Args:
+        compiled: as it is run.
+        common: indices of inputs that all ranks share; those read after the launch don't count.
+    """
+    offsets: dict[tuple[str, int], int] = {}
+    sizes = {"stack": 0, "common": 0}
+
+    def place(role: str, index: int, nbytes: int) -> tuple[int, int]:
+        where = "common" if role == "common" else "stack"
+        at = offsets[role, index] = sizes[where]
+        sizes[where] += padded(nbytes)
+        return at, at + nbytes
+
+    first = [s for s in compiled.inputs if s.index in compiled.read_back]
+    later = [s for s in compiled.inputs if s.index not in compiled.read_back]
+    parts = [place("input", s.index, s.nbytes) for s in first]
+    poison = []
+    for s in compiled.shared:
+        if s.role == "shared":
+            start, end = place("shared", s.index, s.nbytes)
+            parts.append((start, end))
+            poison.append((start, end, poison_bits(s.dtype), s.dtype.raw))
+    for other in later:
+        place("common" if other.index in common else "input", other.index, other.nbytes)
+    return Layout(
+        offsets,
+        sizes["stack"],
+        sizes["common"],
+        tuple(compiled.inputs),
+        tuple(s.index for s in later if s.index in common),
+        tuple(poison),
+        tuple(parts),
+    )
+
+
+def common_inputs(inputs: Sequence[Sequence[Array]]) -> frozenset[int]:
+    """Indices of inputs for which all ranks, if there are several, pass the same memory.
+
+    Args:
+        inputs: per rank, the arrays by index.
+    """
+    first, *others = inputs
+    if not others:
+        return frozenset()
+    return frozenset(
+        index
+        for index, array in enumerate(first)
+        if all(_same_memory(array, other[index]) for other in others)
+    )
+
+
+def fill_stack(layout: Layout, memory: Array, arrays: Inputs) -> None:
+    """Copy a rank's own inputs to their places and poison its shared tensors."""
+    _copy(layout, "input", memory, arrays)
+    for start, end, bits, raw in layout.poison:
+        memory[start:end].view(raw).fill(bits)
+
+
+def fill_common(layout: Layout, memory: Array, arrays: Inputs) -> None:
+    """Copy the inputs that are there once to their places; `arrays` are any rank's."""
+    _copy(layout, "common", memory, arrays)
+
+
+def _copy(layout: Layout, role: str, memory: Array, arrays: Inputs) -> None:
+    for signature, array in zip(layout.inputs, arrays):
+        at = layout.offsets.get((role, signature.index))
+        if at is not None:
+            assert array is not None
+            raw = signature.dtype.raw
+            source = np.asarray(array).reshape(signature.shape)
+            place = np.ndarray(signature.shape, raw, memory, at)
+            np.copyto(place, source if source.dtype == raw else source.view(raw))
+
+
+def _same_memory(a: Array, b: Array) -> bool:
+    return a is b or (
+        a.ctypes.data == b.ctypes.data
+        and (a.shape, a.strides, a.dtype) == (b.shape, b.strides, b.dtype)
+    )

@@ -1,0 +1,165 @@
+"""Running skeletons: control flow, messages and run-time addresses, without arithmetic.
+
+The cores run as ever (the same executor, scheduler, matching of messages and collectives), all in
+one thread, so a deadlock is known at once. Only their memories differ: a tensor without contents
+has no bytes, and an instruction that isn't carried out sees operands without elements. An algorithm
+of a collective therefore sends exactly the messages it always sends, of no bytes.
+
+Which instructions are carried out is decided by compiler.passes.skeleton. Doesn't model: contents
+of on-chip tensors that share addresses (the compiler has checked these), printing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from nki_dist import arch
+from nki_dist.collectives.execute import link as collective
+from nki_dist.compiler.passes.skeleton import COUNTS, Skeleton
+from nki_dist.dtypes import DType
+from nki_dist.dtypes.poison import fill_poison
+from nki_dist.hbm.alignment import aligned
+from nki_dist.isa import INSTRUCTIONS
+from nki_dist.isa.kit import Kit, Step, Workspace
+from nki_dist.isa.state import CoreState
+from nki_dist.program import Access, Instruction, Program, Storage, instructions
+from nki_dist.runtime.executor import Executor
+from nki_dist.runtime.group import CoreReport, CoreSlot, make_reports
+from nki_dist.runtime.linker import Linker, nothing, run_time_arguments
+from nki_dist.runtime.scheduler import Scheduler
+
+
+class _HollowKit(Kit):
+    """Operands without elements, but for those whose storages are in `solid`."""
+
+    solid: Collection[int] = ()
+
+    def _array(self, a: Access, dtype: np.dtype) -> np.ndarray:
+        if a.storage.number in self.solid:
+            return super()._array(a, dtype)
+        return np.empty((0,) * len(a.shape), dtype)
+
+
+class _DryLinker(Linker):
+    """Links a skeleton: what isn't carried out only has its run-time addresses checked."""
+
+    def __init__(self, program: Program, kit: Kit, real: Collection[int]) -> None:
+        super().__init__(program, kit)
+        self._real = real
+        self._hollow = _HollowKit(kit.bytes_of, kit.state, kit.arch)
+        self._hollow.solid = {
+            i[COUNTS].storage.number for i in instructions(program.body) if COUNTS in i.args
+        }
+
+    def linked(self, i: Instruction) -> Step:
+        return super().linked(i) if i.ordinal in self._real else nothing
+
+    def _exchange(self, i: Instruction) -> Callable[[], Any]:
+        if i.ordinal in self._real:
+            return super()._exchange(i)
+        spec = INSTRUCTIONS[i.opcode]
+        if not run_time_arguments(i):
+            return spec.link_exchange(i, self._hollow)
+        return lambda: spec.link_exchange(self._addressed_exchange(i), self._hollow)()
+
+
+class _Memories:
+    """Contents of the tensors that have some; shared by all cores of the launch.
+
+    Args:
+        inputs: per rank the arrays by index; only those with contents are looked at.
+    """
+
+    def __init__(self, inputs: Sequence[Sequence[np.ndarray]]) -> None:
+        self._inputs = inputs
+        self._shared: dict[tuple[Any, ...], np.ndarray] = {}
+
+    def of(self, slot: CoreSlot, program: Program, contents: Collection[int]) -> dict[int, Any]:
+        """Bytes by storage number."""
+        return {s.number: self._bytes(slot, s) for s in program.storages if s.number in contents}
+
+    def _bytes(self, slot: CoreSlot, s: Storage) -> np.ndarray:
+        if s.role == "constant":
+            return np.frombuffer(s.data or b"", np.uint8)
+        if s.role == "local":
+            return _poisoned(s.shape, s.dtype)
+        source = self._inputs[slot.rank][s.index] if s.role == "input" else None
+        own = source is None or s.written
+        key = (s.role, s.index, slot.rank if own else id(source))
+        if key not in self._shared:
+            if source is None:
+                self._shared[key] = _poisoned(s.shape, s.dtype)
+            else:
+                self._shared[key] = _copied(source, s)
+        return self._shared[key]
+
+
+def _poisoned(shape: tuple[int, ...], dtype: DType) -> np.ndarray:
+    count = int(np.prod(shape))
+    memory = aligned(count * dtype.itemsize)
+    fill_poison(np.ndarray(shape, dtype.storage, memory), dtype)
+    return memory
+
+
+def _copied(array: np.ndarray, s: Storage) -> np.ndarray:
+    memory = aligned(s.nbytes)
+    source = np.ascontiguousarray(array).reshape(s.shape)
+    if source.itemsize == s.dtype.itemsize:
+        np.ndarray(s.shape, s.dtype.raw, memory)[...] = source.view(s.dtype.raw)
+    else:  # runs in float32 (NKI_PRECISE_FP=0), which holds every value of a smaller float
+        np.ndarray(s.shape, s.dtype.storage, memory)[...] = source.astype(s.dtype.storage)
+    return memory
+
+
+class DryCores:
+    """All cores of a world, for one dry run.
+
+    Args:
+        slots: every core of the world.
+        skeleton: of the launch's programs.
+        inputs: per rank the arrays by index.
+    """
+
+    def __init__(
+        self,
+        slots: Sequence[CoreSlot],
+        skeleton: Skeleton,
+        inputs: Sequence[Sequence[np.ndarray]],
+    ) -> None:
+        self._scheduler = Scheduler()
+        memories = _Memories(inputs)
+        workspace = Workspace()
+        for slot in slots:
+            n = slot.lnc_core
+            program = skeleton.programs[n]
+            state = CoreState(n, program.cores, slot.rank, program.registers)
+            state.ranks, state.ranks_per_node = slot.ranks, slot.ranks_per_node
+            state.algorithm, state.collective = slot.algorithm, collective
+            buffers: Mapping[int, Any] = memories.of(slot, program, skeleton.contents[n])
+            kit = Kit(_lookup(buffers), state, arch.get(program.platform), workspace)
+            linked = _DryLinker(program, kit, skeleton.real[n]).link()
+            self._scheduler.add(slot.core, Executor(program, linked, state))
+
+    def run(self) -> list[CoreReport]:
+        """Run all cores to their end.
+
+        Raises:
+            NkiError: the first failure of any core.
+        """
+        try:
+            self._scheduler.run()
+        finally:
+            self._scheduler.close()
+        return make_reports(self._scheduler, 0.0)
+
+    def progress(self) -> tuple[int, int]:
+        """Instructions carried out and cores finished; any thread may ask."""
+        runs = list(self._scheduler.cores.values())
+        return sum(r.executor.done for r in runs), sum(r.finished for r in runs)
+
+
+def _lookup(buffers: Mapping[int, Any]) -> Callable[[Storage], np.ndarray]:
+    return lambda storage: buffers[storage.number]

@@ -1,0 +1,155 @@
+"""What a dry run tells: what was executed, what couldn't be checked.
+
+The cores run their skeletons (see compiler.passes.skeleton) in this process, whatever the world's
+host is: there is nothing to compute that more processes could share. No HBM stacks are made and no
+actors are started.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from nki_dist.compiler.compiled import Compiled
+from nki_dist.compiler.passes.skeleton import Skeleton, make_skeleton
+from nki_dist.isa import INSTRUCTIONS
+from nki_dist.program import Block, Instruction, Loop, Program, instructions
+from nki_dist.runtime.dry import DryCores
+from nki_dist.runtime.group import CoreReport, CoreSlot
+from nki_dist.runtime.progress import sampled
+from nki_dist.runtime.unread import check_messages
+
+
+@dataclass(frozen=True)
+class DryRun:
+    """What a dry run found; that there is one says that all cores came to their end.
+
+    Attributes:
+        kernel: its name.
+        instructions: per core, how many a full run executes.
+        messages: per core, how many it sends to others.
+        exchanges: over all cores, how often each instruction that waits for others was executed.
+        computed: over all cores, instructions that were carried out all the same, because loops
+            and addresses depend on them.
+        unchecked: kernel lines with run-time addresses that weren't checked, because they are
+            vectors of addresses or depend on the contents of a TensorSpec.
+        overlaps: kernel lines where the cores of a rank touch the same bytes in no order; a full
+            run tells by their values whether that is a race.
+        profile: of simulated time, if asked for.
+    """
+
+    kernel: str
+    instructions: tuple[int, ...]
+    messages: tuple[int, ...]
+    exchanges: Mapping[str, int]
+    computed: int
+    unchecked: tuple[str, ...] = ()
+    overlaps: tuple[str, ...] = ()
+    profile: Any = None
+
+    def __str__(self) -> str:
+        counts = ", ".join(f"{name} {n:,}" for name, n in sorted(self.exchanges.items()))
+        lines = [
+            f"{self.kernel} on {_cores(len(self.instructions))}, dry: all came to their end",
+            f"  {sum(self.instructions):,} instructions, {self.computed:,} of them computed",
+            f"  {sum(self.messages):,} messages between cores" + (f": {counts}" if counts else ""),
+        ]
+        if self.unchecked:
+            lines.append("  run-time addresses that weren't checked:")
+            lines += [f"    {line}" for line in self.unchecked]
+        if self.overlaps:
+            lines.append(
+                "  touched by both cores of a rank in no order; run it to see if it's a race:"
+            )
+            lines += [f"    {line}" for line in self.overlaps]
+        return "\n".join(lines)
+
+
+def run_dry(
+    slots: Sequence[CoreSlot],
+    compiled: Compiled,
+    inputs: Sequence[Sequence[np.ndarray]],
+    unknown: Collection[int],
+) -> tuple[DryRun, list[CoreReport]]:
+    """Run a compiled kernel dry on every core of a world.
+
+    Args:
+        slots: every core.
+        inputs: per rank, the arrays by index.
+        unknown: indices of the inputs without contents.
+
+    Raises:
+        NkiError: what the program does wrong, as in a full run.
+        LaunchError: how often a loop goes round depends on an input without contents.
+    """
+    skeleton = make_skeleton(compiled.programs, unknown)
+    cores = DryCores(slots, skeleton, inputs)
+    with sampled(len(slots), cores.progress):
+        reports = sorted(cores.run(), key=lambda r: r.core)
+    lnc = len(compiled.programs)
+    check_messages(reports, lnc if len(inputs) > 1 else 0)
+    return _report(compiled, skeleton, reports), reports
+
+
+def _report(compiled: Compiled, skeleton: Skeleton, reports: Sequence[CoreReport]) -> DryRun:
+    counted: dict[Any, Counter[int]] = {}  # most ranks go round as often as the others
+    totals: list[int] = []
+    exchanges: Counter[str] = Counter()
+    computed = 0
+    for report in reports:
+        core = report.core % len(compiled.programs)
+        program, real = compiled.programs[core], skeleton.real[core]
+        key = core, tuple(report.trips)
+        if key not in counted:
+            counted[key] = _executions(program.body, iter(report.trips))
+        times = counted[key]
+        totals.append(sum(times.values()))
+        computed += sum(n for ordinal, n in times.items() if ordinal in real)
+        for i in instructions(program.body):
+            spec = INSTRUCTIONS[i.opcode]
+            if spec.synchronises and times[i.ordinal]:
+                exchanges[spec.title] += times[i.ordinal]
+    return DryRun(
+        compiled.programs[0].kernel,
+        tuple(totals),
+        tuple(r.messages for r in reports),
+        dict(exchanges),
+        computed,
+        skeleton.unchecked,
+        _overlaps(compiled.programs),
+    )
+
+
+def _executions(block: Block, trips: Iterator[int]) -> Counter[int]:
+    """How often each instruction was executed, by ordinal."""
+    found: Counter[int] = Counter()
+    for item in block:
+        if isinstance(item, Instruction):
+            found[item.ordinal] += 1
+            continue
+        rounds = next(trips)
+        if any(isinstance(inner, Loop) for inner in item.body):
+            for _ in range(rounds):
+                found += _executions(item.body, trips)
+        else:
+            found.update({i.ordinal: rounds for i in instructions(item.body)})
+    return found
+
+
+def _overlaps(programs: Sequence[Program]) -> tuple[str, ...]:
+    lines: dict[str, None] = {}
+    for program in programs:
+        watched = set(program.facts.get("watched", ()))
+        for i in instructions(program.body):
+            line = program.where(i.location) if i.ordinal in watched else None
+            if line is not None:
+                lines[line] = None
+    return tuple(lines)
+
+
+def _cores(count: int) -> str:
+    return "1 core" if count == 1 else f"{count:,} cores"

@@ -1,0 +1,244 @@
+"""The cores that live in one process, and what they keep between launches.
+
+A group links a program once per core and keeps the result, so a repeated launch costs no more than
+running it. Linked code holds views into the HBM stack; when a stack moves, it is linked anew.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from nki_dist import arch
+from nki_dist.collectives.execute import link as collective
+from nki_dist.isa import INSTRUCTIONS
+from nki_dist.isa.kit import Kit, Workspace
+from nki_dist.isa.state import CoreState
+from nki_dist.program import Program, instructions
+from nki_dist.runtime.blas import one_blas_thread
+from nki_dist.runtime.executor import Executor
+from nki_dist.runtime.linker import Linked, Linker
+from nki_dist.runtime.memory import Memory, Pool
+from nki_dist.runtime.messages import Message, title
+from nki_dist.runtime.recorder import Record, Recorder
+from nki_dist.runtime.scheduler import Scheduler, deadlock
+
+KEPT_PROGRAMS = 8
+
+
+@dataclass(frozen=True)
+class CoreSlot:
+    """A core of the world.
+
+    Attributes:
+        core: number over all ranks.
+        rank, lnc_core: its rank, its place in the rank.
+        ranks: of the world.
+        ranks_per_node: how many ranks NeuronLink connects; 0 means as in one instance.
+        algorithm: that collectives must use; "" leaves it to them.
+    """
+
+    core: int
+    rank: int
+    lnc_core: int
+    ranks: int = 1
+    algorithm: str = ""
+    ranks_per_node: int = 0
+
+
+@dataclass(frozen=True)
+class StackView:
+    """An HBM stack as a process sees it.
+
+    Attributes:
+        generation: equal generations mean the same memory.
+        common: inputs that all ranks have in common.
+    """
+
+    memory: np.ndarray
+    generation: Hashable
+    common: np.ndarray | None = None
+
+
+@dataclass
+class CoreReport:
+    """What a core tells after a launch.
+
+    Attributes:
+        trips: rounds of each dynamic loop, in the order loops were entered.
+        done: instructions executed.
+        messages, message_bytes: sent to other cores.
+        records: what watched instructions read and wrote.
+        host_seconds: time the process spent running all its cores.
+        sent: by (core, channel), how many messages, and the operation and line of the last one.
+        taken: by (core, channel), how many of the messages from there were received.
+    """
+
+    core: int
+    trips: list[int]
+    done: int
+    messages: int
+    message_bytes: int
+    host_seconds: float
+    records: list[Record] = field(default_factory=list)
+    sent: dict[tuple[int, str], tuple[int, str, str | None]] = field(default_factory=dict)
+    taken: dict[tuple[int, str], int] = field(default_factory=dict)
+
+
+@dataclass
+class _Ready:
+    program: Program
+    linked: Linked
+    state: CoreState
+    generation: Hashable
+    recorder: Recorder
+
+
+class CoreGroup:
+    """Runs launches on its cores.
+
+    Args:
+        slots: the cores of this process.
+    """
+
+    def __init__(self, slots: Sequence[CoreSlot]) -> None:
+        self.slots = list(slots)
+        self._ready: OrderedDict[Any, dict[int, _Ready]] = OrderedDict()
+        self._workspace = Workspace()
+        self._pools: dict[int, Pool] = {}
+        self.scheduler: Scheduler | None = None
+
+    def knows(self, key: Any) -> bool:
+        return key in self._ready
+
+    def run(
+        self,
+        key: Any,
+        programs: Sequence[Program],
+        offsets: Mapping[tuple[str, int], int],
+        stacks: Mapping[int, StackView],
+        emit: Callable[[int, str, np.ndarray], None],
+        outside: Callable[[Message], None] | None = None,
+        pump: Callable[[Scheduler], bool] | None = None,
+        payload: Callable[..., np.ndarray] | None = None,
+    ) -> list[CoreReport]:
+        """Run one launch to its end.
+
+        Args:
+            key: names the launch's program; what was linked for it is kept.
+            programs: one per core of a rank.
+            offsets: layout of the stack.
+            stacks: the HBM stack of each rank.
+            emit: called with (core, prefix, array) by device_print.
+            outside: sends a message to a core of another process.
+            pump: waits for messages from other processes and delivers them; False when there will
+                be none.
+            payload: makes arrays that `outside` can send cheaply.
+
+        Raises:
+            NkiError: the first failure of any core.
+        """
+        kept = self._ready.setdefault(key, {})
+        self._ready.move_to_end(key)
+        while len(self._ready) > KEPT_PROGRAMS:
+            self._ready.popitem(last=False)
+        scheduler = self.scheduler = Scheduler(outside, payload)
+        for slot in self.slots:
+            stack = stacks[slot.rank]
+            ready = kept.get(slot.core)
+            if ready is None or ready.generation != stack.generation:
+                ready = kept[slot.core] = self._link(slot, programs[slot.lnc_core], offsets, stack)
+            ready.recorder.records = []  # those of a launch that failed are left
+            ready.state.reset()
+            ready.state.print = partial(emit, slot.core)
+            scheduler.add(slot.core, Executor(ready.program, ready.linked, ready.state))
+        start = time.perf_counter()
+        try:
+            with one_blas_thread():
+                self._drive(scheduler, pump)
+        finally:
+            scheduler.close()
+            self.scheduler = None
+        reports = make_reports(scheduler, time.perf_counter() - start)
+        for report in reports:
+            report.records = kept[report.core].recorder.records
+        return reports
+
+    def _drive(self, scheduler: Scheduler, pump: Callable[[Scheduler], bool] | None) -> None:
+        while True:
+            while scheduler.step():
+                pass
+            if not scheduler.parked():
+                return
+            if pump is None or not pump(scheduler):
+                raise deadlock(scheduler.parked(), scheduler.finished())
+
+    def _link(
+        self,
+        slot: CoreSlot,
+        program: Program,
+        offsets: Mapping[tuple[str, int], int],
+        stack: StackView,
+    ) -> _Ready:
+        pool = self._pools.setdefault(slot.core if _waits(program) else -1, Pool())
+        memory = Memory(program, stack.memory, offsets, stack.common, pool)
+        state = CoreState(slot.lnc_core, program.cores, slot.rank, program.registers)
+        state.ranks, state.ranks_per_node = slot.ranks, slot.ranks_per_node
+        state.algorithm = slot.algorithm
+        state.collective = collective
+        kit = Kit(memory.buffer, state, arch.get(program.platform), self._workspace)
+        linker = Linker(program, kit)
+        return _Ready(program, linker.link(), state, stack.generation, linker.recorder)
+
+    def progress(self) -> tuple[int, int]:
+        """Instructions done and cores finished in the current launch; any thread may ask."""
+        scheduler = self.scheduler
+        if scheduler is None:
+            return 0, 0
+        runs = list(scheduler.cores.values())
+        return sum(r.executor.done for r in runs), sum(r.finished for r in runs)
+
+    def stop(self) -> None:
+        """End the current launch at the next opportunity; safe to call from another thread."""
+        scheduler = self.scheduler
+        if scheduler is not None:
+            for run in list(scheduler.cores.values()):
+                run.executor.state.stopping = True
+
+    def forget(self) -> None:
+        """Drop everything that was linked, and with it the views into the stacks."""
+        self._ready.clear()
+        self._pools.clear()
+
+
+def _waits(program: Program) -> bool:
+    """Whether a core can be parked in the program: while it is, others run."""
+    return any(INSTRUCTIONS[i.opcode].synchronises for i in instructions(program.body))
+
+
+def make_reports(scheduler: Scheduler, seconds: float) -> list[CoreReport]:
+    """What the cores of a scheduler tell after they have run for so long."""
+    reports = []
+    for core, run in scheduler.cores.items():
+        sent = {}
+        for key, (what, location) in run.last_sent.items():
+            sent[key] = (run.sent[key], title(what), location)
+        reports.append(
+            CoreReport(
+                core,
+                run.executor.trips,
+                run.executor.done,
+                run.messages,
+                run.message_bytes,
+                seconds,
+                sent=sent,
+                taken=run.taken,
+            )
+        )
+    return reports

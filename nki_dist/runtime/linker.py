@@ -1,0 +1,303 @@
+"""Linking: a program becomes functions without arguments, bound to the memories of one core.
+
+Everything that doesn't change between launches is settled here: views, conversions, scratch space.
+An instruction with a run-time address is linked anew for each address it meets, and what was linked
+is kept, because loops come back to the same addresses at every launch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from nki_dist.compiler.passes.accumulate import mask_view
+from nki_dist.dtypes.poison import poison_bits
+from nki_dist.errors import NkiError, OutOfBoundsError
+from nki_dist.isa import INSTRUCTIONS
+from nki_dist.isa.enums import oob_mode
+from nki_dist.isa.indirection import is_indirect
+from nki_dist.isa.kit import Kit, Step, chain
+from nki_dist.program import (
+    Access,
+    Block,
+    Dynamic,
+    Instruction,
+    Loop,
+    Program,
+    VirtualRegister,
+    instructions,
+)
+from nki_dist.runtime.indirect import has_indirection, link_indirect
+from nki_dist.runtime.recorder import Recorder
+
+SEGMENT = 1000  # steps between two looks at whether the run has been ended from outside
+KEPT_ADDRESSES = 4096  # linked variants kept per instruction with run-time addresses
+
+
+@dataclass
+class Segment:
+    """Instructions that run one after the other without waiting for anybody."""
+
+    steps: list[Step]
+    instructions: list[Instruction]
+
+
+@dataclass
+class Exchange:
+    """An instruction that may wait for other cores."""
+
+    start: Callable[[], Any]
+    instruction: Instruction
+    orders: bool  # the other core of the rank is among them
+
+
+@dataclass
+class LinkedLoop:
+    loop: Loop
+    body: list[Any]
+
+
+Linked = list[Any]  # of Segment, Exchange, LinkedLoop
+
+
+class Linker:
+    """Links one program. See the module's docstring."""
+
+    def __init__(self, program: Program, kit: Kit) -> None:
+        self.program = program
+        self.kit = kit
+        self.recorder = Recorder(kit)
+        self._watched = frozenset(program.facts.get("watched", ()))
+        self._masks: dict[int, np.ndarray] = {}
+        for number in program.facts.get("runtime_psum", ()):
+            storage = program.storages[number]
+            self._masks[number] = np.zeros(storage.nbytes // 2, bool)
+        kit.accumulating = partial(_mask, self._masks)  # not of self: a cycle is freed late
+        self._births: dict[int, list[int]] = {}
+        wanted = program.facts.get("poison")
+        wanted = None if wanted is None else frozenset(wanted)
+        for s in program.storages:
+            if s.role == "local" and s.first >= 0 and (wanted is None or s.number in wanted):
+                self._births.setdefault(s.first, []).append(s.number)
+        for number in self._masks:
+            first = program.storages[number].first
+            if number not in self._births.setdefault(first, []):
+                self._births[first].append(number)
+
+    def link(self) -> Linked:
+        return self._block(self.program.body)
+
+    def _block(self, block: Block) -> Linked:
+        linked: Linked = []
+        segment: Segment | None = None
+        for item in block:
+            if isinstance(item, Loop):
+                linked.append(self._born_outside(item))
+                linked.append(LinkedLoop(item, self._block(item.body)))
+                segment = None
+                continue
+            spec = INSTRUCTIONS[item.opcode]
+            full = segment is not None and len(segment.steps) >= SEGMENT
+            if segment is None or spec.synchronises or full:
+                segment = Segment([], [])
+                linked.append(segment)
+            for number in self._births.pop(item.ordinal, ()):
+                segment.steps.append(self._birth(number))
+                segment.instructions.append(item)
+            self.kit.begin(waits=spec.synchronises)
+            try:
+                step = self._exchange(item) if spec.synchronises else self._instruction(item)
+            except NkiError as error:  # what only a world of ranks, or of two cores, can't do
+                raise error.at(
+                    location=self.program.where(item.location),
+                    core=self.kit.state.name,
+                    instruction=spec.title,
+                ) from error.__cause__
+            if spec.synchronises:
+                linked.append(Exchange(step, item, spec.orders(item, self.program.core)))
+                segment = None
+                continue
+            segment.steps.append(step)
+            segment.instructions.append(item)
+        return linked
+
+    def _born_outside(self, loop: Loop) -> Segment:
+        """Births of storages that a loop touches first but that live across its iterations."""
+        segment = Segment([], [])
+        for i in instructions(loop.body):
+            waiting = self._births.get(i.ordinal, [])
+            for number in [n for n in waiting if n < loop.outside]:
+                waiting.remove(number)
+                segment.steps.append(self._birth(number))
+                segment.instructions.append(i)
+        return segment
+
+    def _birth(self, number: int) -> Step:
+        """Poison a storage, and forget what was accumulated in it, when its life begins."""
+        storage = self.program.storages[number]
+        fill = self.kit.raw(
+            Access(storage, 0, (storage.nbytes // storage.dtype.itemsize,), (1,), storage.dtype)
+        )
+        value = storage.dtype.raw.type(poison_bits(storage.dtype))
+        mask = self._masks.get(number)
+
+        def birth() -> None:
+            fill.fill(value)
+            if mask is not None:
+                mask.fill(False)
+
+        return birth
+
+    def _instruction(self, i: Instruction) -> Step:
+        dynamic = run_time_arguments(i)
+        if dynamic:
+            step: Step = _Relinked(i, dynamic, self).run
+        else:
+            step = self.linked(i)
+        return self.recorder.around(i, step, self.addressed) if i.ordinal in self._watched else step
+
+    def linked(self, i: Instruction) -> Step:
+        """The step of an instruction whose scalar run-time offsets are known."""
+        if has_indirection(i):
+            step = link_indirect(i, self.kit, self._masks)
+        else:
+            step = INSTRUCTIONS[i.opcode].link(i, self.kit)
+        return self._with_masks(i, step)
+
+    def _with_masks(self, i: Instruction, step: Step) -> Step:
+        """Record, where matmuls decide at run time, what the next one finds in its elements."""
+        if not self._masks:
+            return step
+        spec = INSTRUCTIONS[i.opcode]
+        marks = [
+            partial(_mask(self._masks, a).__setitem__, ..., spec.accumulates or False)
+            for a in spec.writes(i)
+            if a.storage.number in self._masks and not is_indirect(a)
+        ]
+        return chain([step, *marks]) if marks else step
+
+    def _exchange(self, i: Instruction) -> Callable[[], Any]:
+        spec = INSTRUCTIONS[i.opcode]
+        if not run_time_arguments(i):
+            return spec.link_exchange(i, self.kit)
+
+        def start() -> Any:
+            self.kit.begin(waits=True)
+            return spec.link_exchange(self._addressed_exchange(i), self.kit)()
+
+        return start
+
+    def _addressed_exchange(self, i: Instruction) -> Instruction:
+        fixed = self.addressed(i)
+        assert fixed is not None, f"{i.opcode} has no oob_mode"
+        return fixed
+
+    # ---- run-time addresses -----------------------------------------------------------------
+
+    def value(self, dynamic: Dynamic) -> int:
+        """The index a run-time access uses now."""
+        source = dynamic.source
+        if isinstance(source, VirtualRegister):
+            return self.kit.state.registers[source.number]
+        return int(self.kit.view(source).reshape(())[()])
+
+    def resolve(self, i: Instruction) -> Instruction:
+        """The instruction with its scalar run-time offsets filled in."""
+        return i.with_args({name: self._resolved(value) for name, value in i.args.items()})
+
+    def _resolved(self, value: Any) -> Any:
+        if isinstance(value, list):
+            return [self._resolved(v) for v in value]
+        if not isinstance(value, Access) or value.dynamic is None:
+            return value
+        if value.dynamic.kind != "scalar":
+            return value
+        index = self.value(value.dynamic)
+        offset = value.offset + index * value.dynamic.stride
+        return Access(value.storage, offset, value.shape, value.strides, value.dtype)
+
+    def addressed(self, i: Instruction) -> Instruction | None:
+        """The instruction as it runs now, or None if an index is out of bounds and to be skipped.
+
+        Raises:
+            OutOfBoundsError: an index is out of bounds, and not to be skipped.
+        """
+        for a in run_time_arguments(i):
+            assert a.dynamic is not None
+            index = self.value(a.dynamic)
+            if self.inside(a, index):
+                continue
+            if i.args.get("oob_mode") is oob_mode.skip:
+                return None
+            raise OutOfBoundsError(
+                f"run-time index {index} is outside [0, {a.dynamic.limit}) of dimension "
+                f"{a.dynamic.dim} of {a.storage.label}"
+            )
+        return self.resolve(i)
+
+    def inside(self, a: Access, index: int) -> bool:
+        """Whether index `index` keeps the access within its limit and its storage."""
+        assert a.dynamic is not None
+        if not 0 <= index < a.dynamic.limit:
+            return False
+        if a.region.on_chip and not a.stays_in_row(index * a.dynamic.stride):
+            return False
+        low, high = a.span()
+        move = index * a.dynamic.stride * a.dtype.itemsize
+        return low + move >= 0 and high + move <= a.storage.nbytes
+
+
+def _mask(masks: Mapping[int, np.ndarray], a: Access) -> np.ndarray:
+    """Which elements of a PSUM tile hold what matmuls left, as the access sees them."""
+    return mask_view(masks[a.storage.number], a)
+
+
+class _Relinked:
+    """An instruction with run-time scalar offsets: linked per set of offsets, results kept."""
+
+    def __init__(self, i: Instruction, dynamic: list[Access], linker: Linker) -> None:
+        self.i = i
+        self.dynamic = dynamic
+        self.linker = linker
+        self.kept: dict[tuple[int, ...], Step] = {}
+
+    def run(self) -> None:
+        linker = self.linker
+        key = tuple([linker.value(a.dynamic) for a in self.dynamic])  # type: ignore[arg-type]
+        step = self.kept.get(key)
+        if step is None:
+            step = self._link()
+            if len(self.kept) < KEPT_ADDRESSES:
+                self.kept[key] = step
+        step()
+
+    def _link(self) -> Step:
+        fixed = self.linker.addressed(self.i)
+        if fixed is None:
+            return nothing
+        # Variants outlive each other, so their scratch must not be shared with instructions that
+        # were linked for another place; it is never live across instructions, so slots may be.
+        self.linker.kit.begin()
+        return self.linker.linked(fixed)
+
+
+def nothing() -> None:
+    """An access that is out of bounds and to be skipped."""
+
+
+def run_time_arguments(i: Instruction) -> list[Access]:
+    """Operands with one run-time address."""
+    return [a for value in i.args.values() for a in _with_run_time_address(value)]
+
+
+def _with_run_time_address(value: Any) -> Iterator[Access]:
+    if isinstance(value, Access):
+        if value.dynamic is not None and value.dynamic.kind == "scalar":
+            yield value
+    elif isinstance(value, list) and value and not isinstance(value[0], int):  # ranks
+        for v in value:
+            yield from _with_run_time_address(v)

@@ -1,0 +1,97 @@
+"""Where a core's storages are while a program is linked and run.
+
+Local storages (SBUF, PSUM, private HBM) whose lifetimes don't meet share host buffers, so a program
+with a hundred thousand tiles needs as much memory as are alive at once. That is invisible: the
+checks at compile time prove that no element is read before it is written, and storages where they
+can't are poisoned when their life begins. For the same reason the programs of a core share buffers
+(launches come one after the other), and so do the cores that run one after the other.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import defaultdict
+from collections.abc import Mapping
+
+import numpy as np
+
+from nki_dist.hbm.alignment import aligned, padded
+from nki_dist.program import Program, Storage
+
+
+class Pool:
+    """Host buffers that programs use in turn: never two that are under way at the same time."""
+
+    def __init__(self) -> None:
+        self._buffers: dict[int, list[np.ndarray]] = defaultdict(list)
+
+    def offer(self) -> dict[int, list[np.ndarray]]:
+        """All buffers by size, for one program; what it takes from this is still in the pool."""
+        return defaultdict(list, {size: list(found) for size, found in self._buffers.items()})
+
+    def add(self, buffer: np.ndarray) -> None:
+        """Keep a new buffer for the programs that come later."""
+        self._buffers[len(buffer)].append(buffer)
+
+    def clear(self) -> None:
+        self._buffers.clear()
+
+
+class Memory:
+    """Buffers of every storage of one program.
+
+    Args:
+        program: the program of one core.
+        stack: bytes of the HBM stack that the core shares.
+        offsets: where in the stack each input and shared storage lies, by (role, index). Inputs
+            that all ranks have in common, with the role "common", lie in `common` instead.
+        common: bytes that several stacks share; nobody writes them during a launch.
+        pool: of host buffers for local storages; new ones if None.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        stack: np.ndarray,
+        offsets: Mapping[tuple[str, int], int],
+        common: np.ndarray | None = None,
+        pool: Pool | None = None,
+    ) -> None:
+        self._buffers: dict[int, np.ndarray] = {}
+        self._pool = pool or Pool()
+        local = []
+        for s in program.storages:
+            if s.role == "constant":
+                self._buffers[s.number] = np.frombuffer(s.data or b"", np.uint8)
+            elif s.role == "input" and ("common", s.index) in offsets:
+                assert common is not None
+                at = offsets["common", s.index]
+                self._buffers[s.number] = common[at : at + s.nbytes]
+            elif s.role != "local":
+                at = offsets[s.role, s.index]
+                self._buffers[s.number] = stack[at : at + s.nbytes]
+            elif s.first >= 0:
+                local.append(s)
+        self._place(local)
+
+    def _place(self, storages: list[Storage]) -> None:
+        free = self._pool.offer()
+        busy: list[tuple[int, int, np.ndarray]] = []
+        self.host_bytes = 0
+        for s in sorted(storages, key=lambda s: (s.first, s.number)):
+            while busy and busy[0][0] < s.first:
+                _, _, buffer = heapq.heappop(busy)
+                free[len(buffer)].append(buffer)
+            size = padded(s.nbytes)
+            if free[size]:
+                buffer = free[size].pop()
+            else:
+                buffer = aligned(size)
+                self._pool.add(buffer)
+                self.host_bytes += size
+            self._buffers[s.number] = buffer[: s.nbytes]
+            heapq.heappush(busy, (s.last, s.number, buffer))
+
+    def buffer(self, storage: Storage) -> np.ndarray:
+        """The storage's bytes."""
+        return self._buffers[storage.number]

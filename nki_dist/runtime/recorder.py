@@ -1,0 +1,146 @@
+"""Recording what watched instructions read and write in shared HBM, for the check of races.
+
+A record holds the epoch (how many synchronisations the core has been through), the bytes' places in
+the storage, and their values: what was read, or what was there before and after a store. Only
+instructions that the compiler put on the watch list are recorded; see compiler.passes.conflicts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from nki_dist.isa import INSTRUCTIONS
+from nki_dist.isa.kit import Kit, Step
+from nki_dist.program import Access, Instruction, Storage
+
+
+@dataclass
+class Record:
+    """One access of one execution.
+
+    Attributes:
+        key: ("shared" | "input", index) of the storage.
+        epoch: synchronisations the core had been through.
+        ordinal: of the instruction.
+        itemsize: bytes per element.
+        places: byte offset of each element.
+        before: elements before the access.
+        after: elements after a store; None for a load.
+    """
+
+    key: tuple[str, int]
+    epoch: int
+    ordinal: int
+    itemsize: int
+    places: np.ndarray
+    before: np.ndarray
+    after: np.ndarray | None
+
+
+def places_of(a: Access, kit: Kit) -> np.ndarray:
+    """Byte offset of every element of an access, rows of a vector offset looked up."""
+    offsets = np.zeros((1,), np.int64)
+    dims = list(zip(a.shape, a.strides))
+    if a.dynamic is not None and a.dynamic.kind == "vector":
+        columns = kit.view(a.dynamic.source).T  # only dma_transpose takes more than one
+        index = columns.reshape(-1)[: a.shape[0]].astype(np.int64)
+        index = index[(index >= 0) & (index < a.dynamic.limit)]
+        offsets = index * a.dynamic.stride
+        dims = dims[1:]
+    for n, stride in dims:
+        offsets = np.add.outer(offsets, np.arange(n, dtype=np.int64) * stride)
+    places = (offsets.reshape(-1) + a.offset) * a.dtype.itemsize
+    # An address outside the storage is refused, or skipped, when the instruction itself runs.
+    return places[(places >= 0) & (places + a.dtype.itemsize <= a.storage.nbytes)]
+
+
+class Recorder:
+    """Records of one core.
+
+    A watched store is carried out on a private copy first and published afterwards, so that what is
+    recorded is what this core wrote, even if the other core stores to the same place meanwhile.
+    """
+
+    def __init__(self, kit: Kit) -> None:
+        self.kit = kit
+        self.records: list[Record] = []
+        self._copies: dict[int, np.ndarray] = {}
+        private = partial(_private_bytes, kit, self._copies)  # no method: a cycle is freed late
+        self._private = Kit(private, kit.state, kit.arch)
+
+    def around(
+        self, i: Instruction, step: Step, addressed: Callable[[Instruction], Instruction | None]
+    ) -> Step:
+        """The step, recorded; `addressed` fills in run-time addresses, None for "skip"."""
+        spec = INSTRUCTIONS[i.opcode]
+
+        def watched() -> None:
+            now = addressed(i)
+            if now is None:
+                return
+            loads = [a for a in spec.reads(now) if _visible(a)]
+            stores = [a for a in spec.writes(now) if _visible(a)]
+            for a in loads:
+                self._record(now, a)
+            if stores:
+                self._store(now, loads, stores)
+            else:
+                step()
+
+        return watched
+
+    def _store(self, i: Instruction, loads: list[Access], stores: list[Access]) -> None:
+        records = [self._record(i, a) for a in stores]
+        self._copies.clear()  # of a launch that failed here
+        for a in stores:
+            self._copies[a.storage.number] = np.empty(a.storage.nbytes, np.uint8)
+        for a in [*loads, *stores]:  # what the instruction may read of a storage it writes
+            if a.storage.number in self._copies:
+                places = places_of(a, self.kit)
+                self._elements(a, self._private)[places // a.dtype.itemsize] = self._values(
+                    a, places
+                )
+        self._private.begin()
+        INSTRUCTIONS[i.opcode].link(i, self._private)()
+        for record, a in zip(records, stores):
+            where = record.places // record.itemsize
+            record.after = self._elements(a, self._private)[where]
+            self._elements(a, self.kit)[where] = record.after
+        self._copies.clear()
+
+    def _record(self, i: Instruction, a: Access) -> Record:
+        places = places_of(a, self.kit)
+        s = a.storage
+        record = Record(
+            (s.role, s.index),
+            self.kit.state.epoch,
+            i.ordinal,
+            a.dtype.itemsize,
+            places,
+            self._values(a, places),
+            None,
+        )
+        self.records.append(record)
+        return record
+
+    def _elements(self, a: Access, kit: Kit) -> np.ndarray:
+        """All elements of the access's storage, as unsigned integers of its dtype's size."""
+        count = a.storage.nbytes // a.dtype.itemsize
+        return kit.raw(Access(a.storage, 0, (count,), (1,), a.dtype))
+
+    def _values(self, a: Access, places: np.ndarray) -> np.ndarray:
+        return np.asarray(self._elements(a, self.kit)[places // a.dtype.itemsize])
+
+
+def _private_bytes(kit: Kit, copies: Mapping[int, np.ndarray], storage: Storage) -> np.ndarray:
+    copy = copies.get(storage.number)
+    return kit.bytes_of(storage) if copy is None else copy
+
+
+def _visible(a: Access) -> bool:
+    """Whether the other core can see the storage."""
+    return a.storage.role in ("shared", "input")

@@ -1,0 +1,235 @@
+"""Drives the coroutines of several cores from one thread.
+
+A core is ready, parked on one Wait, or finished. Cores run in turn until they park; delivering the
+message a core waits for makes it ready. Nothing ready, somebody parked, and nobody outside who
+could still send: that is a deadlock, known at once. Order of execution never changes results: cores
+meet only through messages, which are matched by source, channel and sequence number.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from nki_dist.collectives.party import CHANNEL
+from nki_dist.errors import DeadlockError, NkiError
+from nki_dist.runtime.executor import Coroutine, Executor
+from nki_dist.runtime.messages import (
+    Mailbox,
+    Message,
+    Wait,
+    agree,
+    core_name,
+    disagreement,
+)
+
+What: TypeAlias = "dict[str, Any]"  # description of an operation
+
+
+@dataclass
+class CoreRun:
+    """One core's run in a launch."""
+
+    core: int
+    executor: Executor
+    coroutine: Coroutine
+    mailbox: Mailbox = field(default_factory=Mailbox)
+    waiting: Wait | None = None
+    finished: bool = False
+    sent: dict[tuple[int, str], int] = field(default_factory=dict)
+    last_sent: dict[tuple[int, str], tuple[What, str | None]] = field(default_factory=dict)
+    taken: dict[tuple[int, str], int] = field(default_factory=dict)
+    pending: Wait | None = None
+    messages: int = 0
+    message_bytes: int = 0
+
+
+class Scheduler:
+    """Runs the cores of one process.
+
+    Args:
+        outside: called with a message for a core that isn't in this process.
+        memory: makes arrays that messages carry; see CoreState.payload.
+    """
+
+    def __init__(
+        self,
+        outside: Callable[[Message], None] | None = None,
+        memory: Callable[..., Any] | None = None,
+    ) -> None:
+        self.cores: dict[int, CoreRun] = {}
+        self._ready: deque[CoreRun] = deque()
+        self._outside = outside
+        self._memory = memory
+        self.sent = 0
+        self.received = 0
+
+    def add(self, core: int, executor: Executor) -> CoreRun:
+        """Admit a core; its state's `send` and `receive` are connected here."""
+        run = CoreRun(core, executor, executor.run())
+        state, program = executor.state, executor.program
+        lnc = state.cores if state.ranks > 1 else 0
+
+        lines: dict[Any, str | None] = {}
+
+        def line(i: Any) -> str | None:
+            found = lines.get(i.location)
+            if found is None:
+                found = lines[i.location] = program.where(i.location)
+            return found
+
+        def send(
+            to: int,
+            channel: str,
+            payload: Any,
+            what: What,
+            i: Any,
+            number: int | None = None,
+        ) -> None:
+            self._send(run, to, channel, payload, what, line(i), number)
+
+        def receive(
+            source: int, channel: str, what: What, i: Any, number: int | None = None
+        ) -> Wait:
+            return Wait(core, source, channel, what, line(i), lnc, number)
+
+        state.send, state.receive = send, receive
+        if self._memory is not None:
+            state.payload = self._memory
+        self.cores[core] = run
+        self._ready.append(run)
+        return run
+
+    def _send(
+        self,
+        run: CoreRun,
+        to: int,
+        channel: str,
+        payload: Any,
+        what: What,
+        location: str | None,
+        number: int | None,
+    ) -> None:
+        key = (to, channel)
+        sequence = run.sent.get(key, 0)
+        run.sent[key] = sequence + 1
+        run.last_sent[key] = (what, location)
+        message = Message(run.core, to, channel, sequence, payload, what, location, number)
+        run.messages += 1
+        self.sent += 1
+        if payload is not None:
+            run.message_bytes += payload.nbytes
+        if to in self.cores:
+            self.deliver(message)
+        else:
+            assert self._outside is not None, f"message for unknown core {to}"
+            self._outside(message)
+
+    def deliver(self, message: Message) -> None:
+        """Hand over a message; a core that waits for it becomes ready."""
+        self.received += 1
+        run = self.cores[message.target]
+        run.mailbox.put(message)
+        wait = run.waiting
+        if wait is not None and (wait.source, wait.channel) == (message.source, message.channel):
+            run.waiting = None
+            self._ready.append(run)
+            run.pending = wait
+
+    def step(self) -> bool:
+        """Run one ready core until it parks or finishes; False if none is ready."""
+        if not self._ready:
+            return False
+        run = self._ready.popleft()
+        wait, run.pending = run.pending, None
+        message = None
+        while True:
+            if wait is not None:
+                key = (wait.source, wait.channel)
+                sequence = run.taken.get(key, 0)
+                message = run.mailbox.take(wait, sequence)
+                if message is None:
+                    run.waiting = wait
+                    return True
+                run.taken[key] = sequence + 1
+            try:
+                wait = run.coroutine.send(message)  # type: ignore[arg-type]
+            except StopIteration:
+                run.finished = True
+                return True
+
+    def run(self) -> None:
+        """Run all cores of a closed world (no messages from outside) to their end.
+
+        Raises:
+            DeadlockError: cores wait for messages that nobody will send.
+        """
+        while self.step():
+            pass
+        if self.parked():
+            raise deadlock(self.parked(), self.finished())
+
+    def parked(self) -> list[Wait]:
+        return [r.waiting for r in self.cores.values() if r.waiting is not None]
+
+    def finished(self) -> list[int]:
+        return [r.core for r in self.cores.values() if r.finished]
+
+    @property
+    def idle(self) -> bool:
+        return not self._ready
+
+    def close(self) -> None:
+        """End every coroutine that is still waiting, and take back what `add` connected."""
+        for run in self.cores.values():
+            run.coroutine.close()
+            run.executor.state.disconnect()
+
+
+def deadlock(waits: Iterable[Wait], finished: Iterable[int]) -> NkiError:
+    """The error that explains who waits for what, or who disagrees about a collective."""
+    waits = sorted(waits, key=lambda w: w.core)
+    error = _different_collectives(waits)
+    if error is not None:
+        return error
+    done = sorted(finished)
+    lines = [w.describe() for w in waits]
+    for core in done:
+        lines.append(f"{core_name(core, waits[0].lnc)} has finished its program")
+    return DeadlockError(
+        "no core can go on: every core is waiting for a message that nobody will send\n  - "
+        + "\n  - ".join(lines)
+        + "\n  every core of the launch must issue the same sendrecv, core_barrier and collective "
+        "calls in the same order",
+        location=waits[0].location,
+        core=core_name(waits[0].core, waits[0].lnc) if waits[0].lnc else waits[0].core,
+        instruction=waits[0].title,
+    )
+
+
+def _different_collectives(waits: Sequence[Wait]) -> NkiError | None:
+    """Who is at fault if cores wait for each other in a circle, each in another collective.
+
+    They never exchanged a message (their groups or algorithms differ), so none was compared. A
+    chain that ends at a finished core is no such circle: there somebody never arrived.
+    """
+    by_core = {w.core: w for w in waits if w.channel == CHANNEL}
+    for wait in by_core.values():
+        seen: set[int] = set()
+        at: Wait | None = wait
+        while at is not None and at.core not in seen:
+            seen.add(at.core)
+            at = by_core.get(at.source)
+        if at is None:
+            continue
+        first = at
+        while True:
+            other = by_core[at.source]
+            if not agree(other, at):
+                return disagreement(at, other.core, other)
+            at = other
+            if at is first:
+                break
+    return None

@@ -1,0 +1,170 @@
+"""From a timeline to its `Profile`.
+
+Invariant: everything is computed from the timeline, so equal launches give equal bytes. Figures
+that rest on guesses say so: `assumed_costs` are instructions without a documented cost,
+`assumed_parameters` the figures of the architecture nobody publishes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from typing import Final
+
+from nki_dist.arch import Arch
+from nki_dist.isa import INSTRUCTIONS
+from nki_dist.program import Instruction
+from nki_dist.timing.critical import critical_path
+from nki_dist.timing.report import EngineUse, LineUse, Profile
+from nki_dist.timing.timeline import CoreTimeline, Timeline
+
+ENGINES: Final = ("tensor", "vector", "scalar", "gpsimd", "sync")
+_TENSOR: Final = (
+    "matmul_init_cycles",
+    "tensor_busy_fraction",
+    "tensor_ramp_fraction",
+    "tensor_ramp_ns",
+)
+_DMA: Final = ("dma_element_ns", "dma_engine_gbps", "dma_floor_ns", "dma_semaphore_ns")
+
+
+def make_profile(timeline: Timeline, kernel: str) -> Profile:
+    """Summarise a timeline."""
+    arch, cores = timeline.arch, timeline.cores
+    total = timeline.total_ns
+    flops, ideal = _tensor_work(timeline)
+    moved = sum(c.hbm_read + c.hbm_written for c in cores)
+    stacks = len({c.place.stack for c in cores})
+    pieces = critical_path(timeline)
+    spent: dict[str, float] = {}
+    for p in pieces:
+        spent[p.kind] = spent.get(p.kind, 0.0) + (p.end - p.start) / 1000
+    by_line: dict[tuple[str, str, str], float] = {}
+    for p in pieces:
+        key = _line(cores[p.core], cores[p.core].graph.executed[p.position])
+        by_line[key] = by_line.get(key, 0.0) + (p.end - p.start)
+    return Profile(
+        kernel=kernel,
+        platform=arch.instance,
+        cores=len(cores),
+        total_us=total / 1000,
+        overhead_us=(arch.kernel_start_ns + arch.kernel_end_ns) / 1000,
+        instructions=sum(len(c.graph) for c in cores),
+        engines=[use for n, c in enumerate(cores) for use in _engines(n, c, arch, total)],
+        lines=_lines(timeline, by_line),
+        critical=dict(sorted(spent.items(), key=lambda item: (-item[1], item[0]))),
+        hbm_read=sum(c.hbm_read for c in cores),
+        hbm_written=sum(c.hbm_written for c in cores),
+        flops=flops,
+        all_flops=sum(c.cost(at).flops for c in cores for at in range(len(c.graph))),
+        tflops=flops / total / 1000 if total else 0.0,
+        mfu=ideal / total / len(cores) if total else 0.0,
+        mbu=moved / (total * arch.hbm_stack_gbps * stacks) if total else 0.0,
+        assumed_costs=_assumed_costs(timeline),
+        assumed_parameters=_assumed_parameters(timeline),
+        timeline=timeline,
+    )
+
+
+def _engines(number: int, core: CoreTimeline, arch: Arch, total: float) -> list[EngineUse]:
+    busy: dict[str, float] = defaultdict(float)
+    count = Counter[str]()
+    for at, i in enumerate(core.graph.executed):
+        count[i.engine] += 1
+        if i.engine != "dma":
+            busy[i.engine] += core.busy_end.get(at, core.end[at]) - core.start[at]
+            load = core.table_loads.get(at)
+            if load is not None:
+                busy[i.engine] += load.end - load.start
+    busy["dma"] = sum(core.dma_busy) / arch.dma_engines
+    names = [*ENGINES, "dma", *sorted(set(count) - {*ENGINES, "dma"})]
+    return [
+        EngineUse(number, e, count[e], busy[e] / 1000, busy[e] / total if total else 0.0)
+        for e in names
+    ]
+
+
+def _line(core: CoreTimeline, i: Instruction) -> tuple[str, str, str]:
+    return core.graph.program.where(i.location) or "?", i.opcode, i.engine
+
+
+def _lines(timeline: Timeline, critical: dict[tuple[str, str, str], float]) -> list[LineUse]:
+    found: dict[tuple[str, str, str], list[float]] = {}
+    for core in timeline.cores:
+        keys: dict[tuple[int, str, str], list[float]] = {}
+        for at, i in enumerate(core.graph.executed):
+            short = (i.location, i.opcode, i.engine)
+            entry = keys.get(short)
+            if entry is None:
+                entry = keys[short] = found.setdefault(_line(core, i), [0, 0.0, 0.0])
+            took = core.end[at] - core.start[at]
+            entry[0] += 1
+            entry[1] += took
+            entry[2] = max(entry[2], took)
+    lines = [
+        LineUse(*key, int(n), total / 1000, longest / 1000, critical.get(key, 0.0) / 1000)
+        for key, (n, total, longest) in found.items()
+    ]
+    return sorted(lines, key=lambda x: (-x.critical_us, -x.total_us, x.location, x.opcode))
+
+
+def _tensor_work(timeline: Timeline) -> tuple[int, float]:
+    """FLOPs of the Tensor engines, and the ns they would take at the peak of their dtypes."""
+    flops, ideal = 0, 0.0
+    peak = timeline.arch.peak_tflops
+    for core in timeline.cores:
+        by_dtype = Counter[str]()
+        for i in core.graph.executed:
+            if i.engine == "tensor":
+                by_dtype[_input_dtype(i)] += core.costs[i.ordinal].flops
+        for dtype, n in by_dtype.items():
+            flops += n
+            ideal += n / (peak.get(dtype, peak["bfloat16"]) * 1000)
+    return flops, ideal
+
+
+def _input_dtype(i: Instruction) -> str:
+    operand = i.args.get("moving", i.args.get("data"))
+    name = str(getattr(operand, "dtype", ""))
+    return "float8" if name.startswith("float8") else name
+
+
+def _assumed_costs(timeline: Timeline) -> dict[str, int]:
+    """Instructions without a documented cost: how often each was executed."""
+    found = Counter[str]()
+    for core in timeline.cores:
+        for i in core.graph.executed:
+            if not core.costs[i.ordinal].known:
+                found[i.opcode] += 1
+    return dict(sorted(found.items()))
+
+
+def _assumed_parameters(timeline: Timeline) -> dict[str, str]:
+    """Unpublished figures that this launch's times rest on, with the reason for each."""
+    used = _used_parameters(timeline)
+    assumed = timeline.arch.assumptions()
+    return {key: assumed[key] for key in sorted(assumed) if {key, key.partition(".")[0]} & used}
+
+
+def _used_parameters(timeline: Timeline) -> set[str]:
+    executed = {i.ordinal: i for c in timeline.cores for i in c.graph.executed}.values()
+    engines = {i.engine for i in executed}
+    transfers = [t for c in timeline.cores for t in c.transfers.values()]
+    modes = {t.mode for t in transfers}
+    used = {f"{table}.{e}" for e in engines for table in ("engine_clock_ghz", "dependent_latency")}
+    conditions = {
+        ("semaphore_ns", "dynamic_address_cycles"): bool(executed),
+        _TENSOR: "tensor" in engines,
+        ("register_cycles",): "sync" in engines,
+        ("activate_latency_ns", "act_table_load_ns"): "scalar" in engines,
+        _DMA: bool(transfers),
+        ("dma_trigger_ns",): "none" in modes,
+        ("dma_issue_hwdge_ns",): "hwdge" in modes,
+        ("dma_issue_swdge_ns",): "swdge" in modes,
+        ("hbm_stack_gbps",): any(t.hbm_read or t.hbm_written for t in transfers),
+    }
+    for opcode in {i.opcode for i in executed}:
+        meets = INSTRUCTIONS[opcode].meets
+        used.update(meets.figures.split() if meets is not None else ())
+    for core in timeline.cores:
+        used.update(*{core.costs[i.ordinal].figures for i in core.graph.executed})
+    return used.union(*(names for names, holds in conditions.items() if holds))
