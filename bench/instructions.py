@@ -22,10 +22,12 @@ from bench.instruction_cases import Case, cases
 from nki_dist import arch, dtypes
 from nki_dist.compiler.compile import compile_kernel
 from nki_dist.compiler.compiled import Grid
+from nki_dist.hbm.alignment import padded
+from nki_dist.isa.core import CoreSlot
 from nki_dist.isa.kit import Kit
-from nki_dist.isa.state import CoreState
 from nki_dist.launcher.binding import collect_outputs
 from nki_dist.program import Program, TensorSignature
+from nki_dist.runtime.cores import make_core
 from nki_dist.runtime.executor import Executor
 from nki_dist.runtime.linker import Linker, Segment
 from nki_dist.runtime.memory import Memory
@@ -86,15 +88,15 @@ def linked(case: Case) -> Callable[[], None]:
     for s in program.storages:
         if s.role in ("input", "shared"):
             offsets[s.role, s.index] = size
-            size += -(-s.nbytes // 64) * 64
+            size += padded(s.nbytes)
     stack = np.zeros(size, np.uint8)
     for n, a in enumerate(case.inputs):
         at = offsets["input", n]
         stack[at : at + a.nbytes] = np.ascontiguousarray(a).reshape(-1).view(np.uint8)
-    state = CoreState(0, 1, 0, program.registers)
-    kit = Kit(Memory(program, stack, offsets).buffer, state, arch.get(case.platform))
+    core = make_core(program, CoreSlot())
+    kit = Kit(Memory(program, stack, offsets).buffer, core, arch.get(case.platform))
     blocks = Linker(program, kit).link()
-    for _ in Executor(program, blocks, state).run():
+    for _ in Executor(program, blocks, core).run():
         raise AssertionError(f"{case.instruction} waits for another core")
     steps = [
         step

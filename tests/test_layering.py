@@ -29,6 +29,7 @@ LAYERS = (
     {"program", "topology", "frameworks"},
     {"isa", "language"},
     {"compiler", "timing"},
+    {"cachekey"},
     {"collectives"},
     {"hbm"},
     {"runtime"},

@@ -12,17 +12,18 @@ that left one out is found out even if the next one looks alike.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from nki_dist.collectives.choose import choose
-from nki_dist.collectives.operands import belongs_to_rank, larger_side, pattern, tensors_of
+from nki_dist.collectives.operands import belongs_to_rank, larger_side, pattern
 from nki_dist.collectives.operations import OPERATIONS, Member
 from nki_dist.collectives.party import CHANNEL, Party, Waiting
 from nki_dist.collectives.question import Question, RankLayout
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa.kit import Kit
-from nki_dist.program import Access, Instruction
+from nki_dist.program import Instruction
+from nki_dist.program.walk import operands, tensors
 
 # Attributes that don't have to be equal on all ranks, or say no more than the tensors do.
 _UNCOMPARED = frozenset({"priority"})
@@ -30,39 +31,39 @@ _UNCOMPARED = frozenset({"priority"})
 
 def link(i: Instruction, kit: Kit) -> Callable[[], Any]:
     """The generator function that executes `i` on the core of `kit`."""
-    state = kit.state
-    group = _group(i, state.rank)
+    slot, begun, wires = kit.slot, kit.state.collectives, kit.wires
+    group = _group(i, slot.rank)
     if not group:
         return _nothing
-    shared = belongs_to_rank(i, state.cores)
-    lead = 0 if shared else state.core
-    cores = tuple(rank * state.cores + lead for rank in group)
+    shared = belongs_to_rank(i, slot.cores)
+    lead = 0 if shared else slot.lnc_core
+    cores = tuple(rank * slot.cores + lead for rank in group)
     described = _describe(i, group)
-    meeting = {**described, "tensors": [pattern(a) for a in _tensors(i)]}
-    run = _plan(i, kit, group) if not shared or state.core == 0 else None
-    others = [state.peer(c) for c in range(1, state.cores)] if shared else []
+    meeting = {**described, "tensors": [pattern(a) for _, a in operands(i.args)]}
+    run = _plan(i, kit, group) if not shared or slot.lnc_core == 0 else None
+    others = [slot.peer(c) for c in range(1, slot.cores)] if shared else []
     # Core 0 takes part in the rank's and in its own; the other cores' own aren't counted with it.
     key = (shared, lead, tuple(group))
 
     def start() -> Waiting:
-        number = state.collectives.get(key, 0)
-        state.collectives[key] = number + 1
+        number = begun.get(key, 0)
+        begun[key] = number + 1
         if run is None:
-            state.send(state.peer(0), CHANNEL, None, meeting, i, number)
-            counts = yield state.receive(state.peer(0), CHANNEL, meeting, i, number)
+            wires.send(slot.peer(0), CHANNEL, None, meeting, i, number)
+            counts = yield wires.receive(slot.peer(0), CHANNEL, meeting, i, number)
             _note_counts(i, kit, counts)
             return
         for core in others:
-            yield state.receive(core, CHANNEL, meeting, i, number)
+            yield wires.receive(core, CHANNEL, meeting, i, number)
         x = Party(
-            group.index(state.rank),
+            group.index(slot.rank),
             cores,
-            lambda core, payload: state.send(core, CHANNEL, payload, described, i, number),
-            lambda core: state.receive(core, CHANNEL, described, i, number),
+            lambda core, payload: wires.send(core, CHANNEL, payload, described, i, number),
+            lambda core: wires.receive(core, CHANNEL, described, i, number),
         )
         counts = yield from run(x)
         for core in others:
-            state.send(core, CHANNEL, counts, meeting, i, number)
+            wires.send(core, CHANNEL, counts, meeting, i, number)
 
     return start
 
@@ -84,16 +85,11 @@ def _group(i: Instruction, rank: int) -> tuple[int, ...]:
     )
 
 
-def _tensors(i: Instruction) -> Iterator[Access]:
-    for value in i.args.values():
-        yield from tensors_of(value)
-
-
 def _describe(i: Instruction, group: tuple[int, ...]) -> dict[str, Any]:
     """What must be equal on all ranks that take part."""
     found: dict[str, Any] = {"op": i.opcode}
     for name, value in i.args.items():
-        accesses = tensors_of(value)
+        accesses = list(tensors(value))
         if accesses:
             shapes = [a.shape for a in accesses]
             found[name] = shapes if len(shapes) > 1 else shapes[0]
@@ -108,11 +104,11 @@ def _describe(i: Instruction, group: tuple[int, ...]) -> dict[str, Any]:
 
 
 def _plan(i: Instruction, kit: Kit, group: tuple[int, ...]) -> Callable[[Party], Waiting]:
-    state = kit.state
-    layout = RankLayout.of(kit.arch, state.cores, state.ranks_per_node)
+    slot = kit.slot
+    layout = RankLayout.of(kit.arch, slot.cores, slot.ranks_per_node)
     question = Question(i.opcode, larger_side(i), group, layout, kit.arch)
-    algorithm = choose(question, state.algorithm)
-    return OPERATIONS[i.opcode].plan(Member(i, kit, algorithm, group, state.rank))
+    algorithm = choose(question, slot.algorithm)
+    return OPERATIONS[i.opcode].plan(Member(i, kit, algorithm, group, slot.rank))
 
 
 def _note_counts(i: Instruction, kit: Kit, counts: Any) -> None:

@@ -16,6 +16,7 @@ from nki_dist.collectives.party import Array
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa.kit import Kit
 from nki_dist.program import Access, Instruction
+from nki_dist.program.walk import operands, tensors
 
 
 def bits(view: Array, make: Callable[..., Array]) -> Array:
@@ -92,8 +93,8 @@ def pattern(a: Access) -> tuple[Any, ...]:
 
 def belongs_to_rank(i: Instruction, cores: int) -> bool:
     """Whether the tensors are the rank's, not the core's."""
-    operands = [a for name, v in i.args.items() if name != "metadata_tensor" for a in tensors_of(v)]
-    kinds = {a.region.value == "shared_hbm" for a in operands}
+    every = [a for name, a in operands(i.args) if name != "metadata_tensor"]
+    kinds = {a.region.value == "shared_hbm" for a in every}
     if len(kinds) > 1 and cores > 1:
         raise NkiValidationError(
             f"{i.opcode} mixes tensors of the core (private_hbm) and of the rank (shared_hbm); "
@@ -105,13 +106,4 @@ def belongs_to_rank(i: Instruction, cores: int) -> bool:
 def larger_side(i: Instruction) -> int:
     """Bytes of the larger of what a collective reads and writes."""
     sides = [v for name, v in i.args.items() if name != "metadata_tensor"]
-    return max(sum(a.nbytes for a in tensors_of(v)) for v in sides)
-
-
-def tensors_of(value: Any) -> list[Access]:
-    """The tensors of an argument, lists opened; none if it is no operand."""
-    if isinstance(value, Access):
-        return [value]
-    if not isinstance(value, list) or (value and isinstance(value[0], int)):
-        return []  # among others a group of hundreds of ranks, which isn't worth looking through
-    return [a for item in value for a in tensors_of(item)]
+    return max(sum(a.nbytes for a in tensors(v)) for v in sides)

@@ -44,7 +44,7 @@ class Member:
 
     def payload(self, shape: tuple[int, ...], dtype: Any) -> Array:
         """An uninitialised array that is cheap to send; where it comes from depends on the host."""
-        return self.kit.state.payload(shape, dtype)
+        return self.kit.wires.payload(shape, dtype)
 
     def pairs(self, sources: str, targets: str) -> list[tuple[Any, Any]]:
         return list(zip(self.i[sources], self.i[targets]))

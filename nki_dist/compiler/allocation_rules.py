@@ -12,8 +12,8 @@ import numpy as np
 from nki_dist.arch import Arch
 from nki_dist.dtypes import DType
 from nki_dist.errors import NkiValidationError, OutOfMemoryError
-from nki_dist.language.layout import contiguous_strides
 from nki_dist.program import MemoryRegion
+from nki_dist.program.storage import contiguous_strides
 
 
 def sizes_of(shape: Any) -> tuple[int, ...]:

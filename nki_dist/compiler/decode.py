@@ -13,9 +13,6 @@ Not checked: whether the program computes anything sensible, or ever ends.
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, Final, NoReturn
 
 from nki_dist import arch as architectures
@@ -26,6 +23,7 @@ from nki_dist.compiler.widen import FACT
 from nki_dist.compiler.wire import PROGRAM, malformed, unpack
 from nki_dist.errors import LaunchError, NkiError, ProgramFormatError
 from nki_dist.program import Access, Instruction, Program, Storage, VirtualRegister
+from nki_dist.program.collector import collector_paused
 
 FIELDS: Final = (
     "kernel",
@@ -65,7 +63,7 @@ def decode(data: bytes, verify: bool = True) -> Program:
     """
     body = unpack(PROGRAM, data)
     try:
-        with _collector_paused():
+        with collector_paused():
             return _decoded(body, verify)
     except ProgramFormatError:
         raise
@@ -77,22 +75,6 @@ def decode(data: bytes, verify: bool = True) -> Program:
         raise ProgramFormatError(
             f"malformed program: a check stumbled over it ({type(error).__name__}: {error})"
         ) from error
-
-
-@contextmanager
-def _collector_paused() -> Iterator[None]:
-    """No garbage collection meanwhile.
-
-    Decoding makes many objects and no garbage; looking through them again and again would take a
-    third of the time. Where several threads decode, the first to end turns it on for all.
-    """
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collecting:
-            gc.enable()
 
 
 def _decoded(body: Any, verify: bool) -> Program:

@@ -32,7 +32,6 @@ from nki_dist.isa import INSTRUCTIONS, dma_copy, memset, register_move, tensor_c
 from nki_dist.isa.handle import NkiInstruction
 from nki_dist.isa.operands import Tensor, engine_reaches
 from nki_dist.isa.spec import Spec
-from nki_dist.language.layout import contiguous_strides
 from nki_dist.language.tensor import NkiTensor, make
 from nki_dist.program import (
     Access,
@@ -45,6 +44,7 @@ from nki_dist.program import (
     VirtualRegister,
 )
 from nki_dist.program.memory import region_of
+from nki_dist.program.storage import contiguous_strides
 
 
 class Trace:

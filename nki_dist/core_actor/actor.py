@@ -31,9 +31,10 @@ from nki_dist.core_actor.bell import Bell, Ringer
 from nki_dist.core_actor.links import PATIENCE, Attach, Links, Net
 from nki_dist.errors import NkiError
 from nki_dist.hbm.arena import ArenaHandle, MappedArena, map_arena
+from nki_dist.isa.core import CoreSlot
 from nki_dist.program import Program
 from nki_dist.runtime.executor import Stopped
-from nki_dist.runtime.group import CoreGroup, CoreReport, CoreSlot, StackView
+from nki_dist.runtime.group import CoreGroup, CoreReport, StackView
 from nki_dist.runtime.messages import Message, Wait
 from nki_dist.runtime.scheduler import Scheduler
 

@@ -28,7 +28,7 @@ from nki_dist.errors import CoreLostError, LaunchError
 from nki_dist.hbm.arena import ArenaHandle
 from nki_dist.hbm.layout import Layout
 from nki_dist.hbm.stacks import NodeStacks, StackAgent, make_fill, sparse
-from nki_dist.runtime.group import CoreSlot
+from nki_dist.isa.core import CoreSlot
 
 OWN_ACTORS = 16  # cores up to which each gets a process of its own
 

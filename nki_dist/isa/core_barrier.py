@@ -67,18 +67,18 @@ def _check(i: Instruction, arch: Arch) -> None:
 
 @core_barrier.exchange
 def _exchange(i: Instruction, kit: Kit):
-    state = kit.state
-    present = [c for c in i["cores"] if c < state.cores]
-    others = [state.peer(c) for c in present if c != state.core]
+    slot, wires = kit.slot, kit.wires
+    present = [c for c in i["cores"] if c < slot.cores]
+    others = [slot.peer(c) for c in present if c != slot.lnc_core]
     what = {"op": "core_barrier", "cores": tuple(sorted(present))}
 
     def run():
-        if state.core not in present:
+        if slot.lnc_core not in present:
             return
         for core in others:
-            state.send(core, "core_barrier", None, what, i)
+            wires.send(core, "core_barrier", None, what, i)
         for core in others:
-            yield state.receive(core, "core_barrier", what, i)
+            yield wires.receive(core, "core_barrier", what, i)
 
     return run
 

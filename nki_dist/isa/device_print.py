@@ -33,11 +33,11 @@ def device_print(print_prefix, tensor):
 
 @device_print.meaning
 def _meaning(i: Instruction, kit: Kit) -> Step:
-    view, state, prefix = kit.view(i["tensor"]), kit.state, i["print_prefix"]
+    view, wires, prefix = kit.view(i["tensor"]), kit.wires, i["print_prefix"]
     dtype = i["tensor"].dtype.dtype
 
     def show() -> None:
-        state.print(prefix, np.array(view).view(dtype))
+        wires.print(prefix, np.array(view).view(dtype))
 
     return show
 

@@ -23,7 +23,7 @@ import numpy as np
 from nki_dist.arch import Arch
 from nki_dist.isa.enums import reduce_cmd
 from nki_dist.program import Access, Instruction
-from nki_dist.program.instruction import operands
+from nki_dist.program.walk import operands
 
 Mask: TypeAlias = "np.ndarray | None"
 MaskOf: TypeAlias = "Callable[[Access], Mask]"

@@ -18,8 +18,8 @@ import numpy as np
 
 from nki_dist.dtypes import DType, float32
 from nki_dist.dtypes.casts import Scratch, converter
+from nki_dist.isa.core import Core
 from nki_dist.isa.shapes import refine
-from nki_dist.isa.state import CoreState
 from nki_dist.program import Access, MemoryRegion, Storage
 
 Step = Callable[[], Any]
@@ -74,7 +74,7 @@ class Kit:
 
     Args:
         buffer: gives a storage's bytes (a one-dimensional uint8 array).
-        state: the core's registers and accumulators.
+        core: that runs the instructions; `slot`, `state` and `wires` are its parts.
         arch: the platform.
         workspace: scratch shared with other cores of the thread; one's own if None.
     """
@@ -82,12 +82,13 @@ class Kit:
     def __init__(
         self,
         buffer: Callable[[Storage], np.ndarray],
-        state: CoreState,
+        core: Core,
         arch: Any,
         workspace: Workspace | None = None,
     ) -> None:
         self._buffer = buffer
-        self.state = state
+        self.core = core
+        self.slot, self.state, self.wires = core
         self.arch = arch
         self._workspace = workspace or Workspace()
         self._own: dict[tuple[int, int], np.ndarray] = {}

@@ -54,7 +54,7 @@ def states(kit: Kit, engine: str) -> np.ndarray:
     random = kit.state.random
     words = random.get(engine)
     if words is None:
-        words = random[engine] = seeded(engine, 0, kit.arch.partitions, kit.state.core + 1)
+        words = random[engine] = seeded(engine, 0, kit.arch.partitions, kit.slot.lnc_core + 1)
     return words
 
 

@@ -97,19 +97,19 @@ def _exchange(i: Instruction, kit: Kit):
     shape = (i["src"].shape[0], i["src"].free_size)
     channel = _channel(i)
     what = {"op": "sendrecv", "shape": shape, "dtype": i["src"].dtype.name}
-    state = kit.state
+    slot, wires = kit.slot, kit.wires
     for name in ("send_to_rank", "recv_from_rank"):
-        if i[name] >= state.cores:
+        if i[name] >= slot.cores:
             raise NkiValidationError(
                 f"{name}={i[name]}; the launch has core 0 only. sendrecv is for the two cores of "
                 "an LNC: launch kernel[2], or make the world with lnc=2"
             )
-    to, source = state.peer(i["send_to_rank"]), state.peer(i["recv_from_rank"])
+    to, source = slot.peer(i["send_to_rank"]), slot.peer(i["recv_from_rank"])
 
     def run():
         # A copy: the sender may overwrite its tile before the receiver looks.
-        state.send(to, channel, np.array(src, order="C"), what, i)
-        payload = yield state.receive(source, channel, what, i)
+        wires.send(to, channel, np.array(src, order="C"), what, i)
+        payload = yield wires.receive(source, channel, what, i)
         np.copyto(dst, payload.reshape(dst.shape))
 
     return run

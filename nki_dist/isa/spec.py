@@ -30,6 +30,7 @@ from nki_dist.isa import indirection
 from nki_dist.isa.effects import Effects, Meets
 from nki_dist.isa.operands import Role, Tensor, check_start
 from nki_dist.program import Access, Instruction
+from nki_dist.program.walk import tensors
 
 DOCS = "nki/api/generated/"
 _COMPUTE: Final = frozenset({"tensor", "vector", "scalar", "gpsimd"})
@@ -263,7 +264,7 @@ class Spec:
     def _accesses(self, i: Instruction, letter: str) -> Iterator[Access]:
         for name, role in self._role_items:
             if isinstance(role, Tensor):
-                for access in _flat(i.args[name]):
+                for access in tensors(i.args[name]):
                     if letter in role.mode:
                         yield access
                     dynamic = access.dynamic
@@ -321,14 +322,6 @@ class Spec:
 
     def __repr__(self) -> str:
         return f"<{self.title}>"
-
-
-def _flat(value: Any) -> Iterator[Access]:
-    if isinstance(value, Access):
-        yield value
-    elif isinstance(value, list):
-        for item in value:
-            yield from _flat(item)
 
 
 def instruction(**declared: Any) -> Callable[[Callable[..., dict[str, Any]]], Spec]:

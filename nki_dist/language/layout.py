@@ -12,16 +12,6 @@ from nki_dist.errors import NkiValidationError
 Dims = tuple[int, ...]
 
 
-def contiguous_strides(shape: Dims) -> Dims:
-    """Row-major strides."""
-    strides = []
-    step = 1
-    for n in reversed(shape):
-        strides.append(step)
-        step *= n
-    return tuple(reversed(strides))
-
-
 def is_contiguous(shape: Dims, strides: Dims) -> bool:
     step = 1
     for n, s in zip(reversed(shape), reversed(strides), strict=True):

@@ -19,12 +19,12 @@ from nki_dist import dtypes
 from nki_dist.dtypes import DType
 from nki_dist.errors import NkiValidationError, OutOfBoundsError
 from nki_dist.isa.spec import current_tracer
-from nki_dist.language.layout import contiguous_strides
 from nki_dist.language.no_value import NoValue
 from nki_dist.language.presence import may_be_absent
 from nki_dist.language.views import Views
 from nki_dist.program import Dynamic, MemoryRegion, Storage, VirtualRegister, sbuf
 from nki_dist.program.memory import region_of
+from nki_dist.program.storage import contiguous_strides
 
 FULL = slice(None)
 

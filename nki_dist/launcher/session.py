@@ -17,9 +17,9 @@ from functools import lru_cache
 from typing import Any
 
 from nki_dist.arch import Arch
+from nki_dist.cachekey import Fingerprinter, Unprovable
 from nki_dist.compiler.compile import compile_kernel
 from nki_dist.compiler.compiled import Compiled, Grid
-from nki_dist.compiler.fingerprint import Fingerprinter
 from nki_dist.launcher.binding import BoundArguments, collect_outputs
 from nki_dist.runtime.settings import precise_fp
 
@@ -81,7 +81,10 @@ class CompileCache:
 
     def _key(self, function: Callable[..., Any], values: Any) -> Any:
         with self._lock:
-            return self._fingerprinter.fingerprint(function, values)
+            try:
+                return self._fingerprinter.fingerprint(function, values)
+            except Unprovable:
+                return None
 
 
 def _fresh(compiled: Compiled) -> bool:

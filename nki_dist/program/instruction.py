@@ -7,7 +7,6 @@ from copy import copy
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from nki_dist.program.access import Access
 from nki_dist.program.register import VirtualRegister
 from nki_dist.program.storage import Storage
 
@@ -161,18 +160,3 @@ class Program:
 
     def __len__(self) -> int:
         return sum(1 for _ in instructions(self.body))
-
-
-def operands(args: dict[str, Any]) -> Iterator[tuple[str, Access]]:
-    """Tensor operands of an instruction by parameter name, lists opened."""
-    for name, value in args.items():
-        if isinstance(value, Access):
-            yield name, value
-        elif type(value) is list or type(value) is tuple:
-            for item in value:
-                if isinstance(item, Access):
-                    yield name, item
-                elif type(item) is list or type(item) is tuple:
-                    for deep in item:
-                        if isinstance(deep, Access):
-                            yield name, deep

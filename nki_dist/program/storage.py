@@ -6,10 +6,21 @@ interleave, so the address serves capacity and overlap checks only and never ali
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 from nki_dist.dtypes import DType
 from nki_dist.program.memory import MemoryRegion
+
+
+def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Row-major strides, in elements."""
+    strides = []
+    step = 1
+    for n in reversed(shape):
+        strides.append(step)
+        step *= n
+    return tuple(reversed(strides))
 
 
 class Storage:
@@ -81,13 +92,8 @@ class Storage:
         self.first = -1
         self.last = -1
         self.written = False
-        strides = []
-        step = 1
-        for n in reversed(shape):
-            strides.append(step)
-            step *= n
-        self.strides = tuple(reversed(strides))
-        self.nbytes = step * dtype.itemsize
+        self.strides = contiguous_strides(shape)
+        self.nbytes = prod(shape) * dtype.itemsize
         # On chip, the bytes of one partition; in HBM, all of them.
         self.partition_bytes = self.strides[0] * dtype.itemsize if region.on_chip else self.nbytes
 

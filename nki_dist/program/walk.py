@@ -1,11 +1,27 @@
-"""Going through what a program holds: the tensors of what it returns."""
+"""Going through what a program holds: tensors of operands, and of what it returns."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from nki_dist.program.access import Access
+
+
+def tensors(value: Any) -> Iterator[Access]:
+    """The tensors of one operand, lists opened; none if it is something else."""
+    if isinstance(value, Access):
+        yield value
+    elif isinstance(value, (list, tuple)) and value and not isinstance(value[0], int):  # no ranks
+        for item in value:
+            yield from tensors(item)
+
+
+def operands(args: Mapping[str, Any]) -> Iterator[tuple[str, Access]]:
+    """Tensor operands of an instruction by parameter name, lists opened."""
+    for name, value in args.items():
+        for a in tensors(value):
+            yield name, a
 
 
 def returned(tree: Any, path: str = "") -> Iterator[tuple[str, Access]]:

@@ -17,17 +17,17 @@ from typing import Any
 import numpy as np
 
 from nki_dist import arch
-from nki_dist.collectives.execute import link as collective
 from nki_dist.compiler.passes.skeleton import COUNTS, Skeleton
 from nki_dist.dtypes import DType
 from nki_dist.dtypes.poison import fill_poison
 from nki_dist.hbm.alignment import aligned
 from nki_dist.isa import INSTRUCTIONS
+from nki_dist.isa.core import CoreSlot
 from nki_dist.isa.kit import Kit, Step, Workspace
-from nki_dist.isa.state import CoreState
 from nki_dist.program import Access, Instruction, Program, Storage, instructions
+from nki_dist.runtime.cores import make_core
 from nki_dist.runtime.executor import Executor
-from nki_dist.runtime.group import CoreReport, CoreSlot, make_reports
+from nki_dist.runtime.group import CoreReport, make_reports
 from nki_dist.runtime.linker import Linker, nothing, run_time_arguments
 from nki_dist.runtime.scheduler import Scheduler
 
@@ -49,7 +49,7 @@ class _DryLinker(Linker):
     def __init__(self, program: Program, kit: Kit, real: Collection[int]) -> None:
         super().__init__(program, kit)
         self._real = real
-        self._hollow = _HollowKit(kit.bytes_of, kit.state, kit.arch)
+        self._hollow = _HollowKit(kit.bytes_of, kit.core, kit.arch)
         self._hollow.solid = {
             i[COUNTS].storage.number for i in instructions(program.body) if COUNTS in i.args
         }
@@ -135,13 +135,11 @@ class DryCores:
         for slot in slots:
             n = slot.lnc_core
             program = skeleton.programs[n]
-            state = CoreState(n, program.cores, slot.rank, program.registers)
-            state.ranks, state.ranks_per_node = slot.ranks, slot.ranks_per_node
-            state.algorithm, state.collective = slot.algorithm, collective
+            core = make_core(program, slot)
             buffers: Mapping[int, Any] = memories.of(slot, program, skeleton.contents[n])
-            kit = Kit(_lookup(buffers), state, arch.get(program.platform), workspace)
+            kit = Kit(_lookup(buffers), core, arch.get(program.platform), workspace)
             linked = _DryLinker(program, kit, skeleton.real[n]).link()
-            self._scheduler.add(slot.core, Executor(program, linked, state))
+            self._scheduler.add(Executor(program, linked, core))
 
     def run(self) -> list[CoreReport]:
         """Run all cores to their end.

@@ -17,9 +17,10 @@ import numpy as np
 from nki_dist.compiler.compiled import Compiled
 from nki_dist.compiler.passes.skeleton import Skeleton, make_skeleton
 from nki_dist.isa import INSTRUCTIONS
+from nki_dist.isa.core import CoreSlot
 from nki_dist.program import Block, Instruction, Loop, Program, instructions
 from nki_dist.runtime.dry import DryCores
-from nki_dist.runtime.group import CoreReport, CoreSlot
+from nki_dist.runtime.group import CoreReport
 from nki_dist.runtime.progress import sampled
 from nki_dist.runtime.unread import check_messages
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from nki_dist.errors import NkiError
 from nki_dist.isa import INSTRUCTIONS
-from nki_dist.isa.state import CoreState
+from nki_dist.isa.core import Core
 from nki_dist.program import Instruction, Program, VirtualRegister
 from nki_dist.runtime.linker import Exchange, Linked, LinkedLoop, Segment
 from nki_dist.runtime.messages import Message, Wait
@@ -30,17 +30,19 @@ class Executor:
         done: instructions executed.
     """
 
-    def __init__(self, program: Program, linked: Linked, state: CoreState) -> None:
+    def __init__(self, program: Program, linked: Linked, core: Core) -> None:
         self.program = program
         self.linked = linked
-        self.state = state
+        self.core = core
+        self.state = core.state
         self.trips: list[int] = []
         self.done = 0
-        self.at: Instruction | None = None
 
     def run(self) -> Coroutine:
-        """The coroutine; resume it with the message it waits for."""
-        yield from self._block(self.linked)
+        """Begin a launch: its coroutine, to be resumed with the message it waits for."""
+        self.trips, self.done = [], 0
+        self.state.reset()
+        return self._block(self.linked)
 
     def _block(self, block: Linked) -> Coroutine:
         for item in block:
@@ -64,7 +66,6 @@ class Executor:
         self.done += len(segment.steps)
 
     def _exchange(self, exchange: Exchange) -> Coroutine:
-        self.at = exchange.instruction
         try:
             generator = exchange.start()
             if generator is not None:
@@ -107,6 +108,6 @@ class Executor:
     def _placed(self, error: NkiError, i: Instruction) -> NkiError:
         return error.at(
             location=self.program.where(i.location),
-            core=self.state.name,
+            core=self.core.slot.name,
             instruction=INSTRUCTIONS[i.opcode].title,
         )

@@ -16,40 +16,20 @@ from typing import Any
 import numpy as np
 
 from nki_dist import arch
-from nki_dist.collectives.execute import link as collective
 from nki_dist.isa import INSTRUCTIONS
+from nki_dist.isa.core import CoreSlot
 from nki_dist.isa.kit import Kit, Workspace
-from nki_dist.isa.state import CoreState
 from nki_dist.program import Program, instructions
 from nki_dist.runtime.blas import one_blas_thread
+from nki_dist.runtime.cores import make_core
 from nki_dist.runtime.executor import Executor
-from nki_dist.runtime.linker import Linked, Linker
+from nki_dist.runtime.linker import Linker
 from nki_dist.runtime.memory import Memory, Pool
 from nki_dist.runtime.messages import Message, title
 from nki_dist.runtime.recorder import Record, Recorder
-from nki_dist.runtime.scheduler import Scheduler, deadlock
+from nki_dist.runtime.scheduler import Scheduler
 
 KEPT_PROGRAMS = 8
-
-
-@dataclass(frozen=True)
-class CoreSlot:
-    """A core of the world.
-
-    Attributes:
-        core: number over all ranks.
-        rank, lnc_core: its rank, its place in the rank.
-        ranks: of the world.
-        ranks_per_node: how many ranks NeuronLink connects; 0 means as in one instance.
-        algorithm: that collectives must use; "" leaves it to them.
-    """
-
-    core: int
-    rank: int
-    lnc_core: int
-    ranks: int = 1
-    algorithm: str = ""
-    ranks_per_node: int = 0
 
 
 @dataclass(frozen=True)
@@ -93,9 +73,7 @@ class CoreReport:
 
 @dataclass
 class _Ready:
-    program: Program
-    linked: Linked
-    state: CoreState
+    executor: Executor
     generation: Hashable
     recorder: Recorder
 
@@ -155,13 +133,12 @@ class CoreGroup:
             if ready is None or ready.generation != stack.generation:
                 ready = kept[slot.core] = self._link(slot, programs[slot.lnc_core], offsets, stack)
             ready.recorder.records = []  # those of a launch that failed are left
-            ready.state.reset()
-            ready.state.print = partial(emit, slot.core)
-            scheduler.add(slot.core, Executor(ready.program, ready.linked, ready.state))
+            ready.executor.core.wires.print = partial(emit, slot.core)
+            scheduler.add(ready.executor)
         start = time.perf_counter()
         try:
             with one_blas_thread():
-                self._drive(scheduler, pump)
+                scheduler.run(pump)
         finally:
             scheduler.close()
             self.scheduler = None
@@ -169,15 +146,6 @@ class CoreGroup:
         for report in reports:
             report.records = kept[report.core].recorder.records
         return reports
-
-    def _drive(self, scheduler: Scheduler, pump: Callable[[Scheduler], bool] | None) -> None:
-        while True:
-            while scheduler.step():
-                pass
-            if not scheduler.parked():
-                return
-            if pump is None or not pump(scheduler):
-                raise deadlock(scheduler.parked(), scheduler.finished())
 
     def _link(
         self,
@@ -188,13 +156,12 @@ class CoreGroup:
     ) -> _Ready:
         pool = self._pools.setdefault(slot.core if _waits(program) else -1, Pool())
         memory = Memory(program, stack.memory, offsets, stack.common, pool)
-        state = CoreState(slot.lnc_core, program.cores, slot.rank, program.registers)
-        state.ranks, state.ranks_per_node = slot.ranks, slot.ranks_per_node
-        state.algorithm = slot.algorithm
-        state.collective = collective
-        kit = Kit(memory.buffer, state, arch.get(program.platform), self._workspace)
-        linker = Linker(program, kit)
-        return _Ready(program, linker.link(), state, stack.generation, linker.recorder)
+        core = make_core(program, slot)
+        linker = Linker(
+            program, Kit(memory.buffer, core, arch.get(program.platform), self._workspace)
+        )
+        executor = Executor(program, linker.link(), core)
+        return _Ready(executor, stack.generation, linker.recorder)
 
     def progress(self) -> tuple[int, int]:
         """Instructions done and cores finished in the current launch; any thread may ask."""

@@ -17,7 +17,8 @@ from nki_dist.collectives.choose import VARIABLE, named
 from nki_dist.compiler.compiled import Compiled
 from nki_dist.hbm.alignment import aligned
 from nki_dist.hbm.layout import Layout, common_inputs, fill_common, fill_stack, lay_out
-from nki_dist.runtime.group import CoreGroup, CoreReport, CoreSlot, StackView
+from nki_dist.isa.core import CoreSlot
+from nki_dist.runtime.group import CoreGroup, CoreReport, StackView
 from nki_dist.runtime.progress import sampled
 
 
@@ -65,7 +66,7 @@ def slots(ranks: int, lnc: int, ranks_per_node: int = 0) -> list[CoreSlot]:
     """Every core of a world, in order; see CoreSlot for `ranks_per_node`."""
     algorithm = forced_algorithm()
     return [
-        CoreSlot(r * lnc + c, r, c, ranks, algorithm, ranks_per_node)
+        CoreSlot(r * lnc + c, r, c, lnc, ranks, ranks_per_node, algorithm)
         for r in range(ranks)
         for c in range(lnc)
     ]

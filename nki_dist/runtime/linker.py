@@ -7,7 +7,7 @@ is kept, because loops come back to the same addresses at every launch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -31,6 +31,7 @@ from nki_dist.program import (
     VirtualRegister,
     instructions,
 )
+from nki_dist.program.walk import operands
 from nki_dist.runtime.indirect import has_indirection, link_indirect
 from nki_dist.runtime.recorder import Recorder
 
@@ -114,7 +115,7 @@ class Linker:
             except NkiError as error:  # what only a world of ranks, or of two cores, can't do
                 raise error.at(
                     location=self.program.where(item.location),
-                    core=self.kit.state.name,
+                    core=self.kit.slot.name,
                     instruction=spec.title,
                 ) from error.__cause__
             if spec.synchronises:
@@ -291,13 +292,4 @@ def nothing() -> None:
 
 def run_time_arguments(i: Instruction) -> list[Access]:
     """Operands with one run-time address."""
-    return [a for value in i.args.values() for a in _with_run_time_address(value)]
-
-
-def _with_run_time_address(value: Any) -> Iterator[Access]:
-    if isinstance(value, Access):
-        if value.dynamic is not None and value.dynamic.kind == "scalar":
-            yield value
-    elif isinstance(value, list) and value and not isinstance(value[0], int):  # ranks
-        for v in value:
-            yield from _with_run_time_address(v)
+    return [a for _, a in operands(i.args) if a.dynamic is not None and a.dynamic.kind == "scalar"]

@@ -90,18 +90,15 @@ def disagreement(wait: Wait, source: int, other: Message | Wait) -> NkiError:
     )
 
 
-class Mailbox:
-    """Messages that have arrived for one core and weren't taken yet."""
-
-    def __init__(self) -> None:
-        self._queues: dict[tuple[int, str], deque[Message]] = {}
+class Mailbox(dict[tuple[int, str], "deque[Message]"]):
+    """Messages that have arrived for one core and weren't taken yet, by source and channel."""
 
     def put(self, message: Message) -> None:
         key = (message.source, message.channel)
-        queue = self._queues.setdefault(key, deque())
+        queue = self.setdefault(key, deque())
         if queue and queue[-1].sequence > message.sequence:  # transports may reorder
             items = sorted([*queue, message], key=lambda m: m.sequence)
-            self._queues[key] = deque(items)
+            self[key] = deque(items)
         else:
             queue.append(message)
 
@@ -111,7 +108,7 @@ class Mailbox:
         Raises:
             CollectiveMismatchError: it is there but belongs to another operation.
         """
-        queue = self._queues.get((wait.source, wait.channel))
+        queue = self.get((wait.source, wait.channel))
         if not queue or queue[0].sequence != sequence:
             return None
         message = queue.popleft()

@@ -70,7 +70,7 @@ class Recorder:
         self.records: list[Record] = []
         self._copies: dict[int, np.ndarray] = {}
         private = partial(_private_bytes, kit, self._copies)  # no method: a cycle is freed late
-        self._private = Kit(private, kit.state, kit.arch)
+        self._private = Kit(private, kit.core, kit.arch)
 
     def around(
         self, i: Instruction, step: Step, addressed: Callable[[Instruction], Instruction | None]

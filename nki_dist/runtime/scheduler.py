@@ -51,7 +51,7 @@ class Scheduler:
 
     Args:
         outside: called with a message for a core that isn't in this process.
-        memory: makes arrays that messages carry; see CoreState.payload.
+        memory: makes arrays that messages carry; see Wires.payload.
     """
 
     def __init__(
@@ -66,11 +66,12 @@ class Scheduler:
         self.sent = 0
         self.received = 0
 
-    def add(self, core: int, executor: Executor) -> CoreRun:
-        """Admit a core; its state's `send` and `receive` are connected here."""
+    def add(self, executor: Executor) -> CoreRun:
+        """Admit a core; its `send` and `receive` are connected here."""
+        slot, wires, program = executor.core.slot, executor.core.wires, executor.program
+        core = slot.core
         run = CoreRun(core, executor, executor.run())
-        state, program = executor.state, executor.program
-        lnc = state.cores if state.ranks > 1 else 0
+        lnc = slot.cores if slot.ranks > 1 else 0
 
         lines: dict[Any, str | None] = {}
 
@@ -95,9 +96,9 @@ class Scheduler:
         ) -> Wait:
             return Wait(core, source, channel, what, line(i), lnc, number)
 
-        state.send, state.receive = send, receive
+        wires.send, wires.receive = send, receive
         if self._memory is not None:
-            state.payload = self._memory
+            wires.payload = self._memory
         self.cores[core] = run
         self._ready.append(run)
         return run
@@ -160,16 +161,24 @@ class Scheduler:
                 run.finished = True
                 return True
 
-    def run(self) -> None:
-        """Run all cores of a closed world (no messages from outside) to their end.
+    def run(self, pump: Callable[[Scheduler], bool] | None = None) -> None:
+        """Run all cores to their end.
+
+        Args:
+            pump: waits for messages from outside and delivers them; False when there will be none.
+                None: nobody is outside.
 
         Raises:
             DeadlockError: cores wait for messages that nobody will send.
         """
-        while self.step():
-            pass
-        if self.parked():
-            raise deadlock(self.parked(), self.finished())
+        while True:
+            while self.step():
+                pass
+            parked = self.parked()
+            if not parked:
+                return
+            if pump is None or not pump(self):
+                raise deadlock(parked, self.finished())
 
     def parked(self) -> list[Wait]:
         return [r.waiting for r in self.cores.values() if r.waiting is not None]
@@ -177,15 +186,11 @@ class Scheduler:
     def finished(self) -> list[int]:
         return [r.core for r in self.cores.values() if r.finished]
 
-    @property
-    def idle(self) -> bool:
-        return not self._ready
-
     def close(self) -> None:
         """End every coroutine that is still waiting, and take back what `add` connected."""
         for run in self.cores.values():
             run.coroutine.close()
-            run.executor.state.disconnect()
+            run.executor.core.wires.disconnect()
 
 
 def deadlock(waits: Iterable[Wait], finished: Iterable[int]) -> NkiError:

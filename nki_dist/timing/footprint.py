@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from nki_dist.program import Access, Dynamic, Storage, VirtualRegister
+from nki_dist.program.storage import contiguous_strides
 
 Box: TypeAlias = tuple[int, ...]
 
@@ -98,10 +99,10 @@ def territories(storages: Sequence[Storage], all_addresses: bool = False) -> lis
     for s in storages:
         owner = groups.get(s.number)
         if owner is None:
-            found.append(Territory(s.number, _dimensions(s), _contiguous(s.shape)))
+            found.append(Territory(s.number, _dimensions(s), contiguous_strides(s.shape)))
         else:
             sizes = (s.partitions, s.partition_bytes)
-            found.append(Territory(owner, sizes, _contiguous(s.shape), s.address))
+            found.append(Territory(owner, sizes, contiguous_strides(s.shape), s.address))
     return found
 
 
@@ -165,13 +166,6 @@ def footprint(a: Access, t: Territory, registers: Mapping[int, int]) -> Box:
         low += shift * size
         steps += [(step * size, repeats) for step, repeats in free]
     return t.box(low, steps, size)
-
-
-def _contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
-    strides = [1]
-    for n in shape[:0:-1]:
-        strides.append(strides[-1] * n)
-    return tuple(reversed(strides))
 
 
 def _moved(dynamic: Dynamic, registers: Mapping[int, int]) -> tuple[int, list[tuple[int, int]]]:

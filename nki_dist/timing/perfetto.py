@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from nki_dist.errors import ProgramFormatError
 from nki_dist.program import Instruction
-from nki_dist.program.instruction import operands
+from nki_dist.program.walk import operands
 from nki_dist.timing.timeline import CoreTimeline, Delivery, Timeline
 
 FORMAT: Final = "nki_dist timeline"

@@ -14,10 +14,8 @@ and branch instructions, semaphore counts. Follows: A2 "Engine synchronisation",
 
 from __future__ import annotations
 
-import gc
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from heapq import heappop, heappush
 from typing import TypeAlias
 
@@ -27,6 +25,7 @@ from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.effects import Exchange
 from nki_dist.isa.spec import Spec
 from nki_dist.program import Program
+from nki_dist.program.collector import collector_paused
 from nki_dist.timing.core import CoreReplay, Fixed, describe
 from nki_dist.timing.dma import HbmStack
 from nki_dist.timing.exchange import EXCHANGES, Rule
@@ -72,20 +71,8 @@ def replay(
     if len(programs) != len(trips_per_core):
         raise LaunchError(f"{len(programs)} programs, but trip counts of {len(trips_per_core)}")
     places = list(placement) if placement is not None else default_placement(programs, arch)
-    with _collector_paused():
+    with collector_paused():
         return _replayed(programs, trips_per_core, arch, places, table, exchanges, all_addresses)
-
-
-@contextmanager
-def _collector_paused() -> Iterator[None]:
-    """Graphs are millions of small objects without cycles; collecting would double the time."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def _replayed(

@@ -30,6 +30,12 @@ def matmul(columns, n, dst, rows=128, **tiling):
     nisa.nc_matmul(dst, *operands, **tiling)
 
 
+def matmul_mx(columns):
+    data = (sbuf(128, n, dtype=nl.float8_e5m2_x4) for n in (columns, 8))
+    scales = (sbuf(128, n, dtype=nl.uint8) for n in (columns, 8))
+    nisa.nc_matmul_mx(psum(columns, 8), *data, *scales)
+
+
 def moved(n, dtype):
     matmul(128, n, psum(128, n, dtype=dtype))
 
@@ -144,6 +150,7 @@ LIMITS = {
     "sbuf_usable_bytes": [lambda: many_alive(lambda: sbuf(128, 25000), 3)],
     "stationary_free_max": [
         lambda: matmul(128, 8, psum(128, 8)),
+        lambda: matmul_mx(128),
         lambda: matmul(32, 8, psum(32, 8), tile_position=(0, 128), tile_size=(128, 64)),
     ],
     "transpose_tensor_max": [lambda: transposed(128, nisa.engine.tensor)],
@@ -155,13 +162,11 @@ LIMITS = {
 
 
 def busy(x):
-    """Every engine with dependent instructions, every kind of DMA, both 16-bit modes."""
+    """Every engine with dependent instructions, every kind of DMA."""
     tile, wide = nl.load(x), sbuf(128, 4096)
     out, elsewhere = hbm(128, 512), hbm(128, 512)
     halves = sbuf(128, 512, dtype=nl.bfloat16)
     nisa.tensor_copy(dst=halves, src=tile)
-    nisa.tensor_copy(dst=halves, src=halves)
-    nisa.tensor_tensor(dst=halves, data1=halves, data2=halves, op=nl.maximum)
     sums = sbuf(128, 1)
     nisa.activation_reduce(tile, nl.exp, tile, nl.add, sums)
     nisa.activation(dst=tile, op=nl.tanh, data=tile)
@@ -180,6 +185,22 @@ def busy(x):
     nisa.dma_transpose(dst=sbuf(64, 16, 128), src=sbuf(128, 16, 64))
     nisa.dma_compute(tile, [tile, wide[:, 0:512]], nl.add)
     nl.store(out, tile)
+
+
+def copied_fast(x):
+    tile = sbuf(128, 512, dtype=nl.bfloat16)
+    nisa.tensor_copy(dst=tile, src=tile)
+
+
+def copied_apart(x):
+    """Elements that aren't neighbours."""
+    tile = sbuf(128, 512, dtype=nl.bfloat16)
+    nisa.tensor_copy(dst=tile[:, ::2], src=tile[:, ::2])
+
+
+def combined(x):
+    tile = sbuf(128, 512, dtype=nl.bfloat16)
+    nisa.tensor_tensor(dst=tile, data1=tile, data2=tile, op=nl.maximum)
 
 
 def addressed(x):

@@ -36,7 +36,7 @@ def changes(value: Any) -> tuple[Any, ...]:
     if not value:
         return (1,)
     if isinstance(value, int):
-        return (2 * value, value // 2 or 2, 1)
+        return (2 * value, value // 2 or 4, 1)
     return (2 * value, value / 2, value / 16)
 
 

@@ -15,7 +15,7 @@ from unittest import mock
 
 import nki_dist.language as nl
 from nki_dist import dtypes
-from nki_dist.arch import Arch
+from nki_dist.arch import Arch, allowed_start_partitions
 from nki_dist.collectives.timing import collective_rules
 from nki_dist.errors import NkiError
 from nki_dist.program import Access, Instruction, MemoryRegion, Program, Storage
@@ -53,6 +53,11 @@ def compiling(kernel: Callable[[], Any]) -> Probe:
         return True
 
     return probe
+
+
+def starts(arch: Arch) -> list[tuple[int, ...]]:
+    """Where engines can begin, for few partitions and for more than a quadrant."""
+    return [allowed_start_partitions(count, arch) for count in (16, 48)]
 
 
 def tile_size(name: str, **environment: str) -> Probe:
@@ -194,7 +199,7 @@ _MEETING: Final = timing(kernels.meeting, cores=2)
 _TIMED: Final[Mapping[Callable[[Arch], Probe], str]] = {
     _BUSY: """engine_clock_ghz.vector engine_clock_ghz.scalar engine_clock_ghz.gpsimd
         min_issue_cycles dependent_latency.vector dependent_latency.gpsimd gpsimd_start
-        accumulator_read_cycles vector_width_16bit activate_latency_ns act_table_load_ns
+        accumulator_read_cycles activate_latency_ns act_table_load_ns
         semaphore_ns dma_engines dma_queues_per_engine dma_partitions_per_engine dma_floor_ns
         dma_element_ns dma_semaphore_ns dma_lead_fraction dma_packet_bytes
         dma_compute_fraction dma_transpose_hbm_fraction dma_transpose_sbuf_fraction
@@ -203,6 +208,9 @@ _TIMED: Final[Mapping[Callable[[Arch], Probe], str]] = {
         register_cycles has_hwdge dma_issue_hwdge_ns dma_issue_swdge_ns""",
     _MATMULS: """engine_clock_ghz.tensor dependent_latency.tensor matmul_fp32_passes
         matmul_init_cycles tensor_ramp_ns tensor_ramp_fraction tensor_busy_fraction""",
+    timing(kernels.copied_fast): "vector_width_16bit",
+    timing(kernels.copied_apart): "vector_width_16bit",
+    timing(kernels.combined): "vector_width_16bit",
     _PORTS: "vector_gpsimd_exclude_sbuf vector_scalar_exclude_psum",
     _LOADING: "dma_engine_gbps dma_trigger_ns hbm_stack_gbps cores_per_stack",
     _MEETING: "core_barrier_ns sendrecv_ns sendrecv_gbps sendrecv_gpsimd_ns gpsimd_dma_gbps",
@@ -227,6 +235,7 @@ _SEEN: Final[Mapping[Probe, str]] = {
         links_per_chip.rack links_per_chip.direct link_hop_ns ring_hop_ns chip_fabric_gbps
         efa_alpha_ns efa_chip_gbps mesh_max_bytes rdh_max_bytes mesh_link_share ring_hbm_share
         collective_start_ns""",
+    starts: "partitions partition_quadrant",
     addresses(kernels.sbuf): "sbuf_min_align",
     addresses(kernels.psum): "psum_min_align",
     tile_size("pmax"): "partitions",
@@ -255,6 +264,7 @@ FEATURES: Final[Mapping[str, Mapping[str, Any]]] = {
     "link_gbps.z": {"instances_per_ultraserver": 4},
     "links_per_chip.z": {"instances_per_ultraserver": 4},
     "psum_bank_bytes": {"generation": 3},
+    "stationary_free_max": {"generation": 4},
     "tensor_busy_fraction": {"tensor_ramp_ns": 3000.0, "tensor_ramp_fraction": 0.5},
     "tensor_ramp_fraction": {"tensor_ramp_ns": 3000.0},
     "tensor_ramp_ns": {"tensor_ramp_fraction": 0.5},

@@ -50,3 +50,13 @@ def test_no_instruction_has_a_shortest_time_of_its_own(name, engine):
             shape = (1, a.shape[1]) if loaded else (a.shape[0], 1)
             i.args[parameter] = Access(a.storage, 0, shape, a.strides, a.dtype)
     assert spec.price(i, slower).cycles > spec.price(i, arch).cycles
+
+
+@pytest.mark.parametrize(
+    "name", ["activate2", "activation", "activation_reduce", "tensor_scalar_reduce"]
+)
+def test_whoever_reads_an_accumulator_pays_for_it(name):
+    arch, spec = PLATFORMS["trn3"], INSTRUCTIONS[name]
+    slower = arch.with_values(accumulator_read_cycles=arch.accumulator_read_cycles + 5)
+    i = representative(spec, spec.engines[0])
+    assert spec.price(i, slower).cycles == spec.price(i, arch).cycles + 5

@@ -16,8 +16,9 @@ from nki_dist.compiler.compile import compile_kernel
 from nki_dist.compiler.compiled import Compiled, Grid
 from nki_dist.compiler.encode import encode
 from nki_dist.compiler.values import Structure
+from nki_dist.hbm.alignment import padded
+from nki_dist.isa.core import CoreSlot
 from nki_dist.isa.kit import Kit
-from nki_dist.isa.state import CoreState
 from nki_dist.launcher.binding import collect_outputs
 from nki_dist.program import (
     Access,
@@ -29,6 +30,7 @@ from nki_dist.program import (
     TensorSignature,
     VirtualRegister,
 )
+from nki_dist.runtime.cores import make_core
 from nki_dist.runtime.linker import Linker
 from nki_dist.runtime.memory import Memory
 
@@ -60,10 +62,10 @@ def link(program: Program, host_limit: int = 1 << 28) -> bool:
     for s in program.storages:
         if s.role in ("input", "shared"):
             offsets[s.role, s.index] = at
-            at += -(-s.nbytes // 64) * 64
+            at += padded(s.nbytes)
     memory = Memory(program, np.zeros(at, np.uint8), offsets)
-    state = CoreState(program.core, program.cores, 0, program.registers)
-    Linker(program, Kit(memory.buffer, state, arch.get(program.platform))).link()
+    core = make_core(program, CoreSlot(program.core, 0, program.core, program.cores))
+    Linker(program, Kit(memory.buffer, core, arch.get(program.platform))).link()
     return True
 
 

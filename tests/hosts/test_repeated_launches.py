@@ -14,7 +14,7 @@ import threadpoolctl
 import nki_dist as nki
 import nki_dist.isa as nisa
 import nki_dist.language as nl
-from nki_dist.isa.state import CoreState
+from nki_dist.isa.core import CoreState
 from nki_dist.launcher.session import session
 
 OFFSET = 1.0

@@ -8,7 +8,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nki_dist.language.layout import contiguous_strides, is_contiguous, reshape_strides
+from nki_dist.language.layout import is_contiguous, reshape_strides
+from nki_dist.program.storage import contiguous_strides
 
 FIXED = settings(max_examples=150, derandomize=True, deadline=None)
 

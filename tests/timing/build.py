@@ -8,9 +8,10 @@ from nki_dist import arch, dtypes
 from nki_dist.compiler.compile import compile_kernel
 from nki_dist.compiler.compiled import Grid
 from nki_dist.hbm.layout import fill_stack, lay_out
+from nki_dist.isa.core import CoreSlot
 from nki_dist.isa.kit import Kit
-from nki_dist.isa.state import CoreState
 from nki_dist.program import TensorSignature
+from nki_dist.runtime.cores import make_core
 from nki_dist.runtime.executor import Executor
 from nki_dist.runtime.linker import Linker
 from nki_dist.runtime.memory import Memory
@@ -26,10 +27,10 @@ def executed(kernel, arrays, cores=1, change=lambda program: program):
     scheduler = Scheduler()
     executors = []
     for program in map(change, launch.programs):
-        state = CoreState(program.core, program.cores, 0, program.registers)
-        kit = Kit(Memory(program, stack, layout.offsets).buffer, state, machine)
-        executors.append(Executor(program, Linker(program, kit).link(), state))
-        scheduler.add(program.core, executors[-1])
+        core = make_core(program, CoreSlot(program.core, 0, program.core, program.cores))
+        kit = Kit(Memory(program, stack, layout.offsets).buffer, core, machine)
+        executors.append(Executor(program, Linker(program, kit).link(), core))
+        scheduler.add(executors[-1])
     scheduler.run()
     return stack, launch.programs, [e.trips for e in executors], machine
 

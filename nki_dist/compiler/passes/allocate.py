@@ -30,7 +30,8 @@ from nki_dist.arch import Arch
 from nki_dist.compiler.passes.packing import Packer
 from nki_dist.errors import NkiValidationError, OutOfMemoryError
 from nki_dist.program import MemoryRegion, Program, Storage
-from nki_dist.program.instruction import instructions, operands
+from nki_dist.program.instruction import instructions
+from nki_dist.program.walk import operands
 
 LARGEST_SHOWN = 5
 

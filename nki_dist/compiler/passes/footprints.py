@@ -5,13 +5,13 @@ Passes ask this for every instruction of programs with hundreds of thousands of 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.enums import oob_mode
 from nki_dist.isa.operands import Tensor
-from nki_dist.program import Access, Instruction
+from nki_dist.program import Instruction
+from nki_dist.program.walk import tensors
 
 
 class Footprint(NamedTuple):
@@ -47,18 +47,9 @@ class Footprints(dict[str, Footprint]):
         return found
 
 
-def accesses(value: Any) -> Iterator[Access]:
-    """The tensors of one operand, lists opened."""
-    if isinstance(value, Access):
-        yield value
-    elif isinstance(value, list):
-        for item in value:
-            yield from accesses(item)
-
-
 def may_skip(i: Instruction, footprint: Footprint) -> bool:
     """Whether an index outside its tensor leaves part of the destination as it was."""
     if i.args.get("oob_mode") is not oob_mode.skip:
         return False
-    operands = (a for name in footprint.named for a in accesses(i.args[name]))
-    return any(a.dynamic is not None for a in operands)
+    touched = (a for name in footprint.named for a in tensors(i.args[name]))
+    return any(a.dynamic is not None for a in touched)

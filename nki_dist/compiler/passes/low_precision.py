@@ -30,8 +30,7 @@ from nki_dist.dtypes import (
 )
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.program import Access, Instruction, Program, Storage, instructions
-from nki_dist.program.instruction import operands
-from nki_dist.program.walk import returned
+from nki_dist.program.walk import operands, returned
 
 LOW: Final = frozenset({float16, bfloat16, tfloat32, float8_e4m3, float8_e4m3fn, float8_e5m2})
 

@@ -22,10 +22,11 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from nki_dist.compiler.passes.elements import Elements, covers
-from nki_dist.compiler.passes.footprints import Footprints, accesses
+from nki_dist.compiler.passes.footprints import Footprints
 from nki_dist.compiler.passes.loops import may_repeat
 from nki_dist.errors import NkiValidationError
 from nki_dist.program import Access, Block, Instruction, Loop, MemoryRegion, Program, Storage
+from nki_dist.program.walk import tensors
 
 OWN: Final = 1  # last written through this tensor
 LOST: Final = 2  # then overwritten through another
@@ -121,7 +122,7 @@ class _Tracker:
     def _instruction(self, i: Instruction) -> None:
         reads, writes, named, _ = self.footprints[i.opcode]
         for name in named:
-            for a in accesses(i.args[name]):
+            for a in tensors(i.args[name]):
                 if name in reads:
                     self._read(i, a)
                 if a.dynamic is not None and isinstance(a.dynamic.source, Access):
@@ -129,7 +130,7 @@ class _Tracker:
         if i.accumulation == "add":
             self._read(i, i.args["dst"])
         for name in writes:
-            for a in accesses(i.args[name]):
+            for a in tensors(i.args[name]):
                 if a.storage.number in self.rivals:
                     self._write(i, a)
 

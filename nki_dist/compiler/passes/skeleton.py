@@ -34,7 +34,7 @@ from nki_dist.program import (
     VirtualRegister,
     instructions,
 )
-from nki_dist.program.instruction import operands
+from nki_dist.program.walk import operands
 from nki_dist.timing.footprint import moving_registers
 from nki_dist.timing.order import registers_read, registers_written
 

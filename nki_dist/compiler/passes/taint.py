@@ -18,7 +18,7 @@ from typing import NamedTuple, NoReturn
 import numpy as np
 
 from nki_dist.compiler.passes.elements import LARGEST, Elements, covers
-from nki_dist.compiler.passes.footprints import Footprints, accesses, may_skip
+from nki_dist.compiler.passes.footprints import Footprints, may_skip
 from nki_dist.compiler.passes.loops import surely_repeats
 from nki_dist.errors import UninitializedReadError
 from nki_dist.isa import INSTRUCTIONS
@@ -32,6 +32,8 @@ from nki_dist.program import (
     Storage,
     VirtualRegister,
 )
+from nki_dist.program.storage import contiguous_strides
+from nki_dist.program.walk import tensors
 
 Stores = Mapping[tuple[str, int], Sequence[Access]]
 
@@ -101,7 +103,7 @@ class Taint:
 
     def _instruction(self, i: Instruction) -> None:
         footprint = self._footprints[i.opcode]
-        touched = [a for name in footprint.named for a in accesses(i.args[name])]
+        touched = [a for name in footprint.named for a in tensors(i.args[name])]
         indices = [
             a.dynamic.source
             for a in touched
@@ -115,13 +117,13 @@ class Taint:
                 self._refuse_index(i, source, "uses them as run-time index")
         if isinstance(i.args.get("dst"), VirtualRegister):
             for name in footprint.reads:
-                for a in accesses(i.args[name]):
+                for a in tensors(i.args[name]):
                     if self._mask(a) is not None:
                         self._refuse_index(i, a, "loads them into a register")
         unwritten = INSTRUCTIONS[i.opcode].effects.unwritten
         results = {} if may_skip(i, footprint) else unwritten.results(i, self._mask)
         for name in footprint.writes:
-            for a in accesses(i.args[name]):
+            for a in tensors(i.args[name]):
                 self._put(i, a, results.get(name))
                 if a.storage.number in self._states:
                     self._hot.add(a.storage.number)
@@ -203,7 +205,7 @@ class Taint:
         for number, places in self.kept.items():
             s = self.program.storages[number]
             for place, a in places:
-                whole = Access(s, 0, s.shape, _contiguous(s.shape), s.dtype)
+                whole = Access(s, 0, s.shape, contiguous_strides(s.shape), s.dtype)
                 self._check_place(s, place, whole if a is None else a, others)
 
     def _check_place(
@@ -276,10 +278,6 @@ def _clean(s: Storage, a: Access, stores: Sequence[Access], taint: Taint | None)
             written.units(b)[...] = True
     marks = None if taint is None else taint.left_by(s, a)
     return written.any(a) if marks is None else written.any(a) & ~marks
-
-
-def _contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(prod(shape[d + 1 :]) for d in range(len(shape)))
 
 
 def _hits_surely(a: Access, marks: np.ndarray) -> bool:

@@ -24,13 +24,13 @@ from typing import Final
 import numpy as np
 
 from nki_dist.compiler.passes.elements import LARGEST, Elements, covers
-from nki_dist.compiler.passes.footprints import Footprints, accesses, may_skip
+from nki_dist.compiler.passes.footprints import Footprints, may_skip
 from nki_dist.compiler.passes.loops import surely_runs
 from nki_dist.compiler.passes.taint import Taint
 from nki_dist.errors import UninitializedReadError
 from nki_dist.isa.collectives._variable import rows_read, rows_written
 from nki_dist.program import Access, Block, Instruction, Loop, Program, Storage
-from nki_dist.program.walk import returned
+from nki_dist.program.walk import returned, tensors
 
 COUNTS: Final = "metadata_tensor"  # some of its rows are read, others written
 CHECKS: Final = 16  # how often the mask of a storage is searched for gaps when it may be full
@@ -160,7 +160,7 @@ class Scan:
                     if value.dynamic is not None:
                         self._index(i, value)
                 elif type(value) is list:
-                    for a in accesses(value):
+                    for a in tensors(value):
                         self._index(i, a)
             for name in reads:
                 value = rows_read(i) if name == COUNTS else args[name]
@@ -168,13 +168,13 @@ class Scan:
                     if value.storage.number not in full:
                         self._read(i, value)
                 elif type(value) is list:
-                    for a in accesses(value):
+                    for a in tensors(value):
                         self._read(i, a)
             if i.accumulation == "add":
                 self._read(i, args["dst"])
             for name in writes:
                 value = rows_written(i) if name == COUNTS else args[name]
-                for a in (value,) if isinstance(value, Access) else accesses(value):
+                for a in (value,) if isinstance(value, Access) else tensors(value):
                     number = a.storage.number
                     if number in kept:
                         self.stores.setdefault((a.storage.role, a.storage.index), []).append(a)

@@ -9,7 +9,6 @@ Source: `nki/api/nki/collectives/__init__.py`, neuron-runtime/about/collectives.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, Final
 
 import numpy as np
@@ -21,7 +20,7 @@ from nki_dist.isa.effects import EXCHANGED, OPTIMISTIC, Effects, Meets
 from nki_dist.isa.operands import ANYWHERE, Custom, Number, Op, read, write
 from nki_dist.isa.spec import Cost, Spec, current_tracer, tracing
 from nki_dist.program import Access, Instruction
-from nki_dist.program.instruction import operands
+from nki_dist.program.walk import operands, tensors
 
 SBUF_OR_HBM: Final = ANYWHERE - {"psum"}
 SOURCES: Final = read(SBUF_OR_HBM, many=True)
@@ -140,15 +139,6 @@ def limitation(text: str) -> None:
     """Report in strict mode what AWS documents as not supported for now."""
     if tracing() and current_tracer().strict:
         raise limited(text)
-
-
-def tensors(value: Any) -> Iterator[Access]:
-    """The tensors of an operand, lists opened."""
-    if isinstance(value, Access):
-        yield value
-    elif isinstance(value, list):
-        for item in value:
-            yield from tensors(item)
 
 
 def check_lists(i: Instruction, *names: str) -> None:
@@ -316,7 +306,7 @@ def connect(spec: Spec) -> None:
 
     @spec.exchange
     def _exchange(i: Instruction, kit: Any) -> Any:
-        return kit.state.collective(i, kit)
+        return kit.wires.collective(i, kit)
 
     @spec.cost
     def _cost(i: Instruction, arch: Arch) -> Cost:

@@ -33,10 +33,10 @@ def read_rank_id(dst):
 
 @read_rank_id.meaning
 def _rank(i: Instruction, kit: Kit) -> Step:
-    state, d = kit.state, i["dst"].number
+    registers, d, rank = kit.state.registers, i["dst"].number, kit.slot.rank
 
     def put() -> None:
-        state.registers[d] = state.rank
+        registers[d] = rank
 
     return put
 
@@ -74,7 +74,7 @@ def _channel(i: Instruction, arch: Arch) -> None:
 
 @read_ring_rank_id.meaning
 def _ring_rank(i: Instruction, kit: Kit) -> Step:
-    registers, d, rank = kit.state.registers, i["dst"].number, kit.state.rank
+    registers, d, rank = kit.state.registers, i["dst"].number, kit.slot.rank
     group = next(g for g in i["replica_group"] if rank in g)
     own, size, iteration = group.index(rank), len(group), i["iteration_id"]
 

@@ -31,25 +31,34 @@ _FLAG_BITS: Final = {
     )
     if sys.version_info >= since
 }
-_PAIRS: Final = frozenset(
-    number for name, number in dis.opmap.items() if name.count("_FAST") == 2 and number < 256
-)
+# Newer interpreters have instructions on two locals: STORE_FAST_LOAD_FAST is two of ours.
+_PAIRS: Final = {
+    number: tuple(name.replace("FAST_", "FAST ", 1).split())
+    for name, number in dis.opmap.items()
+    if name.count("_FAST") == 2 and number < 256
+}
 
 
 def instructions(code: CodeType) -> Iterator[tuple[str, Any]]:
-    """(name, argument) of the instructions of `code`.
+    """(name, argument) of the instructions of `code`; one on two locals is given as two.
 
-    Arguments are names, constants, names of local variables (a pair if the instruction takes two)
-    and of captured ones; other arguments are left as numbers, or None.
+    Arguments are names, constants, names of local and of captured variables; other arguments are
+    left as numbers, or None.
     """
-    if _KNOWN:
-        return _read(code)
+    for op, argument in _read(code) if _KNOWN else _read_by_dis(code):
+        if op in _PAIRS:
+            yield from zip(_PAIRS[op], argument, strict=True)
+        else:
+            yield dis.opname[op], argument
+
+
+def _read_by_dis(code: CodeType) -> Iterator[tuple[int, Any]]:
     every = dis.get_instructions(code)
-    return ((i.opname, i.argval) for i in every if i.opcode != _EXTENDED)
+    return ((i.opcode, i.argval) for i in every if i.opcode != _EXTENDED)
 
 
-def _read(code: CodeType) -> Iterator[tuple[str, Any]]:
-    opname, names, constants = dis.opname, code.co_names, code.co_consts
+def _read(code: CodeType) -> Iterator[tuple[int, Any]]:
+    names, constants = code.co_names, code.co_consts
     variables, cells = _variables(code)
     high = 0
     body = iter(code.co_code)
@@ -73,7 +82,7 @@ def _read(code: CodeType) -> Iterator[tuple[str, Any]]:
             argument = cells[argument]
         elif op < dis.HAVE_ARGUMENT:
             argument = None
-        yield opname[op], argument
+        yield op, argument
 
 
 def _variables(code: CodeType) -> tuple[tuple[str, ...], tuple[str, ...]]:

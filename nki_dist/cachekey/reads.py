@@ -1,0 +1,136 @@
+"""What a code object reads from the world outside its arguments, found in its bytecode.
+
+Invariant: the reads of a code object are a function of the code object alone; they name every
+global, captured variable and import that running the code, or any function defined inside it, could
+read. A read is a *chain* (`config.tiles.TILE` is one), so that a module is never read as a whole
+when the code only wants one of its attributes.
+
+It doesn't follow data flow: an attribute of a value that isn't reached by a chain is covered by
+whoever records that value (all of an object's state counts, used or not).
+"""
+
+from __future__ import annotations
+
+import dis
+import hashlib
+from collections import defaultdict
+from collections.abc import Iterator
+from types import CodeType
+from typing import Any, Final, NamedTuple
+
+from nki_dist.cachekey.bytecode import instructions
+from nki_dist.cachekey.installed import Unprovable
+
+
+class Chain(NamedTuple):
+    """One read: where the first name is looked up, the name, and the attributes read off it.
+
+    `root` is "global", "free" (captured variable) or "import"; for an import `name` is the dotted
+    module name, with one leading dot per level of a relative import.
+    """
+
+    root: str
+    name: str
+    attributes: tuple[str, ...] = ()
+
+    def then(self, attribute: str) -> Chain:
+        return self._replace(attributes=(*self.attributes, attribute))
+
+
+class Reads(NamedTuple):
+    """All that counts of a code object: what it says, and what it reads."""
+
+    digest: bytes
+    chains: tuple[Chain, ...]
+
+
+_STARTS: Final = {
+    **dict.fromkeys(("LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"), "global"),
+    **dict.fromkeys(("LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF"), "free"),
+}
+_ATTRIBUTE_LOADS: Final = frozenset({"LOAD_ATTR", "LOAD_METHOD"})
+_ATTRIBUTE_WRITES: Final = frozenset({"STORE_ATTR", "DELETE_ATTR"})
+_GLOBAL_WRITES: Final = frozenset({"STORE_GLOBAL", "DELETE_GLOBAL"})
+_FREE_WRITES: Final = frozenset({"STORE_DEREF", "DELETE_DEREF"})
+_LOCAL_LOADS: Final = frozenset(name for name in dis.opmap if "LOAD_FAST" in name)
+_NO_EFFECT: Final = frozenset({"EXTENDED_ARG", "NOP", "RESUME", "PRECALL", "PUSH_NULL"})
+
+
+def reads_of(code: CodeType) -> Reads:
+    """What `code` reads, functions, lambdas and class bodies nested in it included.
+
+    Raises:
+        Unprovable: it assigns to what it doesn't own, so running it once isn't like running it
+            twice.
+    """
+    codes = tuple(_with_nested(code))
+    captured = frozenset(code.co_freevars)
+    chains = dict.fromkeys(chain for each in codes for chain in _chains(each, captured))
+    text = repr([_describe(each) for each in codes]).encode("utf-8", "backslashreplace")
+    return Reads(hashlib.blake2b(text, digest_size=20).digest(), tuple(chains))
+
+
+def _with_nested(code: CodeType) -> Iterator[CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _with_nested(constant)
+
+
+def _describe(code: CodeType) -> tuple[Any, ...]:
+    """All a code object says, where its source lines are included, as data told apart by repr.
+
+    Lines count because a program carries them to its error messages: a kernel that only moved
+    must be traced again, or its errors would point at the old lines.
+    """
+    counts = (code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags)
+    names = (code.co_name, code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars)
+    where = (code.co_filename, code.co_firstlineno, code.co_linetable)
+    constants = [CodeType if isinstance(each, CodeType) else each for each in code.co_consts]
+    return (counts, names, where, code.co_code, getattr(code, "co_exceptiontable", b""), constants)
+
+
+def _chains(code: CodeType, captured: frozenset[str]) -> Iterator[Chain]:
+    """The chains of one code object, in order; a chain ends where nothing is read off it."""
+    steps = [step for step in instructions(code) if step[0] not in _NO_EFFECT]
+    imported: defaultdict[str, list[Chain]] = defaultdict(list)
+    for target, chain in _imports(steps):
+        if target is None:
+            yield chain  # out of sight from here: all of it counts
+        else:
+            imported[target].append(chain)
+    current: list[Chain] = []  # several where a local may be one of several imports
+    for name, argument in steps:
+        if current and name in _ATTRIBUTE_LOADS:
+            current = [chain.then(argument) for chain in current]
+            continue
+        if current and name in _ATTRIBUTE_WRITES:
+            raise Unprovable(f"{code.co_name}: {current[0].name}.{argument} is assigned to")
+        yield from current
+        if name in _GLOBAL_WRITES or (name in _FREE_WRITES and argument in captured):
+            raise Unprovable(f"{code.co_name}: variable {argument} is assigned to")
+        if name in _STARTS:
+            current = [Chain(_STARTS[name], argument)]
+        else:
+            current = imported.get(argument, []) if name in _LOCAL_LOADS else []
+    yield from current
+
+
+def _imports(steps: list[tuple[str, Any]]) -> Iterator[tuple[str | None, Chain]]:
+    """(local name, what it is bound to) of imports; no name where another scope may see it.
+
+    IMPORT_NAME gives the module of `from a.b import c`, but the package of `import a.b` and of
+    `import a.b as c`; IMPORT_FROM reads attributes, in the last case down to the module.
+    """
+    module, bound, members = Chain("import", ""), None, False
+    for index, (name, argument) in enumerate(steps):
+        if name == "IMPORT_NAME":
+            level, wanted = (value for _, value in steps[index - 2 : index])
+            members = bool(wanted)
+            dotted = argument if members else argument.partition(".")[0]
+            module = bound = Chain("import", "." * level + dotted)
+        elif name == "IMPORT_FROM":
+            bound = (module if members or bound is None else bound).then(argument)
+        elif bound is not None and name.startswith("STORE_"):
+            yield argument if name == "STORE_FAST" else None, bound
+            bound = None
