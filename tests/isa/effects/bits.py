@@ -11,7 +11,7 @@ from nki_dist.compiler.passes.low_precision import LOW
 from nki_dist.dtypes import bfloat16, float32
 from nki_dist.errors import NkiError
 from nki_dist.program import Access
-from nki_dist.program.instruction import operands
+from nki_dist.program.walk import operands
 from tests.isa.effects.running import Machine, decoded, encoded, retyped
 
 ODD_BITS: Final = {

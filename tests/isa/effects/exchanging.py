@@ -18,12 +18,11 @@ import numpy as np
 import nki_dist.collectives as ncc
 import nki_dist.isa as nisa
 import nki_dist.language as nl
-from nki_dist.collectives.execute import link as collective
 from nki_dist.dtypes import bfloat16, float32
 from nki_dist.errors import NkiError
 from nki_dist.isa import INSTRUCTIONS
-from nki_dist.isa.state import CoreState
-from nki_dist.program.instruction import operands
+from nki_dist.isa.core import CoreSlot
+from nki_dist.program.walk import operands
 from tests.isa.effects.cases import hbm, t
 from tests.isa.effects.running import FILLS, Case, Machine, retyped
 
@@ -47,10 +46,9 @@ class Meeting:
         return [self._machine(me) for me in range(self.ranks * self.cores)]
 
     def _machine(self, me: int) -> Machine:
-        machine = Case(lambda: self.body(me), "trn2", self.values).traced()
         rank, core = divmod(me, self.cores)
-        machine.state = machine.kit.state = CoreState(core, self.cores, rank, 64)
-        machine.state.ranks, machine.state.collective = self.ranks, collective
+        slot = CoreSlot(me, rank, core, self.cores, self.ranks)
+        machine = Case(lambda: self.body(me), "trn2", self.values).traced(slot)
         for name, a in machine.with_mode("r"):
             if name not in self.values:  # every core has data of its own
                 contents = machine.start[a.storage.number].view(a.dtype.raw)
@@ -71,8 +69,8 @@ class Mailbox:
         waiting = []
         for me, machine in enumerate(self.machines):
             machine.restore(**(changed or {}).get(me, {}))
-            machine.state.send = self._sender(me)
-            machine.state.receive = lambda core, channel, *_, me=me: (core, me, channel)
+            machine.wires.send = self._sender(me)
+            machine.wires.receive = lambda core, channel, *_, me=me: (core, me, channel)
             machine.kit.begin(waits=True)
             going = machine.spec.link_exchange(machine.i, machine.kit)()
             if going is not None:

@@ -54,7 +54,7 @@ def within_rank(meets: Meets, seen: list[Met]) -> set[str]:
         found: list[float] = []
         for one in seen:
             for machine in one.machines:
-                what = meets.time(machine.i, machine.state.core, 2, a)
+                what = meets.time(machine.i, machine.slot.lnc_core, 2, a)
                 found += (what.busy_ns, what.latency_ns)
         return found
 

@@ -14,18 +14,19 @@ from typing import Any
 import numpy as np
 
 from nki_dist import arch
+from nki_dist.collectives.execute import link as collective
 from nki_dist.compiler.trace import Trace
 from nki_dist.dtypes import DType, float32
 from nki_dist.dtypes.casts import converter
 from nki_dist.errors import NkiError
 from nki_dist.isa import INSTRUCTIONS
+from nki_dist.isa.core import Core, CoreSlot, CoreState, Wires
 from nki_dist.isa.kit import Kit
 from nki_dist.isa.operands import Tensor
 from nki_dist.isa.randomness import seeded
 from nki_dist.isa.spec import tracing_with
-from nki_dist.isa.state import CoreState
 from nki_dist.program import Access, Instruction, Storage, instructions
-from nki_dist.program.instruction import operands
+from nki_dist.program.walk import operands
 
 Values = Mapping[str, Any]
 FILLS = (0x3C, 0x3E)  # bytes; small numbers as floats, so that something added to them shows
@@ -50,7 +51,7 @@ class Case:
     also: Values = field(default_factory=dict)
     tries: Sequence[float] = ()
 
-    def traced(self) -> Machine:
+    def traced(self, slot: CoreSlot | None = None) -> Machine:
         platform = arch.get(self.platform)
         trace = Trace("case", platform, 0, 2)
         with tracing_with(trace), trace.instance((), ()):
@@ -58,7 +59,7 @@ class Case:
         *_, i = instructions(trace.program.body)
         if INSTRUCTIONS[i.opcode].accumulates:
             i.accumulation = "add" if self.adds else "replace"
-        return Machine(i, platform, self)
+        return Machine(i, platform, self, slot or CoreSlot(cores=2))
 
 
 class Machine:
@@ -69,16 +70,17 @@ class Machine:
         printed: what runs have printed.
     """
 
-    def __init__(self, i: Instruction, platform: Any, case: Case) -> None:
-        self.i, self.platform, self.case = i, platform, case
+    def __init__(self, i: Instruction, platform: Any, case: Case, slot: CoreSlot) -> None:
+        self.i, self.platform, self.case, self.slot = i, platform, case, slot
         self.spec = INSTRUCTIONS[i.opcode]
         self.start: dict[int, np.ndarray] = {}
         self._now: dict[int, np.ndarray] = {}
-        self.state = CoreState(0, 2, 0, 64)
+        self.state, self.wires = CoreState(64), Wires(collective)
         self.printed: list[Any] = []
-        self.state.print = lambda prefix, array: self.printed.append(prefix)
+        self.wires.print = lambda prefix, array: self.printed.append(prefix)
         self.fill(case.values)
-        self.kit = Kit(lambda s: self._now[s.number], self.state, platform)
+        core = Core(slot, self.state, self.wires)
+        self.kit = Kit(lambda s: self._now[s.number], core, platform)
 
     def fill(self, values: Values) -> None:
         """Contents of the operands before every run."""
@@ -323,7 +325,7 @@ def retyped(machine: Machine, types: Mapping[str, DType]) -> Machine:
         return Access(new, value.offset, value.shape, value.strides, dtype, value.dynamic)
 
     i = machine.i.with_args({name: change(name, v) for name, v in machine.i.args.items()})
-    made = Machine(i, machine.platform, machine.case)
+    made = Machine(i, machine.platform, machine.case, machine.slot)
     for name, a in machine.tensors():
         if name in types:
             bits = machine.start[a.storage.number].view(a.dtype.raw)
