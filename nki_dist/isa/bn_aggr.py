@@ -10,7 +10,7 @@ from nki_dist.arch import Arch
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa import broadcast as b
 from nki_dist.isa.checks import same_partitions
-from nki_dist.isa.effects import Effects, row
+from nki_dist.isa.effects import Effects, MaskOf, Results, passes_on
 from nki_dist.isa.kit import Kit, Step, chain
 from nki_dist.isa.operands import read, write
 from nki_dist.isa.rows import private_rows, save_rows
@@ -19,9 +19,19 @@ from nki_dist.isa.timing_rules import issue_cycles
 from nki_dist.program import Instruction
 
 
+@passes_on
+def _aggregated(i: Instruction, sources: tuple[str, ...], mask_of: MaskOf) -> Results:
+    """The mean depends on counts and means, the variance on everything."""
+    m = mask_of(i.args[sources[0]])
+    if m is None:
+        return {}
+    triples = m.reshape(len(m), -1, 3)
+    return {"dst": np.stack([triples[..., :2].any((1, 2)), triples.any((1, 2))], axis=1)}
+
+
 @instruction(
     engines="vector",
-    effects=Effects(row("data"), partial=False, bits=None, state=None),
+    effects=Effects(_aggregated("data"), partial=False, bits=None, state=None),
     dst=write(),
     data=read(),
 )

@@ -10,7 +10,7 @@ from nki_dist.arch import Arch
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa import broadcast as b
 from nki_dist.isa.checks import same_partitions
-from nki_dist.isa.effects import Effects, row
+from nki_dist.isa.effects import Effects, MaskOf, Results, flattened, passes_on, tile_of, union
 from nki_dist.isa.kit import Kit, Step, chain
 from nki_dist.isa.operands import read, write
 from nki_dist.isa.rows import private_rows, save_rows
@@ -21,9 +21,21 @@ from nki_dist.program import Instruction
 STATISTICS = 6
 
 
+@passes_on
+def _counted(i: Instruction, sources: tuple[str, ...], mask_of: MaskOf) -> Results:
+    """Counts are known; the rest depends on the elements at even, or odd, positions."""
+    m = mask_of(i.args[sources[0]])
+    if m is None:
+        return {}
+    out = np.zeros(tile_of(i), bool)
+    for n in range(2):
+        out[:, 3 * n + 1 : 3 * n + 3] = union(flattened(m)[:, n::2], 1)[:, None]
+    return {"dst": out}
+
+
 @instruction(
     engines="vector",
-    effects=Effects(row("data"), partial=False, bits=None, state=None),
+    effects=Effects(_counted("data"), partial=False, bits=None, state=None),
     dst=write(),
     data=read(),
 )

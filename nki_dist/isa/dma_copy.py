@@ -9,7 +9,7 @@ import numpy as np
 from nki_dist.arch import Arch
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa.checks import check_priority
-from nki_dist.isa.effects import Effects, copies, moved
+from nki_dist.isa.effects import Effects, copies, elementwise
 from nki_dist.isa.enums import dge_mode, engine, oob_mode
 from nki_dist.isa.gather import (
     check_rows,
@@ -28,7 +28,7 @@ SBUF_OR_HBM = ANYWHERE - {"psum"}
 
 @instruction(
     engines="dma",
-    effects=Effects(moved("src"), partial=False, bits=copies("dst src"), state=None),
+    effects=Effects(elementwise("src"), partial=False, bits=copies("dst src"), state=None),
     dst=write(SBUF_OR_HBM),
     src=read(SBUF_OR_HBM),
     priority=Number(integer=True, optional=True),

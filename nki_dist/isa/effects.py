@@ -21,6 +21,7 @@ from typing import Final, NamedTuple, TypeAlias
 import numpy as np
 
 from nki_dist.arch import Arch
+from nki_dist.isa.enums import reduce_cmd
 from nki_dist.program import Access, Instruction
 from nki_dist.program.walk import operands
 
@@ -107,9 +108,8 @@ class Effects:
     def states(self, i: Instruction) -> list[tuple[str, str]]:
         """The state that an instruction touches: equal for those that depend on each other."""
         if self.state is State.SUMS:
-            command = getattr(i.args.get("reduce_cmd"), "name", "idle")
-            used = command != "idle" or i.args.get("reduce_res") is not None
-            return [(self.state.value, i.engine)] if used else []
+            idle = i.args.get("reduce_cmd") is reduce_cmd.idle and i.args["reduce_res"] is None
+            return [] if idle else [(self.state.value, i.engine)]
         return [] if self.state is None else [(self.state.value, "")]
 
     def parameters(self) -> set[str]:
@@ -204,27 +204,10 @@ def elementwise(i: Instruction, sources: tuple[str, ...], mask_of: MaskOf) -> Re
     """Each element depends on those in its place, what is reduced along the way on their row."""
     m = _joined(i, sources, mask_of)
     found: Results = {"dst": m}
-    if m is not None and isinstance(i.args.get("reduce_res"), Access):
+    reduced = i.args.get("reduce_cmd") not in (reduce_cmd.idle, reduce_cmd.reset)
+    if m is not None and i.args.get("reduce_res") is not None and reduced:
         found["reduce_res"] = union(m, 1)[:, None]
     return found
-
-
-@passes_on
-def moved(i: Instruction, sources: tuple[str, ...], mask_of: MaskOf) -> Results:
-    """Elements keep their order."""
-    return {"dst": mask_of(i.args[sources[0]])}
-
-
-@passes_on
-def row(i: Instruction, sources: tuple[str, ...], mask_of: MaskOf) -> Results:
-    """Every result of a partition depends on all its elements."""
-    partitions, free = tile_of(i)
-    total = np.zeros((partitions, 1), bool)
-    for name in sources:
-        m = mask_of(i.args[name])
-        if m is not None and m.shape[0] == partitions:
-            total |= union(flattened(m), 1)[:, None]
-    return {"dst": np.broadcast_to(total, (partitions, free))}
 
 
 @passes_on

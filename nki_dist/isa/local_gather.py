@@ -21,7 +21,7 @@ _WIDTHS: Final = (1, 2, 4, 8, 16, 32)
 
 @instruction(
     engines="gpsimd",
-    effects=Effects(OPTIMISTIC, partial=True, bits=moves("dst src_buffer"), state=None),
+    effects=Effects(OPTIMISTIC, partial=False, bits=moves("dst src_buffer"), state=None),
     dst=write(SBUF),
     src_buffer=read(SBUF),
     index=read(SBUF, dtypes=[uint16]),

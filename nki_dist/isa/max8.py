@@ -8,7 +8,7 @@ from nki_dist.arch import Arch
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa import broadcast as b
 from nki_dist.isa.checks import same_partitions
-from nki_dist.isa.effects import Effects, moves, row
+from nki_dist.isa.effects import Effects, MaskOf, Results, flattened, moves, passes_on, union
 from nki_dist.isa.kit import Kit, Step, chain
 from nki_dist.isa.operands import read, write
 from nki_dist.isa.rows import private_rows, save_rows
@@ -46,9 +46,16 @@ def check_eight(name: str, a: Access) -> None:
         )
 
 
+@passes_on
+def _largest(i: Instruction, sources: tuple[str, ...], mask_of: MaskOf) -> Results:
+    """Every result depends on the whole row."""
+    m = mask_of(i.args[sources[0]])
+    return {} if m is None else {"dst": union(flattened(m), 1)[:, None].repeat(EIGHT, axis=1)}
+
+
 @instruction(
     engines="vector",
-    effects=Effects(row("src"), partial=False, bits=moves("dst src"), state=None),
+    effects=Effects(_largest("src"), partial=False, bits=moves("dst src"), state=None),
     dst=write(),
     src=read(),
 )

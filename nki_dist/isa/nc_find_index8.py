@@ -9,7 +9,16 @@ from nki_dist.dtypes import uint16, uint32
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa import broadcast as b
 from nki_dist.isa.checks import same_partitions
-from nki_dist.isa.effects import Effects, moves, row
+from nki_dist.isa.effects import (
+    Effects,
+    MaskOf,
+    Results,
+    flattened,
+    moves,
+    passes_on,
+    tile_of,
+    union,
+)
 from nki_dist.isa.kit import Kit, Step, chain, last_writes
 from nki_dist.isa.max8 import EIGHT, check_eight, check_row_length
 from nki_dist.isa.operands import read, write
@@ -21,9 +30,21 @@ from nki_dist.program import Access, Instruction
 INDEX_DTYPES = (uint16, uint32)
 
 
+@passes_on
+def _found(i: Instruction, sources: tuple[str, ...], mask_of: MaskOf) -> Results:
+    """Positions depend on the whole row, and on the values looked for before."""
+    data, vals = (mask_of(i.args[name]) for name in sources)
+    out = np.zeros(tile_of(i), bool)
+    if data is not None:
+        out |= union(flattened(data), 1)[:, None]
+    if vals is not None:
+        out |= np.logical_or.accumulate(flattened(vals), axis=1)
+    return {"dst": out}
+
+
 @instruction(
     engines="vector",
-    effects=Effects(row("data vals"), partial=False, bits=moves("data vals"), state=None),
+    effects=Effects(_found("data vals"), partial=False, bits=moves("data vals"), state=None),
     dst=write(dtypes=INDEX_DTYPES),
     data=read(),
     vals=read(),

@@ -28,7 +28,7 @@ _COMMANDS = (reduce_cmd.idle, reduce_cmd.reduce, reduce_cmd.reset_reduce)
 
 @instruction(
     engines="vector",
-    effects=Effects(OPTIMISTIC, partial=True, bits=None, state=State.SUMS),
+    effects=Effects(OPTIMISTIC, partial=False, bits=None, state=State.SUMS),
     dst=write(),
     predicate=read(dtypes=(bool_, int8, int16, uint8, uint16)),
     on_true=read(dtypes=_VALUES),

@@ -7,7 +7,7 @@ from nki_dist.errors import NkiValidationError
 from nki_dist.isa.broadcast import check_not_packed
 from nki_dist.isa.checks import not_in_psum, same_tile
 from nki_dist.isa.dma_copy import move
-from nki_dist.isa.effects import Effects, copies, moved
+from nki_dist.isa.effects import Effects, copies, elementwise
 from nki_dist.isa.enums import engine
 from nki_dist.isa.indirection import is_indirect
 from nki_dist.isa.kit import Kit, Step
@@ -20,7 +20,7 @@ from nki_dist.program import Instruction
 @instruction(
     former="dtype",
     engines="vector scalar gpsimd",
-    effects=Effects(moved("src"), partial=False, bits=copies("dst src"), state=None),
+    effects=Effects(elementwise("src"), partial=False, bits=copies("dst src"), state=None),
     table="",
     dst=write(indirect=16),
     src=read(indirect=16),

@@ -178,3 +178,55 @@ def test_a_view_of_another_dtype_marks_the_bytes() -> None:
     refusal(lambda a: kernel(a, 0))
     refusal(lambda a: kernel(a, 1))
     compiled(both, INPUT, strict=True)
+
+
+@pytest.mark.parametrize(("column", "want"), [(0, False), (1, True), (3, False), (5, False)])
+def test_statistics_of_even_positions_dont_depend_on_odd_ones(column: int, want: bool) -> None:
+    """Column 7 isn't written, which is even within columns 1 to 10; counts are known anyway."""
+
+    def body(a, loaded, partly, result):
+        whole, numbers = sbuf(), sbuf((48, 6))
+        nisa.tensor_copy(dst=whole, src=partly)
+        nisa.bn_stats(dst=numbers, data=whole[:, 1:11])
+        nisa.tensor_copy(dst=result[:, 0:1], src=numbers[:, column : column + 1])
+
+    stored(body, want)
+
+
+@pytest.mark.parametrize(("column", "want"), [(0, False), (1, True)])
+def test_a_mean_doesnt_depend_on_variances(column: int, want: bool) -> None:
+    def body(a, loaded, partly, result):
+        whole, both = sbuf(), sbuf((48, 2))
+        nisa.tensor_copy(dst=whole, src=partly)
+        nisa.bn_aggr(dst=both, data=whole[:, 2:11])  # triples; column 7 is the second's last
+        nisa.tensor_copy(dst=result[:, 0:1], src=both[:, column : column + 1])
+
+    stored(body, want)
+
+
+@pytest.mark.parametrize(("columns", "want"), [(4, False), (6, True)])
+def test_positions_dont_depend_on_values_looked_for_later(columns: int, want: bool) -> None:
+    def kernel(a):
+        out = hbm((48, columns), nl.uint32)
+        data, values, found = sbuf(), sbuf((48, 8), name="values"), sbuf((48, 8), nl.uint32)
+        nisa.dma_copy(dst=data, src=a)
+        nisa.memset(dst=values[:, 0:5], value=1)
+        nisa.nc_find_index8(dst=found, data=data, vals=values)
+        nisa.dma_copy(dst=out, src=found[:, 0:columns])
+        return out
+
+    if want:
+        assert "values" in str(refusal(kernel))
+    else:
+        assert compiled(kernel, INPUT).programs[0].facts["uninitialised_reads"]
+
+
+@pytest.mark.parametrize("command", [nisa.reduce_cmd.idle, nisa.reduce_cmd.reset_reduce])
+def test_registers_that_are_only_read_out_dont_depend_on_the_operands(command) -> None:
+    def body(a, loaded, partly, result):
+        other, total = sbuf(), sbuf((48, 1))
+        add = {"reduce_op": nl.add, "reduce_res": total, "reduce_cmd": command}
+        nisa.activation(dst=other, op=nl.exp, data=partly, **add)
+        nisa.tensor_copy(dst=result[:, 0:1], src=total)
+
+    stored(body, command is nisa.reduce_cmd.reset_reduce)

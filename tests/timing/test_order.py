@@ -333,3 +333,22 @@ def scatter_kernel_with_input(x):
         nisa.tensor_copy(dst=b[:, 0:5], src=a[:, n : n + 5])
     nisa.dma_copy(dst=out, src=a)
     return out
+
+
+def test_sums_left_in_the_registers_are_read_after_they_are_made():
+    def kernel(x):
+        a, b, c = (nl.ndarray((128, 8), nl.float32, buffer=nl.sbuf) for _ in range(3))
+        total = nl.ndarray((128, 1), nl.float32, buffer=nl.sbuf)
+        nisa.memset(dst=a, value=2)
+        nisa.activation_reduce(dst=b, op=nl.copy, data=a, reduce_op=nl.add, reduce_res=None)
+        nisa.activation(
+            dst=c,
+            op=nl.copy,
+            data=a,
+            reduce_op=nl.add,
+            reduce_res=total,
+            reduce_cmd=nisa.reduce_cmd.idle,
+        )
+
+    (program,), _ = compiled(kernel, [(2, 2)])
+    assert order(program).data[2] == (0, 1)
