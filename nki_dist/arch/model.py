@@ -20,7 +20,7 @@ from nki_dist.errors import LaunchError
 
 
 @dataclass(frozen=True)
-class Layout:
+class Chips:
     """Cores, chips and instances."""
 
     name: str  # the platform, as in NEURON_PLATFORM_TARGET_OVERRIDE: trn1, trn2 or trn3
@@ -149,7 +149,7 @@ class Fabric:
 
 
 @dataclass(frozen=True)
-class Arch(Layout, Memory, Limits, Timing, Dma, Fabric):
+class Arch(Chips, Memory, Limits, Timing, Dma, Fabric):
     """All facts about one generation; equal archs have equal values whatever their sources."""
 
     facts: Mapping[str, Fact] = field(repr=False, compare=False)

@@ -21,7 +21,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from nki_dist.arch import Arch
-from nki_dist.collectives.question import Question, Topology
+from nki_dist.collectives.question import Question
+from nki_dist.topology.topology import Topology
 
 GATHER: Final = 2  # touches of HBM per received byte: read at the sender, write here
 REDUCE: Final = 3  # written, and read again with what it is added to

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from nki_dist.collectives.algorithm import Algorithm
 from nki_dist.collectives.members import GATHER, Members, Stage
-from nki_dist.collectives.question import Question, Topology
+from nki_dist.collectives.question import Question
+from nki_dist.topology.topology import Topology
 
 
 def stages(

@@ -5,26 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
 
 from nki_dist.arch import Arch
-
-
-class Topology(Protocol):
-    """What collectives ask of the launcher's topology."""
-
-    arch: Arch
-    ranks: int
-    lnc: int
-
-    @property
-    def ranks_per_chip(self) -> int: ...
-
-    @property
-    def ranks_per_instance(self) -> int: ...
-
-    def path(self, a: int, b: int) -> tuple[str, ...]:
-        """The kind of each link that data crosses, "efa" between nodes, () on one chip."""
 
 
 @dataclass(frozen=True)

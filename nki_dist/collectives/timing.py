@@ -18,11 +18,12 @@ from nki_dist.collectives.choose import choose, named
 from nki_dist.collectives.operands import belongs_to_rank, larger_side
 from nki_dist.collectives.operations import OPERATIONS, Kind
 from nki_dist.collectives.price import all_to_all_ns, move_ns, price_ns
-from nki_dist.collectives.question import Question, RankLayout, Topology
+from nki_dist.collectives.question import Question, RankLayout
 from nki_dist.isa.effects import Exchange
 from nki_dist.program import Instruction
 from nki_dist.timing.exchange import Rule
-from nki_dist.timing.timeline import Place
+from nki_dist.timing.timeline import Seat
+from nki_dist.topology.topology import Topology
 
 
 class _Rules:
@@ -41,32 +42,32 @@ class _Rules:
         layout = RankLayout(self.topology.ranks_per_chip, instance * arch.instances_per_ultraserver)
         return Question(i.opcode, larger_side(i), tuple(group), layout, arch)
 
-    def _look(self, places: Sequence[Place]) -> None:
+    def _look(self, seats: Sequence[Seat]) -> None:
         """Note once where every core of the launch is."""
         if not self._cores:
-            for number, p in enumerate(places):
+            for number, p in enumerate(seats):
                 self._cores.setdefault(p.rank, {})[p.core] = number
 
     def _numbers(self, ranks: Sequence[int | None], kind: Sequence[int]) -> tuple[int, ...]:
         """Cores over the launch: those of the ranks with these numbers within the rank."""
         return tuple(self._cores[r][c] for r in ranks if r is not None for c in kind)
 
-    def _kind(self, i: Instruction, me: int, places: Sequence[Place]) -> tuple[int, ...]:
+    def _kind(self, i: Instruction, me: int, seats: Sequence[Seat]) -> tuple[int, ...]:
         """Which cores of a rank take part: all of them, or the own one."""
-        self._look(places)
-        mine = tuple(self._cores[places[me].rank])
-        return mine if belongs_to_rank(i, len(mine)) else (places[me].core,)
+        self._look(seats)
+        mine = tuple(self._cores[seats[me].rank])
+        return mine if belongs_to_rank(i, len(mine)) else (seats[me].core,)
 
-    def group(self, i: Instruction, me: int, places: Sequence[Place], arch: Arch) -> Exchange:
+    def group(self, i: Instruction, me: int, seats: Sequence[Seat], arch: Arch) -> Exchange:
         """Everybody waits for everybody."""
-        rank = places[me].rank
+        rank = seats[me].rank
         group = next(g for g in i["replica_group"] if rank in g)
         question = self._question(i, group, arch)
         chip = group[0] // question.layout.ranks_per_chip
         on = [
             any(r // question.layout.ranks_per_chip == chip for r in g) for g in i["replica_group"]
         ]
-        kind = self._kind(i, me, places)
+        kind = self._kind(i, me, seats)
         sharing = sum(on)
         if not belongs_to_rank(i, 2):
             sharing *= len(self._cores[rank])  # each core has tensors of its own
@@ -85,26 +86,26 @@ class _Rules:
             return all_to_all_ns(question, self.topology, sharing)
         return price_ns(question, choose(question, self.forced), self.topology, sharing)
 
-    def ring(self, i: Instruction, me: int, places: Sequence[Place], arch: Arch) -> Exchange:
+    def ring(self, i: Instruction, me: int, seats: Sequence[Seat], arch: Arch) -> Exchange:
         """A step of a ring: to the next of the group, from the one before."""
-        rank = places[me].rank
+        rank = seats[me].rank
         group = next(g for g in i["replica_group"] if rank in g)
         at = group.index(rank)
         target, source = group[(at + 1) % len(group)], group[at - 1]
-        return self._moved(i, me, places, arch, target, source, len(i["channel_ids"]))
+        return self._moved(i, me, seats, arch, target, source, len(i["channel_ids"]))
 
-    def pairs(self, i: Instruction, me: int, places: Sequence[Place], arch: Arch) -> Exchange:
+    def pairs(self, i: Instruction, me: int, seats: Sequence[Seat], arch: Arch) -> Exchange:
         """A permutation; a rank in no pair has nothing to do."""
-        rank = places[me].rank
+        rank = seats[me].rank
         target = next((t for s, t in i["source_target_pairs"] if s == rank), None)
         source = next((s for s, t in i["source_target_pairs"] if t == rank), None)
-        return self._moved(i, me, places, arch, target, source, 1)
+        return self._moved(i, me, seats, arch, target, source, 1)
 
     def _moved(
         self,
         i: Instruction,
         me: int,
-        places: Sequence[Place],
+        seats: Sequence[Seat],
         arch: Arch,
         target: int | None,
         source: int | None,
@@ -113,7 +114,7 @@ class _Rules:
         """Send to one rank, receive from another; each may be missing, or the rank itself."""
         if target is None and source is None:
             return Exchange(i.opcode, (), (), 0.0, 0.0)
-        rank, kind = places[me].rank, self._kind(i, me, places)
+        rank, kind = seats[me].rank, self._kind(i, me, seats)
         busy = 0.0
         if target is not None:
             question = self._question(i, (rank, target), arch)

@@ -71,6 +71,7 @@ def current_tracer() -> Tracer:
 
 
 def tracing() -> bool:
+    """Whether a kernel is being traced in this context."""
     return _tracer.get() is not None
 
 

@@ -11,7 +11,7 @@ from nki_dist.errors import NkiError
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.core import Core
 from nki_dist.program import Instruction, Program, VirtualRegister
-from nki_dist.runtime.linker import Exchange, Linked, LinkedLoop, Segment
+from nki_dist.runtime.linker import Linked, LinkedLoop, Rendezvous, Segment
 from nki_dist.runtime.messages import Message, Wait
 
 Coroutine = Generator[Wait, Message, None]
@@ -50,7 +50,7 @@ class Executor:
                 raise Stopped
             if type(item) is Segment:
                 self._segment(item)
-            elif type(item) is Exchange:
+            elif type(item) is Rendezvous:
                 yield from self._exchange(item)
             else:
                 yield from self._loop(item)
@@ -65,7 +65,7 @@ class Executor:
             raise self._placed(error, segment.instructions[n]) from error.__cause__
         self.done += len(segment.steps)
 
-    def _exchange(self, exchange: Exchange) -> Coroutine:
+    def _exchange(self, exchange: Rendezvous) -> Coroutine:
         try:
             generator = exchange.start()
             if generator is not None:

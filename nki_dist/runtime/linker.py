@@ -48,7 +48,7 @@ class Segment:
 
 
 @dataclass
-class Exchange:
+class Rendezvous:
     """An instruction that may wait for other cores."""
 
     start: Callable[[], Any]
@@ -62,7 +62,7 @@ class LinkedLoop:
     body: list[Any]
 
 
-Linked = list[Any]  # of Segment, Exchange, LinkedLoop
+Linked = list[Any]  # of Segment, Rendezvous, LinkedLoop
 
 
 class Linker:
@@ -119,7 +119,7 @@ class Linker:
                     instruction=spec.title,
                 ) from error.__cause__
             if spec.synchronises:
-                linked.append(Exchange(step, item, spec.orders(item, self.program.core)))
+                linked.append(Rendezvous(step, item, spec.orders(item, self.program.core)))
                 segment = None
                 continue
             segment.steps.append(step)

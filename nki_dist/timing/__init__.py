@@ -18,12 +18,12 @@ from nki_dist.timing.reorder import legal_order, reordered
 from nki_dist.timing.replay import replay
 from nki_dist.timing.report import Profile
 from nki_dist.timing.summary import make_profile
-from nki_dist.timing.timeline import Place, Timeline
+from nki_dist.timing.timeline import Seat, Timeline
 
 __all__ = [
     "OrderGraph",
-    "Place",
     "Profile",
+    "Seat",
     "Timeline",
     "legal_order",
     "make_profile",
@@ -41,7 +41,7 @@ def profile_launch(
     trips: Sequence[Sequence[int]],
     arch: Arch,
     kernel_name: str,
-    placement: Sequence[Place] | None = None,
+    placement: Sequence[Seat] | None = None,
     all_addresses: bool = False,
     exchanges: Mapping[str, Rule] = EXCHANGES,
 ) -> Profile:

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from nki_dist.arch import Arch
 from nki_dist.isa.spec import Cost, Spec
 from nki_dist.program import instructions
-from nki_dist.timing.dma import DmaEngines, HbmStack, Transfer, transfer
+from nki_dist.timing.dma import DmaEngines, HbmBandwidth, Transfer, transfer
 from nki_dist.timing.engines import TensorClock, drain_ns, locks_of, occupancy_ns, table_of
 from nki_dist.timing.order import OrderGraph
-from nki_dist.timing.timeline import QUEUE, RESOURCE, CoreTimeline, Place, TableLoad
+from nki_dist.timing.timeline import QUEUE, RESOURCE, CoreTimeline, Seat, TableLoad
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class CoreReplay:
     def __init__(
         self,
         number: int,
-        place: Place,
+        place: Seat,
         graph: OrderGraph,
         arch: Arch,
         fixed: Mapping[int, Fixed],
@@ -194,7 +194,9 @@ class CoreReplay:
         head = self.engines.head(t) if self.engines.ask(at, t, time) else None
         return head[1] if head is not None else None
 
-    def move(self, at: int, time: float, stack: HbmStack) -> tuple[int, tuple[int, float] | None]:
+    def move(
+        self, at: int, time: float, stack: HbmBandwidth
+    ) -> tuple[int, tuple[int, float] | None]:
         """Run the data phase of a transfer.
 
         Returns:

@@ -150,7 +150,7 @@ class DmaEngines:
         who, first, asked = line[0]
         return who, max(asked, min(self.free[e] for e, _ in first.parts))
 
-    def run(self, t: Transfer, at: float, stack: HbmStack) -> tuple[float, int]:
+    def run(self, t: Transfer, at: float, stack: HbmBandwidth) -> tuple[float, int]:
         """Move the data of the head of the line of `t`, from `at` on.
 
         Returns:
@@ -171,7 +171,7 @@ class DmaEngines:
         return end + late, blocker
 
 
-class HbmStack:
+class HbmBandwidth:
     """The bandwidth of one HBM stack."""
 
     def __init__(self, arch: Arch) -> None:

@@ -19,23 +19,23 @@ from nki_dist.arch.facts import FrozenMap
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.effects import Exchange
 from nki_dist.program import Instruction
-from nki_dist.timing.timeline import Place
+from nki_dist.timing.timeline import Seat
 
-Rule: TypeAlias = Callable[[Instruction, int, Sequence[Place], Arch], Exchange]
+Rule: TypeAlias = Callable[[Instruction, int, Sequence[Seat], Arch], Exchange]
 
 
-def _same_rank(me: int, places: Sequence[Place]) -> dict[int, int]:
+def _same_rank(me: int, seats: Sequence[Seat]) -> dict[int, int]:
     """Cores of the same logical core: number within it -> number over the launch."""
-    rank = places[me].rank
-    return {p.core: n for n, p in enumerate(places) if p.rank == rank}
+    rank = seats[me].rank
+    return {p.core: n for n, p in enumerate(seats) if p.rank == rank}
 
 
-def _within_rank(i: Instruction, me: int, places: Sequence[Place], arch: Arch) -> Exchange:
+def _within_rank(i: Instruction, me: int, seats: Sequence[Seat], arch: Arch) -> Exchange:
     """What the instruction's own file says, by number within its rank."""
-    peers = _same_rank(me, places)
+    peers = _same_rank(me, seats)
     meets = INSTRUCTIONS[i.opcode].meets
     assert meets is not None and meets.time is not None
-    what = meets.time(i, places[me].core, len(peers), arch)
+    what = meets.time(i, seats[me].core, len(peers), arch)
     sends, receives = (tuple(peers[c] for c in side) for side in (what.sends, what.receives))
     return replace(what, sends=sends, receives=receives)
 

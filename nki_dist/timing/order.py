@@ -33,7 +33,7 @@ from nki_dist.program import (
     VirtualRegister,
     instructions,
 )
-from nki_dist.timing.conflicts import Cell, Cells, note_read, note_write
+from nki_dist.timing.cells import Cell, Cells, note_read, note_write
 from nki_dist.timing.footprint import footprint, moving_registers, territories
 
 AccessPair: TypeAlias = "tuple[list[Access], list[Access]]"

@@ -27,7 +27,7 @@ from nki_dist.isa.spec import Spec
 from nki_dist.program import Program
 from nki_dist.program.collector import collector_paused
 from nki_dist.timing.core import CoreReplay, Fixed, describe
-from nki_dist.timing.dma import HbmStack
+from nki_dist.timing.dma import HbmBandwidth
 from nki_dist.timing.exchange import EXCHANGES, Rule
 from nki_dist.timing.meeting import Meetings
 from nki_dist.timing.order import OrderGraph, order
@@ -38,7 +38,7 @@ from nki_dist.timing.timeline import (
     RESOURCE,
     REUSE,
     Delivery,
-    Place,
+    Seat,
     Timeline,
 )
 
@@ -47,7 +47,7 @@ def replay(
     programs: Sequence[Program],
     trips_per_core: Sequence[Sequence[int]],
     arch: Arch,
-    placement: Sequence[Place] | None = None,
+    placement: Sequence[Seat] | None = None,
     table: Mapping[str, Spec] = INSTRUCTIONS,
     exchanges: Mapping[str, Rule] = EXCHANGES,
     all_addresses: bool = False,
@@ -70,16 +70,16 @@ def replay(
     """
     if len(programs) != len(trips_per_core):
         raise LaunchError(f"{len(programs)} programs, but trip counts of {len(trips_per_core)}")
-    places = list(placement) if placement is not None else default_placement(programs, arch)
+    seats = list(placement) if placement is not None else default_placement(programs, arch)
     with collector_paused():
-        return _replayed(programs, trips_per_core, arch, places, table, exchanges, all_addresses)
+        return _replayed(programs, trips_per_core, arch, seats, table, exchanges, all_addresses)
 
 
 def _replayed(
     programs: Sequence[Program],
     trips_per_core: Sequence[Sequence[int]],
     arch: Arch,
-    places: list[Place],
+    seats: list[Seat],
     table: Mapping[str, Spec],
     exchanges: Mapping[str, Rule],
     all_addresses: bool,
@@ -93,13 +93,13 @@ def _replayed(
             graphs[key] = order(program, trips, table, all_addresses)
         if id(program) not in fixed:
             fixed[id(program)] = describe(graphs[key], table, arch)
-        cores.append(CoreReplay(number, places[number], graphs[key], arch, fixed[id(program)]))
-    return _Replay(cores, places, arch, exchanges).run()
+        cores.append(CoreReplay(number, seats[number], graphs[key], arch, fixed[id(program)]))
+    return _Replay(cores, seats, arch, exchanges).run()
 
 
-def default_placement(programs: Sequence[Program], arch: Arch) -> list[Place]:
+def default_placement(programs: Sequence[Program], arch: Arch) -> list[Seat]:
     """Rank after rank, core after core; neighbours share an HBM stack."""
-    return [Place(n // p.cores, p.core, n // arch.cores_per_stack) for n, p in enumerate(programs)]
+    return [Seat(n // p.cores, p.core, n // arch.cores_per_stack) for n, p in enumerate(programs)]
 
 
 _Handler: TypeAlias = Callable[[CoreReplay, int, float], None]
@@ -109,15 +109,15 @@ class _Replay:
     def __init__(
         self,
         cores: list[CoreReplay],
-        places: list[Place],
+        seats: list[Seat],
         arch: Arch,
         exchanges: Mapping[str, Rule],
     ) -> None:
         self.cores = cores
-        self.places = places
+        self.seats = seats
         self.arch = arch
         self.exchanges = exchanges
-        self.stacks = {p.stack: HbmStack(arch) for p in places}
+        self.stacks = {p.stack: HbmBandwidth(arch) for p in seats}
         self.timeline = Timeline(arch, [c.timeline for c in cores])
         self.work: deque[tuple[CoreReplay, int]] = deque()
         self.heap: list[tuple[float, int, _Handler, CoreReplay, int]] = []
@@ -262,7 +262,7 @@ class _Replay:
                 f"no timing rule for nisa.{i.opcode}; rules exist for {', '.join(self.exchanges)}",
                 location=core.graph.program.where(i.location),
             )
-        what = rule(i, core.number, self.places, self.arch)
+        what = rule(i, core.number, self.seats, self.arch)
         start = core.ready[at]
         timeline = core.timeline
         timeline.start[at] = start

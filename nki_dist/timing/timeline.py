@@ -27,7 +27,7 @@ RESOURCE: Final = "resource"  # a memory port or the DMA engines, shared with ot
 
 
 @dataclass(frozen=True)
-class Place:
+class Seat:
     """Where a core of the launch sits.
 
     Attributes:
@@ -95,7 +95,7 @@ class CoreTimeline:
         hbm_read, hbm_written: bytes moved from and to HBM.
     """
 
-    def __init__(self, place: Place, graph: OrderGraph) -> None:
+    def __init__(self, place: Seat, graph: OrderGraph) -> None:
         n = len(graph)
         self.place = place
         self.graph = graph

@@ -8,7 +8,7 @@ import nki_dist.isa as nisa
 import nki_dist.language as nl
 from nki_dist import arch
 from nki_dist.errors import LaunchError
-from nki_dist.timing import Place, replay
+from nki_dist.timing import Seat, replay
 from nki_dist.timing.exchange import EXCHANGES, Exchange
 from tests.timing.build import compiled
 
@@ -68,7 +68,7 @@ def test_an_exchange_needs_a_rule():
 
 
 def test_a_rule_can_be_replaced():
-    def instant(i, me, places, machine):
+    def instant(i, me, seats, machine):
         return Exchange("meeting", (1 - me,), (1 - me,), 5.0, 7.0)
 
     programs, machine = compiled(exchange, [(2, 2)], cores=2)
@@ -105,7 +105,7 @@ def test_ranks_are_timed_alike():
     programs, machine = compiled(exchange, [(2, 2)], cores=2)
     alone = replay(programs, [[], []], machine)
     world = replay(programs * 3, [[]] * 6, machine)
-    assert [c.place for c in world.cores[2:4]] == [Place(1, 0, 1), Place(1, 1, 1)]
+    assert [c.place for c in world.cores[2:4]] == [Seat(1, 0, 1), Seat(1, 1, 1)]
     for rank in range(3):
         for core in range(2):
             assert world.cores[2 * rank + core].start == alone.cores[core].start

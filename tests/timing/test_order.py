@@ -12,7 +12,7 @@ import nki_dist.language as nl
 from nki_dist.errors import LaunchError
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.timing import legal_order, order, reordered
-from nki_dist.timing.conflicts import Cells, note_read, note_write, overlap
+from nki_dist.timing.cells import Cells, note_read, note_write, overlap
 from nki_dist.timing.footprint import footprint, territories
 from tests.timing.build import compiled, executed
 

@@ -12,8 +12,8 @@ import nki_dist.isa as nisa
 import nki_dist.language as nl
 from nki_dist import arch, dtypes
 from nki_dist.errors import LaunchError
-from nki_dist.timing import Place, profile_launch, replay
-from nki_dist.timing.dma import DmaEngines, HbmStack, Transfer
+from nki_dist.timing import Seat, profile_launch, replay
+from nki_dist.timing.dma import DmaEngines, HbmBandwidth, Transfer
 from nki_dist.timing.engines import TensorClock
 from tests.timing.build import compiled, executed
 from tests.timing.test_messages import exchange
@@ -230,15 +230,15 @@ def test_cores_of_a_stack_share_its_bandwidth():
         size = sum(c.hbm_read for c in t.cores)
         return size / (t.total_ns - 1000)
 
-    together = [Place(0, 0, 0), Place(0, 1, 0)]
-    apart = [Place(0, 0, 0), Place(0, 1, 1)]
+    together = [Seat(0, 0, 0), Seat(0, 1, 0)]
+    apart = [Seat(0, 0, 0), Seat(0, 1, 1)]
     assert rate(programs[:1], together[:1]) == pytest.approx(16 * 27.2)
     assert rate(programs, together) == pytest.approx(716.8)
     assert rate(programs, apart) == pytest.approx(32 * 27.2)
 
 
 def test_dma_engines_report_whom_a_transfer_waits_for():
-    engines, stack = DmaEngines(TRN2), HbmStack(TRN2)
+    engines, stack = DmaEngines(TRN2), HbmBandwidth(TRN2)
     wide = Transfer("none", "", 8.0, 1000.0, tuple((e, 50.0) for e in range(16)), 0, 0)
     narrow = Transfer("none", "", 8.0, 1000.0, ((3, 20.0),), 716800, 0)
     assert engines.ask(0, wide, 10.0)
