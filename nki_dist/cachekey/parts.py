@@ -260,7 +260,7 @@ _READINGS: Final[dict[type, tuple[Reading, ...]]] = {
     **_fixed(lambda value: (complex(value.real, value.imag),), complex),
     **_fixed(lambda value: (str.__str__(value),), str),
     **_fixed(lambda value: (bytes.__getitem__(value, slice(None)),), bytes),
-    **_fixed(lambda value: (value.start, value.stop, value.step), range, slice),
+    **_fixed(lambda value: (value.start, value.stop, value.step), slice),
     **_fixed(lambda value: (value.pattern, value.flags), re.Pattern),
     **_fixed(lambda value: (value.fget, value.fset, value.fdel), property),
     **_fixed(lambda value: (value.func, value.attrname), functools.cached_property),

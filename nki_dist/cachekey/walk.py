@@ -42,10 +42,11 @@ from nki_dist.cachekey.installed import (
 from nki_dist.cachekey.parts import Missing, Proof, readings_of
 from nki_dist.cachekey.reads import Chain, Reads, reads_of
 from nki_dist.dtypes import DType
+from nki_dist.program import TensorSignature
 
 # As bytes these differ whenever they differ (1, True, 1.0; 0.0, -0.0), see `Walk.run`.
 _PLAIN: Final = frozenset({int, bool, float, complex, str, bytes, type(None), type(...)})
-_CONSTANTS: Final = (DType, enum.Enum, np.dtype, np.generic)
+_CONSTANTS: Final = (TensorSignature, DType, enum.Enum, np.dtype, np.generic, range)
 _MEMOISED: Final = type(lru_cache(len))
 # Written by kernels for people to read; what they lead to can't shape a program.
 _INERT: Final = frozenset({("sys", "stdout"), ("sys", "stderr")})
@@ -158,14 +159,19 @@ class Walk:
         self.say("object", number)
 
     def _constant(self, value: Any) -> None:
-        """Enum members, data types and NumPy scalars, which are immutable."""
-        if isinstance(value, DType):
+        """Enum members, data types, ranges, NumPy scalars: immutable; and tensors to be."""
+        if isinstance(value, TensorSignature):  # one array passed twice has one index
+            self.say("tensor", value.index, value.shape, value.dtype.name, value.name)
+        elif isinstance(value, DType):
             self.say("nki dtype", value.name)
         elif isinstance(value, enum.Enum):
-            self.say("member", value.name)
+            self.say("member")
+            self.refer(value.name)
             if value.name is None or value.name not in type(value).__members__:
                 self.refer(value.value)  # a combination of flags has no name of its own
             self.refer_object(type(value))
+        elif isinstance(value, range):
+            self.say("range", value.start, value.stop, value.step)
         elif isinstance(value, np.dtype):
             self.say("dtype", str(value), value.str)
         elif value.dtype.hasobject:
@@ -208,7 +214,7 @@ class Walk:
         digest, chains = self._knowledge.reads(code)
         parts = _function_parts(function)
         self.same.append((partial(_function_parts, function), parts))
-        self.say("function", function.__module__, function.__qualname__, digest, len(parts))
+        self.say("function", digest, len(parts))
         captured = dict(zip(code.co_freevars, parts[1:]))
         for value in captured.values():
             if isinstance(value, ModuleType):
@@ -276,6 +282,9 @@ def _function_parts(function: FunctionType) -> tuple[Any, ...]:
     return (
         function.__code__,
         *map(_content, function.__closure__ or ()),
+        function.__name__,
+        function.__qualname__,
+        function.__module__,
         function.__defaults__,
         function.__kwdefaults__,
         *attributes,

@@ -50,19 +50,12 @@ class PerRank:
         return self.values[rank]
 
 
-@dataclass(frozen=True)
-class TensorLeaf:
-    """Stands for an array in the arguments; equal for equal signatures."""
-
-    signature: TensorSignature
-
-
 @dataclass
 class BoundArguments:
     """Arguments of one launch.
 
     Attributes:
-        args, kwargs: the arguments with TensorLeaf in place of arrays.
+        args, kwargs: the arguments with signatures in place of arrays.
         signatures: the tensors, by index.
         originals: what the caller passed for each tensor.
         arrays: the same as NumPy arrays.
@@ -81,7 +74,7 @@ class BoundArguments:
         tensors = [trace.input(s.index, s.shape, s.dtype, s.name) for s in self.signatures]
 
         def place(leaf: Any) -> Any:
-            return tensors[leaf.signature.index] if isinstance(leaf, TensorLeaf) else leaf
+            return tensors[leaf.index] if isinstance(leaf, TensorSignature) else leaf
 
         args, kwargs = tree_map(place, (self.args, self.kwargs))
         return args, kwargs
@@ -102,7 +95,7 @@ def bind_arguments(function: Callable[..., Any], args: Args, kwargs: Kwargs) -> 
     signatures: list[TensorSignature] = []
     originals: list[Any] = []
     arrays: list[np.ndarray] = []
-    seen: dict[int, TensorLeaf] = {}
+    seen: dict[int, TensorSignature] = {}
 
     def take(path: str, value: Any) -> Any:
         if isinstance(value, PerRank):
@@ -126,9 +119,8 @@ def bind_arguments(function: Callable[..., Any], args: Args, kwargs: Kwargs) -> 
                 error.message = f"argument {path}: {error.message}"
                 raise error.at(location=kernel_location(function)) from None
             shape = array.shape if array.ndim else (1,)
-            signature = TensorSignature(len(signatures), shape, dtype, path)
-            leaf = seen[id(value)] = TensorLeaf(signature)
-            signatures.append(signature)
+            leaf = seen[id(value)] = TensorSignature(len(signatures), shape, dtype, path)
+            signatures.append(leaf)
             originals.append(value)
             arrays.append(array)
         return leaf

@@ -47,7 +47,7 @@ class CompileCache:
         spill: bool,
     ) -> tuple[int, Compiled]:
         """A number that names the compiled kernel in this process, and the kernel."""
-        values = (bound.args, bound.kwargs)
+        values = (bound.args, tuple(bound.kwargs.items()))
         precise = precise_fp()
         read = map(os.environ.get, READ_WHEN_TRACING)
         setting = (arch.instance, grid, strict, precise, spill, *read)

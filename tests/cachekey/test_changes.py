@@ -62,6 +62,7 @@ CHANGES = {
     "default": _run("helper.__defaults__ = (3,)"),
     "keyword default": _run("helper.__kwdefaults__['bias'] = 2"),
     "function attribute": _run("helper.flag = 1"),
+    "name, which programs carry": _run("kernel.__name__ = 'other'"),
     "helper redefined": _run("def deeper(x): return x - TILE"),
     "helper in a cycle": _run("def even(n): return recursive(n - 2)"),
     "helper removed": _run("del even"),
@@ -238,3 +239,11 @@ def test_deep_call_chains_need_no_stack(keys: Fingerprinter) -> None:
     before = key_of(keys, names["f0"])
     names["LAST"] = 2
     assert key_of(keys, names["f0"]) != before
+
+
+def test_names_that_are_not_text(keys: Fingerprinter) -> None:
+    names = namespace("class Text(str): pass\ndef kernel(x): return x")
+    kernel = names["kernel"]
+    before = key_of(keys, kernel)
+    kernel.__module__ = names["Text"]("there")
+    assert key_of(keys, kernel) != before

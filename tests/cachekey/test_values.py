@@ -39,7 +39,19 @@ VALUES = [
     *(np.zeros((1, 2), np.int8), np.zeros(0, np.int8), np.array(0, np.int8)),
     *(Color.RED, Color, Point(1, 2), (1, 2), Point(2, 1), Signature((1, 2), np.dtype("int8"))),
     *(Signature((1, 2), np.dtype("uint8")), Signature((1, True), np.dtype("int8"))),
-    *(range(3), range(4), slice(1, 2), slice(1, 3), len, max, "len", np.floor),
+    *(
+        [1].index,
+        [2].index,
+        [1].count,
+        range(3),
+        range(4),
+        slice(1, 2),
+        slice(1, 3),
+        len,
+        max,
+        "len",
+        np.floor,
+    ),
     *(lambda: 1, lambda: 2, functools.partial(max, 1), functools.partial(max, 2)),
     *(collections.deque([1]), collections.deque([1], 3), collections.Counter("ab")),
     *(dtypes.uint32, dtypes.float8_e4m3fn_x4, dtypes.float32, dtypes.tfloat32),
@@ -62,6 +74,14 @@ def test_equal_values_have_equal_keys(keys: Fingerprinter) -> None:
         return [Signature((1, 2), np.dtype("int8")), {"a": [1.5, Point(1, 2)]}, Color.RED]
 
     assert key_of(keys, kernel, arguments()) == key_of(keys, kernel, arguments())
+
+
+def test_constants_are_the_same_wherever_they_are(keys: Fingerprinter) -> None:
+    """Which of several equal immutable objects it is doesn't count."""
+    kernel = namespace("def kernel(x): return x")["kernel"]
+    for make in (lambda: range(3), lambda: 1.5, lambda: np.int8(3), lambda: np.dtype("i4,f4")):
+        one = make()
+        assert key_of(keys, kernel, [one, one]) == key_of(keys, kernel, [make(), make()])
 
 
 def test_sharing_and_cycles_in_values(keys: Fingerprinter) -> None:
