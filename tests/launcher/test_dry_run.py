@@ -193,6 +193,26 @@ def test_while_loops_and_registers():
     assert set(dry.exchanges) == {"ncc.all_reduce"}
 
 
+@nki.jit
+def random_rounds(x, seed):
+    """As many rounds as a random number says, of generators that the kernel seeds."""
+    out = C.hbm(x.shape, x.dtype)
+    seeds, drawn = (nl.ndarray((1, 1), nl.uint32, buffer=nl.sbuf) for _ in range(2))
+    nisa.dma_copy(dst=seeds, src=seed)
+    nisa.set_rng_seed(seeds)
+    nisa.rng(dst=drawn, engine=nisa.engine.vector)
+    count = nl.ndarray((1, 1), nl.uint32, buffer=nl.sbuf)
+    nisa.tensor_scalar(dst=count, data=drawn, op0=nl.bitwise_and, operand0=63)
+    for _ in nl.dynamic_range(nisa.register_alloc(count)):
+        nisa.dma_copy(dst=out, src=x)
+    return out
+
+
+@pytest.mark.parametrize("seed", [5, 6])
+def test_loops_depend_on_seeds(seed):
+    same_as_full(world(1, 1), random_rounds, np.ones((4, 6), F32), np.array([[seed]], np.uint32))
+
+
 def test_addresses_are_checked_if_they_are_known():
     made, table = world(1), nki.TensorSpec((5, 3), F32)
     with pytest.raises(errors.OutOfBoundsError, match=r"index 5 is outside \[0, 5\)") as caught:

@@ -165,7 +165,7 @@ def _effects_of(number: int, i: Instruction) -> Iterator[_Effect]:
             counts = {_tensor(number, i[COUNTS].storage), (COUNTS, channel)}
             yield _Effect(counts, counts, number, i.ordinal, counts_only=True)
             writes -= counts
-    if writes:
+    if writes or state:
         yield _Effect(reads | state, writes | state, number, i.ordinal)
 
 

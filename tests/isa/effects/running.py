@@ -1,8 +1,8 @@
 """Single instructions, run again and again on memories that a test fills: what they do, observed.
 
 An instruction is traced once and linked once. Nothing here looks at what it declares about its
-effects: `observe` measures which results depend on which elements, what stays of a destination, and
-which hidden state is touched.
+effects: `dependences` measures which results depend on which elements, `kept` what stays of a
+destination, `touched_state` which hidden state is touched.
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ def perturbations(dtype: DType, bits: np.ndarray, more: Sequence[float]) -> list
     tried = [np.nan, 192.0, -192.0, 0.0, 1.0, 2.40625] if dtype.is_float else [0, 1, 2, 100, 5]
     tried += more
     elsewhere = bits.reshape(-1)[:: max(1, bits.size // 8)]
-    return [int(b) for b in {*encoded(np.array(tried), dtype).tolist(), *elsewhere.tolist()}]
+    return sorted({*encoded(np.array(tried), dtype).tolist(), *elsewhere.tolist()})
 
 
 @dataclass
@@ -184,8 +184,6 @@ class Dependence:
         tried: source elements for which some other value didn't raise an error.
     """
 
-    source: Access
-    result: Access
     depends: np.ndarray
     tried: np.ndarray
 
@@ -220,24 +218,23 @@ def _dependences(machine: Machine) -> dict[tuple[str, str], list[Dependence]]:
         a = plain(a)
         limit = 2 if name.startswith("before") else None
         depends, tried = _perturbed(machine, a, want, limit)
-        for (result, b), one in zip(written, depends, strict=True):
-            found.setdefault((name, result), []).append(Dependence(a, plain(b), one, tried))
+        for (result, _), one in zip(written, depends, strict=True):
+            found.setdefault((name, result), []).append(Dependence(one, tried))
     return found
 
 
 def _perturbed(
     machine: Machine, a: Access, want: list[np.ndarray], limit: int | None
 ) -> tuple[list[np.ndarray], np.ndarray]:
-    start = machine.start[a.storage.number]
-    changed = start.copy()
+    changed = machine.start[a.storage.number].copy()
     view = np.ndarray(a.shape, a.dtype.raw, changed, a.offset * a.dtype.itemsize, _bytes(a))
     depends = [np.zeros((a.size, w.size), bool) for w in want]
     tried = np.zeros(a.size, bool)
     choices = perturbations(a.dtype, view, machine.case.tries)[:limit]
     for n, index in enumerate(np.ndindex(a.shape)):
-        kept = view[index]
+        own = view[index]
         for bits in choices:
-            if bits == kept:
+            if bits == own:
                 continue
             view[index] = bits
             try:
@@ -247,7 +244,7 @@ def _perturbed(
             tried[n] = True
             for one, w, g in zip(depends, want, got, strict=True):
                 one[n] |= (w != g).reshape(-1)
-        view[index] = kept
+        view[index] = own
     return depends, tried
 
 
