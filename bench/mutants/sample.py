@@ -1,0 +1,126 @@
+"""Which mutants are tried: a seeded choice, from every room in turn.
+
+A place is where something can be changed, and each is taken once at most: what can be changed in
+many ways, such as an operator, isn't tried more often than what can be changed in one. Left out is
+what no test could notice: annotations (never evaluated here), assertions (they hold), `__all__` and
+imports, and equality that becomes identity, since equal small numbers are the same object.
+"""
+
+from __future__ import annotations
+
+import ast
+import random
+import re
+from collections.abc import Iterator, Sequence
+from difflib import SequenceMatcher
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from cosmic_ray.ast import ast_nodes, get_ast
+from cosmic_ray.mutating import mutate_code
+from cosmic_ray.plugins import get_operator, operator_names
+
+from bench.mutants import operators
+from bench.mutants.parts import Place, changeable, within
+from bench.mutants.rooms import ROOMS, Room, sources
+
+# They do nothing, or want to be told names.
+_UNUSED: Final = re.compile(r".*/(NoOp|Variable\w+)")
+_COMPARISON: Final = re.compile(r".*/ReplaceComparisonOperator_([A-Za-z]+)_([A-Za-z]+)")
+
+
+class Mutant(NamedTuple):
+    """One change of one file.
+
+    Attributes:
+        path: of the file, from the root.
+        line: where it is.
+        operator, occurrence: which change it is; `occurrence` counts the operator's places.
+        before, after: the lines that differ, without indentation.
+    """
+
+    room: str
+    path: str
+    line: int
+    operator: str
+    occurrence: int
+    before: str
+    after: str
+
+
+class Changes:
+    """What can be changed, and how: Cosmic Ray's operators and ours."""
+
+    def __init__(self) -> None:
+        names = [name for name in operator_names() if not _unused(name)]
+        kinds = [get_operator(name) for name in names] + list(operators.OPERATORS)
+        self._operators: dict[str, Any] = {kind.__name__: kind() for kind in kinds}
+
+    def choose(
+        self, root: Path, size: int, seed: int, rooms: Sequence[Room] = ROOMS
+    ) -> list[Mutant]:
+        """`size` mutants, or all there are: as many from each room as it has places for."""
+        waiting = [self._shuffled(room, root, seed) for room in rooms]
+        chosen: list[Mutant] = []
+        while waiting and len(chosen) < size:
+            mutants = waiting.pop(0)
+            mutant = next(mutants, None)
+            if mutant is not None:
+                chosen.append(mutant)
+                waiting.append(mutants)
+        return chosen
+
+    def text(self, mutant: Mutant, root: Path) -> str:
+        """The file with the change."""
+        original = (root / mutant.path).read_text()
+        return mutate_code(original, self._operators[mutant.operator], mutant.occurrence)
+
+    def _shuffled(self, room: Room, root: Path, seed: int) -> Iterator[Mutant]:
+        """The room's mutants, one per place, in the order of the seed."""
+        luck = random.Random(f"{seed} {room.name}")
+        places = []
+        for path in sources(room, root):
+            text = (root / path).read_text()
+            found = self._places(text, room.part)
+            places += [(path.as_posix(), text, at, found[at]) for at in sorted(found)]
+        luck.shuffle(places)
+        for path, text, at, ways in places:
+            for name, occurrence in luck.sample(ways, len(ways)):
+                changed = mutate_code(text, self._operators[name], occurrence)
+                if _another_program(text, changed):
+                    yield Mutant(room.name, path, at[0], name, occurrence, *_lines(text, changed))
+                    break
+
+    def _places(self, text: str, part: str) -> dict[Place, list[tuple[str, int]]]:
+        """Where something can be changed, and the ways: (operator, occurrence)."""
+        inside, fixed = changeable(text, part)
+        found: dict[Place, list[tuple[str, int]]] = {}
+        nodes = list(ast_nodes(get_ast(text)))
+        for name, operator in self._operators.items():
+            spans = [span for node in nodes for span in operator.mutation_positions(node)]
+            for occurrence, (at, _) in enumerate(spans):
+                if within(at, inside) and not within(at, fixed):
+                    found.setdefault(at, []).append((name, occurrence))
+        return found
+
+
+def _unused(name: str) -> bool:
+    compared = _COMPARISON.fullmatch(name)
+    identity = {kind.startswith("Is") for kind in compared.groups()} if compared else set()
+    return len(identity) == 2 or _UNUSED.fullmatch(name) is not None
+
+
+def _another_program(text: str, changed: str) -> bool:
+    try:
+        return ast.dump(ast.parse(text)) != ast.dump(ast.parse(changed))
+    except SyntaxError:
+        return False
+
+
+def _lines(text: str, changed: str) -> tuple[str, str]:
+    old, new = text.splitlines(), changed.splitlines()
+    blocks = [b for b in SequenceMatcher(None, old, new, False).get_opcodes() if b[0] != "equal"]
+    start, end = blocks[0], blocks[-1]
+    sides = old[start[1] : end[2]], new[start[3] : end[4]]
+    before, after = (" ".join(" ".join(side).split()) for side in sides)
+    return before, after
