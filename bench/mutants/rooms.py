@@ -40,6 +40,7 @@ _TIMING: Final = (
 )
 _NUMBERS: Final = (
     "tests/test_casts.py",
+    "tests/test_cast_details.py",
     "tests/test_dtypes.py",
     "tests/isa/test_mx.py",
     "tests/test_alu.py",
@@ -116,6 +117,7 @@ ROOMS: Final = (
             "tests/transport/test_messages.py",
             "tests/transport/test_ring.py",
             "tests/transport/test_links.py",
+            "tests/transport/test_wakes_and_growth.py",
         ),
     ),
 )

@@ -76,16 +76,18 @@ class Changes:
         return mutate_code(original, self._operators[mutant.operator], mutant.occurrence)
 
     def _shuffled(self, room: Room, root: Path, seed: int) -> Iterator[Mutant]:
-        """The room's mutants, one per place, in the order of the seed."""
-        luck = random.Random(f"{seed} {room.name}")
+        """The room's mutants, one per place, in an order that edits elsewhere don't change."""
         places = []
         for path in sources(room, root):
             text = (root / path).read_text()
-            found = self._places(text, room.part)
-            places += [(path.as_posix(), text, at, found[at]) for at in sorted(found)]
-        luck.shuffle(places)
-        for path, text, at, ways in places:
-            for name, occurrence in luck.sample(ways, len(ways)):
+            lines = text.splitlines()
+            for at, ways in self._places(text, room.part).items():
+                luck = random.Random(f"{seed} {path} {lines[at[0] - 1]} {at[1]}")
+                places.append(
+                    (luck.random(), path.as_posix(), at, text, luck.sample(ways, len(ways)))
+                )
+        for _, path, at, text, ways in sorted(places):
+            for name, occurrence in ways:
                 changed = mutate_code(text, self._operators[name], occurrence)
                 if _another_program(text, changed):
                     yield Mutant(room.name, path, at[0], name, occurrence, *_lines(text, changed))
