@@ -104,7 +104,7 @@ ROOMS: Final = (
         "layout",
         ("nki_dist/hbm/layout.py",),
         WHOLE,
-        ("tests/test_layout.py",),
+        ("tests/hbm/test_layout.py",),
     ),
     Room(
         "links",
