@@ -95,12 +95,13 @@ class Trials:
 
     def _limit(self, copy: Path, chosen: tuple[str, ...]) -> float:
         """Seconds for these tests: much more than they take without a change."""
-        if chosen not in self._limits:
+        key = tuple(sorted(chosen))  # their order is another for every file
+        if key not in self._limits:
             outcome, by, seconds = _tested(copy, chosen, _FIRST_LIMIT)
             if outcome != SURVIVED:
                 raise RuntimeError(f"without any change {' '.join(chosen)} ended with {by}")
-            self._limits[chosen] = 30 + 4 * seconds
-        return self._limits[chosen]
+            self._limits[key] = 30 + 4 * seconds
+        return self._limits[key]
 
 
 def _tested(copy: Path, chosen: tuple[str, ...], limit: float) -> tuple[str, str, float]:
