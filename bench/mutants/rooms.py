@@ -20,7 +20,8 @@ class Room(NamedTuple):
         files: patterns of paths, from the root.
         part: of the files: everything, what `@instruction(...)` reads, or what `@x.cost` calls.
         tests: paths from the root, for all files.
-        own: how tests name a file's subject, {} for its stem: files with that word come first.
+        own: how tests name a file's subject, {} for its stem.
+        among: patterns of test files that are run before `tests` if they name the subject.
     """
 
     name: str
@@ -28,15 +29,16 @@ class Room(NamedTuple):
     part: str
     tests: tuple[str, ...]
     own: str = ""
+    among: tuple[str, ...] = ()
 
 
 _ISA: Final = ("nki_dist/isa/*.py", "nki_dist/isa/collectives/*.py")
-_TIMING: Final = (
-    "tests/timing/test_replay.py",
-    "tests/timing/test_report.py",
-    "tests/timing/test_messages.py",
-    "tests/timing/test_order.py",
-    "tests/timing/test_collectives.py",
+_TIMING: Final = tuple(
+    f"tests/timing/test_{name}.py"
+    for name in (
+        *("replay", "report", "messages", "dma", "costs"),
+        *("edges", "order", "trace", "table", "collectives"),
+    )
 )
 _NUMBERS: Final = (
     "tests/test_casts.py",
@@ -55,35 +57,53 @@ _COLLECTIVES: Final = (
     "tests/timing/test_collectives.py",
 )
 _COMPILER: Final = (
-    "tests/compiler",
+    *(
+        f"tests/compiler/test_{name}.py"
+        for name in ("uninitialised", "taint_oracle", "allocate", "overwritten", "schedule")
+    ),
     "tests/test_precise_fp.py",
     "tests/isa/test_accumulators.py",
-    "tests/timing/test_order.py",
     "tests/test_bad_input.py",
 )
 _DECLARED: Final = (
-    "tests/test_public_api.py",
+    "tests/isa/test_declared_operands.py",
     "tests/test_coverage_page.py",
-    "tests/isa",
-    "tests/collectives/test_constraints.py",
-    "tests/collectives/test_limitations.py",
-    "tests/collectives/test_operations.py",
-    "tests/compiler/test_uninitialised.py",
+    "tests/test_public_api.py",
+)
+_NAMED: Final = (
+    "tests/isa/test_*.py",
+    "tests/collectives/test_[clopv]*.py",
+    "tests/compiler/test_uninit*.py",
+    "tests/language/test_math.py",
     "tests/test_precise_fp.py",
-    *(f"tests/test_release_notes{part}.py" for part in ("", "_0_4", "_0_5_and_0_6", "_2_28")),
+    "tests/test_release_notes*.py",
 )
 
 ROOMS: Final = (
-    Room("declarations", _ISA, DECLARATIONS, _DECLARED, r"\b(?:nisa|ncc)\.{}\b"),
+    Room("declarations", _ISA, DECLARATIONS, _DECLARED, r"\b(?:nisa|ncc)\.{}\b", _NAMED),
     Room(
         "roles",
         ("nki_dist/isa/operands.py", "nki_dist/isa/collectives/_roles.py"),
         WHOLE,
-        ("tests/collectives/test_constraints.py", *_DECLARED),
+        (
+            "tests/isa/test_roles.py",
+            "tests/isa/test_partition_rules.py",
+            "tests/collectives/test_constraints.py",
+            "tests/collectives/test_limitations.py",
+            "tests/collectives/test_replica_group.py",
+            *_DECLARED,
+        ),
     ),
-    Room("costs", (*_ISA, "nki_dist/isa/timing_rules.py"), COSTS, ("tests/timing",)),
-    Room("timing", ("nki_dist/timing/*.py",), WHOLE, _TIMING),
-    Room("passes", ("nki_dist/compiler/passes/*.py",), WHOLE, _COMPILER, r"\b{}\b"),
+    Room("costs", _ISA, COSTS, ("tests/timing/test_costs.py", "tests/timing/test_replay.py")),
+    Room("timing", ("nki_dist/timing/*.py", "nki_dist/isa/timing_rules.py"), WHOLE, _TIMING),
+    Room(
+        "passes",
+        ("nki_dist/compiler/passes/*.py",),
+        WHOLE,
+        _COMPILER,
+        r"\b{}\b",
+        ("tests/compiler/test_*.py",),
+    ),
     Room(
         "casts",
         tuple(f"nki_dist/dtypes/{name}.py" for name in ("casts", "rounding", "tables", "mx")),
@@ -131,13 +151,10 @@ def sources(room: Room, root: Path) -> list[Path]:
 
 def tests(room: Room, source: Path, root: Path) -> tuple[str, ...]:
     """Tests for a file: those that speak of it, most often first, then the room's."""
-    if not room.own:
-        return room.tests
     word = re.compile(room.own.format(re.escape(source.stem)))
-    counts = {}
-    for pattern in room.tests:
-        path = root / pattern
-        for file in path.glob("test_*.py") if path.is_dir() else [path]:
-            counts[file.relative_to(root).as_posix()] = len(word.findall(file.read_text()))
-    named = sorted((name for name, n in counts.items() if n), key=lambda name: -counts[name])
-    return (*named, *(name for name in counts if name not in named))
+    spoken = {}
+    for file in sorted(path for pattern in room.among for path in root.glob(pattern)):
+        name = file.relative_to(root).as_posix()
+        spoken[name] = len(word.findall(file.read_text()))
+    named = sorted((name for name, n in spoken.items() if n), key=lambda name: -spoken[name])
+    return (*named, *room.tests)

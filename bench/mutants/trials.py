@@ -14,16 +14,17 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from bench.mutants.rooms import ROOMS, tests
+from bench.mutants.rooms import ROOMS, Room, tests
 from bench.mutants.sample import Changes, Mutant
 
 KILLED, TIMEOUT, SURVIVED = "killed", "timeout", "survived"
-_FIRST_LIMIT: Final = 600.0  # seconds, for the unchanged tree
+_FIRST_LIMIT: Final = 1800.0  # seconds, for the unchanged tree
 
 
 class Trial(NamedTuple):
@@ -53,21 +54,24 @@ class Trials:
         self._changes = Changes()
         self._free: queue.SimpleQueue[Path] = queue.SimpleQueue()
         self._copies = copies
-        self._limits: dict[tuple[str, ...], float] = {}
         for number in range(copies):
             copy = folder / str(number)
             shutil.rmtree(copy, ignore_errors=True)
-            _copy(root, copy)
+            _copy_tree(root, copy)
             self._free.put(copy)
 
-    def run(self, mutants: Iterable[Mutant]) -> Iterator[Trial]:
+    def run(self, mutants: Sequence[Mutant]) -> Iterator[Trial]:
         """Try each; results come as they are ready.
 
         Raises:
             RuntimeError: tests fail on the unchanged tree.
         """
         with ThreadPoolExecutor(self._copies) as pool:
-            waiting = [pool.submit(self._try, mutant) for mutant in mutants]
+            names = {mutant.room for mutant in mutants}
+            rooms = [room for room in ROOMS if room.name in names]
+            own = [[m for m in mutants if m.room == room.name] for room in rooms]
+            limits = dict(zip([room.name for room in rooms], pool.map(self._limit, rooms, own)))
+            waiting = [pool.submit(self._try, m, limits[m.room]) for m in mutants]
             try:
                 for done in as_completed(waiting):
                     yield done.result()
@@ -75,33 +79,36 @@ class Trials:
                 for future in waiting:
                     future.cancel()
 
-    def _try(self, mutant: Mutant) -> Trial:
-        copy = self._free.get()
-        try:
-            room = next(room for room in ROOMS if room.name == mutant.room)
-            chosen = tests(room, Path(mutant.path), copy)
-            limit = self._limit(copy, chosen)
+    def _limit(self, room: Room, mutants: Sequence[Mutant]) -> float:
+        """Seconds for the tests of a mutant: more than all of the room's take unchanged."""
+        with self._copy() as copy:
+            every = {name for m in mutants for name in tests(room, Path(m.path), copy)}
+            outcome, by, seconds = _tested(copy, tuple(sorted(every)), _FIRST_LIMIT)
+        if outcome != SURVIVED:
+            raise RuntimeError(f"the tests of {room.name} fail without a change: {by}")
+        return 30 + 2 * seconds
+
+    def _try(self, mutant: Mutant, limit: float) -> Trial:
+        room = next(room for room in ROOMS if room.name == mutant.room)
+        with self._copy() as copy:
             file = copy / mutant.path
             original = file.read_bytes()
             file.write_text(self._changes.text(mutant, copy))
             for stale in (file.parent / "__pycache__").glob(f"{file.stem}.*.pyc"):
                 stale.unlink()
             try:
-                return Trial(mutant, *_tested(copy, chosen, limit))
+                return Trial(mutant, *_tested(copy, tests(room, Path(mutant.path), copy), limit))
             finally:
                 file.write_bytes(original)
+
+    @contextmanager
+    def _copy(self) -> Iterator[Path]:
+        """A copy of the tree that nobody else changes meanwhile."""
+        copy = self._free.get()
+        try:
+            yield copy
         finally:
             self._free.put(copy)
-
-    def _limit(self, copy: Path, chosen: tuple[str, ...]) -> float:
-        """Seconds for these tests: much more than they take without a change."""
-        key = tuple(sorted(chosen))  # their order is another for every file
-        if key not in self._limits:
-            outcome, by, seconds = _tested(copy, chosen, _FIRST_LIMIT)
-            if outcome != SURVIVED:
-                raise RuntimeError(f"without any change {' '.join(chosen)} ended with {by}")
-            self._limits[key] = 30 + 4 * seconds
-        return self._limits[key]
 
 
 def _tested(copy: Path, chosen: tuple[str, ...], limit: float) -> tuple[str, str, float]:
@@ -137,7 +144,7 @@ def _tested(copy: Path, chosen: tuple[str, ...], limit: float) -> tuple[str, str
     return KILLED, (failed or last)[0][:200], seconds
 
 
-def _copy(root: Path, copy: Path) -> None:
+def _copy_tree(root: Path, copy: Path) -> None:
     for name in files(root):
         (copy / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(root / name, copy / name)
