@@ -50,11 +50,13 @@ _NUMBERS: Final = (
 )
 _COLLECTIVES: Final = (
     "tests/collectives/test_algorithms.py",
-    "tests/collectives/test_matrix.py",
-    "tests/collectives/test_operations.py",
-    "tests/collectives/test_permutes.py",
-    "tests/collectives/test_variable.py",
+    "tests/collectives/test_registry.py",
+    "tests/timing/test_stages.py",
     "tests/timing/test_collectives.py",
+    *(
+        f"tests/collectives/test_{name}.py"
+        for name in ("matrix", "operations", "permutes", "variable", "replica_group")
+    ),
 )
 _COMPILER: Final = (
     *(
@@ -114,8 +116,10 @@ ROOMS: Final = (
         "algorithms",
         (
             "nki_dist/collectives/algorithms/*.py",
-            "nki_dist/collectives/choose.py",
-            "nki_dist/collectives/price.py",
+            *(
+                f"nki_dist/collectives/{name}.py"
+                for name in ("algorithm", "choose", "members", "price", "question")
+            ),
         ),
         WHOLE,
         _COLLECTIVES,

@@ -632,14 +632,62 @@ ROWS = [
 ]  # fmt: skip
 
 
+def priced(opcode: str, issue: Callable[[], Any], platform: str = "trn2", cores: int = 1) -> Cost:
+    """The cost of the last instruction of that kind that `issue` issues."""
+
+    def kernel():
+        issue()
+
+    program = compiled(kernel, lnc=cores, platform=platform).programs[0]
+    found = [i for i in instructions(program.body) if i.opcode == opcode]
+    return INSTRUCTIONS[opcode].price(found[-1], arch.get(platform))
+
+
+SHORT = 2 * 31  # elements: less than an issue interval
+AT_LEAST = {
+    "activation": lambda: nisa.activation(sb(SHORT), nl.exp, sb(SHORT)),
+    "bn_stats": lambda: nisa.bn_stats(sb(6), sb(SHORT)),
+    "dropout": lambda: nisa.dropout(sb(SHORT), sb(SHORT), 0.5),
+    "language_math": lambda: nisa.language_math(sb(SHORT), nl.floor, sb(SHORT)),
+    "max8": lambda: nisa.max8(sb(8), sb(SHORT)),
+    "memset": lambda: nisa.memset(sb(SHORT), 0),
+    "nc_find_index8": lambda: nisa.nc_find_index8(sb(8, dtype=U32), sb(SHORT), sb(8)),
+    "nc_match_replace8": lambda: nisa.nc_match_replace8(sb(SHORT), sb(SHORT), sb(8), 0.0),
+    "nc_stream_shuffle": lambda: nisa.nc_stream_shuffle(
+        sb(SHORT, rows=32), sb(SHORT, rows=32), list(range(32))
+    ),
+    "range_select": lambda: nisa.range_select(
+        sb(SHORT), sb(SHORT), nl.greater_equal, nl.less, sb(1), sb(1), reduce_res=sb(1)
+    ),
+    "rng": lambda: nisa.rng(sb(SHORT, dtype=U32)),
+    "scalar_tensor_tensor": lambda: nisa.scalar_tensor_tensor(
+        sb(31), sb(31), nl.subtract, 1.0, nl.multiply, sb(31)
+    ),
+    "select_reduce": lambda: nisa.select_reduce(
+        sb(SHORT), sb(SHORT, dtype=nl.uint8), sb(SHORT), 1.0
+    ),
+    "tensor_copy_predicated": lambda: nisa.tensor_copy_predicated(
+        sb(31), sb(31), sb(31, dtype=U32)
+    ),
+    "tensor_reduce": lambda: nisa.tensor_reduce(sb(1), nl.add, sb(SHORT), axis=1),
+    "tensor_scalar": lambda: nisa.tensor_scalar(sb(SHORT), sb(SHORT), nl.multiply, 2.0),
+    "tensor_scalar_cumulative": lambda: nisa.tensor_scalar_cumulative(
+        sb(SHORT), sb(SHORT), nl.multiply, nl.add, 2.0
+    ),
+    "tensor_tensor_scan": lambda: nisa.tensor_tensor_scan(
+        sb(31), sb(31), sb(31), 0.0, nl.multiply, nl.add
+    ),
+}
+
+
+@pytest.mark.parametrize("opcode", AT_LEAST)
+def test_an_instruction_keeps_its_engine_for_the_issue_interval(opcode):
+    assert priced(opcode, AT_LEAST[opcode]).cycles == 64
+
+
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.opcode} {row.case}".strip())
 def test_cost(row: Row):
-    def kernel():
-        row.issue()
-
-    program = compiled(kernel, lnc=row.cores, platform=row.platform).programs[0]
-    found = [i for i in instructions(program.body) if i.opcode == row.opcode]
-    assert INSTRUCTIONS[row.opcode].price(found[-1], arch.get(row.platform)) == row.cost
+    assert priced(row.opcode, row.issue, row.platform, row.cores) == row.cost
 
 
 def test_every_instruction_is_here():
