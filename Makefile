@@ -46,7 +46,7 @@ $(VENV)/.mutants: $(VENV)/.ready
 	touch $@
 
 mutants: $(VENV)/.mutants
-	$(BIN)/python -m bench.mutants
+	$(BIN)/python -m bench.mutants $(MUTANTS)
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache build *.egg-info

@@ -153,7 +153,7 @@ def sources(room: Room, root: Path) -> list[Path]:
     return sorted(path.relative_to(root) for path in found if path.name != "__init__.py")
 
 
-def tests(room: Room, source: Path, root: Path) -> tuple[str, ...]:
+def chosen_tests(room: Room, source: Path, root: Path) -> tuple[str, ...]:
     """Tests for a file: those that speak of it, most often first, then the room's."""
     word = re.compile(room.own.format(re.escape(source.stem)))
     spoken = {}
@@ -161,4 +161,4 @@ def tests(room: Room, source: Path, root: Path) -> tuple[str, ...]:
         name = file.relative_to(root).as_posix()
         spoken[name] = len(word.findall(file.read_text()))
     named = sorted((name for name, n in spoken.items() if n), key=lambda name: -spoken[name])
-    return (*named, *room.tests)
+    return tuple(dict.fromkeys((*named, *room.tests)))

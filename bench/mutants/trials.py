@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from bench.mutants.rooms import ROOMS, Room, tests
+from bench.mutants.rooms import ROOMS, Room, chosen_tests
 from bench.mutants.sample import Changes, Mutant
 
 KILLED, TIMEOUT, SURVIVED = "killed", "timeout", "survived"
@@ -82,7 +82,7 @@ class Trials:
     def _limit(self, room: Room, mutants: Sequence[Mutant]) -> float:
         """Seconds for the tests of a mutant: more than all of the room's take unchanged."""
         with self._copy() as copy:
-            every = {name for m in mutants for name in tests(room, Path(m.path), copy)}
+            every = {name for m in mutants for name in chosen_tests(room, Path(m.path), copy)}
             outcome, by, seconds = _tested(copy, tuple(sorted(every)), _FIRST_LIMIT)
         if outcome != SURVIVED:
             raise RuntimeError(f"the tests of {room.name} fail without a change: {by}")
@@ -97,7 +97,9 @@ class Trials:
             for stale in (file.parent / "__pycache__").glob(f"{file.stem}.*.pyc"):
                 stale.unlink()
             try:
-                return Trial(mutant, *_tested(copy, tests(room, Path(mutant.path), copy), limit))
+                return Trial(
+                    mutant, *_tested(copy, chosen_tests(room, Path(mutant.path), copy), limit)
+                )
             finally:
                 file.write_bytes(original)
 
