@@ -65,7 +65,6 @@ _COMPILER: Final = (
     ),
     "tests/test_precise_fp.py",
     "tests/isa/test_accumulators.py",
-    "tests/test_bad_input.py",
 )
 _DECLARED: Final = (
     "tests/isa/test_declared_operands.py",
