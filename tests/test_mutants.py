@@ -77,9 +77,12 @@ def test_operators_do_what_their_examples_say():
     pytest.importorskip("cosmic_ray")
     from cosmic_ray.mutating import mutate_code
 
-    from bench.mutants.operators import OPERATORS
+    from bench.mutants.operators import OPERATORS, TakeOther, given
 
-    for operator in OPERATORS:
+    for operator in (*OPERATORS, TakeOther):
         for example in operator.examples():
             before, after = example.pre_mutation_code, example.post_mutation_code
-            assert mutate_code(before, operator(), example.occurrence) == after
+            made = operator(**example.operator_args)
+            assert mutate_code(before, made, example.occurrence) == after
+    declared = ["f(state=A.one, bits=None, same=x)", "f(bits=B.some,\n  state=None, name='x.y')"]
+    assert given(declared) == {"state": ["A.one", "None"], "bits": ["B.some", "None"]}

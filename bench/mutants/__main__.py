@@ -34,20 +34,21 @@ def main() -> None:
     options = parser.parse_args()
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     rooms = [room for room in ROOMS if room.name in (options.room or names)]
-    chosen = Changes().choose(ROOT, options.size, options.seed, rooms)
+    changes = Changes(ROOT)
+    chosen = changes.choose(options.size, options.seed, rooms)
     options.folder.mkdir(parents=True, exist_ok=True)
-    trials = _tried(chosen, options)
+    trials = _tried(chosen, changes, options)
     print(f"Seed {options.seed}.\n\n{report.table(trials)}\n\n{report.survivors(trials)}")
 
 
-def _tried(chosen: list[Mutant], options: argparse.Namespace) -> list[Trial]:
+def _tried(chosen: list[Mutant], changes: Changes, options: argparse.Namespace) -> list[Trial]:
     """A trial of each mutant, in the order of `chosen`: those on record, and the rest now."""
     record = options.folder / "trials.jsonl"
     tree = _digest()
     known = _on_record(record, tree, options.again)
     waiting = [mutant for mutant in chosen if mutant not in known]
     if waiting:
-        trials = Trials(ROOT, options.folder, options.jobs)
+        trials = Trials(changes, ROOT, options.folder, options.jobs)
         with record.open("a") as lines:
             for count, trial in enumerate(trials.run(waiting), 1):
                 known[trial.mutant] = trial

@@ -7,6 +7,7 @@ syntax tree, `mutate` changes the one with that index.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from cosmic_ray.operators.operator import Example, Operator
@@ -14,6 +15,7 @@ from parso.python.tree import Keyword
 
 ENGINES: Final = ["dma", "gpsimd", "scalar", "tensor", "vector"]
 _WORD: Final = re.compile(r'(.)"([a-z_]\w*)"')
+_GIVEN: Final = re.compile(r"(\w+)=(None|True|False|\w+\.\w+)(?=[,)\n])")
 _WORDS: Final = re.compile(r'"[a-z_]\w*(?: [a-z_]\w*)+"')
 
 
@@ -169,6 +171,48 @@ class DropWord(_Word):
     @classmethod
     def examples(cls) -> Any:
         return (Example('f(a="one two three")', 'f(a="one two")'),)
+
+
+class TakeOther(Operator):
+    """A plain argument becomes what another declaration gives for the same keyword.
+
+    Args:
+        given: what is given for each keyword.
+    """
+
+    def __init__(self, given: Mapping[str, Sequence[str]]) -> None:
+        self._given = given
+
+    def mutation_positions(self, node: Any) -> Any:
+        if self._another(node):
+            yield _span(node)
+
+    def mutate(self, node: Any, index: int) -> Any:
+        keyword, equals, value = node.children
+        node.children = [keyword, equals, Keyword(self._another(node), value.start_pos, "")]
+        return node
+
+    def _another(self, node: Any) -> str:
+        if node.type != "argument" or node.children[1] != "=":
+            return ""
+        keyword, _, value = node.children
+        others = self._given.get(keyword.value, ())
+        own = value.get_code()
+        return others[(others.index(own) + 1) % len(others)] if own in others else ""
+
+    @classmethod
+    def examples(cls) -> Any:
+        given = {"given": {"kind": ["A.one", "None"]}}
+        return (Example("f(kind=A.one)", "f(kind=None)", operator_args=given),)
+
+
+def given(texts: Sequence[str]) -> dict[str, list[str]]:
+    """What the texts give for keywords, if it differs: None, truths, members of things."""
+    found: dict[str, set[str]] = {}
+    for text in texts:
+        for keyword, value in _GIVEN.findall(text):
+            found.setdefault(keyword, set()).add(value)
+    return {keyword: sorted(values) for keyword, values in found.items() if len(values) > 1}
 
 
 OPERATORS: Final = (DropArgument, DropItem, DropRow, DropCall, ChangeWord, DropWord)

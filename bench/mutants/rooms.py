@@ -61,7 +61,16 @@ _COLLECTIVES: Final = (
 _COMPILER: Final = (
     *(
         f"tests/compiler/test_{name}.py"
-        for name in ("uninitialised", "taint_oracle", "allocate", "overwritten", "schedule")
+        for name in (
+            "uninitialised",
+            "uninitialised_rules",
+            "uninitialised_addresses",
+            "taint_oracle",
+            "elements",
+            "allocate",
+            "overwritten",
+            "schedule",
+        )
     ),
     "tests/test_precise_fp.py",
     "tests/isa/test_accumulators.py",

@@ -22,7 +22,7 @@ from cosmic_ray.plugins import get_operator, operator_names
 
 from bench.mutants import operators
 from bench.mutants.parts import Place, changeable, within
-from bench.mutants.rooms import ROOMS, Room, sources
+from bench.mutants.rooms import DECLARATIONS, ROOMS, Room, sources
 
 # They do nothing, or want to be told names.
 _UNUSED: Final = re.compile(r".*/(NoOp|Variable\w+)")
@@ -49,18 +49,19 @@ class Mutant(NamedTuple):
 
 
 class Changes:
-    """What can be changed, and how: Cosmic Ray's operators and ours."""
+    """What can be changed in a tree, and how: Cosmic Ray's operators and ours."""
 
-    def __init__(self) -> None:
+    def __init__(self, root: Path) -> None:
+        self._root = root
         names = [name for name in operator_names() if not _unused(name)]
         kinds = [get_operator(name) for name in names] + list(operators.OPERATORS)
         self._operators: dict[str, Any] = {kind.__name__: kind() for kind in kinds}
+        other = operators.TakeOther(operators.given(list(_declarations(root))))
+        self._operators[type(other).__name__] = other
 
-    def choose(
-        self, root: Path, size: int, seed: int, rooms: Sequence[Room] = ROOMS
-    ) -> list[Mutant]:
+    def choose(self, size: int, seed: int, rooms: Sequence[Room] = ROOMS) -> list[Mutant]:
         """`size` mutants, or all there are: as many from each room as it has places for."""
-        waiting = [self._shuffled(room, root, seed) for room in rooms]
+        waiting = [self._shuffled(room, seed) for room in rooms]
         chosen: list[Mutant] = []
         while waiting and len(chosen) < size:
             mutants = waiting.pop(0)
@@ -70,16 +71,16 @@ class Changes:
                 waiting.append(mutants)
         return chosen
 
-    def text(self, mutant: Mutant, root: Path) -> str:
+    def text(self, mutant: Mutant) -> str:
         """The file with the change."""
-        original = (root / mutant.path).read_text()
+        original = (self._root / mutant.path).read_text()
         return mutate_code(original, self._operators[mutant.operator], mutant.occurrence)
 
-    def _shuffled(self, room: Room, root: Path, seed: int) -> Iterator[Mutant]:
+    def _shuffled(self, room: Room, seed: int) -> Iterator[Mutant]:
         """The room's mutants, one per place, in an order that edits elsewhere don't change."""
         places = []
-        for path in sources(room, root):
-            text = (root / path).read_text()
+        for path in sources(room, self._root):
+            text = (self._root / path).read_text()
             lines = text.splitlines()
             for at, ways in self._places(text, room.part).items():
                 luck = random.Random(f"{seed} {path} {lines[at[0] - 1]} {at[1]}")
@@ -104,6 +105,16 @@ class Changes:
                 if within(at, inside) and not within(at, fixed):
                     found.setdefault(at, []).append((name, occurrence))
         return found
+
+
+def _declarations(root: Path) -> Iterator[str]:
+    """Lines of the declarations of instructions."""
+    for room in ROOMS:
+        for path in sources(room, root) if room.part == DECLARATIONS else ():
+            text = (root / path).read_text()
+            inside, _ = changeable(text, DECLARATIONS)
+            for (start, _), (end, _) in inside:
+                yield "\n".join(text.splitlines()[start - 1 : end])
 
 
 def _unused(name: str) -> bool:

@@ -45,13 +45,14 @@ class Trials:
     """Copies of a tree, and the time that tests take on them.
 
     Args:
+        changes: what makes the mutants.
         root: the tree.
         folder: for the copies; what is in it from before is deleted.
         copies: how many mutants are tried at a time.
     """
 
-    def __init__(self, root: Path, folder: Path, copies: int) -> None:
-        self._changes = Changes()
+    def __init__(self, changes: Changes, root: Path, folder: Path, copies: int) -> None:
+        self._changes = changes
         self._free: queue.SimpleQueue[Path] = queue.SimpleQueue()
         self._copies = copies
         for number in range(copies):
@@ -93,7 +94,7 @@ class Trials:
         with self._copy() as copy:
             file = copy / mutant.path
             original = file.read_bytes()
-            file.write_text(self._changes.text(mutant, copy))
+            file.write_text(self._changes.text(mutant))
             for stale in (file.parent / "__pycache__").glob(f"{file.stem}.*.pyc"):
                 stale.unlink()
             try:
