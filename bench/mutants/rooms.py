@@ -74,6 +74,7 @@ _COMPILER: Final = (
     ),
     "tests/test_precise_fp.py",
     "tests/isa/test_accumulators.py",
+    "tests/runtime/test_dry_run.py",
 )
 _DECLARED: Final = (
     "tests/isa/test_declared_operands.py",
