@@ -74,6 +74,7 @@ _COMPILER: Final = (
     ),
     "tests/test_precise_fp.py",
     "tests/isa/test_accumulators.py",
+    "tests/isa/test_nc_matmul.py",
     "tests/runtime/test_dry_run.py",
 )
 _DECLARED: Final = (

@@ -16,6 +16,7 @@ from nki_dist import dtypes
 from nki_dist.errors import ProgramFormatError
 from nki_dist.timing import make_profile, profile_launch, read_trace, replay
 from nki_dist.timing.critical import critical_path
+from nki_dist.timing.timeline import Timeline
 from tests.timing.build import compiled
 from tests.timing.test_messages import exchange
 from tests.timing.test_replay import load_activate_store
@@ -142,6 +143,20 @@ def test_lines_sum_over_cores_and_keep_the_longest():
     assert keys == sorted(keys)
 
 
+def test_lines_off_the_critical_path_follow_by_their_time():
+    def kernel(x):
+        wide = nl.ndarray((128, 900), nl.float32, buffer=nl.sbuf)
+        nisa.memset(wide, 0, engine=nisa.engine.gpsimd)  # it takes longest
+        nisa.memset(nl.ndarray((128, 100), nl.float32, buffer=nl.sbuf), 0)
+        nisa.memset(nl.ndarray((128, 300), nl.float32, buffer=nl.sbuf), 0)
+        nisa.memset(nl.ndarray((128, 200), nl.float32, buffer=nl.sbuf), 0)
+
+    programs, machine = compiled(kernel, [(2, 2)])
+    lines = profile_launch(programs, [[]], machine, "k").lines
+    assert [round(x.total_us * 960) for x in lines if x.engine == "vector"] == [300, 200, 100]
+    assert [x.critical_us > 0 for x in lines] == [True, False, False, False]
+
+
 def test_lines_point_into_the_kernel():
     p = matmul_profile()
     by_opcode = {x.opcode: x for x in p.lines if x.opcode != "dma_copy"}
@@ -182,6 +197,7 @@ def test_a_launch_of_nothing():
     programs, machine = compiled(lambda x: None, [(2, 2)])
     p = profile_launch(programs, [[]], machine, "nothing")
     assert (p.total_us, p.instructions, p.critical, p.tflops) == (0, 0, {}, 0)
+    assert Timeline(machine, []).total_ns == 0
     assert "0.000 us" in str(p)
 
 
