@@ -24,6 +24,16 @@ REASONS: Final[Mapping[tuple[str, str, str], str]] = {
         '_ORDER: Final = "little" if np.little_endian else "little"',
     ): "equivalent on little-endian machines",
     (
+        "nki_dist/dtypes/casts.py",
+        "if dst is dt.float32 or (dst is dt.tfloat32 and (src.is_float or src.bits == 8)):",
+        "if dst is dt.float32 or (dst is dt.tfloat32 and (src.is_float or src.bits <= 8)):",
+    ): "equivalent: no type has fewer bits",
+    (
+        "nki_dist/dtypes/mx.py",
+        "pairs = np.stack([values[codes & 0xF], values[codes >> 4]], axis=-1).view(np.uint64)",
+        "pairs = np.stack([values[codes & 0xF], values[codes >> 4]], axis=+1).view(np.uint64)",
+    ): "equivalent: the second axis of two is the last",
+    (
         "nki_dist/dtypes/tables.py",
         "count = 16 if storage == np.dtype(ml_dtypes.float4_e2m1fn) else 256",
         "count = 17 if storage == np.dtype(ml_dtypes.float4_e2m1fn) else 256",

@@ -40,13 +40,16 @@ def test_rows_go_to_the_engine_of_their_partition():
     assert [ns for _, ns in t.parts] == pytest.approx([8 * 88, 8 * 88, 8 * 88, 6 * 88])
 
 
-def test_rows_of_a_placed_tensor_begin_at_its_partition():
+@pytest.mark.parametrize(
+    ("start", "stop", "rows"),
+    [(5, 15, {8: 3, 9: 7}), (3, 5, {8: 2}), (8, 25, {9: 8, 10: 8, 11: 1})],
+)
+def test_rows_of_a_placed_tensor_begin_at_its_partition(start, stop, rows):
     def issue(x):
         tile = nl.ndarray((32, 7), nl.float32, buffer=nl.sbuf, address=(64, 0))
-        nisa.dma_copy(tile[5:15], hbm(10, 7))
+        nisa.dma_copy(tile[start:stop], hbm(stop - start, 7))
 
-    t = one(issue)
-    assert [(e, pytest.approx(ns)) for e, ns in t.parts] == [(8, 3 * 88), (9, 7 * 88)]
+    assert dict(one(issue).parts) == pytest.approx({e: n * 88 for e, n in rows.items()})
 
 
 @pytest.mark.parametrize(
