@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 export OPENBLAS_NUM_THREADS ?= 1
 
-.PHONY: demo test slow lint format bench docs clean
+.PHONY: demo test slow lint format bench docs mutants clean
 
 $(VENV)/.ready: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -40,6 +40,13 @@ $(VENV)/.docs: $(VENV)/.ready
 
 docs: $(VENV)/.docs
 	$(BIN)/sphinx-build -q -E -W -n --keep-going -c docs . build/site
+
+$(VENV)/.mutants: $(VENV)/.ready
+	$(BIN)/python -m pip install --quiet -e '.[mutants]'
+	touch $@
+
+mutants: $(VENV)/.mutants
+	$(BIN)/python -m bench.mutants $(MUTANTS)
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache build *.egg-info

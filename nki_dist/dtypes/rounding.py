@@ -63,7 +63,7 @@ def to_bfloat16(scratch: Scratch) -> Kernel:
         np.right_shift(work, 16, out=work)
         # The added half may have carried out of a NaN.
         np.copyto(work, (bits >> 16) | 0x40, where=np.isnan(inp))
-        np.copyto(out.view(np.uint16), work, casting="unsafe")
+        np.copyto(out.view(np.uint16), work)
 
     return kernel
 
@@ -88,7 +88,8 @@ def to_float16(scratch: Scratch) -> Kernel:
 
     Adding 2**(e+13) to a magnitude in [2**e, 2**(e+1)) makes the float32 adder round it to a
     multiple of 2**(e-10), which is float16's spacing there; below 2**-14 the spacing stays that of
-    e = -14. The difference of the two bit patterns is then the float16 significand.
+    e = -14. The lower half of the sum's bit pattern is then the float16 significand: that of the
+    number added is zero.
     """
 
     def kernel(out: Array, inp: Array) -> None:
@@ -105,7 +106,6 @@ def to_float16(scratch: Scratch) -> Kernel:
         magic_f.clip(_F16_MIN_NORMAL, _F16_OVERFLOW, out=magic_f)
         np.add(magic, 13 << 23, out=magic)
         np.add(value_f, magic_f, out=value_f)
-        np.subtract(value, magic, out=value)
         np.right_shift(magic, 13, out=magic)
         np.add(value, magic, out=value)
         # magic's exponent field is e + 13 + 127; float16's is e + 15, less the 1 that the hidden
@@ -116,7 +116,7 @@ def to_float16(scratch: Scratch) -> Kernel:
         np.bitwise_or(value, magic, out=value)
         if nan:
             np.copyto(value, _float16_nan(bits), where=np.isnan(inp))
-        np.copyto(out.view(np.uint16), value, casting="unsafe")
+        np.copyto(out.view(np.uint16), value)
 
     return kernel
 

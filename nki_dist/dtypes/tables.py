@@ -45,7 +45,7 @@ def sticky_index(inp: Array, scratch: Scratch) -> Array:
     np.bitwise_or(work, bits, out=work)
     np.right_shift(work, 16, out=work)
     index = scratch.get("index", inp.shape, INDEX)
-    np.copyto(index, work, casting="unsafe")
+    np.copyto(index, work)
     return index
 
 
@@ -81,7 +81,7 @@ def lookup(table: Array, src: DType, scratch: Scratch) -> Kernel:
 
     def kernel(out: Array, inp: Array) -> None:
         index = scratch.get("index", inp.shape, INDEX)
-        np.copyto(index, inp.view(src.raw), casting="unsafe")
+        np.copyto(index, inp.view(src.raw))
         np.take(table, index, out=out.view(table.dtype), mode="wrap")
 
     return kernel
@@ -98,7 +98,7 @@ def lookup_pairs(table: Array, scratch: Scratch) -> Kernel:
             return
         halves = inp.reshape(-1).view(np.uint16)
         index = scratch.get("index", halves.shape, INDEX)
-        np.copyto(index, halves, casting="unsafe")
+        np.copyto(index, halves)
         np.take(pairs, index, out=out.reshape(-1).view(np.uint64), mode="wrap")
 
     return kernel
@@ -107,7 +107,7 @@ def lookup_pairs(table: Array, scratch: Scratch) -> Kernel:
 def _byte_lookup(table: Array, scratch: Scratch) -> Callable[[Array, Array], None]:
     def kernel(out: Array, inp: Array) -> None:
         index = scratch.get("index", inp.shape, INDEX)
-        np.copyto(index, inp.view(np.uint8), casting="unsafe")
+        np.copyto(index, inp.view(np.uint8))
         np.take(table, index, out=out.view(U32), mode="wrap")
 
     return kernel

@@ -74,6 +74,10 @@ REFUSED = {
         lambda: ncc.all_gather([hbm(2, 3)], [hbm(4, 4)], TWO, 0),
         r"dsts\[0\] has shape \(4, 4\); srcs\[0\] of shape \(2, 3\) and 2 ranks need \(4, 3\)",
     ),
+    "shape of a later pair": (
+        lambda: ncc.all_gather([hbm(2, 3), hbm(2, 3)], [hbm(4, 3), hbm(4, 4)], TWO, 0),
+        r"dsts\[1\] has shape \(4, 4\); srcs\[1\] of shape \(2, 3\) and 2 ranks need \(4, 3\)",
+    ),
     "scattered shape": (
         lambda: ncc.reduce_scatter([hbm(5, 3)], [hbm(2, 3)], TWO, 0, nl.add),
         r"srcs\[0\] has shape \(5, 3\); dsts\[0\] of shape \(2, 3\) and 2 ranks need \(4, 3\)",

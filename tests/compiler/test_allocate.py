@@ -298,6 +298,22 @@ def test_hbm_capacity_counts_every_core() -> None:
         check_hbm(programs, TRN2)
 
 
+@pytest.mark.parametrize("role", ["input", "shared", "constant"])
+def test_hbm_capacity_counts_what_cores_share_once(role: str) -> None:
+    stack = TRN2.hbm_stack_bytes
+    programs = [
+        _program(((stack // 8192, 1024), dtypes.float32, 0, 9), region=MemoryRegion.shared_hbm)
+        for _ in range(2)
+    ]
+    for program in programs:
+        program.storages[0].role = role
+        program.facts["peak_hbm"] = stack // 4
+    check_hbm(programs, TRN2)
+    programs[1].facts["peak_hbm"] += 1
+    with pytest.raises(OutOfMemoryError, match=f"needs {stack + 1}: {stack // 2} for inputs and"):
+        check_hbm(programs, TRN2)
+
+
 def test_a_kernel_gets_addresses_for_all_its_tiles() -> None:
     def kernel(a):
         out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)

@@ -80,6 +80,37 @@ def test_a_rule_can_be_replaced():
     )
 
 
+@pytest.mark.parametrize("late", [0, 1])
+def test_a_meeting_is_over_for_all_when_the_last_has_come(late):
+    """Who came earlier is held by the last one, its own work done; the last one isn't held."""
+
+    def meeting(x):
+        out = nl.ndarray((2, 4, 4), nl.float32, buffer=nl.shared_hbm)
+        if nl.program_id(0) == late:
+            nisa.memset(dst=nl.ndarray((128, 999), nl.float32, buffer=nl.sbuf), value=0)
+            with nl.no_reorder():
+                nisa.memset(dst=nl.ndarray((4, 4), nl.float32, buffer=nl.sbuf), value=0)
+                nisa.core_barrier(out, (0, 1), engine=nisa.engine.vector)
+        else:
+            nisa.core_barrier(out, (0, 1), engine=nisa.engine.vector)
+
+    def together(i, me, places, machine):
+        return Exchange("all", (), (), 5.0, 70.0, meets=(0, 1))
+
+    programs, machine = compiled(meeting, [(2, 2)], cores=2)
+    rules = {**EXCHANGES, "core_barrier": together}
+    timeline = replay(programs, [[], []], machine, exchanges=rules)
+    last, first = timeline.cores[late], timeline.cores[1 - late]
+    began = last.start[2]
+    assert began == last.end[1] and first.start == [0.0]
+    assert last.end[2] == last.done[2] == first.end[0] == first.done[0] == began + 70
+    assert (first.held, first.busy_end) == ({0: (late, 2)}, {0: 5.0})
+    assert (last.held, last.busy_end) == ({}, {})
+    (delivery,) = timeline.deliveries
+    assert (delivery.source, delivery.target) == ((late, 2), (1 - late, 0))
+    assert (delivery.channel, delivery.sent, delivery.arrived) == ("all", began, began + 70)
+
+
 def test_gpsimd_carries_small_tiles():
     def kernel(x):
         me = nl.program_id(0)

@@ -16,8 +16,10 @@ from nki_dist import dtypes
 from nki_dist.errors import ProgramFormatError
 from nki_dist.timing import make_profile, profile_launch, read_trace, replay
 from nki_dist.timing.critical import critical_path
+from nki_dist.timing.timeline import Timeline
 from tests.timing.build import compiled
 from tests.timing.test_messages import exchange
+from tests.timing.test_replay import load_activate_store
 
 
 def matmul(a, b):
@@ -82,6 +84,79 @@ def test_the_critical_path_of_a_late_core():
     assert p.critical["messages"] > 1.3
 
 
+def test_what_a_load_an_activation_and_a_store_are_bounded_by():
+    """By hand, see test_replay: 4 rows of 8 KiB each way, 4096 elements at 1.2 GHz."""
+    programs, machine = compiled(load_activate_store, [(4, 4096)], dtype=dtypes.bfloat16)
+    p = profile_launch(programs, [[]], machine, "k")
+    assert p.critical == pytest.approx(
+        {
+            "dma data": 2 * 4 * 8.192 / 27.2,
+            "scalar": 4.096 / 1.2,
+            "dma latency": 2 * 1.0,
+            "activation tables": 1.29,
+            "semaphores": 0.3 + 0.03,  # from the load to Scalar, from Scalar to the store
+            "result latency": 0.29 - 0.064 / 1.2,
+        }
+    )
+    spent = list(p.critical.values())
+    assert spent == sorted(spent, reverse=True)
+
+
+def test_every_engine_of_every_core_is_listed():
+    p = exchange_profile()
+    names = ["tensor", "vector", "scalar", "gpsimd", "sync", "dma"]
+    assert [(e.core, e.engine) for e in p.engines] == [(n, e) for n in range(2) for e in names]
+    count = [sum(e.instructions for e in p.engines if e.core == n) for n in range(2)]
+    assert count == [len(c.graph) for c in p.timeline.cores]
+    core = p.timeline.cores[1]
+    use = {e.engine: e for e in p.engines if e.core == 1}
+    # The barrier is busy for its own 64 cycles, not while it waits.
+    assert use["gpsimd"].busy_us == pytest.approx(0.064 / 1.2)
+    vector = [at for at, i in enumerate(core.graph.executed) if i.engine == "vector"]
+    busy = sum(core.end[at] - core.start[at] for at in vector)
+    assert use["vector"].busy_us == pytest.approx(busy / 1000)
+    assert use["vector"].utilisation == pytest.approx(busy / 1000 / p.total_us)
+    assert use["dma"].busy_us == pytest.approx(sum(core.dma_busy) / 16 / 1000)
+
+
+def test_loading_a_table_keeps_scalar_busy():
+    programs, machine = compiled(load_activate_store, [(4, 4096)], dtype=dtypes.bfloat16)
+    p = profile_launch(programs, [[]], machine, "k")
+    (scalar,) = [e for e in p.engines if e.engine == "scalar"]
+    assert scalar.busy_us == pytest.approx(1.29 + 4.096 / 1.2)
+
+
+def test_lines_sum_over_cores_and_keep_the_longest():
+    p = exchange_profile()
+    by_opcode = {x.opcode: x for x in p.lines if x.opcode in ("sendrecv", "core_barrier")}
+    for opcode, line in by_opcode.items():
+        took = [
+            c.end[at] - c.start[at]
+            for c in p.timeline.cores
+            for at, i in enumerate(c.graph.executed)
+            if i.opcode == opcode
+        ]
+        assert line.count == len(took) == 2
+        assert line.total_us == pytest.approx(sum(took) / 1000)
+        assert line.longest_us == pytest.approx(max(took) / 1000)
+    keys = [(-x.critical_us, -x.total_us, x.location, x.opcode) for x in p.lines]
+    assert keys == sorted(keys)
+
+
+def test_lines_off_the_critical_path_follow_by_their_time():
+    def kernel(x):
+        wide = nl.ndarray((128, 900), nl.float32, buffer=nl.sbuf)
+        nisa.memset(wide, 0, engine=nisa.engine.gpsimd)  # it takes longest
+        nisa.memset(nl.ndarray((128, 100), nl.float32, buffer=nl.sbuf), 0)
+        nisa.memset(nl.ndarray((128, 300), nl.float32, buffer=nl.sbuf), 0)
+        nisa.memset(nl.ndarray((128, 200), nl.float32, buffer=nl.sbuf), 0)
+
+    programs, machine = compiled(kernel, [(2, 2)])
+    lines = profile_launch(programs, [[]], machine, "k").lines
+    assert [round(x.total_us * 960) for x in lines if x.engine == "vector"] == [300, 200, 100]
+    assert [x.critical_us > 0 for x in lines] == [True, False, False, False]
+
+
 def test_lines_point_into_the_kernel():
     p = matmul_profile()
     by_opcode = {x.opcode: x for x in p.lines if x.opcode != "dma_copy"}
@@ -122,6 +197,7 @@ def test_a_launch_of_nothing():
     programs, machine = compiled(lambda x: None, [(2, 2)])
     p = profile_launch(programs, [[]], machine, "nothing")
     assert (p.total_us, p.instructions, p.critical, p.tflops) == (0, 0, {}, 0)
+    assert Timeline(machine, []).total_ns == 0
     assert "0.000 us" in str(p)
 
 

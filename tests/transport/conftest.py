@@ -1,13 +1,43 @@
-"""One Ray session for the tests that need one."""
+"""One Ray session for the tests that need one, and processes that need none."""
 
 from __future__ import annotations
 
 import pytest
 
+from nki_dist.core_actor import payloads
+from nki_dist.hbm import heap
 from nki_dist.launcher.session import session
+from tests.transport.processes import Store, Trio
 
 
 @pytest.fixture(scope="package", autouse=True)
 def close_session():
     yield
     session().close()
+
+
+@pytest.fixture
+def store(monkeypatch):
+    made = Store()
+    monkeypatch.setattr(heap, "HbmStack", made)
+    monkeypatch.setattr(payloads, "map_writable", lambda handle: handle.memory)
+    return made
+
+
+@pytest.fixture
+def trios(store):
+    """Makes a `Trio`, and closes it after the test."""
+    made = []
+
+    def make(**options):
+        made.append(Trio(**options))
+        return made[-1]
+
+    yield make
+    for trio in made:
+        trio.close()
+
+
+@pytest.fixture
+def trio(trios):
+    return trios()

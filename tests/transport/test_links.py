@@ -1,98 +1,16 @@
-"""Links between processes, here all in one: memory of others, leases, growth, ways around.
-
-The object store is replaced by NumPy arrays and actors by lists of what they were told.
-"""
+"""Links between processes, here all in one: memory of others, leases, growth, ways around."""
 
 from __future__ import annotations
 
 import gc
-import queue
-import uuid
-from types import SimpleNamespace
 
 import ml_dtypes
 import numpy as np
-import pytest
 
 from nki_dist.collectives.party import Bundle
-from nki_dist.core_actor import payloads as module
-from nki_dist.core_actor.bell import Bell
-from nki_dist.core_actor.links import FIRST_RING, Links, Net
+from nki_dist.core_actor.links import FIRST_RING
 from nki_dist.core_actor.payloads import KEPT
 from nki_dist.core_actor.records import INLINE, NAMES
-from nki_dist.errors import OutOfMemoryError
-from nki_dist.hbm import heap
-from nki_dist.runtime.messages import Message
-
-WHAT = {"op": "all_gather", "group": [0, 1]}
-
-
-class Store:
-    """Counts the segments it makes; refuses from `limit` bytes on."""
-
-    def __init__(self) -> None:
-        self.limit = 1 << 40
-        self.made: list[int] = []
-
-    def create(self, nbytes: int) -> SimpleNamespace:
-        if sum(self.made) + nbytes > self.limit:
-            raise OutOfMemoryError("full")
-        self.made.append(nbytes)
-        stack = SimpleNamespace(memory=np.zeros(-(-nbytes // 4096) * 4096, np.uint8))
-        stack.capacity, stack.handle = stack.memory.size, stack
-        return stack
-
-
-class Trio:
-    """Three processes with one core each; messages on the way of actor calls are counted."""
-
-    def __init__(self, near: bool = True) -> None:
-        self.called = 0
-        token = uuid.uuid4().hex
-        self.inboxes = [queue.SimpleQueue() for _ in range(3)]
-        actors = [
-            SimpleNamespace(deliver=self._deliver(n), attach=self._attach(n)) for n in range(3)
-        ]
-        self.links = []
-        for n in range(3):
-            others = frozenset(range(3)) - {n} if near else frozenset()
-            net = Net(token, actors, n, {0: 0, 1: 1, 2: 2}, others)
-            self.links.append(Links(net, Bell(net.bell(n), 0.01), self.inboxes[n]))
-        self.sequence = 0
-        self.begin(1)
-
-    def begin(self, launch):
-        for links in self.links:
-            links.begin(launch)
-
-    def _deliver(self, n):
-        def remote(launch, message):
-            self.called += 1
-            self.inboxes[n].put((launch, message))
-
-        return SimpleNamespace(remote=remote)
-
-    def _attach(self, n):
-        return SimpleNamespace(remote=lambda attach: self.links[n].attach(attach))
-
-    def send(self, source, target, payload, what=WHAT, number=7):
-        m = Message(source, target, "collective", self.sequence, payload, what, "k.py:3", number)
-        self.sequence += 1
-        self.links[source].send(m)
-        return m
-
-
-@pytest.fixture
-def store(monkeypatch):
-    made = Store()
-    monkeypatch.setattr(heap, "HbmStack", made)
-    monkeypatch.setattr(module, "map_writable", lambda handle: handle.memory)
-    return made
-
-
-@pytest.fixture
-def trio(store):
-    return Trio()
 
 
 def same(a, b):
@@ -189,9 +107,9 @@ def test_a_full_ring_is_replaced_by_a_larger_one(trio):
     assert trio.links[1].arrived(1) == len(sent)
 
 
-def test_what_shared_memory_has_no_room_for_goes_by_actor_calls(store):
+def test_what_shared_memory_has_no_room_for_goes_by_actor_calls(store, trios):
     store.limit = 1_000_000
-    trio = Trio()
+    trio = trios()
     arrays = [np.full(400_000, n, np.uint8) for n in range(5)]
     for array in arrays:
         trio.send(0, 1, array)
@@ -199,7 +117,7 @@ def test_what_shared_memory_has_no_room_for_goes_by_actor_calls(store):
     assert trio.called >= 3
     assert all(same(a, m.payload) for a, m in zip(arrays, got))
     store.limit = 0
-    trio = Trio()
+    trio = trios()
     trio.send(0, 1, arrays[0])
     assert trio.called == 1
     assert same(trio.links[1].poll()[0].payload, arrays[0])
@@ -257,8 +175,8 @@ def test_a_view_that_outlives_its_launch_frees_nothing(trio):
     assert bytes(trio.links[0]._payloads._table) == before
 
 
-def test_other_nodes_are_reached_by_actor_calls(store):
-    trio = Trio(near=False)
+def test_other_nodes_are_reached_by_actor_calls(store, trios):
+    trio = trios(near=False)
     trio.send(0, 1, np.ones(INLINE, np.float32))
     assert trio.called == 1
     assert not store.made

@@ -122,6 +122,8 @@ def test_two_processes_wake_each_other():
         assert _next(inward, bell) == sent.popleft()
     child.join()
     assert child.exitcode == 0
+    bell.close()
+    ringer.close()
     del outward, inward, memory
     shared.close()
     shared.unlink()

@@ -1,0 +1,174 @@
+"""Which files are changed, where in them, and which tests have to notice.
+
+Only tests without Ray, the most specific first: a run ends at the first failure, so a mutant that
+is noticed costs a second or two. A file that isn't in a room is not changed.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Final, NamedTuple
+
+WHOLE, DECLARATIONS, COSTS = "whole files", "declarations", "costs"
+
+
+class Room(NamedTuple):
+    """Code of one kind.
+
+    Attributes:
+        files: patterns of paths, from the root.
+        part: of the files: everything, what `@instruction(...)` reads, or what `@x.cost` calls.
+        tests: paths from the root, for all files.
+        own: how tests name a file's subject, {} for its stem.
+        among: patterns of test files that are run before `tests` if they name the subject.
+    """
+
+    name: str
+    files: tuple[str, ...]
+    part: str
+    tests: tuple[str, ...]
+    own: str = ""
+    among: tuple[str, ...] = ()
+
+
+_ISA: Final = ("nki_dist/isa/*.py", "nki_dist/isa/collectives/*.py")
+_TIMING: Final = tuple(
+    f"tests/timing/test_{name}.py"
+    for name in (
+        *("replay", "report", "messages", "dma", "costs"),
+        *("edges", "order", "trace", "table", "collectives"),
+    )
+)
+_NUMBERS: Final = (
+    "tests/test_casts.py",
+    "tests/test_cast_details.py",
+    "tests/test_dtypes.py",
+    "tests/isa/test_mx.py",
+    "tests/test_alu.py",
+    "tests/test_precise_fp.py",
+)
+_COLLECTIVES: Final = (
+    "tests/collectives/test_algorithms.py",
+    "tests/collectives/test_registry.py",
+    "tests/timing/test_stages.py",
+    "tests/timing/test_collectives.py",
+    *(
+        f"tests/collectives/test_{name}.py"
+        for name in ("matrix", "operations", "permutes", "variable", "replica_group")
+    ),
+)
+_COMPILER: Final = (
+    *(
+        f"tests/compiler/test_{name}.py"
+        for name in (
+            "uninitialised",
+            "uninitialised_rules",
+            "uninitialised_addresses",
+            "taint_oracle",
+            "elements",
+            "allocate",
+            "overwritten",
+            "schedule",
+        )
+    ),
+    "tests/test_precise_fp.py",
+    "tests/isa/test_accumulators.py",
+    "tests/isa/test_nc_matmul.py",
+    "tests/runtime/test_dry_run.py",
+)
+_DECLARED: Final = (
+    "tests/isa/test_declared_operands.py",
+    "tests/test_coverage_page.py",
+    "tests/test_public_api.py",
+)
+_NAMED: Final = (
+    "tests/isa/test_*.py",
+    "tests/collectives/test_[clopv]*.py",
+    "tests/compiler/test_uninit*.py",
+    "tests/language/test_math.py",
+    "tests/test_precise_fp.py",
+    "tests/test_release_notes*.py",
+)
+
+ROOMS: Final = (
+    Room("declarations", _ISA, DECLARATIONS, _DECLARED, r"\b(?:nisa|ncc)\.{}\b", _NAMED),
+    Room(
+        "roles",
+        ("nki_dist/isa/operands.py", "nki_dist/isa/collectives/_roles.py"),
+        WHOLE,
+        (
+            "tests/isa/test_roles.py",
+            "tests/isa/test_partition_rules.py",
+            "tests/collectives/test_constraints.py",
+            "tests/collectives/test_limitations.py",
+            "tests/collectives/test_replica_group.py",
+            *_DECLARED,
+        ),
+    ),
+    Room("costs", _ISA, COSTS, ("tests/timing/test_costs.py", "tests/timing/test_replay.py")),
+    Room("timing", ("nki_dist/timing/*.py", "nki_dist/isa/timing_rules.py"), WHOLE, _TIMING),
+    Room(
+        "passes",
+        ("nki_dist/compiler/passes/*.py",),
+        WHOLE,
+        _COMPILER,
+        r"\b{}\b",
+        ("tests/compiler/test_*.py",),
+    ),
+    Room(
+        "casts",
+        tuple(f"nki_dist/dtypes/{name}.py" for name in ("casts", "rounding", "tables", "mx")),
+        WHOLE,
+        _NUMBERS,
+    ),
+    Room(
+        "algorithms",
+        (
+            "nki_dist/collectives/algorithms/*.py",
+            *(
+                f"nki_dist/collectives/{name}.py"
+                for name in ("algorithm", "choose", "members", "price", "question")
+            ),
+        ),
+        WHOLE,
+        _COLLECTIVES,
+    ),
+    Room(
+        "layout",
+        ("nki_dist/hbm/layout.py",),
+        WHOLE,
+        ("tests/hbm/test_layout.py",),
+    ),
+    Room(
+        "links",
+        (
+            *(f"nki_dist/core_actor/{name}.py" for name in ("links", "ring", "bell")),
+            "nki_dist/runtime/messages.py",
+        ),
+        WHOLE,
+        (
+            "tests/transport/test_messages.py",
+            "tests/transport/test_ring.py",
+            "tests/transport/test_links.py",
+            "tests/transport/test_wakes_and_growth.py",
+        ),
+    ),
+)
+
+
+def sources(room: Room, root: Path) -> list[Path]:
+    """Files of a room, from the root, in the order of their names."""
+    found = {path for pattern in room.files for path in root.glob(pattern)}
+    return sorted(path.relative_to(root) for path in found if path.name != "__init__.py")
+
+
+def chosen_tests(room: Room, source: Path, root: Path) -> tuple[str, ...]:
+    """Tests for a file: those that speak of it, most often first, then the room's."""
+    word = re.compile(room.own.format(re.escape(source.stem)))
+    spoken = {}
+    for file in sorted(path for pattern in room.among for path in root.glob(pattern)):
+        name = file.relative_to(root).as_posix()
+        spoken[name] = len(word.findall(file.read_text()))
+    named = sorted((name for name, n in spoken.items() if n), key=lambda name: -spoken[name])
+    return tuple(dict.fromkeys((*named, *room.tests)))

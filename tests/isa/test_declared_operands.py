@@ -1,0 +1,68 @@
+"""Every parameter of every instruction against a table: memories, types, what else is taken.
+
+`tests/data/nki_operands.txt` is kept by hand, so that a declaration isn't changed by accident. A
+line is a parameter and what it may be: tensors with `r`, `w` or `rw`, memories and types (all, if
+none is named), and what stands in for them; choices and operators by name; for anything else the
+function that reads it. That what is declared is also enforced is for test_roles.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from nki_dist import dtypes
+from nki_dist.isa import INSTRUCTIONS
+from nki_dist.isa.operands import Choice, Custom, Number, Op, Register, Tensor
+
+PAGE = Path(__file__).parents[1] / "data" / "nki_operands.txt"
+MANY = 12  # operators above which their number stands for their names
+
+
+def declared(role):
+    if isinstance(role, Tensor):
+        return _tensor(role)
+    if isinstance(role, Choice):
+        return "one of: " + " ".join(sorted(member.name for member in role.allowed))
+    if isinstance(role, Op):
+        names = " ".join(sorted(role.allowed))
+        names = f"{len(role.allowed)} operators" if len(role.allowed) > MANY else names
+        return f"operator: {names}" + " or None" * role.optional
+    if isinstance(role, Number):
+        return ("integer" if role.integer else "number") + " or None" * role.optional
+    if isinstance(role, Register):
+        return f"register {role.register_mode}"
+    assert isinstance(role, Custom)
+    return f"anything {role.convert.__name__} takes"
+
+
+def _tensor(role):
+    words = [f"{'tensors' if role.many else 'tensor'} {role.mode or 'ordered'}"]
+    words.append("in " + " ".join(sorted(role.memories)))
+    if role.dtypes is not None:
+        left_out = {d for d in dtypes.ALL if not d.is_mx} - role.dtypes
+        short = len(role.dtypes) < 6
+        names = role.dtypes if short else left_out
+        words.append(("of " if short else "not of x4 ") + " ".join(sorted(d.name for d in names)))
+    words += ["or number"] * role.scalar + ["or register"] * role.register
+    words += ["or None"] * role.optional + ["at any partition"] * role.any_start
+    words += [f"indirect by {role.indirect}"] if role.indirect else []
+    return " ".join(words)
+
+
+def table():
+    lines = [line for line in PAGE.read_text().splitlines() if line and not line.startswith("#")]
+    return dict(line.split(maxsplit=1) for line in lines)
+
+
+def test_every_parameter_is_in_the_table():
+    parameters = {f"{name}.{p}" for name, spec in INSTRUCTIONS.items() for p in spec.roles}
+    assert set(table()) == parameters
+
+
+@pytest.mark.parametrize("name", sorted(INSTRUCTIONS))
+def test_parameters_are_declared_as_documented(name):
+    spec, documented = INSTRUCTIONS[name], table()
+    for parameter, role in spec.roles.items():
+        assert declared(role) == documented[f"{name}.{parameter}"], parameter

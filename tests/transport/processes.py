@@ -1,0 +1,75 @@
+"""Three processes in one: the object store is NumPy arrays, actors are lists of messages."""
+
+from __future__ import annotations
+
+import queue
+import uuid
+from types import SimpleNamespace
+
+import numpy as np
+
+from nki_dist.core_actor.bell import Bell
+from nki_dist.core_actor.links import Links, Net
+from nki_dist.errors import OutOfMemoryError
+from nki_dist.runtime.messages import Message
+
+WHAT = {"op": "all_gather", "group": [0, 1]}
+
+
+class Store:
+    """Counts the segments it makes; refuses from `limit` bytes on."""
+
+    def __init__(self) -> None:
+        self.limit = 1 << 40
+        self.made: list[int] = []
+
+    def create(self, nbytes: int) -> SimpleNamespace:
+        if sum(self.made) + nbytes > self.limit:
+            raise OutOfMemoryError("full")
+        self.made.append(nbytes)
+        stack = SimpleNamespace(memory=np.zeros(-(-nbytes // 4096) * 4096, np.uint8))
+        stack.capacity, stack.handle = stack.memory.size, stack
+        return stack
+
+
+class Trio:
+    """Three processes with one core each; messages on the way of actor calls are counted."""
+
+    def __init__(self, near: bool = True) -> None:
+        self.called = 0
+        token = uuid.uuid4().hex
+        self.inboxes = [queue.SimpleQueue() for _ in range(3)]
+        actors = [
+            SimpleNamespace(deliver=self._deliver(n), attach=self._attach(n)) for n in range(3)
+        ]
+        self.links = []
+        for n in range(3):
+            others = frozenset(range(3)) - {n} if near else frozenset()
+            net = Net(token, actors, n, {0: 0, 1: 1, 2: 2}, others)
+            self.links.append(Links(net, Bell(net.bell(n), 0.01), self.inboxes[n]))
+        self.sequence = 0
+        self.begin(1)
+
+    def begin(self, launch):
+        for links in self.links:
+            links.begin(launch)
+
+    def close(self):
+        for links in self.links:
+            links.close()
+
+    def _deliver(self, n):
+        def remote(launch, message):
+            self.called += 1
+            self.inboxes[n].put((launch, message))
+
+        return SimpleNamespace(remote=remote)
+
+    def _attach(self, n):
+        return SimpleNamespace(remote=lambda attach: self.links[n].attach(attach))
+
+    def send(self, source, target, payload, what=WHAT, number=7):
+        m = Message(source, target, "collective", self.sequence, payload, what, "k.py:3", number)
+        self.sequence += 1
+        self.links[source].send(m)
+        return m

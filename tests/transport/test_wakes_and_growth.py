@@ -1,0 +1,130 @@
+"""Links: who is woken, how rings grow, and what closing lets go of."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import uuid
+
+import numpy as np
+import pytest
+
+from nki_dist.core_actor import links as module
+from nki_dist.core_actor.bell import Bell, Ringer
+from nki_dist.core_actor.links import FIRST_RING
+from nki_dist.core_actor.records import INLINE
+
+
+class Interrupted:
+    """A bell, and something that happens once its owner sleeps."""
+
+    def __init__(self, bell, happens):
+        self.bell, self.happens = bell, happens
+        self.close = bell.close
+        self.rang = []
+
+    def wait(self):
+        self.happens()
+        self.rang.append(self.bell.wait())
+        return self.rang[-1]
+
+
+def test_a_message_wakes_who_sleeps_and_nobody_else(trio):
+    trio.send(0, 1, None)
+    links = trio.links[1]
+    assert len(links.poll()) == 1
+    links._bell = bell = Interrupted(links._bell, lambda: trio.send(0, 1, None))
+    assert len(links.wait(lambda: None)) == 1
+    assert bell.rang == [True]
+    trio.send(0, 1, None)  # it is awake again
+    assert not bell.bell.wait()
+
+
+def test_a_full_ring_is_replaced_by_one_four_times_as_large(trio, monkeypatch):
+    """Up to the largest; then messages are actor calls, until the reader has read."""
+    monkeypatch.setattr(module, "LARGEST_RING", 16 * FIRST_RING)
+    sizes = []
+    attach = trio.links[1].attach
+
+    def noted(told):
+        sizes.extend([told.ring[2]] if told.ring else [])
+        attach(told)
+
+    trio.links[1].attach = noted
+    payload = np.zeros(INLINE, np.uint8)
+    while not trio.called:
+        trio.send(0, 1, payload)
+    assert sizes == [FIRST_RING, 4 * FIRST_RING, 16 * FIRST_RING]
+    assert sorted(m.sequence for m in trio.links[1].poll()) == list(range(trio.sequence))
+    trio.send(0, 1, payload)
+    assert trio.called == 1
+
+
+def test_an_old_ring_is_kept_until_it_was_read(trio):
+    """Its memory isn't given to payloads, though the writer has another ring."""
+    small = np.arange(1000, dtype=np.float32)
+    for n in range(3 * FIRST_RING // small.nbytes):
+        trio.send(0, 1, small + n)
+    blocks = [trio.links[0].payload((FIRST_RING // 2,), np.dtype(np.uint8)) for _ in range(20)]
+    for block in blocks:
+        block[:] = 255
+    got = sorted(trio.links[1].poll(), key=lambda m: m.sequence)
+    assert [m.payload[0] for m in got] == list(range(trio.sequence))
+
+
+def test_memory_of_a_ring_was_used_before(trio):
+    """Counters of a new ring begin at zero whatever lay there."""
+    block = trio.links[0].payload((2 * FIRST_RING,), np.dtype(np.uint8))
+    block[:] = 77
+    del block
+    sent = [trio.send(0, 1, None) for _ in range(3)]
+    assert trio.links[1].arrived(1) == 3
+    assert [m.sequence for m in trio.links[1].poll()] == [m.sequence for m in sent]
+    assert trio.links[1].poll() == []
+
+
+def test_what_was_sent_is_counted_from_the_begin_of_a_launch(trio):
+    links = trio.links[0]
+    trio.send(0, 1, None)
+    trio.send(0, 2, np.ones(INLINE, np.float32))
+    assert links.sent == 2
+    links.begin(2)
+    assert links.sent == 0
+
+
+def test_closed_links_let_go_of_their_bell_and_of_memory_of_others(trio):
+    trio.send(0, 1, np.ones(INLINE, np.float32))
+    (m,) = trio.links[1].poll()
+    assert trio.links[1]._payloads._mapped
+    name = trio.links[1].bell
+    trio.links[1].close()
+    assert not trio.links[1]._payloads._mapped
+    assert trio.links[1].arrived(1) == 0
+    Bell(name, 0.01).close()  # the name is free
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        trio.links[1]._ringer.ring(name)
+    assert m.payload[0] == 1  # arrays that somebody still has stay readable
+
+
+def test_a_closed_bell_frees_its_name():
+    name, ringer = uuid.uuid4().hex, Ringer()
+    first = Bell(name, 0.01)
+    first.close()
+    second = Bell(name, 0.01)
+    ringer.ring(name)
+    assert second.wait()
+    second.close()
+    ringer.close()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        ringer.ring(name)
+
+
+def test_patience_has_fractions_of_a_second():
+    """As Linux reports it, in steps of its clock: at most 10 ms."""
+    bell = Bell(uuid.uuid4().hex, 2.25)
+    size = struct.calcsize("@ll")
+    span = bell._socket.getsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, size)
+    seconds, microseconds = struct.unpack("@ll", span)
+    assert seconds == 2
+    assert 250_000 <= microseconds <= 260_000
+    bell.close()
