@@ -1,0 +1,46 @@
+"""Variables of the environment that shape programs: each makes another one, and only once."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import nki_dist as nki
+import nki_dist.isa as nisa
+import nki_dist.language as nl
+from nki_dist.launcher.session import CompileCache, session
+
+
+@nki.jit
+def copy(x):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    nisa.dma_copy(dst=out, src=x)
+    return out
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("NEURON_PLATFORM_TARGET_OVERRIDE", "trn3"),
+        ("NEURON_LOGICAL_NC_CONFIG", "2"),
+        ("NKI_PRECISE_FP", "0"),
+        ("NKI_DMA_TRANSPOSE_AS_PE_TRANSPOSE", "true"),
+        ("NKI_DIST_CHECK", "spill"),
+    ],
+)
+def test_another_setting_is_another_program(
+    variable: str, value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session(), "cache", CompileCache())
+    x = np.ones((3, 5), np.float32)
+
+    def compiled() -> int:
+        np.testing.assert_array_equal(nki.simulate(copy)(x), x)
+        return len(session().cache._kept)
+
+    monkeypatch.delenv(variable, raising=False)
+    assert [compiled(), compiled()] == [1, 1]
+    monkeypatch.setenv(variable, value)
+    assert [compiled(), compiled()] == [2, 2]
+    monkeypatch.delenv(variable)
+    assert compiled() == 2
