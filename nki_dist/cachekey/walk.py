@@ -125,8 +125,12 @@ class Walk:
         for namespace, found in self._names.values():
             look = partial(map, namespace.get, tuple(found), repeat(Missing))
             self.same.append((look, tuple(found.values())))
-        # Version 2 is the last without references between equal values, which come and go.
-        return hashlib.blake2b(marshal.dumps(self._tokens, 2), digest_size=20).digest()
+        try:
+            # Version 2 is the last without references between equal values, which come and go.
+            content = marshal.dumps(self._tokens, 2)
+        except ValueError as error:  # a name of a class derived from str, for example
+            raise Unprovable(f"something seen can't be written down: {error}") from None
+        return hashlib.blake2b(content, digest_size=20).digest()
 
     def say(self, *tokens: Any) -> None:
         """Add a structural token; being tuples, they can't be confused with plain values."""
@@ -161,7 +165,8 @@ class Walk:
     def _constant(self, value: Any) -> None:
         """Enum members, data types, ranges, NumPy scalars: immutable; and tensors to be."""
         if isinstance(value, TensorSignature):  # one array passed twice has one index
-            self.say("tensor", value.index, value.shape, value.dtype.name, value.name)
+            self.say("tensor", value.index, value.dtype.name)
+            self.refer(value.shape, value.name)  # keywords may be of any class derived from str
         elif isinstance(value, DType):
             self.say("nki dtype", value.name)
         elif isinstance(value, enum.Enum):
