@@ -4,9 +4,6 @@ Invariant: `readings_of` leads to all of an object's state, or refuses. State is
 `__dict__`, its slots and the content of the built-in container or number it derives from; a class
 whose instances have room for more (memory that an extension module manages) is refused. Nothing
 here follows parts to their own parts.
-
-Classes of this package may define `__nki_fingerprint__()`, returning plain values (tuples, text,
-numbers, functions) that stand for the object; that is how objects with caches or locks take part.
 """
 
 from __future__ import annotations
@@ -129,8 +126,6 @@ def _class_parts(cls: type) -> tuple[Any, ...]:
 def _instance_readings(mro: tuple[type, ...]) -> tuple[Reading, ...]:
     """Where instances of the class `mro[0]` keep their state."""
     cls = mro[0]
-    if hasattr(cls, "__nki_fingerprint__"):
-        return _STANDING_IN
     if cls.__module__ in ("typing", "typing_extensions") or str(cls) == "<class 'torch.dtype'>":
         return _BY_TEXT
     slots: list[Any] = []
@@ -172,10 +167,6 @@ _BARE: Final = Reading("instance", lambda value: (type(value),))
 _WITH_DICT: Final = Reading("instance", _with_dict)
 _CLASS: Final = (Reading("class", _class_parts),)
 _BY_TEXT: Final = (_BARE, Reading("text", lambda value: (repr(value),), Proof.none))
-_STANDING_IN: Final = (
-    _BARE,
-    Reading("stands for", lambda value: (value.__nki_fingerprint__(),), Proof.text),
-)
 
 # Everything with a shape of its own ------------------------------------------------------------
 
