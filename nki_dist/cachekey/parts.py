@@ -18,7 +18,7 @@ import os
 import re
 import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
 from itertools import chain
 from typing import Any, Final, NamedTuple
 
@@ -72,8 +72,13 @@ _FIELD_OF_NAMEDTUPLE: Final = type(vars(collections.namedtuple("_", "x"))["x"])
 _MEMBER_NOISE: Final = frozenset({"_name_", "__objclass__", "_sort_order_"})
 
 
-def readings_of(value: Any) -> tuple[Reading, ...]:
+def readings_of(
+    value: Any, known: MutableMapping[type, tuple[Reading, ...]]
+) -> tuple[Reading, ...]:
     """The looks that show all there is to `value`, a function or plain value excepted.
+
+    Args:
+        known: what was found out about classes, by class; never holds on to one.
 
     Raises:
         Unprovable: some of its state is out of sight.
@@ -88,7 +93,10 @@ def readings_of(value: Any) -> tuple[Reading, ...]:
         names = installed_name(value)  # such as instructions, and NumPy's dispatchers
         if names is not None:
             return _constant("installed", *names)
-    return _instance_readings(cls.__mro__)
+    found = known.get(cls)
+    if found is None:
+        found = known[cls] = _instance_readings(cls)
+    return found
 
 
 def _constant(label: str, *parts: Any) -> tuple[Reading, ...]:
@@ -122,24 +130,30 @@ def _class_parts(cls: type) -> tuple[Any, ...]:
     return tuple(parts)
 
 
-@functools.lru_cache(maxsize=512)
-def _instance_readings(mro: tuple[type, ...]) -> tuple[Reading, ...]:
-    """Where instances of the class `mro[0]` keep their state."""
-    cls = mro[0]
+def _instance_readings(cls: type) -> tuple[Reading, ...]:
+    """Where instances of a class keep their state."""
     if cls.__module__ in ("typing", "typing_extensions") or str(cls) == "<class 'torch.dtype'>":
         return _BY_TEXT
-    slots: list[Any] = []
-    kind: Any = cls
-    while kind not in _CONTENTS:
-        own = [each for each in vars(kind).values() if type(each) is types.MemberDescriptorType]
-        if not kind.__flags__ & _HEAP_TYPE or _hidden(kind, len(own)):
-            raise Unprovable(f"state of a {cls.__module__}.{cls.__qualname__} is out of sight")
-        slots += own
-        kind = kind.__base__
     found = [_WITH_DICT if cls.__dictoffset__ else _BARE]
-    if slots:
-        found.append(Reading("slots", lambda value: tuple(_slot(each, value) for each in slots)))
-    return (*found, *_READINGS.get(kind, ()))
+    *layers, content = _layers(cls)
+    for layer in layers:
+        if not layer.__flags__ & _HEAP_TYPE or _hidden(layer, len(_descriptors(layer))):
+            raise Unprovable(f"state of a {cls.__module__}.{cls.__qualname__} is out of sight")
+    if any(map(_descriptors, layers)):
+        found.append(_SLOTS)
+    return (*found, *_READINGS.get(content, ()))
+
+
+def _layers(cls: Any) -> list[Any]:
+    """A class and its bases, down to the built-in one that the memory of instances starts with."""
+    found = [cls]
+    while found[-1] not in _CONTENTS:
+        found.append(found[-1].__base__)
+    return found
+
+
+def _descriptors(layer: type) -> list[Any]:
+    return [each for each in vars(layer).values() if type(each) is types.MemberDescriptorType]
 
 
 def _hidden(kind: Any, slots: int) -> bool:
@@ -156,6 +170,12 @@ def _with_dict(value: Any) -> tuple[Any, ...]:
     return (type(value), *attributes, *attributes.values())
 
 
+def _slots(value: Any) -> tuple[Any, ...]:
+    # Looked up each time: descriptors would keep their class alive.
+    *layers, _ = _layers(type(value))
+    return tuple(_slot(each, value) for layer in layers for each in _descriptors(layer))
+
+
 def _slot(descriptor: Any, value: Any) -> Any:
     try:
         return descriptor.__get__(value)
@@ -165,6 +185,7 @@ def _slot(descriptor: Any, value: Any) -> Any:
 
 _BARE: Final = Reading("instance", lambda value: (type(value),))
 _WITH_DICT: Final = Reading("instance", _with_dict)
+_SLOTS: Final = Reading("slots", _slots)
 _CLASS: Final = (Reading("class", _class_parts),)
 _BY_TEXT: Final = (_BARE, Reading("text", lambda value: (repr(value),), Proof.none))
 

@@ -39,7 +39,7 @@ from nki_dist.cachekey.installed import (
     refuse_impure,
     refuse_impure_module,
 )
-from nki_dist.cachekey.parts import Missing, Proof, readings_of
+from nki_dist.cachekey.parts import Missing, Proof, Reading, readings_of
 from nki_dist.cachekey.reads import Chain, Reads, reads_of
 from nki_dist.dtypes import DType
 from nki_dist.program import TensorSignature
@@ -60,9 +60,14 @@ Look: TypeAlias = tuple[Callable[[], Iterable[Any]], Any]
 
 
 class Knowledge:
-    """What outlives a walk: what code objects read, and the memoised helpers seen."""
+    """What outlives a walk: what code objects read, and the memoised helpers seen.
+
+    Attributes:
+        classes: how to look at instances of a class.
+    """
 
     def __init__(self) -> None:
+        self.classes: WeakKeyDictionary[type, tuple[Reading, ...]] = WeakKeyDictionary()
         self._code: dict[int, tuple[CodeType, Reads]] = {}
         self._memoised: WeakKeyDictionary[Any, bytes | None] = WeakKeyDictionary()
 
@@ -185,7 +190,7 @@ class Walk:
             self.say("scalar", str(value.dtype), value.tobytes())
 
     def _object(self, value: Any) -> None:
-        for label, read, proof in readings_of(value):
+        for label, read, proof in readings_of(value, self._knowledge.classes):
             parts = read(value)
             if proof is _SAME:
                 self.same.append((partial(read, value), parts))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from typing import Any
 
 import pytest
@@ -18,6 +20,19 @@ def test_snapshots_are_bounded() -> None:
     first = [keys.fingerprint(each, ()) for each in kernels]
     assert first == [keys.fingerprint(each, ()) for each in kernels]
     assert len(keys._snapshots) == 3
+
+
+@pytest.mark.parametrize("body", ["pass", "__slots__ = ('held', '__weakref__')"])
+def test_classes_die_with_their_kernels(body: str) -> None:
+    keys = Fingerprinter(snapshots=1)
+    source = f"class C: {body}\nC0 = C()\nC0.held = 1\ndef kernel(x): return C0.held"
+    names = namespace(source)
+    assert keys.fingerprint(names["kernel"], ()) != keys.fingerprint(names["kernel"], names["C"]())
+    gone = weakref.ref(names["C"])
+    names.clear()
+    keys.fingerprint(namespace("def kernel(x): return x")["kernel"], ())
+    gc.collect()
+    assert gone() is None
 
 
 def test_plan_names_every_read() -> None:
