@@ -89,10 +89,9 @@ def readings_of(
         return found
     if isinstance(value, type):
         return _class_readings(value)
-    if hasattr(value, "__name__"):
-        names = installed_name(value)  # such as instructions, and NumPy's dispatchers
-        if names is not None:
-            return _constant("installed", *names)
+    names = installed_name(value)  # such as instructions, and NumPy's dispatchers
+    if names is not None:
+        return _constant("installed", *names)
     found = known.get(cls)
     if found is None:
         found = known[cls] = _instance_readings(cls)
