@@ -68,7 +68,7 @@ class Knowledge:
 
     def __init__(self) -> None:
         self.classes: WeakKeyDictionary[type, tuple[Reading, ...]] = WeakKeyDictionary()
-        self._code: dict[int, tuple[CodeType, Reads]] = {}
+        self._code: dict[int, tuple[CodeType, Reads | str]] = {}
         self._memoised: WeakKeyDictionary[Any, bytes | None] = WeakKeyDictionary()
 
     def reads(self, code: CodeType) -> Reads:
@@ -78,7 +78,9 @@ class Knowledge:
         if known is None:
             if len(self._code) >= _KEPT_CODE:
                 self._code.clear()
-            known = self._code[id(code)] = (code, reads_of(code))
+            known = self._code[id(code)] = (code, _reads_or_reason(code))
+        if isinstance(known[1], str):
+            raise Unprovable(known[1])
         return known[1]
 
     def is_outdated(self, wrapper: Any, digest: bytes) -> bool:
@@ -285,6 +287,13 @@ class Walk:
         if hook is not Missing:
             return hook  # what the hook reads decides; it gets the name from the code, described
         return self._look_up(sys.modules, f"{module.__name__}.{name}")
+
+
+def _reads_or_reason(code: CodeType) -> Reads | str:
+    try:
+        return reads_of(code)
+    except Unprovable as reason:
+        return str(reason)
 
 
 def _function_parts(function: FunctionType) -> tuple[Any, ...]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import gc
+import types
 import weakref
 from typing import Any
 
 import pytest
 
 import nki_dist.isa as nisa
-from nki_dist.cachekey import Fingerprinter
+from nki_dist.cachekey import Fingerprinter, Unprovable, walk
 from nki_dist.cachekey.reads import reads_of
 from tests.cachekey.kernels import namespace
 
@@ -71,3 +72,18 @@ def test_a_replaced_instruction_is_another(monkeypatch: pytest.MonkeyPatch) -> N
     assert keys.fingerprint(names["kernel"], ()) not in (before, other)
     monkeypatch.undo()
     assert keys.fingerprint(names["kernel"], ()) == before
+
+
+def test_code_that_proves_nothing_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    keys, read = Fingerprinter(), []
+
+    def counted(code: types.CodeType) -> Any:
+        read.append(code.co_name)
+        return reads_of(code)
+
+    monkeypatch.setattr(walk, "reads_of", counted)
+    kernel = namespace("def kernel(x):\n    global COUNT\n    COUNT = 1")["kernel"]
+    for _ in range(3):
+        with pytest.raises(Unprovable, match="kernel: variable COUNT is assigned to"):
+            keys.fingerprint(kernel, ())
+    assert read == ["kernel"]
