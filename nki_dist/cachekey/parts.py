@@ -14,10 +14,12 @@ import enum
 import functools
 import hashlib
 import logging
+import operator
 import os
 import re
 import sys
 import types
+import typing
 from collections.abc import Callable, MutableMapping
 from itertools import chain
 from typing import Any, Final, NamedTuple
@@ -56,8 +58,21 @@ _CLASS_NOISE: Final = frozenset(
         *("__dict__", "__weakref__", "__doc__", "__annotations__", "__annotate__"),
         *("__annotate_func__", "__module__", "__annotations_cache__", "__abstractmethods__"),
         *("_abc_impl", "__static_attributes__", "__firstlineno__", "__orig_bases__"),
-        *("__parameters__", "_member_map_", "_value2member_map_", "_member_names_"),
+        *(
+            "__parameters__",
+            "__type_params__",
+            "_member_map_",
+            "_value2member_map_",
+            "_member_names_",
+        ),
         *("_unhashable_values_", "_unhashable_values_map_", "_hashable_values_"),
+    )
+)
+# What importing leaves in a module, and warnings.
+_MODULE_NOISE: Final = frozenset(
+    (
+        *("__annotations__", "__builtins__", "__cached__", "__doc__", "__loader__", "__path__"),
+        *("__spec__", "__warningregistry__"),
     )
 )
 _CONTENTS: Final = (
@@ -131,7 +146,7 @@ def _class_parts(cls: type) -> tuple[Any, ...]:
 
 def _instance_readings(cls: type) -> tuple[Reading, ...]:
     """Where instances of a class keep their state."""
-    if cls.__module__ in ("typing", "typing_extensions") or str(cls) == "<class 'torch.dtype'>":
+    if str(cls) == "<class 'torch.dtype'>":
         return _BY_TEXT
     found = [_WITH_DICT if cls.__dictoffset__ else _BARE]
     *layers, content = _layers(cls)
@@ -192,8 +207,17 @@ _BY_TEXT: Final = (_BARE, Reading("text", lambda value: (repr(value),), Proof.no
 
 
 def _module_parts(module: types.ModuleType) -> tuple[Any, ...]:
-    own = [item for item in vars(module).items() if item[0][:2] + item[0][-2:] != "____"]
+    own = [item for item in vars(module).items() if item[0] not in _MODULE_NOISE]
     return (module.__name__, *chain.from_iterable(own))
+
+
+def dtype_text(dtype: np.dtype) -> str:
+    """What tells a data type from all others; metadata isn't shown, so it's refused."""
+    if dtype.metadata:
+        raise Unprovable("a NumPy data type with metadata")
+    for inner, *_ in (*(dtype.fields or {}).values(), *filter(None, [dtype.subdtype])):
+        dtype_text(inner)
+    return str(dtype)
 
 
 def _array(array: np.ndarray) -> tuple[Any, ...]:
@@ -201,7 +225,7 @@ def _array(array: np.ndarray) -> tuple[Any, ...]:
         raise Unprovable("an array of Python objects")
     data = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
     digest = hashlib.blake2b(data, digest_size=20).digest()
-    return (str(array.dtype), array.shape, array.strides, array.flags.writeable, digest)
+    return (dtype_text(array.dtype), array.shape, array.strides, array.flags.writeable, digest)
 
 
 def _builtin_function(value: Any) -> tuple[Any, ...]:
@@ -221,9 +245,14 @@ def _ufunc(value: np.ufunc) -> tuple[Any, ...]:
     raise Unprovable(f"ufunc {value.__name__}")
 
 
-def _dataclass_field(field: dataclasses.Field[Any]) -> tuple[Any, ...]:
-    default = (field.default, field.default_factory)
-    return (field.name, *default, field.init, field.compare, field.kw_only)
+# Without the type, which is an annotation.
+_dataclass_field: Final = operator.attrgetter(
+    *(name for name in dataclasses.Field.__slots__ if name not in ("type", "doc"))
+)
+
+
+def _alias(value: Any) -> tuple[Any, ...]:
+    return (value.__origin__, value.__args__, getattr(value, "__unpacked__", False))
 
 
 def _logger(logger: logging.Logger) -> tuple[Any, ...]:
@@ -266,6 +295,9 @@ _READINGS: Final[dict[type, tuple[Reading, ...]]] = {
     logging.Logger: (Reading("logger", _logger, Proof.text),),
     logging.RootLogger: (Reading("logger", _logger, Proof.text),),
     types.ModuleType: (Reading("module", _module_parts),),
+    dataclasses.Field: (Reading("field", _dataclass_field),),
+    functools.cached_property: (Reading("cached", lambda v: (v.func, v.attrname)),),
+    functools.partial: (Reading("partial", lambda v: (v.func, v.args, v.keywords, v.__dict__)),),
     **_fixed(lambda value: (int.__int__(value),), int),
     **_fixed(lambda value: (float.__float__(value),), float),
     **_fixed(lambda value: (complex(value.real, value.imag),), complex),
@@ -274,16 +306,14 @@ _READINGS: Final[dict[type, tuple[Reading, ...]]] = {
     **_fixed(lambda value: (value.start, value.stop, value.step), slice),
     **_fixed(lambda value: (value.pattern, value.flags), re.Pattern),
     **_fixed(lambda value: (value.fget, value.fset, value.fdel), property),
-    **_fixed(lambda value: (value.func, value.attrname), functools.cached_property),
-    **_fixed(lambda v: (v.func, v.args, v.keywords, v.__dict__), functools.partial),
     **_fixed(lambda value: (value.__func__, value.__self__), types.MethodType),
     **_fixed(lambda value: (value.__func__,), staticmethod, classmethod),
     **_fixed(lambda value: (value.__self__, value.__name__), types.MethodWrapperType),
     **_fixed(lambda value: (value.__objclass__, value.__name__), *_DESCRIPTORS),
     **_fixed(lambda value: value.__reduce__()[1], _FIELD_OF_NAMEDTUPLE),
-    **_fixed(lambda value: (repr(value),), types.GenericAlias, types.UnionType),
-    **_fixed(lambda value: (repr(value),), type(NotImplemented)),
-    **_fixed(_dataclass_field, dataclasses.Field),
+    **_fixed(_alias, types.GenericAlias),
+    **_fixed(lambda value: value.__args__, types.UnionType),
+    **_fixed(lambda value: (repr(value),), type(NotImplemented), typing.ForwardRef),
     **_fixed(_builtin_function, types.BuiltinFunctionType),
     **_fixed(_ufunc, np.ufunc),
 }

@@ -39,7 +39,7 @@ from nki_dist.cachekey.installed import (
     refuse_impure,
     refuse_impure_module,
 )
-from nki_dist.cachekey.parts import Missing, Proof, Reading, readings_of
+from nki_dist.cachekey.parts import Missing, Proof, Reading, dtype_text, readings_of
 from nki_dist.cachekey.reads import Chain, Reads, reads_of
 from nki_dist.dtypes import DType
 from nki_dist.program import TensorSignature
@@ -47,6 +47,7 @@ from nki_dist.program import TensorSignature
 # As bytes these differ whenever they differ (1, True, 1.0; 0.0, -0.0), see `Walk.run`.
 _PLAIN: Final = frozenset({int, bool, float, complex, str, bytes, type(None), type(...)})
 _CONSTANTS: Final = (TensorSignature, DType, enum.Enum, np.dtype, np.generic, range)
+_SCALARS: Final = ("numpy", "ml_dtypes")  # whose scalars are nothing but a number
 _MEMOISED: Final = type(lru_cache(len))
 # Written by kernels for people to read; what they lead to can't shape a program.
 _INERT: Final = frozenset({("sys", "stdout"), ("sys", "stderr")})
@@ -185,11 +186,13 @@ class Walk:
         elif isinstance(value, range):
             self.say("range", value.start, value.stop, value.step)
         elif isinstance(value, np.dtype):
-            self.say("dtype", str(value), value.str)
+            self.say("dtype", dtype_text(value), value.str)
+        elif type(value).__module__.partition(".")[0] not in _SCALARS:
+            self.refer_object(value)  # of a user's own class, so it may have attributes
         elif value.dtype.hasobject:
             raise Unprovable("a NumPy scalar that holds Python objects")
         else:
-            self.say("scalar", str(value.dtype), value.tobytes())
+            self.say("scalar", dtype_text(value.dtype), value.tobytes())
 
     def _object(self, value: Any) -> None:
         for label, read, proof in readings_of(value, self._knowledge.classes):
