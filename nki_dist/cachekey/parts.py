@@ -14,7 +14,6 @@ import enum
 import functools
 import hashlib
 import logging
-import operator
 import os
 import re
 import sys
@@ -84,6 +83,10 @@ _DESCRIPTORS: Final = (
     *(types.MethodDescriptorType, types.ClassMethodDescriptorType),
 )
 _FIELD_OF_NAMEDTUPLE: Final = type(vars(collections.namedtuple("_", "x"))["x"])
+# Without the type, which is an annotation.
+_FIELD_SLOTS: Final = tuple(
+    name for name in dataclasses.Field.__slots__ if name not in ("type", "doc")
+)
 _MEMBER_NOISE: Final = frozenset({"_name_", "__objclass__", "_sort_order_"})
 
 
@@ -245,10 +248,8 @@ def _ufunc(value: np.ufunc) -> tuple[Any, ...]:
     raise Unprovable(f"ufunc {value.__name__}")
 
 
-# Without the type, which is an annotation.
-_dataclass_field: Final = operator.attrgetter(
-    *(name for name in dataclasses.Field.__slots__ if name not in ("type", "doc"))
-)
+def _dataclass_field(field: dataclasses.Field[Any]) -> tuple[Any, ...]:
+    return tuple(getattr(field, name) for name in _FIELD_SLOTS)
 
 
 def _alias(value: Any) -> tuple[Any, ...]:
