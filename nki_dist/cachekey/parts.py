@@ -57,13 +57,8 @@ _CLASS_NOISE: Final = frozenset(
         *("__dict__", "__weakref__", "__doc__", "__annotations__", "__annotate__"),
         *("__annotate_func__", "__module__", "__annotations_cache__", "__abstractmethods__"),
         *("_abc_impl", "__static_attributes__", "__firstlineno__", "__orig_bases__"),
-        *(
-            "__parameters__",
-            "__type_params__",
-            "_member_map_",
-            "_value2member_map_",
-            "_member_names_",
-        ),
+        *("__parameters__", "__type_params__"),
+        *("_member_map_", "_value2member_map_", "_member_names_"),
         *("_unhashable_values_", "_unhashable_values_map_", "_hashable_values_"),
     )
 )
