@@ -70,6 +70,8 @@ _COMPILER: Final = (
             "allocate",
             "overwritten",
             "schedule",
+            "conflicts",
+            "partial_writes",
         )
     ),
     "tests/test_precise_fp.py",
@@ -79,9 +81,12 @@ _COMPILER: Final = (
 )
 _DECLARED: Final = (
     "tests/isa/test_declared_operands.py",
+    "tests/isa/effects/test_effects.py",
+    "tests/isa/effects/test_exchanges.py",
     "tests/test_coverage_page.py",
     "tests/test_public_api.py",
 )
+_FIGURES: Final = "tests/arch/test_every_figure_matters.py"
 _NAMED: Final = (
     "tests/isa/test_*.py",
     "tests/collectives/test_[clopv]*.py",
@@ -106,8 +111,18 @@ ROOMS: Final = (
             *_DECLARED,
         ),
     ),
-    Room("costs", _ISA, COSTS, ("tests/timing/test_costs.py", "tests/timing/test_replay.py")),
-    Room("timing", ("nki_dist/timing/*.py", "nki_dist/isa/timing_rules.py"), WHOLE, _TIMING),
+    Room(
+        "costs",
+        _ISA,
+        COSTS,
+        ("tests/timing/test_costs.py", "tests/timing/test_replay.py", _FIGURES),
+    ),
+    Room(
+        "timing",
+        ("nki_dist/timing/*.py", "nki_dist/isa/timing_rules.py"),
+        WHOLE,
+        (*_TIMING, _FIGURES),
+    ),
     Room(
         "passes",
         ("nki_dist/compiler/passes/*.py",),
@@ -132,7 +147,7 @@ ROOMS: Final = (
             ),
         ),
         WHOLE,
-        _COLLECTIVES,
+        (*_COLLECTIVES, _FIGURES),
     ),
     Room(
         "layout",
