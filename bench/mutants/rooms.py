@@ -108,6 +108,7 @@ ROOMS: Final = (
             "tests/collectives/test_constraints.py",
             "tests/collectives/test_limitations.py",
             "tests/collectives/test_replica_group.py",
+            "tests/runtime/test_dry_run.py",
             *_DECLARED,
         ),
     ),

@@ -96,6 +96,27 @@ def test_stores_at_run_time_offsets_are_refused_if_surely_wrong(
         assert compiled(kernel, INPUT).programs[0].facts["poison"]
 
 
+@pytest.mark.parametrize("first", [33, 7])
+@pytest.mark.parametrize("refused", [True, False])
+def test_a_store_by_row_numbers_goes_where_they_say(first: int, refused: bool) -> None:
+    """A column that nobody wrote stays wrong in any row; the pattern's first stride is replaced."""
+
+    def kernel(a):
+        out, index, tile = hbm((480, 33)), sbuf((16, 1), nl.int32), sbuf((16, 33))
+        nisa.memset(dst=index, value=3)
+        nisa.dma_copy(dst=tile, src=a[0:16, :])
+        garbage, rows = sbuf((16, 1)), 16 if refused else 15
+        nisa.tensor_copy(dst=tile[0:rows, 20:21], src=garbage[0:rows, :])
+        chosen = out.ap(pattern=[[first, 16], [1, 33]], vector_offset=index, indirect_dim=0)
+        nisa.dma_copy(dst=chosen, src=tile)
+        return out
+
+    if refused:
+        assert "elements of output" in str(refusal(kernel))
+    else:
+        assert compiled(kernel, INPUT).programs[0].facts["poison"]
+
+
 def test_reads_at_run_time_offsets_trust_a_partly_written_tensor() -> None:
     def kernel(a, written):
         out = hbm((480, 33), name="out")
