@@ -240,6 +240,18 @@ def test_tensors_the_kernel_laid_over_each_other_count_once() -> None:
         allocate(_program(*tiles, ((1, 1), dtypes.float32, 4, 5)), TRN2)
 
 
+def test_what_the_kernel_laid_over_each_other_dies_in_parts() -> None:
+    """Bytes count until the last tensor that lies over them is dead."""
+    program = _program(
+        ((128, 128), dtypes.float32, 0, 2, (0, 0)),
+        ((128, 128), dtypes.float32, 1, 4, (0, 256)),
+        ((128, 160), dtypes.float32, 3, 6, (0, 1024)),
+        ((128, 240), dtypes.float32, 5, 6, (0, 0)),
+    )
+    allocate(program, TRN2)
+    assert program.facts["peak_sbuf"] == 640 + 960  # 512, 512 + 256, 512 + 640
+
+
 @pytest.mark.parametrize(
     ("address", "shape", "message"),
     [
@@ -336,6 +348,12 @@ def test_packer_gives_freed_room_out_in_other_sizes() -> None:
         assert block is not None
         packer.free(block, 16, 4)
     assert packer.take(32, 4) == (0, 0)
+
+
+def test_blocks_end_with_their_bank() -> None:
+    packer = Packer(64, 4, 4, 16)
+    assert [packer.take(size, 4) for size in (8, 8, 12, 8)] == [(0, 0), (8, 0), (16, 0), (32, 0)]
+    assert packer.take(4, 4) == (28, 0) and packer.take(20, 4) is None
 
 
 def test_rivals_are_those_alive_together_on_the_same_bytes() -> None:

@@ -64,6 +64,20 @@ def test_discarded_padding_is_poisoned_and_let_pass_but_not_by_strict() -> None:
     assert "tile (48x33 float32 in sbuf)" in str(error)
 
 
+def test_a_written_part_may_be_read_and_the_rest_still_may_not() -> None:
+    def kernel(a, columns):
+        out, tile, other = hbm(), sbuf(name="tile"), sbuf()
+        nisa.dma_copy(dst=tile[:, 0:32], src=a[:, 0:32])
+        nisa.tensor_copy(dst=other[:, 0:32], src=tile[:, 0:32])
+        nisa.tensor_copy(dst=other[:, 0:columns], src=tile[:, 0:columns])
+        nisa.dma_copy(dst=out[:, 0:32], src=other[:, 0:32])
+        nisa.dma_copy(dst=out[:, 32:33], src=a[:, 32:33])
+        return out
+
+    compiled(lambda a: kernel(a, 32), INPUT, strict=True)
+    assert "tile (48x33" in str(refusal(lambda a: kernel(a, 33), strict=True))
+
+
 def test_inputs_written_in_place_count_as_outputs() -> None:
     def kernel(a):
         tile = sbuf()

@@ -212,6 +212,7 @@ def test_operators_are_stored_by_name():
     role = Op({"add", "maximum"})
     assert [role.accept("x", op) for op in (nl.add, np.add, "add")] == ["add"] * 3
     assert role.accept("x", nl.maximum) == "maximum"
+    assert role.accept("x", nl.sum) == "add"  # that of the reduction
     refused(role, nl.multiply, r"x=nl.multiply; allowed: add, maximum")
     refused(role, 3, r"x=3; allowed: add, maximum")
     refused(role, None, r"x=None; allowed: add, maximum")

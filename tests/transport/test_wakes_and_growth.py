@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import socket
 import struct
 import uuid
@@ -81,6 +82,15 @@ def test_memory_of_a_ring_was_used_before(trio):
     assert trio.links[1].arrived(1) == 3
     assert [m.sequence for m in trio.links[1].poll()] == [m.sequence for m in sent]
     assert trio.links[1].poll() == []
+
+
+def test_whoever_parks_lets_go_of_what_others_are_done_with(trio):
+    trio.send(0, 1, np.ones(INLINE, np.float32))
+    payloads = trio.links[0]._payloads
+    assert len(trio.links[1].poll()) == 1 == len(payloads._kept)
+    gc.collect()
+    trio.links[0].wait(lambda: trio.send(1, 0, None))
+    assert not payloads._kept
 
 
 def test_what_was_sent_is_counted_from_the_begin_of_a_launch(trio):

@@ -70,6 +70,12 @@ TRANSFERS = [
         moves(168, 2),
     ),
     Row(
+        "dma_copy",
+        "a dimension of one has no stride",
+        lambda: nisa.dma_copy(hbm(3, 1, 7), hbm(9, 21).ap([[7, 3], [100, 1], [1, 7]])),
+        moves(84, 1),
+    ),
+    Row(
         "dma_compute",
         "twice the bytes of all sources, pieces of both sides",
         lambda: nisa.dma_compute(hbm(6, 5), [hbm(6, 5), hbm(6, 7)[:, 1:6]], nl.add),
