@@ -148,7 +148,7 @@ def test_a_neighbour_that_nobody_wrote_yet_changes_nothing() -> None:
             nisa.dma_copy(dst=out, src=two)
         return out
 
-    with pytest.raises(NkiValidationError, match="reads one .* overwritten through two"):
+    with pytest.raises(NkiValidationError, match=r"reads one .* overwritten through two"):
         compiled(kernel, INPUT)
 
 

@@ -159,6 +159,8 @@ def test_tensors_placed_on_the_same_bytes_conflict(byte, dependent):
 
     (program,), _ = compiled(kernel, [(2, 2)])
     assert order(program).reuse[1] == ((0,) if dependent else ())
+    keys = {t.key for t in territories([s for s in program.storages if s.placed])}
+    assert len(keys) == (1 if dependent else 2)
 
 
 def test_partitions_decide_between_placed_tensors_too():

@@ -256,7 +256,8 @@ def test_the_clock_of_tensor_slows_down_when_idle():
     assert clock.run(0.0, 1000.0) == 2000.0
     assert clock.run(2000.0, 1000.0) == 3500.0  # 1000 ns at half speed, then full
     assert clock.run(3500.0, 1000.0) == 4500.0  # the first window was busy
-    assert clock.run(9000.0, 1000.0) == 11000.0  # the second wasn't
+    assert clock.run(6000.0, 100.0) == 6100.0  # the second isn't over
+    assert clock.run(9000.0, 1000.0) == 11000.0  # now it is, and it wasn't busy
     assert TensorClock(arch.get("trn1")).run(0.0, 1000.0) == 1000.0
 
 

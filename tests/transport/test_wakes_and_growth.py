@@ -61,6 +61,13 @@ def test_a_full_ring_is_replaced_by_one_four_times_as_large(trio, monkeypatch):
     assert trio.called == 1
 
 
+def test_a_payload_that_no_ring_took_is_not_kept(trio, monkeypatch):
+    monkeypatch.setattr(module, "LARGEST_RING", FIRST_RING)
+    while not trio.called:
+        trio.send(0, 1, np.zeros(INLINE + 1, np.uint8))
+    assert len(trio.links[0]._payloads._kept) == trio.sequence - 1 > 0
+
+
 def test_an_old_ring_is_kept_until_it_was_read(trio):
     """Its memory isn't given to payloads, though the writer has another ring."""
     small = np.arange(1000, dtype=np.float32)
