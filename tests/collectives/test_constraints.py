@@ -58,6 +58,7 @@ REFUSED = {
     "empty list": (reduce(list, list), r"srcs must be a list of at least one"),
     "sizes": (reduce(t(4, 3), t(4, 4)), r"dsts has shape \(4, 4\), srcs \(4, 3\)"),
     "partitions": (reduce(t(4, 3, make=sbuf), t(3, 4, make=sbuf)), r"partition by partition"),
+    "more partitions": (reduce(t(3, 4, make=sbuf), t(4, 3, make=sbuf)), r"partition by partition"),
     "dtypes": (reduce(t(4, 3), t(4, 3, dtype=nl.int32)), r"doesn't convert: got dtypes"),
     "packed": (
         reduce(t(2, 3, dtype=nl.float8_e4m3fn_x4), t(2, 3, dtype=nl.float8_e4m3fn_x4)),

@@ -60,7 +60,7 @@ def test_discarded_padding_is_poisoned_and_let_pass_but_not_by_strict() -> None:
     assert number == tile.number and ordinal == 1
     assert program.where(location) == line_of(kernel, "src=tile")
     error = refusal(kernel, strict=True)
-    assert error.location == line_of(kernel, "src=tile")
+    assert error.location == line_of(kernel, "src=tile") and error.core == 0
     assert "tile (48x33 float32 in sbuf)" in str(error)
 
 
