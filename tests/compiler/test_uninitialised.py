@@ -78,6 +78,22 @@ def test_a_written_part_may_be_read_and_the_rest_still_may_not() -> None:
     assert "tile (48x33" in str(refusal(lambda a: kernel(a, 33), strict=True))
 
 
+@pytest.mark.parametrize("unwritten", [0, 1, None])
+def test_every_tensor_of_a_list_is_read(unwritten: int | None) -> None:
+    def kernel(a):
+        out, tiles = hbm(), [sbuf(name=f"t{n}") for n in range(2)]
+        for n, tile in enumerate(tiles):
+            if n != unwritten:
+                nisa.dma_copy(dst=tile, src=a)
+        nisa.dma_compute(out, tiles, nl.add)
+        return out
+
+    if unwritten is None:
+        compiled(kernel, INPUT, strict=True)
+    else:
+        assert f"t{unwritten} (48x33" in str(refusal(kernel, strict=True))
+
+
 def test_inputs_written_in_place_count_as_outputs() -> None:
     def kernel(a):
         tile = sbuf()

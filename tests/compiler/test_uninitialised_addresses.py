@@ -42,6 +42,22 @@ def test_unwritten_rows_of_a_vector_offset_are_refused() -> None:
     assert "as run-time index" in str(refusal(lambda a: kernel(a, 15)))
 
 
+def test_so_are_those_of_a_source_among_several() -> None:
+    def kernel(a, rows):
+        out, tile = hbm((16, 33)), sbuf((16, 33))
+        index = sbuf((16, 1), nl.int32, name="index")
+        nisa.memset(dst=index[0:rows, :], value=3)
+        nisa.dma_copy(dst=tile, src=a[0:16])
+        rows_of_a = a.ap(pattern=[[33, 16], [1, 33]], vector_offset=index, indirect_dim=0)
+        nisa.dma_compute(tile, [rows_of_a, tile], nl.add)
+        nisa.dma_copy(dst=out, src=tile)
+        return out
+
+    compiled(lambda a: kernel(a, 16), INPUT, strict=True)
+    assert "as run-time index" in str(refusal(lambda a: kernel(a, 15)))
+    assert "index" in str(refusal(lambda a: kernel(a, 15), strict=True))
+
+
 def _loop_kernel(fill_before: bool, static: bool) -> Callable[..., Any]:
     def kernel(a, count):
         out = hbm()
