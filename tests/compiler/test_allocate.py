@@ -231,6 +231,17 @@ def test_given_addresses_are_kept_and_avoided() -> None:
     assert whole.address == (0, 1024) and half.address == (0, 2048)
 
 
+def test_a_given_address_may_cut_across_quadrants() -> None:
+    program = _program(
+        ((32, 256), dtypes.float32, 0, 9, (16, 0)),
+        ((32, 256), dtypes.float32, 0, 9),
+        ((32, 256), dtypes.float32, 0, 9),
+        ((32, 256), dtypes.float32, 0, 9),
+    )
+    allocate(program, TRN2)
+    assert [s.address for s in program.storages[1:]] == [(64, 0), (96, 0), (0, 1024)]
+
+
 def test_tensors_the_kernel_laid_over_each_other_count_once() -> None:
     tiles = [((128, SBUF // 4), dtypes.float32, 0, 9, (0, 0))] * 3
     program = _program(*tiles)
