@@ -6,6 +6,7 @@ import pytest
 
 import nki_dist.isa as nisa
 import nki_dist.language as nl
+from nki_dist.compiler.passes.uninitialised import CHECKS
 from tests.compiler.compiling import compiled, line_of, named
 from tests.compiler.uninitialised import INPUT, hbm, refusal, sbuf
 
@@ -76,6 +77,26 @@ def test_a_written_part_may_be_read_and_the_rest_still_may_not() -> None:
 
     compiled(lambda a: kernel(a, 32), INPUT, strict=True)
     assert "tile (48x33" in str(refusal(lambda a: kernel(a, 33), strict=True))
+
+
+@pytest.mark.parametrize("last", [32, 33])
+def test_columns_written_over_and_over_are_counted_once(last: int) -> None:
+    """Though after so many times nobody counts any more what a store makes complete."""
+
+    def kernel(a):
+        out, tile, other = hbm(), sbuf(name="tile"), sbuf()
+        nisa.dma_copy(dst=tile[:, 0:32], src=a[:, 0:32])
+        for _ in range(CHECKS + 1):
+            nisa.dma_copy(dst=tile[:, 0:1], src=a[:, 0:1])
+        nisa.dma_copy(dst=tile[:, 31:last], src=a[:, 31:last])
+        for dst in (other, out):
+            nisa.dma_copy(dst=dst, src=tile)
+        return out
+
+    if last == 33:
+        compiled(kernel, INPUT, strict=True)
+    else:
+        assert "tile (48x33" in str(refusal(kernel, strict=True))
 
 
 @pytest.mark.parametrize("unwritten", [0, 1, None])

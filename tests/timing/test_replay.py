@@ -241,6 +241,8 @@ def test_dma_engines_report_whom_a_transfer_waits_for():
     engines, stack = DmaEngines(TRN2), HbmBandwidth(TRN2)
     wide = Transfer("none", "", 8.0, 1000.0, tuple((e, 50.0) for e in range(16)), 0, 0)
     narrow = Transfer("none", "", 8.0, 1000.0, ((3, 20.0),), 716800, 0)
+    idle = DmaEngines(TRN2)
+    assert idle.ask(0, wide, 0.0) and idle.head(wide) == (0, 0.0)
     assert engines.ask(0, wide, 10.0)
     assert engines.head(wide) == (0, 10.0)
     assert engines.run(wide, 10.0, stack) == (60.0, -1)
