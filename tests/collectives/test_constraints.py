@@ -44,7 +44,10 @@ ACCEPTED = {
 
 REFUSED = {
     "op": (reduce(t(4, 3), t(4, 3), op=nl.multiply), r"op=nl.multiply; allowed: add, max"),
-    "mixed memories": (reduce(t(4, 3), t(4, 3, make=sbuf)), r"in SBUF and .* in HBM; .* all be"),
+    "mixed memories": (
+        reduce(t(4, 3), t(4, 3, make=sbuf)),
+        r"in sbuf\) is in SBUF and .* in shared_hbm\) in HBM; .* all be",
+    ),
     "PSUM": (
         reduce(lambda: [nl.ndarray((4, 3), nl.float32, buffer=nl.psum)], t(4, 3)),
         r"srcs\[0\] is in psum",

@@ -124,6 +124,20 @@ def test_matmuls_into_one_bank_follow_each_other():
     assert gaps == pytest.approx([2 * full, 3000 - 2 * full + (full - 1500 + full), *[full] * 5])
 
 
+@pytest.mark.parametrize("engine", ["tensor", "vector"])
+def test_only_tensor_goes_on_before_its_results_are_there(engine):
+    def kernel(x):
+        a = nl.ndarray((32, 32), nl.float32, buffer=nl.sbuf)
+        b, c = (nl.ndarray((32, 32), nl.float32, buffer=nl.psum) for _ in range(2))
+        nisa.memset(dst=a, value=0)
+        first = nisa.nc_transpose(dst=b, data=a, engine=nisa.engine[engine])
+        nisa.nc_transpose(dst=c, data=a, engine=nisa.engine[engine]).depends_on(first)
+
+    (core,) = timed(kernel, [(2, 2)]).cores
+    assert core.end[1] < core.done[1]
+    assert core.start[2] == (core.end[1] if engine == "tensor" else core.done[1])
+
+
 def test_sustained_float32_matmul_as_published():
     """PN-A: 28.16 ms of Tensor time for 32,768 nc_matmul; 4 x 512 / 2.4 GHz is 0.7 % less."""
     (core,) = timed(accumulate(400), [(2, 2)]).cores
