@@ -58,6 +58,22 @@ def test_so_are_those_of_a_source_among_several() -> None:
     assert "index" in str(refusal(lambda a: kernel(a, 15), strict=True))
 
 
+@pytest.mark.parametrize("rounds", [1, 3])
+@pytest.mark.parametrize("columns", [32, 33])
+def test_what_a_loop_surely_stores_counts(rounds: int, columns: int) -> None:
+    def kernel(a):
+        out, tile = hbm(), sbuf()
+        nisa.dma_copy(dst=tile[:, 0:columns], src=a[:, 0:columns])
+        for _ in nl.dynamic_range(rounds):
+            nisa.dma_copy(dst=out, src=tile)
+        return out
+
+    if columns == 33:
+        assert compiled(kernel, INPUT).programs[0].facts["poison"] == []
+    else:
+        assert "elements of output" in str(refusal(kernel))
+
+
 def _loop_kernel(fill_before: bool, static: bool) -> Callable[..., Any]:
     def kernel(a, count):
         out = hbm()
