@@ -267,6 +267,21 @@ def test_dma_engines_report_whom_a_transfer_waits_for():
     assert engines.run(wide, 60.0, stack) == (1110.0, 1)
 
 
+def test_a_transfer_waits_for_an_engine_that_one_of_another_line_has():
+    """Both could begin at once; a row of partition 64 moves on engine 8 only."""
+
+    def kernel(x):
+        wide = nl.ndarray((128, 2000), nl.float32, buffer=nl.sbuf)
+        row = nl.ndarray((32, 8), nl.float32, buffer=nl.sbuf, address=(64, 16000))
+        nisa.dma_copy(dst=wide, src=x)
+        nisa.dma_copy(dst=row[0:1], src=x[0:1, 0:8])
+
+    (core,) = timed(kernel, [(128, 2000)]).cores
+    wide = 8 * 8000 / 27.2
+    assert core.start == pytest.approx([1000, 1000 + wide])
+    assert core.end == pytest.approx([1000 + wide, 1000 + wide + 88])
+
+
 def test_the_clock_of_tensor_slows_down_when_idle():
     clock = TensorClock(TRN2)
     assert clock.run(0.0, 1000.0) == 2000.0
