@@ -55,6 +55,8 @@ def test_tests_that_name_an_instruction_come_first():
     assert "tests/isa/test_tensor_scalar.py" not in chosen
     assert chosen[-len(declarations.tests) :] == declarations.tests
     assert len(chosen) > len(declarations.tests)
+    functions = chosen_tests(declarations, Path("nki_dist/isa/collectives/rank_registers.py"), ROOT)
+    assert "tests/collectives/test_constraints.py" in functions
 
 
 @pytest.mark.parametrize(

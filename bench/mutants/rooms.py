@@ -10,6 +10,8 @@ import re
 from pathlib import Path
 from typing import Final, NamedTuple
 
+_FUNCTION: Final = re.compile(r"^def ([a-z]\w*)", re.MULTILINE)
+
 WHOLE, DECLARATIONS, COSTS = "whole files", "declarations", "costs"
 
 
@@ -20,7 +22,7 @@ class Room(NamedTuple):
         files: patterns of paths, from the root.
         part: of the files: everything, what `@instruction(...)` reads, or what `@x.cost` calls.
         tests: paths from the root, for all files.
-        own: how tests name a file's subject, {} for its stem.
+        own: how tests name a file's subject, {} for its stem or a public function of it.
         among: patterns of test files that are run before `tests` if they name the subject.
     """
 
@@ -181,7 +183,8 @@ def sources(room: Room, root: Path) -> list[Path]:
 
 def chosen_tests(room: Room, source: Path, root: Path) -> tuple[str, ...]:
     """Tests for a file: those that speak of it, most often first, then the room's."""
-    word = re.compile(room.own.format(re.escape(source.stem)))
+    names = [source.stem, *_FUNCTION.findall((root / source).read_text())]
+    word = re.compile(room.own.format(f"(?:{'|'.join(names)})"))
     spoken = {}
     for file in sorted(path for pattern in room.among for path in root.glob(pattern)):
         name = file.relative_to(root).as_posix()

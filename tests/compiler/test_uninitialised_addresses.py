@@ -149,6 +149,23 @@ def test_a_store_by_row_numbers_goes_where_they_say(first: int, refused: bool) -
         assert compiled(kernel, INPUT).programs[0].facts["poison"]
 
 
+@pytest.mark.parametrize("repaired", [True, False])
+def test_a_clean_store_at_a_run_time_offset_may_have_repaired(repaired: bool) -> None:
+    def kernel(a):
+        out, tile, other = hbm(), sbuf(), sbuf()
+        nisa.dma_copy(dst=tile[:, 0:32], src=a[:, 0:32])
+        nisa.tensor_copy(dst=other, src=tile)
+        for c in nl.dynamic_range(0, 33):
+            nisa.dma_copy(dst=(other if repaired else tile)[:, nl.ds(c, 1)], src=a[:, 0:1])
+        nisa.dma_copy(dst=out, src=other)
+        return out
+
+    if repaired:
+        assert compiled(kernel, INPUT).programs[0].facts["poison"]
+    else:
+        assert "elements of output" in str(refusal(kernel))
+
+
 def test_reads_at_run_time_offsets_trust_a_partly_written_tensor() -> None:
     def kernel(a, written):
         out = hbm((480, 33), name="out")
