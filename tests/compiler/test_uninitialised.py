@@ -45,6 +45,19 @@ def test_what_reaches_an_output_is_named_from_read_to_store() -> None:
     assert error.core == 0 and error.instruction == "nisa.tensor_tensor"
 
 
+def test_where_it_came_from_the_last_time_is_named() -> None:
+    def kernel(a):
+        out, tile = hbm(), sbuf()
+        nisa.tensor_copy(dst=tile, src=sbuf(name="first"))
+        nisa.dma_copy(dst=tile, src=a)
+        nisa.tensor_copy(dst=tile, src=sbuf(name="second"))
+        nisa.dma_copy(dst=out, src=tile)
+        return out
+
+    assert "nisa.tensor_copy at " in str(refusal(kernel))
+    assert "read them from second" in str(refusal(kernel))
+
+
 def test_discarded_padding_is_poisoned_and_let_pass_but_not_by_strict() -> None:
     def kernel(a):
         out = hbm((48, 32))

@@ -10,6 +10,7 @@ import pytest
 import nki_dist.language as nl
 from nki_dist import dtypes
 from nki_dist.errors import CompileError, NkiValidationError, OutOfBoundsError
+from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.operands import (
     ANYWHERE,
     FLAG,
@@ -246,6 +247,15 @@ def test_registers():
     assert Register("r").accept("x", index) is index
     for mode in ("w", "rw"):
         refused(Register(mode), index, "only the loop writes", CompileError)
+
+
+def test_registers_hold_32_bits():
+    role = INSTRUCTIONS["register_move"].roles["src"]
+    assert role.accept("x", REGISTER) is REGISTER
+    for value in (-(2**31), -1, 0, 2**32 - 1, np.int16(5)):
+        assert role.accept("x", value) == value
+    for value in (-(2**31) - 1, 2**32, 1.0, None):
+        refused(role, value, rf"x={value!r}; allowed: a register or a 32-bit int")
 
 
 def test_modes_say_which_tensors_an_instruction_touches():

@@ -289,6 +289,8 @@ def test_the_clock_of_tensor_slows_down_when_idle():
     assert clock.run(3500.0, 1000.0) == 4500.0  # the first window was busy
     assert clock.run(6000.0, 100.0) == 6100.0  # the second isn't over
     assert clock.run(9000.0, 1000.0) == 11000.0  # now it is, and it wasn't busy
+    later = 9000 + 2000.5 / TRN2.tensor_busy_fraction  # half a nanosecond less than is asked for
+    assert clock.run(later, 10.0) == later + 20.0
     assert TensorClock(arch.get("trn1")).run(0.0, 1000.0) == 1000.0
 
 
