@@ -77,6 +77,11 @@ REASONS: Final[Mapping[tuple[str, str, str], str]] = {
         "count = 17 if storage == np.dtype(ml_dtypes.float4_e2m1fn) else 256",
     ): "equivalent: codes have 4 bits, a value more is never asked for",
     (
+        "nki_dist/dtypes/tables.py",
+        'index = scratch.get("index", inp.shape, INDEX)',
+        'index = scratch.get("a", inp.shape, INDEX)',
+    ): "equivalent: other scratch that nobody uses meanwhile",
+    (
         "nki_dist/hbm/layout.py",
         "@lru_cache(maxsize=256)",
         "@lru_cache()",

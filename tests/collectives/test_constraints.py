@@ -89,7 +89,7 @@ REFUSED = {
     ),
     "collective_dim": (
         lambda: ncc.all_gather([hbm(2, 3)], [hbm(4, 3)], TWO, 2),
-        r"collective_dim=2; tensors have 2 dimensions",
+        r"collective_dim=2; tensors have 2 dimensions, allowed: 0 to 1\n",
     ),
     "unequal groups": (
         lambda: ncc.all_gather([hbm(2, 3)], [hbm(4, 3)], [[0, 1], [2]], 0),

@@ -68,6 +68,18 @@ def test_a_payload_that_no_ring_took_is_not_kept(trio, monkeypatch):
     assert len(trio.links[0]._payloads._kept) == trio.sequence - 1 > 0
 
 
+def test_memory_is_told_of_once(trio):
+    told = []
+    trio.links[1].attach, attach = told.append, trio.links[1].attach
+    for n in range(3):
+        trio.send(0, 1, trio.links[0].payload((1 << 20,), np.dtype(np.uint8)))
+        for one in told:
+            attach(one)
+        assert len(trio.links[1].poll()) == 1
+        assert (len(told) > 0) == (n == 0)
+        told.clear()
+
+
 def test_an_old_ring_is_kept_until_it_was_read(trio):
     """Its memory isn't given to payloads, though the writer has another ring."""
     small = np.arange(1000, dtype=np.float32)
