@@ -141,4 +141,29 @@ REASONS: Final[Mapping[tuple[str, str, str], str]] = {
         "if self.window <= 0 or self.slow >= 1:",
         "if self.window <= 0 and self.slow >= 1:",
     ): "equivalent: no window or no slow speed, no time is lost in it",
+    (
+        "nki_dist/dtypes/tables.py",
+        'np.take(table, index, out=out.view(U32), mode="wrap")',
+        "np.take(table, index, out=out.view(U32))",
+    ): "tuning: the slower way that looks at indices",
+    (
+        "nki_dist/dtypes/casts.py",
+        "if dtype.storage.isbuiltin == 1 and dtype is not dt.bool_:",
+        "if not dtype.storage.isbuiltin == 1 and dtype is not dt.bool_:",
+    ): "equivalent with this ml_dtypes, which copies bits, too",
+    (
+        "nki_dist/isa/collectives/_roles.py",
+        "if len(ids) == len(value) == len(set(ids)):",
+        "if len(ids) == len(value) <= len(set(ids)):",
+    ): "equivalent: a set of the same things is never larger",
+    (
+        "nki_dist/runtime/messages.py",
+        "items = sorted([*queue, message], key=lambda m: m.sequence)",
+        "items = sorted([*queue, message])",
+    ): "equivalent: what precedes `sequence` is the same for a whole queue",
+    (
+        "nki_dist/timing/critical.py",
+        "if held is not None and self.now >= c.end[at]:",
+        "if held is not None and self.now <= c.end[at]:",
+    ): "open: takes an exchange that is issued right behind a late one with another rank",
 }
