@@ -1,17 +1,21 @@
 """Which files of the package a warm launch enters, and how often the work moves between them.
 
-    python -m bench.rooms [--list]
+    python -m bench.rooms [--list] [--against CHECKOUT]
 
 The launch is `kernel[2](x)` of a one-instruction kernel in this process, compiled and linked
 before. Counted are Python calls and returns in frames of nki_dist: a switch is a step from a frame
 of one file to a frame of another, callers that aren't ours left out. Counts, unlike times, are the
-same on every machine.
+same on every machine; `--against` compares times with those of another checkout, in turn.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
+import statistics
+import subprocess
 import sys
+import time
 from collections import Counter
 from pathlib import Path
 from types import FrameType
@@ -74,16 +78,52 @@ def warm_launch() -> Visits:
     return visits
 
 
+def seconds(launches: int = 1000) -> float:
+    """Processor time of a warm launch: the median."""
+    x = np.arange(12, dtype=np.float32).reshape(4, 3)
+    kernel = nki.simulate(passes_on)
+    taken = []
+    for _ in range(launches):
+        start = time.process_time()
+        kernel[2](x)
+        taken.append(time.process_time() - start)
+    return statistics.median(taken)
+
+
+def against(checkout: Path, runs: int = 5) -> list[tuple[float, float]]:
+    """Microseconds here and with the package of another checkout, in processes that take turns."""
+
+    def measured(package: Path) -> float:
+        place = {"PYTHONPATH": str(package), "OPENBLAS_NUM_THREADS": "1"}
+        command = [sys.executable, __file__, "--seconds"]
+        done = subprocess.run(
+            command, env={**os.environ, **place}, check=True, capture_output=True, text=True
+        )
+        return float(done.stdout) * 1e6
+
+    return [(measured(Path(PACKAGE).parent), measured(checkout)) for _ in range(runs)]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--list", action="store_true", help="name the files")
+    parser.add_argument("--against", type=Path, help="another checkout, to compare times with")
+    parser.add_argument("--seconds", action="store_true", help="print the time of a launch only")
     arguments = parser.parse_args()
+    if arguments.seconds:
+        print(seconds())
+        return
     visits = warm_launch()
     entered = Counter(visits.order)
     print(f"a warm kernel[2](x): {len(entered)} files entered, {visits.switches} switches")
     if arguments.list:
         for file, times in entered.most_common():
             print(f"{times:5}  {Path(file).relative_to(PACKAGE)}")
+    if arguments.against:
+        pairs = against(arguments.against.resolve())
+        for here, there in pairs:
+            print(f"{here:6.1f} us here, {there:6.1f} us there: {here / there:.2f}")
+        print(f"median ratio {statistics.median(a / b for a, b in pairs):.2f}")
 
 
 if __name__ == "__main__":

@@ -11,6 +11,8 @@ module doesn't count: Python runs it, but nothing of it is wanted.
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -157,6 +159,20 @@ def test_only_core_actor_and_hbm_import_ray() -> None:
         if name.split(".")[0] == "ray" and not file.startswith(RAY_ROOMS)
     ]
     assert not offenders, f"these files import ray: {offenders}"
+
+
+def test_launches_in_this_process_never_load_ray() -> None:
+    program = (
+        "import sys, numpy as np, nki_dist as nki, nki_dist.language as nl\n"
+        "def copy(x):\n"
+        "    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)\n"
+        "    nl.store(out, nl.load(x))\n"
+        "    return out\n"
+        "x = np.ones((3, 2), np.float32)\n"
+        "assert nki.simulate(nki.jit(copy))(x).sum() == 6\n"
+        "sys.exit('ray' in sys.modules)\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 def test_nothing_relies_on_the_test_suite() -> None:

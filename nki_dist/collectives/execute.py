@@ -15,11 +15,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from nki_dist.collectives.choose import choose
-from nki_dist.collectives.operands import belongs_to_rank, larger_side, pattern
+from nki_dist.collectives.operands import belongs_to_rank, pattern
 from nki_dist.collectives.operations import OPERATIONS, Member
 from nki_dist.collectives.party import CHANNEL, Party, Waiting
-from nki_dist.collectives.question import Question, RankLayout
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa.kit import Kit
 from nki_dist.program import Instruction
@@ -40,7 +38,9 @@ def link(i: Instruction, kit: Kit) -> Callable[[], Any]:
     cores = tuple(rank * slot.cores + lead for rank in group)
     described = _describe(i, group)
     meeting = {**described, "tensors": [pattern(a) for _, a in operands(i.args)]}
-    run = _plan(i, kit, group) if not shared or slot.lnc_core == 0 else None
+    run = None
+    if not shared or slot.lnc_core == 0:
+        run = OPERATIONS[i.opcode].plan(Member(i, kit, group, slot.rank))
     others = [slot.peer(c) for c in range(1, slot.cores)] if shared else []
     # Core 0 takes part in the rank's and in its own; the other cores' own aren't counted with it.
     key = (shared, lead, tuple(group))
@@ -101,14 +101,6 @@ def _describe(i: Instruction, group: tuple[int, ...]) -> dict[str, Any]:
         elif name not in _UNCOMPARED:
             found[name] = value
     return found
-
-
-def _plan(i: Instruction, kit: Kit, group: tuple[int, ...]) -> Callable[[Party], Waiting]:
-    slot = kit.slot
-    layout = RankLayout.of(kit.arch, slot.cores, slot.ranks_per_node)
-    question = Question(i.opcode, larger_side(i), group, layout, kit.arch)
-    algorithm = choose(question, slot.algorithm)
-    return OPERATIONS[i.opcode].plan(Member(i, kit, algorithm, group, slot.rank))
 
 
 def _note_counts(i: Instruction, kit: Kit, counts: Any) -> None:

@@ -16,9 +16,11 @@ from typing import Any, Final, NoReturn
 import numpy as np
 
 from nki_dist.collectives.algorithm import Algorithm
+from nki_dist.collectives.choose import choose
 from nki_dist.collectives.members import GATHER, REDUCE
-from nki_dist.collectives.operands import Flat, bits, blocks, store_blocks, store_flat
+from nki_dist.collectives.operands import Flat, bits, blocks, larger_side, store_blocks, store_flat
 from nki_dist.collectives.party import Array, Party, Waiting
+from nki_dist.collectives.question import Question, RankLayout
 from nki_dist.collectives.reduction import Reduction, reduction
 from nki_dist.errors import OutOfBoundsError
 from nki_dist.isa.kit import Kit
@@ -38,9 +40,19 @@ class Member:
 
     i: Instruction
     kit: Kit
-    algorithm: Algorithm
     group: tuple[int, ...]
     rank: int
+
+    def algorithm(self) -> Algorithm:
+        """The group's; asked for by operations that are carried out by one.
+
+        Raises:
+            LaunchError: the one that was asked for doesn't fit the group.
+        """
+        slot, arch = self.kit.slot, self.kit.arch
+        layout = RankLayout.of(arch, slot.cores, slot.ranks_per_node)
+        question = Question(self.i.opcode, larger_side(self.i), self.group, layout, arch)
+        return choose(question, slot.algorithm)
 
     def payload(self, shape: tuple[int, ...], dtype: Any) -> Array:
         """An uninitialised array that is cheap to send; where it comes from depends on the host."""
@@ -51,7 +63,7 @@ class Member:
 
 
 def _all_reduce(m: Member) -> Run:
-    steps = []
+    steps, algorithm = [], m.algorithm()
     for src, dst in m.pairs("srcs", "dsts"):
         steps.append((m.kit.view(src), m.kit.view(dst), reduction(m.i["op"], src.dtype, m.payload)))
 
@@ -59,7 +71,7 @@ def _all_reduce(m: Member) -> Run:
         found = []
         for src, _, reduce in steps:
             flat = reduce.widen(src).reshape(-1)
-            found.append((yield from m.algorithm.all_reduce(x, flat, reduce)))
+            found.append((yield from algorithm.all_reduce(x, flat, reduce)))
         for (_, dst, _), parts in zip(steps, found):
             store_flat(dst, parts)
 
@@ -68,7 +80,7 @@ def _all_reduce(m: Member) -> Run:
 
 def _reduce_scatter(m: Member) -> Run:
     dim = m.i["collective_dim"]
-    steps = []
+    steps, algorithm = [], m.algorithm()
     for src, dst in m.pairs("srcs", "dsts"):
         steps.append((m.kit.view(src), m.kit.view(dst), reduction(m.i["op"], src.dtype, m.payload)))
 
@@ -76,7 +88,7 @@ def _reduce_scatter(m: Member) -> Run:
         found = []
         for src, _, reduce in steps:
             chunks = blocks(reduce.widen(src), x.size, dim)
-            mine = yield from m.algorithm.reduce_scatter(x, chunks, reduce)
+            mine = yield from algorithm.reduce_scatter(x, chunks, reduce)
             found.append(reduce.finish(mine))
         for (_, dst, _), mine in zip(steps, found):
             dst[...] = mine.reshape(dst.shape)
@@ -85,13 +97,13 @@ def _reduce_scatter(m: Member) -> Run:
 
 
 def _all_gather(m: Member) -> Run:
-    dim = m.i["collective_dim"]
+    dim, algorithm = m.i["collective_dim"], m.algorithm()
     steps = [(m.kit.raw(src), m.kit.raw(dst)) for src, dst in m.pairs("srcs", "dsts")]
 
     def run(x: Party) -> Waiting:
         found = []
         for src, _ in steps:
-            found.append((yield from m.algorithm.all_gather(x, bits(src, m.payload))))
+            found.append((yield from algorithm.all_gather(x, bits(src, m.payload))))
         for (_, dst), arrays in zip(steps, found):
             store_blocks(dst, arrays, dim)
 

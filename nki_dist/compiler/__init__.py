@@ -1,0 +1,1 @@
+"""From a kernel to programs: tracing, passes, the file format."""

@@ -1,0 +1,1 @@
+"""What users call: kernels, worlds, arguments in and results out."""

@@ -1,0 +1,1 @@
+"""Running programs on simulated cores, in any process: linking, scheduling, messages, races."""

@@ -1,0 +1,1 @@
+"""Where ranks, chips and instances sit, and the links between them: values."""

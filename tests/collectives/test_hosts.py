@@ -71,6 +71,18 @@ def test_forced_algorithms_give_exact_sums(name, monkeypatch):
         np.testing.assert_array_equal(scattered[rank][0], sum(xs)[2 * rank : 2 * rank + 2])
 
 
+def test_a_forced_algorithm_is_none_of_a_permutation_s_business(monkeypatch):
+    """Three ranks can't use RDH; what they pass on needs no algorithm."""
+    monkeypatch.setenv(VARIABLE, "rdh")
+    xs = normal(4, 3, (4, 5), np.float32)
+    with nki.World(ranks=3, host="inprocess") as world:
+        outs = world.run(K.permute, nki.per_rank(xs), [(0, 1), (1, 2), (2, 0)])
+        with pytest.raises(errors.LaunchError, match="power of two"):
+            world.run(K.all_reduce, nki.per_rank(xs), ncc.ReplicaGroup([[0, 1, 2]]), nl.add)
+    for rank in range(3):
+        np.testing.assert_array_equal(outs[rank][0], xs[rank - 1])
+
+
 def test_the_order_of_a_sum_follows_the_algorithm(monkeypatch):
     """2**24 + 1 + 1: two ones are lost one by one and survive together."""
     xs = [np.full((1, 4), v, np.float32) for v in (2.0**24, 1, 1, 0)]
