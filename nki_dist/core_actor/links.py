@@ -123,7 +123,6 @@ class Links:
 
     def close(self) -> None:
         """Let go of everything that is shared."""
-        self.end()
         self._ringer.close()
         self._bell.close()
         self._out.clear()

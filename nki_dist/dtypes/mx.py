@@ -54,8 +54,8 @@ def pack_x4(values: Any, dtype: DType, *, saturate: bool = True) -> Array:
         NkiValidationError: `dtype` isn't packed, or the last axis isn't a multiple of 4.
     """
     _require_packed(dtype)
-    floats = np.ascontiguousarray(values, np.float32)
-    if floats.ndim == 0 or floats.shape[-1] % 4:
+    floats = np.ascontiguousarray(values, np.float32)  # of one dimension at least
+    if floats.shape[-1] % 4:
         raise NkiValidationError(
             f"values to pack as {dtype.name} must come in fours along the last axis: "
             f"got shape {np.shape(values)}"

@@ -148,7 +148,7 @@ def _copy(layout: Layout, role: str, memory: Array, arrays: Inputs) -> None:
             raw = signature.dtype.raw
             source = np.asarray(array).reshape(signature.shape)
             place = np.ndarray(signature.shape, raw, memory, at)
-            np.copyto(place, source if source.dtype == raw else source.view(raw))
+            np.copyto(place, source.view(raw))
 
 
 def _same_memory(a: Array, b: Array) -> bool:

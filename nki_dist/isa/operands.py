@@ -231,8 +231,8 @@ class Choice(Role):
     def _member(self, name: str, value: Any) -> Enum:
         members = self.enum.__members__
         label = getattr(value, "name", value)
-        if isinstance(label, str) and label.rsplit(".", 1)[-1] in members:
-            return members[label.rsplit(".", 1)[-1]]
+        if isinstance(label, str) and label.rpartition(".")[2] in members:
+            return members[label.rpartition(".")[2]]
         for member in members.values():
             if type(value) is type(member.value) and value == member.value:
                 return member

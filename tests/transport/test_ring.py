@@ -31,7 +31,7 @@ def test_records_in_any_order_of_puts_and_pops(capacity):
     for n in range(2000):
         if rng.random() < 0.55:
             data = record(n, int(rng.integers(4, capacity // 3)))
-            if writer.put(data, launch=1):
+            if writer.put(data, 1, True):
                 inside.append(data)
             else:
                 refused += 1
@@ -49,8 +49,8 @@ def test_records_in_any_order_of_puts_and_pops(capacity):
 def test_a_record_that_can_never_fit_is_refused():
     memory = np.zeros(HEADER + 64, np.uint8)
     ring = Ring(memory)
-    assert not ring.put(record(0, 72), launch=1)
-    assert ring.put(record(0, 64), launch=1)
+    assert not ring.put(record(0, 72), 1, True)
+    assert ring.put(record(0, 64), 1, True)
     assert Ring.reading(memory).peek() == record(0, 64)
 
 
@@ -74,7 +74,7 @@ def _echo(name: str, capacity: int, bells: tuple[str, str], rounds: int) -> None
     inward, outward = Ring.reading(memory[:capacity]), Ring(memory[capacity:])
     for _ in range(rounds):
         got = _next(inward, bell)
-        while not outward.put(got, 1):
+        while not outward.put(got, 1, True):
             pass
         if outward.reader_sleeps():
             ringer.ring(bells[0])
@@ -112,7 +112,7 @@ def test_two_processes_wake_each_other():
     sent: deque[bytes] = deque()
     for n in range(rounds):
         sent.append(record(n, 4 + n % 97))
-        assert outward.put(sent[-1], 1)
+        assert outward.put(sent[-1], 1, True)
         if outward.reader_sleeps():
             ringer.ring(bells[1])
         if n % 3 == 2:  # several at once
