@@ -112,20 +112,6 @@ def _fp4_pairs() -> Array:
     return table
 
 
-def e8m0_from_exponent(exponents: Any) -> Array:
-    """Codes (uint8) of 2**exponent, integers held within [-127, 127]."""
-    limited = np.clip(np.asarray(exponents, np.int64), -E8M0_BIAS, E8M0_BIAS)
-    return (limited + E8M0_BIAS).astype(np.uint8)
-
-
-def e8m0_from_float32(values: Any) -> Array:
-    """Codes (uint8) of the nearest power of two; NaN (0xFF) for NaN, zero and negative values."""
-    floats = np.asarray(values, np.float32)
-    codes = np.empty(floats.shape, dt.float8_e8m0fnu.storage)
-    converter(dt.float32, dt.float8_e8m0fnu)(codes, floats)
-    return codes.view(np.uint8)
-
-
 def e8m0_to_float32(codes: Any) -> Array:
     """Scales as float32: 2**(code - 127), NaN for 0xFF. Takes uint8 or float8_e8m0fnu arrays."""
     array = np.asarray(codes)

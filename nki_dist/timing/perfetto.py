@@ -59,7 +59,7 @@ def trace_events(timeline: Timeline) -> Iterator[dict[str, Any]]:
 
 
 def _names(number: int, core: CoreTimeline) -> Iterator[dict[str, Any]]:
-    name = f"rank {core.place.rank} core {core.place.core}"
+    name = f"rank {core.seat.rank} core {core.seat.core}"
     yield _name("process_name", number, None, name)
     for tid, queue in enumerate(core.queues):
         yield _name("thread_name", number, tid, queue)
