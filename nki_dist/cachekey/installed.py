@@ -120,8 +120,12 @@ def installed_name(value: Any) -> tuple[str, str] | None:
     Raises:
         Unprovable: it does, and the name is impure.
     """
-    name = getattr(value, "__module__", None)
-    path: Any = getattr(value, "__qualname__", None) or getattr(value, "__name__", None)
+    path: Any
+    try:
+        name = getattr(value, "__module__", None)
+        path = getattr(value, "__qualname__", None) or getattr(value, "__name__", None)
+    except Exception:  # code of a user's class ran, so nothing installed is looked at
+        return None
     module = sys.modules.get(name) if isinstance(name, str) and isinstance(path, str) else None
     if not isinstance(module, ModuleType) or not is_installed(module):
         return None

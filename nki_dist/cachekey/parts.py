@@ -4,9 +4,6 @@ Invariant: `readings_of` leads to all of an object's state, or refuses. State is
 `__dict__`, its slots and the content of the built-in container or number it derives from; a class
 whose instances have room for more (memory that an extension module manages) is refused. Nothing
 here follows parts to their own parts.
-
-Classes of this package may define `__nki_fingerprint__()`, returning plain values (tuples, text,
-numbers, functions) that stand for the object; that is how objects with caches or locks take part.
 """
 
 from __future__ import annotations
@@ -17,11 +14,13 @@ import enum
 import functools
 import hashlib
 import logging
+import operator
 import os
 import re
 import sys
 import types
-from collections.abc import Callable
+import typing
+from collections.abc import Callable, MutableMapping
 from itertools import chain
 from typing import Any, Final, NamedTuple
 
@@ -59,8 +58,21 @@ _CLASS_NOISE: Final = frozenset(
         *("__dict__", "__weakref__", "__doc__", "__annotations__", "__annotate__"),
         *("__annotate_func__", "__module__", "__annotations_cache__", "__abstractmethods__"),
         *("_abc_impl", "__static_attributes__", "__firstlineno__", "__orig_bases__"),
-        *("__parameters__", "_member_map_", "_value2member_map_", "_member_names_"),
+        *(
+            "__parameters__",
+            "__type_params__",
+            "_member_map_",
+            "_value2member_map_",
+            "_member_names_",
+        ),
         *("_unhashable_values_", "_unhashable_values_map_", "_hashable_values_"),
+    )
+)
+# What importing leaves in a module, and warnings.
+_MODULE_NOISE: Final = frozenset(
+    (
+        *("__annotations__", "__builtins__", "__cached__", "__doc__", "__loader__", "__path__"),
+        *("__spec__", "__warningregistry__"),
     )
 )
 _CONTENTS: Final = (
@@ -75,8 +87,13 @@ _FIELD_OF_NAMEDTUPLE: Final = type(vars(collections.namedtuple("_", "x"))["x"])
 _MEMBER_NOISE: Final = frozenset({"_name_", "__objclass__", "_sort_order_"})
 
 
-def readings_of(value: Any) -> tuple[Reading, ...]:
+def readings_of(
+    value: Any, known: MutableMapping[type, tuple[Reading, ...]]
+) -> tuple[Reading, ...]:
     """The looks that show all there is to `value`, a function or plain value excepted.
+
+    Args:
+        known: what was found out about classes, by class; never holds on to one.
 
     Raises:
         Unprovable: some of its state is out of sight.
@@ -87,11 +104,13 @@ def readings_of(value: Any) -> tuple[Reading, ...]:
         return found
     if isinstance(value, type):
         return _class_readings(value)
-    if hasattr(value, "__name__"):
-        names = installed_name(value)  # such as instructions, and NumPy's dispatchers
-        if names is not None:
-            return _constant("installed", *names)
-    return _instance_readings(cls.__mro__)
+    names = installed_name(value)  # such as instructions, and NumPy's dispatchers
+    if names is not None:
+        return _constant("installed", *names)
+    found = known.get(cls)
+    if found is None:
+        found = known[cls] = _instance_readings(cls)
+    return found
 
 
 def _constant(label: str, *parts: Any) -> tuple[Reading, ...]:
@@ -125,26 +144,30 @@ def _class_parts(cls: type) -> tuple[Any, ...]:
     return tuple(parts)
 
 
-@functools.lru_cache(maxsize=512)
-def _instance_readings(mro: tuple[type, ...]) -> tuple[Reading, ...]:
-    """Where instances of the class `mro[0]` keep their state."""
-    cls = mro[0]
-    if hasattr(cls, "__nki_fingerprint__"):
-        return _STANDING_IN
-    if cls.__module__ in ("typing", "typing_extensions") or str(cls) == "<class 'torch.dtype'>":
+def _instance_readings(cls: type) -> tuple[Reading, ...]:
+    """Where instances of a class keep their state."""
+    if str(cls) == "<class 'torch.dtype'>":
         return _BY_TEXT
-    slots: list[Any] = []
-    kind: Any = cls
-    while kind not in _CONTENTS:
-        own = [each for each in vars(kind).values() if type(each) is types.MemberDescriptorType]
-        if not kind.__flags__ & _HEAP_TYPE or _hidden(kind, len(own)):
-            raise Unprovable(f"state of a {cls.__module__}.{cls.__qualname__} is out of sight")
-        slots += own
-        kind = kind.__base__
     found = [_WITH_DICT if cls.__dictoffset__ else _BARE]
-    if slots:
-        found.append(Reading("slots", lambda value: tuple(_slot(each, value) for each in slots)))
-    return (*found, *_READINGS.get(kind, ()))
+    *layers, content = _layers(cls)
+    for layer in layers:
+        if not layer.__flags__ & _HEAP_TYPE or _hidden(layer, len(_descriptors(layer))):
+            raise Unprovable(f"state of a {cls.__module__}.{cls.__qualname__} is out of sight")
+    if any(map(_descriptors, layers)):
+        found.append(_SLOTS)
+    return (*found, *_READINGS.get(content, ()))
+
+
+def _layers(cls: Any) -> list[Any]:
+    """A class and its bases, down to the built-in one that the memory of instances starts with."""
+    found = [cls]
+    while found[-1] not in _CONTENTS:
+        found.append(found[-1].__base__)
+    return found
+
+
+def _descriptors(layer: type) -> list[Any]:
+    return [each for each in vars(layer).values() if type(each) is types.MemberDescriptorType]
 
 
 def _hidden(kind: Any, slots: int) -> bool:
@@ -161,6 +184,12 @@ def _with_dict(value: Any) -> tuple[Any, ...]:
     return (type(value), *attributes, *attributes.values())
 
 
+def _slots(value: Any) -> tuple[Any, ...]:
+    # Looked up each time: descriptors would keep their class alive.
+    *layers, _ = _layers(type(value))
+    return tuple(_slot(each, value) for layer in layers for each in _descriptors(layer))
+
+
 def _slot(descriptor: Any, value: Any) -> Any:
     try:
         return descriptor.__get__(value)
@@ -170,19 +199,25 @@ def _slot(descriptor: Any, value: Any) -> Any:
 
 _BARE: Final = Reading("instance", lambda value: (type(value),))
 _WITH_DICT: Final = Reading("instance", _with_dict)
+_SLOTS: Final = Reading("slots", _slots)
 _CLASS: Final = (Reading("class", _class_parts),)
 _BY_TEXT: Final = (_BARE, Reading("text", lambda value: (repr(value),), Proof.none))
-_STANDING_IN: Final = (
-    _BARE,
-    Reading("stands for", lambda value: (value.__nki_fingerprint__(),), Proof.text),
-)
 
 # Everything with a shape of its own ------------------------------------------------------------
 
 
 def _module_parts(module: types.ModuleType) -> tuple[Any, ...]:
-    own = [item for item in vars(module).items() if item[0][:2] + item[0][-2:] != "____"]
+    own = [item for item in vars(module).items() if item[0] not in _MODULE_NOISE]
     return (module.__name__, *chain.from_iterable(own))
+
+
+def dtype_text(dtype: np.dtype) -> str:
+    """What tells a data type from all others; metadata isn't shown, so it's refused."""
+    if dtype.metadata:
+        raise Unprovable("a NumPy data type with metadata")
+    for inner, *_ in (*(dtype.fields or {}).values(), *filter(None, [dtype.subdtype])):
+        dtype_text(inner)
+    return str(dtype)
 
 
 def _array(array: np.ndarray) -> tuple[Any, ...]:
@@ -190,7 +225,7 @@ def _array(array: np.ndarray) -> tuple[Any, ...]:
         raise Unprovable("an array of Python objects")
     data = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
     digest = hashlib.blake2b(data, digest_size=20).digest()
-    return (str(array.dtype), array.shape, array.strides, array.flags.writeable, digest)
+    return (dtype_text(array.dtype), array.shape, array.strides, array.flags.writeable, digest)
 
 
 def _builtin_function(value: Any) -> tuple[Any, ...]:
@@ -210,9 +245,14 @@ def _ufunc(value: np.ufunc) -> tuple[Any, ...]:
     raise Unprovable(f"ufunc {value.__name__}")
 
 
-def _dataclass_field(field: dataclasses.Field[Any]) -> tuple[Any, ...]:
-    default = (field.default, field.default_factory)
-    return (field.name, *default, field.init, field.compare, field.kw_only)
+# Without the type, which is an annotation.
+_dataclass_field: Final = operator.attrgetter(
+    *(name for name in dataclasses.Field.__slots__ if name not in ("type", "doc"))
+)
+
+
+def _alias(value: Any) -> tuple[Any, ...]:
+    return (value.__origin__, value.__args__, getattr(value, "__unpacked__", False))
 
 
 def _logger(logger: logging.Logger) -> tuple[Any, ...]:
@@ -255,6 +295,9 @@ _READINGS: Final[dict[type, tuple[Reading, ...]]] = {
     logging.Logger: (Reading("logger", _logger, Proof.text),),
     logging.RootLogger: (Reading("logger", _logger, Proof.text),),
     types.ModuleType: (Reading("module", _module_parts),),
+    dataclasses.Field: (Reading("field", _dataclass_field),),
+    functools.cached_property: (Reading("cached", lambda v: (v.func, v.attrname)),),
+    functools.partial: (Reading("partial", lambda v: (v.func, v.args, v.keywords, v.__dict__)),),
     **_fixed(lambda value: (int.__int__(value),), int),
     **_fixed(lambda value: (float.__float__(value),), float),
     **_fixed(lambda value: (complex(value.real, value.imag),), complex),
@@ -263,16 +306,14 @@ _READINGS: Final[dict[type, tuple[Reading, ...]]] = {
     **_fixed(lambda value: (value.start, value.stop, value.step), slice),
     **_fixed(lambda value: (value.pattern, value.flags), re.Pattern),
     **_fixed(lambda value: (value.fget, value.fset, value.fdel), property),
-    **_fixed(lambda value: (value.func, value.attrname), functools.cached_property),
-    **_fixed(lambda v: (v.func, v.args, v.keywords, v.__dict__), functools.partial),
     **_fixed(lambda value: (value.__func__, value.__self__), types.MethodType),
     **_fixed(lambda value: (value.__func__,), staticmethod, classmethod),
     **_fixed(lambda value: (value.__self__, value.__name__), types.MethodWrapperType),
     **_fixed(lambda value: (value.__objclass__, value.__name__), *_DESCRIPTORS),
     **_fixed(lambda value: value.__reduce__()[1], _FIELD_OF_NAMEDTUPLE),
-    **_fixed(lambda value: (repr(value),), types.GenericAlias, types.UnionType),
-    **_fixed(lambda value: (repr(value),), type(NotImplemented)),
-    **_fixed(_dataclass_field, dataclasses.Field),
+    **_fixed(_alias, types.GenericAlias),
+    **_fixed(lambda value: value.__args__, types.UnionType),
+    **_fixed(lambda value: (repr(value),), type(NotImplemented), typing.ForwardRef),
     **_fixed(_builtin_function, types.BuiltinFunctionType),
     **_fixed(_ufunc, np.ufunc),
 }

@@ -39,7 +39,7 @@ from nki_dist.cachekey.installed import (
     refuse_impure,
     refuse_impure_module,
 )
-from nki_dist.cachekey.parts import Missing, Proof, readings_of
+from nki_dist.cachekey.parts import Missing, Proof, Reading, dtype_text, readings_of
 from nki_dist.cachekey.reads import Chain, Reads, reads_of
 from nki_dist.dtypes import DType
 from nki_dist.program import TensorSignature
@@ -47,6 +47,7 @@ from nki_dist.program import TensorSignature
 # As bytes these differ whenever they differ (1, True, 1.0; 0.0, -0.0), see `Walk.run`.
 _PLAIN: Final = frozenset({int, bool, float, complex, str, bytes, type(None), type(...)})
 _CONSTANTS: Final = (TensorSignature, DType, enum.Enum, np.dtype, np.generic, range)
+_SCALARS: Final = ("numpy", "ml_dtypes")  # whose scalars are nothing but a number
 _MEMOISED: Final = type(lru_cache(len))
 # Written by kernels for people to read; what they lead to can't shape a program.
 _INERT: Final = frozenset({("sys", "stdout"), ("sys", "stderr")})
@@ -60,10 +61,15 @@ Look: TypeAlias = tuple[Callable[[], Iterable[Any]], Any]
 
 
 class Knowledge:
-    """What outlives a walk: what code objects read, and the memoised helpers seen."""
+    """What outlives a walk: what code objects read, and the memoised helpers seen.
+
+    Attributes:
+        classes: how to look at instances of a class.
+    """
 
     def __init__(self) -> None:
-        self._code: dict[int, tuple[CodeType, Reads]] = {}
+        self.classes: WeakKeyDictionary[type, tuple[Reading, ...]] = WeakKeyDictionary()
+        self._code: dict[int, tuple[CodeType, Reads | str]] = {}
         self._memoised: WeakKeyDictionary[Any, bytes | None] = WeakKeyDictionary()
 
     def reads(self, code: CodeType) -> Reads:
@@ -73,7 +79,9 @@ class Knowledge:
         if known is None:
             if len(self._code) >= _KEPT_CODE:
                 self._code.clear()
-            known = self._code[id(code)] = (code, reads_of(code))
+            known = self._code[id(code)] = (code, _reads_or_reason(code))
+        if isinstance(known[1], str):
+            raise Unprovable(known[1])
         return known[1]
 
     def is_outdated(self, wrapper: Any, digest: bytes) -> bool:
@@ -125,8 +133,12 @@ class Walk:
         for namespace, found in self._names.values():
             look = partial(map, namespace.get, tuple(found), repeat(Missing))
             self.same.append((look, tuple(found.values())))
-        # Version 2 is the last without references between equal values, which come and go.
-        return hashlib.blake2b(marshal.dumps(self._tokens, 2), digest_size=20).digest()
+        try:
+            # Version 2 is the last without references between equal values, which come and go.
+            content = marshal.dumps(self._tokens, 2)
+        except ValueError as error:  # a name of a class derived from str, for example
+            raise Unprovable(f"something seen can't be written down: {error}") from None
+        return hashlib.blake2b(content, digest_size=20).digest()
 
     def say(self, *tokens: Any) -> None:
         """Add a structural token; being tuples, they can't be confused with plain values."""
@@ -161,7 +173,8 @@ class Walk:
     def _constant(self, value: Any) -> None:
         """Enum members, data types, ranges, NumPy scalars: immutable; and tensors to be."""
         if isinstance(value, TensorSignature):  # one array passed twice has one index
-            self.say("tensor", value.index, value.shape, value.dtype.name, value.name)
+            self.say("tensor", value.index, value.dtype.name)
+            self.refer(value.shape, value.name)  # keywords may be of any class derived from str
         elif isinstance(value, DType):
             self.say("nki dtype", value.name)
         elif isinstance(value, enum.Enum):
@@ -173,14 +186,16 @@ class Walk:
         elif isinstance(value, range):
             self.say("range", value.start, value.stop, value.step)
         elif isinstance(value, np.dtype):
-            self.say("dtype", str(value), value.str)
+            self.say("dtype", dtype_text(value), value.str)
+        elif type(value).__module__.partition(".")[0] not in _SCALARS:
+            self.refer_object(value)  # of a user's own class, so it may have attributes
         elif value.dtype.hasobject:
             raise Unprovable("a NumPy scalar that holds Python objects")
         else:
-            self.say("scalar", str(value.dtype), value.tobytes())
+            self.say("scalar", dtype_text(value.dtype), value.tobytes())
 
     def _object(self, value: Any) -> None:
-        for label, read, proof in readings_of(value):
+        for label, read, proof in readings_of(value, self._knowledge.classes):
             parts = read(value)
             if proof is _SAME:
                 self.same.append((partial(read, value), parts))
@@ -275,6 +290,13 @@ class Walk:
         if hook is not Missing:
             return hook  # what the hook reads decides; it gets the name from the code, described
         return self._look_up(sys.modules, f"{module.__name__}.{name}")
+
+
+def _reads_or_reason(code: CodeType) -> Reads | str:
+    try:
+        return reads_of(code)
+    except Unprovable as reason:
+        return str(reason)
 
 
 def _function_parts(function: FunctionType) -> tuple[Any, ...]:

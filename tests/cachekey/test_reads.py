@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gc
+import types
+import weakref
 from typing import Any
 
 import pytest
 
 import nki_dist.isa as nisa
-from nki_dist.cachekey import Fingerprinter
+from nki_dist.cachekey import Fingerprinter, Unprovable, walk
 from nki_dist.cachekey.reads import reads_of
 from tests.cachekey.kernels import namespace
 
@@ -18,6 +21,19 @@ def test_snapshots_are_bounded() -> None:
     first = [keys.fingerprint(each, ()) for each in kernels]
     assert first == [keys.fingerprint(each, ()) for each in kernels]
     assert len(keys._snapshots) == 3
+
+
+@pytest.mark.parametrize("body", ["pass", "__slots__ = ('held', '__weakref__')"])
+def test_classes_die_with_their_kernels(body: str) -> None:
+    keys = Fingerprinter(snapshots=1)
+    source = f"class C: {body}\nC0 = C()\nC0.held = 1\ndef kernel(x): return C0.held"
+    names = namespace(source)
+    assert keys.fingerprint(names["kernel"], ()) != keys.fingerprint(names["kernel"], names["C"]())
+    gone = weakref.ref(names["C"])
+    names.clear()
+    keys.fingerprint(namespace("def kernel(x): return x")["kernel"], ())
+    gc.collect()
+    assert gone() is None
 
 
 def test_plan_names_every_read() -> None:
@@ -56,3 +72,18 @@ def test_a_replaced_instruction_is_another(monkeypatch: pytest.MonkeyPatch) -> N
     assert keys.fingerprint(names["kernel"], ()) not in (before, other)
     monkeypatch.undo()
     assert keys.fingerprint(names["kernel"], ()) == before
+
+
+def test_code_that_proves_nothing_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    keys, read = Fingerprinter(), []
+
+    def counted(code: types.CodeType) -> Any:
+        read.append(code.co_name)
+        return reads_of(code)
+
+    monkeypatch.setattr(walk, "reads_of", counted)
+    kernel = namespace("def kernel(x):\n    global COUNT\n    COUNT = 1")["kernel"]
+    for _ in range(3):
+        with pytest.raises(Unprovable, match="kernel: variable COUNT is assigned to"):
+            keys.fingerprint(kernel, ())
+    assert read == ["kernel"]

@@ -41,6 +41,12 @@ from tests.cachekey.kernels import key_of, namespace
         "def gen():\n    yield 1\nG = gen()\ndef kernel(x): return next(G)",
         "import itertools\nIDS = itertools.count()\ndef kernel(x): return next(IDS)",
         "def kernel(x):\n    import not_imported_anywhere as n\n    return n.X",
+        "import numpy as np\nclass F(np.float64): pass\nF0 = F(1)\ndef kernel(x): return F0",
+        "import numpy as np\nD = np.dtype('f4', metadata={'t': 1})\ndef kernel(x): return D",
+        "import numpy as np\nD = np.dtype([('a', np.dtype(('f4', 3), metadata={'t': 1}))])\n"
+        "def kernel(x): return D",
+        "import numpy as np\nA = np.zeros(3, np.dtype('f4', metadata={'t': 1}))\n"
+        "def kernel(x): return A",
         "import time\ndef helper(): return [time.time() for _ in range(2)]\n"
         "class K:\n    def run(self): return helper()\nk = K()\ndef kernel(x): return k.run()",
     ],
