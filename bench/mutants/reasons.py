@@ -166,4 +166,19 @@ REASONS: Final[Mapping[tuple[str, str, str], str]] = {
         "if held is not None and self.now >= c.end[at]:",
         "if held is not None and self.now <= c.end[at]:",
     ): "open: takes an exchange that is issued right behind a late one with another rank",
+    (
+        "nki_dist/isa/collectives/_roles.py",
+        'if len(i["srcs"]) > 1 and i["srcs"][0].region.on_chip:',
+        'if len(i["srcs"]) > 1 and i["srcs"][ -1].region.on_chip:',
+    ): "equivalent: all are in the same memory, checked before",
+    (
+        "nki_dist/isa/nc_n_gather.py",
+        'return Cost(cycles=groups * arch.gpsimd_start + i["dst"].free_size, known=False)',
+        'return Cost(cycles=groups * arch.gpsimd_start + i["indices"].free_size, known=False)',
+    ): "equivalent: both have the same size, see the check",
+    (
+        "nki_dist/dtypes/rounding.py",
+        "high = np.nextafter(high, np.float32(0))",
+        "high = np.nextafter(high, np.float32( 1))",
+    ): "equivalent: both lie below",
 }
