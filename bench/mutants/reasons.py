@@ -181,4 +181,9 @@ REASONS: Final[Mapping[tuple[str, str, str], str]] = {
         "high = np.nextafter(high, np.float32(0))",
         "high = np.nextafter(high, np.float32( 1))",
     ): "equivalent: both lie below",
+    (
+        "nki_dist/hbm/layout.py",
+        'if s.role == "shared":',
+        'if s.role >= "shared":',
+    ): "equivalent: no other role comes later in the alphabet",
 }
