@@ -62,6 +62,11 @@ REASONS: Final[Mapping[tuple[str, str, str], str]] = {
         "with np.errstate():",
     ): "equivalent with this NumPy, which casts signalling NaN without a warning",
     (
+        "nki_dist/dtypes/casts.py",
+        "if dtype.storage.isbuiltin == 1 and dtype is not dt.bool_:",
+        "if not dtype.storage.isbuiltin == 1 and dtype is not dt.bool_:",
+    ): "equivalent with this ml_dtypes, which copies bits, too",
+    (
         "nki_dist/dtypes/mx.py",
         "pairs = np.stack([values[codes & 0xF], values[codes >> 4]], axis=-1).view(np.uint64)",
         "pairs = np.stack([values[codes & 0xF], values[codes >> 4]], axis=+1).view(np.uint64)",
@@ -71,6 +76,11 @@ REASONS: Final[Mapping[tuple[str, str, str], str]] = {
         "if inp.min() >= lowest and inp.max() <= high: # False if there is a NaN",
         "if inp.min() > lowest and inp.max() <= high: # False if there is a NaN",
     ): "equivalent: the way for all values gives the same, later",
+    (
+        "nki_dist/dtypes/rounding.py",
+        "high = np.nextafter(high, np.float32(0))",
+        "high = np.nextafter(high, np.float32( 1))",
+    ): "equivalent: both lie below",
     (
         "nki_dist/dtypes/tables.py",
         "count = 16 if storage == np.dtype(ml_dtypes.float4_e2m1fn) else 256",
@@ -82,25 +92,60 @@ REASONS: Final[Mapping[tuple[str, str, str], str]] = {
         'index = scratch.get("a", inp.shape, INDEX)',
     ): "equivalent: other scratch that nobody uses meanwhile",
     (
+        "nki_dist/dtypes/tables.py",
+        'np.take(table, index, out=out.view(U32), mode="wrap")',
+        "np.take(table, index, out=out.view(U32))",
+    ): "tuning: the slower way that looks at indices",
+    (
         "nki_dist/hbm/layout.py",
         "@lru_cache(maxsize=256)",
         "@lru_cache()",
     ): _TUNING,
+    (
+        "nki_dist/hbm/layout.py",
+        'if s.role == "shared":',
+        'if s.role >= "shared":',
+    ): "equivalent: no other role comes later in the alphabet",
     (
         "nki_dist/isa/collectives/_roles.py",
         'most = 1 if i.opcode == "all_gather" and first.region.on_chip else 0',
         'most = 2 if i.opcode == "all_gather" and first.region.on_chip else 0',
     ): "equivalent: tensors in SBUF of more than two dimensions are refused",
     (
+        "nki_dist/isa/collectives/_roles.py",
+        "if len(ids) == len(value) == len(set(ids)):",
+        "if len(ids) == len(value) <= len(set(ids)):",
+    ): "equivalent: a set of the same things is never larger",
+    (
+        "nki_dist/isa/collectives/_roles.py",
+        'if len(i["srcs"]) > 1 and i["srcs"][0].region.on_chip:',
+        'if len(i["srcs"]) > 1 and i["srcs"][ -1].region.on_chip:',
+    ): "equivalent: all are in the same memory, checked before",
+    (
         "nki_dist/isa/nc_match_replace8.py",
         'return Cost(cycles=issue_cycles(i["data"].free_size, arch))',
         'return Cost(cycles=issue_cycles(i["dst"].free_size, arch))',
+    ): "equivalent: both have the same size, see the check",
+    (
+        "nki_dist/isa/nc_n_gather.py",
+        'return Cost(cycles=groups * arch.gpsimd_start + i["dst"].free_size, known=False)',
+        'return Cost(cycles=groups * arch.gpsimd_start + i["indices"].free_size, known=False)',
     ): "equivalent: both have the same size, see the check",
     (
         "nki_dist/isa/operands.py",
         "if s >= 0:",
         "if s >= 1:",
     ): "equivalent: a stride of 0 adds nothing to either end",
+    (
+        "nki_dist/isa/operands.py",
+        "same_size = a.dtype.itemsize == whole.dtype.itemsize",
+        "same_size = a.dtype.itemsize <= whole.dtype.itemsize",
+    ): "equivalent: the same pattern of smaller elements stays inside, too",
+    (
+        "nki_dist/runtime/messages.py",
+        "items = sorted([*queue, message], key=lambda m: m.sequence)",
+        "items = sorted([*queue, message])",
+    ): "equivalent: what precedes `sequence` is the same for a whole queue",
     (
         "nki_dist/timing/cells.py",
         "if len(self._cells) <= _SCAN:",
@@ -127,6 +172,11 @@ REASONS: Final[Mapping[tuple[str, str, str], str]] = {
         "free, last = self._moved.get(queue, (0.0, +1))",
     ): "equivalent: a queue that is free at 0 is waited for by nobody",
     (
+        "nki_dist/timing/critical.py",
+        "if held is not None and self.now >= c.end[at]:",
+        "if held is not None and self.now <= c.end[at]:",
+    ): "open: takes an exchange that is issued right behind a late one with another rank",
+    (
         "nki_dist/timing/dma.py",
         'return "dma swdge" if mode == "swdge" else ""',
         'return "dma swdge" if mode >= "swdge" else ""',
@@ -141,29 +191,4 @@ REASONS: Final[Mapping[tuple[str, str, str], str]] = {
         "if self.window <= 0 or self.slow >= 1:",
         "if self.window <= 0 and self.slow >= 1:",
     ): "equivalent: no window or no slow speed, no time is lost in it",
-    (
-        "nki_dist/dtypes/tables.py",
-        'np.take(table, index, out=out.view(U32), mode="wrap")',
-        "np.take(table, index, out=out.view(U32))",
-    ): "tuning: the slower way that looks at indices",
-    (
-        "nki_dist/dtypes/casts.py",
-        "if dtype.storage.isbuiltin == 1 and dtype is not dt.bool_:",
-        "if not dtype.storage.isbuiltin == 1 and dtype is not dt.bool_:",
-    ): "equivalent with this ml_dtypes, which copies bits, too",
-    (
-        "nki_dist/isa/collectives/_roles.py",
-        "if len(ids) == len(value) == len(set(ids)):",
-        "if len(ids) == len(value) <= len(set(ids)):",
-    ): "equivalent: a set of the same things is never larger",
-    (
-        "nki_dist/runtime/messages.py",
-        "items = sorted([*queue, message], key=lambda m: m.sequence)",
-        "items = sorted([*queue, message])",
-    ): "equivalent: what precedes `sequence` is the same for a whole queue",
-    (
-        "nki_dist/timing/critical.py",
-        "if held is not None and self.now >= c.end[at]:",
-        "if held is not None and self.now <= c.end[at]:",
-    ): "open: takes an exchange that is issued right behind a late one with another rank",
 }

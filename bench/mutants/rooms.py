@@ -107,6 +107,8 @@ ROOMS: Final = (
         (
             "tests/isa/test_roles.py",
             "tests/isa/test_partition_rules.py",
+            "tests/isa/test_indirection.py",
+            "tests/isa/test_vector_offsets.py",
             "tests/collectives/test_constraints.py",
             "tests/collectives/test_limitations.py",
             "tests/collectives/test_replica_group.py",

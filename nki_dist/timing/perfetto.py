@@ -194,7 +194,7 @@ def _check_whole(trace: Trace) -> None:
     """Threads are named, arrows have two ends, and a thread does one thing at a time."""
     threads = trace.threads()
     ends: dict[tuple[int, int], float] = {}
-    for e in sorted(trace.events["X"], key=lambda e: (e["args"]["ns"][0], e["args"]["ns"][1])):
+    for e in sorted(trace.events["X"], key=lambda e: e["args"]["ns"]):
         key = (e["pid"], e["tid"])
         if key not in threads:
             raise ProgramFormatError(f"trace event {e['name']} on thread {key}, which has no name")

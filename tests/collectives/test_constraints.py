@@ -111,6 +111,12 @@ REFUSED = {
         lambda: ncc.collective_permute([hbm(2)], [hbm(2)], [(0, 1), (1, 1)]),
         r"rank 1 receives 2 times",
     ),
+    "two ranks send several times": (
+        lambda: ncc.collective_permute(
+            [hbm(2)], [hbm(2)], [(1, 0), (0, 1), (0, 2), (0, 3), (1, 4)]
+        ),
+        r"rank 0 sends 3 times",
+    ),
     "pairs": (
         lambda: ncc.collective_permute([hbm(2)], [hbm(2)], [(0, 1, 2)]),
         r"allowed: \(source, target\) pairs",

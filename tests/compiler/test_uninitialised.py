@@ -136,6 +136,17 @@ def test_inputs_written_in_place_count_as_outputs() -> None:
     assert "1584 of 1584 elements of input arg0" in str(refusal(kernel))
 
 
+def test_inputs_may_be_written_in_part() -> None:
+    """What they held before is data, too."""
+
+    def kernel(a):
+        tile = sbuf((24, 33))
+        nisa.memset(dst=tile, value=1)
+        nisa.dma_copy(dst=a[0:24], src=tile)
+
+    assert compiled(kernel, INPUT, strict=True).programs[0].facts["unwritten_outputs"] == []
+
+
 def test_a_later_store_of_clean_data_repairs_an_output() -> None:
     def kernel(a):
         out, tile = hbm(), sbuf()

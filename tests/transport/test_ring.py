@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from nki_dist.core_actor.bell import Bell, Ringer
-from nki_dist.core_actor.ring import ASLEEP, HEADER, Ring
+from nki_dist.core_actor.ring import ASLEEP, HEADER, READ, WRITTEN, Ring
 
 PATIENCE = 60.0
 
@@ -65,6 +65,45 @@ def test_counts_by_launch():
     while (got := reader.peek()) is not None:
         reader.pop(got)
     assert reader.arrived(3) == 1  # ever, not now
+
+
+class Noted:
+    """Words or bytes of a ring that note who looks and who writes."""
+
+    def __init__(self, shared, events: list[str]) -> None:
+        self.shared, self.events = shared, events
+
+    def _note(self, how: str, at: int | slice) -> None:
+        name = "data" if isinstance(at, slice) else {READ: "read", ASLEEP: "asleep"}.get(at, "")
+        event = f"{how} {'written' if at == WRITTEN else name}"
+        if name or at == WRITTEN:
+            self.events += [event] if self.events[-1:] != [event] else []
+
+    def __getitem__(self, at):
+        self._note("get", at)
+        return self.shared[at]
+
+    def __setitem__(self, at, value):
+        self._note("set", at)
+        self.shared[at] = value
+
+
+def noted(ring: Ring) -> list[str]:
+    events: list[str] = []
+    ring.words, ring._data = Noted(ring.words, events), Noted(ring._data, events)
+    ring.fence = lambda: events.append("fence")
+    return events
+
+
+def test_fences_stand_between_data_and_what_says_that_it_is_there():
+    """Whose absence only another processor would notice, and seldom."""
+    memory = np.zeros(HEADER + 64, np.uint8)
+    writer, reader = Ring(memory), Ring.reading(memory)
+    wrote, read = noted(writer), noted(reader)
+    assert writer.put(record(0, 40), 1, True) and not writer.reader_sleeps()
+    assert wrote == ["get read", "fence", "set data", "fence", "set written", "fence", "get asleep"]
+    reader.pop(reader.peek())
+    assert read == ["get written", "fence", "get data", "fence", "set read"]
 
 
 def _echo(name: str, capacity: int, bells: tuple[str, str], rounds: int) -> None:

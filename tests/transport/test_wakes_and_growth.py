@@ -14,6 +14,7 @@ from nki_dist.core_actor import links as module
 from nki_dist.core_actor.bell import Bell, Ringer
 from nki_dist.core_actor.links import FIRST_RING
 from nki_dist.core_actor.records import INLINE
+from nki_dist.core_actor.ring import ASLEEP
 
 
 class Interrupted:
@@ -39,6 +40,23 @@ def test_a_message_wakes_who_sleeps_and_nobody_else(trio):
     assert bell.rang == [True]
     trio.send(0, 1, None)  # it is awake again
     assert not bell.bell.wait()
+
+
+def test_whoever_says_that_it_sleeps_looks_again_after_a_fence(trio):
+    """Else the last look could come before the words were seen, and nobody would ring."""
+    trio.send(0, 1, None)
+    links = trio.links[1]
+    assert len(links.poll()) == 1
+    ((ring, _),) = links._incoming
+    fences = []
+    ring.fence = lambda: fences.append(ring.words[ASLEEP])
+
+    def happens():
+        assert fences == [1]
+        trio.send(0, 1, None)
+
+    links._bell = Interrupted(links._bell, happens)
+    assert len(links.wait(lambda: None)) == 1
 
 
 def test_a_full_ring_is_replaced_by_one_four_times_as_large(trio, monkeypatch):

@@ -95,6 +95,14 @@ ARITHMETIC = [
         summed(narrow(401), narrow(401), narrow(401), nl.maximum),
         cycles(401, SIZE),
     ),
+    *(
+        Row("tensor_tensor", f"{which} in 32 bits", summed(*tiles), cycles(802, SIZE))
+        for which, tiles in (
+            ("dst", (wide(401), narrow(401), narrow(401))),
+            ("data1", (narrow(401), wide(401), narrow(401))),
+            ("data2", (narrow(401), narrow(401), wide(401))),
+        )
+    ),
     Row(
         "tensor_tensor",
         "16 bits into PSUM",
