@@ -98,11 +98,6 @@ REASONS: Final[Mapping[tuple[str, str, str], str]] = {
     ): "tuning: the slower way that looks at indices",
     (
         "nki_dist/hbm/layout.py",
-        "@lru_cache(maxsize=256)",
-        "@lru_cache()",
-    ): _TUNING,
-    (
-        "nki_dist/hbm/layout.py",
         'if s.role == "shared":',
         'if s.role >= "shared":',
     ): "equivalent: no other role comes later in the alphabet",
