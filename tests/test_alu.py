@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa import alu
 from nki_dist.isa.alu import ALU, alu_op
-from nki_dist.isa.reductions import accumulate_f32, reduce_f32, reduce_integer
+from nki_dist.isa.reductions import reduce_f32, reduce_integer
 
 INF, NAN = math.inf, math.nan
 EDGES = [0.0, -0.0, 1.0, -1.0, 1.5, -2.5, 3.0, 1e-45, -1e38, 3e38, INF, -INF, NAN]
@@ -265,7 +265,6 @@ def test_reduction_sets_follow_the_documents():
     assert {"add", "average", "maximum", "max", "bitwise_or", "bitwise_and"} == alu.PARTITION_REDUCE
     assert sums | extremes == alu.CUMULATIVE
     assert {"abs_max", "abs_min", "add"} | extremes == alu.ACTIVATE2_REDUCE
-    assert "power" in alu.SCAN and "left_shift" not in alu.SCAN and "abs" not in alu.SCAN
     assert len(alu.COMPARE) == 6
     assert ALU["abs_max"].generation == 4 and ALU["power"].engines == {"gpsimd"}
 
@@ -384,27 +383,3 @@ def test_integer_reductions_keep_width(row):
         assert got.dtype == np.int32 and got.tolist() == [wrapped, wrapped]
     narrow = (a & 0x7F).astype(np.int8)
     assert reduce_integer(ALU["add"], narrow, np.empty(2, np.int8)).dtype == np.int8
-
-
-@pytest.mark.parametrize("name", sorted(alu.SCAN - {"max", "min"}))
-def test_scans_are_sequential(name):
-    rng = np.random.default_rng(2)
-    a = (rng.integers(1, 9, (3, 23)) * 0.3).astype(np.float32)
-    initial = f32([2, -1, 0.5])
-    for start in (initial, None, 1.25):
-        want = a.copy()
-        if start is not None:
-            ALU[name].f32(start, want[:, 0], want[:, 0])
-        for i in range(1, 23):
-            ALU[name].f32(want[:, i - 1].copy(), a[:, i], want[:, i])
-        np.testing.assert_array_equal(accumulate_f32(ALU[name], a, start), want)
-    strided = np.zeros((3, 46), np.float32)
-    strided[:, ::2] = a
-    accumulate_f32(ALU[name], strided[:, ::2], 1.25, strided[:, ::2])
-    np.testing.assert_array_equal(strided[:, ::2], want)
-
-
-def test_scans_of_other_operators_are_refused():
-    for name in ("abs", "bitwise_and", "average"):
-        with pytest.raises(NkiValidationError, match=f"{name} can't scan"):
-            accumulate_f32(ALU[name], f32([[1, 2]]))

@@ -306,15 +306,6 @@ def test_pack_x4_refuses_what_is_not_fours_or_not_packed():
 
 
 def test_e8m0_codes():
-    assert mx.e8m0_from_exponent([-500, -127, 0, 5, 127, 128]).tolist() == [
-        0,
-        0,
-        127,
-        132,
-        254,
-        254,
-    ]
-    assert mx.e8m0_from_float32([1.0, 0.25, np.nan, -1.0]).tolist() == [127, 125, 255, 255]
     scales = mx.e8m0_to_float32(np.arange(256, dtype=np.uint8))
     np.testing.assert_array_equal(scales[:255], np.ldexp(1.0, np.arange(-127, 128)))
     assert np.isnan(scales[255])

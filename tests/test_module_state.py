@@ -53,6 +53,7 @@ DECLARATIONS = {
 # State of the process, on purpose.
 PROCESS_WIDE = {
     "nki_dist.runtime.blas.one_blas_thread": "BLAS has one thread setting per process",
+    "nki_dist.core_actor.ray_session._starting": "a process is in one Ray at a time",
     "nki_dist.launcher.session.session": "implicit worlds and compiled kernels stay warm",
 }
 

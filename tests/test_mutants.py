@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from bench.mutants.parts import changeable, within
+from bench.mutants.reasons import REASONS
 from bench.mutants.rooms import COSTS, DECLARATIONS, ROOMS, WHOLE, Room, chosen_tests, sources
 
 ROOT = Path(__file__).parents[1]
@@ -42,12 +43,20 @@ def test_rooms_name_files_and_tests_that_exist(room: Room):
         assert all((ROOT / name).exists() for name in chosen)
 
 
+def test_reasons_are_about_lines_that_are_there():
+    files = {path: (ROOT / path).read_text() for path, _, _ in REASONS if path}
+    texts = {path: " ".join(text.split()) for path, text in files.items()}
+    assert [line for path, line, _ in REASONS if path and line not in texts[path]] == []
+
+
 def test_tests_that_name_an_instruction_come_first():
     declarations = next(room for room in ROOMS if room.part == DECLARATIONS)
     chosen = chosen_tests(declarations, Path("nki_dist/isa/tensor_tensor_scan.py"), ROOT)
     assert "tests/isa/test_tensor_scalar.py" not in chosen
     assert chosen[-len(declarations.tests) :] == declarations.tests
     assert len(chosen) > len(declarations.tests)
+    functions = chosen_tests(declarations, Path("nki_dist/isa/collectives/rank_registers.py"), ROOT)
+    assert "tests/collectives/test_constraints.py" in functions
 
 
 @pytest.mark.parametrize(

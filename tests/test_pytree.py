@@ -13,7 +13,7 @@ import pytest
 
 from nki_dist.cachekey import Fingerprinter
 from nki_dist.errors import CompileError, LaunchError
-from nki_dist.program.pytree import flatten, tree_map, tree_map_with_path
+from nki_dist.program.pytree import flatten, tree_map
 
 
 class Pair(NamedTuple):
@@ -158,13 +158,6 @@ def test_sharing_is_kept() -> None:
 def test_plain_values_are_visited_every_time() -> None:
     counter = iter(range(9))
     assert tree_map(lambda _: next(counter), [5, 5, "x", "x", None, None]) == [0, 1, 2, 3, 4, 5]
-
-
-def test_flatten_and_map_agree_on_order() -> None:
-    tree = {"b": [1, Pair(2, 3)], "a": Frozen((4, 5)), "c": Struct(z=6, y=[7])}
-    seen: list[tuple[str, Any]] = []
-    tree_map_with_path(lambda path, leaf: seen.append((path, leaf)), tree, root="x")
-    assert seen == flatten(tree, root="x")[0]
 
 
 def test_cycles_are_refused() -> None:

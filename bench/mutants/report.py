@@ -29,6 +29,7 @@ def survivors(trials: Sequence[Trial]) -> str:
     alive = sorted((t.mutant for t in trials if t.outcome == SURVIVED), key=lambda m: m[1:3])
     lines = []
     for m in alive:
-        why = REASONS.get((m.path, m.before, m.after), "not looked at")
+        change = m.before, m.after
+        why = REASONS.get((m.path, *change)) or REASONS.get(("", *change), "not looked at")
         lines.append(f"- `{m.path}:{m.line}` {why}\n\n      {m.before}\n      {m.after}\n")
     return "\n".join(lines)

@@ -10,6 +10,8 @@ import re
 from pathlib import Path
 from typing import Final, NamedTuple
 
+_FUNCTION: Final = re.compile(r"^def ([a-z]\w*)", re.MULTILINE)
+
 WHOLE, DECLARATIONS, COSTS = "whole files", "declarations", "costs"
 
 
@@ -20,7 +22,7 @@ class Room(NamedTuple):
         files: patterns of paths, from the root.
         part: of the files: everything, what `@instruction(...)` reads, or what `@x.cost` calls.
         tests: paths from the root, for all files.
-        own: how tests name a file's subject, {} for its stem.
+        own: how tests name a file's subject, {} for its stem or a public function of it.
         among: patterns of test files that are run before `tests` if they name the subject.
     """
 
@@ -70,6 +72,8 @@ _COMPILER: Final = (
             "allocate",
             "overwritten",
             "schedule",
+            "conflicts",
+            "partial_writes",
         )
     ),
     "tests/test_precise_fp.py",
@@ -79,9 +83,12 @@ _COMPILER: Final = (
 )
 _DECLARED: Final = (
     "tests/isa/test_declared_operands.py",
+    "tests/isa/effects/test_effects.py",
+    "tests/isa/effects/test_exchanges.py",
     "tests/test_coverage_page.py",
     "tests/test_public_api.py",
 )
+_FIGURES: Final = "tests/arch/test_every_figure_matters.py"
 _NAMED: Final = (
     "tests/isa/test_*.py",
     "tests/collectives/test_[clopv]*.py",
@@ -100,14 +107,27 @@ ROOMS: Final = (
         (
             "tests/isa/test_roles.py",
             "tests/isa/test_partition_rules.py",
+            "tests/isa/test_indirection.py",
+            "tests/isa/test_vector_offsets.py",
             "tests/collectives/test_constraints.py",
             "tests/collectives/test_limitations.py",
             "tests/collectives/test_replica_group.py",
+            "tests/runtime/test_dry_run.py",
             *_DECLARED,
         ),
     ),
-    Room("costs", _ISA, COSTS, ("tests/timing/test_costs.py", "tests/timing/test_replay.py")),
-    Room("timing", ("nki_dist/timing/*.py", "nki_dist/isa/timing_rules.py"), WHOLE, _TIMING),
+    Room(
+        "costs",
+        _ISA,
+        COSTS,
+        ("tests/timing/test_costs.py", "tests/timing/test_replay.py", _FIGURES),
+    ),
+    Room(
+        "timing",
+        ("nki_dist/timing/*.py", "nki_dist/isa/timing_rules.py"),
+        WHOLE,
+        (*_TIMING, _FIGURES),
+    ),
     Room(
         "passes",
         ("nki_dist/compiler/passes/*.py",),
@@ -132,7 +152,7 @@ ROOMS: Final = (
             ),
         ),
         WHOLE,
-        _COLLECTIVES,
+        (*_COLLECTIVES, _FIGURES),
     ),
     Room(
         "layout",
@@ -165,7 +185,8 @@ def sources(room: Room, root: Path) -> list[Path]:
 
 def chosen_tests(room: Room, source: Path, root: Path) -> tuple[str, ...]:
     """Tests for a file: those that speak of it, most often first, then the room's."""
-    word = re.compile(room.own.format(re.escape(source.stem)))
+    names = [source.stem, *_FUNCTION.findall((root / source).read_text())]
+    word = re.compile(room.own.format(f"(?:{'|'.join(names)})"))
     spoken = {}
     for file in sorted(path for pattern in room.among for path in root.glob(pattern)):
         name = file.relative_to(root).as_posix()

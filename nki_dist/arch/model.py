@@ -6,7 +6,7 @@ flat: `arch.psum_banks`, `arch.dma_engines`. Units are in the names: `_bytes`, `
 `_cycles` of the engine concerned, `_gbps` 10^9 bytes per second (one direction unless said).
 
 Doesn't hold cost formulas or dtype rules of instructions (each is in its own file of `isa`), nor
-which ranks sit where (the launcher's topology). Source tags: `facts.DOCUMENTS`.
+which ranks sit where (see the room topology). Source tags: `facts.DOCUMENTS`.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ class RankLayout:
     @classmethod
     def of(cls, arch: Arch, lnc: int, ranks_per_node: int = 0) -> RankLayout:
         """The layout of a platform; `ranks_per_node` is 0 where a node is one instance."""
-        chip = max(1, arch.cores_per_chip // lnc)
+        chip = arch.cores_per_chip // lnc
         return cls(chip, ranks_per_node or chip * arch.chips_per_instance)
 
 

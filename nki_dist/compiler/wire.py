@@ -80,8 +80,8 @@ def unpack(magic: bytes, data: bytes) -> Any:
     producer = bytes(rest[1 : 1 + rest[0]]).decode("utf-8", "replace")
     if version != FORMAT_VERSION:
         raise ProgramFormatError(
-            f"format version {version}, written by nki_dist {producer}; this nki_dist "
-            f"({_producer().decode()}) reads only {FORMAT_VERSION}: compile the kernel again"
+            f"format version {version}, written by nki_dist {producer}; this one reads only "
+            f"version {FORMAT_VERSION}: compile the kernel again"
         )
     actual = zlib.crc32(rest)
     if actual != crc:

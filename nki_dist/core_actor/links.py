@@ -123,7 +123,6 @@ class Links:
 
     def close(self) -> None:
         """Let go of everything that is shared."""
-        self.end()
         self._ringer.close()
         self._bell.close()
         self._out.clear()
@@ -142,7 +141,7 @@ class Links:
     # ---- sending --------------------------------------------------------------------------------
 
     def payload(self, shape: Any, dtype: Any) -> np.ndarray:
-        """An uninitialised array to be sent; see CoreState.payload."""
+        """An uninitialised array to be sent; see Wires.payload."""
         return self._payloads.array(shape, dtype) if self.net.near else np.empty(shape, dtype)
 
     def send(self, m: Message) -> None:

@@ -31,7 +31,7 @@ from nki_dist.core_actor.ray_session import ensure_ray, ray_session, refuse_fork
 from nki_dist.core_actor.verdict import Watch
 from nki_dist.errors import CoreLostError, LaunchError
 from nki_dist.hbm.arena import ArenaHandle
-from nki_dist.hbm.layout import Layout, common_inputs, lay_out
+from nki_dist.hbm.layout import Layout, Layouts
 from nki_dist.runtime.hosts import Launch, LaunchResult, slots
 from nki_dist.runtime.progress import Progress
 
@@ -89,6 +89,7 @@ class RayHost:
         self._mapped: list[Hashable] = [None] * len(self._packs)
         self._stacks: WorldStacks | None = None
         self._launches = itertools.count()
+        self._layouts = Layouts()
         self._encoded: dict[Any, list[Any]] = {}
         self.processes: list[tuple[int, str]] = []
         self._start()
@@ -195,7 +196,7 @@ class RayHost:
     def launch(self, launch: Launch) -> LaunchResult:
         self._renew()
         assert self._stacks is not None
-        layout = lay_out(launch.compiled.as_run, common_inputs(launch.inputs))
+        layout = self._layouts.of(launch.key, launch.compiled.as_run, launch.inputs)
         try:
             if self._stacks.may_move(layout):
                 self._release()

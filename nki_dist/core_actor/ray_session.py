@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import socket
+import threading
+from functools import lru_cache
 from typing import Any
 
 import ray
@@ -27,8 +29,18 @@ def ensure_ray(address: str | None, home: int | None = None) -> None:
             isn't one.
     """
     refuse_fork(os.getpid() if home is None else home)
-    if ray.is_initialized():
-        return
+    with _starting():  # the worlds of two threads may both be the first
+        if not ray.is_initialized():
+            _start_or_join(address)
+
+
+@lru_cache(maxsize=1)
+def _starting() -> threading.Lock:
+    """Held by who starts or joins a Ray: a process can do that once."""
+    return threading.Lock()
+
+
+def _start_or_join(address: str | None) -> None:
     options: dict[str, Any] = {}
     address = address or os.environ.get(ADDRESS_VARIABLE) or "local"
     _check_address(address)

@@ -66,7 +66,7 @@ class Ring:
 
     # ---- the writer's side ----------------------------------------------------------------------
 
-    def put(self, record: bytes, launch: int, counts: bool = True) -> bool:
+    def put(self, record: bytes, launch: int, counts: bool) -> bool:
         """Append a record of that launch; False if there isn't room for it now.
 
         Args:

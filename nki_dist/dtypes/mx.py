@@ -54,8 +54,8 @@ def pack_x4(values: Any, dtype: DType, *, saturate: bool = True) -> Array:
         NkiValidationError: `dtype` isn't packed, or the last axis isn't a multiple of 4.
     """
     _require_packed(dtype)
-    floats = np.ascontiguousarray(values, np.float32)
-    if floats.ndim == 0 or floats.shape[-1] % 4:
+    floats = np.ascontiguousarray(values, np.float32)  # of one dimension at least
+    if floats.shape[-1] % 4:
         raise NkiValidationError(
             f"values to pack as {dtype.name} must come in fours along the last axis: "
             f"got shape {np.shape(values)}"
@@ -110,20 +110,6 @@ def _fp4_pairs() -> Array:
     table = pairs.reshape(256)
     table.flags.writeable = False
     return table
-
-
-def e8m0_from_exponent(exponents: Any) -> Array:
-    """Codes (uint8) of 2**exponent, integers held within [-127, 127]."""
-    limited = np.clip(np.asarray(exponents, np.int64), -E8M0_BIAS, E8M0_BIAS)
-    return (limited + E8M0_BIAS).astype(np.uint8)
-
-
-def e8m0_from_float32(values: Any) -> Array:
-    """Codes (uint8) of the nearest power of two; NaN (0xFF) for NaN, zero and negative values."""
-    floats = np.asarray(values, np.float32)
-    codes = np.empty(floats.shape, dt.float8_e8m0fnu.storage)
-    converter(dt.float32, dt.float8_e8m0fnu)(codes, floats)
-    return codes.view(np.uint8)
 
 
 def e8m0_to_float32(codes: Any) -> Array:

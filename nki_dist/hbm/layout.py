@@ -10,10 +10,10 @@ read afterwards. A layout holds no arrays and no programs, so it is cheap to sen
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
@@ -23,6 +23,8 @@ from nki_dist.hbm.alignment import padded
 from nki_dist.program import TensorSignature
 
 Array: TypeAlias = np.ndarray[Any, Any]
+KEPT_LAYOUTS: Final = 64
+
 Inputs: TypeAlias = "Sequence[Array | None]"  # by index; None where the other role has it
 
 
@@ -49,9 +51,31 @@ class Layout:
     read_back: tuple[tuple[int, int], ...]
 
 
-@lru_cache(maxsize=256)
+class Layouts:
+    """Layouts of the kernels that a host launched last; they hold no programs."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[Hashable, Layout] = OrderedDict()
+
+    def of(self, key: Hashable, compiled: Compiled, inputs: Sequence[Sequence[Array]]) -> Layout:
+        """The layout of a launch.
+
+        Args:
+            key: names the kernel.
+            compiled: as it is run.
+            inputs: per rank, the arrays by index.
+        """
+        common = common_inputs(inputs)
+        layout = self._kept.get((key, common))
+        if layout is None:
+            layout = self._kept[key, common] = lay_out(compiled, common)
+            if len(self._kept) > KEPT_LAYOUTS:
+                self._kept.popitem(last=False)
+        return layout
+
+
 def lay_out(compiled: Compiled, common: frozenset[int] = frozenset()) -> Layout:
-    """The layout of launches, worked out once.
+    """The layout of launches of a kernel.
 
     Args:
         compiled: as it is run.
@@ -124,7 +148,7 @@ def _copy(layout: Layout, role: str, memory: Array, arrays: Inputs) -> None:
             raw = signature.dtype.raw
             source = np.asarray(array).reshape(signature.shape)
             place = np.ndarray(signature.shape, raw, memory, at)
-            np.copyto(place, source if source.dtype == raw else source.view(raw))
+            np.copyto(place, source.view(raw))
 
 
 def _same_memory(a: Array, b: Array) -> bool:

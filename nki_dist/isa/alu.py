@@ -191,8 +191,6 @@ ACTIVATE2_REDUCE: Final = _names("add", "maximum", "minimum", "abs_max", "abs_mi
 SELECT_REDUCE: Final = _names("maximum")
 DMA_REDUCE: Final = _names("add")
 COLLECTIVE_REDUCE: Final = _names("add", "maximum", "minimum")
-# A scan takes any operator with two operands that computes in float32.
-SCAN: Final = frozenset(name for name, op in ALU.items() if op.arity == 2 and not op.is_bitvec)
 COMPARE: Final = frozenset(name for name, op in ALU.items() if op.kind == "compare")
 
 

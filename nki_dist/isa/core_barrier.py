@@ -5,6 +5,8 @@ Its latency isn't published; `Arch.assumptions()` says what was chosen.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from nki_dist.arch import Arch
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa.effects import CLEAN, Effects, Exchange, Meets
@@ -16,7 +18,7 @@ from nki_dist.program import Instruction
 
 
 def _cores(name, value):
-    cores = [value] if isinstance(value, int) else list(value)
+    cores = list(value) if isinstance(value, Iterable) else [value]
     if not cores or any(not isinstance(c, int) or not 0 <= c <= 1 for c in cores):
         raise NkiValidationError(f"{name}={value!r}; allowed: cores 0 and 1 of the LNC")
     return cores

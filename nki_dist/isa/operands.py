@@ -212,6 +212,25 @@ def update(memories: frozenset[str] = ONCHIP, **options: Any) -> Tensor:
     return Tensor("rw", memories, **options)
 
 
+class Counts(Tensor):
+    """A tensor that says how many elements go where: some of its rows are read, others written.
+
+    Args:
+        read, written: those parts of it, for an instruction.
+    """
+
+    def __init__(
+        self,
+        memories: frozenset[str],
+        dtypes: Iterable[DType],
+        read: Callable[[Any], list[Access]],
+        written: Callable[[Any], list[Access]],
+    ) -> None:
+        super().__init__("rw", memories, dtypes)
+        self.read = read
+        self.written = written
+
+
 class Choice(Role):
     """A member of an enum, also by name or value (kernels pass "double_row")."""
 
@@ -231,8 +250,8 @@ class Choice(Role):
     def _member(self, name: str, value: Any) -> Enum:
         members = self.enum.__members__
         label = getattr(value, "name", value)
-        if isinstance(label, str) and label.rsplit(".", 1)[-1] in members:
-            return members[label.rsplit(".", 1)[-1]]
+        if isinstance(label, str) and label.rpartition(".")[2] in members:
+            return members[label.rpartition(".")[2]]
         for member in members.values():
             if type(value) is type(member.value) and value == member.value:
                 return member

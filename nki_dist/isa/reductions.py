@@ -1,4 +1,4 @@
-"""Reductions and scans over the last axis with an ALU operator, in a defined order.
+"""Reductions over the last axis with an ALU operator, in a defined order.
 
 Invariant: the result depends on the values and the length of a row only, not on strides, on the
 number of rows or on what ran before.
@@ -6,20 +6,20 @@ number of rows or on what ran before.
 Orders: `add` is NumPy's pairwise summation of a contiguous row: rows shorter than 8 left to right;
 up to 128 elements in 8 interleaved partial sums combined as ((0+1)+(2+3))+((4+5)+(6+7)); longer
 rows are halved (at a multiple of 8) and the halves added. All other operators fold from left to
-right. Scans are sequential.
+right.
 
 Not modelled: the order of the hardware's adder tree, which isn't documented; a sum differs from a
 device's in the last bits. `subtract` as a reduction (legal, never explained) is x0 - x1 - x2 - ...
 
 Follows: AWS Neuron SDK, `nki/api/nki/isa/__init__.py` (tensor_reduce, tensor_partition_reduce,
-tensor_scalar_cumulative, activate2).
+activate2).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -95,17 +95,6 @@ _INTEGER: Final[Mapping[str, np.ufunc]] = MappingProxyType(
     }
 )
 
-_SCANS: Final[Mapping[str, np.ufunc]] = MappingProxyType(
-    {
-        "add": np.add,
-        "subtract": np.subtract,
-        "multiply": np.multiply,
-        "divide": np.divide,
-        "maximum": np.maximum,
-        "minimum": np.minimum,
-    }
-)
-
 
 def reduce_f32(op: AluOp, a: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
     """Reduce the last axis of float32 `a` (..., N), N >= 1, with `op`.
@@ -141,35 +130,4 @@ def reduce_integer(op: AluOp, a: np.ndarray, out: np.ndarray | None = None) -> n
     if out is None:
         return result
     np.copyto(out, result)
-    return out
-
-
-def accumulate_f32(
-    op: AluOp, a: np.ndarray, initial: Any = None, out: np.ndarray | None = None
-) -> np.ndarray:
-    """Scan along the last axis: `r[0] = op(initial, a[0])`, `r[i] = op(r[i-1], a[i])`.
-
-    Args:
-        op: an operator with two operands and a float32 form.
-        a: float32 (..., N), N >= 1.
-        initial: scalar or float32 array broadcastable to `a[..., 0]`; without it `r[0] = a[0]`.
-        out: where to write, same shape as `a`; may be `a`.
-
-    Raises:
-        NkiValidationError: `op` has no float32 form with two operands.
-    """
-    if op.arity != 2 or op.is_bitvec:
-        raise NkiValidationError(f"{op.name} can't scan: it has no float32 form with two operands")
-    work = np.array(a, dtype=np.float32, order="C")
-    if initial is not None:
-        op.f32(initial, work[..., 0], work[..., 0])
-    ufunc = _SCANS.get(op.name)
-    if ufunc is not None:
-        work = ufunc.accumulate(work, axis=-1)
-    else:
-        for i in range(1, work.shape[-1]):
-            op.f32(work[..., i - 1], work[..., i], work[..., i])
-    if out is None:
-        return work
-    np.copyto(out, work)
     return out

@@ -28,7 +28,7 @@ from nki_dist.arch import Arch
 from nki_dist.errors import CompileError, LaunchError, NkiError, NkiValidationError
 from nki_dist.isa import indirection
 from nki_dist.isa.effects import Effects, Meets
-from nki_dist.isa.operands import Role, Tensor, check_start
+from nki_dist.isa.operands import Counts, Role, Tensor, check_start
 from nki_dist.program import Access, Instruction
 from nki_dist.program.walk import tensors
 
@@ -179,6 +179,8 @@ class Spec:
         self.indirect = tuple(
             name for name, role in self._role_items if type(role) is Tensor and role.indirect
         )
+        counts = [name for name, role in self._role_items if isinstance(role, Counts)]
+        self.counts = counts[0] if counts else ""  # the parameter, if it has one
         self._checks: list[Callable[[Instruction, Arch], None]] = []
         self._meaning: Callable[[Instruction, Any], Callable[[], None]] | None = None
         self._exchange: Callable[[Instruction, Any], Callable[[], Any]] | None = None

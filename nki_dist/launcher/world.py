@@ -23,7 +23,6 @@ from nki_dist.launcher.profiles import profile_of
 from nki_dist.launcher.results import check_written, inputs_as_run, read_outputs
 from nki_dist.launcher.session import session
 from nki_dist.launcher.specs import SpecArguments
-from nki_dist.program.pytree import flatten
 from nki_dist.runtime.dry_report import DryRun, run_dry
 from nki_dist.runtime.hosts import (
     Host,
@@ -131,7 +130,6 @@ class World:
         self._host: Host | None = None
         self._algorithm = ""  # asked for when the host was started
         self._groups_checked: set[int] = set()
-        self._printer = Printer(lnc, session().next_number)
         self._printer = Printer(lnc, session().next_number)
 
     @classmethod
@@ -382,4 +380,4 @@ def _same_signatures(first: BoundArguments, other: BoundArguments, rank: int) ->
         )
 
 
-__all__ = ["PerRank", "Run", "World", "flatten", "per_rank"]
+__all__ = ["PerRank", "Run", "World", "per_rank"]

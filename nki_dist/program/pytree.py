@@ -90,13 +90,6 @@ def tree_map(fn: Callable[[Any], Any], tree: Any, is_leaf: IsLeaf | None = None)
     return _Mapper(lambda _, leaf: fn(leaf), is_leaf).map("", tree)
 
 
-def tree_map_with_path(
-    fn: Callable[[str, Any], Any], tree: Any, is_leaf: IsLeaf | None = None, root: str = ""
-) -> Any:
-    """`tree_map` with a function of path and leaf; paths start with `root`."""
-    return _Mapper(fn, is_leaf).map(root, tree)
-
-
 class _Mapper:
     """One traversal: what has been mapped so far, and which containers are being opened now."""
 

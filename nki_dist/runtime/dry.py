@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from nki_dist import arch
-from nki_dist.compiler.passes.skeleton import COUNTS, Skeleton
+from nki_dist.compiler.passes.skeleton import Skeleton, counts_of
 from nki_dist.dtypes import DType
 from nki_dist.dtypes.poison import fill_poison
 from nki_dist.hbm.alignment import aligned
@@ -51,7 +51,9 @@ class _DryLinker(Linker):
         self._real = real
         self._hollow = _HollowKit(kit.bytes_of, kit.core, kit.arch)
         self._hollow.solid = {
-            i[COUNTS].storage.number for i in instructions(program.body) if COUNTS in i.args
+            counts.storage.number
+            for i in instructions(program.body)
+            if (counts := counts_of(i)) is not None
         }
 
     def linked(self, i: Instruction) -> Step:

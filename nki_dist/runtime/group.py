@@ -22,7 +22,7 @@ from nki_dist.isa.kit import Kit, Workspace
 from nki_dist.program import Program, instructions
 from nki_dist.runtime.blas import one_blas_thread
 from nki_dist.runtime.cores import make_core
-from nki_dist.runtime.executor import Executor
+from nki_dist.runtime.executor import Executor, Stopped
 from nki_dist.runtime.linker import Linker
 from nki_dist.runtime.memory import Memory, Pool
 from nki_dist.runtime.messages import Message, title
@@ -91,6 +91,7 @@ class CoreGroup:
         self._workspace = Workspace()
         self._pools: dict[int, Pool] = {}
         self.scheduler: Scheduler | None = None
+        self._stopped = False
 
     def knows(self, key: Any) -> bool:
         return key in self._ready
@@ -121,22 +122,29 @@ class CoreGroup:
 
         Raises:
             NkiError: the first failure of any core.
+            Stopped: another thread ended it.
         """
         kept = self._ready.setdefault(key, {})
         self._ready.move_to_end(key)
         while len(self._ready) > KEPT_PROGRAMS:
             self._ready.popitem(last=False)
-        scheduler = self.scheduler = Scheduler(outside, payload)
+        self._stopped = False
+        scheduler = Scheduler(outside, payload)
         for slot in self.slots:
             stack = stacks[slot.rank]
             ready = kept.get(slot.core)
             if ready is None or ready.generation != stack.generation:
-                ready = kept[slot.core] = self._link(slot, programs[slot.lnc_core], offsets, stack)
-            ready.recorder.records = []  # those of a launch that failed are left
-            ready.executor.core.wires.print = partial(emit, slot.core)
-            scheduler.add(ready.executor)
+                kept[slot.core] = self._link(slot, programs[slot.lnc_core], offsets, stack)
         start = time.perf_counter()
         try:
+            for slot in self.slots:
+                ready = kept[slot.core]
+                ready.recorder.records = []  # those of a launch that failed are left
+                ready.executor.core.wires.print = partial(emit, slot.core)
+                scheduler.add(ready.executor)
+            self.scheduler = scheduler
+            if self._stopped:  # while it was linked
+                raise Stopped
             with one_blas_thread():
                 scheduler.run(pump)
         finally:
@@ -172,7 +180,11 @@ class CoreGroup:
         return sum(r.executor.done for r in runs), sum(r.finished for r in runs)
 
     def stop(self) -> None:
-        """End the current launch at the next opportunity; safe to call from another thread."""
+        """End the current launch at the next opportunity; safe to call from another thread.
+
+        A launch that looks for the mark after it can be seen here is either told or marked.
+        """
+        self._stopped = True
         scheduler = self.scheduler
         if scheduler is not None:
             for run in list(scheduler.cores.values()):

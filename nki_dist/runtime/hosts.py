@@ -16,7 +16,7 @@ import numpy as np
 from nki_dist.collectives.choose import VARIABLE, named
 from nki_dist.compiler.compiled import Compiled
 from nki_dist.hbm.alignment import aligned
-from nki_dist.hbm.layout import Layout, common_inputs, fill_common, fill_stack, lay_out
+from nki_dist.hbm.layout import Layout, Layouts, fill_common, fill_stack
 from nki_dist.isa.core import CoreSlot
 from nki_dist.runtime.group import CoreGroup, CoreReport, StackView
 from nki_dist.runtime.progress import sampled
@@ -89,10 +89,11 @@ class InProcessHost:
         self._stacks: list[np.ndarray] = []
         self._common = aligned(0)
         self._generation = 0
+        self._layouts = Layouts()
 
     def launch(self, launch: Launch) -> LaunchResult:
         compiled = launch.compiled.as_run
-        layout = lay_out(compiled, common_inputs(launch.inputs))
+        layout = self._layouts.of(launch.key, compiled, launch.inputs)
         self._ensure(layout.stack_bytes, layout.common_bytes)
         for stack, arrays in zip(self._stacks, launch.inputs):
             fill_stack(layout, stack, arrays)

@@ -77,7 +77,6 @@ class Memory:
     def _place(self, storages: list[Storage]) -> None:
         free = self._pool.offer()
         busy: list[tuple[int, int, np.ndarray]] = []
-        self.host_bytes = 0
         for s in sorted(storages, key=lambda s: (s.first, s.number)):
             while busy and busy[0][0] < s.first:
                 _, _, buffer = heapq.heappop(busy)
@@ -88,7 +87,6 @@ class Memory:
             else:
                 buffer = aligned(size)
                 self._pool.add(buffer)
-                self.host_bytes += size
             self._buffers[s.number] = buffer[: s.nbytes]
             heapq.heappush(busy, (s.last, s.number, buffer))
 

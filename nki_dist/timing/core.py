@@ -67,16 +67,16 @@ class CoreReplay:
     def __init__(
         self,
         number: int,
-        place: Seat,
+        seat: Seat,
         graph: OrderGraph,
         arch: Arch,
         fixed: Mapping[int, Fixed],
     ) -> None:
         self.number = number
-        self.place = place
+        self.seat = seat
         self.graph = graph
         self.arch = arch
-        self.timeline = CoreTimeline(place, graph)
+        self.timeline = CoreTimeline(seat, graph)
         self.ready = self.timeline.ready
         self._fixed = fixed
         self._by_position = [fixed[i.ordinal] for i in graph.executed]

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from nki_dist.timing.timeline import DATA, ISSUE, RESOURCE, CoreTimeline, Timeline
+from nki_dist.timing.timeline import DATA, ISSUE, RESOURCE, Timeline
 
 # What a piece of the chain was spent on, beside working on an engine ("tensor", "dma data", ...).
 PIPELINE: Final = "result latency"
@@ -39,8 +39,8 @@ def critical_path(timeline: Timeline) -> list[Piece]:
     last = [
         (c.done[at], -number, at)
         for number, c in enumerate(timeline.cores)
-        for at in [_last(c)]
-        if at >= 0
+        if c.done
+        for at in [max(range(len(c.done)), key=c.done.__getitem__)]
     ]
     if not last:
         return []
@@ -51,12 +51,6 @@ def critical_path(timeline: Timeline) -> list[Piece]:
         step = walk.back(*step)
     walk.pieces.reverse()
     return walk.pieces
-
-
-def _last(core: CoreTimeline) -> int:
-    if not core.done:
-        return -1
-    return max(range(len(core.done)), key=core.done.__getitem__)
 
 
 class _Walk:

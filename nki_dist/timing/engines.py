@@ -49,8 +49,7 @@ def drain_ns(engine: str, arch: Arch) -> float:
 def table_of(i: Instruction, spec: Spec) -> str:
     """The activation function whose table an instruction needs, or ""."""
     op = i.args[spec.table] if spec.table else ""
-    name = getattr(op, "name", op)
-    return "" if not isinstance(name, str) or name in _NO_TABLE else name
+    return "" if op in _NO_TABLE else op
 
 
 def locks_of(i: Instruction, accesses: Sequence[Access], arch: Arch) -> tuple[str, ...]:

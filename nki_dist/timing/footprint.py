@@ -123,7 +123,7 @@ def _overlapping(placed: list[Storage]) -> dict[int, int]:
 
     shared: set[int] = set()
     active: list[Storage] = []
-    for s in sorted(placed, key=lambda s: (s.region.value, *_ranges(s), s.number)):
+    for s in sorted(placed, key=lambda s: (s.region.value, *_ranges(s))):
         first, _, low, high = _ranges(s)
         active = [a for a in active if a.region is s.region and _ranges(a)[1] > first]
         for a in active:

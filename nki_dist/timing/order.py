@@ -240,8 +240,6 @@ class _Builder:
             self.control = self.control | writers
 
     def _induction(self, register: int, loop: Loop, start: Any, n: int) -> None:
-        self.register_writer.pop(register, None)
-        self.register_readers.pop(register, None)
         self.known.pop(register, None)
         if loop.kind == "for" and start is not None:
             self.known[register] = start + n * loop.step

@@ -59,7 +59,7 @@ def trace_events(timeline: Timeline) -> Iterator[dict[str, Any]]:
 
 
 def _names(number: int, core: CoreTimeline) -> Iterator[dict[str, Any]]:
-    name = f"rank {core.place.rank} core {core.place.core}"
+    name = f"rank {core.seat.rank} core {core.seat.core}"
     yield _name("process_name", number, None, name)
     for tid, queue in enumerate(core.queues):
         yield _name("thread_name", number, tid, queue)
@@ -194,7 +194,7 @@ def _check_whole(trace: Trace) -> None:
     """Threads are named, arrows have two ends, and a thread does one thing at a time."""
     threads = trace.threads()
     ends: dict[tuple[int, int], float] = {}
-    for e in sorted(trace.events["X"], key=lambda e: (e["args"]["ns"][0], e["args"]["ns"][1])):
+    for e in sorted(trace.events["X"], key=lambda e: e["args"]["ns"]):
         key = (e["pid"], e["tid"])
         if key not in threads:
             raise ProgramFormatError(f"trace event {e['name']} on thread {key}, which has no name")

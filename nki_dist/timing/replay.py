@@ -207,7 +207,7 @@ class _Replay:
         if free[1] > time:  # a transfer of another line was faster
             self._push(free[1], self._transfer, core, at)
             return
-        behind, next_in_line = core.move(at, time, self.stacks[core.place.stack])
+        behind, next_in_line = core.move(at, time, self.stacks[core.seat.stack])
         self._release(core, at)
         if behind >= 0:
             self._push(core.turn(behind), self._queue_turn, core, behind)

@@ -33,7 +33,7 @@ def make_profile(timeline: Timeline, kernel: str) -> Profile:
     total = timeline.total_ns
     flops, ideal = _tensor_work(timeline)
     moved = sum(c.hbm_read + c.hbm_written for c in cores)
-    stacks = len({c.place.stack for c in cores})
+    stacks = len({c.seat.stack for c in cores})
     pieces = critical_path(timeline)
     spent: dict[str, float] = {}
     for p in pieces:

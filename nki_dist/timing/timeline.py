@@ -95,9 +95,9 @@ class CoreTimeline:
         hbm_read, hbm_written: bytes moved from and to HBM.
     """
 
-    def __init__(self, place: Seat, graph: OrderGraph) -> None:
+    def __init__(self, seat: Seat, graph: OrderGraph) -> None:
         n = len(graph)
-        self.place = place
+        self.seat = seat
         self.graph = graph
         self.queues: list[str] = []
         self.queue = [0] * n

@@ -35,7 +35,7 @@ def test_another_setting_is_another_program(
     x = np.ones((3, 5), np.float32)
 
     def compiled() -> int:
-        np.testing.assert_array_equal(nki.simulate(copy)(x), x)
+        nki.simulate(copy).compile(x)  # no launch: a warm world knows kernels of another cache
         return len(session().cache._kept)
 
     monkeypatch.delenv(variable, raising=False)

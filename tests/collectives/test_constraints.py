@@ -44,7 +44,10 @@ ACCEPTED = {
 
 REFUSED = {
     "op": (reduce(t(4, 3), t(4, 3), op=nl.multiply), r"op=nl.multiply; allowed: add, max"),
-    "mixed memories": (reduce(t(4, 3), t(4, 3, make=sbuf)), r"in SBUF and .* in HBM; .* all be"),
+    "mixed memories": (
+        reduce(t(4, 3), t(4, 3, make=sbuf)),
+        r"in sbuf\) is in SBUF and .* in shared_hbm\) in HBM; .* all be",
+    ),
     "PSUM": (
         reduce(lambda: [nl.ndarray((4, 3), nl.float32, buffer=nl.psum)], t(4, 3)),
         r"srcs\[0\] is in psum",
@@ -54,10 +57,12 @@ REFUSED = {
         r"2 tensors in SBUF; several at once",
     ),
     "list lengths": (reduce(t(4, 3, count=2), t(4, 3)), r"srcs 2, dsts 1"),
+    "list in a list": (reduce(lambda: [[hbm(4, 3)]], t(4, 3)), r"srcs\[0\] is a list"),
     "no list": (reduce(lambda: hbm(4, 3), t(4, 3)), r"srcs must be a list"),
     "empty list": (reduce(list, list), r"srcs must be a list of at least one"),
     "sizes": (reduce(t(4, 3), t(4, 4)), r"dsts has shape \(4, 4\), srcs \(4, 3\)"),
     "partitions": (reduce(t(4, 3, make=sbuf), t(3, 4, make=sbuf)), r"partition by partition"),
+    "more partitions": (reduce(t(3, 4, make=sbuf), t(4, 3, make=sbuf)), r"partition by partition"),
     "dtypes": (reduce(t(4, 3), t(4, 3, dtype=nl.int32)), r"doesn't convert: got dtypes"),
     "packed": (
         reduce(t(2, 3, dtype=nl.float8_e4m3fn_x4), t(2, 3, dtype=nl.float8_e4m3fn_x4)),
@@ -84,7 +89,7 @@ REFUSED = {
     ),
     "collective_dim": (
         lambda: ncc.all_gather([hbm(2, 3)], [hbm(4, 3)], TWO, 2),
-        r"collective_dim=2; tensors have 2 dimensions",
+        r"collective_dim=2; tensors have 2 dimensions, allowed: 0 to 1\n",
     ),
     "unequal groups": (
         lambda: ncc.all_gather([hbm(2, 3)], [hbm(4, 3)], [[0, 1], [2]], 0),
@@ -105,6 +110,12 @@ REFUSED = {
     "receives twice": (
         lambda: ncc.collective_permute([hbm(2)], [hbm(2)], [(0, 1), (1, 1)]),
         r"rank 1 receives 2 times",
+    ),
+    "two ranks send several times": (
+        lambda: ncc.collective_permute(
+            [hbm(2)], [hbm(2)], [(1, 0), (0, 1), (0, 2), (0, 3), (1, 4)]
+        ),
+        r"rank 0 sends 3 times",
     ),
     "pairs": (
         lambda: ncc.collective_permute([hbm(2)], [hbm(2)], [(0, 1, 2)]),

@@ -91,7 +91,7 @@ def test_peak_counts_what_is_alive_together() -> None:
     )
     allocate(program, TRN2)
     assert program.facts["peak_sbuf"] == 400 + 100
-    assert program.facts["peak_psum"] == 0
+    assert program.facts["peak_psum"] == program.facts["peak_hbm"] == 0
 
 
 def test_overflow_names_capacity_need_line_and_the_largest_tensors() -> None:
@@ -231,6 +231,17 @@ def test_given_addresses_are_kept_and_avoided() -> None:
     assert whole.address == (0, 1024) and half.address == (0, 2048)
 
 
+def test_a_given_address_may_cut_across_quadrants() -> None:
+    program = _program(
+        ((32, 256), dtypes.float32, 0, 9, (16, 0)),
+        ((32, 256), dtypes.float32, 0, 9),
+        ((32, 256), dtypes.float32, 0, 9),
+        ((32, 256), dtypes.float32, 0, 9),
+    )
+    allocate(program, TRN2)
+    assert [s.address for s in program.storages[1:]] == [(64, 0), (96, 0), (0, 1024)]
+
+
 def test_tensors_the_kernel_laid_over_each_other_count_once() -> None:
     tiles = [((128, SBUF // 4), dtypes.float32, 0, 9, (0, 0))] * 3
     program = _program(*tiles)
@@ -238,6 +249,18 @@ def test_tensors_the_kernel_laid_over_each_other_count_once() -> None:
     assert program.facts["peak_sbuf"] == SBUF
     with pytest.raises(OutOfMemoryError):
         allocate(_program(*tiles, ((1, 1), dtypes.float32, 4, 5)), TRN2)
+
+
+def test_what_the_kernel_laid_over_each_other_dies_in_parts() -> None:
+    """Bytes count until the last tensor that lies over them is dead."""
+    program = _program(
+        ((128, 128), dtypes.float32, 0, 2, (0, 0)),
+        ((128, 128), dtypes.float32, 1, 4, (0, 256)),
+        ((128, 160), dtypes.float32, 3, 6, (0, 1024)),
+        ((128, 240), dtypes.float32, 5, 6, (0, 0)),
+    )
+    allocate(program, TRN2)
+    assert program.facts["peak_sbuf"] == 640 + 960  # 512, 512 + 256, 512 + 640
 
 
 @pytest.mark.parametrize(
@@ -336,6 +359,22 @@ def test_packer_gives_freed_room_out_in_other_sizes() -> None:
         assert block is not None
         packer.free(block, 16, 4)
     assert packer.take(32, 4) == (0, 0)
+
+
+def test_freed_room_is_one_piece_again() -> None:
+    """In pieces it would be as free, but every search would look at all of them."""
+    packer = Packer(64, 4, 4, 0)
+    blocks = [packer.take(4, rows) for rows in (1, 2, 4, 1) * 4]
+    for block, rows in zip(blocks, (1, 2, 4, 1) * 4, strict=True):
+        assert block is not None
+        packer.free(block, 4, rows)
+    assert packer.take(68, 4) is None and packer._at == [0, 64]
+
+
+def test_blocks_end_with_their_bank() -> None:
+    packer = Packer(64, 4, 4, 16)
+    assert [packer.take(size, 4) for size in (8, 8, 12, 8)] == [(0, 0), (8, 0), (16, 0), (32, 0)]
+    assert packer.take(4, 4) == (28, 0) and packer.take(20, 4) is None
 
 
 def test_rivals_are_those_alive_together_on_the_same_bytes() -> None:

@@ -34,7 +34,7 @@ def resealed(data: bytes) -> bytes:
 def test_other_versions_are_named():
     data = encoded()[0]
     newer = resealed(data[:4] + struct.pack("<H", 7) + data[6:])
-    with pytest.raises(ProgramFormatError, match=r"format version 7, written by .* reads only 2"):
+    with pytest.raises(ProgramFormatError, match=r"version 7, written by .* reads only version 2"):
         decode(newer)
 
 

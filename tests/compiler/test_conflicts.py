@@ -5,12 +5,38 @@ from __future__ import annotations
 import random
 from itertools import product
 
+import numpy as np
+
+import nki_dist.isa as nisa
+import nki_dist.language as nl
 from nki_dist import dtypes
 from nki_dist.compiler.passes.conflicts import _Grid, _Region
 from nki_dist.program import Access, MemoryRegion, Storage
 from nki_dist.program.access import Dynamic
+from tests.compiler.compiling import compiled
 
 INDICES = range(5)
+
+
+def _watched(theirs: slice) -> list[list[int]]:
+    """Core 0 stores rows 0 to 2 of a shared tensor, core 1 reads `theirs`."""
+
+    def kernel(a):
+        out = nl.ndarray((8, 5), nl.float32, buffer=nl.shared_hbm, name="out")
+        tile = nl.ndarray((8, 5), nl.float32, buffer=nl.sbuf)
+        if nl.program_id(0) == 0:
+            nisa.dma_copy(dst=out[0:3], src=a[0:3])  # 0
+        else:
+            nisa.memset(dst=tile, value=0)  # 0
+            nisa.dma_copy(dst=tile[theirs], src=out[theirs])  # 1
+        return out
+
+    return [p.facts["watched"] for p in compiled(kernel, ((8, 5), np.float32), lnc=2).programs]
+
+
+def test_a_load_is_watched_where_the_other_core_stores() -> None:
+    assert _watched(slice(2, 4)) == [[0], [1]]
+    assert _watched(slice(3, 5)) == [[], []]
 
 
 def _access(rng: random.Random, storage: Storage) -> Access:

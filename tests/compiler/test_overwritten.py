@@ -132,6 +132,26 @@ def test_what_an_iteration_overwrites_is_lost_to_the_next() -> None:
     compiled(clean, INPUT)
 
 
+def test_a_neighbour_that_nobody_wrote_yet_changes_nothing() -> None:
+    """`late` lies there from the start of the loop, as all that a loop uses does."""
+
+    def kernel(a):
+        out = _out(a)
+        late, one, two = (_tile(name, (0, 0)) for name in ("late", "one", "two"))
+        for _ in nl.dynamic_range(1):
+            nisa.dma_copy(dst=one, src=a)
+            nisa.memset(dst=two, value=1)
+            nisa.dma_copy(dst=out, src=one)
+            nisa.memset(dst=late, value=2)
+            nisa.dma_copy(dst=out, src=late)
+            nisa.memset(dst=two, value=1)
+            nisa.dma_copy(dst=out, src=two)
+        return out
+
+    with pytest.raises(NkiValidationError, match=r"reads one .* overwritten through two"):
+        compiled(kernel, INPUT)
+
+
 def test_accumulating_into_an_overwritten_result_is_a_read() -> None:
     def kernel(a, second):
         out = nl.ndarray((40, 40), dtype=nl.float32, buffer=nl.shared_hbm)

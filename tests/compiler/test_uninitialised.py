@@ -6,6 +6,7 @@ import pytest
 
 import nki_dist.isa as nisa
 import nki_dist.language as nl
+from nki_dist.compiler.passes.uninitialised import CHECKS
 from tests.compiler.compiling import compiled, line_of, named
 from tests.compiler.uninitialised import INPUT, hbm, refusal, sbuf
 
@@ -44,6 +45,19 @@ def test_what_reaches_an_output_is_named_from_read_to_store() -> None:
     assert error.core == 0 and error.instruction == "nisa.tensor_tensor"
 
 
+def test_where_it_came_from_the_last_time_is_named() -> None:
+    def kernel(a):
+        out, tile = hbm(), sbuf()
+        nisa.tensor_copy(dst=tile, src=sbuf(name="first"))
+        nisa.dma_copy(dst=tile, src=a)
+        nisa.tensor_copy(dst=tile, src=sbuf(name="second"))
+        nisa.dma_copy(dst=out, src=tile)
+        return out
+
+    assert "nisa.tensor_copy at " in str(refusal(kernel))
+    assert "read them from second" in str(refusal(kernel))
+
+
 def test_discarded_padding_is_poisoned_and_let_pass_but_not_by_strict() -> None:
     def kernel(a):
         out = hbm((48, 32))
@@ -60,8 +74,58 @@ def test_discarded_padding_is_poisoned_and_let_pass_but_not_by_strict() -> None:
     assert number == tile.number and ordinal == 1
     assert program.where(location) == line_of(kernel, "src=tile")
     error = refusal(kernel, strict=True)
-    assert error.location == line_of(kernel, "src=tile")
+    assert error.location == line_of(kernel, "src=tile") and error.core == 0
     assert "tile (48x33 float32 in sbuf)" in str(error)
+
+
+def test_a_written_part_may_be_read_and_the_rest_still_may_not() -> None:
+    def kernel(a, columns):
+        out, tile, other = hbm(), sbuf(name="tile"), sbuf()
+        nisa.dma_copy(dst=tile[:, 0:32], src=a[:, 0:32])
+        nisa.tensor_copy(dst=other[:, 0:32], src=tile[:, 0:32])
+        nisa.tensor_copy(dst=other[:, 0:columns], src=tile[:, 0:columns])
+        nisa.dma_copy(dst=out[:, 0:32], src=other[:, 0:32])
+        nisa.dma_copy(dst=out[:, 32:33], src=a[:, 32:33])
+        return out
+
+    compiled(lambda a: kernel(a, 32), INPUT, strict=True)
+    assert "tile (48x33" in str(refusal(lambda a: kernel(a, 33), strict=True))
+
+
+@pytest.mark.parametrize("last", [32, 33])
+def test_columns_written_over_and_over_are_counted_once(last: int) -> None:
+    """Though after so many times nobody counts any more what a store makes complete."""
+
+    def kernel(a):
+        out, tile, other = hbm(), sbuf(name="tile"), sbuf()
+        nisa.dma_copy(dst=tile[:, 0:32], src=a[:, 0:32])
+        for _ in range(CHECKS + 1):
+            nisa.dma_copy(dst=tile[:, 0:1], src=a[:, 0:1])
+        nisa.dma_copy(dst=tile[:, 31:last], src=a[:, 31:last])
+        for dst in (other, out):
+            nisa.dma_copy(dst=dst, src=tile)
+        return out
+
+    if last == 33:
+        compiled(kernel, INPUT, strict=True)
+    else:
+        assert "tile (48x33" in str(refusal(kernel, strict=True))
+
+
+@pytest.mark.parametrize("unwritten", [0, 1, None])
+def test_every_tensor_of_a_list_is_read(unwritten: int | None) -> None:
+    def kernel(a):
+        out, tiles = hbm(), [sbuf(name=f"t{n}") for n in range(2)]
+        for n, tile in enumerate(tiles):
+            if n != unwritten:
+                nisa.dma_copy(dst=tile, src=a)
+        nisa.dma_compute(out, tiles, nl.add)
+        return out
+
+    if unwritten is None:
+        compiled(kernel, INPUT, strict=True)
+    else:
+        assert f"t{unwritten} (48x33" in str(refusal(kernel, strict=True))
 
 
 def test_inputs_written_in_place_count_as_outputs() -> None:
@@ -70,6 +134,17 @@ def test_inputs_written_in_place_count_as_outputs() -> None:
         nisa.dma_copy(dst=a, src=tile)
 
     assert "1584 of 1584 elements of input arg0" in str(refusal(kernel))
+
+
+def test_inputs_may_be_written_in_part() -> None:
+    """What they held before is data, too."""
+
+    def kernel(a):
+        tile = sbuf((24, 33))
+        nisa.memset(dst=tile, value=1)
+        nisa.dma_copy(dst=a[0:24], src=tile)
+
+    assert compiled(kernel, INPUT, strict=True).programs[0].facts["unwritten_outputs"] == []
 
 
 def test_a_later_store_of_clean_data_repairs_an_output() -> None:

@@ -42,6 +42,38 @@ def test_unwritten_rows_of_a_vector_offset_are_refused() -> None:
     assert "as run-time index" in str(refusal(lambda a: kernel(a, 15)))
 
 
+def test_so_are_those_of_a_source_among_several() -> None:
+    def kernel(a, rows):
+        out, tile = hbm((16, 33)), sbuf((16, 33))
+        index = sbuf((16, 1), nl.int32, name="index")
+        nisa.memset(dst=index[0:rows, :], value=3)
+        nisa.dma_copy(dst=tile, src=a[0:16])
+        rows_of_a = a.ap(pattern=[[33, 16], [1, 33]], vector_offset=index, indirect_dim=0)
+        nisa.dma_compute(tile, [rows_of_a, tile], nl.add)
+        nisa.dma_copy(dst=out, src=tile)
+        return out
+
+    compiled(lambda a: kernel(a, 16), INPUT, strict=True)
+    assert "as run-time index" in str(refusal(lambda a: kernel(a, 15)))
+    assert "index" in str(refusal(lambda a: kernel(a, 15), strict=True))
+
+
+@pytest.mark.parametrize("rounds", [1, 3])
+@pytest.mark.parametrize("columns", [32, 33])
+def test_what_a_loop_surely_stores_counts(rounds: int, columns: int) -> None:
+    def kernel(a):
+        out, tile = hbm(), sbuf()
+        nisa.dma_copy(dst=tile[:, 0:columns], src=a[:, 0:columns])
+        for _ in nl.dynamic_range(rounds):
+            nisa.dma_copy(dst=out, src=tile)
+        return out
+
+    if columns == 33:
+        assert compiled(kernel, INPUT).programs[0].facts["poison"] == []
+    else:
+        assert "elements of output" in str(refusal(kernel))
+
+
 def _loop_kernel(fill_before: bool, static: bool) -> Callable[..., Any]:
     def kernel(a, count):
         out = hbm()
@@ -94,6 +126,44 @@ def test_stores_at_run_time_offsets_are_refused_if_surely_wrong(
         assert "elements of output" in str(refusal(kernel))
     else:
         assert compiled(kernel, INPUT).programs[0].facts["poison"]
+
+
+@pytest.mark.parametrize("first", [33, 7])
+@pytest.mark.parametrize("refused", [True, False])
+def test_a_store_by_row_numbers_goes_where_they_say(first: int, refused: bool) -> None:
+    """A column that nobody wrote stays wrong in any row; the pattern's first stride is replaced."""
+
+    def kernel(a):
+        out, index, tile = hbm((480, 33)), sbuf((16, 1), nl.int32), sbuf((16, 33))
+        nisa.memset(dst=index, value=3)
+        nisa.dma_copy(dst=tile, src=a[0:16, :])
+        garbage, rows = sbuf((16, 1)), 16 if refused else 15
+        nisa.tensor_copy(dst=tile[0:rows, 20:21], src=garbage[0:rows, :])
+        chosen = out.ap(pattern=[[first, 16], [1, 33]], vector_offset=index, indirect_dim=0)
+        nisa.dma_copy(dst=chosen, src=tile)
+        return out
+
+    if refused:
+        assert "elements of output" in str(refusal(kernel))
+    else:
+        assert compiled(kernel, INPUT).programs[0].facts["poison"]
+
+
+@pytest.mark.parametrize("repaired", [True, False])
+def test_a_clean_store_at_a_run_time_offset_may_have_repaired(repaired: bool) -> None:
+    def kernel(a):
+        out, tile, other = hbm(), sbuf(), sbuf()
+        nisa.dma_copy(dst=tile[:, 0:32], src=a[:, 0:32])
+        nisa.tensor_copy(dst=other, src=tile)
+        for c in nl.dynamic_range(0, 33):
+            nisa.dma_copy(dst=(other if repaired else tile)[:, nl.ds(c, 1)], src=a[:, 0:1])
+        nisa.dma_copy(dst=out, src=other)
+        return out
+
+    if repaired:
+        assert compiled(kernel, INPUT).programs[0].facts["poison"]
+    else:
+        assert "elements of output" in str(refusal(kernel))
 
 
 def test_reads_at_run_time_offsets_trust_a_partly_written_tensor() -> None:

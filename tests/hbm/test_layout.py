@@ -15,7 +15,14 @@ import nki_dist.isa as nisa
 import nki_dist.language as nl
 from nki_dist import dtypes
 from nki_dist.dtypes import casts
-from nki_dist.hbm.layout import common_inputs, fill_common, fill_stack, lay_out
+from nki_dist.hbm.layout import (
+    KEPT_LAYOUTS,
+    Layouts,
+    common_inputs,
+    fill_common,
+    fill_stack,
+    lay_out,
+)
 from tests.compiler.compiling import compiled
 
 SHAPES = [
@@ -88,10 +95,18 @@ def test_what_ranks_have_in_common_is_elsewhere(launch, common, there, stack, si
     }
 
 
-def test_a_layout_is_worked_out_once(launch):
-    assert lay_out(launch, frozenset({0})) is lay_out(launch, frozenset({0}))
+def test_a_layout_is_worked_out_once_for_what_ranks_share(launch):
+    layouts, rank = Layouts(), [np.zeros(s.shape, np.float32) for s in launch.inputs]
+    other = [rank[0], *(a.copy() for a in rank[1:])]
+    alone, shared = layouts.of(7, launch, [rank]), layouts.of(7, launch, [rank, other])
+    assert layouts.of(7, launch, [other]) is alone
+    assert layouts.of(7, launch, [other, rank]) is shared
+    assert layouts.of(8, launch, [rank]) is not alone
+    for key in range(100, 100 + KEPT_LAYOUTS):
+        layouts.of(key, launch, [rank])
+    assert layouts.of(7, launch, [rank]) is not alone
     with pytest.raises(FrozenInstanceError):
-        lay_out(launch).stack_bytes = 0
+        alone.stack_bytes = 0
 
 
 def test_inputs_of_a_rank_are_copied_and_shared_tensors_poisoned(launch):

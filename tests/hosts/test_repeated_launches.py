@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import threading
 import tracemalloc
 from typing import Any
 
@@ -14,6 +15,7 @@ import threadpoolctl
 import nki_dist as nki
 import nki_dist.isa as nisa
 import nki_dist.language as nl
+from nki_dist.compiler.compiled import Compiled
 from nki_dist.isa.core import CoreState
 from nki_dist.launcher.session import session
 
@@ -176,3 +178,28 @@ def test_what_is_no_longer_linked_is_freed_at_once():
             assert len(alive) - before == 2 * KEPT_PROGRAMS
     finally:
         gc.enable()
+
+
+def test_kernels_that_are_traced_every_time_are_forgotten():
+    """One that takes an object with hidden state has no key: nothing may keep what was compiled."""
+    from nki_dist.runtime.group import KEPT_PROGRAMS
+
+    class Box:
+        def __init__(self) -> None:
+            self.lock = threading.Lock()
+
+    @nki.jit
+    def double(x, box):
+        t = nl.load(x)
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        nl.store(out, nl.add(t, t))
+        return out
+
+    x = np.ones((4, 3), np.float32)
+    gc.collect()
+    before = sum(type(o) is Compiled for o in gc.get_objects())
+    with nki.World(host="inprocess") as world:
+        for _ in range(KEPT_PROGRAMS + 7):
+            assert world.run(double, x, Box())[0].sum() == 24
+        gc.collect()
+        assert sum(type(o) is Compiled for o in gc.get_objects()) - before <= KEPT_PROGRAMS

@@ -253,6 +253,11 @@ def test_range_select_in_place_with_running_maximum():
     np.testing.assert_array_equal(res[:, 0], expected.max(1))
 
 
+@pytest.mark.parametrize("value", [..., None, float(LOWEST), LOWEST, np.float64(LOWEST)])
+def test_what_range_select_fills_in_has_several_names(value):
+    assert nisa.range_select.roles["on_false_value"].accept("x", value) == LOWEST
+
+
 @pytest.mark.parametrize(
     "message, options, platform",
     [

@@ -1,22 +1,27 @@
 """Every parameter of every instruction against a table: memories, types, what else is taken.
 
-`tests/data/nki_operands.txt` is kept by hand, so that a declaration isn't changed by accident. A
-line is a parameter and what it may be: tensors with `r`, `w` or `rw`, memories and types (all, if
-none is named), and what stands in for them; choices and operators by name; for anything else the
-function that reads it. That what is declared is also enforced is for test_roles.
+`tests/data/nki_operands.txt` is a second entry, no second source: it was written down from the
+declarations, so that none changes by accident. A line is a parameter and what it may be: tensors
+with `r`, `w` or `rw`, memories and types (all, if none is named), and what stands in for them;
+choices and operators by name; for anything else the function that reads it. That what is declared
+is also enforced is for test_roles. Of the published interface, `tests/data/nki_api.json`, defaults
+can be compared: what is None by default may be None.
 """
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from nki_dist import dtypes
+from nki_dist.errors import NkiValidationError
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.operands import Choice, Custom, Number, Op, Register, Tensor
 
 PAGE = Path(__file__).parents[1] / "data" / "nki_operands.txt"
+API = PAGE.with_name("nki_api.json")
 MANY = 12  # operators above which their number stands for their names
 
 
@@ -66,3 +71,38 @@ def test_parameters_are_declared_as_documented(name):
     spec, documented = INSTRUCTIONS[name], table()
     for parameter, role in spec.roles.items():
         assert declared(role) == documented[f"{name}.{parameter}"], parameter
+
+
+# Documented to be None where an operator is unary or something is left out, () for the default.
+LEFT_OUT = {
+    *(f"activate2.{name}" for name in ("imm0", "imm1", "op0", "op1")),
+    "activation_reduce.reduce_res",
+    "nc_matmul.tile_position",
+    "nc_matmul.tile_size",
+    "scalar_tensor_tensor.operand0",
+    "tensor_scalar.op0",
+    "tensor_scalar.operand0",
+    "tensor_scalar_cumulative.imm0",
+    "tensor_scalar_reduce.operand0",
+}
+
+
+def test_what_is_none_by_default_may_be_none_and_little_else():
+    modules = json.loads(API.read_text())
+    functions = modules["nki.isa"]["functions"] | modules["nki.collectives"]["functions"]
+    compared = 0
+    for name in INSTRUCTIONS.keys() & functions.keys():
+        spec = INSTRUCTIONS[name]
+        for parameter, *default in functions[name]:
+            if parameter in spec.roles:
+                wanted = default == ["None"] or f"{name}.{parameter}" in LEFT_OUT
+                assert takes_none(spec.roles[parameter]) == wanted, f"{name}.{parameter}"
+                compared += 1
+    assert compared > 250
+
+
+def takes_none(role):
+    try:
+        return role.accept("x", None) is None
+    except NkiValidationError:
+        return False

@@ -64,6 +64,8 @@ def test_destination_among_the_sources_and_in_hbm():
         (17, {}, "srcs has 17 tensors; allowed: a list of 1 to 16"),
         (2, {"scales": [1.0]}, r"scales=\[1.0\] for 2 sources; allowed: None, or 1.0 for each"),
         (2, {"scales": [1.0, 2.0]}, r"scales=\[1.0, 2.0\]"),
+        (2, {"scales": 1.0}, "scales=1.0; allowed: None or a list of 1.0"),
+        (2, {"scales": ["a", "b"]}, r"scales=\['a', 'b'\]; allowed: None or a list of 1.0"),
         (2, {"dst": (4, 5)}, r"srcs\[0\] has 24 elements .* dst 20"),
     ],
 )

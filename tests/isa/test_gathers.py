@@ -69,6 +69,7 @@ def test_shuffle_reads_psum_and_another_quadrant():
     [
         ([0] * 31, (0, 32), (0, 32), "shuffle_mask has 31 entries; must be 32"),
         ([0] * 31 + [32], (0, 32), (0, 32), r"shuffle_mask\[31\]=32; allowed: 0 to 31, or 255"),
+        ([-1] + [0] * 31, (0, 32), (0, 32), r"shuffle_mask\[0\]=-1; allowed: 0 to 31, or 255"),
         (7, (0, 32), (0, 32), "shuffle_mask=7; allowed: a list of 32 ints"),
         ([0] * 32, (16, 32), (0, 32), "src starts at partition 16; with 32 active"),
         ([0] * 32, (32, 64), (0, 64), "src starts at partition 32; with 64 active .* 0, 64"),

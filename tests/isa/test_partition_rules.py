@@ -97,15 +97,15 @@ def test_where_engines_start(count: int, allowed: list[int], refused: list[int])
 def test_the_address_counts() -> None:
     def kernel(first):
         def body(x):
-            tile = nl.ndarray((40, 12), dtype=x.dtype, buffer=nl.sbuf, address=(first, 0))
-            nisa.dma_copy(tile, x[0:40])
-            part = nl.ndarray((8, 12), dtype=x.dtype, buffer=nl.sbuf)
-            nisa.tensor_copy(part, tile[32:40])
+            tile = nl.ndarray((72, 12), dtype=x.dtype, buffer=nl.sbuf, address=(first, 0))
+            nisa.dma_copy(tile, x[0:72])
+            part = nl.ndarray((33, 12), dtype=x.dtype, buffer=nl.sbuf)
+            nisa.tensor_copy(part, tile[32:65])
             return output(part)
 
         return body
 
-    np.testing.assert_array_equal(run(kernel(64), X), X[32:40])
+    np.testing.assert_array_equal(run(kernel(32), X), X[32:65])
     with pytest.raises(NkiValidationError, match="src starts at partition 48 of sbuf"):
         run(kernel(16), X)
 

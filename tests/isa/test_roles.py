@@ -10,6 +10,7 @@ import pytest
 import nki_dist.language as nl
 from nki_dist import dtypes
 from nki_dist.errors import CompileError, NkiValidationError, OutOfBoundsError
+from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.operands import (
     ANYWHERE,
     FLAG,
@@ -121,6 +122,7 @@ def test_tensors_have_elements():
     [
         ((8, 6), (6, 1), 1, 4, 196),
         ((9, 6), (6, 1), 0, 0, 216),
+        ((8, 6), (7, 1), 0, 0, 220),
         ((8, 2), (-6, 1), 41, -4, 172),
         ((2, 8), (24, -6), 41, -4, 264),
     ],
@@ -212,6 +214,7 @@ def test_operators_are_stored_by_name():
     role = Op({"add", "maximum"})
     assert [role.accept("x", op) for op in (nl.add, np.add, "add")] == ["add"] * 3
     assert role.accept("x", nl.maximum) == "maximum"
+    assert role.accept("x", nl.sum) == "add"  # that of the reduction
     refused(role, nl.multiply, r"x=nl.multiply; allowed: add, maximum")
     refused(role, 3, r"x=3; allowed: add, maximum")
     refused(role, None, r"x=None; allowed: add, maximum")
@@ -244,6 +247,15 @@ def test_registers():
     assert Register("r").accept("x", index) is index
     for mode in ("w", "rw"):
         refused(Register(mode), index, "only the loop writes", CompileError)
+
+
+def test_registers_hold_32_bits():
+    role = INSTRUCTIONS["register_move"].roles["src"]
+    assert role.accept("x", REGISTER) is REGISTER
+    for value in (-(2**31), -1, 0, 2**32 - 1, np.int16(5)):
+        assert role.accept("x", value) == value
+    for value in (-(2**31) - 1, 2**32, 1.0, None):
+        refused(role, value, rf"x={value!r}; allowed: a register or a 32-bit int")
 
 
 def test_modes_say_which_tensors_an_instruction_touches():

@@ -41,6 +41,18 @@ def test_both_operators(reverse0, reverse1, column, dtype):
     np.testing.assert_array_equal(got, expected)
 
 
+def test_what_older_releases_took_is_let_pass():
+    x, y = numbers(6, (16, 9)), numbers(7, (16, 9))
+
+    def body(data, other, dst):
+        nisa.scalar_tensor_tensor(data, data, nl.add, 0.5, nl.multiply, other, dtype=nl.bfloat16)
+        nisa.tensor_copy(dst, data, dtype=nl.bfloat16)
+
+    np.testing.assert_array_equal(
+        on_tiles(body, [x, y], [((16, 9), np.float32)])[0], (x + np.float32(0.5)) * y
+    )
+
+
 def test_destination_is_the_second_operand_as_in_flash_attention():
     x, y = numbers(4, (16, 9)), numbers(5, (16, 9))
 

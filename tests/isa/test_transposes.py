@@ -174,6 +174,8 @@ def test_in_place():
         ((20,), {}, "allowed: 2, 3 or 4 dimensions"),
         ((20, 8), {"dst": (20, 8)}, r"dst has shape \(20, 8\); .* is \(8, 20\)"),
         ((20, 8), {"axes": (0, 1)}, r"axes=\(0, 1\); allowed: \(1, 0\), \(2, 1, 0\)"),
+        ((20, 8), {"axes": "ab"}, "axes='ab'; allowed: None or a tuple of ints"),
+        ((20, 8), {"axes": 1}, "axes=1; allowed: None or a tuple of ints"),
         ((20, 8), {"axes": (2, 1, 0)}, r"with a src of 2 dimensions; allowed: \(1, 0\)"),
         ((20, 8), {"dtype": nl.bfloat16}, "dst has dtype bfloat16, src float32"),
         (

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NoReturn
 
 import pytest
@@ -56,3 +58,20 @@ def test_the_size_of_the_object_store_is_a_number(monkeypatch) -> None:
     monkeypatch.setenv(STORE_VARIABLE, "7 GiB")
     with pytest.raises(LaunchError, match="'7 GiB'; must be a number of bytes"):
         ensure_ray("local")
+
+
+def test_threads_start_one_ray(monkeypatch) -> None:
+    """The worlds of several threads may all be the first."""
+    started: list[Any] = []
+
+    def slow(**options: Any) -> None:
+        assert not started, "a second ray.init"
+        threading.Event().wait(0.05)  # others come meanwhile
+        started.append(options)
+
+    monkeypatch.setattr(ray, "is_initialized", lambda: bool(started))
+    monkeypatch.setattr(ray, "init", slow)
+    with ThreadPoolExecutor(4) as threads:
+        for done in [threads.submit(ensure_ray, None) for _ in range(4)]:
+            done.result()
+    assert len(started) == 1

@@ -165,6 +165,28 @@ def test_a_loop_that_needs_contents_names_its_line_and_the_argument():
 
 
 @nki.jit
+def rounds_agreed_on_next_to_data(x, counts, group):
+    """A sum of data and a sum of counts, which differ in nothing but their type."""
+    data, total = C.sbuf((1, 1), nl.float32), C.sbuf((1, 1), nl.float32)
+    mine, rounds = C.sbuf((1, 1), nl.int32), C.sbuf((1, 1), nl.int32)
+    nisa.dma_copy(dst=data, src=x)
+    nisa.dma_copy(dst=mine, src=counts)
+    ncc.all_reduce([data], [total], group, nl.add)
+    ncc.all_reduce([mine], [rounds], group, nl.add)
+    out = C.hbm(x.shape, x.dtype)
+    nisa.dma_copy(dst=out, src=total)
+    for _ in nl.dynamic_range(nisa.register_alloc(rounds)):
+        nisa.core_barrier(data=out, cores=(0, 1))
+    return out
+
+
+def test_a_message_of_another_type_is_another_message():
+    counts = nki.per_rank([np.array([[n]], np.int32) for n in (1, 0, 3, 2)])
+    dry = world().dry_run(rounds_agreed_on_next_to_data, nki.TensorSpec((1, 1), F32), counts, GROUP)
+    assert dry.exchanges["nisa.core_barrier"] == 4 * 2 * 6
+
+
+@nki.jit
 def rounds_by_a_float(x):
     """Rounds are (x + 0.01) * 100: the small term is lost if the sum is kept in bfloat16."""
     tile, whole = C.sbuf(x.shape, x.dtype), C.sbuf(x.shape, nl.int32)

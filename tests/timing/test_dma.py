@@ -16,7 +16,7 @@ from nki_dist import dtypes
 from nki_dist.timing import replay
 from nki_dist.timing.dma import Transfer
 from tests.timing.build import compiled
-from tests.timing.test_costs import P, hbm, sb
+from tests.timing.costs.rows import P, hbm, sb
 
 RATE = 27.2
 

@@ -141,6 +141,15 @@ def test_exchanges_are_issued_in_their_order():
     assert graph.reuse == [(), (), (), (1,), (1, 3)]  # 3 wrote a half of `out` only
 
 
+def test_an_exchange_may_be_the_first_instruction():
+    def kernel(x):
+        out = nl.ndarray((16, 4), nl.float32, buffer=nl.shared_hbm)
+        for _ in range(3):
+            nisa.core_barrier(out, (0, 1))
+
+    assert graph_of(kernel, cores=2).issue == [(), (0,), (1,)]
+
+
 def test_accumulators_of_engines_are_independent():
     """Scalar's and Vector's are registers of their own; idle commands leave them alone."""
     reset, go_on = nisa.reduce_cmd.reset_reduce, nisa.reduce_cmd.reduce

@@ -136,7 +136,7 @@ def test_ranks_are_timed_alike():
     programs, machine = compiled(exchange, [(2, 2)], cores=2)
     alone = replay(programs, [[], []], machine)
     world = replay(programs * 3, [[]] * 6, machine)
-    assert [c.place for c in world.cores[2:4]] == [Seat(1, 0, 1), Seat(1, 1, 1)]
+    assert [c.seat for c in world.cores[2:4]] == [Seat(1, 0, 1), Seat(1, 1, 1)]
     for rank in range(3):
         for core in range(2):
             assert world.cores[2 * rank + core].start == alone.cores[core].start

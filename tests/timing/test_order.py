@@ -88,9 +88,10 @@ def test_every_conflict_of_bytes_is_ordered(seed):
         seen.append((at, reads, writes))
 
 
-def test_a_box_holds_what_the_access_touches():
+@pytest.mark.parametrize(("dtype", "size"), [(nl.int8, 1), (nl.bfloat16, 2), (nl.float32, 4)])
+def test_a_box_holds_what_the_access_touches(dtype, size):
     def kernel(x):
-        tile = nl.ndarray((96, 6, 10), nl.bfloat16, buffer=nl.sbuf)
+        tile = nl.ndarray((96, 6, 10), dtype, buffer=nl.sbuf)
         nisa.memset(dst=tile, value=0)
         nisa.memset(dst=tile[32:64, 1:5:2, 3:9], value=0)
         nisa.memset(dst=tile[:, 5, :], value=0)
@@ -99,19 +100,20 @@ def test_a_box_holds_what_the_access_touches():
 
     (program,), _ = compiled(kernel, [(2, 2)])
     (territory,) = [t for t in territories(program.storages) if len(t.sizes) == 3]
-    assert territory.sizes == (96, 6, 20)
+    assert territory.sizes == (96, 6, 10 * size)
     boxes = []
     for i in program.body:
         a = i["dst"]
         box = footprint(a, territory, {})
         boxes.append(box)
-        p, rest = np.divmod(np.array(sorted(touched(a))), 120)
-        row, byte = np.divmod(rest, 20)
-        for values, low, high in zip((p, row, byte), box[::2], box[1::2], strict=True):
-            assert low <= values.min() and values.max() < high <= 120
-    assert boxes[0] == territory.whole == (0, 96, 0, 6, 0, 20)
-    assert boxes[1] == (32, 64, 1, 4, 6, 18)
-    assert boxes[2] == (0, 96, 5, 6, 0, 20)
+        p, rest = np.divmod(np.array(sorted(touched(a))), 60 * size)
+        row, byte = np.divmod(rest, 10 * size)
+        found = zip((p, row, byte), box[::2], box[1::2], territory.sizes, strict=True)
+        for values, low, high, end in found:
+            assert low <= values.min() and values.max() < high <= end
+    assert boxes[0] == territory.whole == (0, 96, 0, 6, 0, 10 * size)
+    assert boxes[1] == (32, 64, 1, 4, 3 * size, 9 * size)
+    assert boxes[2] == (0, 96, 5, 6, 0, 10 * size)
 
 
 def test_disjoint_tiles_of_hbm_and_heads_are_independent():
@@ -159,6 +161,8 @@ def test_tensors_placed_on_the_same_bytes_conflict(byte, dependent):
 
     (program,), _ = compiled(kernel, [(2, 2)])
     assert order(program).reuse[1] == ((0,) if dependent else ())
+    keys = {t.key for t in territories([s for s in program.storages if s.placed])}
+    assert len(keys) == (1 if dependent else 2)
 
 
 def test_partitions_decide_between_placed_tensors_too():

@@ -124,6 +124,20 @@ def test_matmuls_into_one_bank_follow_each_other():
     assert gaps == pytest.approx([2 * full, 3000 - 2 * full + (full - 1500 + full), *[full] * 5])
 
 
+@pytest.mark.parametrize("engine", ["tensor", "vector"])
+def test_only_tensor_goes_on_before_its_results_are_there(engine):
+    def kernel(x):
+        a = nl.ndarray((32, 32), nl.float32, buffer=nl.sbuf)
+        b, c = (nl.ndarray((32, 32), nl.float32, buffer=nl.psum) for _ in range(2))
+        nisa.memset(dst=a, value=0)
+        first = nisa.nc_transpose(dst=b, data=a, engine=nisa.engine[engine])
+        nisa.nc_transpose(dst=c, data=a, engine=nisa.engine[engine]).depends_on(first)
+
+    (core,) = timed(kernel, [(2, 2)]).cores
+    assert core.end[1] < core.done[1]
+    assert core.start[2] == (core.end[1] if engine == "tensor" else core.done[1])
+
+
 def test_sustained_float32_matmul_as_published():
     """PN-A: 28.16 ms of Tensor time for 32,768 nc_matmul; 4 x 512 / 2.4 GHz is 0.7 % less."""
     (core,) = timed(accumulate(400), [(2, 2)]).cores
@@ -241,6 +255,8 @@ def test_dma_engines_report_whom_a_transfer_waits_for():
     engines, stack = DmaEngines(TRN2), HbmBandwidth(TRN2)
     wide = Transfer("none", "", 8.0, 1000.0, tuple((e, 50.0) for e in range(16)), 0, 0)
     narrow = Transfer("none", "", 8.0, 1000.0, ((3, 20.0),), 716800, 0)
+    idle = DmaEngines(TRN2)
+    assert idle.ask(0, wide, 0.0) and idle.head(wide) == (0, 0.0)
     assert engines.ask(0, wide, 10.0)
     assert engines.head(wide) == (0, 10.0)
     assert engines.run(wide, 10.0, stack) == (60.0, -1)
@@ -251,12 +267,32 @@ def test_dma_engines_report_whom_a_transfer_waits_for():
     assert engines.run(wide, 60.0, stack) == (1110.0, 1)
 
 
+def test_a_transfer_waits_for_an_engine_that_one_of_another_line_has():
+    """Both could begin at once; a row of partition 64 moves on engine 8 only."""
+
+    def kernel(x):
+        wide = nl.ndarray((128, 2000), nl.float32, buffer=nl.sbuf)
+        row = nl.ndarray((32, 8), nl.float32, buffer=nl.sbuf, address=(64, 16000))
+        nisa.dma_copy(dst=wide, src=x)
+        nisa.dma_copy(dst=row[0:1], src=x[0:1, 0:8])
+
+    (core,) = timed(kernel, [(128, 2000)]).cores
+    wide = 8 * 8000 / 27.2
+    assert core.start == pytest.approx([1000, 1000 + wide])
+    assert core.end == pytest.approx([1000 + wide, 1000 + wide + 88])
+
+
 def test_the_clock_of_tensor_slows_down_when_idle():
     clock = TensorClock(TRN2)
     assert clock.run(0.0, 1000.0) == 2000.0
     assert clock.run(2000.0, 1000.0) == 3500.0  # 1000 ns at half speed, then full
     assert clock.run(3500.0, 1000.0) == 4500.0  # the first window was busy
-    assert clock.run(9000.0, 1000.0) == 11000.0  # the second wasn't
+    assert clock.run(6000.0, 100.0) == 6100.0  # the second isn't over
+    assert clock.run(9000.0, 1000.0) == 11000.0  # now it is, and it wasn't busy
+    later = 9000 + 2000.5 / TRN2.tensor_busy_fraction  # half a nanosecond less than is asked for
+    assert clock.run(later, 10.0) == later + 20.0
+    exact = TensorClock(TRN2)
+    assert [exact.run(0.0, 1000.0), exact.run(4000.0, 10.0)] == [2000.0, 4010.0]
     assert TensorClock(arch.get("trn1")).run(0.0, 1000.0) == 1000.0
 
 

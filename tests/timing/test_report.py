@@ -178,6 +178,20 @@ def test_guesses_are_named():
     assert set(plain.assumed_parameters) == assumed
 
 
+def test_guesses_about_an_engine_are_named_if_it_is_used():
+    def kernel(x):
+        tile = nl.ndarray((128, 100), nl.float32, buffer=nl.sbuf)
+        nisa.memset(tile, 0)
+        if uses_scalar:
+            nisa.activation(tile, nl.exp, tile)
+
+    scalar = {"activate_latency_ns", "act_table_load_ns"}
+    for uses_scalar in (False, True):
+        programs, machine = compiled(kernel, [(2, 2)], platform="trn3")
+        assumed = profile_launch(programs, [[]], machine, "k").assumed_parameters
+        assert scalar & set(assumed) == (scalar if uses_scalar else set())
+
+
 def test_text_names_engines_and_lines():
     text = str(matmul_profile())
     for part in ("matmul on trn2, 1 core", "tensor", "what bounded it", "nc_matmul (tensor) at"):
@@ -197,6 +211,7 @@ def test_a_launch_of_nothing():
     programs, machine = compiled(lambda x: None, [(2, 2)])
     p = profile_launch(programs, [[]], machine, "nothing")
     assert (p.total_us, p.instructions, p.critical, p.tflops) == (0, 0, {}, 0)
+    assert {e.utilisation for e in p.engines} == {0}
     assert Timeline(machine, []).total_ns == 0
     assert "0.000 us" in str(p)
 

@@ -54,6 +54,10 @@ def test_a_ring_on_one_instance() -> None:
     same(found("ring", "all_reduce", b, range(8)), scatter, gather)
 
 
+def test_a_ring_on_one_chip_needs_no_link() -> None:
+    same(found("ring", "all_gather", 4 * MIB, range(4)), (3 * HOP, 0, 2 * 3 * MIB / RING))
+
+
 def test_a_ring_crosses_to_the_nearest_chip() -> None:
     """Chips 10, four links away, and 1; both links of this chip count."""
     (stage,) = found("ring", "all_gather", 3 * MIB, (0, 40, 4))

@@ -8,6 +8,7 @@ import pytest
 
 import nki_dist.isa as nisa
 import nki_dist.language as nl
+from nki_dist.errors import ProgramFormatError
 from nki_dist.timing import profile_launch, read_trace
 from tests.timing.build import compiled
 from tests.timing.test_messages import exchange
@@ -30,6 +31,26 @@ def traced(tmp_path):
         return profile, events, whole
 
     return make
+
+
+FIELDS = {
+    "M": "name pid args",
+    "X": "name pid tid ts dur",
+    "s": "name id pid tid ts",
+    "f": "name id pid tid ts bp",
+}
+
+
+@pytest.mark.parametrize(
+    ("phase", "field"), [(phase, name) for phase in FIELDS for name in FIELDS[phase].split()]
+)
+def test_an_event_without_one_of_its_fields_is_refused(traced, tmp_path, phase, field):
+    _, events, head = traced(exchange, cores=2)
+    event = next(e for e in events if e["ph"] == phase)
+    del event[field]
+    (tmp_path / "bad.json").write_text(json.dumps({**head, "traceEvents": events}))
+    with pytest.raises(ProgramFormatError, match=rf"trace event \d+: {field}=None"):
+        read_trace(tmp_path / "bad.json")
 
 
 def test_the_file_says_what_it_is(traced):

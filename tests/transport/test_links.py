@@ -183,6 +183,11 @@ def test_other_nodes_are_reached_by_actor_calls(store, trios):
     assert same(trio.links[1].poll()[0].payload, np.ones(INLINE, np.float32))
 
 
+def test_whoever_has_no_neighbours_sleeps_too(trios):
+    trio = trios(near=False)
+    assert len(trio.links[1].wait(lambda: trio.send(0, 1, None))) == 1
+
+
 def test_whoever_parks_is_told_before_it_sleeps(trio):
     parked = []
     trio.send(0, 1, None)

@@ -83,6 +83,10 @@ def test_a_wait_describes_itself():
     assert wait().describe() == (
         "core 5 waits in nisa.sendrecv (shape (3, 5)) for core 2 at k.py:9"
     )
+    assert (
+        "all_gather (width 3) for"
+        in wait({"op": "all_gather", "tensors": [1], "width": 3}).describe()
+    )
     bare = wait({"op": "all_gather"}, lnc=2, number=3, location=None)
     assert bare.describe() == "rank 2 core 1 waits in ncc.all_gather (number 3) for rank 1 core 0"
     assert wait({"op": "core_barrier"}, location=None).describe() == (

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from nki_dist.core_actor.bell import Bell, Ringer
-from nki_dist.core_actor.ring import ASLEEP, HEADER, Ring
+from nki_dist.core_actor.ring import ASLEEP, HEADER, READ, WRITTEN, Ring
 
 PATIENCE = 60.0
 
@@ -31,7 +31,7 @@ def test_records_in_any_order_of_puts_and_pops(capacity):
     for n in range(2000):
         if rng.random() < 0.55:
             data = record(n, int(rng.integers(4, capacity // 3)))
-            if writer.put(data, launch=1):
+            if writer.put(data, 1, True):
                 inside.append(data)
             else:
                 refused += 1
@@ -49,8 +49,8 @@ def test_records_in_any_order_of_puts_and_pops(capacity):
 def test_a_record_that_can_never_fit_is_refused():
     memory = np.zeros(HEADER + 64, np.uint8)
     ring = Ring(memory)
-    assert not ring.put(record(0, 72), launch=1)
-    assert ring.put(record(0, 64), launch=1)
+    assert not ring.put(record(0, 72), 1, True)
+    assert ring.put(record(0, 64), 1, True)
     assert Ring.reading(memory).peek() == record(0, 64)
 
 
@@ -67,6 +67,45 @@ def test_counts_by_launch():
     assert reader.arrived(3) == 1  # ever, not now
 
 
+class Noted:
+    """Words or bytes of a ring that note who looks and who writes."""
+
+    def __init__(self, shared, events: list[str]) -> None:
+        self.shared, self.events = shared, events
+
+    def _note(self, how: str, at: int | slice) -> None:
+        name = "data" if isinstance(at, slice) else {READ: "read", ASLEEP: "asleep"}.get(at, "")
+        event = f"{how} {'written' if at == WRITTEN else name}"
+        if name or at == WRITTEN:
+            self.events += [event] if self.events[-1:] != [event] else []
+
+    def __getitem__(self, at):
+        self._note("get", at)
+        return self.shared[at]
+
+    def __setitem__(self, at, value):
+        self._note("set", at)
+        self.shared[at] = value
+
+
+def noted(ring: Ring) -> list[str]:
+    events: list[str] = []
+    ring.words, ring._data = Noted(ring.words, events), Noted(ring._data, events)
+    ring.fence = lambda: events.append("fence")
+    return events
+
+
+def test_fences_stand_between_data_and_what_says_that_it_is_there():
+    """Whose absence only another processor would notice, and seldom."""
+    memory = np.zeros(HEADER + 64, np.uint8)
+    writer, reader = Ring(memory), Ring.reading(memory)
+    wrote, read = noted(writer), noted(reader)
+    assert writer.put(record(0, 40), 1, True) and not writer.reader_sleeps()
+    assert wrote == ["get read", "fence", "set data", "fence", "set written", "fence", "get asleep"]
+    reader.pop(reader.peek())
+    assert read == ["get written", "fence", "get data", "fence", "set read"]
+
+
 def _echo(name: str, capacity: int, bells: tuple[str, str], rounds: int) -> None:
     shared = shared_memory.SharedMemory(name)
     memory = np.ndarray(2 * capacity, np.uint8, shared.buf)
@@ -74,7 +113,7 @@ def _echo(name: str, capacity: int, bells: tuple[str, str], rounds: int) -> None
     inward, outward = Ring.reading(memory[:capacity]), Ring(memory[capacity:])
     for _ in range(rounds):
         got = _next(inward, bell)
-        while not outward.put(got, 1):
+        while not outward.put(got, 1, True):
             pass
         if outward.reader_sleeps():
             ringer.ring(bells[0])
@@ -112,7 +151,7 @@ def test_two_processes_wake_each_other():
     sent: deque[bytes] = deque()
     for n in range(rounds):
         sent.append(record(n, 4 + n % 97))
-        assert outward.put(sent[-1], 1)
+        assert outward.put(sent[-1], 1, True)
         if outward.reader_sleeps():
             ringer.ring(bells[1])
         if n % 3 == 2:  # several at once

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import socket
 import struct
 import uuid
@@ -13,6 +14,7 @@ from nki_dist.core_actor import links as module
 from nki_dist.core_actor.bell import Bell, Ringer
 from nki_dist.core_actor.links import FIRST_RING
 from nki_dist.core_actor.records import INLINE
+from nki_dist.core_actor.ring import ASLEEP
 
 
 class Interrupted:
@@ -40,6 +42,23 @@ def test_a_message_wakes_who_sleeps_and_nobody_else(trio):
     assert not bell.bell.wait()
 
 
+def test_whoever_says_that_it_sleeps_looks_again_after_a_fence(trio):
+    """Else the last look could come before the words were seen, and nobody would ring."""
+    trio.send(0, 1, None)
+    links = trio.links[1]
+    assert len(links.poll()) == 1
+    ((ring, _),) = links._incoming
+    fences = []
+    ring.fence = lambda: fences.append(ring.words[ASLEEP])
+
+    def happens():
+        assert fences == [1]
+        trio.send(0, 1, None)
+
+    links._bell = Interrupted(links._bell, happens)
+    assert len(links.wait(lambda: None)) == 1
+
+
 def test_a_full_ring_is_replaced_by_one_four_times_as_large(trio, monkeypatch):
     """Up to the largest; then messages are actor calls, until the reader has read."""
     monkeypatch.setattr(module, "LARGEST_RING", 16 * FIRST_RING)
@@ -58,6 +77,25 @@ def test_a_full_ring_is_replaced_by_one_four_times_as_large(trio, monkeypatch):
     assert sorted(m.sequence for m in trio.links[1].poll()) == list(range(trio.sequence))
     trio.send(0, 1, payload)
     assert trio.called == 1
+
+
+def test_a_payload_that_no_ring_took_is_not_kept(trio, monkeypatch):
+    monkeypatch.setattr(module, "LARGEST_RING", FIRST_RING)
+    while not trio.called:
+        trio.send(0, 1, np.zeros(INLINE + 1, np.uint8))
+    assert len(trio.links[0]._payloads._kept) == trio.sequence - 1 > 0
+
+
+def test_memory_is_told_of_once(trio):
+    told = []
+    trio.links[1].attach, attach = told.append, trio.links[1].attach
+    for n in range(3):
+        trio.send(0, 1, trio.links[0].payload((1 << 20,), np.dtype(np.uint8)))
+        for one in told:
+            attach(one)
+        assert len(trio.links[1].poll()) == 1
+        assert (len(told) > 0) == (n == 0)
+        told.clear()
 
 
 def test_an_old_ring_is_kept_until_it_was_read(trio):
@@ -81,6 +119,15 @@ def test_memory_of_a_ring_was_used_before(trio):
     assert trio.links[1].arrived(1) == 3
     assert [m.sequence for m in trio.links[1].poll()] == [m.sequence for m in sent]
     assert trio.links[1].poll() == []
+
+
+def test_whoever_parks_lets_go_of_what_others_are_done_with(trio):
+    trio.send(0, 1, np.ones(INLINE, np.float32))
+    payloads = trio.links[0]._payloads
+    assert len(trio.links[1].poll()) == 1 == len(payloads._kept)
+    gc.collect()
+    trio.links[0].wait(lambda: trio.send(1, 0, None))
+    assert not payloads._kept
 
 
 def test_what_was_sent_is_counted_from_the_begin_of_a_launch(trio):

@@ -17,13 +17,15 @@ from nki_dist.program.walk import tensors
 class Footprint(NamedTuple):
     """Parameter names; a parameter may be in both. `named` ones are tensors of either kind.
 
-    `partial`: it may leave elements of what it writes as they were.
+    `partial`: it may leave elements of what it writes as they were. `counts`: the one of which some
+    rows are read and others written, or "".
     """
 
     reads: tuple[str, ...]
     writes: tuple[str, ...]
     named: tuple[str, ...]
     partial: bool
+    counts: str
 
 
 class Footprints(dict[str, Footprint]):
@@ -42,6 +44,7 @@ class Footprints(dict[str, Footprint]):
             tuple(n for n, mode in tensors if "w" in mode),
             tuple(n for n, _ in tensors),
             spec.effects.partial,
+            spec.counts,
         )
         self[opcode] = found
         return found

@@ -120,7 +120,7 @@ class _Tracker:
                 self._instruction(item)
 
     def _instruction(self, i: Instruction) -> None:
-        reads, writes, named, _ = self.footprints[i.opcode]
+        reads, writes, named, *_ = self.footprints[i.opcode]
         for name in named:
             for a in tensors(i.args[name]):
                 if name in reads:

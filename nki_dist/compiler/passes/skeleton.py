@@ -38,8 +38,6 @@ from nki_dist.program.walk import operands
 from nki_dist.timing.footprint import moving_registers
 from nki_dist.timing.order import registers_read, registers_written
 
-COUNTS = "metadata_tensor"  # operand with the counts of all_to_all_v and all_gather_v
-
 # What an instruction can depend on: a tensor, a register, an engine's state, what is on its way.
 Node: TypeAlias = "tuple[Any, ...]"
 
@@ -120,8 +118,8 @@ def make_skeleton(programs: Sequence[Program], unknown: Collection[int]) -> Skel
         for i in instructions(program.body):
             for a in _addressed(i):
                 wanted |= {_source(number, a)} - lost
-            if COUNTS in i.args:
-                wanted |= {_tensor(number, i[COUNTS].storage)} - lost
+            if (counts := counts_of(i)) is not None:
+                wanted |= {_tensor(number, counts.storage)} - lost
     wanted = graph.before(wanted)
     found = Skeleton([], [], [], ())
     unchecked: list[str] = []
@@ -160,13 +158,19 @@ def _effects_of(number: int, i: Instruction) -> Iterator[_Effect]:
     if spec.meets is not None:
         channel = spec.meets.channel(i)
         state.add(("message", channel))
-        if COUNTS in i.args:
+        if (tensor := counts_of(i)) is not None:
             # Counts travel by themselves, whether or not the data does.
-            counts = {_tensor(number, i[COUNTS].storage), (COUNTS, channel)}
+            counts = {_tensor(number, tensor.storage), ("counts", channel)}
             yield _Effect(counts, counts, number, i.ordinal, counts_only=True)
             writes -= counts
     if writes or state:
         yield _Effect(reads | state, writes | state, number, i.ordinal)
+
+
+def counts_of(i: Instruction) -> Access | None:
+    """The operand that says how many elements go where, if there is one."""
+    name = INSTRUCTIONS[i.opcode].counts
+    return i[name] if name else None
 
 
 def _tensor(number: int, s: Storage) -> Node:
@@ -252,8 +256,8 @@ class _Reducer:
         }
         self.contents = {s.number for s in program.storages if _tensor(number, s) in wanted}
         for i in instructions(program.body):
-            if COUNTS in i.args:  # zeros where they aren't known
-                self.contents.add(i[COUNTS].storage.number)
+            if (counts := counts_of(i)) is not None:  # zeros where they aren't known
+                self.contents.add(counts.storage.number)
         self.unchecked: list[str] = []
         # A tensor's life begins with the first instruction that touches it, whichever that is.
         self.births = {

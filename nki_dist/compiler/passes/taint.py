@@ -295,6 +295,6 @@ def _hits_surely(a: Access, marks: np.ndarray) -> bool:
             continue
         place += (np.arange(n) * step).reshape((n,) + (1,) * (len(a.shape) - d - 1))
     _, classes = np.unique(place % stride, return_inverse=True)
-    classes = classes.reshape(-1)
+    classes = classes.ravel()
     total = np.bincount(classes)
-    return bool((np.bincount(classes, weights=marks.reshape(-1)) == total).any())
+    return bool((np.bincount(classes, weights=marks.ravel()) == total).any())

@@ -28,11 +28,11 @@ from nki_dist.compiler.passes.footprints import Footprints, may_skip
 from nki_dist.compiler.passes.loops import surely_runs
 from nki_dist.compiler.passes.taint import Taint
 from nki_dist.errors import UninitializedReadError
-from nki_dist.isa.collectives._variable import rows_read, rows_written
+from nki_dist.isa import INSTRUCTIONS
+from nki_dist.isa.operands import Counts
 from nki_dist.program import Access, Block, Instruction, Loop, Program, Storage
 from nki_dist.program.walk import returned, tensors
 
-COUNTS: Final = "metadata_tensor"  # some of its rows are read, others written
 CHECKS: Final = 16  # how often the mask of a storage is searched for gaps when it may be full
 
 
@@ -76,6 +76,12 @@ def _follow(scans: Sequence[Scan]) -> None:
     for n, taint in enumerate(taints):
         if taint is not None:
             taint.check([pair for m, pair in enumerate(pairs) if m != n])
+
+
+def _role(i: Instruction, counts: str) -> Counts:
+    role = INSTRUCTIONS[i.opcode].roles[counts]
+    assert isinstance(role, Counts)
+    return role
 
 
 class _Written(Elements):
@@ -153,7 +159,7 @@ class Scan:
                 self._block(i.body, outside if surely_runs(i) else i.outside)
                 continue
             args = i.args
-            reads, writes, named, partial = footprints[i.opcode]
+            reads, writes, named, partial, counts = footprints[i.opcode]
             for name in named:
                 value = args[name]
                 if isinstance(value, Access):
@@ -163,7 +169,7 @@ class Scan:
                     for a in tensors(value):
                         self._index(i, a)
             for name in reads:
-                value = rows_read(i) if name == COUNTS else args[name]
+                value = _role(i, counts).read(i) if name == counts else args[name]
                 if isinstance(value, Access):
                     if value.storage.number not in full:
                         self._read(i, value)
@@ -173,7 +179,7 @@ class Scan:
             if i.accumulation == "add":
                 self._read(i, args["dst"])
             for name in writes:
-                value = rows_written(i) if name == COUNTS else args[name]
+                value = _role(i, counts).written(i) if name == counts else args[name]
                 for a in (value,) if isinstance(value, Access) else tensors(value):
                     number = a.storage.number
                     if number in kept:

@@ -311,4 +311,4 @@ def connect(spec: Spec) -> None:
     @spec.cost
     def _cost(i: Instruction, arch: Arch) -> Cost:
         sides = [sum(a.nbytes for a in tensors(v)) for v in i.args.values()]
-        return Cost(dma_bytes=max(sides, default=0), known=False)
+        return Cost(dma_bytes=max(sides), known=False)

@@ -9,11 +9,8 @@ from nki_dist.dtypes import uint32
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa.checks import check_priority
 from nki_dist.isa.collectives import _roles as r
-from nki_dist.isa.operands import Tensor
+from nki_dist.isa.operands import Counts
 from nki_dist.program import Access, Instruction
-
-# Rows 0, 1 (and 3) are read, row 2 is written; see rows_read and rows_written.
-METADATA: Final = Tensor("rw", r.SBUF_OR_HBM, dtypes=(uint32,))
 
 
 def check_variable(i: Instruction, arch: Arch) -> None:
@@ -75,3 +72,6 @@ def _rows(meta: Access, first: int, count: int, columns: int) -> Access:
     shape = (*meta.shape[:-2], count, columns)
     offset = meta.offset + first * meta.strides[-2]
     return Access(meta.storage, offset, shape, meta.strides, meta.dtype)
+
+
+METADATA: Final = Counts(r.SBUF_OR_HBM, (uint32,), rows_read, rows_written)
