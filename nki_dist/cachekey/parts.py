@@ -78,10 +78,6 @@ _DESCRIPTORS: Final = (
     *(types.MethodDescriptorType, types.ClassMethodDescriptorType),
 )
 _FIELD_OF_NAMEDTUPLE: Final = type(vars(collections.namedtuple("_", "x"))["x"])
-# Without the type, which is an annotation.
-_FIELD_SLOTS: Final = tuple(
-    name for name in dataclasses.Field.__slots__ if name not in ("type", "doc")
-)
 _MEMBER_NOISE: Final = frozenset({"_name_", "__objclass__", "_sort_order_"})
 
 
@@ -243,8 +239,10 @@ def _ufunc(value: np.ufunc) -> tuple[Any, ...]:
     raise Unprovable(f"ufunc {value.__name__}")
 
 
-def _dataclass_field(field: dataclasses.Field[Any]) -> tuple[Any, ...]:
-    return tuple(getattr(field, name) for name in _FIELD_SLOTS)
+def _dataclass_field(field: Any) -> tuple[Any, ...]:
+    """All but the type, which is an annotation; spelt out, because launches look at it again."""
+    given = (field.name, field.default, field.default_factory, field.metadata, field._field_type)
+    return (*given, field.init, field.repr, field.hash, field.compare, field.kw_only)
 
 
 def _alias(value: Any) -> tuple[Any, ...]:
