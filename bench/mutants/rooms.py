@@ -99,7 +99,14 @@ _NAMED: Final = (
 )
 
 ROOMS: Final = (
-    Room("declarations", _ISA, DECLARATIONS, _DECLARED, r"\b(?:nisa|ncc)\.{}\b", _NAMED),
+    Room(
+        "declarations",
+        _ISA,
+        DECLARATIONS,
+        (*_DECLARED, "tests/timing/test_messages.py", _FIGURES),
+        r"\b(?:nisa|ncc)\.{}\b",
+        _NAMED,
+    ),
     Room(
         "roles",
         ("nki_dist/isa/operands.py", "nki_dist/isa/collectives/_roles.py"),

@@ -114,7 +114,7 @@ def _parts(cost: Cost, accesses: Sequence[Access], arch: Arch) -> tuple[tuple[in
         return tuple(parts)
     # Within HBM: dealt out in packets.
     packets = -(-cost.dma_bytes // arch.dma_packet_bytes)
-    shares = max(1, min(arch.dma_engines, max(cost.dma_elements, packets)))
+    shares = min(arch.dma_engines, max(cost.dma_elements, packets))
     each = _row_ns(cost.dma_bytes / shares, cost.dma_elements / shares, arch)
     return tuple((e, each) for e in range(shares))
 

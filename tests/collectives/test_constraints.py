@@ -111,6 +111,10 @@ REFUSED = {
         lambda: ncc.collective_permute([hbm(2)], [hbm(2)], [(0, 1), (1, 1)]),
         r"rank 1 receives 2 times",
     ),
+    "negative rank": (
+        lambda: ncc.collective_permute([hbm(2)], [hbm(2)], [(0, -1)]),
+        r"rank -1; a rank is an int from 0",
+    ),
     "two ranks send several times": (
         lambda: ncc.collective_permute(
             [hbm(2)], [hbm(2)], [(1, 0), (0, 1), (0, 2), (0, 3), (1, 4)]

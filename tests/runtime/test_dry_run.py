@@ -230,6 +230,28 @@ def random_rounds(x, seed):
     return out
 
 
+@nki.jit
+def sums_in_a_loop(x):
+    """Whether the first round replaces or adds is only known at run time."""
+    out, tile = C.hbm((6, 6), nl.float32), C.sbuf((5, 6), nl.float32)
+    total = nl.ndarray((6, 6), nl.float32, buffer=nl.psum)
+    nisa.dma_copy(dst=tile, src=x)
+    for _ in nl.dynamic_range(3):
+        nisa.nc_matmul(total, tile, tile)
+    result = C.sbuf((6, 6), nl.float32)
+    nisa.tensor_copy(dst=result, src=total)
+    nisa.dma_copy(dst=out, src=result)
+    return out
+
+
+def test_sums_whose_beginning_is_found_at_run_time():
+    made = world(1, 1)
+    x = np.ones((5, 6), F32)
+    (program,) = made.compile(sums_in_a_loop, x).programs
+    assert program.facts["runtime_psum"]
+    same_as_full(made, sums_in_a_loop, x)
+
+
 @pytest.mark.parametrize("seed", [5, 6])
 def test_loops_depend_on_seeds(seed):
     same_as_full(world(1, 1), random_rounds, np.ones((4, 6), F32), np.array([[seed]], np.uint32))

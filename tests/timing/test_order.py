@@ -198,6 +198,22 @@ def test_loops_are_executed_as_often_as_they_were():
         order(program, [4, 1])
 
 
+def test_reordering_leaves_loops_between_what_was_around_them():
+    def kernel(x):
+        tiles = [nl.ndarray((4, 4), nl.float32, buffer=nl.sbuf) for _ in range(8)]
+        for n in range(3):
+            nisa.memset(dst=tiles[n], value=0)
+        for _ in nl.dynamic_range(4):
+            nisa.memset(dst=tiles[3], value=0)
+            nisa.memset(dst=tiles[4], value=0)
+        nisa.memset(dst=tiles[5], value=0)
+
+    (program,), _ = compiled(kernel, [(2, 2)])
+    before, (loop,), after = np.split(np.array(reordered(program, 1).body, object), [3, 4])
+    assert (len(before), len(loop.body), len(after)) == (3, 2, 1)
+    assert sorted(i.ordinal for i in loop.body) == [3, 4]
+
+
 def test_the_loop_index_is_followed():
     def kernel(x):
         out = nl.ndarray((8, 128, 16), nl.float32, buffer=nl.shared_hbm)

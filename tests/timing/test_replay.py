@@ -292,7 +292,8 @@ def test_the_clock_of_tensor_slows_down_when_idle():
     later = 9000 + 2000.5 / TRN2.tensor_busy_fraction  # half a nanosecond less than is asked for
     assert clock.run(later, 10.0) == later + 20.0
     exact = TensorClock(TRN2)
-    assert [exact.run(0.0, 1000.0), exact.run(4000.0, 10.0)] == [2000.0, 4010.0]
+    assert [exact.run(0.0, 1000.0), exact.run(4000.0, 2000.0)] == [2000.0, 6000.0]
+    assert exact.run(8000.0, 10.0) == 8010.0
     assert TensorClock(arch.get("trn1")).run(0.0, 1000.0) == 1000.0
 
 

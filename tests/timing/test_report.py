@@ -204,7 +204,7 @@ def test_a_profile_is_saved_as_plain_data(tmp_path):
     p = exchange_profile()
     p.save(tmp_path / "p.json")
     assert json.loads((tmp_path / "p.json").read_text()) == p.to_dict()
-    assert "timeline" not in p.to_dict()
+    assert "timeline" not in p.to_dict() and "timeline" not in repr(p)
 
 
 def test_a_launch_of_nothing():
