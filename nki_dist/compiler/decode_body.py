@@ -111,7 +111,7 @@ class Form:
         self.operands += len(inside)
         kind = packed[0] if packed[0] in HOLES else LIST
         # What a Tensor role accepts follows from memory, dtype and shape alone.
-        known: set[int] | None = set() if kind == ACCESS and type(role) is Tensor else None
+        known: set[int] | None = set() if kind == ACCESS and isinstance(role, Tensor) else None
         self.holes.append(Hole(name, role, kind, known, packed))
 
     def _accepted(self, name: str, role: Any, value: Any) -> Any:

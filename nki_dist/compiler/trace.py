@@ -213,7 +213,7 @@ class Trace:
             value = args[name]
             if type(value) is VirtualRegister:
                 check_register(self, value)
-            if value is None or type(role) is not Tensor:
+            if value is None or not isinstance(role, Tensor):
                 continue
             for access in (value,) if isinstance(value, Access) else _nested(value):
                 storage = access.storage

@@ -174,10 +174,10 @@ class Spec:
         self._quadrants = tuple(
             name
             for name, role in self._role_items
-            if type(role) is Tensor and not role.any_start and _COMPUTE.issuperset(self.engines)
+            if isinstance(role, Tensor) and not role.any_start and _COMPUTE.issuperset(self.engines)
         )
         self.indirect = tuple(
-            name for name, role in self._role_items if type(role) is Tensor and role.indirect
+            name for name, role in self._role_items if isinstance(role, Tensor) and role.indirect
         )
         counts = [name for name, role in self._role_items if isinstance(role, Counts)]
         self.counts = counts[0] if counts else ""  # the parameter, if it has one

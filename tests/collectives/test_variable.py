@@ -5,8 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import nki_dist as nki
 import nki_dist.collectives as ncc
 from nki_dist import errors
+from nki_dist.compiler.decode import decode
+from nki_dist.compiler.encode import encode
+from nki_dist.isa import INSTRUCTIONS
+from nki_dist.program import instructions
 from tests.collectives import kernels as K
 from tests.collectives.worlds import PerRank, mates, normal, run
 
@@ -103,3 +108,22 @@ def test_chunks_outside_are_refused(counts, starts, displs, message):
     assert "kernels.py" in caught.value.location
     assert caught.value.instruction == "ncc.all_to_all_v"
     assert str(caught.value.core).startswith("rank ")
+
+
+@pytest.mark.parametrize("gather", [True, False])
+def test_programs_with_counts_can_be_sent(gather):
+    """The counts live until the operation, also if nobody reads them afterwards."""
+
+    def kernel(x, meta, group):
+        src, dst = K.staged(x, "hbm"), K.hbm((1, 16), x.dtype)
+        operation = ncc.all_gather_v if gather else ncc.all_to_all_v
+        operation([src], [dst], group, K._metadata(meta, "hbm"))
+        return K.published(dst)
+
+    meta, group = np.zeros((3, 2), np.uint32), ncc.ReplicaGroup([[0, 1]])
+    with nki.World(ranks=2, host="inprocess") as world:
+        (program,) = world.compile(kernel, np.ones((4, 5), np.float32), meta, group).programs
+    (at,) = [i for i in instructions(program.body) if INSTRUCTIONS[i.opcode].counts]
+    counts = at[INSTRUCTIONS[at.opcode].counts].storage
+    assert counts.first < at.ordinal == counts.last
+    assert encode(decode(encode(program))) == encode(program)
