@@ -217,6 +217,11 @@ REASONS: Final[Mapping[tuple[str, str, str], str]] = {
         "if self.window <= 0 and self.slow >= 1:",
     ): "equivalent: no window or no slow speed, no time is lost in it",
     (
+        "nki_dist/timing/dma.py",
+        "self.free = 0.0",
+        "self.free = -1.0",
+    ): "equivalent: nobody asks before 0",
+    (
         "nki_dist/timing/engines.py",
         'clock = arch.engine_clock_ghz.get(i.engine, arch.engine_clock_ghz["sync"])',
         'clock = arch.engine_clock_ghz.get(i.engine, arch.engine_clock_ghz["scalar"])',
