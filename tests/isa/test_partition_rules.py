@@ -121,3 +121,13 @@ def test_dma_starts_anywhere() -> None:
     got = run(kernel, X)
     np.testing.assert_array_equal(got[7:12], X[50:55])
     np.testing.assert_array_equal(got[3], X[9])
+
+
+def test_more_partitions_than_there_are_fit_nowhere() -> None:
+    def kernel(x):
+        tile = nl.load(x)
+        nisa.memset(tile.ap([[0, 129], [1, 12]], offset=32 * 12), 1)
+        return output(tile)
+
+    with pytest.raises(NkiValidationError, match="129 partitions from nowhere"):
+        run(kernel, X)

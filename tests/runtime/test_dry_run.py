@@ -385,3 +385,19 @@ def test_specs_of_ranks_and_inside_containers():
 def test_a_spec_outside_a_dry_run_is_refused():
     with pytest.raises(errors.NkiError):
         world(1).run(both_store, nki.TensorSpec((4, 6), F32))
+
+
+def test_padding_that_is_exchanged_has_no_contents():
+    """A tile nobody wrote begins its life in an exchange; a full run would poison it."""
+
+    def kernel(x):
+        mine = nl.ndarray((4, 8), dtype=x.dtype, buffer=nl.sbuf)
+        theirs, other = nl.ndarray((4, 8), dtype=x.dtype, buffer=nl.sbuf), 1 - nl.program_id(0)
+        nisa.sendrecv(src=mine, dst=theirs, send_to_rank=other, recv_from_rank=other, pipe_id=0)
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        nisa.dma_copy(dst=out, src=x)
+        return out
+
+    made = world(1, 2)
+    assert all(p.facts["poison"] for p in made.compile(kernel, np.ones((4, 6), F32)).programs)
+    assert made.dry_run(kernel, nki.TensorSpec((4, 6), F32)).messages == (1, 1)
