@@ -11,6 +11,7 @@ import atexit
 import itertools
 import os
 import threading
+import uuid
 from collections import Counter, OrderedDict
 from collections.abc import Callable
 from functools import lru_cache
@@ -33,8 +34,10 @@ class CompileCache:
     def __init__(self) -> None:
         self._lock = threading.RLock()
         self._fingerprinter = Fingerprinter()
-        self._kept: OrderedDict[Any, tuple[int, Compiled]] = OrderedDict()
-        self._numbers = itertools.count()
+        self._kept: OrderedDict[Any, tuple[str, Compiled]] = OrderedDict()
+        # Worlds know kernels by these names: those of another cache must differ.
+        cache = uuid.uuid4().hex[:8]
+        self._names = (f"{cache}-{n}" for n in itertools.count())
 
     def get(
         self,
@@ -45,8 +48,8 @@ class CompileCache:
         grid: Grid,
         strict: bool,
         spill: bool,
-    ) -> tuple[int, Compiled]:
-        """A number that names the compiled kernel in this process, and the kernel."""
+    ) -> tuple[str, Compiled]:
+        """What names the compiled kernel in this process, and the kernel."""
         values = (bound.args, tuple(bound.kwargs.items()))
         precise = precise_fp()
         read = map(os.environ.get, READ_WHEN_TRACING)
@@ -70,7 +73,7 @@ class CompileCache:
             precise,
             spill,
         )
-        entry = (next(self._numbers), compiled)
+        entry = (next(self._names), compiled)
         # A kernel that changes what it reads has another key now, and must not be found again.
         if key is not None and self._key(function, values) == print_key:
             with self._lock:

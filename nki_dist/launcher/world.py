@@ -129,7 +129,7 @@ class World:
         self._transport = transport
         self._host: Host | None = None
         self._algorithm = ""  # asked for when the host was started
-        self._groups_checked: set[int] = set()
+        self._groups_checked: set[str] = set()
         self._printer = Printer(lnc, session().next_number)
 
     @classmethod
@@ -278,8 +278,8 @@ class World:
 
     def _compiled(
         self, kernel: Any, grid: Grid | None, args: Args, kwargs: Kwargs
-    ) -> tuple[list[BoundArguments], int, Compiled]:
-        """Every rank's arguments, and the compiled kernel with its number in this process."""
+    ) -> tuple[list[BoundArguments], str, Compiled]:
+        """Every rank's arguments, and the compiled kernel with its name in this process."""
         function = getattr(kernel, "fn", kernel)
         if not callable(function):
             raise LaunchError(f"a kernel is a function, got {function!r}")
@@ -288,20 +288,20 @@ class World:
         bound = self._bind(function, args, kwargs)
         if grid is None:
             grid = self._grid(getattr(kernel, "grid", None))
-        number, compiled = session().cache.get(
+        key, compiled = session().cache.get(
             function, name, bound[0], self.arch, grid, self.strict, self.spill
         )
-        if number not in self._groups_checked:
+        if key not in self._groups_checked:
             check_world(compiled.programs, self.topology, self.strict)
-            self._groups_checked.add(number)
-        return bound, number, compiled
+            self._groups_checked.add(key)
+        return bound, key, compiled
 
     def _launch(
         self, kernel: Any, grid: Grid | None, args: Args, kwargs: Kwargs
     ) -> tuple[list[Any], LaunchResult, Compiled]:
-        bound, number, compiled = self._compiled(kernel, grid, args, kwargs)
+        bound, key, compiled = self._compiled(kernel, grid, args, kwargs)
         as_run = compiled.as_run
-        launch = Launch(number, compiled, inputs_as_run(as_run, bound), self._printer)
+        launch = Launch(key, compiled, inputs_as_run(as_run, bound), self._printer)
         with self._lock:
             result = self._started().launch(launch)
             if compiled.exchanges:

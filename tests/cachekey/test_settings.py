@@ -8,6 +8,9 @@ import pytest
 import nki_dist as nki
 import nki_dist.isa as nisa
 import nki_dist.language as nl
+from nki_dist.arch import get
+from nki_dist.compiler.compiled import Grid
+from nki_dist.launcher.binding import bind_arguments
 from nki_dist.launcher.session import CompileCache, session
 
 
@@ -44,3 +47,17 @@ def test_another_setting_is_another_program(
     assert [compiled(), compiled()] == [2, 2]
     monkeypatch.delenv(variable)
     assert compiled() == 2
+
+
+def test_kernels_of_another_cache_have_other_names() -> None:
+    """Worlds keep what they linked by name, and outlive a cache."""
+
+    def other(x):
+        return x
+
+    names = set()
+    for kernel in (copy.fn, other):
+        bound = bind_arguments(kernel, (np.ones((3, 5), np.float32),), {})
+        grid = Grid((), 1, ())
+        names.add(CompileCache().get(kernel, "k", bound, get("trn2"), grid, False, False)[0])
+    assert len(names) == 2
