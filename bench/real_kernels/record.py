@@ -33,7 +33,7 @@ class Recorder:
 
     def __init__(self) -> None:
         self._seen: set[tuple[str, str]] = set()
-        self._of_compiled: dict[int, set[tuple[str, str]]] = {}
+        self._of_compiled: dict[str, set[tuple[str, str]]] = {}
 
     def install(self) -> None:
         """Look on when kernels are compiled or found again, and when one calls another."""
@@ -42,10 +42,10 @@ class Recorder:
         def watched_get(cache: CompileCache, function: Callable, *args: Any) -> Any:
             before, self._seen = self._seen, {_name(function)}
             try:
-                number, compiled = get(cache, function, *args)
-                took_part = self._of_compiled.setdefault(number, self._seen | _emitters(compiled))
+                name, compiled = get(cache, function, *args)
+                took_part = self._of_compiled.setdefault(name, self._seen | _emitters(compiled))
                 self._seen = set(took_part)
-                return number, compiled
+                return name, compiled
             finally:
                 self._seen |= before
 

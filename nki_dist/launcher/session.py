@@ -35,9 +35,10 @@ class CompileCache:
         self._lock = threading.RLock()
         self._fingerprinter = Fingerprinter()
         self._kept: OrderedDict[Any, tuple[str, Compiled]] = OrderedDict()
-        # Worlds know kernels by these names: those of another cache must differ.
-        cache = uuid.uuid4().hex[:8]
-        self._names = (f"{cache}-{n}" for n in itertools.count())
+        # Worlds know kernels by cache and number, and threads that trace count together: `next` of
+        # a count is one step for them.
+        self._name = uuid.uuid4().hex[:8]
+        self._numbers = itertools.count()
 
     def get(
         self,
@@ -73,7 +74,7 @@ class CompileCache:
             precise,
             spill,
         )
-        entry = (next(self._names), compiled)
+        entry = (f"{self._name}-{next(self._numbers)}", compiled)
         # A kernel that changes what it reads has another key now, and must not be found again.
         if key is not None and self._key(function, values) == print_key:
             with self._lock:

@@ -182,7 +182,7 @@ class CoreGroup:
     def stop(self) -> None:
         """End the current launch at the next opportunity; safe to call from another thread.
 
-        A launch that looks for the mark after it can be seen here is either told or marked.
+        `run` shows its cores here first and looks at `_stopped` then, so none slips through.
         """
         self._stopped = True
         scheduler = self.scheduler
