@@ -6,6 +6,7 @@ import nki_dist.isa as nisa
 """
 
 from nki_dist import collectives, errors, isa, language
+from nki_dist.checks import Checks
 from nki_dist.launcher.kernel import Kernel, benchmark, jit, profile, simulate
 from nki_dist.launcher.specs import TensorSpec
 from nki_dist.launcher.world import PerRank, Run, World, per_rank
@@ -16,6 +17,7 @@ from nki_dist.compat.simulator import cpu_simulate  # isort: skip  (needs the na
 __version__ = "0.1.0"
 
 __all__ = [
+    "Checks",
     "DryRun",
     "Kernel",
     "PerRank",

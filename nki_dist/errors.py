@@ -1,4 +1,4 @@
-"""Every error a user of the simulator can meet, as one family of types.
+"""Every error and warning a user of the simulator can meet, as one family of types.
 
 A message is always put together in the same order: the rule that was broken (with the numbers, got
 and allowed), then where: instruction, core, kernel file and line. `location`, `core` and
@@ -8,17 +8,20 @@ wrapped: it reaches the caller unchanged.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
+
+_Self = TypeVar("_Self", bound="Diagnostic")
 
 
-class NkiError(Exception):
-    """Base of all errors raised on purpose by this package.
+class Diagnostic(Exception):
+    """What errors and warnings have in common.
 
     Attributes:
         message: what rule was broken, with the numbers.
         location: `"file.py:12"` of the kernel line, or None where no line is at fault.
         core: the simulated core (an int, or a text such as `"rank 3 core 1"`), or None.
         instruction: name of the instruction, such as `"nisa.tensor_copy"`, or None.
+        hint: what to do about it, where the message doesn't say, or None.
     """
 
     def __init__(
@@ -28,16 +31,22 @@ class NkiError(Exception):
         location: str | None = None,
         core: Any = None,
         instruction: str | None = None,
+        hint: str | None = None,
     ) -> None:
         super().__init__(message)
         self.message = message
         self.location = location
         self.core = core
         self.instruction = instruction
+        self.hint = hint
 
     def at(
-        self, *, location: str | None = None, core: Any = None, instruction: str | None = None
-    ) -> NkiError:
+        self: _Self,
+        *,
+        location: str | None = None,
+        core: Any = None,
+        instruction: str | None = None,
+    ) -> _Self:
         """Fill in where it happened, keeping what is already known; returns self."""
         self.location = self.location or location
         self.core = self.core if self.core is not None else core
@@ -53,7 +62,8 @@ class NkiError(Exception):
             where.append(f"on {label}")
         if self.location:
             where.append(f"at {self.location}")
-        return self.message + ("\n  " + " ".join(where) if where else "")
+        hint = f"\n  hint: {self.hint}" if self.hint else ""
+        return self.message + ("\n  " + " ".join(where) if where else "") + hint
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Exceptions with keyword-only arguments don't survive pickling by default, and ours travel
@@ -61,10 +71,37 @@ class NkiError(Exception):
         return (_rebuild, (type(self), self.args, self.__dict__))
 
 
-def _rebuild(cls: type[NkiError], args: tuple[Any, ...], state: dict[str, Any]) -> NkiError:
-    error = cls(*args)
-    error.__dict__.update(state)
-    return error
+def _rebuild(cls: type[Diagnostic], args: tuple[Any, ...], state: dict[str, Any]) -> Diagnostic:
+    made = cls(*args)
+    made.__dict__.update(state)
+    return made
+
+
+class NkiError(Diagnostic):
+    """Base of all errors raised on purpose by this package."""
+
+
+class NkiWarning(Diagnostic, UserWarning):
+    """Base of all warnings; `warnings.simplefilter("error")` makes errors of them."""
+
+
+class UnwrittenOutputWarning(NkiWarning):
+    """Elements of a tensor that the kernel returns were never stored."""
+
+
+class RaceWarning(NkiWarning):
+    """What is a RaceError by default, under `races=warn`."""
+
+
+def as_warning(error: NkiError, kind: type[NkiWarning]) -> NkiWarning:
+    """The same facts, where a policy lifts an error."""
+    made = kind(error.message)
+    made.__dict__.update(error.__dict__, hint=None)  # the hint says how to lift it
+    return made
+
+
+class CompilerMayRejectWarning(NkiWarning):
+    """Runs here; AWS's compiler is reported, but not documented, to refuse it."""
 
 
 class CompileError(NkiError):

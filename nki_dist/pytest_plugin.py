@@ -22,7 +22,13 @@ import pytest
 
 from nki_dist import World, arch, compat
 from nki_dist.errors import NkiError
-from nki_dist.runtime.settings import CHECK_VARIABLE, CHECKS, HOST_VARIABLE, HOSTS, LNC_VARIABLE
+from nki_dist.runtime.settings import (
+    CHECK_VARIABLE,
+    HOST_VARIABLE,
+    HOSTS,
+    LNC_VARIABLE,
+    default_check,
+)
 
 _SAVED = pytest.StashKey[dict[str, str | None]]()
 _MARK = "nki_world"
@@ -35,7 +41,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--nki-lnc", type=int, metavar="N", help="cores of kernels without a grid, and of worlds"
     )
     group.addoption("--nki-host", choices=HOSTS, help="where simulated cores run")
-    group.addoption("--nki-check", choices=CHECKS, help="what is reported")
+    group.addoption("--nki-check", metavar="POLICY", help="what kernels are held to, as of World")
     group.addoption(
         "--nki-ranks", type=_numbers, default=[1], metavar="N,...", help="ranks of worlds"
     )
@@ -66,6 +72,7 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     os.environ.update(chosen)
     try:
         arch.from_environment()
+        default_check()
         compat.install(force=options.nki_force)
     except NkiError as error:
         raise pytest.UsageError(str(error)) from None

@@ -27,6 +27,7 @@ NAMES = frozenset(INSTRUCTIONS)
 # Lowest first; rooms on one line may import each other.
 LAYERS = (
     {"errors"},
+    {"checks"},
     {"arch", "dtypes"},
     {"program", "topology", "frameworks"},
     {"isa", "language"},

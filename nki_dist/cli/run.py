@@ -18,7 +18,7 @@ from types import CodeType, ModuleType, TracebackType
 from typing import Any, Final
 
 from nki_dist import arch, compat
-from nki_dist.runtime.settings import CHECK_VARIABLE, CHECKS, HOST_VARIABLE, LNC_VARIABLE
+from nki_dist.runtime.settings import CHECK_VARIABLE, HOST_VARIABLE, LNC_VARIABLE
 
 _DESCRIPTION: Final = """\
 Run a Python program that imports nki (or neuronxcc.nki, neuron_dtypes, ...) on simulated
@@ -53,7 +53,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--platform", metavar="NAME", help="trn1, trn2 or trn3")
     parser.add_argument("--lnc", type=int, metavar="N", help="cores of kernels without a grid")
     parser.add_argument("--host", choices=("ray", "inprocess"), help="where simulated cores run")
-    parser.add_argument("--check", choices=CHECKS, help="what is reported")
+    parser.add_argument("--check", metavar="POLICY", help="what kernels are held to, as of World")
     parser.add_argument(
         "--force", action="store_true", help="take the place of a real nki package, too"
     )

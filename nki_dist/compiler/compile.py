@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from nki_dist.arch import Arch
+from nki_dist.checks import DEFAULT, Checks
 from nki_dist.compiler.compiled import Compiled, Grid
 from nki_dist.compiler.passes.accumulate import resolve_accumulation
 from nki_dist.compiler.passes.allocate import allocate, check_hbm
@@ -37,9 +38,8 @@ def compile_kernel(
     bind: Bind,
     inputs: Sequence[TensorSignature],
     outputs_of: CheckOutputs,
-    strict: bool = False,
+    checks: Checks = DEFAULT,
     precise: bool = True,
-    spill: bool = False,
 ) -> Compiled:
     """Trace a kernel for every core of a grid and run the passes.
 
@@ -48,15 +48,15 @@ def compile_kernel(
         bind: given a trace, makes the kernel's arguments with tensors in place of arrays.
         inputs: the tensor arguments.
         outputs_of: checks what the kernel returned and gives the tree to keep.
+        checks: what the kernel is held to.
         precise: False for NKI_PRECISE_FP=0; see compiler.widen.
-        spill: what doesn't fit into SBUF or PSUM is no error; see passes.allocate.
 
     Raises:
         NkiError: whatever the kernel does wrong. Exceptions of the kernel's own pass unchanged.
     """
     programs: list[Program] = []
     for core in range(grid.cores):
-        trace = Trace(name, arch, core, grid.cores, strict)
+        trace = Trace(name, arch, core, grid.cores, checks)
         args, kwargs = bind(trace)
         with tracing_with(trace):
             for ids in grid.instances(core):
@@ -66,15 +66,16 @@ def compile_kernel(
         program = trace.finish()
         program.outputs = outputs
         resolve_accumulation(program)
-        allocate(program, arch, spill)
+        allocate(program, arch, checks.capacity == "spill")
         check_overwritten(program)
         programs.append(program)
     check_schedule(programs)
     _compare_outputs(programs)
     _compare_shared(programs)
     check_hbm(programs, arch)
-    check_uninitialised(programs, strict)
-    find_conflicts(programs)
+    check_uninitialised(programs, checks)
+    if checks.races != "off":
+        find_conflicts(programs)
     if not precise:
         for program in programs:
             program.facts[FACT] = 0

@@ -14,8 +14,10 @@ from os import PathLike
 from typing import Any
 
 from nki_dist.compiler import saved
+from nki_dist.compiler.notes import noted
 from nki_dist.compiler.widen import runs_in_float32, widened
 from nki_dist.dtypes import float32
+from nki_dist.errors import NkiWarning
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.program import Program, Storage, TensorSignature, instructions
 from nki_dist.program.walk import returned
@@ -89,6 +91,11 @@ class Compiled:
         """Indices of inputs that are read after a launch: written ones and returned ones."""
         storages = [a.storage for _, a in returned(self.outputs)]
         return frozenset(self.written_inputs) | {s.index for s in storages if s.role == "input"}
+
+    @cached_property
+    def warnings(self) -> tuple[NkiWarning, ...]:
+        """What compiling it brought that is no error; every launch gives these warnings."""
+        return noted(self.programs)
 
     @cached_property
     def files(self) -> tuple[tuple[str, float, int], ...]:

@@ -17,6 +17,7 @@ from typing import Any, Final, NoReturn
 
 from nki_dist import arch as architectures
 from nki_dist.compiler import decode_tables as tables
+from nki_dist.compiler import notes
 from nki_dist.compiler.decode_body import BodyReader
 from nki_dist.compiler.values import Structure, read_value
 from nki_dist.compiler.widen import FACT
@@ -179,6 +180,9 @@ def _facts(
     precise = facts.get(FACT, 0)
     if type(precise) is not int or precise != 0:
         malformed(f"the fact {FACT} is {precise!r}; allowed: 0")
+    for row in _collection(facts, notes.FACT):
+        if not notes.well_formed(row):
+            malformed(f"the warning {row!r}")
     for entry in _collection(facts, "files"):
         kinds = tuple(map(type, entry)) if isinstance(entry, (list, tuple)) else ()
         if kinds not in ((str, float, int), (str, int, int)):

@@ -20,14 +20,16 @@ import numpy as np
 
 from nki_dist import dtypes
 from nki_dist.arch import Arch
+from nki_dist.checks import DEFAULT, Checks
 from nki_dist.compiler.allocation_rules import address_of, check_on_chip, sizes_of
 from nki_dist.compiler.control_flow import LoopFinder
 from nki_dist.compiler.locations import Locations
 from nki_dist.compiler.loop_scope import OpenLoop, refuse_ended
+from nki_dist.compiler.notes import note
 from nki_dist.compiler.ownership import check_dynamic, check_register, owns, refuse_storage
 from nki_dist.compiler.passes.schedule import Edges, add_edges
 from nki_dist.dtypes import DType
-from nki_dist.errors import CompileError, NkiError, NkiValidationError
+from nki_dist.errors import CompileError, NkiError, NkiValidationError, NkiWarning
 from nki_dist.isa import INSTRUCTIONS, dma_copy, memset, register_move, tensor_copy
 from nki_dist.isa.handle import NkiInstruction
 from nki_dist.isa.operands import Tensor, engine_reaches
@@ -55,15 +57,15 @@ class Trace:
         arch: the platform.
         core: physical core of the grid, 0-based.
         cores: physical cores of the grid.
-        strict: report what `check="default"` lets pass.
+        checks: what the kernel is held to.
     """
 
     def __init__(
-        self, kernel: str, arch: Arch, core: int = 0, cores: int = 1, strict: bool = False
+        self, kernel: str, arch: Arch, core: int = 0, cores: int = 1, checks: Checks = DEFAULT
     ) -> None:
         self.arch = arch
         self.core = core
-        self.strict = strict
+        self.strict = checks.strict
         self.program = Program(kernel, arch.name, core, cores)
         self.grid: tuple[int, ...] = ()
         self.program_ids: tuple[int, ...] = ()
@@ -87,6 +89,10 @@ class Trace:
 
     def where(self) -> str | None:
         return self.locations.text(self.locations.here(2))
+
+    def warn(self, warning: NkiWarning) -> None:
+        """Keep a warning with the program; every launch gives it."""
+        note(self.program, warning.at(location=self.where(), core=self.core))
 
     @contextmanager
     def instance(self, grid: tuple[int, ...], ids: tuple[int, ...]) -> Iterator[None]:

@@ -18,7 +18,6 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from nki_dist.compiler.compiled import Compiled
-from nki_dist.dtypes.poison import poison_bits
 from nki_dist.hbm.alignment import padded
 from nki_dist.program import TensorSignature
 
@@ -38,7 +37,8 @@ class Layout:
         stack_bytes, common_bytes: sizes.
         inputs: by index.
         common: indices of the inputs that are there once.
-        poison: (start, end, bits, unsigned integer type of the elements) of each shared tensor.
+        unwritten: (start, end, bits, unsigned integer type of the elements) of each shared tensor,
+            which nobody has written at first.
         read_back: parts of the stack, (start, end), that are read after the launch.
     """
 
@@ -47,7 +47,7 @@ class Layout:
     common_bytes: int
     inputs: tuple[TensorSignature, ...]
     common: tuple[int, ...]
-    poison: tuple[tuple[int, int, int, np.dtype[Any]], ...]
+    unwritten: tuple[tuple[int, int, int, np.dtype[Any]], ...]
     read_back: tuple[tuple[int, int], ...]
 
 
@@ -93,12 +93,12 @@ def lay_out(compiled: Compiled, common: frozenset[int] = frozenset()) -> Layout:
     first = [s for s in compiled.inputs if s.index in compiled.read_back]
     later = [s for s in compiled.inputs if s.index not in compiled.read_back]
     parts = [place("input", s.index, s.nbytes) for s in first]
-    poison = []
+    unwritten = []
     for s in compiled.shared:
         if s.role == "shared":
             start, end = place("shared", s.index, s.nbytes)
             parts.append((start, end))
-            poison.append((start, end, poison_bits(s.dtype), s.dtype.raw))
+            unwritten.append((start, end, compiled.programs[0].unwritten(s.dtype), s.dtype.raw))
     for other in later:
         place("common" if other.index in common else "input", other.index, other.nbytes)
     return Layout(
@@ -107,7 +107,7 @@ def lay_out(compiled: Compiled, common: frozenset[int] = frozenset()) -> Layout:
         sizes["common"],
         tuple(compiled.inputs),
         tuple(s.index for s in later if s.index in common),
-        tuple(poison),
+        tuple(unwritten),
         tuple(parts),
     )
 
@@ -129,9 +129,9 @@ def common_inputs(inputs: Sequence[Sequence[Array]]) -> frozenset[int]:
 
 
 def fill_stack(layout: Layout, memory: Array, arrays: Inputs) -> None:
-    """Copy a rank's own inputs to their places and poison its shared tensors."""
+    """Copy a rank's own inputs to their places and fill its shared tensors."""
     _copy(layout, "input", memory, arrays)
-    for start, end, bits, raw in layout.poison:
+    for start, end, bits, raw in layout.unwritten:
         memory[start:end].view(raw).fill(bits)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from nki_dist import arch as architectures
 from nki_dist import frameworks
+from nki_dist.checks import Checks, Policy, checks_of
 from nki_dist.compiler.compiled import Compiled, Grid
 from nki_dist.compiler.passes.schedule import edges_of, with_edges
 from nki_dist.errors import LaunchError
@@ -43,9 +44,11 @@ class Kernel:
         profile: bool = False,
         **options: Any,
     ) -> None:
+        checks: Checks | None = None  # those of the environment
         if isinstance(fn, Kernel):  # nki.jit(nki.jit(f)); fn.fn is never a Kernel itself
             inner: Kernel = fn
             options = {**inner.options, **options}
+            checks = inner._checks
             grid = inner.grid if grid is None else grid
             fn = inner.fn
         if not callable(fn):
@@ -62,12 +65,17 @@ class Kernel:
         self.platform: str | None = options.get("platform_target")
         self._host = host
         self._profile = profile
+        self._checks = checks
         functools.update_wrapper(self, fn)
 
-    def __getitem__(self, grid: Any) -> Kernel:
+    def but(self, **changes: Any) -> Kernel:
+        """The same kernel with other attributes."""
         made = copy.copy(self)
-        made.grid = grid
+        vars(made).update(changes)
         return made
+
+    def __getitem__(self, grid: Any) -> Kernel:
+        return self.but(grid=grid)
 
     __iter__ = None  # __getitem__ takes every index, so Python would iterate over grids for ever
 
@@ -96,7 +104,7 @@ class Kernel:
                 several instructions, or an edge contradicts the order of the kernel's lines.
         """
         scheduled = with_edges(self.fn, edges_of(edges))
-        return type(self)(scheduled, self.grid, self._host, self._profile, **self.options)
+        return self.but(fn=scheduled)
 
     def compile(self, *args: Any, **kwargs: Any) -> Compiled:
         """The programs that calling the kernel with these arguments would run.
@@ -131,23 +139,27 @@ class Kernel:
         )
         grid = make_grid(self.grid, platform, default_lnc(platform.max_lnc))
         host = self._host or default_host()
+        checks = self._checks or default_check()
         world = session().world(
-            (platform.instance, grid.cores, host, default_check()),
-            lambda: World(lnc=grid.cores, platform=platform.instance, host=host),
+            (platform.instance, grid.cores, host, checks),
+            lambda: World(lnc=grid.cores, platform=platform.instance, host=host, check=checks),
         )
         return world, grid
 
     def __get__(self, instance: Any, owner: Any) -> Any:
         if instance is None or isinstance(self.fn, staticmethod):
             return self
-        made = copy.copy(self)
-        made.fn = types.MethodType(self.fn, instance)
+        made = self.but(fn=types.MethodType(self.fn, instance))
         functools.update_wrapper(made, made.fn)
         return made
 
     def __repr__(self) -> str:
         grid = "" if self.grid is None else f"[{self.grid}]"
         return f"<nki kernel {getattr(self.fn, '__name__', self.fn)}{grid}>"
+
+
+def _kernel(kernel: Any) -> Kernel:
+    return kernel if isinstance(kernel, Kernel) else Kernel(kernel)
 
 
 def _kind(fn: Any) -> type[Kernel]:
@@ -175,16 +187,24 @@ def jit(fn: Any = None, **options: Any) -> Any:
     return _kind(fn)(fn, **options)
 
 
-def simulate(kernel: Any) -> Kernel:
-    """The same kernel, run in this process: same results, and breakpoint() works."""
-    base = kernel if isinstance(kernel, Kernel) else Kernel(kernel)
-    return _kind(base)(base.fn, base.grid, "inprocess", **base.options)
+def simulate(kernel: Any, check: Policy | None = None) -> Kernel:
+    """The same kernel, run in this process: same results, and breakpoint() works.
+
+    Args:
+        kernel: an `nki.jit` kernel or a plain function.
+        check: what it is held to, as of World.
+
+    Raises:
+        LaunchError: no such policy.
+    """
+    checks = None if check is None else checks_of(check)
+    return _kernel(kernel).but(_host="inprocess", _profile=False, _checks=checks)
 
 
 def profile(kernel: Any, host: str | None = None) -> Kernel:
     """A kernel whose call returns a Run: `.outputs` and `.profile` (simulated time)."""
-    base = kernel if isinstance(kernel, Kernel) else Kernel(kernel)
-    return _kind(base)(base.fn, base.grid, host or base._host, True, **base.options)
+    base = _kernel(kernel)
+    return base.but(_host=host or base._host, _profile=True)
 
 
 def benchmark(kernel: Any, host: str | None = None) -> Kernel:

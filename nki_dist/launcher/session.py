@@ -12,6 +12,7 @@ import itertools
 import os
 import threading
 import uuid
+import warnings
 from collections import Counter, OrderedDict
 from collections.abc import Callable
 from functools import lru_cache
@@ -19,8 +20,10 @@ from typing import Any
 
 from nki_dist.arch import Arch
 from nki_dist.cachekey import Fingerprinter, Unprovable
+from nki_dist.checks import Checks
 from nki_dist.compiler.compile import compile_kernel
 from nki_dist.compiler.compiled import Compiled, Grid
+from nki_dist.errors import NkiWarning
 from nki_dist.launcher.binding import BoundArguments, collect_outputs
 from nki_dist.runtime.settings import precise_fp
 
@@ -47,14 +50,13 @@ class CompileCache:
         bound: BoundArguments,
         arch: Arch,
         grid: Grid,
-        strict: bool,
-        spill: bool,
+        checks: Checks,
     ) -> tuple[str, Compiled]:
         """What names the compiled kernel in this process, and the kernel."""
         values = (bound.args, tuple(bound.kwargs.items()))
         precise = precise_fp()
         read = map(os.environ.get, READ_WHEN_TRACING)
-        setting = (arch.instance, grid, strict, precise, spill, *read)
+        setting = (arch.instance, grid, checks, precise, *read)
         print_key = self._key(function, values)
         key = None if print_key is None else (print_key, setting)
         with self._lock:
@@ -70,9 +72,8 @@ class CompileCache:
             bound.bind,
             bound.signatures,
             collect_outputs(function),
-            strict,
+            checks,
             precise,
-            spill,
         )
         entry = (f"{self._name}-{next(self._numbers)}", compiled)
         # A kernel that changes what it reads has another key now, and must not be found again.
@@ -119,6 +120,7 @@ class Session:
         self._lock = threading.Lock()
         self._counts: Counter[Any] = Counter()
         self._worlds: dict[Any, Any] = {}
+        self._warned: dict[Any, Any] = {}  # what the filters of `warnings` know to be old
 
     def world(self, key: Any, make: Callable[[], Any]) -> Any:
         """The warm world that is kept under a key, made where there is none or it was closed."""
@@ -133,6 +135,14 @@ class Session:
         with self._lock:
             self._counts[what] += 1
             return self._counts[what] - 1
+
+    def warn(self, warning: NkiWarning) -> None:
+        """Give a warning at the kernel's line: by default once for each line and text."""
+        file, _, line = (warning.location or "").rpartition(":")
+        number = int(line) if line.isdigit() else 0
+        warnings.warn_explicit(
+            warning, type(warning), file or "<kernel>", number, registry=self._warned
+        )
 
     def close(self) -> None:
         """Close the implicit worlds; they start again when needed."""

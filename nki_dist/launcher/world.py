@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from nki_dist import arch as architectures
+from nki_dist.checks import Policy, checks_of
 from nki_dist.collectives.check import check_world
 from nki_dist.compiler.compiled import Compiled, Grid
-from nki_dist.errors import LaunchError
+from nki_dist.errors import LaunchError, RaceError, RaceWarning, as_warning
 from nki_dist.launcher.binding import (
     Args,
     BoundArguments,
@@ -35,7 +36,6 @@ from nki_dist.runtime.hosts import (
 from nki_dist.runtime.printing import Printer
 from nki_dist.runtime.races import check_races
 from nki_dist.runtime.settings import (
-    CHECKS,
     TRANSPORTS,
     default_check,
     default_host,
@@ -77,9 +77,9 @@ class World:
         transport: between processes: "ring" (shared memory of a node), "messages" (Ray actor
             calls), or "auto": rings where both are on one node. NKI_DIST_TRANSPORT or "auto" by
             default. Cores in one process need neither.
-        check: "default", or "strict" to report also what published kernels do on purpose, or
-            "spill" not to report that SBUF or PSUM is too small where AWS's compiler may reorder
-            or spill, or several in a list; NKI_DIST_CHECK or "default" by default.
+        check: what kernels are held to: an `nki.Checks`, or text such as
+            "unwritten=zero,races=warn", "strict" or "spill", or several in a list; NKI_DIST_CHECK
+            or "default" by default.
 
     Raises:
         LaunchError: the combination isn't possible.
@@ -94,12 +94,11 @@ class World:
         cores_per_actor: str | int = "auto",
         address: str | None = None,
         timeout: float | None = None,
-        check: Any = None,
+        check: Policy | None = None,
         transport: str | None = None,
     ) -> None:
         host = default_host() if host is None else host
         transport = default_transport() if transport is None else transport
-        check = default_check() if check is None else check
         self.arch = (
             architectures.from_environment() if platform is None else architectures.get(platform)
         )
@@ -119,9 +118,7 @@ class World:
         self.ranks = ranks
         self.lnc = lnc
         self.host_name = host
-        checks = _checks(check)
-        self.strict = "strict" in checks
-        self.spill = "spill" in checks
+        self.checks = default_check() if check is None else checks_of(check)
         self.closed = False
         # Launches share the stacks and the actors, so only one may be under way.
         self._lock = threading.RLock()
@@ -288,11 +285,9 @@ class World:
         bound = self._bind(function, args, kwargs)
         if grid is None:
             grid = self._grid(getattr(kernel, "grid", None))
-        key, compiled = session().cache.get(
-            function, name, bound[0], self.arch, grid, self.strict, self.spill
-        )
+        key, compiled = session().cache.get(function, name, bound[0], self.arch, grid, self.checks)
         if key not in self._groups_checked:
-            check_world(compiled.programs, self.topology, self.strict)
+            check_world(compiled.programs, self.topology, self.checks.strict)
             self._groups_checked.add(key)
         return bound, key, compiled
 
@@ -311,6 +306,8 @@ class World:
                 check_written(as_run, result, bound)
             if (observer := session().observer) is not None:
                 observer(self, launch, result)
+            for warning in compiled.warnings:
+                session().warn(warning)
             outputs = [
                 read_outputs(as_run, result.layout, memory, b)
                 for b, memory in zip(bound, result.memories)
@@ -333,7 +330,12 @@ class World:
                 rank, core = divmod(report.core, self.lnc)
                 by_rank.setdefault(rank, {})[core] = report.records
         for rank, records in sorted(by_rank.items()):
-            check_races(compiled, records, rank)
+            try:
+                check_races(compiled, records, rank)
+            except RaceError as error:
+                if self.checks.races == "error":
+                    raise
+                session().warn(as_warning(error, RaceWarning))
 
     def _bind(self, function: Any, args: Args, kwargs: Kwargs) -> list[BoundArguments]:
         if not any(isinstance(v, PerRank) for v in (*args, *kwargs.values())):
@@ -352,13 +354,6 @@ class World:
         chosen = self._algorithm if algorithm is None else algorithm
         trips = [r.trips for r in sorted(reports, key=lambda r: r.core)]
         return profile_of(self.topology, chosen, compiled, trips)
-
-
-def _checks(check: Any) -> tuple[Any, ...]:
-    found = tuple(check) if isinstance(check, (list, tuple)) else (check,)
-    if not all(c in CHECKS for c in found):
-        raise LaunchError(f"check={check!r}; allowed: {', '.join(map(repr, CHECKS))}")
-    return found
 
 
 def _of_rank(value: Any, rank: int, ranks: int) -> Any:

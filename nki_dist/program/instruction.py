@@ -7,6 +7,8 @@ from copy import copy
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from nki_dist.dtypes import DType
+from nki_dist.dtypes.poison import poison_bits
 from nki_dist.program.register import VirtualRegister
 from nki_dist.program.storage import Storage
 
@@ -152,6 +154,11 @@ class Program:
             file, line, _ = self.locations[location]
             return f"{file}:{line}"
         return None
+
+    def unwritten(self, dtype: DType) -> int:
+        """The bits that an element has before anything writes it: poison, or with the fact
+        `zeroed` (`Checks(unwritten="zero")`) none."""
+        return 0 if "zeroed" in self.facts else poison_bits(dtype)
 
     def shared(self) -> list[Storage]:
         """What all cores allocate alike, by index: shared tensors and constants."""

@@ -18,8 +18,6 @@ import numpy as np
 
 from nki_dist import arch
 from nki_dist.compiler.passes.skeleton import Skeleton, counts_of
-from nki_dist.dtypes import DType
-from nki_dist.dtypes.poison import fill_poison
 from nki_dist.hbm.alignment import aligned
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.core import CoreSlot
@@ -81,28 +79,31 @@ class _Memories:
 
     def of(self, slot: CoreSlot, program: Program, contents: Collection[int]) -> dict[int, Any]:
         """Bytes by storage number."""
-        return {s.number: self._bytes(slot, s) for s in program.storages if s.number in contents}
+        return {
+            s.number: self._bytes(slot, program, s)
+            for s in program.storages
+            if s.number in contents
+        }
 
-    def _bytes(self, slot: CoreSlot, s: Storage) -> np.ndarray:
+    def _bytes(self, slot: CoreSlot, program: Program, s: Storage) -> np.ndarray:
         if s.role == "constant":
             return np.frombuffer(s.data or b"", np.uint8)
         if s.role == "local":
-            return _poisoned(s.shape, s.dtype)
+            return _unwritten(program, s)
         source = self._inputs[slot.rank][s.index] if s.role == "input" else None
         own = source is None or s.written
         key = (s.role, s.index, slot.rank if own else id(source))
         if key not in self._shared:
             if source is None:
-                self._shared[key] = _poisoned(s.shape, s.dtype)
+                self._shared[key] = _unwritten(program, s)
             else:
                 self._shared[key] = _copied(source, s)
         return self._shared[key]
 
 
-def _poisoned(shape: tuple[int, ...], dtype: DType) -> np.ndarray:
-    count = int(np.prod(shape))
-    memory = aligned(count * dtype.itemsize)
-    fill_poison(np.ndarray(shape, dtype.storage, memory), dtype)
+def _unwritten(program: Program, s: Storage) -> np.ndarray:
+    memory = aligned(s.nbytes)
+    memory.view(s.dtype.raw).fill(program.unwritten(s.dtype))
     return memory
 
 

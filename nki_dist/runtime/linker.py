@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from nki_dist.compiler.passes.accumulate import mask_view
-from nki_dist.dtypes.poison import poison_bits
 from nki_dist.errors import NkiError, OutOfBoundsError
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.enums import oob_mode
@@ -138,12 +137,12 @@ class Linker:
         return segment
 
     def _birth(self, number: int) -> Step:
-        """Poison a storage, and forget what was accumulated in it, when its life begins."""
+        """Fill a storage nobody wrote as its life begins, and forget what was accumulated in it."""
         storage = self.program.storages[number]
         fill = self.kit.raw(
             Access(storage, 0, (storage.nbytes // storage.dtype.itemsize,), (1,), storage.dtype)
         )
-        value = storage.dtype.raw.type(poison_bits(storage.dtype))
+        value = storage.dtype.raw.type(self.program.unwritten(storage.dtype))
         mask = self._masks.get(number)
 
         def birth() -> None:

@@ -151,6 +151,7 @@ class _Check:
             location=_line(here, ordinal),
             core=f"rank {self.rank} core {core}" if self.rank else core,
             instruction=f"nisa.{_opcode(here, ordinal)}",
+            hint="the policy check='races=warn' makes this a warning, 'races=off' doesn't look",
         )
 
 

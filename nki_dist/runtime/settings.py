@@ -6,8 +6,10 @@ Read at every use: programs and test harnesses change these variables while they
 from __future__ import annotations
 
 import os
+from functools import lru_cache
 from typing import Final
 
+from nki_dist.checks import DEFAULT, Checks, checks_of
 from nki_dist.errors import LaunchError
 
 LNC_VARIABLE: Final = "NEURON_LOGICAL_NC_CONFIG"
@@ -18,7 +20,6 @@ TRANSPORT_VARIABLE: Final = "NKI_DIST_TRANSPORT"
 PRECISE_VARIABLE: Final = "NKI_PRECISE_FP"
 
 HOSTS: Final = ("ray", "inprocess")
-CHECKS: Final = ("default", "strict", "spill")
 TRANSPORTS: Final = ("auto", "ring", "messages")
 
 
@@ -44,9 +45,23 @@ def default_host() -> str:
     return _choice(HOST_VARIABLE, HOSTS)
 
 
-def default_check() -> str:
-    """What is reported: "default", "strict" or "spill"; see World."""
-    return _choice(CHECK_VARIABLE, CHECKS)
+def default_check() -> Checks:
+    """What kernels are held to.
+
+    Raises:
+        LaunchError: the variable has a word that there isn't.
+    """
+    text = os.environ.get(CHECK_VARIABLE)
+    return _checks(text) if text else DEFAULT
+
+
+@lru_cache(maxsize=16)
+def _checks(text: str) -> Checks:
+    try:
+        return checks_of(text)
+    except LaunchError as error:
+        error.message = f"{CHECK_VARIABLE}: {error.message}"
+        raise
 
 
 def default_transport() -> str:

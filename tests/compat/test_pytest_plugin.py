@@ -30,7 +30,7 @@ def test_single():
 
 def test_ranks(nki_world, nki_ranks):
     assert (nki_world.ranks, nki_world.lnc, nki_world.host_name) == (nki_ranks, 2, "inprocess")
-    assert nki_world.strict and nki_world.arch.name == "trn3"
+    assert nki_world.checks.strict and nki_world.arch.name == "trn3"
     shards = [np.full((3, 5), rank, np.float32) for rank in range(nki_ranks)]
     outs = nki_world.run(double, nki.per_rank(shards))
     assert [out[2, 4] for out in outs] == [2 * rank for rank in range(nki_ranks)]

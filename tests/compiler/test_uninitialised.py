@@ -6,7 +6,7 @@ import pytest
 
 import nki_dist.isa as nisa
 import nki_dist.language as nl
-from nki_dist.compiler.passes.uninitialised import CHECKS
+from nki_dist.compiler.passes.uninitialised import WRITES_COUNTED
 from tests.compiler.compiling import compiled, line_of, named
 from tests.compiler.uninitialised import INPUT, hbm, refusal, sbuf
 
@@ -99,7 +99,7 @@ def test_columns_written_over_and_over_are_counted_once(last: int) -> None:
     def kernel(a):
         out, tile, other = hbm(), sbuf(name="tile"), sbuf()
         nisa.dma_copy(dst=tile[:, 0:32], src=a[:, 0:32])
-        for _ in range(CHECKS + 1):
+        for _ in range(WRITES_COUNTED + 1):
             nisa.dma_copy(dst=tile[:, 0:1], src=a[:, 0:1])
         nisa.dma_copy(dst=tile[:, 31:last], src=a[:, 31:last])
         for dst in (other, out):

@@ -250,7 +250,7 @@ def test_presets():
         assert (world.ranks, world.lnc, world.topology.instances) == (256, 2, 4)
         assert world.topology.path(0, 64) == ("z",)
     with nki.World.trn2_ultraserver(lnc=1, ranks=9, host="inprocess", check="strict") as world:
-        assert (world.ranks, world.lnc, world.strict) == (9, 1, True)
+        assert (world.ranks, world.lnc, world.checks.strict) == (9, 1, True)
     with nki.World.trn2(lnc=1, host="inprocess") as world:
         assert world.ranks == 128
 

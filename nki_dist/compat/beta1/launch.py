@@ -79,11 +79,11 @@ class Beta1Kernel(Kernel):
 
     def __getitem__(self, grid: Any) -> Kernel:
         if self.options.get("mode") == "baremetal" and isinstance(grid, int) and grid == 0:
-            return Beta1Kernel(self.fn, None, self._host, self._profile, **self.options)
+            return self.but(grid=None)
         parts = grid if isinstance(grid, (tuple, list)) else (grid,)
         if len(parts) == 1 and not isinstance(parts[0], (Nc, SpmdDim)):
             parts = (SpmdDim((parts[0],)),)
-        return Beta1Kernel(self.fn, tuple(parts), self._host, self._profile, **self.options)
+        return self.but(grid=tuple(parts))
 
 
 def _kernel(function: Any, options: dict[str, Any], **made: Any) -> Kernel:

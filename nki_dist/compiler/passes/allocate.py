@@ -239,12 +239,12 @@ def _overflow(
     return OutOfMemoryError(
         f"{space.name} has {space.capacity} usable bytes per partition, the kernel needs {need} "
         f"(peak of the tensors alive at once); it overflows with {at.label}. Largest tensors alive "
-        "there: "
-        + _listing(program, there, _row_bytes, "bytes per partition")
-        + '. AWS\'s compiler may reorder or spill: check="spill" takes that for granted',
+        "there: " + _listing(program, there, _row_bytes, "bytes per partition"),
         location=program.where(at.location),
         core=program.core,
         instruction="nl.ndarray",
+        hint="AWS's compiler may reorder or spill; the policy check='capacity=spill' takes that "
+        "for granted",
     )
 
 

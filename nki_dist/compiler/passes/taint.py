@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import prod
-from typing import NamedTuple, NoReturn
+from typing import Final, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -36,6 +36,11 @@ from nki_dist.program.storage import contiguous_strides
 from nki_dist.program.walk import tensors
 
 Stores = Mapping[tuple[str, int], Sequence[Access]]
+
+WAYS_OUT: Final = (
+    "store something there first; the policy check='unwritten=zero' makes unwritten memory hold "
+    "zeros, 'unwritten=nan' NaN"
+)
 
 
 class Origin(NamedTuple):
@@ -253,6 +258,7 @@ class Taint:
             location=self.program.where(store.origin.location),
             core=self.program.core,
             instruction=f"nisa.{store.origin.opcode}",
+            hint=WAYS_OUT,
         )
 
     def _refuse_index(self, i: Instruction, a: Access, use: str) -> NoReturn:
@@ -263,6 +269,7 @@ class Taint:
             location=self.program.where(i.location),
             core=self.program.core,
             instruction=f"nisa.{i.opcode}",
+            hint=WAYS_OUT,
         )
 
 

@@ -23,29 +23,32 @@ from typing import Final
 
 import numpy as np
 
+from nki_dist.checks import DEFAULT, Checks
 from nki_dist.compiler.passes.elements import LARGEST, Elements, covers
 from nki_dist.compiler.passes.footprints import Footprints, may_skip
 from nki_dist.compiler.passes.loops import surely_runs
-from nki_dist.compiler.passes.taint import Taint
+from nki_dist.compiler.passes.taint import WAYS_OUT, Taint
 from nki_dist.errors import UninitializedReadError
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.operands import Counts
 from nki_dist.program import Access, Block, Instruction, Loop, Program, Storage
 from nki_dist.program.walk import returned, tensors
 
-CHECKS: Final = 16  # how often the mask of a storage is searched for gaps when it may be full
+# How often the mask of a storage is searched for gaps when it may be full.
+WRITES_COUNTED: Final = 16
 
 
-def check_uninitialised(programs: Sequence[Program], strict: bool) -> None:
+def check_uninitialised(programs: Sequence[Program], checks: Checks = DEFAULT) -> None:
     """Check the programs of one launch, one per core.
 
-    Sets facts `poison` (numbers of storages to fill with poison when their life begins),
+    Sets facts `poison` (numbers of storages to fill with poison when their life begins), `zeroed`
+    (they are filled with zeros instead, and so is shared memory),
     `uninitialised_reads` ([ordinal, storage, location] of each suspicious read) and
     `unwritten_outputs` ([storage, unwritten elements, elements] of returned tensors).
 
     Raises:
-        UninitializedReadError: strict: an element is read before it's written; otherwise: such an
-            element reaches an output, an index or a register.
+        UninitializedReadError: `unwritten="strict"`: an element is read before it's written;
+            "error": such an element reaches an output, an index or a register.
     """
     written: dict[tuple[str, int], list[int]] = {}
     for p in programs:
@@ -54,12 +57,15 @@ def check_uninitialised(programs: Sequence[Program], strict: bool) -> None:
                 written.setdefault((s.role, s.index), []).append(p.core)
     scans = []
     for p in programs:
-        scan = Scan(p, written, strict)
+        scan = Scan(p, written, checks.strict)
         scan.run()
         p.facts["poison"] = sorted(scan.poison)
         p.facts["uninitialised_reads"] = scan.flagged
+        if checks.unwritten == "zero":
+            p.facts["zeroed"] = True
         scans.append(scan)
-    _follow(scans)
+    if not checks.defined:
+        _follow(scans)
     _unwritten_outputs(scans)
 
 
@@ -92,7 +98,7 @@ class _Written(Elements):
     def __init__(self, storage: Storage) -> None:
         super().__init__(storage)
         self._left = self.mask.size  # at least so many units are unwritten
-        self._checks = CHECKS
+        self._checks = WRITES_COUNTED
 
     def write(self, a: Access) -> bool:
         """Mark an access; True when every element is known to be written.
@@ -215,6 +221,7 @@ class Scan:
                 location=self.program.where(i.location),
                 core=self.program.core,
                 instruction=f"nisa.{i.opcode}",
+                hint=WAYS_OUT,
             )
 
     def _write(self, i: Instruction, a: Access, doubtful: bool) -> None:

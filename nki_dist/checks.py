@@ -1,0 +1,116 @@
+"""What is reported of a kernel, and how: the policy that a world holds it to.
+
+Three questions have an answer each; a policy is written as an object, `Checks(races="warn")`, as
+text, `"unwritten=zero,races=warn"`, or as a word for a usual one: `default`, `strict` or `spill`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from typing import Any, Final, TypeAlias
+
+from nki_dist.errors import LaunchError
+
+ALLOWED: Final = {
+    "unwritten": ("error", "strict", "zero", "nan"),
+    "races": ("error", "warn", "off"),
+    "capacity": ("error", "spill"),
+}
+PRESETS: Final[dict[str, dict[str, str]]] = {
+    "default": {},
+    "strict": {"unwritten": "strict"},
+    "spill": {"capacity": "spill"},
+}
+
+
+@dataclass(frozen=True)
+class Checks:
+    """What a kernel is held to.
+
+    Args:
+        unwritten: memory that nobody wrote. "error": its values may be read but not reach an
+            output, an index or a register; a returned tensor of which nothing is stored is an
+            error, too, one stored in part is an UnwrittenOutputWarning. "strict": reading it is an
+            error, so is a returned tensor stored in part, and so is what the documentation calls a
+            limitation for now. "zero": it holds zeros. "nan": it holds NaN, in floats of 8 bits
+            and integers a fixed pattern. The last two leave only warnings about returned tensors.
+        races: two accesses that nothing orders and whose order matters. "error", "warn": a
+            RaceWarning, "off": not looked for.
+        capacity: more bytes alive than SBUF or PSUM have, in tensors without addresses. "error",
+            or "spill": accepted, as AWS's compiler may reorder or spill.
+
+    Raises:
+        LaunchError: another word.
+    """
+
+    unwritten: str = "error"
+    races: str = "error"
+    capacity: str = "error"
+
+    def __post_init__(self) -> None:
+        for part, words in ALLOWED.items():
+            if getattr(self, part) not in words:
+                raise LaunchError(
+                    f"check {part}={getattr(self, part)!r}; allowed: {', '.join(words)}"
+                )
+
+    @property
+    def strict(self) -> bool:
+        """Whether what published kernels do on purpose is reported, too."""
+        return self.unwritten == "strict"
+
+    @property
+    def defined(self) -> bool:
+        """Whether memory that nobody wrote has contents that kernels may use."""
+        return self.unwritten in ("zero", "nan")
+
+    def __str__(self) -> str:
+        return ",".join(f"{f.name}={getattr(self, f.name)}" for f in fields(self))
+
+
+DEFAULT: Final = Checks()
+
+
+Policy: TypeAlias = "str | Checks | Iterable[str]"
+
+
+def checks_of(value: Any) -> Checks:
+    """The policy that a user wrote.
+
+    Args:
+        value: a Checks, or text: words and parts such as "races=warn", separated by commas; or
+            several texts in a list. What isn't mentioned is as by default.
+
+    Raises:
+        LaunchError: a word or part that there isn't, or two answers to one question.
+    """
+    if isinstance(value, Checks):
+        return value
+    several = value if isinstance(value, Iterable) and not isinstance(value, str) else [value]
+    answers: dict[str, str] = {}
+    for text in several:
+        if not isinstance(text, str):
+            raise LaunchError(f"check={value!r}; {_allowed()}")
+        for item in text.split(","):
+            for part, answer in _answers(item.strip(), value).items():
+                if answers.setdefault(part, answer) != answer:
+                    raise LaunchError(
+                        f"check={value!r} says {part}={answers[part]} and {part}={answer}; "
+                        "give one answer"
+                    )
+    return Checks(**answers)
+
+
+def _answers(item: str, value: Any) -> dict[str, str]:
+    part, equals, answer = (text.strip() for text in item.partition("="))
+    if not equals and part in PRESETS:
+        return PRESETS[part]
+    if equals and part in ALLOWED and answer in ALLOWED[part]:
+        return {part: answer}
+    raise LaunchError(f"check={value!r}: {item!r} is unknown; {_allowed()}")
+
+
+def _allowed() -> str:
+    parts = [f"{part}={'|'.join(words)}" for part, words in ALLOWED.items()]
+    return f"allowed: {', '.join([*PRESETS, *parts])}, separated by commas, or an nki.Checks"
