@@ -15,11 +15,12 @@ from typing import Any
 
 from nki_dist.compiler import saved
 from nki_dist.compiler.notes import noted
+from nki_dist.compiler.passes.unwritten import DOUBTFUL
 from nki_dist.compiler.widen import runs_in_float32, widened
 from nki_dist.dtypes import float32
 from nki_dist.errors import NkiWarning
 from nki_dist.isa import INSTRUCTIONS
-from nki_dist.program import Program, Storage, TensorSignature, instructions
+from nki_dist.program import Access, Program, Storage, TensorSignature, instructions
 from nki_dist.program.walk import returned
 
 
@@ -101,6 +102,12 @@ class Compiled:
     def files(self) -> tuple[tuple[str, float, int], ...]:
         """(path, time of change, bytes) of the files that were read while tracing."""
         return tuple(tuple(f) for p in self.programs for f in p.facts.get("files", ()))
+
+    @cached_property
+    def doubtful_outputs(self) -> tuple[tuple[str, Access], ...]:
+        """Returned tensors, each with its place, of which a run tells whether all is stored."""
+        numbers = self.programs[0].facts.get(DOUBTFUL, ())
+        return tuple(pair for pair in returned(self.outputs) if pair[1].storage.number in numbers)
 
     @cached_property
     def exchanges(self) -> bool:

@@ -19,6 +19,7 @@ from nki_dist import arch as architectures
 from nki_dist.compiler import decode_tables as tables
 from nki_dist.compiler import notes
 from nki_dist.compiler.decode_body import BodyReader
+from nki_dist.compiler.passes.unwritten import DOUBTFUL
 from nki_dist.compiler.values import Structure, read_value
 from nki_dist.compiler.widen import FACT
 from nki_dist.compiler.wire import PROGRAM, malformed, unpack
@@ -177,6 +178,9 @@ def _facts(
         if s.region.value != "psum":
             malformed(f"{s.label} can't accumulate matmuls; only PSUM can")
     _numbers(facts, "poison", len(storages))
+    for number in _numbers(facts, DOUBTFUL, len(storages)):
+        if storages[number].role != "shared":
+            malformed(f"{storages[number].label} in the fact {DOUBTFUL}; it isn't shared")
     precise = facts.get(FACT, 0)
     if type(precise) is not int or precise != 0:
         malformed(f"the fact {FACT} is {precise!r}; allowed: 0")

@@ -34,6 +34,7 @@ class Kernel:
     Attributes:
         fn: the Python function.
         platform: platform given to the decorator, or None.
+        checks: what it is held to, or None for what the environment says.
     """
 
     def __init__(
@@ -48,7 +49,7 @@ class Kernel:
         if isinstance(fn, Kernel):  # nki.jit(nki.jit(f)); fn.fn is never a Kernel itself
             inner: Kernel = fn
             options = {**inner.options, **options}
-            checks = inner._checks
+            checks = inner.checks
             grid = inner.grid if grid is None else grid
             fn = inner.fn
         if not callable(fn):
@@ -65,7 +66,7 @@ class Kernel:
         self.platform: str | None = options.get("platform_target")
         self._host = host
         self._profile = profile
-        self._checks = checks
+        self.checks: Checks | None = checks
         functools.update_wrapper(self, fn)
 
     def but(self, **changes: Any) -> Kernel:
@@ -139,7 +140,7 @@ class Kernel:
         )
         grid = make_grid(self.grid, platform, default_lnc(platform.max_lnc))
         host = self._host or default_host()
-        checks = self._checks or default_check()
+        checks = self.checks or default_check()
         world = session().world(
             (platform.instance, grid.cores, host, checks),
             lambda: World(lnc=grid.cores, platform=platform.instance, host=host, check=checks),
@@ -198,7 +199,7 @@ def simulate(kernel: Any, check: Policy | None = None) -> Kernel:
         LaunchError: no such policy.
     """
     checks = None if check is None else checks_of(check)
-    return _kernel(kernel).but(_host="inprocess", _profile=False, _checks=checks)
+    return _kernel(kernel).but(_host="inprocess", _profile=False, checks=checks)
 
 
 def profile(kernel: Any, host: str | None = None) -> Kernel:

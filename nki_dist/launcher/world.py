@@ -11,7 +11,7 @@ from nki_dist import arch as architectures
 from nki_dist.checks import Policy, checks_of
 from nki_dist.collectives.check import check_world
 from nki_dist.compiler.compiled import Compiled, Grid
-from nki_dist.errors import LaunchError, RaceError, RaceWarning, as_warning
+from nki_dist.errors import LaunchError, NkiError, RaceError, RaceWarning, as_warning
 from nki_dist.launcher.binding import (
     Args,
     BoundArguments,
@@ -24,6 +24,7 @@ from nki_dist.launcher.profiles import profile_of
 from nki_dist.launcher.results import check_written, inputs_as_run, read_outputs
 from nki_dist.launcher.session import session
 from nki_dist.launcher.specs import SpecArguments
+from nki_dist.launcher.unwritten import unwritten_after
 from nki_dist.runtime.dry_report import DryRun, run_dry
 from nki_dist.runtime.hosts import (
     Host,
@@ -306,13 +307,22 @@ class World:
                 check_written(as_run, result, bound)
             if (observer := session().observer) is not None:
                 observer(self, launch, result)
-            for warning in compiled.warnings:
-                session().warn(warning)
+            self._tell(compiled, as_run, result)
             outputs = [
                 read_outputs(as_run, result.layout, memory, b)
                 for b, memory in zip(bound, result.memories)
             ]
         return outputs, result, compiled
+
+    def _tell(self, compiled: Compiled, as_run: Compiled, result: LaunchResult) -> None:
+        """Give the kernel's warnings, and those of what only its run could tell."""
+        for warning in compiled.warnings:
+            session().warn(warning)
+        if as_run.doubtful_outputs and self.checks.unwritten != "zero":
+            for found in unwritten_after(as_run, result.layout, result.memories, self.checks):
+                if isinstance(found, NkiError):
+                    raise found
+                session().warn(found)
 
     def _grid(self, spec: Any) -> Grid:
         grid = make_grid(spec, self.arch, self.lnc)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from nki_dist import arch, dtypes
+from nki_dist.checks import checks_of
 from nki_dist.compiler.compile import compile_kernel
 from nki_dist.compiler.compiled import Compiled, Grid
 from nki_dist.launcher.binding import collect_outputs
@@ -20,7 +21,7 @@ def compiled(
     *inputs: Signature,
     lnc: int = 1,
     platform: str = "trn2",
-    strict: bool = False,
+    check: str = "default",
 ) -> Compiled:
     """Programs of `kernel(*inputs)`; inputs are (shape, dtype)."""
     signatures = [
@@ -35,7 +36,7 @@ def compiled(
     outputs = collect_outputs(kernel)
     platform_arch = arch.get(platform)
     return compile_kernel(
-        kernel, kernel.__name__, platform_arch, grid, bind, signatures, outputs, strict
+        kernel, kernel.__name__, platform_arch, grid, bind, signatures, outputs, checks_of(check)
     )
 
 

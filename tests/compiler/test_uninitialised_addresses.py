@@ -38,7 +38,7 @@ def test_unwritten_rows_of_a_vector_offset_are_refused() -> None:
         nisa.dma_copy(dst=out, src=tile)
         return out
 
-    compiled(lambda a: kernel(a, 16), INPUT, strict=True)
+    compiled(lambda a: kernel(a, 16), INPUT, check="strict")
     assert "as run-time index" in str(refusal(lambda a: kernel(a, 15)))
 
 
@@ -53,9 +53,9 @@ def test_so_are_those_of_a_source_among_several() -> None:
         nisa.dma_copy(dst=out, src=tile)
         return out
 
-    compiled(lambda a: kernel(a, 16), INPUT, strict=True)
+    compiled(lambda a: kernel(a, 16), INPUT, check="strict")
     assert "as run-time index" in str(refusal(lambda a: kernel(a, 15)))
-    assert "index" in str(refusal(lambda a: kernel(a, 15), strict=True))
+    assert "index" in str(refusal(lambda a: kernel(a, 15), check="strict"))
 
 
 @pytest.mark.parametrize("rounds", [1, 3])

@@ -108,8 +108,8 @@ def test_adding_to_unwritten_psum_is_a_read_and_replacing_is_not() -> None:
         nisa.dma_copy(dst=out, src=copied)
         return out
 
-    compiled(lambda a: kernel(a, None), INPUT, strict=True)
-    compiled(lambda a: kernel(a, False), INPUT, strict=True)
+    compiled(lambda a: kernel(a, None), INPUT, check="strict")
+    compiled(lambda a: kernel(a, False), INPUT, check="strict")
     assert "product" in str(refusal(lambda a: kernel(a, True)))
 
 
@@ -177,7 +177,7 @@ def test_a_view_of_another_dtype_marks_the_bytes() -> None:
 
     refusal(lambda a: kernel(a, 0))
     refusal(lambda a: kernel(a, 1))
-    compiled(both, INPUT, strict=True)
+    compiled(both, INPUT, check="strict")
 
 
 @pytest.mark.parametrize(("column", "want"), [(0, False), (1, True), (3, False), (5, False)])

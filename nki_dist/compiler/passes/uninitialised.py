@@ -18,7 +18,6 @@ counts as written. Follows section 3 of the design: memory starts undefined.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
 from typing import Final
 
 import numpy as np
@@ -28,6 +27,7 @@ from nki_dist.compiler.passes.elements import LARGEST, Elements, covers
 from nki_dist.compiler.passes.footprints import Footprints, may_skip
 from nki_dist.compiler.passes.loops import surely_runs
 from nki_dist.compiler.passes.taint import WAYS_OUT, Taint
+from nki_dist.compiler.passes.unwritten import Stored, check_outputs
 from nki_dist.errors import UninitializedReadError
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.operands import Counts
@@ -42,9 +42,8 @@ def check_uninitialised(programs: Sequence[Program], checks: Checks = DEFAULT) -
     """Check the programs of one launch, one per core.
 
     Sets facts `poison` (numbers of storages to fill with poison when their life begins), `zeroed`
-    (they are filled with zeros instead, and so is shared memory),
-    `uninitialised_reads` ([ordinal, storage, location] of each suspicious read) and
-    `unwritten_outputs` ([storage, unwritten elements, elements] of returned tensors).
+    (they are filled with zeros instead, and so is shared memory) and `uninitialised_reads`
+    ([ordinal, storage, location] of each suspicious read). What is returned is for `unwritten`.
 
     Raises:
         UninitializedReadError: `unwritten="strict"`: an element is read before it's written;
@@ -66,7 +65,7 @@ def check_uninitialised(programs: Sequence[Program], checks: Checks = DEFAULT) -
         scans.append(scan)
     if not checks.defined:
         _follow(scans)
-    _unwritten_outputs(scans)
+    check_outputs([scan.program for scan in scans], [scan.stored for scan in scans], checks)
 
 
 def _follow(scans: Sequence[Scan]) -> None:
@@ -125,6 +124,7 @@ class Scan:
         kept: places of the tensors that outlive the kernel, by storage number.
         foreign: numbers of shared storages that another core writes.
         stores: static and dynamic writes to `kept` storages, by (role, index).
+        stored: the same, with whether they surely happen.
     """
 
     def __init__(
@@ -136,6 +136,7 @@ class Scan:
         self.flagged: list[list[int]] = []
         self.kept: dict[int, list[tuple[str, Access | None]]] = {}
         self.stores: dict[tuple[str, int], list[Access]] = {}
+        self.stored: Stored = {}
         self.foreign: set[int] = set()
         self._full: set[int] = set()  # nothing left to write, or not ours to judge
         self._partial: dict[int, _Written] = {}
@@ -188,10 +189,13 @@ class Scan:
                 value = _role(i, counts).written(i) if name == counts else args[name]
                 for a in (value,) if isinstance(value, Access) else tensors(value):
                     number = a.storage.number
+                    doubtful = partial or number < outside
                     if number in kept:
-                        self.stores.setdefault((a.storage.role, a.storage.index), []).append(a)
+                        key = (a.storage.role, a.storage.index)
+                        self.stores.setdefault(key, []).append(a)
+                        sure = not (doubtful or a.dynamic or may_skip(i, footprints[i.opcode]))
+                        self.stored.setdefault(key, []).append((a, sure))
                     if number not in full:
-                        doubtful = partial or number < outside
                         self._write(i, a, doubtful)
 
     def _index(self, i: Instruction, a: Access) -> None:
@@ -242,26 +246,3 @@ class Scan:
         if state.write(a):
             self._full.add(number)
             del self._partial[number]
-
-
-def _unwritten_outputs(scans: Sequence[Scan]) -> None:
-    """Note the returned tensors with elements that certainly no core writes."""
-    for scan in scans:
-        scan.program.facts["unwritten_outputs"] = []
-    first = scans[0]
-    for number, places in first.kept.items():
-        s = first.program.storages[number]
-        if s.role != "shared" or s.nbytes // s.dtype.itemsize > LARGEST:
-            continue
-        stores = [a for scan in scans for a in scan.stores.get((s.role, s.index), ())]
-        if any(covers(a) or a.dynamic is not None for a in stores):
-            continue
-        written = Elements(s)
-        for a in stores:
-            written.units(a)[...] = True
-        for _, place in places:
-            assert place is not None
-            missing = prod(place.shape) - int(written.any(place).sum())
-            if missing:
-                fact = [number, missing, prod(place.shape)]
-                first.program.facts["unwritten_outputs"].append(fact)
