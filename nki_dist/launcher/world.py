@@ -263,6 +263,8 @@ class World:
         args = tuple(specs.replaced(a) for a in args)
         kwargs = {name: specs.replaced(value) for name, value in kwargs.items()}
         bound, _, compiled = self._compiled(kernel, None, args, kwargs)
+        for warning in compiled.warnings:
+            session().warn(warning)
         cores = slots(self.ranks, self.lnc, self._ranks_per_node)
         inputs = [b.arrays for b in bound]
         report, reports = run_dry(cores, compiled.as_run, inputs, specs.unknown(bound))
