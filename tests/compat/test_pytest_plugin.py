@@ -30,7 +30,8 @@ def test_single():
 
 def test_ranks(nki_world, nki_ranks):
     assert (nki_world.ranks, nki_world.lnc, nki_world.host_name) == (nki_ranks, 2, "inprocess")
-    assert nki_world.checks.strict and nki_world.arch.name == "trn3"
+    assert nki_world.checks.strict and nki_world.checks.races == "warn"
+    assert nki_world.arch.name == "trn3"
     shards = [np.full((3, 5), rank, np.float32) for rank in range(nki_ranks)]
     outs = nki_world.run(double, nki.per_rank(shards))
     assert [out[2, 4] for out in outs] == [2 * rank for rank in range(nki_ranks)]
@@ -50,7 +51,7 @@ def pytest_run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str
 def test_options_reach_tests_and_worlds(tmp_path):
     (tmp_path / "conftest.py").write_text("import nki.language\n")
     (tmp_path / "test_it.py").write_text(textwrap.dedent(SUITE))
-    options = ["--nki-platform=trn3", "--nki-lnc=2", "--nki-host=inprocess", "--nki-check=strict"]
+    options = ["--nki-platform=trn3", "--nki-lnc=2", "--nki-host=inprocess", "--nki-check=strict,races=warn"]
     done = pytest_run(tmp_path, "-vv", "--nki-ranks=1,4", *options)
     assert "4 passed" in done.stdout, done.stdout + done.stderr
     for name in ("test_ranks[ranks1]", "test_ranks[ranks4]", "test_marked[ranks3]"):
@@ -63,6 +64,7 @@ def test_wrong_options_are_wrong_usage(tmp_path):
         ("--nki-platform=trn9", "unknown platform: got 'trn9'"),
         ("--nki-ranks=0,x", "--nki-ranks: '0,x'; allowed: positive numbers"),
         ("--nki-host=moon", "--nki-host"),
+        ("--nki-check=lenient", "'lenient' is unknown; allowed: default"),
     ):
         done = pytest_run(tmp_path, option)
         assert done.returncode == 4 and message in done.stderr, done.stdout + done.stderr
