@@ -159,7 +159,9 @@ def chosen_rows(a: Access, kit: Kit, mode: oob_mode, what: str = "rows") -> Rows
         raise refused(index, valid)
 
     if whole:
-        every = Access(a.storage, a.offset, (limit, *a.shape[1:]), (stride, *a.strides[1:]), a.dtype)
+        every = Access(
+            a.storage, a.offset, (limit, *a.shape[1:]), (stride, *a.strides[1:]), a.dtype
+        )
         extent = sum((n - 1) * abs(s) for n, s in zip(a.shape[1:], a.strides[1:])) + 1
         return Rows(kit.view(every), a.shape, read, extent > stride)
     places = a.storage.nbytes // a.dtype.itemsize - length + 1

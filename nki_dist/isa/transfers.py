@@ -82,7 +82,7 @@ def paired(dst: Access, src: Access) -> list[Block]:
 
 
 def _shaped(a: Access, pattern: Sequence[tuple[int, int]]) -> Access:
-    shape, strides = zip(*pattern, strict=True)
+    shape, strides = zip(*(pattern or [(1, 1)]), strict=True)
     return Access(a.storage, a.offset, shape, strides, a.dtype, a.dynamic)
 
 
