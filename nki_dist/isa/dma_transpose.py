@@ -73,7 +73,7 @@ def dma_transpose(
         axes: (1, 0), (2, 1, 0) or (3, 1, 2, 0), what its rank implies anyway.
         priority: 0 (highest) to 3, NeuronCore-v4 only.
         dge_mode: unknown, hwdge (direct, NeuronCore-v3) or swdge (gathered).
-        oob_mode: what rows of src do that a run-time index leads outside their tensor: `error` raises
+        oob_mode: of rows of src that a run-time index leads outside their tensor: `error` raises
             OutOfBoundsError, `skip` leaves their columns of dst alone (isa.transfers).
 
     Data moves bit by bit.

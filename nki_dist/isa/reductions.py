@@ -40,21 +40,28 @@ def _truth(ufunc: np.ufunc) -> Reducer:
     return lambda a: ufunc.reduce(np.not_equal(a, 0), axis=-1)
 
 
-def running_sum(a: np.ndarray) -> np.ndarray:
+def running_sum(a: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
     """Sums of float32 rows (..., N) from first to last element, without NumPy's pairwise order.
+
+    Returns shape (...); written into `out` if given, which must share nothing with `a`.
 
     Rows are added side by side, a column of many rows after the other, because additions of one row
     wait for each other.
     """
     rows = a.reshape(-1, a.shape[-1])
-    total = np.empty(len(rows), np.float32)
-    block = len(rows) if a.shape[-1] <= SHORT else BLOCK
-    for first in range(0, len(rows), block):
-        _add_up(rows[first : first + block], total[first : first + block])
+    result = np.empty(a.shape[:-1], np.float32) if out is None else out
+    total = result.reshape(-1)  # a copy if `out` isn't contiguous
+    if len(rows) <= BLOCK or a.shape[-1] <= SHORT:
+        _add_up(rows, total)
+    else:
+        for first in range(0, len(rows), BLOCK):
+            _add_up(rows[first : first + BLOCK], total[first : first + BLOCK])
     if not total.all():  # both ways begin with 0, which takes the sign off a row of -0.0
         zero = np.flatnonzero(total == 0)
         total[zero[np.signbit(rows[zero]).all(axis=1)]] = -0.0
-    return total.reshape(a.shape[:-1])
+    if not np.may_share_memory(total, result):
+        np.copyto(result, total.reshape(result.shape))
+    return result
 
 
 def _add_up(rows: np.ndarray, total: np.ndarray) -> None:
@@ -137,6 +144,8 @@ def reduce_f32(op: AluOp, a: np.ndarray, out: np.ndarray | None = None) -> np.nd
     reducer = _F32.get(op.name)
     if reducer is None:
         raise NkiValidationError(f"{op.name} doesn't reduce; float32 reductions: {sorted(_F32)}")
+    if op.name == "add":
+        return running_sum(a, out)
     if op.name not in SUMS:
         # On a strided row NumPy would be free to visit the elements in another order.
         a = np.ascontiguousarray(a)

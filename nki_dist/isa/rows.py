@@ -16,7 +16,6 @@ from nki_dist.dtypes import DType, float32
 from nki_dist.isa.kit import Kit, Step, last_writes
 from nki_dist.program import Access
 
-
 # Elements a row's length apart share few places of a cache if that is a multiple of these bytes.
 CROWDED: Final = 512
 GAP: Final = 16  # elements between rows that aren't to be so

@@ -17,8 +17,9 @@ Addresses are bounds for patterns of `.ap` in HBM; indices and `nl.ds` stay in t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from math import prod
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -132,7 +133,7 @@ def cut(a: Access, ranges: Ranges) -> Access:
     return Access(a.storage, offset, shape, a.strides, a.dtype, dynamic)
 
 
-# ---- which rows are inside ------------------------------------------------------------------------
+# ---- which rows are inside ----------------------------------------------------------------------
 
 
 def parts_inside(i: Instruction, blocks: Sequence[Block], value: Values) -> list[Instruction]:
@@ -226,12 +227,12 @@ def _boxes(found: np.ndarray) -> Iterator[Ranges]:
     flat = found.reshape(len(found), -1)
     changes = np.flatnonzero((flat[1:] != flat[:-1]).any(axis=1)) + 1
     edges = [0, *changes.tolist(), len(found)]
-    for low, high in zip(edges, edges[1:]):
+    for low, high in pairwise(edges):
         for box in _boxes(found[low]):
             yield ((low, high), *box)
 
 
-# ---- what to say of them --------------------------------------------------------------------------
+# ---- what to say of them ------------------------------------------------------------------------
 
 
 def first_outside(blocks: Sequence[Block], value: Values) -> str:
@@ -270,7 +271,8 @@ def _outside(name: str, a: Access, block: Block, n: int, value: Values) -> str:
     return ""
 
 
-__all__: list[Any] = [
+__all__ = [
+    "REMEDY",
     "Block",
     "cut",
     "first_outside",
@@ -278,5 +280,4 @@ __all__: list[Any] = [
     "paired",
     "parts_inside",
     "permuted",
-    "REMEDY",
 ]

@@ -51,7 +51,7 @@ def test_nearby_rows_of_the_reference():
     assert [(r.start, r.stop) for r in found] == [(0, 4), (4, 6), (6, 8), (8, 12)]
 
 
-# ---- patterns in HBM, anywhere --------------------------------------------------------------------
+# ---- patterns in HBM, anywhere ------------------------------------------------------------------
 
 SHAPE = (12, 10)
 TILE = (6, 8)
@@ -126,6 +126,16 @@ def test_rows_written_to_anywhere(name: str, source: str) -> None:
         assert np.array_equal(run(old.copy(), x, at(index)), want.reshape(SHAPE)), index
 
 
+def _both_moved(dst: Pattern, dst_offset: int, src: Pattern, src_offset: int) -> Any:
+    def kernel(old, x, m, n):
+        target = old.ap(dst, dst_offset, scalar_offset=nl.load(m))
+        source = x.ap(src, src_offset, scalar_offset=nl.load(n))
+        nisa.dma_copy(dst=target, src=source, oob_mode=SKIP)
+        return old
+
+    return kernel
+
+
 def test_random_patterns() -> None:
     """Both sides in HBM and moved by an index of their own."""
     rng = np.random.default_rng(3)
@@ -143,16 +153,7 @@ def test_random_patterns() -> None:
         if len(set(to)) < len(to):
             continue  # which of two rows for one place comes last isn't the question here
 
-        def kernel(old, x, m, n):
-            target = old.ap(dst_pattern, dst_offset, scalar_offset=nl.load(m))
-            nisa.dma_copy(
-                dst=target,
-                src=x.ap(src_pattern, src_offset, scalar_offset=nl.load(n)),
-                oob_mode=SKIP,
-            )
-            return old
-
-        run, last = made(kernel), sizes[-1]
+        run, last = made(_both_moved(*sides[0][:2], *sides[1][:2])), sizes[-1]
         old, x = numbers(4, dst_shape), numbers(5, src_shape)
         for _ in range(12):
             m, n = (int(k) for k in rng.integers(-4, 9, 2))
@@ -166,7 +167,7 @@ def test_random_patterns() -> None:
             assert np.array_equal(got.reshape(-1), want), (sides, m, n)
 
 
-# ---- windows stay in their dimension ------------------------------------------------------------------
+# ---- windows stay in their dimension ------------------------------------------------------------
 
 
 @pytest.mark.parametrize("dim", [0, 1, 2])
@@ -189,7 +190,7 @@ def test_a_window_keeps_to_its_dimension(dim: int) -> None:
         shape[dim] = window
         want = np.full(shape, 7, np.float32)
         for place in product(*(range(n) for n in shape[:-1])):
-            first = list(place) + [0]
+            first = [*place, 0]
             ends = index + first[dim], index + (first[dim] if dim < 2 else window - 1)
             if min(ends) >= 0 and max(ends) < x.shape[dim]:
                 first[dim] += index
@@ -241,7 +242,6 @@ def test_rows_of_a_tile_keep_to_their_partition(side: str) -> None:
     x, old = numbers(1, (4, 3, 5)), numbers(2, (4, 6, 5))
 
     def kernel(x, old, start):
-        moving, other = (old, x) if side == "dst" else (x, old)
         tile, other = nl.load(old), nl.load(x)
         there = tile.ap([[30, 4], [5, 3], [1, 5]], scalar_offset=nl.load(start), indirect_dim=1)
         pair = (there, other) if side == "dst" else (other, there)
@@ -260,7 +260,7 @@ def test_rows_of_a_tile_keep_to_their_partition(side: str) -> None:
         assert np.array_equal(run(x, old, at(index)), want), index
 
 
-# ---- transposes ----------------------------------------------------------------------------------------
+# ---- transposes ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16])
@@ -306,7 +306,7 @@ def test_a_gathered_transpose_into_a_moving_tile() -> None:
         assert np.array_equal(run(x, index, at(start)), want), start
 
 
-# ---- several rows for each index ----------------------------------------------------------------------
+# ---- several rows for each index ----------------------------------------------------------------
 
 
 @pytest.mark.parametrize("form", ["gather", "scatter", "add gathered", "add scattered"])
@@ -385,7 +385,7 @@ def test_a_gathered_transpose_of_rows_in_several_parts() -> None:
     assert np.array_equal(made(kernel)(x, index), want)
 
 
-# ---- without skip ---------------------------------------------------------------------------------------
+# ---- without skip -------------------------------------------------------------------------------
 
 
 def refused(kernel: Callable[..., Any], *arrays: np.ndarray) -> str:
@@ -406,9 +406,9 @@ def test_the_first_row_outside_is_named() -> None:
         want = x[2 + index : 8 + index, :8]
         assert np.array_equal(made(kernel)(x, at(index)), want)
     assert refused(kernel, x, at(6)) == (
-        "run-time index 6 is outside [-2, 5) of dimension 0 of x (12x10 float32 in shared_hbm): row 4 of "
-        "the 6 of the transfer would be elements [120, 128) of the 120 of src; oob_mode.skip moves "
-        "the rows that are inside and drops such rows"
+        "run-time index 6 is outside [-2, 5) of dimension 0 of x (12x10 float32 in shared_hbm): "
+        "row 4 of the 6 of the transfer would be elements [120, 128) of the 120 of src; "
+        "oob_mode.skip moves the rows that are inside and drops such rows"
     )
     assert "row 0 of the 6" in refused(kernel, x, at(-3))
 
@@ -435,9 +435,9 @@ def test_the_first_row_of_an_index_outside_is_named() -> None:
     x = numbers(1, (10, 8))
     assert np.array_equal(made(kernel)(x, np.array([[0], [7]], np.int32))[1], x[7:10])
     assert refused(kernel, x, np.array([[0], [8]], np.int32)) == (
-        "vector offset 8 (partition 1) chooses 3 rows of x (10x8 float32 in shared_hbm), of which row 2 "
-        "would be elements [80, 88) of 80; oob_mode.skip moves the rows that are inside and drops "
-        "such rows"
+        "vector offset 8 (partition 1) chooses 3 rows of x (10x8 float32 in shared_hbm), of which "
+        "row 2 would be elements [80, 88) of 80; oob_mode.skip moves the rows that are inside and "
+        "drops such rows"
     )
     assert "vector offset 10 (partition 0) is outside [0, 10) of x" in refused(
         kernel, x, np.array([[10], [0]], np.int32)
