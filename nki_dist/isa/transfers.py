@@ -72,6 +72,8 @@ def paired(dst: Access, src: Access) -> list[Block]:
     if not any(a.dynamic is not None and a.dynamic.kind == "vector" for a in (dst, src)):
         patterns = refine([list(zip(a.shape, a.strides)) for a in (dst, src)], merge=False)
         if patterns is not None:
+            if 1 in (dst.shape[-1], src.shape[-1]):  # rows of one element
+                patterns = [[*p, (1, 1)] for p in patterns]
             names = ("dst", "src")
             shaped = [_shaped(a, p) for a, p in zip((dst, src), patterns, strict=True)]
             return [Block(dict(zip(names, shaped, strict=True)), names)]

@@ -167,6 +167,29 @@ def test_random_patterns() -> None:
             assert np.array_equal(got.reshape(-1), want), (sides, m, n)
 
 
+@pytest.mark.parametrize("shapes", [((9, 1), (6, 1)), ((9, 1), (6,)), ((9,), (6, 1)), ((9,), (6,))])
+def test_rows_of_one_element(shapes: Any) -> None:
+    """Neighbours, but the kernel writes them one below the other; else they are one row."""
+    x, old = numbers(1, shapes[0]), numbers(2, shapes[1])
+
+    def kernel(x, old, start):
+        window = (
+            nl.ds(nisa.register_alloc(nl.load(start)), 6),
+            *[slice(0, 1)] * (len(x.shape) - 1),
+        )
+        nisa.dma_copy(dst=old, src=x[window], oob_mode=SKIP)
+        return old
+
+    run = made(kernel)
+    one_row = len(x.shape) == len(old.shape) == 1
+    for index in (-2, 0, 3, 5):
+        want = old.reshape(-1).copy()
+        inside = [k for k in range(6) if 0 <= index + k < 9]
+        if len(inside) == 6 or not one_row:
+            want[inside] = x.reshape(-1)[[index + k for k in inside]]
+        assert np.array_equal(run(x, old.copy(), at(index)).reshape(-1), want), index
+
+
 # ---- windows stay in their dimension ------------------------------------------------------------
 
 

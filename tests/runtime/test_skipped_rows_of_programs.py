@@ -1,4 +1,4 @@
-"""Rows that DMA skips, in whole programs: oversized patterns, files, dry runs, two cores, timing."""
+"""Rows that DMA skips, in programs: oversized patterns, files, dry runs, two cores."""
 
 from __future__ import annotations
 
