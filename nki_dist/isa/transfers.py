@@ -52,19 +52,13 @@ class Block(NamedTuple):
     @property
     def row(self) -> int:
         """Elements of a row."""
-        joined = all(_neighbours(self.operands[name]) for name in self.joined)
+        joined = all(self.operands[name].strides[-1] == 1 for name in self.joined)
         return self.shape[-1] if joined else 1
 
     @property
     def grid(self) -> tuple[int, ...]:
         """The shape without the elements of a row."""
         return self.shape[:-1] if self.row > 1 else self.shape
-
-
-def _neighbours(a: Access) -> bool:
-    """Whether the elements of the last dimension follow each other in memory."""
-    partitions = a.region.on_chip and a.strides[-1] % a.partition_stride == 0
-    return a.strides[-1] == 1 and not partitions
 
 
 def paired(dst: Access, src: Access) -> list[Block]:

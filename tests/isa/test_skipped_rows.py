@@ -283,6 +283,54 @@ def test_rows_of_a_tile_keep_to_their_partition(side: str) -> None:
         assert np.array_equal(run(x, old, at(index)), want), index
 
 
+def test_windows_in_partitions_from_the_midst_of_a_tile() -> None:
+    x = numbers(1, (4, 6, 5))
+
+    def kernel(x, start):
+        tile, register = nl.load(x), nisa.register_alloc(nl.load(start))
+        outs = []
+        for view in (tile[2:3], tile[1:4], tile[2:3, 1:5]):
+            for window in (view[:, nl.ds(register, 3), :], view[:, :, nl.ds(register, 3)]):
+                out = nl.ndarray(window.shape, dtype=x.dtype, buffer=nl.sbuf)
+                nisa.memset(dst=out, value=7)
+                nisa.dma_copy(dst=out, src=window, oob_mode=SKIP)
+                outs.append(output(out))
+        return tuple(outs)
+
+    run = made(kernel)
+    for index in range(-4, 9):
+        got = iter(run(x, at(index)))
+        for view in (x[2:3], x[1:4], x[2:3, 1:5]):
+            want = np.full((len(view), 3, 5), 7, np.float32)
+            for k in range(3):
+                if 0 <= index + k < view.shape[1]:
+                    want[:, k] = view[:, index + k]
+            assert np.array_equal(next(got), want), index
+            want = np.full((*view.shape[:2], 3), 7, np.float32)
+            if 0 <= index <= 2:
+                want[...] = view[:, :, index : index + 3]
+            assert np.array_equal(next(got), want), index
+
+
+def test_a_row_longer_than_the_window_s_dimension() -> None:
+    """A window as wide as its dimension may be flattened; rows then go through several."""
+    x, old = numbers(1, (4, 3, 5)), numbers(2, (3, 30))
+
+    def kernel(x, old, m, n):
+        source = x[:, nl.ds(nisa.register_alloc(nl.load(n)), 3), :].reshape((2, 30))
+        target = old.ap([[30, 2], [1, 30]], scalar_offset=nl.load(m))
+        nisa.dma_copy(dst=target, src=source, oob_mode=SKIP)
+        return old
+
+    run = made(kernel)
+    for m, n in product((-1, 0, 2), (-1, 0, 1)):
+        want = old.copy()
+        for k in range(2):
+            if n == 0 and 0 <= m + k < 3:
+                want[m + k] = x.reshape(2, 30)[k]
+        assert np.array_equal(run(x, old.copy(), at(m), at(n)), want), (m, n)
+
+
 # ---- transposes ---------------------------------------------------------------------------------
 
 
@@ -372,13 +420,18 @@ def test_rows_of_an_index_skip_one_by_one(form: str, each: Pattern) -> None:
     assert np.array_equal(got, want_table.reshape(10, 8) if stored else want)
 
 
-def test_rows_added_to_rows_that_overlap() -> None:
-    """Two indices, two rows each: the row they share receives both additions."""
+@pytest.mark.parametrize("rows", [5, 6])
+@pytest.mark.parametrize("each", [[[4, 2], [1, 4]], [[1, 8]]])
+def test_rows_added_to_rows_that_overlap(rows: int, each: Pattern) -> None:
+    """Two indices, two rows each: the row they share receives both additions.
+
+    Of 6 rows, the last index would partly lie outside; of the first 5, none.
+    """
     table, data = numbers(1, (6, 4)), numbers(2, (2, 8))
 
     def kernel(table, data, index):
-        rows = nl.load(index)
-        chosen = table.ap([[4, 2], [4, 2], [1, 4]], vector_offset=rows, indirect_dim=0)
+        indices = nl.load(index)
+        chosen = table[0:rows].ap([[4, 2], *each], vector_offset=indices, indirect_dim=0)
         nisa.dma_compute(chosen, [chosen, nl.load(data)], nl.add, oob_mode=SKIP)
         return table
 

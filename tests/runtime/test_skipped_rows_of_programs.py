@@ -146,6 +146,29 @@ def halves_by_vector(x, start):
     return out
 
 
+@nki.jit
+def in_two_parts(x, start, first):
+    """Core 1 stores halves of rows; moved back by one element, what is inside is no box."""
+    out = nl.ndarray((8, 6), dtype=x.dtype, buffer=nl.shared_hbm)
+    tile, index = nl.load(x), nl.load(start)
+    if nl.program_id(0) == 0:
+        nisa.dma_copy(dst=out[first : first + 1], src=tile[7:8])
+    else:
+        rows = out.ap([[6, 4], [3, 2], [1, 3]], scalar_offset=index, indirect_dim=1)
+        nisa.dma_copy(dst=rows, src=tile[0:4].reshape((4, 2, 3)), oob_mode=SKIP)
+    return out
+
+
+def test_every_part_of_a_transfer_is_watched() -> None:
+    x = numbers(1, (8, 6))
+    with world(lnc=2) as w:
+        (out,) = w.run(in_two_parts, x, at(-1), 4)
+        assert np.array_equal(out.reshape(-1)[2:23], x.reshape(-1)[3:24])
+        assert np.array_equal(out[4], x[7])
+        with pytest.raises(errors.RaceError, match="store by core"):
+            w.run(in_two_parts, x, at(-1), 3)
+
+
 @pytest.mark.parametrize("kernel", [halves, halves_by_vector])
 def test_rows_that_are_skipped_race_with_nothing(kernel: Any) -> None:
     x = numbers(1, (10, 5))
