@@ -244,7 +244,7 @@ def first_outside(blocks: Sequence[Block], value: Values) -> str:
         for name, a in block.operands.items():
             text = _outside(name, a, block, n, value)
             if text:
-                return f"row {before + n} of the {total} of the transfer {text}"
+                return f"row {before + n} of the transfer's {total} {text}"
     return ""
 
 
@@ -255,15 +255,15 @@ def _outside(name: str, a: Access, block: Block, n: int, value: Values) -> str:
     low, high = (np.broadcast_to(x, block.grid).flat[n] for x in _reach(a, block))
     ends = np.array(low), np.array(high)
     moved = index * a.dynamic.stride
-    if not _addressed(a, index, *ends):
-        where = "a partition of " if a.region.on_chip else ""
-        return (
-            f"would be elements [{low + moved}, {high + moved + 1}) of the {_room(a)} of {where}"
-            f"{name}"
-        )
     if a.dynamic.within is not None and not _in_dimension(a, index, *ends):
         size = a.dynamic.within[1]
         return f"would leave dimension {a.dynamic.dim} of {name}, which has {size} places"
+    if not _addressed(a, index, *ends):
+        where = "a partition of " if a.region.on_chip else ""
+        return (
+            f"would be elements [{low + moved}, {high + moved + 1}) of {where}{name}, which has "
+            f"{_room(a)}"
+        )
     return ""
 
 

@@ -483,10 +483,10 @@ def test_the_first_row_outside_is_named() -> None:
         assert np.array_equal(made(kernel)(x, at(index)), want)
     assert refused(kernel, x, at(6)) == (
         "run-time index 6 is outside [-2, 5) of dimension 0 of x (12x10 float32 in shared_hbm): "
-        "row 4 of the 6 of the transfer would be elements [120, 128) of the 120 of src; "
+        "row 4 of the transfer's 6 would be elements [120, 128) of src, which has 120; "
         "oob_mode.skip moves the rows that are inside and drops such rows"
     )
-    assert "row 0 of the 6" in refused(kernel, x, at(-3))
+    assert "row 0 of the transfer's 6" in refused(kernel, x, at(-3))
 
 
 def test_a_window_outside_is_named() -> None:
@@ -498,7 +498,7 @@ def test_a_window_outside_is_named() -> None:
 
     message = refused(kernel, numbers(1, (5, 6, 7)), at(4))
     assert "run-time index 4 is outside [0, 4) of dimension 1 of x" in message
-    assert "row 2 of the 15 of the transfer would leave dimension 1 of src, which has 6" in message
+    assert "row 2 of the transfer's 15 would leave dimension 1 of src, which has 6" in message
 
 
 def test_the_first_row_of_an_index_outside_is_named() -> None:

@@ -59,7 +59,7 @@ def test_a_tile_larger_than_the_tensor(start: int) -> None:
             with pytest.raises(errors.OutOfBoundsError) as caught:
                 run(tail, x, at(start), nisa.oob_mode.error)
             first = 100 - start if 0 <= start < 100 else 0
-            assert f"row {first} of the 128 of the transfer" in caught.value.message
+            assert f"row {first} of the transfer's 128 would" in caught.value.message
             assert caught.value.location.startswith(__file__)
 
 
