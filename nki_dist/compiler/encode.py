@@ -161,7 +161,8 @@ class _Encoder:
             source = dynamic.source
             # Registers are negative numbers, so one integer tells both kinds of source apart.
             at = ~source.number if isinstance(source, VirtualRegister) else self.access(source)
-            moving = (dynamic.kind, at, int(dynamic.stride), int(dynamic.limit), int(dynamic.dim))
+            numbers = (dynamic.stride, dynamic.limit, dynamic.dim, *(dynamic.within or ()))
+            moving = (dynamic.kind, at, *map(int, numbers))
         key = (number, a.offset, pattern, moving)
         n = self._accesses.get(key)
         if n is None:

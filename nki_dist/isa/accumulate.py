@@ -10,6 +10,7 @@ the start of the tensor the tile is cut from, because addresses aren't known to 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,8 +20,9 @@ from nki_dist.errors import NkiValidationError
 from nki_dist.isa.alu import AluOp
 from nki_dist.isa.checks import scalar_or_column
 from nki_dist.isa.enums import reduce_cmd
-from nki_dist.isa.kit import Kit, Step, last_writes
-from nki_dist.isa.reductions import reduce_f32
+from nki_dist.isa.kit import Kit, Step, chain, last_writes
+from nki_dist.isa.reductions import SUMS, reduce_f32
+from nki_dist.isa.rows import crowded, scratch_rows
 from nki_dist.program import Access
 
 _REDUCING = (reduce_cmd.reduce, reduce_cmd.reset_reduce, reduce_cmd.load_reduce)
@@ -98,6 +100,9 @@ def accumulate(
 ) -> Step | None:
     """The step that brings contiguous rows (P, N) into the registers, or None if nothing changes.
 
+    Elements are taken one by one, after what the registers hold, as activate2's documentation and
+    the architecture guide ("Pipelined Reduction") write it.
+
     Args:
         initial: for load_reduce, a number or a (P, 1) float32 array.
     """
@@ -107,20 +112,22 @@ def accumulate(
     if cmd is reduce_cmd.reset:
         identity = np.float32(op.identity or 0)
         return lambda: regs().fill(identity)
-    total = kit.scratch((rows.shape[0],))
     start = initial[:, 0] if isinstance(initial, np.ndarray) else initial
-
-    def anew() -> None:
-        reduce_f32(op, rows, regs())
+    if cmd is reduce_cmd.reset_reduce:
+        if op.name not in SUMS or not crowded(rows.shape):
+            return lambda: reduce_f32(op, rows, regs())
+        apart = scratch_rows(kit, rows.shape, np.float32, True)
+        return chain([partial(np.copyto, apart, rows), lambda: reduce_f32(op, apart, regs())])
+    shape = (rows.shape[0], rows.shape[1] + 1)
+    line = scratch_rows(kit, shape, np.float32, op.name in SUMS)
 
     def onto() -> None:
         held = regs()
-        if cmd is reduce_cmd.load_reduce:
-            np.copyto(held, start)
-        reduce_f32(op, rows, total)
-        op.f32(held, total, held)
+        line[:, 0] = start if cmd is reduce_cmd.load_reduce else held
+        line[:, 1:] = rows
+        reduce_f32(op, line, held)
 
-    return anew if cmd is reduce_cmd.reset_reduce else onto
+    return onto
 
 
 def read_out(kit: Kit, engine: str, data: Access, result: Access, negate: bool = False) -> Step:

@@ -17,10 +17,9 @@ from nki_dist.isa.effects import Effects, elementwise
 from nki_dist.isa.enums import oob_mode
 from nki_dist.isa.gather import (
     check_rows,
+    chosen_rows,
     has_vector,
     refuse_indirection,
-    row_indices,
-    row_table,
 )
 from nki_dist.isa.kit import Kit, Step, chain
 from nki_dist.isa.operands import FLAG, Choice, Custom, Op, read, write
@@ -66,8 +65,9 @@ def dma_compute(
         reduce_op: nl.add.
         scales: None, or 1.0 for each source.
         unique_indices: must be True with a vector offset.
-        oob_mode: `error` raises OutOfBoundsError for an index outside the table, `skip` leaves
-            that row alone.
+        oob_mode: `error` raises OutOfBoundsError for an index that leads outside the table, `skip`
+            drops what is outside. Of an index that chooses several rows, each is looked at by
+            itself (isa.transfers).
 
     Sums are float32 in the order of srcs, rounded once to `dst.dtype`. A row that is scattered to
     twice, in spite of unique_indices, receives both additions, in order.
@@ -173,15 +173,15 @@ def _widened(a: Access, into: np.ndarray, kit: Kit) -> Step:
 def _gather(i: Instruction, kit: Kit) -> Step:
     dst = i["dst"]
     source = next(a for a in i["srcs"] if has_vector(a))
-    table, indices = row_table(source, kit), row_indices(source, kit, i["oob_mode"])
+    table, shape, indices, _ = chosen_rows(source, kit, i["oob_mode"])
     widen, narrow = converter(source.dtype, float32), converter(float32, dst.dtype)
     total, target = kit.scratch(dst.shape), kit.view(dst)
-    rows = total.reshape(source.shape)
+    rows = total.reshape(shape)
     load = _widened(dst, total, kit)
 
     def gather() -> None:
         index, valid = indices()
-        fresh = np.empty((len(index), *source.shape[1:]), np.float32)
+        fresh = np.empty((len(index), *shape[1:]), np.float32)
         widen(fresh, table[index])
         load()
         if valid is None:
@@ -196,10 +196,10 @@ def _gather(i: Instruction, kit: Kit) -> Step:
 def _scatter(i: Instruction, kit: Kit) -> Step:
     dst = i["dst"]
     data = next(a for a in i["srcs"] if not has_vector(a))
-    table, indices = row_table(dst, kit), row_indices(dst, kit, i["oob_mode"])
+    table, shape, indices, overlap = chosen_rows(dst, kit, i["oob_mode"])
     widen, narrow = converter(dst.dtype, float32), converter(float32, dst.dtype)
     added = kit.scratch(data.shape)
-    rows = added.reshape(dst.shape)
+    rows = added.reshape(shape)
     load = _widened(data, added, kit)
 
     def add(index: np.ndarray, what: np.ndarray) -> None:
@@ -214,7 +214,7 @@ def _scatter(i: Instruction, kit: Kit) -> Step:
         index, valid = indices()
         load()
         kept = rows if valid is None else rows[valid]
-        if len(set(index.tolist())) == len(index):
+        if not overlap and len(set(index.tolist())) == len(index):
             add(index, kept)
         else:
             for n in range(len(index)):

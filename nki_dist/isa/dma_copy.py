@@ -13,14 +13,14 @@ from nki_dist.isa.effects import Effects, copies, elementwise
 from nki_dist.isa.enums import dge_mode, engine, oob_mode
 from nki_dist.isa.gather import (
     check_rows,
+    chosen_rows,
     has_vector,
     refuse_indirection,
-    row_indices,
-    row_table,
 )
 from nki_dist.isa.kit import Kit, Step
 from nki_dist.isa.operands import ANYWHERE, Choice, Number, read, write
 from nki_dist.isa.spec import Cost, instruction
+from nki_dist.isa.transfers import Block, paired
 from nki_dist.program import Access, Instruction
 
 SBUF_OR_HBM = ANYWHERE - {"psum"}
@@ -52,8 +52,9 @@ def dma_copy(
             of them may carry a run-time index (`.ap(vector_offset=)`, `.ap(scalar_offset=)`,
             `.select(register)`, `nl.ds`).
         priority: 0 (highest) to 3, NeuronCore-v4 only.
-        oob_mode: `error` raises OutOfBoundsError for an index outside the tensor, `skip` leaves
-            that row alone.
+        oob_mode: `error` raises OutOfBoundsError where a run-time index leads outside the tensor,
+            `skip` drops the rows outside and moves the others. A row is a run along the last
+            dimension of both; one that is partly outside is outside. See isa.transfers.
         dge_mode: who writes the descriptors; changes time, not values.
         engine: sync or scalar, the queue of a `hwdge` transfer.
 
@@ -99,6 +100,11 @@ def _indirect(i: Instruction, arch: Arch) -> None:
         check_rows(name, a)
 
 
+@dma_copy.rows
+def _rows_of(i: Instruction) -> list[Block]:
+    return paired(i["dst"], i["src"])
+
+
 @dma_copy.meaning
 def _meaning(i: Instruction, kit: Kit) -> Step:
     if has_vector(i["src"]):
@@ -130,9 +136,9 @@ def move(dst: Access, src: Access, kit: Kit, whole: bool) -> Step:
 
 def _gather(i: Instruction, kit: Kit) -> Step:
     dst, src = i["dst"], i["src"]
-    table, indices = row_table(src, kit), row_indices(src, kit, i["oob_mode"])
+    table, shape, indices, _ = chosen_rows(src, kit, i["oob_mode"])
     convert = kit.convert(src.dtype, dst.dtype)
-    shape, element = src.shape, dst.dtype.storage
+    element = dst.dtype.storage
     whole = kit.view(dst)
     rows = _rows(dst, shape, kit)
 
@@ -175,16 +181,16 @@ def _rows(a: Access, rows: tuple[int, ...], kit: Kit) -> np.ndarray | None:
 
 def _scatter(i: Instruction, kit: Kit) -> Step:
     dst, src = i["dst"], i["src"]
-    table, indices = row_table(dst, kit), row_indices(dst, kit, i["oob_mode"])
+    table, shape, indices, overlap = chosen_rows(dst, kit, i["oob_mode"])
     source, convert = kit.view(src), kit.convert(src.dtype, dst.dtype)
-    fresh = kit.scratch(dst.shape, dst.dtype.storage)
+    fresh = kit.scratch(shape, dst.dtype.storage)
 
     def scatter() -> None:
         index, valid = indices()
         convert(fresh, np.ascontiguousarray(source).reshape(fresh.shape))
         rows = fresh if valid is None else fresh[valid]
         # Rows are written in order, so that of two rows for one place the later one stays.
-        if len(set(index.tolist())) == len(index):
+        if not overlap and len(set(index.tolist())) == len(index):
             table[index] = rows
         else:
             for n, row in zip(index.tolist(), rows):

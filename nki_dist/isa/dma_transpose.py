@@ -9,15 +9,16 @@ import numpy as np
 
 from nki_dist.arch import Arch
 from nki_dist.dtypes import uint32
-from nki_dist.errors import NkiValidationError, OutOfBoundsError
+from nki_dist.errors import NkiValidationError
 from nki_dist.isa.checks import check_priority
 from nki_dist.isa.dma_copy import pieces
 from nki_dist.isa.effects import Effects, MaskOf, Results, moves, passes_on
 from nki_dist.isa.enums import dge_mode, oob_mode
-from nki_dist.isa.gather import has_vector, refuse_indirection, row_table
+from nki_dist.isa.gather import chosen_rows, has_vector, refuse_indirection
 from nki_dist.isa.kit import Kit, Step, chain
 from nki_dist.isa.operands import HBM, SBUF, Choice, Custom, Number, read, write
 from nki_dist.isa.spec import Cost, instruction, require_generation
+from nki_dist.isa.transfers import Block, cut, permuted
 from nki_dist.program import Access, Instruction
 
 _AXES: Final[dict[int, tuple[int, ...]]] = {2: (1, 0), 3: (2, 1, 0), 4: (3, 1, 2, 0)}
@@ -72,7 +73,8 @@ def dma_transpose(
         axes: (1, 0), (2, 1, 0) or (3, 1, 2, 0), what its rank implies anyway.
         priority: 0 (highest) to 3, NeuronCore-v4 only.
         dge_mode: unknown, hwdge (direct, NeuronCore-v3) or swdge (gathered).
-        oob_mode: what a gathered index outside the tensor does; `skip` leaves its column alone.
+        oob_mode: of rows of src that a run-time index leads outside their tensor: `error` raises
+            OutOfBoundsError, `skip` leaves their columns of dst alone (isa.transfers).
 
     Data moves bit by bit.
 
@@ -186,39 +188,47 @@ def _check_gather(src: Access, arch: Arch) -> None:
         )
 
 
+@dma_transpose.rows
+def _rows(i: Instruction) -> list[Block]:
+    """A row is one of src; its elements go to as many partitions."""
+    src, axes = i["src"], _AXES[len(i["src"].shape)]
+    pair = {"dst": permuted(i["dst"], axes), "src": src}
+    if not has_vector(src):
+        return [Block(pair, ("src",), {"dst": axes})]
+    free = [(0, n) for n in src.shape[1:]]
+    boxes = [((n, n + 1), *free) for n in range(src.shape[0])]
+    parts = [{name: cut(a, box) for name, a in pair.items()} for box in boxes]
+    return [Block(part, ("src",), {"dst": axes}) for part in parts]
+
+
 @dma_transpose.meaning
 def _meaning(i: Instruction, kit: Kit) -> Step:
     dst, src = i["dst"], i["src"]
     axes = _AXES[len(src.shape)]
+    if has_vector(src):
+        return _gather(i, kit)
     # All three permutations are their own inverse.
     target = kit.raw(dst).transpose(axes)
-    if has_vector(src):
-        return _gather(i, kit, target)
     if src.storage is not dst.storage:
         return partial(np.copyto, target, kit.raw(src))
     middle = kit.scratch(src.shape, src.dtype.raw)
     return chain([partial(np.copyto, middle, kit.raw(src)), partial(np.copyto, target, middle)])
 
 
-def _gather(i: Instruction, kit: Kit, target: np.ndarray) -> Step:
-    src = i["src"]
-    table = row_table(src, kit).view(src.dtype.raw)
-    indices, limit, rows = kit.view(src.dynamic.source), src.dynamic.limit, src.shape[0]
-    skip, label = i["oob_mode"] is oob_mode.skip, src.storage.label
+def _gather(i: Instruction, kit: Kit) -> Step:
+    dst, src = i["dst"], i["src"]
+    table, shape, indices, _ = chosen_rows(src, kit, i["oob_mode"], "columns")
+    bits, apart = table.view(src.dtype.raw), shape[0] // src.shape[0]
+    target = kit.raw(dst).transpose(_AXES[len(src.shape)])
+    # Where rows were taken apart into runs, the mask goes over all but a run's dimension.
+    lead = src.shape[:1] if apart == 1 else src.shape[: len(src.shape) - (shape[1] > 1)]
 
     def gather() -> None:
-        index = indices.reshape(len(indices), -1).T.reshape(-1)[:rows].astype(np.int64)
-        valid = index < limit
-        if valid.all():
-            target[...] = table[index]
-        elif skip:
-            target[valid] = table[index[valid]]
+        index, valid = indices()
+        if valid is None:
+            target[...] = bits[index].reshape(target.shape)
         else:
-            bad = int(np.flatnonzero(~valid)[0])
-            raise OutOfBoundsError(
-                f"index {int(index[bad])} (number {bad}) is outside [0, {limit}) of {label}; "
-                "oob_mode.skip would leave such columns alone"
-            )
+            target[valid.reshape(lead)] = bits[index].reshape(-1, *target.shape[len(lead) :])
 
     return gather
 

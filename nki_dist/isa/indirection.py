@@ -17,7 +17,7 @@ from typing import Any
 
 from nki_dist.arch import Arch
 from nki_dist.errors import NkiValidationError
-from nki_dist.program import Access, Dynamic, Instruction
+from nki_dist.program import Access, Instruction
 
 
 def is_indirect(a: Any) -> bool:
@@ -48,9 +48,7 @@ def narrowed(name: str, a: Access, group: int) -> Access:
             "Give num_elem to use fewer offsets"
         )
     used = Access(index.storage, index.offset, (rows, columns), index.strides, index.dtype)
-    d = a.dynamic
-    dynamic = Dynamic("tensor", used, d.stride, d.limit, d.dim)
-    return Access(a.storage, a.offset, a.shape, a.strides, a.dtype, dynamic)
+    return Access(a.storage, a.offset, a.shape, a.strides, a.dtype, a.dynamic.of(used))
 
 
 def check(i: Instruction, operands: Sequence[str], arch: Arch) -> None:

@@ -1,10 +1,12 @@
 """`@instruction`: one object per instruction, from which everything else is derived.
 
 An instruction file declares the public function (its parameters and docstring; the body returns
-`locals()`), the role of each parameter, and four functions attached with decorators:
+`locals()`), the role of each parameter, and functions attached with decorators:
 
     check(i, arch)     constraints that involve several operands; raises NkiValidationError
     meaning(i, kit)    semantics: returns a function of no arguments that does the work
+    rows(i)            of DMA instructions whose whole transfer moves with a scalar run-time index:
+                       its Blocks (isa.transfers), of which `oob_mode.skip` drops rows
     exchange(i, kit)   instead of `meaning` for instructions that wait for other cores: returns a
                        generator function that yields what it waits for
     cost(i, arch)      a Cost: cycles of its engine, or bytes moved by DMA
@@ -29,6 +31,7 @@ from nki_dist.errors import CompileError, LaunchError, NkiError, NkiValidationEr
 from nki_dist.isa import indirection
 from nki_dist.isa.effects import Effects, Meets
 from nki_dist.isa.operands import Counts, Role, Tensor, check_start
+from nki_dist.isa.transfers import Block
 from nki_dist.program import Access, Instruction
 from nki_dist.program.walk import tensors
 
@@ -186,6 +189,7 @@ class Spec:
         self._meaning: Callable[[Instruction, Any], Callable[[], None]] | None = None
         self._exchange: Callable[[Instruction, Any], Callable[[], Any]] | None = None
         self._cost: Callable[[Instruction, Arch], Cost] | None = None
+        self._rows: Callable[[Instruction], list[Block]] | None = None
         self._check_declaration()
 
     def _check_declaration(self) -> None:
@@ -217,6 +221,10 @@ class Spec:
         self._cost = function
         return function
 
+    def rows(self, function: Callable[[Instruction], list[Block]]) -> Any:
+        self._rows = function
+        return function
+
     # ---- used by compiler, executor, timing ---------------------------------------------------
 
     def link(self, i: Instruction, kit: Any) -> Callable[[], None]:
@@ -227,6 +235,10 @@ class Spec:
     def link_exchange(self, i: Instruction, kit: Any) -> Callable[[], Any]:
         assert self._exchange is not None, f"{self.name} doesn't synchronise"
         return self._exchange(i, kit)
+
+    def blocks(self, i: Instruction) -> list[Block]:
+        """What rows of `i` may be moved without the others; none if it runs whole or not at all."""
+        return [] if self._rows is None else self._rows(i)
 
     def orders(self, i: Instruction, core: int) -> bool:
         """Whether `core` meets the other core of its rank in the instruction; see isa.effects."""

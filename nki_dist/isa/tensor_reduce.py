@@ -17,7 +17,7 @@ from nki_dist.isa.checks import same_partitions
 from nki_dist.isa.effects import Effects, MaskOf, Results, passes_on, tile_of, union
 from nki_dist.isa.kit import Kit, Step, chain
 from nki_dist.isa.operands import FLAG, Custom, Op, read, write
-from nki_dist.isa.reductions import reduce_f32, reduce_integer
+from nki_dist.isa.reductions import SUMS, reduce_f32, reduce_integer
 from nki_dist.isa.rows import load_rows, save_rows
 from nki_dist.isa.spec import Cost, instruction
 from nki_dist.isa.timing_rules import issue_cycles
@@ -62,8 +62,9 @@ def tensor_reduce(dst, op, data, axis, negate=False, keepdims=False, name=None):
         negate: change the sign of the result (arithmetic operators).
         keepdims: describes dst's shape only; its elements are the same.
 
-    Arithmetic is float32, rounded once to `dst.dtype`. Sums are pairwise, in the order that
-    `isa.reductions` defines.
+    Arithmetic is float32 from the first element of a row to the last, several dimensions in the
+    order of their elements, and the result is rounded once to `dst.dtype`. Sums of float32 have a
+    device's bits (isa.reductions).
 
     Raises:
         NkiValidationError: axis, operator, shapes or dtypes don't fit.
@@ -104,7 +105,7 @@ def _dtypes(i: Instruction, arch: Arch) -> None:
 def _meaning(i: Instruction, kit: Kit) -> Step:
     op, dst, data = ALU[i["op"]], i["dst"], i["data"]
     compute = data.dtype if op.is_bitvec else float32
-    rows, before = load_rows(kit, data, len(i["axis"]), compute)
+    rows, before = load_rows(kit, data, len(i["axis"]), compute, op.name in SUMS)
     result = kit.scratch(rows.shape[:2], compute.storage)
     reduce = reduce_integer if op.is_bitvec else reduce_f32
     steps: list[Step] = [*before, partial(reduce, op, rows, result)]

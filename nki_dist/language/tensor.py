@@ -19,6 +19,7 @@ from nki_dist import dtypes
 from nki_dist.dtypes import DType
 from nki_dist.errors import NkiValidationError, OutOfBoundsError
 from nki_dist.isa.spec import current_tracer
+from nki_dist.language.layout import rescale, rescaled
 from nki_dist.language.no_value import NoValue
 from nki_dist.language.presence import may_be_absent
 from nki_dist.language.views import Views
@@ -160,7 +161,7 @@ class NkiTensor(Views, NoValue):
             if type(start) is int:
                 offset += start * stride
             else:
-                dynamic = self._add_dynamic(start, stride, shape[d] - size + 1, d, dynamic)
+                dynamic = self._add_dynamic(start, d, shape[d] - size + 1, dynamic)
         while len(sizes) < (2 if on_chip else 1):
             sizes.append(1)
             strides.append(1)
@@ -233,13 +234,16 @@ class NkiTensor(Views, NoValue):
         return key + fill
 
     def _add_dynamic(
-        self, source: Any, stride: int, limit: int, dim: int, other: Dynamic | None = None
+        self, source: Any, dim: int, limit: int, other: Dynamic | None = None
     ) -> Dynamic:
         if self.dynamic is not None or other is not None:
             raise NkiValidationError(
                 "this view already has a run-time index; a tensor can have only one"
             )
-        return Dynamic("scalar", source, stride, limit, dim)
+        stride = self.strides[dim]
+        outer = [s for n, s in zip(self.shape, self.strides) if n > 1 and s > stride]
+        within = (self.offset, self.shape[dim], min(outer, default=0))
+        return Dynamic("scalar", source, stride, limit, dim, within)
 
     def __setitem__(self, key: Any, value: Any) -> None:
         current_tracer().assign(self[key], value)
@@ -260,7 +264,7 @@ class NkiTensor(Views, NoValue):
         offset, dynamic = self.offset, self.dynamic
         if isinstance(index, (NkiTensor, VirtualRegister)):
             self._no_dynamic_partition(dim)
-            dynamic = self._add_dynamic(_scalar(index), self.strides[dim], n, dim)
+            dynamic = self._add_dynamic(_scalar(index), dim, n)
         else:
             if not (hasattr(index, "__index__") and 0 <= index < n):
                 raise NkiValidationError(f"select({dim}, {index}) of a dimension of size {n}")
@@ -317,8 +321,9 @@ class NkiTensor(Views, NoValue):
             offset: elements added to this view's offset.
             scalar_offset: register or (1, 1) SBUF tile; moves the whole pattern by its value times
                 the stride this view has in `indirect_dim`. DMA checks addresses: in HBM the pattern
-                may go to the end of the storage, past that of the dimension. Of on-chip tensors
-                only a dimension of one is so: it has its neighbour's stride.
+                may go anywhere within the storage, past the dimension's end, and back if `offset`
+                leaves room. Of on-chip tensors only a dimension of one is so: it has its
+                neighbour's stride.
             vector_offset: (P, 1) SBUF tile; row p starts at its value times the stride of
                 dimension 0, replacing the pattern's first stride. dma_transpose also takes (P, N),
                 read column by column.
@@ -329,9 +334,9 @@ class NkiTensor(Views, NoValue):
         """
         self._keep_indirect("ap", -1, ())
         new = self.dtype if dtype is None else dtypes.of(dtype)
-        base, strides = self.offset, self.strides
+        base = self.offset
         if new.itemsize != self.dtype.itemsize:
-            base = _rescale(base, self.dtype, new, "offset")
+            base = rescale(base, self.dtype, new, "offset")
         shape = tuple(int(p[1]) for p in pattern)
         steps = tuple(int(p[0]) for p in pattern)
         if self.storage.region.on_chip and steps and shape[0] > 1:
@@ -340,18 +345,19 @@ class NkiTensor(Views, NoValue):
         dynamic = self.dynamic
         if scalar_offset is not None and vector_offset is not None:
             raise NkiValidationError("scalar_offset and vector_offset exclude each other")
-        if scalar_offset is not None or vector_offset is not None:
-            dim = self._dim(indirect_dim)
-            unit = _rescale(strides[dim], self.dtype, new, "stride of the indirect dimension")
-            if scalar_offset is not None:
-                limit = self.shape[dim]
-                if limit == 1 or self.storage.region.is_hbm:
-                    limit = make(self.storage, base, shape, steps, new).starts(unit)
-                dynamic = self._add_dynamic(_scalar(scalar_offset), unit, limit, dim)
-            else:
-                assert vector_offset is not None
-                dynamic = self._vector(vector_offset, unit, self.shape[dim])
-        return make(self.storage, base, shape, steps, new, dynamic)
+        moved = scalar_offset is not None or vector_offset is not None
+        dim = self._dim(indirect_dim) if moved else 0
+        if scalar_offset is not None:
+            dynamic = self._add_dynamic(_scalar(scalar_offset), dim, self.shape[dim])
+        elif vector_offset is not None:
+            dynamic = self._vector(vector_offset, self.strides[dim], self.shape[dim])
+        if dynamic is not None:
+            dynamic = rescaled(dynamic, self.dtype, new)
+        view = make(self.storage, base, shape, steps, new, dynamic)
+        if scalar_offset is not None and (self.shape[dim] == 1 or self.storage.region.is_hbm):
+            assert dynamic is not None
+            dynamic.limit, dynamic.within = view.starts(dynamic.stride), None
+        return view
 
     def view(self, dtype: Any) -> NkiTensor:
         """The same bytes as another dtype; the last dimension's size scales."""
@@ -368,8 +374,8 @@ class NkiTensor(Views, NoValue):
             raise NkiValidationError(
                 f"{self.shape[-1]} elements of {old} ({last} bytes) aren't a whole number of {new}"
             )
-        strides = [_rescale(s, old, new, "stride") for s in self.strides[:-1]]
-        offset = _rescale(self.offset, old, new, "offset")
+        strides = [rescale(s, old, new, "stride") for s in self.strides[:-1]]
+        offset = rescale(self.offset, old, new, "offset")
         shape = (*self.shape[:-1], last // new.itemsize)
         return make(self.storage, offset, shape, (*strides, 1), new)
 
@@ -388,10 +394,3 @@ def _scalar(source: Any) -> Any:
         "a scalar offset is a register or a tile of one element in SBUF, got "
         + (f"shape {source.shape}" if isinstance(source, NkiTensor) else repr(source))
     )
-
-
-def _rescale(count: int, old: DType, new: DType, what: str) -> int:
-    total = count * old.itemsize
-    if total % new.itemsize:
-        raise NkiValidationError(f"{what} {count} in {old} is no whole number of {new} elements")
-    return total // new.itemsize

@@ -20,6 +20,7 @@ from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.enums import oob_mode
 from nki_dist.isa.indirection import is_indirect
 from nki_dist.isa.kit import Kit, Step, chain
+from nki_dist.isa.transfers import REMEDY, first_outside, fixed, parts_inside
 from nki_dist.program import (
     Access,
     Block,
@@ -192,8 +193,7 @@ class Linker:
         return start
 
     def _addressed_exchange(self, i: Instruction) -> Instruction:
-        fixed = self.addressed(i)
-        assert fixed is not None, f"{i.opcode} has no oob_mode"
+        (fixed,) = self.addressed(i)  # no exchange has an oob_mode
         return fixed
 
     # ---- run-time addresses -----------------------------------------------------------------
@@ -212,16 +212,12 @@ class Linker:
     def _resolved(self, value: Any) -> Any:
         if isinstance(value, list):
             return [self._resolved(v) for v in value]
-        if not isinstance(value, Access) or value.dynamic is None:
-            return value
-        if value.dynamic.kind != "scalar":
-            return value
-        index = self.value(value.dynamic)
-        offset = value.offset + index * value.dynamic.stride
-        return Access(value.storage, offset, value.shape, value.strides, value.dtype)
+        return fixed(value, self.value) if isinstance(value, Access) else value
 
-    def addressed(self, i: Instruction) -> Instruction | None:
-        """The instruction as it runs now, or None if an index is out of bounds and to be skipped.
+    def addressed(self, i: Instruction) -> list[Instruction]:
+        """What runs now: the instruction itself, or those parts of it that are inside.
+
+        These are exactly the rows that are moved; with `oob_mode.skip` there may be none.
 
         Raises:
             OutOfBoundsError: an index is out of bounds, and not to be skipped.
@@ -231,18 +227,21 @@ class Linker:
             index = self.value(a.dynamic)
             if self.inside(a, index):
                 continue
+            blocks = INSTRUCTIONS[i.opcode].blocks(i)
             if i.args.get("oob_mode") is oob_mode.skip:
-                return None
+                return parts_inside(i, blocks, self.value)
+            low, high = _allowed(a)
+            row = first_outside(blocks, self.value)
             raise OutOfBoundsError(
-                f"run-time index {index} is outside [0, {a.dynamic.limit}) of dimension "
-                f"{a.dynamic.dim} of {a.storage.label}"
+                f"run-time index {index} is outside [{low}, {high}) of dimension {a.dynamic.dim} "
+                f"of {a.storage.label}" + (f": {row}; {REMEDY}" if row else "")
             )
-        return self.resolve(i)
+        return [self.resolve(i)]
 
     def inside(self, a: Access, index: int) -> bool:
-        """Whether index `index` keeps the access within its limit and its storage."""
+        """Whether index `index` keeps the access within its dimension and its storage."""
         assert a.dynamic is not None
-        if not 0 <= index < a.dynamic.limit:
+        if a.dynamic.within is not None and not 0 <= index < a.dynamic.limit:
             return False
         if a.region.on_chip and not a.stays_in_row(index * a.dynamic.stride):
             return False
@@ -276,17 +275,28 @@ class _Relinked:
         step()
 
     def _link(self) -> Step:
-        fixed = self.linker.addressed(self.i)
-        if fixed is None:
-            return nothing
-        # Variants outlive each other, so their scratch must not be shared with instructions that
-        # were linked for another place; it is never live across instructions, so slots may be.
-        self.linker.kit.begin()
-        return self.linker.linked(fixed)
+        steps = []
+        for part in self.linker.addressed(self.i):
+            # Variants outlive each other, so their scratch must not be shared with instructions
+            # that were linked for another place; it is never live across instructions, so slots
+            # may be.
+            self.linker.kit.begin()
+            steps.append(self.linker.linked(part))
+        return chain(steps) if steps else nothing
+
+
+def _allowed(a: Access) -> tuple[int, int]:
+    """Values of the run-time index that keep the whole access inside, half open."""
+    assert a.dynamic is not None
+    unit = a.dynamic.stride * a.dtype.itemsize
+    if a.dynamic.within is not None or a.region.on_chip or unit <= 0:
+        return 0, a.dynamic.limit
+    low, high = a.span()
+    return -(low // unit), (a.storage.nbytes - high) // unit + 1
 
 
 def nothing() -> None:
-    """An access that is out of bounds and to be skipped."""
+    """A transfer all of whose rows are out of bounds and to be skipped."""
 
 
 def run_time_arguments(i: Instruction) -> list[Access]:

@@ -90,7 +90,7 @@ def cut(view: NkiTensor, box: Box | None) -> NkiTensor:
         offset += 0 if whole or indexed else lo * stride
     if dynamic is not None and dynamic.kind == "vector" and box[0] != (0, view.shape[0]):
         rows = cut(dynamic.source, (box[0], (0, 1)))
-        dynamic = type(dynamic)("vector", rows, dynamic.stride, dynamic.limit, dynamic.dim)
+        dynamic = dynamic.of(rows)
     return make(view.storage, offset, tuple(shape), view.strides, view.dtype, dynamic)
 
 
