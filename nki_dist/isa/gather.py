@@ -22,7 +22,8 @@ def refuse_indirection(name: str, a: Access) -> None:
     """DMA follows vector offsets into HBM, not the `.indirect()` views of on-chip tensors."""
     if a.dynamic is not None and a.dynamic.kind == "tensor":
         raise NkiValidationError(
-            f"{name} is an .indirect() view; DMA instructions take .ap(vector_offset=...) in HBM"
+            f"{name} is an .indirect() view; DMA instructions take .ap(vector_offset=...) in HBM",
+            code="indirect-view",
         )
 
 
@@ -35,11 +36,15 @@ def check_rows(name: str, a: Access) -> None:
     if index.free_size != 1:
         raise NkiValidationError(
             f"the vector offset of {name} has shape {index.shape}; allowed: ({a.shape[0]}, 1), one "
-            "offset per row (only dma_transpose takes several columns)"
+            "offset per row (only dma_transpose takes several columns)",
+            code="vector-offset",
+            numbers={"got": index.shape, "allowed": (a.shape[0], 1)},
         )
     if index.shape[0] != a.shape[0]:
         raise NkiValidationError(
-            f"{name} has {a.shape[0]} rows, its vector offset {index.shape[0]}"
+            f"{name} has {a.shape[0]} rows, its vector offset {index.shape[0]}",
+            code="vector-offset",
+            numbers={"got": index.shape[0], "allowed": a.shape[0]},
         )
 
 
@@ -73,7 +78,9 @@ def row_indices(
         bad = int(np.flatnonzero(~valid)[0])
         raise OutOfBoundsError(
             f"vector offset {int(index[bad])} (partition {bad}) is outside [0, {limit}) of "
-            f"{shown}; oob_mode.skip would leave such rows alone"
+            f"{shown}; oob_mode.skip would leave such rows alone",
+            code="data-index-range",
+            numbers={"got": index[bad], "least": 0, "most": limit - 1},
         )
 
     return read

@@ -31,12 +31,17 @@ class NkiInstruction:
         """
         for producer in producers:
             if not isinstance(producer, NkiInstruction):
-                raise NkiValidationError(f"depends_on takes instructions, got {producer!r}")
+                raise NkiValidationError(
+                    f"depends_on takes instructions, got {producer!r}", code="depends-on"
+                )
             if producer.instruction.ordinal >= self.instruction.ordinal:
-                raise NkiValidationError("depends_on: the producer comes later in program order")
+                raise NkiValidationError(
+                    "depends_on: the producer comes later in program order", code="depends-on"
+                )
             if producer.depth > self.depth:
                 raise NkiValidationError(
-                    "depends_on: the producer is inside a dynamic loop that the consumer is not in"
+                    "depends_on: the producer is inside a dynamic loop that the consumer is not in",
+                    code="depends-on",
                 )
             self.instruction.after += (producer.instruction.ordinal,)
         return self

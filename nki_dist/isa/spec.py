@@ -66,7 +66,8 @@ def current_tracer() -> Tracer:
     if tracer is None:
         raise LaunchError(
             "nki.language and nki.isa functions work only inside a kernel; decorate the function "
-            "with @nki.jit and call it with arrays"
+            "with @nki.jit and call it with arrays",
+            code="outside-kernel",
         )
     return tracer
 
@@ -241,7 +242,9 @@ class Spec:
         if arch.generation < self.min_generation:
             raise NkiValidationError(
                 f"{self.title} needs NeuronCore-v{self.min_generation} or later; the platform "
-                f"is {arch.name} (v{arch.generation})"
+                f"is {arch.name} (v{arch.generation})",
+                code="generation",
+                numbers={"got": arch.generation, "least": self.min_generation},
             )
         args = i.args
         for name in self._quadrants:
@@ -292,6 +295,7 @@ class Spec:
                 location=tracer.where(),
                 core=tracer.core,
                 instruction=self.title,
+                code="call-signature",
             ) from None
         try:
             label = a.pop("name", None)
@@ -315,7 +319,8 @@ class Spec:
             return ""
         if label not in self.engines:
             raise NkiValidationError(
-                f"engine={label}; allowed: {', '.join(self.engines)} or unknown"
+                f"engine={label}; allowed: {', '.join(self.engines)} or unknown",
+                code="engine-choice",
             )
         return label
 
@@ -336,7 +341,9 @@ def instruction(**declared: Any) -> Callable[[Callable[..., dict[str, Any]]], Sp
 def require_generation(arch: Arch, generation: int, what: str) -> None:
     if arch.generation < generation:
         raise NkiValidationError(
-            f"{what} needs NeuronCore-v{generation} or later; the platform is {arch.name}"
+            f"{what} needs NeuronCore-v{generation} or later; the platform is {arch.name}",
+            code="generation",
+            numbers={"got": arch.generation, "least": generation},
         )
 
 

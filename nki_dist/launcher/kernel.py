@@ -53,12 +53,13 @@ class Kernel:
             grid = inner.grid if grid is None else grid
             fn = inner.fn
         if not callable(fn):
-            raise LaunchError(f"a kernel is a function, got {fn!r}")
+            raise LaunchError(f"a kernel is a function, got {fn!r}", code="kernel-function")
         if inspect.isgeneratorfunction(fn) or inspect.iscoroutinefunction(fn):
             kind = "a generator function (`yield`)" if inspect.isgeneratorfunction(fn) else "async"
             raise LaunchError(
                 f"a kernel is a plain function, {fn.__name__} is {kind}; use `def` and `return`",
                 location=f"{fn.__code__.co_filename}:{fn.__code__.co_firstlineno}",
+                code="kernel-function",
             )
         self.fn: Callable[..., Any] = fn
         self.grid: Any = grid
@@ -125,7 +126,8 @@ class Kernel:
         if self._profile:
             raise LaunchError(
                 "nki.profile and nki.benchmark return a Run, which can't be part of a jax "
-                "transformation; call the profiled kernel outside jax.jit"
+                "transformation; call the profiled kernel outside jax.jit",
+                code="framework-transformation",
             )
         return launch_traced(self._world(), self, args, kwargs)
 
@@ -182,7 +184,10 @@ def jit(fn: Any = None, **options: Any) -> Any:
     """
     for name in options:
         if name != "platform_target" and ("platform" in name or "target" in name):
-            raise LaunchError(f"nki.jit has no option {name}; platform_target chooses the platform")
+            raise LaunchError(
+                f"nki.jit has no option {name}; platform_target chooses the platform",
+                code="jit-option",
+            )
     if fn is None:
         return lambda function: jit(function, **options)
     return _kind(fn)(fn, **options)

@@ -65,7 +65,8 @@ def check_written(
                 raise LaunchError(
                     f"the kernel writes argument {signature.name}, which is one array for several "
                     f"ranks, and rank {rank} wrote other bytes than an earlier one; give each rank "
-                    "its own array with nki.per_rank([...])"
+                    "its own array with nki.per_rank([...])",
+                    code="input-shared",
                 )
 
 

@@ -104,18 +104,29 @@ class World:
             architectures.from_environment() if platform is None else architectures.get(platform)
         )
         if not isinstance(ranks, int) or isinstance(ranks, bool) or ranks < 1:
-            raise LaunchError(f"ranks={ranks!r}; must be a positive int")
+            raise LaunchError(
+                f"ranks={ranks!r}; must be a positive int",
+                code="world-option",
+                numbers={"got": ranks, "least": 1},
+            )
         if not isinstance(lnc, int) or not 1 <= lnc <= self.arch.max_lnc:
             raise LaunchError(
                 f"lnc={lnc!r}; {self.arch.name} allows 1 to {self.arch.max_lnc} physical cores per "
-                "logical core (the LNC limit)"
+                "logical core (the LNC limit)",
+                code="lnc-range",
+                numbers={"got": lnc, "least": 1, "most": self.arch.max_lnc},
             )
         if host not in ("ray", "inprocess"):
-            raise LaunchError(f"host={host!r}; allowed: ray, inprocess")
+            raise LaunchError(f"host={host!r}; allowed: ray, inprocess", code="world-option")
         if transport not in TRANSPORTS:
-            raise LaunchError(f"transport={transport!r}; allowed: {', '.join(TRANSPORTS)}")
+            raise LaunchError(
+                f"transport={transport!r}; allowed: {', '.join(TRANSPORTS)}", code="world-option"
+            )
         if timeout is not None and not (isinstance(timeout, (int, float)) and timeout > 0):
-            raise LaunchError(f"timeout={timeout!r}; must be a positive number of seconds or None")
+            raise LaunchError(
+                f"timeout={timeout!r}; must be a positive number of seconds or None",
+                code="world-option",
+            )
         self.ranks = ranks
         self.lnc = lnc
         self.host_name = host
@@ -194,7 +205,7 @@ class World:
 
     def _refuse_closed(self) -> None:
         if self.closed:
-            raise LaunchError("this world is closed; make another nki.World")
+            raise LaunchError("this world is closed; make another nki.World", code="world-closed")
 
     def _started(self) -> Host:
         self._refuse_closed()
@@ -282,7 +293,7 @@ class World:
         """Every rank's arguments, and the compiled kernel with its name in this process."""
         function = getattr(kernel, "fn", kernel)
         if not callable(function):
-            raise LaunchError(f"a kernel is a function, got {function!r}")
+            raise LaunchError(f"a kernel is a function, got {function!r}", code="kernel-function")
         name = getattr(function, "__name__", type(function).__name__)
         self._refuse_closed()
         bound = self._bind(function, args, kwargs)
@@ -331,7 +342,9 @@ class World:
         if grid.cores != self.lnc:
             raise LaunchError(
                 f"a launch grid of {grid.cores} cores in a world of lnc={self.lnc}; run the kernel "
-                "without a grid, or make the world with as many cores per rank"
+                "without a grid, or make the world with as many cores per rank",
+                code="grid-and-world",
+                numbers={"got": grid.cores, "allowed": self.lnc},
             )
         return grid
 
@@ -378,12 +391,14 @@ def _same_signatures(first: BoundArguments, other: BoundArguments, rank: int) ->
         if (a.shape, a.dtype) != (b.shape, b.dtype):
             raise LaunchError(
                 f"argument {a.name} is {a.shape} {a.dtype} on rank 0 and {b.shape} {b.dtype} on "
-                f"rank {rank}; all ranks run the same program, so shapes and dtypes must agree"
+                f"rank {rank}; all ranks run the same program, so shapes and dtypes must agree",
+                code="ranks-differ",
             )
     if (first.args, first.kwargs) != (other.args, other.kwargs):
         raise LaunchError(
             f"rank {rank} has other compile-time arguments than rank 0; only arrays may differ "
-            "between ranks (a kernel asks for its rank with nki.collectives.rank_id)"
+            "between ranks (a kernel asks for its rank with nki.collectives.rank_id)",
+            code="ranks-differ",
         )
 
 

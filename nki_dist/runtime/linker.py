@@ -235,7 +235,9 @@ class Linker:
                 return None
             raise OutOfBoundsError(
                 f"run-time index {index} is outside [0, {a.dynamic.limit}) of dimension "
-                f"{a.dynamic.dim} of {a.storage.label}"
+                f"{a.dynamic.dim} of {a.storage.label}",
+                code="data-index-range",
+                numbers={"got": index, "least": 0, "most": a.dynamic.limit - 1},
             )
         return self.resolve(i)
 
