@@ -1,7 +1,7 @@
 """Codes of errors: every place that raises has one, and the list changes only on purpose.
 
-`tests/data/codes.txt` holds all codes that were ever published. A new code gets a line there; a line
-is never taken away: a code that isn't raised any longer goes to RETIRED.
+`tests/data/codes.txt` holds all codes that were ever published. A new code gets a line there; lines
+are never taken away: a code that is no longer raised goes to RETIRED.
 """
 
 from __future__ import annotations
