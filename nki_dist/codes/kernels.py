@@ -14,6 +14,11 @@ KERNELS: Final = (
     ),
     Code("warning", "A warning without a code of its own.", "See the message."),
     Code(
+        "kernel-raised",
+        "The kernel itself raised an exception while it was traced.",
+        "Look at the line of the kernel; the exception is Python's, not the simulator's.",
+    ),
+    Code(
         "compile",
         "The kernel can't be turned into a program.",
         "See the message.",

@@ -76,6 +76,11 @@ LAUNCHES: Final = (
         "A loop's length depends on an argument that has no contents.",
         "Pass an array instead of a TensorSpec.",
     ),
+    Code(
+        "result-unknown",
+        "A program that is only checked needs the result of a kernel that has mistakes.",
+        "Repair the kernel's mistakes, and check again.",
+    ),
     # Worlds and settings ------------------------------------------------------------------------
     Code("world-option", "An option of nki.World is wrong.", "See the allowed values."),
     Code("world-closed", "The world was closed.", "Make another nki.World."),

@@ -31,7 +31,7 @@ from nki_dist.compiler.passes.schedule import Edges, add_edges
 from nki_dist.dtypes import DType
 from nki_dist.errors import CompileError, NkiError, NkiValidationError, NkiWarning
 from nki_dist.isa import INSTRUCTIONS, dma_copy, memset, register_move, tensor_copy
-from nki_dist.isa.handle import NkiInstruction
+from nki_dist.isa.handle import Dropped, NkiInstruction
 from nki_dist.isa.operands import Tensor, engine_reaches
 from nki_dist.isa.spec import Spec
 from nki_dist.language.tensor import NkiTensor, make
@@ -81,6 +81,7 @@ class Trace:
         self.ended: dict[int, int] = {}  # storages that ended with a loop, and its location
         self._files: list[tuple[str, float, int]] = []
         self._named: dict[str, list[NkiInstruction]] = {}
+        self.dropped: list[NkiError] | None = None  # a list: go on past refused instructions
 
     # ---- who and where --------------------------------------------------------------------
 
@@ -89,6 +90,13 @@ class Trace:
 
     def where(self) -> str | None:
         return self.locations.text(self.locations.here(2))
+
+    def drop(self, error: NkiError) -> NkiInstruction | None:
+        """A stand-in for an instruction that was refused; None where that ends the trace."""
+        if self.dropped is None:
+            return None
+        self.dropped.append(error)
+        return Dropped()
 
     def warn(self, warning: NkiWarning) -> None:
         """Keep a warning with the program; every launch gives it."""

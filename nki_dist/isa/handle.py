@@ -45,3 +45,16 @@ class NkiInstruction:
                 )
             self.instruction.after += (producer.instruction.ordinal,)
         return self
+
+
+class Dropped(NkiInstruction):
+    """Stands for an instruction that was refused, where a kernel is traced past its mistakes."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        super().__init__(Instruction("dropped", {}, "", -1, -1))
+
+    def depends_on(self, *producers: NkiInstruction) -> NkiInstruction:
+        """Nothing: what isn't there has no place in an order."""
+        return self

@@ -15,7 +15,7 @@ from nki_dist import frameworks
 from nki_dist.checks import Checks, Policy, checks_of
 from nki_dist.compiler.compiled import Compiled, Grid
 from nki_dist.compiler.passes.schedule import edges_of, with_edges
-from nki_dist.errors import LaunchError
+from nki_dist.errors import LaunchError, NkiError
 from nki_dist.isa.spec import tracing
 from nki_dist.launcher.binding import Args, Kwargs
 from nki_dist.launcher.grid import make_grid
@@ -116,7 +116,12 @@ class Kernel:
         return self._world().compile(self, *args, **kwargs)
 
     def _launch(self, args: Args, kwargs: Kwargs) -> Any:
-        world, grid = self._placed()
+        try:
+            world, grid = self._placed()
+        except NkiError as error:
+            if (checker := session().checker) is None:
+                raise
+            return checker.refused(self, error)
         return world.run_one(self, grid, args, kwargs, self._profile)
 
     def _launch_beside_others(self, args: Args, kwargs: Kwargs) -> Any:

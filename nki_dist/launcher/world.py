@@ -194,6 +194,8 @@ class World:
 
     def start(self) -> None:
         """Start the cores now; otherwise the first launch does."""
+        if session().checker is not None:
+            return  # nothing will run on them
         with self._lock:
             self._started()
 
@@ -241,6 +243,9 @@ class World:
         Returns:
             A list with what the kernel returns for each rank, or a Run.
         """
+        if (checker := session().checker) is not None:
+            look = checker.launch(self, kernel, None, args, kwargs)
+            return Run(look.outputs, *look.profile()) if profile else look.outputs
         outputs, result, compiled = self._launch(kernel, None, args, kwargs)
         if profile:
             return Run(outputs, self._profile(compiled, result.reports), result.reports)
@@ -248,6 +253,9 @@ class World:
 
     def run_one(self, kernel: Any, grid: Grid, args: Args, kwargs: Kwargs, profile: bool) -> Any:
         """`kernel[grid](...)` on a one-rank world: the result itself, or a Run."""
+        if (checker := session().checker) is not None:
+            look = checker.launch(self, kernel, grid, args, kwargs)
+            return Run(look.outputs[0], *look.profile()) if profile else look.outputs[0]
         outputs, result, compiled = self._launch(kernel, grid, args, kwargs)
         if profile:
             return Run(outputs[0], self._profile(compiled, result.reports), result.reports)
@@ -285,6 +293,8 @@ class World:
 
     def compile(self, kernel: Any, *args: Any, **kwargs: Any) -> Compiled:
         """The programs `run` would run with these arguments, without running them."""
+        if (checker := session().checker) is not None:
+            return checker.compile(self, kernel, args, kwargs)
         return self._compiled(kernel, None, args, kwargs)[2]
 
     def _compiled(
@@ -292,18 +302,24 @@ class World:
     ) -> tuple[list[BoundArguments], str, Compiled]:
         """Every rank's arguments, and the compiled kernel with its name in this process."""
         function = getattr(kernel, "fn", kernel)
-        if not callable(function):
-            raise LaunchError(f"a kernel is a function, got {function!r}", code="kernel-function")
         name = getattr(function, "__name__", type(function).__name__)
-        self._refuse_closed()
-        bound = self._bind(function, args, kwargs)
-        if grid is None:
-            grid = self._grid(getattr(kernel, "grid", None))
+        bound, grid = self.bound(kernel, grid, args, kwargs)
         key, compiled = session().cache.get(function, name, bound[0], self.arch, grid, self.checks)
         if key not in self._groups_checked:
             check_world(compiled.programs, self.topology, self.checks.strict)
             self._groups_checked.add(key)
         return bound, key, compiled
+
+    def bound(
+        self, kernel: Any, grid: Grid | None, args: Args, kwargs: Kwargs
+    ) -> tuple[list[BoundArguments], Grid]:
+        """Every rank's arguments and the grid, before anything is compiled."""
+        function = getattr(kernel, "fn", kernel)
+        if not callable(function):
+            raise LaunchError(f"a kernel is a function, got {function!r}", code="kernel-function")
+        self._refuse_closed()
+        bound = self._bind(function, args, kwargs)
+        return bound, self._grid(getattr(kernel, "grid", None)) if grid is None else grid
 
     def _launch(
         self, kernel: Any, grid: Grid | None, args: Args, kwargs: Kwargs
