@@ -94,8 +94,9 @@ def _sites() -> list[Site]:
     }
     found = []
     for file, tree in trees.items():
+        called = {*KINDS, *makers, *_aliases(tree)}
         for node, function in _functions(tree):
-            if not isinstance(node, ast.Call) or _name(node.func) not in {*KINDS, *makers}:
+            if not isinstance(node, ast.Call) or _name(node.func) not in called:
                 continue
             if function is not None and (file, function.name) in COPIES:
                 continue
@@ -104,6 +105,16 @@ def _sites() -> list[Site]:
             code = given[0] if given else None
             found.append(Site(file, node.lineno, _name(node.func), code, maker))
     return found
+
+
+def _aliases(tree: ast.AST) -> Iterator[str]:
+    """Variables that hold classes of errors: `kind = ThisError if strict else ThatWarning`."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign) and isinstance(node.value, (ast.Name, ast.IfExp)):
+            chosen = node.value
+            names = [chosen.body, chosen.orelse] if isinstance(chosen, ast.IfExp) else [chosen]
+            if any(isinstance(n, ast.Name) and n.id in KINDS for n in names):
+                yield from (_name(target) for target in node.targets)
 
 
 SITES = _sites()
@@ -125,7 +136,7 @@ def test_places_that_raise_are_found():
 
 @pytest.mark.parametrize("site", [s for s in SITES if s.code is None], ids=lambda s: s.where)
 def test_a_place_without_code_raises_what_means_one_mistake(site):
-    assert site.called in KINDS, f"{site.where} takes code=..."
+    assert site.called in KINDS, f"{site.where} needs code=..."
     assert site.called not in FLOORS, f"{site.where} means many mistakes; give code=..."
 
 

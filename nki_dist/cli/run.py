@@ -197,10 +197,10 @@ def _print_as_json() -> None:
         if isinstance(message, Diagnostic):
             _print_line(message)
         else:
-            warned(message, *more, **named)  # type: ignore[arg-type]
+            warned(message, *more, **named)
 
     sys.excepthook, threading.excepthook = show_error, show_in_thread
-    warnings.showwarning = show_warning  # type: ignore[assignment]
+    warnings.showwarning = show_warning
 
 
 def _print_line(found: Diagnostic) -> None:

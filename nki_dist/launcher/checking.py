@@ -250,8 +250,8 @@ class Look:
             collect_outputs(self._function),
             world.checks,
         )
-        for error in found.errors:
-            self.note(error)
+        for refusal in found.errors:
+            self.note(refusal)
         if not found.complete:
             return None
         if not found.errors:  # it was a pass that refused the kernel
@@ -282,6 +282,10 @@ class Look:
             else:
                 self.note(error)
             return
+        for path, place in compiled.doubtful_outputs:
+            line = compiled.programs[0].where(place.storage.location)
+            why = f"only a run tells whether every element of output{path} is stored"
+            self._checker.doubt(self.entry, line, why)
         for line in report.unchecked:
             self._checker.doubt(self.entry, line, "a run-time address depends on contents")
         for line in report.overlaps:

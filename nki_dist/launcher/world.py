@@ -294,7 +294,8 @@ class World:
     def compile(self, kernel: Any, *args: Any, **kwargs: Any) -> Compiled:
         """The programs `run` would run with these arguments, without running them."""
         if (checker := session().checker) is not None:
-            return checker.compile(self, kernel, args, kwargs)
+            checked: Compiled = checker.compile(self, kernel, args, kwargs)
+            return checked
         return self._compiled(kernel, None, args, kwargs)[2]
 
     def _compiled(
