@@ -16,6 +16,7 @@ import pytest
 
 import nki_dist
 from nki_dist import codes, errors
+from nki_dist.codes.page import page as codes_page
 
 PACKAGE = Path(nki_dist.__file__).parent
 PUBLISHED = Path(__file__).parent / "data" / "codes.txt"
@@ -173,3 +174,10 @@ def test_what_a_code_says(code):
     for aws in (*code.aws, *(c for more in code.aws_of.values() for c in more)):
         assert re.fullmatch(r"NCC_E[A-Z]{3}\d{3}", aws)
     assert all(title.startswith(("nisa.", "nl.")) for title in code.aws_of)
+
+
+def test_the_page_is_current():
+    page = Path(__file__).parents[1] / "docs" / "codes.md"
+    assert page.read_text() == codes_page(), f"run: python -m nki_dist.codes.page > {page}"
+    for code in codes.CODES.values():
+        assert f"\n| `{code.name}` | {code.title} |" in page.read_text()

@@ -18,7 +18,7 @@ from typing import Final
 
 from nki_dist.codes.instructions import INSTRUCTIONS
 from nki_dist.codes.kernels import KERNELS
-from nki_dist.codes.kind import Code, page
+from nki_dist.codes.kind import Code, address
 from nki_dist.codes.launches import LAUNCHES
 from nki_dist.codes.tensors import TENSORS
 
@@ -42,4 +42,4 @@ def of(name: str) -> Code:
     return CODES.get(name) or Code(name, "Not one of nki_dist's codes.", "See the message.")
 
 
-__all__ = ["CODES", "RETIRED", "SECTIONS", "Code", "of", "page"]
+__all__ = ["CODES", "RETIRED", "SECTIONS", "Code", "address", "of"]

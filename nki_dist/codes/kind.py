@@ -32,6 +32,6 @@ class Code:
         return (*self.aws_of.get(instruction or "", ()), *self.aws)
 
 
-def page(aws: str) -> str:
+def address(aws: str) -> str:
     """Address of AWS's page about one of its codes, `"NCC_EVRF004"`."""
     return PAGE.format(aws.removeprefix("NCC_"))

@@ -46,7 +46,8 @@ class Hollows:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._changed: dict[int, weakref.ref[Any]] = {}
+        # By identity: what holds the memory of such arrays, and arguments that kernels wrote to.
+        self._doubted: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
         self.given = False  # whether the program holds something that wasn't computed
 
     def results(self, compiled: Compiled, bound: BoundArguments) -> Any:
@@ -67,8 +68,8 @@ class Hollows:
             if s.role == "input" and s.index not in written | doubted:
                 data = np.ascontiguousarray(bound.arrays[s.index]).reshape(-1)
                 return as_declared(data.view(np.uint8), leaf)
-            self.given = True
             made = np.zeros(leaf.shape, leaf.dtype.dtype)
+            self._doubt(made)
             return made.view(Hollow) if bound.framework is None else made
 
         return returned_as(compiled, bound, read)
@@ -84,23 +85,27 @@ class Hollows:
             data = bound.arrays[index].tobytes()
             same = np.ndarray(signature.shape, signature.dtype.storage, data)
             frameworks.write_back(original, same)
-            self.given, owner = True, _owner(original)
-            with self._lock:
-                self._changed[id(owner)] = weakref.ref(owner)
+            self._doubt(_owner(original))
+
+    def _doubt(self, array: Any) -> None:
+        self.given = True
+        with self._lock:
+            self._doubted[id(array)] = array
 
     def unknown(self, bound: Sequence[BoundArguments]) -> set[int]:
         """Indices of the inputs whose contents aren't known on some rank."""
         found: set[int] = set()
         for b in {id(b): b for b in bound}.values():
-            found |= {n for n, array in enumerate(b.originals) if self._doubted(array)}
+            found |= {n for n, array in enumerate(b.originals) if self._is_doubted(array)}
         return found
 
-    def _doubted(self, array: Any) -> bool:
+    def _is_doubted(self, array: Any) -> bool:
         if not isinstance(array, np.ndarray):
             return self.given
         while array is not None:
-            known = self._changed.get(id(array))
-            if isinstance(array, Hollow) or (known is not None and known() is array):
+            with self._lock:
+                known = self._doubted.get(id(array))
+            if known is array or isinstance(array, Hollow):
                 return True
             array = _base(array)
         return False
