@@ -23,9 +23,15 @@ def sizes_of(shape: Any) -> tuple[int, ...]:
     try:
         sizes = tuple(n.__index__() for n in shape)
     except (TypeError, AttributeError):
-        raise NkiValidationError(f"shape {shape!r}; allowed: a tuple of positive ints") from None
+        raise NkiValidationError(
+            f"shape {shape!r}; allowed: a tuple of positive ints", code="shape-form"
+        ) from None
     if not sizes or min(sizes) < 1:
-        raise NkiValidationError(f"shape {sizes}; every size must be at least 1")
+        raise NkiValidationError(
+            f"shape {sizes}; every size must be at least 1",
+            code="shape-empty",
+            numbers={"got": sizes, "least": 1},
+        )
     return sizes
 
 
@@ -35,7 +41,7 @@ def address_of(address: Any) -> tuple[int, int]:
         partition, byte = map(int, address)
     except (TypeError, ValueError):
         raise NkiValidationError(
-            f"address {address!r}; allowed: (partition, byte), two ints"
+            f"address {address!r}; allowed: (partition, byte), two ints", code="address-form"
         ) from None
     return partition, byte
 
@@ -52,12 +58,16 @@ def check_on_chip(
     if len(shape) < 2:
         raise NkiValidationError(
             f"shape {shape} in {region.value}; on-chip tensors have a partition dimension and at "
-            "least one free dimension"
+            "least one free dimension",
+            code="shape-rank",
+            numbers={"got": len(shape), "least": 2},
         )
     if shape[0] > arch.partitions:
         raise NkiValidationError(
             f"{shape[0]} partitions in a {region.value} tensor of shape {shape}; the partition "
-            f"dimension (dimension 0) is at most {arch.partitions}"
+            f"dimension (dimension 0) is at most {arch.partitions}",
+            code="partition-limit",
+            numbers={"got": shape[0], "most": arch.partitions},
         )
     in_psum = region is MemoryRegion.psum
     capacity = arch.psum_partition_bytes if in_psum else arch.sbuf_partition_bytes
@@ -65,10 +75,14 @@ def check_on_chip(
     if need > capacity:
         raise OutOfMemoryError(
             f"a {region.value} tensor of shape {shape} and dtype {dtype} needs {need} bytes per "
-            f"partition; {region.value} has {capacity} on {arch.name}"
+            f"partition; {region.value} has {capacity} on {arch.name}",
+            code="partition-bytes",
+            numbers={"got": need, "most": capacity},
         )
     if address is not None and address[0] + shape[0] > arch.partitions:
         raise NkiValidationError(
             f"address {tuple(address)} puts {shape[0]} partitions beyond partition "
-            f"{arch.partitions - 1}"
+            f"{arch.partitions - 1}",
+            code="address-range",
+            numbers={"got": address[0] + shape[0], "most": arch.partitions},
         )

@@ -95,6 +95,7 @@ def _compare_shared(programs: Sequence[Program]) -> None:
                     f"makes {b.label}; all cores must make the same allocations in the same order",
                     location=program.where(b.location),
                     core=program.core,
+                    code="cores-allocate-alike",
                 )
         if len(first) != len(other):
             both = (first, programs[0]), (other, program)
@@ -106,6 +107,8 @@ def _compare_shared(programs: Sequence[Program]) -> None:
                 f"without a partner is {extra.label}",
                 location=longer.where(extra.location),
                 core=longer.core,
+                code="cores-allocate-alike",
+                numbers={"got": len(other), "allowed": len(first)},
             )
 
 
@@ -125,4 +128,5 @@ def _compare_outputs(programs: Sequence[Program]) -> None:
             "must return the same tensors",
             location=program.where(tree[0][1].storage.location),
             core=program.core,
+            code="cores-return-alike",
         )

@@ -149,7 +149,8 @@ class _Encoder:
             self.program.storages[number] is not storage
         ):
             raise ProgramFormatError(
-                f"{storage.label} isn't among the storages of the program of {self.program.kernel}"
+                f"{storage.label} isn't among the storages of the program of {self.program.kernel}",
+                code="program-unwritable",
             )
         shape, strides, dtype = a.shape, a.strides, a.dtype.name
         pattern = self.patterns.number(
@@ -190,15 +191,19 @@ class _Encoder:
     def _instruction(self, i: Instruction) -> None:
         if i.ordinal != self._ordinal:
             raise ProgramFormatError(
-                f"{i!r} is number {self._ordinal} in program order; ordinals must count from 0"
+                f"{i!r} is number {self._ordinal} in program order; ordinals must count from 0",
+                code="program-unwritable",
             )
         self._ordinal += 1
         if i.opcode not in INSTRUCTIONS:
-            raise ProgramFormatError(f"{i!r}: there is no instruction {i.opcode!r}")
+            raise ProgramFormatError(
+                f"{i!r}: there is no instruction {i.opcode!r}", code="program-unwritable"
+            )
         names, args = parameters(i.opcode), i.args
         if len(args) != len(names) or not all(n in args for n in names):
             raise ProgramFormatError(
-                f"{i!r} has arguments {', '.join(args)}; allowed: {', '.join(names)}"
+                f"{i!r} has arguments {', '.join(args)}; allowed: {', '.join(names)}",
+                code="program-unwritable",
             )
         key: list[Any] = [i.opcode, i.engine]
         operands: list[int] = []

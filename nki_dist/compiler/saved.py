@@ -46,7 +46,9 @@ def save(
         finally:
             draft.unlink(missing_ok=True)
     except OSError as error:
-        raise LaunchError(f"can't write the compiled kernel to {path}: {error}") from error
+        raise LaunchError(
+            f"can't write the compiled kernel to {path}: {error}", code="program-file"
+        ) from error
 
 
 def load(path: str | os.PathLike[str]) -> Parts:
@@ -59,7 +61,9 @@ def load(path: str | os.PathLike[str]) -> Parts:
     try:
         data = Path(path).read_bytes()
     except OSError as error:
-        raise LaunchError(f"can't read a compiled kernel from {path}: {error}") from error
+        raise LaunchError(
+            f"can't read a compiled kernel from {path}: {error}", code="program-file"
+        ) from error
     try:
         return parse(data)
     except ProgramFormatError as error:

@@ -80,14 +80,20 @@ def write_value(
         return [REGISTER, register(value.number)]
     if isinstance(value, Enum):
         if _ENUMS.get(kind.__name__) is not kind:
-            raise ProgramFormatError(f"{value!r}: programs hold enumerations of nki.isa only")
+            raise ProgramFormatError(
+                f"{value!r}: programs hold enumerations of nki.isa only", code="program-unwritable"
+            )
         return [ENUM, kind.__name__, value.name]
     if isinstance(value, DType):
         return [DTYPE, value.name]
     if isinstance(value, (np.number, np.bool_)):
         return write_value(value.item(), access, register, depth)
     if depth >= MAX_DEPTH:
-        raise ProgramFormatError(f"a value is nested deeper than {MAX_DEPTH} levels")
+        raise ProgramFormatError(
+            f"a value is nested deeper than {MAX_DEPTH} levels",
+            code="program-unwritable",
+            numbers={"most": MAX_DEPTH},
+        )
     return _write_container(value, lambda v: write_value(v, access, register, depth + 1))
 
 
@@ -114,7 +120,8 @@ def _write_container(value: Any, inner: Callable[[Any], Any]) -> list[Any]:
         return _write_structure(kind, ((n, getattr(value, n)) for n in fields), inner)
     raise ProgramFormatError(
         f"{value!r} of type {kind.__name__} can't be written down; programs hold numbers, texts, "
-        "nki data types and enumerations, tensors, registers, lists, tuples, dicts and sets"
+        "nki data types and enumerations, tensors, registers, lists, tuples, dicts and sets",
+        code="program-unwritable",
     )
 
 

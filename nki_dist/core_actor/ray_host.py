@@ -112,7 +112,9 @@ class RayHost:
                 return
             except ray.exceptions.RayActorError as error:
                 if time.monotonic() > end:
-                    raise CoreLostError(f"cores can't be started: {_cause(error)}") from error
+                    raise CoreLostError(
+                        f"cores can't be started: {_cause(error)}", code="core-not-started"
+                    ) from error
                 self._forget_dead()
 
     def _forget_dead(self) -> None:
@@ -160,7 +162,8 @@ class RayHost:
         if self._transport == "ring" and (len(set(nodes)) > 1 or not bell.possible()):
             raise LaunchError(
                 f"transport='ring' is for processes of one Linux machine; this world has "
-                f"{len(set(nodes))} Ray nodes on {sys.platform}: use transport='auto'"
+                f"{len(set(nodes))} Ray nodes on {sys.platform}: use transport='auto'",
+                code="ring-transport",
             )
         if self._transport == "messages" or not bell.possible():
             return frozenset()

@@ -48,17 +48,22 @@ def _start_or_join(address: str | None) -> None:
         store = os.environ.get(STORE_VARIABLE)
         if store is not None:
             if not store.isdigit():
-                raise LaunchError(f"{STORE_VARIABLE}={store!r}; must be a number of bytes")
+                raise LaunchError(
+                    f"{STORE_VARIABLE}={store!r}; must be a number of bytes", code="setting-value"
+                )
             options["object_store_memory"] = int(store)
         options["include_dashboard"] = False
     try:
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **options)
     except ConnectionError as error:
-        raise LaunchError(f"can't join the Ray cluster at {address!r}: {error}") from error
+        raise LaunchError(
+            f"can't join the Ray cluster at {address!r}: {error}", code="ray-join"
+        ) from error
     except Exception as error:  # Ray raises no narrower type where its processes don't come up
         raise LaunchError(
             f"Ray didn't start on this machine: {error}. `nki-dist doctor` looks for reasons; "
-            'host="inprocess" (NKI_DIST_HOST=inprocess) needs no Ray'
+            'host="inprocess" (NKI_DIST_HOST=inprocess) needs no Ray',
+            code="ray-start",
         ) from error
 
 
@@ -71,13 +76,16 @@ def _check_address(address: str) -> None:
     if not host or not port.isdigit() or "//" in address:
         raise LaunchError(
             f"can't join {who}: allowed are HOST:PORT of a node, 'auto' for the cluster of this "
-            "machine, and 'local' for a Ray of this process; Ray Client (ray://) shares no memory"
+            "machine, and 'local' for a Ray of this process; Ray Client (ray://) shares no memory",
+            code="ray-join",
         )
     try:
         socket.create_connection((host.strip("[]"), int(port)), ANSWER_SECONDS).close()
     except (OSError, OverflowError) as error:
         raise LaunchError(
-            f"can't join {who}: {error}; is it running, and is that the port of `ray start --head`?"
+            f"can't join {who}: {error}; is it running, and is that the port of "
+            "`ray start --head`?",
+            code="ray-join",
         ) from error
 
 
@@ -94,7 +102,8 @@ def refuse_fork(home: int) -> None:
         raise LaunchError(
             f"this process ({os.getpid()}) was forked from one that already launches kernels; Ray "
             "can't be used after a fork. Start processes with multiprocessing's 'spawn' method, or "
-            "use nki.simulate / host='inprocess' here"
+            "use nki.simulate / host='inprocess' here",
+            code="ray-forked",
         )
 
 

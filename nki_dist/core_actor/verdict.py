@@ -37,6 +37,8 @@ class Watch:
             waits = [w for s in statuses for w in s.waits]
             lines = "".join(f"\n  - {w.describe()}" for w in waits)
             return DeadlockError(
-                f"the launch made no end within the world's timeout; waiting now:{lines or ' none'}"
+                f"the launch made no end within the world's timeout; waiting now:"
+                f"{lines or ' none'}",
+                code="timeout",
             )
         return None

@@ -40,7 +40,10 @@ def check_result(name: str, value: Any, partitions: int) -> None:
     """
     if value is not None and (value.shape[0] != partitions or value.free_size != 1):
         raise NkiValidationError(
-            f"{name} has shape {value.shape}; allowed: ({partitions}, 1), one element per partition"
+            f"{name} has shape {value.shape}; allowed: ({partitions}, 1), one element per "
+            "partition",
+            code="operand-vector",
+            numbers={"got": value.shape, "allowed": (partitions, 1)},
         )
 
 
@@ -51,7 +54,11 @@ def check_dtype(name: str, value: Any, dtype: DType) -> None:
         NkiValidationError: it has another.
     """
     if isinstance(value, Access) and value.dtype is not dtype:
-        raise NkiValidationError(f"{name} has dtype {value.dtype}; allowed: {dtype}")
+        raise NkiValidationError(
+            f"{name} has dtype {value.dtype}; allowed: {dtype}",
+            code="dtype-mismatch",
+            numbers={"got": value.dtype, "allowed": dtype},
+        )
 
 
 def check_initial(
@@ -68,12 +75,15 @@ def check_initial(
     given = value is not None and (isinstance(value, Access) or value != unset)
     if cmd is reduce_cmd.load_reduce:
         if value is None:
-            raise NkiValidationError(f"{name} is None; reduce_cmd.load_reduce needs it")
+            raise NkiValidationError(
+                f"{name} is None; reduce_cmd.load_reduce needs it", code="reduce-command"
+            )
         scalar_or_column(name, value, partitions)
         check_dtype(name, value, float32)
     elif given:
         raise NkiValidationError(
-            f"{name} is given with reduce_cmd.{cmd.name}; allowed with load_reduce only"
+            f"{name} is given with reduce_cmd.{cmd.name}; allowed with load_reduce only",
+            code="reduce-command",
         )
 
 

@@ -78,11 +78,15 @@ class AluOp:
 
 
 def _no_f32(a: object, b: object, out: object) -> None:
-    raise NkiValidationError("a bitwise operator has no float32 form: its operands are integers")
+    raise NkiValidationError(
+        "a bitwise operator has no float32 form: its operands are integers", code="operator-dtype"
+    )
 
 
 def _no_elementwise(a: object, b: object, out: object) -> None:
-    raise NkiValidationError("average is a reduction: it has no element-wise form")
+    raise NkiValidationError(
+        "average is a reduction: it has no element-wise form", code="operator-not-elementwise"
+    )
 
 
 def _bits(
@@ -203,5 +207,7 @@ def alu_op(name: str) -> AluOp:
     op = ALU.get(name) or ALU.get(_NUMPY_NAMES.get(name, ""))
     if op is None:
         known = ", ".join(sorted(ALU))
-        raise NkiValidationError(f"{name!r} is no ALU operator; the operators are {known}")
+        raise NkiValidationError(
+            f"{name!r} is no ALU operator; the operators are {known}", code="operator-unknown"
+        )
     return op

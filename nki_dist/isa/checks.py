@@ -15,7 +15,9 @@ def same_partitions(**operands: Access) -> None:
     if len(set(sizes.values())) > 1:
         raise NkiValidationError(
             "operands must have the same number of partitions (dimension 0): got "
-            + ", ".join(f"{name} {n}" for name, n in sizes.items())
+            + ", ".join(f"{name} {n}" for name, n in sizes.items()),
+            code="partition-mismatch",
+            numbers={**sizes},
         )
 
 
@@ -25,7 +27,9 @@ def same_free_size(**operands: Access) -> None:
     if len(set(sizes.values())) > 1:
         raise NkiValidationError(
             "operands must have the same number of elements per partition: got "
-            + ", ".join(f"{n} {sizes[n]} (shape {operands[n].shape})" for n in operands)
+            + ", ".join(f"{n} {sizes[n]} (shape {operands[n].shape})" for n in operands),
+            code="free-mismatch",
+            numbers={**sizes},
         )
 
 
@@ -40,7 +44,9 @@ def scalar_or_column(name: str, value: Any, partitions: int) -> None:
     if isinstance(value, Access) and (value.free_size != 1 or value.shape[0] != partitions):
         raise NkiValidationError(
             f"{name} has shape {value.shape}; allowed: a number or a tile of shape "
-            f"({partitions}, 1)"
+            f"({partitions}, 1)",
+            code="operand-vector",
+            numbers={"got": value.shape, "allowed": (partitions, 1)},
         )
 
 
@@ -49,10 +55,16 @@ def check_priority(i: Instruction, arch: Arch) -> None:
     if i["priority"] is None:
         return
     if arch.generation < 4:
-        raise NkiValidationError(f"priority needs NeuronCore-v4; the platform is {arch.name}")
+        raise NkiValidationError(
+            f"priority needs NeuronCore-v4; the platform is {arch.name}",
+            code="generation",
+            numbers={"allowed": 4},
+        )
     if not 0 <= i["priority"] < arch.dma_qos_classes:
         raise NkiValidationError(
-            f"priority={i['priority']}; allowed: 0 to {arch.dma_qos_classes - 1}"
+            f"priority={i['priority']}; allowed: 0 to {arch.dma_qos_classes - 1}",
+            code="argument-range",
+            numbers={"got": i["priority"], "least": 0, "most": arch.dma_qos_classes - 1},
         )
 
 
@@ -61,7 +73,7 @@ def not_both_psum(**operands: Any) -> None:
     inside = [n for n, a in operands.items() if isinstance(a, Access) and a.region.value == "psum"]
     if len(inside) > 1:
         raise NkiValidationError(
-            f"{' and '.join(inside)} are both in PSUM; at most one input may be"
+            f"{' and '.join(inside)} are both in PSUM; at most one input may be", code="psum-inputs"
         )
 
 
@@ -73,5 +85,6 @@ def not_in_psum(engine: str, **operands: Any) -> None:
         if isinstance(a, Access) and a.region.value == "psum":
             raise NkiValidationError(
                 f"{name} is in PSUM, which the GpSimd engine can't access; use the Vector or "
-                "Scalar engine, or copy it to SBUF first"
+                "Scalar engine, or copy it to SBUF first",
+                code="gpsimd-psum",
             )

@@ -20,7 +20,9 @@ from nki_dist.program import Instruction
 def _cores(name, value):
     cores = list(value) if isinstance(value, Iterable) else [value]
     if not cores or any(not isinstance(c, int) or not 0 <= c <= 1 for c in cores):
-        raise NkiValidationError(f"{name}={value!r}; allowed: cores 0 and 1 of the LNC")
+        raise NkiValidationError(
+            f"{name}={value!r}; allowed: cores 0 and 1 of the LNC", code="core-number"
+        )
     return cores
 
 
@@ -64,7 +66,7 @@ def core_barrier(data, cores, engine=engine.gpsimd, name=None):
 @core_barrier.check
 def _check(i: Instruction, arch: Arch) -> None:
     if len(set(i["cores"])) != len(i["cores"]):
-        raise NkiValidationError(f"cores={i['cores']} names a core twice")
+        raise NkiValidationError(f"cores={i['cores']} names a core twice", code="core-number")
 
 
 @core_barrier.exchange

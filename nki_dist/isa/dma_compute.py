@@ -33,7 +33,9 @@ def _scales(name: str, value: Any) -> list[float] | None:
     try:
         return [float(v) for v in value]
     except (TypeError, ValueError):
-        raise NkiValidationError(f"{name}={value!r}; allowed: None or a list of 1.0") from None
+        raise NkiValidationError(
+            f"{name}={value!r}; allowed: None or a list of 1.0", code="argument-kind"
+        ) from None
 
 
 @instruction(
@@ -84,25 +86,37 @@ def _sizes(i: Instruction, arch: Arch) -> None:
     srcs, scales, most = i["srcs"], i["scales"], arch.dma_compute_sources_max
     if not isinstance(srcs, list) or not 1 <= len(srcs) <= most:
         got = len(srcs) if isinstance(srcs, list) else "no list of"
-        raise NkiValidationError(f"srcs has {got} tensors; allowed: a list of 1 to {most}")
+        raise NkiValidationError(
+            f"srcs has {got} tensors; allowed: a list of 1 to {most}",
+            code="dma-compute-form",
+            numbers={"got": got, "most": most},
+        )
     for name, a in [("dst", i["dst"]), *((f"srcs[{n}]", a) for n, a in enumerate(srcs))]:
         refuse_indirection(name, a)
         if a.dynamic is not None and a.dynamic.kind == "scalar":
             raise NkiValidationError(
                 f"{name} has an address known only at run time; dma_compute takes only vector "
-                "offsets"
+                "offsets",
+                code="vector-offset",
             )
         if a.dtype.is_mx:
-            raise NkiValidationError(f"{name} has the packed dtype {a.dtype}; DMA can't add those")
+            raise NkiValidationError(
+                f"{name} has the packed dtype {a.dtype}; DMA can't add those",
+                code="dtype-packed",
+                numbers={"got": a.dtype},
+            )
     for n, a in enumerate(srcs):
         if a.size != i["dst"].size:
             raise NkiValidationError(
                 f"srcs[{n}] has {a.size} elements (shape {a.shape}), dst {i['dst'].size} (shape "
-                f"{i['dst'].shape}); must be equal"
+                f"{i['dst'].shape}); must be equal",
+                code="size-mismatch",
+                numbers={"got": a.size, "allowed": i["dst"].size},
             )
     if scales is not None and (len(scales) != len(srcs) or any(s != 1.0 for s in scales)):
         raise NkiValidationError(
-            f"scales={scales} for {len(srcs)} sources; allowed: None, or 1.0 for each"
+            f"scales={scales} for {len(srcs)} sources; allowed: None, or 1.0 for each",
+            code="dma-compute-form",
         )
 
 
@@ -113,11 +127,14 @@ def _indirect(i: Instruction, arch: Arch) -> None:
     if not indirect and not has_vector(dst):
         return
     if not i["unique_indices"]:
-        raise NkiValidationError("unique_indices=False with a vector offset; must be True")
+        raise NkiValidationError(
+            "unique_indices=False with a vector offset; must be True", code="dma-compute-form"
+        )
     if len(srcs) != 2 or len(indirect) != 1:
         raise NkiValidationError(
             f"{len(srcs)} sources, {len(indirect)} of them with a vector offset; with a vector "
-            "offset there are exactly two sources, one of which has it"
+            "offset there are exactly two sources, one of which has it",
+            code="dma-compute-form",
         )
     table = indirect[0]
     other = srcs[0] if srcs[1] is table else srcs[1]
@@ -127,7 +144,8 @@ def _indirect(i: Instruction, arch: Arch) -> None:
     elif not dst.region.on_chip or not dst.same_elements(other):
         raise NkiValidationError(
             f"adding gathered rows: dst must be in SBUF and the other source the same elements; "
-            f"dst is {dst.storage.label}, the other source {other.storage.label}"
+            f"dst is {dst.storage.label}, the other source {other.storage.label}",
+            code="dma-compute-form",
         )
 
 
@@ -138,11 +156,13 @@ def _check_scatter(dst: Access, table: Access, other: Access) -> None:
     if pattern != same or not dst.dynamic.source.same_elements(table.dynamic.source):
         raise NkiValidationError(
             f"adding to scattered rows: the source with a vector offset must be the same as dst, "
-            f"offsets included; dst is {dst.storage.label}, that source {table.storage.label}"
+            f"offsets included; dst is {dst.storage.label}, that source {table.storage.label}",
+            code="dma-compute-form",
         )
     if not other.region.on_chip:
         raise NkiValidationError(
-            f"adding to scattered rows: the data must be in SBUF, it is {other.storage.label}"
+            f"adding to scattered rows: the data must be in SBUF, it is {other.storage.label}",
+            code="dma-compute-form",
         )
 
 

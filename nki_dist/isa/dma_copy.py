@@ -68,12 +68,16 @@ def _sizes(i: Instruction, arch: Arch) -> None:
     if i["dst"].size != i["src"].size:
         raise NkiValidationError(
             f"dst has {i['dst'].size} elements (shape {i['dst'].shape}), src {i['src'].size} "
-            f"(shape {i['src'].shape}); dma_copy needs as many in both"
+            f"(shape {i['src'].shape}); dma_copy needs as many in both",
+            code="size-mismatch",
+            numbers={"dst": i["dst"].size, "src": i["src"].size},
         )
     for name in ("dst", "src"):
         if i[name].dtype.is_mx and i["dst"].dtype is not i["src"].dtype:
             raise NkiValidationError(
-                f"{name} has the packed dtype {i[name].dtype}; DMA doesn't convert packed types"
+                f"{name} has the packed dtype {i[name].dtype}; DMA doesn't convert packed types",
+                code="dtype-packed",
+                numbers={"got": i[name].dtype},
             )
 
 
@@ -81,10 +85,15 @@ def _sizes(i: Instruction, arch: Arch) -> None:
 def _modes(i: Instruction, arch: Arch) -> None:
     check_priority(i, arch)
     if i["dge_mode"] is dge_mode.hwdge and arch.generation < 3:
-        raise NkiValidationError(f"dge_mode.hwdge needs NeuronCore-v3; the platform is {arch.name}")
+        raise NkiValidationError(
+            f"dge_mode.hwdge needs NeuronCore-v3; the platform is {arch.name}",
+            code="generation",
+            numbers={"allowed": 3},
+        )
     if i["engine"] is not engine.unknown and i["dge_mode"] is not dge_mode.hwdge:
         raise NkiValidationError(
-            f"engine={i['engine'].name} is only for dge_mode.hwdge, got {i['dge_mode'].name}"
+            f"engine={i['engine'].name} is only for dge_mode.hwdge, got {i['dge_mode'].name}",
+            code="argument-combination",
         )
 
 
@@ -94,7 +103,9 @@ def _indirect(i: Instruction, arch: Arch) -> None:
     if dst.dynamic is None and src.dynamic is None:
         return
     if has_vector(dst) and has_vector(src):
-        raise NkiValidationError("dst and src both carry a vector offset; only one of them can")
+        raise NkiValidationError(
+            "dst and src both carry a vector offset; only one of them can", code="vector-offset"
+        )
     for name, a in (("dst", dst), ("src", src)):
         refuse_indirection(name, a)
         check_rows(name, a)

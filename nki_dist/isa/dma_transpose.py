@@ -31,10 +31,14 @@ def _axes(name: str, value: Any) -> list[int] | None:
     try:
         axes = tuple(n.__index__() for n in value)
     except (TypeError, AttributeError):
-        raise NkiValidationError(f"{name}={value!r}; allowed: None or a tuple of ints") from None
+        raise NkiValidationError(
+            f"{name}={value!r}; allowed: None or a tuple of ints", code="axis"
+        ) from None
     if axes not in _AXES.values():
         allowed = ", ".join(map(str, _AXES.values()))
-        raise NkiValidationError(f"{name}={axes}; allowed: {allowed}")
+        raise NkiValidationError(
+            f"{name}={axes}; allowed: {allowed}", code="axis", numbers={"got": axes}
+        )
     return list(axes)
 
 
@@ -91,25 +95,37 @@ def _shapes(i: Instruction, arch: Arch) -> None:
     refuse_indirection("src", src)
     axes = _AXES.get(len(src.shape))
     if axes is None:
-        raise NkiValidationError(f"src has shape {src.shape}; allowed: 2, 3 or 4 dimensions")
+        raise NkiValidationError(
+            f"src has shape {src.shape}; allowed: 2, 3 or 4 dimensions",
+            code="shape-rank",
+            numbers={"got": len(src.shape), "least": 2, "most": 4},
+        )
     if i["axes"] is not None and tuple(i["axes"]) != axes:
         raise NkiValidationError(
-            f"axes={tuple(i['axes'])} with a src of {len(src.shape)} dimensions; allowed: {axes}"
+            f"axes={tuple(i['axes'])} with a src of {len(src.shape)} dimensions; allowed: {axes}",
+            code="axis",
+            numbers={"got": tuple(i["axes"]), "allowed": axes},
         )
     wanted = tuple(src.shape[d] for d in axes)
     if dst.shape != wanted:
         raise NkiValidationError(
-            f"dst has shape {dst.shape}; src of shape {src.shape} transposed by {axes} is {wanted}"
+            f"dst has shape {dst.shape}; src of shape {src.shape} transposed by {axes} is {wanted}",
+            code="shape-mismatch",
+            numbers={"got": dst.shape, "allowed": wanted},
         )
     if dst.dtype is not src.dtype:
         raise NkiValidationError(
             f"dst has dtype {dst.dtype}, src {src.dtype}; a DMA transpose doesn't convert, they "
-            "must be the same"
+            "must be the same",
+            code="dtype-mismatch",
+            numbers={"dst": dst.dtype, "src": src.dtype},
         )
     if src.dtype.itemsize not in (2, 4):
         raise NkiValidationError(
             f"src has dtype {src.dtype} of {src.dtype.itemsize} byte; a DMA transpose takes types "
-            "of 2 or 4 bytes"
+            "of 2 or 4 bytes",
+            code="dtype-width",
+            numbers={"got": src.dtype.itemsize, "allowed": [2, 4]},
         )
 
 
@@ -125,14 +141,18 @@ def _modes(i: Instruction, arch: Arch) -> None:
         kind = "a gathered" if gathered else "a direct"
         raise NkiValidationError(
             f"dge_mode={mode.name} of {kind} transpose; allowed: "
-            + ", ".join(m.name for m in allowed)
+            + ", ".join(m.name for m in allowed),
+            code="dma-transpose-mode",
+            numbers={"got": mode.name},
         )
     if mode is dge_mode.hwdge:
         _check_hwdge(i["src"], arch)
     if gathered:
         _check_gather(i["src"], arch)
     elif i["oob_mode"] is oob_mode.skip and i["src"].dynamic is None:
-        raise NkiValidationError("oob_mode.skip is for a src with a run-time index; this has none")
+        raise NkiValidationError(
+            "oob_mode.skip is for a src with a run-time index; this has none", code="oob-mode"
+        )
 
 
 def _check_hwdge(src: Access, arch: Arch) -> None:
@@ -142,13 +162,17 @@ def _check_hwdge(src: Access, arch: Arch) -> None:
     if len(src.shape) == 2:
         if rows != 16:
             raise NkiValidationError(
-                f"src has {rows} rows; dge_mode.hwdge takes 16 in two dimensions"
+                f"src has {rows} rows; dge_mode.hwdge takes 16 in two dimensions",
+                code="dma-transpose-shape",
+                numbers={"got": rows, "allowed": 16},
             )
     elif rows not in _HWDGE_ROWS or rows * src.shape[-2] % 16:
         raise NkiValidationError(
             f"src has shape {src.shape}; dge_mode.hwdge takes a first dimension of "
             f"{', '.join(map(str, _HWDGE_ROWS))} whose product with the last but one is a multiple "
-            "of 16"
+            "of 16",
+            code="dma-transpose-shape",
+            numbers={"got": src.shape},
         )
 
 
@@ -156,10 +180,16 @@ def _two_bytes(src: Access, what: str, arch: Arch) -> None:
     limit = arch.dma_transpose_last_dim_max
     if src.shape[-1] > limit:
         raise NkiValidationError(
-            f"src has shape {src.shape}; {what} takes a last dimension of at most {limit}"
+            f"src has shape {src.shape}; {what} takes a last dimension of at most {limit}",
+            code="dma-transpose-shape",
+            numbers={"got": src.shape, "most": limit},
         )
     if src.dtype.itemsize != 2:
-        raise NkiValidationError(f"src has dtype {src.dtype}; {what} takes types of 2 bytes")
+        raise NkiValidationError(
+            f"src has dtype {src.dtype}; {what} takes types of 2 bytes",
+            code="dtype-width",
+            numbers={"got": src.dtype.itemsize, "allowed": 2},
+        )
 
 
 def _check_gather(src: Access, arch: Arch) -> None:
@@ -170,21 +200,35 @@ def _check_gather(src: Access, arch: Arch) -> None:
     rows, (parts, columns) = src.shape[0], (index.shape[0], index.free_size)
     if len(src.shape) == 4 and 1 not in src.shape[1:3]:
         raise NkiValidationError(
-            f"src has shape {src.shape}; a gathered transpose needs one middle dimension of size 1"
+            f"src has shape {src.shape}; a gathered transpose needs one middle dimension of size 1",
+            code="dma-transpose-shape",
+            numbers={"got": src.shape},
         )
     if rows % 16:
-        raise NkiValidationError(f"src has {rows} rows; a gathered transpose takes multiples of 16")
+        raise NkiValidationError(
+            f"src has {rows} rows; a gathered transpose takes multiples of 16",
+            code="dma-transpose-shape",
+            numbers={"got": rows, "multiple": 16},
+        )
     if index.dtype is not uint32:
-        raise NkiValidationError(f"the indices have dtype {index.dtype}; allowed: uint32")
+        raise NkiValidationError(
+            f"the indices have dtype {index.dtype}; allowed: uint32",
+            code="dtype-operand",
+            numbers={"got": index.dtype, "allowed": "uint32"},
+        )
     most = arch.partitions
     if not 16 <= parts <= most or parts % 16 or (columns > 1 and parts != most):
         raise NkiValidationError(
             f"the indices have shape {index.shape}; allowed: 16 to {most} partitions in multiples "
-            f"of 16, and {most} if there is more than one column"
+            f"of 16, and {most} if there is more than one column",
+            code="dma-transpose-shape",
+            numbers={"got": index.shape},
         )
     if parts * columns < rows:
         raise NkiValidationError(
-            f"src has {rows} rows, the indices (shape {index.shape}) are {parts * columns}"
+            f"src has {rows} rows, the indices (shape {index.shape}) are {parts * columns}",
+            code="shape-mismatch",
+            numbers={"got": rows, "allowed": parts * columns},
         )
 
 

@@ -23,7 +23,8 @@ def refuse_indirection(name: str, a: Access) -> None:
     """DMA follows vector offsets into HBM, not the `.indirect()` views of on-chip tensors."""
     if a.dynamic is not None and a.dynamic.kind == "tensor":
         raise NkiValidationError(
-            f"{name} is an .indirect() view; DMA instructions take .ap(vector_offset=...) in HBM"
+            f"{name} is an .indirect() view; DMA instructions take .ap(vector_offset=...) in HBM",
+            code="indirect-view",
         )
 
 
@@ -36,11 +37,15 @@ def check_rows(name: str, a: Access) -> None:
     if index.free_size != 1:
         raise NkiValidationError(
             f"the vector offset of {name} has shape {index.shape}; allowed: ({a.shape[0]}, 1), one "
-            "offset per row (only dma_transpose takes several columns)"
+            "offset per row (only dma_transpose takes several columns)",
+            code="vector-offset",
+            numbers={"got": index.shape, "allowed": (a.shape[0], 1)},
         )
     if index.shape[0] != a.shape[0]:
         raise NkiValidationError(
-            f"{name} has {a.shape[0]} rows, its vector offset {index.shape[0]}"
+            f"{name} has {a.shape[0]} rows, its vector offset {index.shape[0]}",
+            code="vector-offset",
+            numbers={"got": index.shape[0], "allowed": a.shape[0]},
         )
 
 
@@ -131,13 +136,17 @@ def chosen_rows(a: Access, kit: Kit, mode: oob_mode, what: str = "rows") -> Rows
         if not 0 <= value < limit:
             return OutOfBoundsError(
                 f"{called} {value} ({place} {row}) is outside [0, {limit}) of {a.storage.label}; "
-                f"oob_mode.skip would leave such {what} alone"
+                f"oob_mode.skip would leave such {what} alone",
+                code="data-index-range",
+                numbers={"got": value, "least": 0, "most": limit - 1},
             )
         start = int(runs.starts(index[row : row + 1])[0][run])
         size = a.storage.nbytes // a.dtype.itemsize
         return OutOfBoundsError(
             f"{called} {value} ({place} {row}) chooses {runs.count} rows of {a.storage.label}, of "
-            f"which row {run} would be elements [{start}, {start + length}) of {size}; {REMEDY}"
+            f"which row {run} would be elements [{start}, {start + length}) of {size}; {REMEDY}",
+            code="data-index-range",
+            numbers={"got": value, "elements": size},
         )
 
     def read() -> tuple[np.ndarray, np.ndarray | None]:

@@ -52,7 +52,9 @@ def _check(i: Instruction, arch: Arch) -> None:
         high = dtype.max if dtype.is_integer else (1 << dtype.bits) - 1
         if not whole or not low <= value <= high:
             raise NkiValidationError(
-                f"value={value!r} for dtype {dtype}; allowed: whole numbers {low} to {high}"
+                f"value={value!r} for dtype {dtype}; allowed: whole numbers {low} to {high}",
+                code="argument-range",
+                numbers={"got": value, "least": low, "most": high},
             )
 
 

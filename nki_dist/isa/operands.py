@@ -81,16 +81,24 @@ class Tensor(Role):
             if value.storage.region.value not in self.memories:
                 raise NkiValidationError(
                     f"{name} is in {value.storage.region.value}: {value.storage.label}; "
-                    f"allowed memories: {_names(self.memories)}"
+                    f"allowed memories: {_names(self.memories)}",
+                    code="memory-kind",
+                    numbers={"got": value.storage.region.value, "allowed": self.memories},
                 )
             if self.dtypes is not None and value.dtype not in self.dtypes:
                 raise NkiValidationError(
-                    f"{name} has dtype {value.dtype}; allowed: {_names(self.dtypes)}"
+                    f"{name} has dtype {value.dtype}; allowed: {_names(self.dtypes)}",
+                    code="dtype-operand",
+                    numbers={"got": value.dtype, "allowed": self.dtypes},
                 )
             if value.dynamic is not None and not self.memories & HBM:
                 value = self._addressed(name, value)
             if 0 in value.shape:
-                raise NkiValidationError(f"{name} is empty: shape {value.shape}")
+                raise NkiValidationError(
+                    f"{name} is empty: shape {value.shape}",
+                    code="shape-empty",
+                    numbers={"got": value.shape},
+                )
             _inside(name, value)
             return value
         if value is None and self.optional:
@@ -108,10 +116,12 @@ class Tensor(Role):
         if isinstance(value, np.ndarray):
             raise NkiValidationError(
                 f"{name} is a NumPy array of shape {value.shape}; allowed: {' or '.join(kinds)}. "
-                "Arrays become tensors when they are arguments of the kernel that is launched"
+                "Arrays become tensors when they are arguments of the kernel that is launched",
+                code="array-as-operand",
             )
         raise NkiValidationError(
-            f"{name} is {value!r} of type {type(value).__name__}; allowed: {' or '.join(kinds)}"
+            f"{name} is {value!r} of type {type(value).__name__}; allowed: {' or '.join(kinds)}",
+            code="operand-kind",
         )
 
     def _addressed(self, name: str, a: Access) -> Access:
@@ -120,12 +130,14 @@ class Tensor(Role):
         kind = a.dynamic.kind
         if kind == "vector":
             raise NkiValidationError(
-                f"{name} has a vector offset; only DMA instructions take those"
+                f"{name} has a vector offset; only DMA instructions take those",
+                code="vector-offset",
             )
         if kind == "tensor" and not self.indirect:
             raise NkiValidationError(
                 f"{name} is an .indirect() view, which this instruction doesn't take there; copy "
-                "it with nisa.tensor_copy first"
+                "it with nisa.tensor_copy first",
+                code="indirect-view",
             )
         return narrowed(name, a, self.indirect) if kind == "tensor" else a
 
@@ -165,7 +177,9 @@ def _inside(name: str, a: Access) -> None:
         raise OutOfBoundsError(
             f"{name}: the access pattern {[list(p) for p in zip(a.strides, a.shape)]} at offset "
             f"{a.offset} covers bytes [{low * size}, {(high + 1) * size}) of {a.storage.label}, "
-            f"which has {a.storage.nbytes}"
+            f"which has {a.storage.nbytes}",
+            code="access-range",
+            numbers={"low": low * size, "high": (high + 1) * size, "most": a.storage.nbytes},
         )
 
 
@@ -173,7 +187,9 @@ def _spilled(name: str, a: Access, low: int, high: int) -> OutOfBoundsError:
     return OutOfBoundsError(
         f"{name}: the access pattern {[list(p) for p in zip(a.strides, a.shape)]} at offset "
         f"{a.offset} covers bytes [{low}, {high}) of a partition of {a.storage.label}, which has "
-        f"{a.storage.partition_bytes} there; only dimension 0 goes from partition to partition"
+        f"{a.storage.partition_bytes} there; only dimension 0 goes from partition to partition",
+        code="access-range",
+        numbers={"low": low, "high": high, "most": a.storage.partition_bytes},
     )
 
 
@@ -196,7 +212,9 @@ def check_start(name: str, a: Access, arch: Arch) -> None:
         raise NkiValidationError(
             f"{name} starts at partition {_start(a)} of {a.region.value} ({a.storage.label}); an "
             f"engine accesses {a.shape[0]} partitions from {allowed} only. Move the rows with "
-            "nisa.dma_copy first"
+            "nisa.dma_copy first",
+            code="partition-start",
+            numbers={"got": _start(a), "partitions": a.shape[0], "allowed": allowed},
         )
 
 
@@ -243,7 +261,9 @@ class Choice(Role):
             value = self._member(name, value)
         if value not in self.allowed:
             raise NkiValidationError(
-                f"{name}={value.name}; allowed: {_names(v.name for v in self.allowed)}"
+                f"{name}={value.name}; allowed: {_names(v.name for v in self.allowed)}",
+                code="argument-choice",
+                numbers={"got": value.name},
             )
         return value
 
@@ -255,7 +275,9 @@ class Choice(Role):
         for member in members.values():
             if type(value) is type(member.value) and value == member.value:
                 return member
-        raise NkiValidationError(f"{name}={value!r}; allowed: {_names(members)}")
+        raise NkiValidationError(
+            f"{name}={value!r}; allowed: {_names(members)}", code="argument-choice"
+        )
 
 
 class Op(Role):
@@ -277,7 +299,11 @@ class Op(Role):
         if token in self.allowed:
             return token
         shown = f"nl.{token}" if isinstance(token, str) else repr(value)
-        raise NkiValidationError(f"{name}={shown}; allowed: {_names(self.allowed)}")
+        raise NkiValidationError(
+            f"{name}={shown}; allowed: {_names(self.allowed)}",
+            code="argument-choice",
+            numbers={"got": value, "allowed": self.allowed},
+        )
 
 
 class Number(Role):
@@ -295,7 +321,8 @@ class Number(Role):
             return value
         raise NkiValidationError(
             f"{name}={value!r}; allowed: {'an int' if self.integer else 'a number'}"
-            + (" or None" if self.optional else "")
+            + (" or None" if self.optional else ""),
+            code="argument-kind",
         )
 
 
@@ -317,11 +344,13 @@ class Register(Role):
                 raise CompileError(
                     f"{name} is {value!r}, the induction register of a dynamic loop, which only "
                     "the loop writes; write to a copy (nisa.register_alloc, nisa.register_move), "
-                    "and end loops early with nl.while_loop"
+                    "and end loops early with nl.while_loop",
+                    code="loop-register",
                 )
             return value
         raise NkiValidationError(
-            f"{name} is {value!r}; allowed: a register made by nisa.register_alloc"
+            f"{name} is {value!r}; allowed: a register made by nisa.register_alloc",
+            code="register-kind",
         )
 
 
@@ -338,7 +367,7 @@ class Custom(Role):
 def flag(name: str, value: Any) -> bool:
     if isinstance(value, (bool, np.bool_)) or (isinstance(value, int) and value in (0, 1)):
         return bool(value)
-    raise NkiValidationError(f"{name}={value!r}; allowed: True or False")
+    raise NkiValidationError(f"{name}={value!r}; allowed: True or False", code="argument-kind")
 
 
 FLAG = Custom(flag)

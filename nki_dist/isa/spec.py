@@ -51,6 +51,7 @@ class Tracer(Protocol):
     def where(self) -> str | None: ...
     def locate(self) -> int: ...
     def emit(self, spec: Spec, args: dict[str, Any], engine: str) -> Any: ...
+    def drop(self, error: NkiError) -> Any: ...
     def warn(self, warning: NkiWarning) -> None: ...
     def label(self, name: str, handle: Any) -> None: ...
     def assign(self, view: Any, value: Any) -> None: ...
@@ -69,7 +70,8 @@ def current_tracer() -> Tracer:
     if tracer is None:
         raise LaunchError(
             "nki.language and nki.isa functions work only inside a kernel; decorate the function "
-            "with @nki.jit and call it with arrays"
+            "with @nki.jit and call it with arrays",
+            code="outside-kernel",
         )
     return tracer
 
@@ -253,7 +255,9 @@ class Spec:
         if arch.generation < self.min_generation:
             raise NkiValidationError(
                 f"{self.title} needs NeuronCore-v{self.min_generation} or later; the platform "
-                f"is {arch.name} (v{arch.generation})"
+                f"is {arch.name} (v{arch.generation})",
+                code="generation",
+                numbers={"got": arch.generation, "least": self.min_generation},
             )
         args = i.args
         for name in self._quadrants:
@@ -304,6 +308,7 @@ class Spec:
                 location=tracer.where(),
                 core=tracer.core,
                 instruction=self.title,
+                code="call-signature",
             ) from None
         try:
             label = a.pop("name", None)
@@ -314,9 +319,10 @@ class Spec:
                 tracer.label(label, handle)
             return handle
         except NkiError as error:
-            raise error.at(
-                location=tracer.where(), core=tracer.core, instruction=self.title
-            ) from error.__cause__
+            error.at(location=tracer.where(), core=tracer.core, instruction=self.title)
+            if (dropped := tracer.drop(error)) is not None:
+                return dropped
+            raise error from error.__cause__
 
     def _pick_engine(self, a: dict[str, Any]) -> str:
         if not self.has_engine:
@@ -327,7 +333,8 @@ class Spec:
             return ""
         if label not in self.engines:
             raise NkiValidationError(
-                f"engine={label}; allowed: {', '.join(self.engines)} or unknown"
+                f"engine={label}; allowed: {', '.join(self.engines)} or unknown",
+                code="engine-choice",
             )
         return label
 
@@ -348,7 +355,9 @@ def instruction(**declared: Any) -> Callable[[Callable[..., dict[str, Any]]], Sp
 def require_generation(arch: Arch, generation: int, what: str) -> None:
     if arch.generation < generation:
         raise NkiValidationError(
-            f"{what} needs NeuronCore-v{generation} or later; the platform is {arch.name}"
+            f"{what} needs NeuronCore-v{generation} or later; the platform is {arch.name}",
+            code="generation",
+            numbers={"got": arch.generation, "least": generation},
         )
 
 

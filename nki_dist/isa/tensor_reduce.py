@@ -29,7 +29,9 @@ def _axes(name: str, value: Any) -> list[int]:
     try:
         return [n.__index__() for n in (value if isinstance(value, (list, tuple)) else [value])]
     except AttributeError:
-        raise NkiValidationError(f"{name}={value!r}; allowed: an int or a list of ints") from None
+        raise NkiValidationError(
+            f"{name}={value!r}; allowed: an int or a list of ints", code="axis"
+        ) from None
 
 
 @passes_on
@@ -79,14 +81,18 @@ def _axis(i: Instruction, arch: Arch) -> None:
     if not axes or axes != list(range(rank - len(axes), rank)) or axes[0] == 0:
         raise NkiValidationError(
             f"axis={i['axis']} of a tile with {rank} dimensions; allowed: the last one or several "
-            f"of dimensions 1 to {rank - 1}"
+            f"of dimensions 1 to {rank - 1}",
+            code="axis",
+            numbers={"got": i["axis"], "least": 1, "most": rank - 1},
         )
     same_partitions(dst=i["dst"], data=i["data"])
     kept = prod(i["data"].shape[1 : rank - len(axes)])
     if i["dst"].free_size != kept:
         raise NkiValidationError(
             f"dst has {i['dst'].free_size} elements per partition (shape {i['dst'].shape}); "
-            f"reducing dimensions {axes} of shape {i['data'].shape} leaves {kept}"
+            f"reducing dimensions {axes} of shape {i['data'].shape} leaves {kept}",
+            code="free-mismatch",
+            numbers={"got": i["dst"].free_size, "allowed": kept},
         )
 
 
@@ -98,7 +104,9 @@ def _dtypes(i: Instruction, arch: Arch) -> None:
         return
     b.check_integer(i["op"], dst=i["dst"], data=i["data"])
     if i["negate"]:
-        raise NkiValidationError(f"negate with the bitwise nl.{i['op']}; allowed: arithmetic only")
+        raise NkiValidationError(
+            f"negate with the bitwise nl.{i['op']}; allowed: arithmetic only", code="operator-dtype"
+        )
 
 
 @tensor_reduce.meaning

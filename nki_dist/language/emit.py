@@ -10,6 +10,7 @@ Errors carry the function's name and the kernel's line.
 from __future__ import annotations
 
 import reprlib
+from collections.abc import Mapping
 from math import prod
 from typing import Any
 
@@ -35,11 +36,18 @@ from nki_dist.program import psum, sbuf
 NUMBERS = (int, float, np.number, np.bool_)
 
 
-def refuse(function: str, text: str) -> NkiValidationError:
+def refuse(
+    function: str, text: str, *, code: str, numbers: Mapping[str, Any] | None = None
+) -> NkiValidationError:
     """The error to raise for a wrong argument of `nl.<function>`."""
     tracer = current_tracer()
     return NkiValidationError(
-        text, location=tracer.where(), core=tracer.core, instruction=f"nl.{function}"
+        text,
+        code=code,
+        numbers=numbers,
+        location=tracer.where(),
+        core=tracer.core,
+        instruction=f"nl.{function}",
     )
 
 
@@ -48,7 +56,11 @@ def tile(function: str, name: str, value: Any) -> NkiTensor:
     if isinstance(value, NkiTensor) and value.buffer.on_chip:
         return value
     got = f"in {value.buffer.value}" if isinstance(value, NkiTensor) else described(value)
-    raise refuse(function, f"{name} is {got}; allowed: a tile in SBUF or PSUM (see nl.load)")
+    raise refuse(
+        function,
+        f"{name} is {got}; allowed: a tile in SBUF or PSUM (see nl.load)",
+        code="operand-kind",
+    )
 
 
 def described(value: Any) -> str:
@@ -99,6 +111,8 @@ def common_shape(function: str, a: NkiTensor, b: NkiTensor) -> tuple[int, ...]:
             function,
             f"shapes {a.shape} and {b.shape} don't broadcast: sizes of each dimension must be "
             "equal, or one of them 1",
+            code="shape-broadcast",
+            numbers={"first": a.shape, "second": b.shape},
         )
     return tuple(n if m == 1 else m for m, n in zip(left, right, strict=True))
 
@@ -136,7 +150,11 @@ def binary(function: str, x: Any, y: Any, dtype: Any) -> NkiTensor:
     """`x op y`; one of them may be a number."""
     if isinstance(y, NUMBERS):
         if isinstance(x, NUMBERS):
-            raise refuse(function, f"x={x!r}, y={y!r}; at least one of them must be a tile")
+            raise refuse(
+                function,
+                f"x={x!r}, y={y!r}; at least one of them must be a tile",
+                code="operand-kind",
+            )
         return with_number(function, x, y, False, dtype)
     if isinstance(x, NUMBERS):
         return with_number(function, y, x, True, dtype)
@@ -201,7 +219,9 @@ def invert(x: Any, dtype: Any) -> NkiTensor:
     """Every bit of `x` flipped: an exclusive or with all ones."""
     x = tile("invert", "x", x)
     if not x.dtype.is_integer:
-        raise refuse("invert", f"x has dtype {x.dtype}; allowed: integer types")
+        raise refuse(
+            "invert", f"x has dtype {x.dtype}; allowed: integer types", code="operator-dtype"
+        )
     ones = -1 if x.dtype.name.startswith("int") else (1 << x.dtype.bits) - 1
     return with_number("bitwise_xor", x, ones, False, dtype)
 
@@ -214,13 +234,20 @@ def axes(function: str, x: NkiTensor, axis: Any) -> tuple[int, ...]:
     given = axis if isinstance(axis, (tuple, list)) else (axis,)
     rank = len(x.shape)
     if not all(isinstance(a, (int, np.integer)) and -rank <= a < rank for a in given):
-        raise refuse(function, f"axis={axis!r} of a tile with {rank} dimensions")
+        raise refuse(
+            function,
+            f"axis={axis!r} of a tile with {rank} dimensions",
+            code="axis",
+            numbers={"got": axis, "most": rank - 1},
+        )
     found = tuple(sorted({int(a) % rank for a in given}))
     if not found or found != tuple(range(rank - len(found), rank)) or found[0] == 0:
         raise refuse(
             function,
             f"axis={axis!r} of a tile of shape {x.shape}; allowed: the last free dimensions, such "
             f"as {rank - 1} or {tuple(range(1, rank))} (dimension 0 counts partitions)",
+            code="axis",
+            numbers={"got": axis},
         )
     return found
 

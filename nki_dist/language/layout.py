@@ -48,13 +48,21 @@ def infer(shape: tuple[int, ...], total: int) -> Dims:
     """Fill in one -1 so that the product is `total`."""
     known = prod(n for n in shape if n != -1)
     if shape.count(-1) > 1:
-        raise NkiValidationError(f"shape {shape} has more than one -1")
+        raise NkiValidationError(f"shape {shape} has more than one -1", code="reshape")
     if -1 in shape:
         if known == 0 or total % known:
-            raise NkiValidationError(f"{total} elements can't be split as {shape}")
+            raise NkiValidationError(
+                f"{total} elements can't be split as {shape}",
+                code="reshape",
+                numbers={"got": total},
+            )
         shape = tuple(total // known if n == -1 else n for n in shape)
     if prod(shape) != total:
-        raise NkiValidationError(f"shape {shape} has {prod(shape)} elements, expected {total}")
+        raise NkiValidationError(
+            f"shape {shape} has {prod(shape)} elements, expected {total}",
+            code="reshape",
+            numbers={"got": prod(shape), "allowed": total},
+        )
     return shape
 
 

@@ -120,7 +120,8 @@ class NkiTensor(Views, NoValue):
         raise NkiValidationError(
             f"Python can't branch on the tensor {self.storage.label}: its values are only known "
             "when the kernel runs. Select between values with nl.where or nisa.select_reduce, or "
-            "load a register and use nl.while_loop"
+            "load a register and use nl.while_loop",
+            code="branch-on-tensor",
         )
 
     def __repr__(self) -> str:
@@ -176,10 +177,16 @@ class NkiTensor(Views, NoValue):
         if k.start is None and k.stop is None and k.step is None:
             return n, 0, 1
         if isinstance(k.start, VirtualRegister) or isinstance(k.stop, VirtualRegister):
-            raise NkiValidationError("a slice bound can't be a register; use nl.ds(register, size)")
+            raise NkiValidationError(
+                "a slice bound can't be a register; use nl.ds(register, size)", code="index-kind"
+            )
         start, stop, step = k.indices(n)
         if step < 1:
-            raise NkiValidationError(f"slice step {step} on dimension {d}; must be >= 1")
+            raise NkiValidationError(
+                f"slice step {step} on dimension {d}; must be >= 1",
+                code="slice-step",
+                numbers={"got": step, "least": 1},
+            )
         self._guard(d, (start, stop, step) != (0, n, 1))
         return max(0, -(-(stop - start) // step)), start, step
 
@@ -188,13 +195,25 @@ class NkiTensor(Views, NoValue):
         n = self.shape[d]
         if isinstance(k.start, (VirtualRegister, NkiTensor)):
             if not 0 < k.size <= n:
-                raise OutOfBoundsError(f"{k} on dimension {d} of size {n}")
+                raise OutOfBoundsError(
+                    f"{k} on dimension {d} of size {n}",
+                    code="index-range",
+                    numbers={"size": n, "dim": d},
+                )
             return _scalar(k.start)
         if k.size < 0:  # an empty window, like an empty slice, is no mistake
-            raise OutOfBoundsError(f"{k} on dimension {d} of size {n}")
+            raise OutOfBoundsError(
+                f"{k} on dimension {d} of size {n}",
+                code="index-range",
+                numbers={"size": n, "dim": d},
+            )
         start = k.start.__index__()
         if start < 0 or start + k.size > n:
-            raise OutOfBoundsError(f"{k} on dimension {d} of size {n}")
+            raise OutOfBoundsError(
+                f"{k} on dimension {d} of size {n}",
+                code="index-range",
+                numbers={"size": n, "dim": d},
+            )
         self._guard(d, k.size != n)
         return start
 
@@ -209,23 +228,28 @@ class NkiTensor(Views, NoValue):
             raise NkiValidationError(
                 f"index {k!r} of type {type(k).__name__} on dimension {d}; allowed are ints, "
                 "slices, Ellipsis, nl.ds and registers (tensors index through .ap, .select or "
-                ".vector_select)"
+                ".vector_select)",
+                code="index-kind",
             ) from None
         n = self.shape[d]
         if not -n <= index < n:
             raise OutOfBoundsError(
-                f"index {index} on dimension {d} of size {n} of {self.storage.label}"
+                f"index {index} on dimension {d} of size {n} of {self.storage.label}",
+                code="index-range",
+                numbers={"got": index, "size": n, "dim": d},
             )
         self._guard(d, True)
         return index % n
 
     def _expand(self, key: tuple) -> tuple:
         if sum(1 for k in key if k is Ellipsis) > 1:
-            raise NkiValidationError("an index can hold only one Ellipsis")
+            raise NkiValidationError("an index can hold only one Ellipsis", code="index-kind")
         given = sum(1 for k in key if k is not Ellipsis)
         if given > len(self.shape):
             raise NkiValidationError(
-                f"{given} indices for {len(self.shape)} dimensions of shape {self.shape}"
+                f"{given} indices for {len(self.shape)} dimensions of shape {self.shape}",
+                code="index-count",
+                numbers={"got": given, "most": len(self.shape)},
             )
         fill = (FULL,) * (len(self.shape) - given)
         for i, k in enumerate(key):
@@ -238,7 +262,8 @@ class NkiTensor(Views, NoValue):
     ) -> Dynamic:
         if self.dynamic is not None or other is not None:
             raise NkiValidationError(
-                "this view already has a run-time index; a tensor can have only one"
+                "this view already has a run-time index; a tensor can have only one",
+                code="dynamic-twice",
             )
         stride = self.strides[dim]
         outer = [s for n, s in zip(self.shape, self.strides) if n > 1 and s > stride]
@@ -267,7 +292,11 @@ class NkiTensor(Views, NoValue):
             dynamic = self._add_dynamic(_scalar(index), dim, n)
         else:
             if not (hasattr(index, "__index__") and 0 <= index < n):
-                raise NkiValidationError(f"select({dim}, {index}) of a dimension of size {n}")
+                raise NkiValidationError(
+                    f"select({dim}, {index}) of a dimension of size {n}",
+                    code="index-range",
+                    numbers={"got": index, "size": n, "dim": dim},
+                )
             self._guard(dim, True)
             offset += index * self.strides[dim]
         if dim == 0 and self.storage.region.on_chip:
@@ -281,11 +310,17 @@ class NkiTensor(Views, NoValue):
     def vector_select(self, dim: int, vector_offset: NkiTensor) -> NkiTensor:
         """Gather: row p of the result is row `vector_offset[p, 0]` of this HBM tensor."""
         if dim != 0:
-            raise NkiValidationError(f"vector_select on dimension {dim}; only 0 can be indexed")
+            raise NkiValidationError(
+                f"vector_select on dimension {dim}; only 0 can be indexed",
+                code="vector-offset",
+                numbers={"got": dim, "allowed": 0},
+            )
         if vector_offset.size != vector_offset.shape[0]:
             raise NkiValidationError(
                 "vector_select takes an SBUF tile of shape (P, 1), one index per row; got "
-                f"{vector_offset.shape}"
+                f"{vector_offset.shape}",
+                code="vector-offset",
+                numbers={"got": vector_offset.shape},
             )
         dynamic = self._vector(vector_offset, self.strides[0], self.shape[0])
         shape = (vector_offset.shape[0], *self.shape[1:])
@@ -293,15 +328,18 @@ class NkiTensor(Views, NoValue):
 
     def _vector(self, index: NkiTensor, stride: int, limit: int) -> Dynamic:
         if self.dynamic is not None:
-            raise NkiValidationError("this view already has a run-time index")
+            raise NkiValidationError("this view already has a run-time index", code="dynamic-twice")
         if not self.storage.region.is_hbm:
             raise NkiValidationError(
-                f"a vector offset indexes tensors in HBM; {self.storage.label} isn't"
+                f"a vector offset indexes tensors in HBM; {self.storage.label} isn't",
+                code="vector-offset",
             )
         if index.buffer is not sbuf or not (index.free_size == 1 or len(index.shape) == 2):
             raise NkiValidationError(
                 "a vector offset is an SBUF tile of shape (P, 1), or (P, N) for dma_transpose; got "
-                f"{index.shape} in {index.buffer.value}"
+                f"{index.shape} in {index.buffer.value}",
+                code="vector-offset",
+                numbers={"got": index.shape},
             )
         return Dynamic("vector", index, stride, limit, 0)
 
@@ -344,7 +382,9 @@ class NkiTensor(Views, NoValue):
         base += 0 if offset is None else int(offset)
         dynamic = self.dynamic
         if scalar_offset is not None and vector_offset is not None:
-            raise NkiValidationError("scalar_offset and vector_offset exclude each other")
+            raise NkiValidationError(
+                "scalar_offset and vector_offset exclude each other", code="dynamic-twice"
+            )
         moved = scalar_offset is not None or vector_offset is not None
         dim = self._dim(indirect_dim) if moved else 0
         if scalar_offset is not None:
@@ -364,15 +404,21 @@ class NkiTensor(Views, NoValue):
         new = dtypes.of(dtype)
         old = self.dtype
         if self.dynamic is not None:
-            raise NkiValidationError("view(dtype) of a tensor with a run-time index")
+            raise NkiValidationError(
+                "view(dtype) of a tensor with a run-time index", code="reinterpret"
+            )
         if new.itemsize == old.itemsize:
             return make(self.storage, self.offset, self.shape, self.strides, new)
         if self.strides[-1] != 1 and self.shape[-1] != 1:
-            raise NkiValidationError("view(dtype) needs a contiguous last dimension")
+            raise NkiValidationError(
+                "view(dtype) needs a contiguous last dimension", code="reinterpret"
+            )
         last = self.shape[-1] * old.itemsize
         if last % new.itemsize:
             raise NkiValidationError(
-                f"{self.shape[-1]} elements of {old} ({last} bytes) aren't a whole number of {new}"
+                f"{self.shape[-1]} elements of {old} ({last} bytes) aren't a whole number of {new}",
+                code="reinterpret",
+                numbers={"got": last},
             )
         strides = [rescale(s, old, new, "stride") for s in self.strides[:-1]]
         offset = rescale(self.offset, old, new, "offset")
@@ -392,5 +438,6 @@ def _scalar(source: Any) -> Any:
         return source
     raise NkiValidationError(
         "a scalar offset is a register or a tile of one element in SBUF, got "
-        + (f"shape {source.shape}" if isinstance(source, NkiTensor) else repr(source))
+        + (f"shape {source.shape}" if isinstance(source, NkiTensor) else repr(source)),
+        code="scalar-offset",
     )

@@ -35,6 +35,7 @@ def _check_tensor(function: str, src: Any) -> None:
             function,
             f"src is {emit.described(src)}; allowed: a tensor in HBM. Arrays become tensors when "
             "they are arguments of the kernel that is launched",
+            code="memory-kind",
         )
 
 
@@ -47,7 +48,12 @@ def load_transpose2d(src, dtype=None):
     """A new SBUF tile (N, M) with the transpose of an HBM tensor (M, N), N at most 128."""
     _check_tensor("load_transpose2d", src)
     if len(src.shape) != 2:
-        raise emit.refuse("load_transpose2d", f"src has shape {src.shape}; allowed: 2 dimensions")
+        raise emit.refuse(
+            "load_transpose2d",
+            f"src has shape {src.shape}; allowed: 2 dimensions",
+            code="shape-rank",
+            numbers={"got": len(src.shape), "allowed": 2},
+        )
     tile = ndarray(src.shape[::-1], src.dtype, sbuf)
     dma_transpose(tile, src)
     return emit.converted(tile, dtype)
@@ -64,10 +70,18 @@ def gather_flattened(data, indices, axis=0, dtype=None):
     data = emit.tile("gather_flattened", "data", data)
     indices = emit.tile("gather_flattened", "indices", indices)
     if axis != 0:
-        raise emit.refuse("gather_flattened", f"axis={axis!r}; allowed: 0")
+        raise emit.refuse(
+            "gather_flattened",
+            f"axis={axis!r}; allowed: 0",
+            code="axis",
+            numbers={"got": axis, "allowed": 0},
+        )
     if not indices.dtype.is_integer:
         raise emit.refuse(
-            "gather_flattened", f"indices have dtype {indices.dtype}; allowed: integer types"
+            "gather_flattened",
+            f"indices have dtype {indices.dtype}; allowed: integer types",
+            code="dtype-operand",
+            numbers={"got": indices.dtype},
         )
     result = emit.new(indices.shape, data.dtype)
     nc_n_gather(result, data, emit.converted(indices, uint32))

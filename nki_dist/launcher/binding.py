@@ -41,11 +41,14 @@ class PerRank:
         if not hasattr(self.values, "__len__"):
             raise LaunchError(
                 f"per_rank({self.values!r}); allowed: a list with one entry per rank, or a "
-                "function of the rank"
+                "function of the rank",
+                code="per-rank",
             )
         if len(self.values) != ranks:
             raise LaunchError(
-                f"per_rank has {len(self.values)} entries, the world {ranks} ranks; give one each"
+                f"per_rank has {len(self.values)} entries, the world {ranks} ranks; give one each",
+                code="per-rank",
+                numbers={"got": len(self.values), "allowed": ranks},
             )
         return self.values[rank]
 
@@ -101,14 +104,16 @@ def bind_arguments(function: Callable[..., Any], args: Args, kwargs: Kwargs) -> 
         if isinstance(value, PerRank):
             raise LaunchError(
                 f"argument {path} is an nki.per_rank inside another value; make the whole argument "
-                "per_rank: nki.per_rank([value of rank 0, value of rank 1, ...])"
+                "per_rank: nki.per_rank([value of rank 0, value of rank 1, ...])",
+                code="per-rank",
             )
         if not _is_array(value):
             return value
         if isinstance(value, np.ma.MaskedArray):
             raise LaunchError(
                 f"argument {path} is a masked array, and kernels don't know its mask; pass its "
-                ".filled(...) or .data, and the mask as another argument"
+                ".filled(...) or .data, and the mask as another argument",
+                code="array-kind",
             )
         leaf = seen.get(id(value))
         if leaf is None:
@@ -156,6 +161,7 @@ def _parameter_names(function: Callable[..., Any], args: Args, kwargs: Kwargs) -
             f"{getattr(function, '__name__', function)}(): {error}; its parameters are "
             f"{inspect.signature(function)}",
             location=kernel_location(function),
+            code="call-signature",
         ) from None
     names: list[str] = []
     for name, value in bound.arguments.items():
@@ -207,6 +213,7 @@ def collect_outputs(function: Callable[..., Any]) -> Callable[[Trace, Any], Any]
                 "shared_hbm, a tuple, list or dict of them, or nothing",
                 location=return_location(function),
                 core=trace.core,
+                code="return-value",
             )
         if not owns(trace.program, leaf.storage):
             refuse_storage(trace, leaf.storage)
@@ -216,6 +223,7 @@ def collect_outputs(function: Callable[..., Any]) -> Callable[[Trace, Any], Any]
                 "shared_hbm: copy it there with nisa.dma_copy and return that",
                 location=return_location(function),
                 core=trace.core,
+                code="return-memory",
             )
         if leaf.storage.role == "local" and leaf.storage.region is MemoryRegion.private_hbm:
             trace.publish(leaf.storage)

@@ -15,7 +15,7 @@ from nki_dist import frameworks
 from nki_dist.checks import Checks, Policy, checks_of
 from nki_dist.compiler.compiled import Compiled, Grid
 from nki_dist.compiler.passes.schedule import edges_of, with_edges
-from nki_dist.errors import LaunchError
+from nki_dist.errors import LaunchError, NkiError
 from nki_dist.isa.spec import tracing
 from nki_dist.launcher.binding import Args, Kwargs
 from nki_dist.launcher.grid import make_grid
@@ -53,12 +53,13 @@ class Kernel:
             grid = inner.grid if grid is None else grid
             fn = inner.fn
         if not callable(fn):
-            raise LaunchError(f"a kernel is a function, got {fn!r}")
+            raise LaunchError(f"a kernel is a function, got {fn!r}", code="kernel-function")
         if inspect.isgeneratorfunction(fn) or inspect.iscoroutinefunction(fn):
             kind = "a generator function (`yield`)" if inspect.isgeneratorfunction(fn) else "async"
             raise LaunchError(
                 f"a kernel is a plain function, {fn.__name__} is {kind}; use `def` and `return`",
                 location=f"{fn.__code__.co_filename}:{fn.__code__.co_firstlineno}",
+                code="kernel-function",
             )
         self.fn: Callable[..., Any] = fn
         self.grid: Any = grid
@@ -115,7 +116,12 @@ class Kernel:
         return self._world().compile(self, *args, **kwargs)
 
     def _launch(self, args: Args, kwargs: Kwargs) -> Any:
-        world, grid = self._placed()
+        try:
+            world, grid = self._placed()
+        except NkiError as error:
+            if (checker := session().checker) is None:
+                raise
+            return checker.refused(self, error)
         return world.run_one(self, grid, args, kwargs, self._profile)
 
     def _launch_beside_others(self, args: Args, kwargs: Kwargs) -> Any:
@@ -125,7 +131,8 @@ class Kernel:
         if self._profile:
             raise LaunchError(
                 "nki.profile and nki.benchmark return a Run, which can't be part of a jax "
-                "transformation; call the profiled kernel outside jax.jit"
+                "transformation; call the profiled kernel outside jax.jit",
+                code="framework-transformation",
             )
         return launch_traced(self._world(), self, args, kwargs)
 
@@ -182,7 +189,10 @@ def jit(fn: Any = None, **options: Any) -> Any:
     """
     for name in options:
         if name != "platform_target" and ("platform" in name or "target" in name):
-            raise LaunchError(f"nki.jit has no option {name}; platform_target chooses the platform")
+            raise LaunchError(
+                f"nki.jit has no option {name}; platform_target chooses the platform",
+                code="jit-option",
+            )
     if fn is None:
         return lambda function: jit(function, **options)
     return _kind(fn)(fn, **options)

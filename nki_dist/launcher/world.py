@@ -104,18 +104,29 @@ class World:
             architectures.from_environment() if platform is None else architectures.get(platform)
         )
         if not isinstance(ranks, int) or isinstance(ranks, bool) or ranks < 1:
-            raise LaunchError(f"ranks={ranks!r}; must be a positive int")
+            raise LaunchError(
+                f"ranks={ranks!r}; must be a positive int",
+                code="world-option",
+                numbers={"got": ranks, "least": 1},
+            )
         if not isinstance(lnc, int) or not 1 <= lnc <= self.arch.max_lnc:
             raise LaunchError(
                 f"lnc={lnc!r}; {self.arch.name} allows 1 to {self.arch.max_lnc} physical cores per "
-                "logical core (the LNC limit)"
+                "logical core (the LNC limit)",
+                code="lnc-range",
+                numbers={"got": lnc, "least": 1, "most": self.arch.max_lnc},
             )
         if host not in ("ray", "inprocess"):
-            raise LaunchError(f"host={host!r}; allowed: ray, inprocess")
+            raise LaunchError(f"host={host!r}; allowed: ray, inprocess", code="world-option")
         if transport not in TRANSPORTS:
-            raise LaunchError(f"transport={transport!r}; allowed: {', '.join(TRANSPORTS)}")
+            raise LaunchError(
+                f"transport={transport!r}; allowed: {', '.join(TRANSPORTS)}", code="world-option"
+            )
         if timeout is not None and not (isinstance(timeout, (int, float)) and timeout > 0):
-            raise LaunchError(f"timeout={timeout!r}; must be a positive number of seconds or None")
+            raise LaunchError(
+                f"timeout={timeout!r}; must be a positive number of seconds or None",
+                code="world-option",
+            )
         self.ranks = ranks
         self.lnc = lnc
         self.host_name = host
@@ -183,6 +194,8 @@ class World:
 
     def start(self) -> None:
         """Start the cores now; otherwise the first launch does."""
+        if session().checker is not None:
+            return  # nothing will run on them
         with self._lock:
             self._started()
 
@@ -194,7 +207,7 @@ class World:
 
     def _refuse_closed(self) -> None:
         if self.closed:
-            raise LaunchError("this world is closed; make another nki.World")
+            raise LaunchError("this world is closed; make another nki.World", code="world-closed")
 
     def _started(self) -> Host:
         self._refuse_closed()
@@ -230,6 +243,9 @@ class World:
         Returns:
             A list with what the kernel returns for each rank, or a Run.
         """
+        if (checker := session().checker) is not None:
+            look = checker.launch(self, kernel, None, args, kwargs)
+            return Run(look.outputs, *look.profile()) if profile else look.outputs
         outputs, result, compiled = self._launch(kernel, None, args, kwargs)
         if profile:
             return Run(outputs, self._profile(compiled, result.reports), result.reports)
@@ -237,6 +253,9 @@ class World:
 
     def run_one(self, kernel: Any, grid: Grid, args: Args, kwargs: Kwargs, profile: bool) -> Any:
         """`kernel[grid](...)` on a one-rank world: the result itself, or a Run."""
+        if (checker := session().checker) is not None:
+            look = checker.launch(self, kernel, grid, args, kwargs)
+            return Run(look.outputs[0], *look.profile()) if profile else look.outputs[0]
         outputs, result, compiled = self._launch(kernel, grid, args, kwargs)
         if profile:
             return Run(outputs[0], self._profile(compiled, result.reports), result.reports)
@@ -274,6 +293,9 @@ class World:
 
     def compile(self, kernel: Any, *args: Any, **kwargs: Any) -> Compiled:
         """The programs `run` would run with these arguments, without running them."""
+        if (checker := session().checker) is not None:
+            checked: Compiled = checker.compile(self, kernel, args, kwargs)
+            return checked
         return self._compiled(kernel, None, args, kwargs)[2]
 
     def _compiled(
@@ -281,18 +303,24 @@ class World:
     ) -> tuple[list[BoundArguments], str, Compiled]:
         """Every rank's arguments, and the compiled kernel with its name in this process."""
         function = getattr(kernel, "fn", kernel)
-        if not callable(function):
-            raise LaunchError(f"a kernel is a function, got {function!r}")
         name = getattr(function, "__name__", type(function).__name__)
-        self._refuse_closed()
-        bound = self._bind(function, args, kwargs)
-        if grid is None:
-            grid = self._grid(getattr(kernel, "grid", None))
+        bound, grid = self.bound(kernel, grid, args, kwargs)
         key, compiled = session().cache.get(function, name, bound[0], self.arch, grid, self.checks)
         if key not in self._groups_checked:
             check_world(compiled.programs, self.topology, self.checks.strict)
             self._groups_checked.add(key)
         return bound, key, compiled
+
+    def bound(
+        self, kernel: Any, grid: Grid | None, args: Args, kwargs: Kwargs
+    ) -> tuple[list[BoundArguments], Grid]:
+        """Every rank's arguments and the grid, before anything is compiled."""
+        function = getattr(kernel, "fn", kernel)
+        if not callable(function):
+            raise LaunchError(f"a kernel is a function, got {function!r}", code="kernel-function")
+        self._refuse_closed()
+        bound = self._bind(function, args, kwargs)
+        return bound, self._grid(getattr(kernel, "grid", None)) if grid is None else grid
 
     def _launch(
         self, kernel: Any, grid: Grid | None, args: Args, kwargs: Kwargs
@@ -331,7 +359,9 @@ class World:
         if grid.cores != self.lnc:
             raise LaunchError(
                 f"a launch grid of {grid.cores} cores in a world of lnc={self.lnc}; run the kernel "
-                "without a grid, or make the world with as many cores per rank"
+                "without a grid, or make the world with as many cores per rank",
+                code="grid-and-world",
+                numbers={"got": grid.cores, "allowed": self.lnc},
             )
         return grid
 
@@ -378,12 +408,14 @@ def _same_signatures(first: BoundArguments, other: BoundArguments, rank: int) ->
         if (a.shape, a.dtype) != (b.shape, b.dtype):
             raise LaunchError(
                 f"argument {a.name} is {a.shape} {a.dtype} on rank 0 and {b.shape} {b.dtype} on "
-                f"rank {rank}; all ranks run the same program, so shapes and dtypes must agree"
+                f"rank {rank}; all ranks run the same program, so shapes and dtypes must agree",
+                code="ranks-differ",
             )
     if (first.args, first.kwargs) != (other.args, other.kwargs):
         raise LaunchError(
             f"rank {rank} has other compile-time arguments than rank 0; only arrays may differ "
-            "between ranks (a kernel asks for its rank with nki.collectives.rank_id)"
+            "between ranks (a kernel asks for its rank with nki.collectives.rank_id)",
+            code="ranks-differ",
         )
 
 

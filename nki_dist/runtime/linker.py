@@ -234,7 +234,9 @@ class Linker:
             row = first_outside(blocks, self.value)
             raise OutOfBoundsError(
                 f"run-time index {index} is outside [{low}, {high}) of dimension {a.dynamic.dim} "
-                f"of {a.storage.label}" + (f": {row}; {REMEDY}" if row else "")
+                f"of {a.storage.label}" + (f": {row}; {REMEDY}" if row else ""),
+                code="data-index-range",
+                numbers={"got": index, "least": low, "most": high - 1},
             )
         return [self.resolve(i)]
 

@@ -31,7 +31,7 @@ def wanted(stream: TextIO) -> bool:
     """
     setting = os.environ.get(VARIABLE, "")
     if setting not in ("", "0", "1"):
-        raise LaunchError(f"{VARIABLE}={setting!r}; allowed: 0, 1")
+        raise LaunchError(f"{VARIABLE}={setting!r}; allowed: 0, 1", code="setting-value")
     return setting == "1" or (not setting and stream.isatty())
 
 

@@ -31,7 +31,11 @@ def default_lnc(limit: int) -> int:
     """
     text = os.environ.get(LNC_VARIABLE, "1")
     if not text.isdigit() or not 1 <= int(text) <= limit:
-        raise LaunchError(f"{LNC_VARIABLE}={text!r}; allowed: 1 to {limit}")
+        raise LaunchError(
+            f"{LNC_VARIABLE}={text!r}; allowed: 1 to {limit}",
+            code="setting-value",
+            numbers={"got": text, "least": 1, "most": limit},
+        )
     return int(text)
 
 
@@ -77,5 +81,9 @@ def precise_fp() -> bool:
 def _choice(variable: str, allowed: tuple[str, ...]) -> str:
     value = os.environ.get(variable) or allowed[0]
     if value not in allowed:
-        raise LaunchError(f"{variable}={value!r}; allowed: {', '.join(allowed)}")
+        raise LaunchError(
+            f"{variable}={value!r}; allowed: {', '.join(allowed)}",
+            code="setting-value",
+            numbers={"got": value, "allowed": allowed},
+        )
     return value

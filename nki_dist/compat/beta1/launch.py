@@ -34,7 +34,7 @@ def wrapped(function: Any) -> Any:
     if hasattr(function, "__beta1__"):
         return function
     if not callable(function):
-        raise LaunchError(f"a kernel is a function, got {function!r}")
+        raise LaunchError(f"a kernel is a function, got {function!r}", code="kernel-function")
 
     @functools.wraps(function)
     def traced(*args: Any, **kwargs: Any) -> Any:
@@ -59,7 +59,8 @@ def _leave(leaf: Any) -> Any:
     if isinstance(leaf, BlockTile):
         raise CompileError(
             f"the kernel returned a tensor with block dimensions {leaf.tiles.shape} in "
-            f"{leaf.buffer.value}; store it to a tensor in shared_hbm and return that"
+            f"{leaf.buffer.value}; store it to a tensor in shared_hbm and return that",
+            code="return-value",
         )
     return leaf
 

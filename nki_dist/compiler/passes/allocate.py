@@ -135,6 +135,8 @@ def check_hbm(programs: Sequence[Program], arch: Arch) -> None:
             f"private tensors of {len(programs)} core(s). Largest: "
             f"{_listing(programs[0], shared, lambda s: s.nbytes, 'bytes')}",
             location=None if worst is None else programs[0].where(worst.location),
+            code="hbm-full",
+            numbers={"got": need, "most": arch.hbm_stack_bytes},
         )
 
 
@@ -168,6 +170,7 @@ def _check_address(program: Program, s: Storage, space: Space, arch: Arch) -> No
             location=program.where(s.location),
             core=program.core,
             instruction="nl.ndarray",
+            code="address-range",
         )
 
 
@@ -245,6 +248,8 @@ def _overflow(
         instruction="nl.ndarray",
         hint="AWS's compiler may reorder or spill; the policy check='capacity=spill' takes that "
         "for granted",
+        code="space-full",
+        numbers={"got": need, "most": space.capacity},
     )
 
 
@@ -262,6 +267,8 @@ def _check_instructions(program: Program, region: MemoryRegion, space: Space) ->
                 location=program.where(i.location),
                 core=program.core,
                 instruction=f"nisa.{i.opcode}",
+                code="space-full",
+                numbers={"got": -(-cells // space.quadrants), "most": space.capacity},
             )
 
 
@@ -294,6 +301,8 @@ def _peak_private(program: Program, arch: Arch, storages: list[Storage]) -> int:
                 location=program.where(s.location),
                 core=program.core,
                 instruction="nl.ndarray",
+                code="hbm-full",
+                numbers={"got": now, "most": arch.hbm_stack_bytes},
             )
     return peak
 
