@@ -384,6 +384,7 @@ class NkiTensor(Views, NoValue):
             dim = self._dim(indirect_dim)
             unit = _rescale(strides[dim], self.dtype, new, "stride of the indirect dimension")
             if scalar_offset is not None:
+                self._no_dynamic_partition(dim)
                 limit = self.shape[dim]
                 if limit == 1 or self.storage.region.is_hbm:
                     limit = make(self.storage, base, shape, steps, new).starts(unit)
