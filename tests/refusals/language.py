@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -11,7 +10,7 @@ import nki_dist as nki
 import nki_dist.isa as nisa
 import nki_dist.language as nl
 from tests.refusals.memory import _filled as made
-from tests.refusals.rule import F32, I32, Rule, hbm, sb, zeros
+from tests.refusals.rule import Rule, sb, zeros
 
 GUIDE = "nki/get-started/nki-language-guide.rst"
 MIGRATION = "nki/migration/index.rst (%s)"
@@ -99,8 +98,7 @@ def counted(b, step=1, write=False, result=False, use=False, arithmetic=False, a
             nisa.register_move(i, nisa.register_alloc(0))
         if arithmetic:
             i + 1
-        if result:
-            return tile
+        return tile if result else None
 
     nl.fori_loop(0, 4, body, step=step)
     if after:
@@ -128,7 +126,7 @@ def loop_result(b):
 
 def branches(b):
     register = nisa.register_alloc(1)
-    if (register if b else True):
+    if register if b else True:
         nisa.memset(sb(8, 6), value=0.0)
 
 
@@ -139,28 +137,176 @@ def truth(b):
 
 
 RULES = [
-    Rule("keyword-only", "A kernel has no keyword-only parameters (`*`)", MIGRATION % "Remove keyword-only argument separator", "?", launch=lambda b: launched(keyword_only if b else with_option, zeros(8, 6), scale=2.0)),
-    Rule("identity", "Values are compared with `==`, not with `is`", MIGRATION % "Replace is / is not", "?", pair=(compares_by_value, compares_identity)),
-    Rule("dict-keys", "Keys of a dict are strings", GUIDE, "?", pair=(string_keys, integer_keys)),
-    Rule("list-argument", "A list isn't a kernel's argument; a tuple is", MIGRATION % "Replace list kernel arguments with tuples", "?", launch=lambda b: launched(takes, zeros(8, 6), [1, 1] if b else (1, 1))),
-    Rule("class-argument", "An object that is an argument is an `NKIObject`", GUIDE, "?", launch=lambda b: launched(takes, zeros(8, 6), Plain(1) if b else Struct(1))),
-    Rule("private-result", "A kernel returns tensors in shared_hbm", MIGRATION % "Output tensors must use nl.shared_hbm", "?", launch=returns_private),
-    Rule("sbuf-result", "A kernel returns no tile", "nki/get-started/about/memory-hierarchy-overview.rst", "?", launch=lambda b: launched((lambda x: nl.load(x)) if b else copied, zeros(8, 6))),
-    Rule("number-result", "A kernel returns tensors", GUIDE, "?", launch=lambda b: launched((lambda x: 17) if b else copied, zeros(8, 6))),
-    Rule("grid-one-number", "A launch grid is one number", LNC, "?", launch=lambda b: launched(copied, zeros(8, 6), grid=(1, 1) if b else 1)),
-    Rule("grid-lnc", "A launch has at most the logical core's physical cores", LNC + "; NCC_EARG001", "?", launch=lambda b: launched(lambda x: None, zeros(8, 6), grid=8 if b else 2)),
-    Rule("grid-trn1", "trn1 has no logical cores of two", LNC + "; NCC_EARG001", "?", launch=lambda b: launched(lambda x: None, zeros(8, 6), grid=2 if b else 1, platform="trn1")),
-    Rule("loop-step", "The step of a dynamic loop is positive", LOOPS, "?", lambda b: counted(b, step=0 if b else 1)),
-    Rule("loop-step-register", "The step of a dynamic loop is an int", LOOPS, "?", lambda b: counted(b, step=nisa.register_alloc(1) if b else 1)),
-    Rule("loop-variable", "The loop variable isn't written", GUIDE, "?", lambda b: counted(b, write=b)),
-    Rule("loop-arithmetic", "The loop variable has no arithmetic", MIGRATION % "Rules for migrated loops", "?", lambda b: counted(b, arithmetic=b)),
-    Rule("loop-result", "The body of `fori_loop` returns nothing", MIGRATION % "Rules for migrated loops", "?", lambda b: counted(b, result=b)),
-    Rule("loop-tensors", "Tensors of a loop body end with the loop", MIGRATION % "Rules for migrated loops", "?", lambda b: counted(b, after=b)),
-    Rule("loop-in-no-reorder", "No dynamic loop is inside `no_reorder`", LOOPS, "?", lambda b: ordered(b, b)),
-    Rule("while-condition", "The body of `while_loop` returns the next condition", MIGRATION % "Rules for migrated loops", "?", loop_result),
-    Rule("branch-register", "`if` doesn't take a register", LOOPS, "?", branches),
-    Rule("branch-tensor", "`if` doesn't take a tensor", GUIDE, "?", truth),
-    Rule("range-register", "Static loops have static bounds", LOOPS, "?", lambda b: [None for _ in nl.affine_range(nisa.register_alloc(3) if b else 3)]),
-    Rule("complex", "There are no complex numbers", "compiler/error-codes/EVRF004.rst", "?", launch=lambda b: launched(copied, zeros(8, 6, dtype=np.complex64 if b else np.float32))),
-    Rule("wide", "There are no 64-bit types", GUIDE + "; NCC_ESFH002", "?", launch=lambda b: launched(copied, zeros(8, 6, dtype=np.int64 if b else np.int32))),
+    Rule(
+        "keyword-only",
+        "A kernel has no keyword-only parameters (`*`)",
+        MIGRATION % "Remove keyword-only argument separator",
+        "AWS's compiler doesn't take them in kernels",
+        launch=lambda b: launched(keyword_only if b else with_option, zeros(8, 6), scale=2.0),
+    ),
+    Rule(
+        "identity",
+        "Values are compared with `==`, not with `is`",
+        MIGRATION % "Replace is / is not",
+        "AWS's compiler doesn't know `is`",
+        pair=(compares_by_value, compares_identity),
+    ),
+    Rule(
+        "dict-keys",
+        "Keys of a dict are strings",
+        GUIDE,
+        "dicts of kernels have strings as keys",
+        pair=(string_keys, integer_keys),
+    ),
+    Rule(
+        "list-argument",
+        "A list isn't a kernel's argument; a tuple is",
+        MIGRATION % "Replace list kernel arguments with tuples",
+        "the migration guide says that lists can't be arguments of kernels",
+        launch=lambda b: launched(takes, zeros(8, 6), [1, 1] if b else (1, 1)),
+        warns="nki_dist's interface promises it",
+    ),
+    Rule(
+        "class-argument",
+        "An object that is an argument is an `NKIObject`",
+        GUIDE,
+        "AWS's compiler imports no other classes",
+        launch=lambda b: launched(takes, zeros(8, 6), Plain(1) if b else Struct(1)),
+        warns="nki_dist's interface promises it",
+    ),
+    Rule(
+        "private-result",
+        "A kernel returns tensors in shared_hbm",
+        MIGRATION % "Output tensors must use nl.shared_hbm",
+        "the kernel returned",
+        launch=returns_private,
+        warns="the page of nonzero_with_count does it",
+    ),
+    Rule(
+        "sbuf-result",
+        "A kernel returns no tile",
+        "nki/get-started/about/memory-hierarchy-overview.rst",
+        "copy it there with nisa.dma_copy and return that",
+        launch=lambda b: launched((lambda x: nl.load(x)) if b else copied, zeros(8, 6)),
+    ),
+    Rule(
+        "number-result",
+        "A kernel returns tensors",
+        GUIDE,
+        "a tensor in shared_hbm, a tuple, list or dict of them, or nothing",
+        launch=lambda b: launched((lambda x: 17) if b else copied, zeros(8, 6)),
+    ),
+    Rule(
+        "grid-one-number",
+        "A launch grid is one number",
+        LNC,
+        "Grids of instances are Beta 1's",
+        launch=lambda b: launched(copied, zeros(8, 6), grid=(1, 1) if b else 1),
+        warns="nki_dist's interface promises it",
+    ),
+    Rule(
+        "grid-lnc",
+        "A launch has at most the logical core's physical cores",
+        LNC + "; NCC_EARG001",
+        "For more cores use nki.World(ranks=..., lnc=...)",
+        launch=lambda b: launched(lambda x: None, zeros(8, 6), grid=8 if b else 2),
+    ),
+    Rule(
+        "grid-trn1",
+        "On trn1 a logical core has one physical core",
+        LNC + "; NCC_EARG001",
+        "For more cores use nki.World(ranks=..., lnc=...)",
+        launch=lambda b: launched(lambda x: None, zeros(8, 6), grid=2 if b else 1, platform="trn1"),
+    ),
+    Rule(
+        "loop-step",
+        "The step of a dynamic loop is positive",
+        LOOPS,
+        "must be a positive int known when the kernel is traced",
+        lambda b: counted(b, step=0 if b else 1),
+    ),
+    Rule(
+        "loop-step-register",
+        "The step of a dynamic loop is an int",
+        LOOPS,
+        "must be a positive int known when the kernel is traced",
+        lambda b: counted(b, step=nisa.register_alloc(1) if b else 1),
+    ),
+    Rule(
+        "loop-variable",
+        "The loop variable isn't written",
+        GUIDE,
+        "write to a copy",
+        lambda b: counted(b, write=b),
+    ),
+    Rule(
+        "loop-arithmetic",
+        "The loop variable has no arithmetic",
+        MIGRATION % "Rules for migrated loops",
+        "arithmetic of a register: its value is only known when the kernel runs. Registers can",
+        lambda b: counted(b, arithmetic=b),
+    ),
+    Rule(
+        "loop-result",
+        "The body of `fori_loop` returns nothing",
+        MIGRATION % "Rules for migrated loops",
+        "Write what the loop makes to tensors that are allocated before it",
+        lambda b: counted(b, result=b),
+    ),
+    Rule(
+        "loop-tensors",
+        "Tensors of a loop body end with the loop",
+        MIGRATION % "Rules for migrated loops",
+        "Allocate it before the loop and write to it inside",
+        lambda b: counted(b, after=b),
+    ),
+    Rule(
+        "loop-in-no-reorder",
+        "No dynamic loop is inside `no_reorder`",
+        LOOPS,
+        "dynamic loops aren't supported inside nl.no_reorder",
+        lambda b: ordered(b, b),
+    ),
+    Rule(
+        "while-condition",
+        "The body of `while_loop` returns the next condition",
+        MIGRATION % "Rules for migrated loops",
+        "the body of while_loop must return the next condition register, got 1",
+        loop_result,
+    ),
+    Rule(
+        "branch-register",
+        "`if` doesn't take a register",
+        LOOPS,
+        "Python can't branch on a register: its value is only known when the kernel runs. Use",
+        branches,
+    ),
+    Rule(
+        "branch-tensor",
+        "`if` doesn't take a tensor",
+        GUIDE,
+        "Python can't branch on the tensor",
+        truth,
+    ),
+    Rule(
+        "range-register",
+        "Static loops have static bounds",
+        LOOPS,
+        "use as a Python index of a register: its value is only known when the kernel runs.",
+        lambda b: [None for _ in nl.affine_range(nisa.register_alloc(3) if b else 3)],
+    ),
+    Rule(
+        "complex",
+        "There are no complex numbers",
+        "compiler/error-codes/EVRF004.rst",
+        "data type must be one of NKI's",
+        launch=lambda b: launched(copied, zeros(8, 6, dtype=np.complex64 if b else np.float32)),
+    ),
+    Rule(
+        "wide",
+        "There are no 64-bit types",
+        GUIDE + "; NCC_ESFH002",
+        "data type must be one of NKI's",
+        launch=lambda b: launched(copied, zeros(8, 6, dtype=np.int64 if b else np.int32)),
+    ),
 ]
