@@ -59,7 +59,8 @@ def check_spelling(dtype: Any, buffer: Any) -> None:
     """
     if isinstance(buffer, str):
         raise NkiValidationError(
-            f"buffer={buffer!r}; a memory is named by an object, such as nl.{buffer}",
+            f"buffer={buffer!r} is a string; allowed: nl.sbuf, nl.psum, nl.private_hbm (nl.hbm), "
+            "nl.shared_hbm",
             code="memory-unknown",
             numbers={"got": buffer},
         )

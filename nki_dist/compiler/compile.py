@@ -66,6 +66,7 @@ def compile_kernel(
     for core in range(grid.cores):
         trace = Trace(name, arch, core, grid.cores, checks, beta1)
         args, kwargs = bind(trace)
+        trace.locations.functions.clear()  # what binds arguments isn't the kernel's
         with tracing_with(trace):
             for ids in grid.instances(core):
                 with trace.instance(grid.shape, ids):

@@ -79,7 +79,7 @@ class Locations:
     def _meet(self, frame: FrameType | None) -> None:
         """Keep the functions of the kernel that led to a new position; its caller's aren't."""
         while frame is not None and frame.f_code.co_filename != _COMPILER:
-            if not self._machinery.setdefault(frame.f_code, _is_machinery(frame.f_code)):
+            if not is_machinery(frame.f_code):
                 self.functions.add(frame.f_code)
             frame = frame.f_back
 

@@ -316,7 +316,7 @@ RULES = [
         "buffer-string",
         "`buffer` is an object of `nl`",
         MIGRATION + " (string buffer names)",
-        "a memory is named by an object, such as nl.sbuf",
+        "is a string; allowed: nl.sbuf, nl.psum",
         lambda b: nl.ndarray((64, 8), dtype=F32, buffer="sbuf" if b else nl.sbuf),
     ),
 ]
