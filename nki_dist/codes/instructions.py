@@ -309,4 +309,25 @@ INSTRUCTIONS: Final = (
         "Sizes or offsets from metadata leave a tensor.",
         "Check the sizes and displacements that this rank passed.",
     ),
+    # What AWS's compiler may refuse --------------------------------------------------------------
+    Code(
+        "enum-number",
+        "A number stands for a member of an enum.",
+        "Name the member, such as nisa.dge_mode.hwdge.",
+    ),
+    Code(
+        "scalar-operand-dtype",
+        "An operand per partition isn't float32.",
+        "Make it a float32 tile.",
+    ),
+    Code(
+        "operator-without-instruction",
+        "The operator isn't in AWS's table.",
+        "Divide by multiplying with nisa.reciprocal; do without mod and fmod.",
+    ),
+    Code(
+        "language-limit",
+        "A function of nki.language is asked for what AWS's release notes say it can't do.",
+        "See the message.",
+    ),
 )

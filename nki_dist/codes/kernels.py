@@ -28,6 +28,52 @@ KERNELS: Final = (
         "It runs here, but AWS's compiler is reported to refuse it.",
         "Write it as the message says, before you compile for a device.",
     ),
+    # Python that AWS's compiler doesn't take -----------------------------------------------------
+    Code(
+        "python-keyword-only",
+        "A kernel has keyword-only parameters.",
+        "Remove the `*` from the signature and give the parameters default values.",
+    ),
+    Code("python-identity", "`is` compares values in a kernel.", "Write == or !=."),
+    Code("python-dict-key", "A dict of a kernel has a key that isn't a string.", "Use strings."),
+    Code(
+        "python-comprehension",
+        "A kernel has a comprehension or a generator expression.",
+        "Write a for loop with append().",
+    ),
+    Code(
+        "python-inner-function",
+        "A function is defined inside a kernel.",
+        "Move it to the module, and pass what it used as arguments.",
+    ),
+    Code("python-raise", "A kernel has a raise statement.", "Use assert."),
+    Code(
+        "python-targets",
+        "A kernel assigns to several targets in a way that AWS's compiler doesn't take.",
+        "Assign to names, one after the other.",
+    ),
+    Code(
+        "python-builtin",
+        "A kernel calls a built-in function that AWS's compiler doesn't know.",
+        "Compute the value outside the kernel and pass it as an argument.",
+    ),
+    Code("argument-list", "A list is an argument of a kernel.", "Pass a tuple."),
+    Code(
+        "argument-class",
+        "An object whose class isn't an NKIObject is an argument of a kernel.",
+        "Derive the class from nl.NKIObject and nothing else.",
+    ),
+    Code(
+        "return-private",
+        "A kernel returns a tensor that isn't in shared_hbm.",
+        "Allocate it with buffer=nl.shared_hbm.",
+    ),
+    Code(
+        "grid-of-instances",
+        "A launch grid has several axes or instances.",
+        "Launch with kernel[cores], and loop over tiles in the kernel.",
+        ("NCC_EARG001",),
+    ),
     # Values that Python doesn't have ------------------------------------------------------------
     Code(
         "branch-on-tensor",

@@ -290,4 +290,20 @@ TENSORS: Final = (
         "The index tile of an indirect access has the wrong shape, type or memory.",
         "Make it an SBUF tile of integers with the shape in the message.",
     ),
+    # What AWS's compiler may refuse --------------------------------------------------------------
+    Code(
+        "partition-step",
+        "An access pattern skips partitions.",
+        "Use one pattern for each run of partitions, or move rows with nisa.dma_copy.",
+    ),
+    Code(
+        "dtype-of-numpy",
+        "A kernel names one of NumPy's data types.",
+        "Use nl's, such as nl.float32.",
+    ),
+    Code(
+        "free-dimension-long",
+        "A free dimension is longer than AWS advises.",
+        "Split the tile.",
+    ),
 )

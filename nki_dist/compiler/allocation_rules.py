@@ -5,15 +5,20 @@ Whether all live tensors fit together is the allocation pass's business.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from nki_dist.arch import Arch
 from nki_dist.dtypes import DType
 from nki_dist.errors import NkiValidationError, OutOfMemoryError
+from nki_dist.isa.tracing import may_reject
 from nki_dist.program import MemoryRegion
 from nki_dist.program.storage import contiguous_strides
+
+# Not a figure of the hardware that is published: aws-neuron/neuron-agentic-development says so in
+# skills/neuron-nki-writing/SKILL.md.
+ADVISED_FREE_MAX: Final = 32767
 
 
 def sizes_of(shape: Any) -> tuple[int, ...]:
@@ -44,6 +49,28 @@ def address_of(address: Any) -> tuple[int, int]:
             f"address {address!r}; allowed: (partition, byte), two ints", code="address-form"
         ) from None
     return partition, byte
+
+
+def check_spelling(dtype: Any, buffer: Any) -> None:
+    """How NKI 0.3 and later want memory and type to be named.
+
+    Raises:
+        NkiValidationError: the memory is a string.
+    """
+    if isinstance(buffer, str):
+        raise NkiValidationError(
+            f"buffer={buffer!r} is a string; allowed: nl.sbuf, nl.psum, nl.private_hbm (nl.hbm), "
+            "nl.shared_hbm",
+            code="memory-unknown",
+            numbers={"got": buffer},
+        )
+    if isinstance(dtype, (type, np.dtype)):
+        may_reject(
+            f"dtype={getattr(dtype, '__name__', dtype)} is NumPy's; AWS's compiler is reported to "
+            "refuse NumPy's types in kernels",
+            code="dtype-of-numpy",
+            hint=f"write nl.{np.dtype(dtype).name}",
+        )
 
 
 def check_on_chip(
@@ -78,6 +105,20 @@ def check_on_chip(
             f"partition; {region.value} has {capacity} on {arch.name}",
             code="partition-bytes",
             numbers={"got": need, "most": capacity},
+        )
+    longest = max(shape[1:])
+    if longest > ADVISED_FREE_MAX:
+        may_reject(
+            f"shape {shape} has a free dimension of {longest}; AWS's advice for kernel writers "
+            f"says at most {ADVISED_FREE_MAX} in {region.value}",
+            code="free-dimension-long",
+        )
+    if address is not None and in_psum and address[1] % arch.psum_bank_bytes:
+        raise NkiValidationError(
+            f"address {tuple(address)} in psum; a tile starts at the beginning of a bank, byte 0, "
+            f"{arch.psum_bank_bytes}, {2 * arch.psum_bank_bytes}, ... of its partitions",
+            code="psum-bank",
+            numbers={"got": address[1], "multiple": arch.psum_bank_bytes},
         )
     if address is not None and address[0] + shape[0] > arch.partitions:
         raise NkiValidationError(

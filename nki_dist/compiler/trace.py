@@ -21,7 +21,7 @@ import numpy as np
 from nki_dist import dtypes
 from nki_dist.arch import Arch
 from nki_dist.checks import DEFAULT, Checks
-from nki_dist.compiler.allocation_rules import address_of, check_on_chip, sizes_of
+from nki_dist.compiler.allocation_rules import address_of, check_on_chip, check_spelling, sizes_of
 from nki_dist.compiler.control_flow import LoopFinder
 from nki_dist.compiler.locations import Locations
 from nki_dist.compiler.loop_scope import OpenLoop, refuse_ended
@@ -58,14 +58,22 @@ class Trace:
         core: physical core of the grid, 0-based.
         cores: physical cores of the grid.
         checks: what the kernel is held to.
+        beta1: it is a kernel of Beta 1, which later releases' rules don't hold for.
     """
 
     def __init__(
-        self, kernel: str, arch: Arch, core: int = 0, cores: int = 1, checks: Checks = DEFAULT
+        self,
+        kernel: str,
+        arch: Arch,
+        core: int = 0,
+        cores: int = 1,
+        checks: Checks = DEFAULT,
+        beta1: bool = False,
     ) -> None:
         self.arch = arch
         self.core = core
         self.strict = checks.strict
+        self.beta1 = beta1
         self.program = Program(kernel, arch.name, core, cores)
         self.grid: tuple[int, ...] = ()
         self.program_ids: tuple[int, ...] = ()
@@ -136,6 +144,8 @@ class Trace:
         """`nl.ndarray`."""
         sizes = sizes_of(shape)
         element = dtypes.of(dtype)
+        if not self.beta1:
+            check_spelling(dtype, region)
         region = region_of(region)
         if region is MemoryRegion.shared_hbm:
             return self._view(self._allocate_shared(sizes, element, name or ""))

@@ -20,7 +20,7 @@ from nki_dist.errors import NkiValidationError
 from nki_dist.isa.alu import ALU, AluOp
 from nki_dist.isa.checks import scalar_or_column
 from nki_dist.isa.kit import Kit, Step
-from nki_dist.isa.spec import require_generation
+from nki_dist.isa.spec import may_reject, require_generation
 from nki_dist.program import Access
 
 ELEMENTWISE = frozenset(name for name, op in ALU.items() if op.arity != 0)
@@ -108,6 +108,12 @@ def check_available(arch: Arch, engine: str, *ops: str | None) -> None:
         if name is None:
             continue
         require_generation(arch, ALU[name].generation, f"nl.{name}")
+        if not ALU[name].documented and ALU[name].arity == 2:
+            may_reject(
+                f"nl.{name} isn't among the operators of AWS's table, and its release notes say "
+                "that it works in simulation only",
+                code="operator-without-instruction",
+            )
         if engine not in ALU[name].engines:
             raise NkiValidationError(
                 f"nl.{name} on the {engine} engine; allowed: "

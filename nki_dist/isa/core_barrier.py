@@ -14,7 +14,7 @@ from nki_dist.isa.enums import engine
 from nki_dist.isa.kit import Kit
 from nki_dist.isa.operands import ANYWHERE, Custom, Tensor
 from nki_dist.isa.spec import Cost, instruction
-from nki_dist.program import Instruction
+from nki_dist.program import Instruction, MemoryRegion
 
 
 def _cores(name, value):
@@ -65,6 +65,14 @@ def core_barrier(data, cores, engine=engine.gpsimd, name=None):
 
 @core_barrier.check
 def _check(i: Instruction, arch: Arch) -> None:
+    region = i["data"].region
+    if region is not MemoryRegion.shared_hbm:
+        raise NkiValidationError(
+            f"data is in {region.value}: {i['data'].storage.label}; a barrier hands over a tensor "
+            "in shared_hbm, which both cores see",
+            code="memory-kind",
+            numbers={"got": region.value, "allowed": "shared_hbm"},
+        )
     if len(set(i["cores"])) != len(i["cores"]):
         raise NkiValidationError(f"cores={i['cores']} names a core twice", code="core-number")
 

@@ -125,6 +125,11 @@ def _indirect(i: Instruction, arch: Arch) -> None:
     dst, srcs = i["dst"], i["srcs"]
     indirect = [a for a in srcs if has_vector(a)]
     if not indirect and not has_vector(dst):
+        if i["oob_mode"] is oob_mode.skip:
+            raise NkiValidationError(
+                "oob_mode.skip, and no tensor has a vector offset; only indices can be skipped",
+                code="oob-mode",
+            )
         return
     if not i["unique_indices"]:
         raise NkiValidationError(

@@ -19,7 +19,7 @@ from nki_dist.isa.gather import (
 )
 from nki_dist.isa.kit import Kit, Step
 from nki_dist.isa.operands import ANYWHERE, Choice, Number, read, write
-from nki_dist.isa.spec import Cost, instruction
+from nki_dist.isa.spec import Cost, instruction, todays_kernel
 from nki_dist.isa.transfers import Block, paired
 from nki_dist.program import Access, Instruction
 
@@ -89,6 +89,15 @@ def _modes(i: Instruction, arch: Arch) -> None:
             f"dge_mode.hwdge needs NeuronCore-v3; the platform is {arch.name}",
             code="generation",
             numbers={"allowed": 3},
+        )
+    dst, src = i["dst"].dtype, i["src"].dtype
+    if i["dge_mode"] is dge_mode.hwdge and dst is not src and todays_kernel():
+        raise NkiValidationError(
+            f"dst has dtype {dst}, src {src}; with dge_mode.hwdge they must be equal, because the "
+            "hardware moves bytes. View one as the other with .view(), or let "
+            "dge_mode.swdge convert",
+            code="dtype-mismatch",
+            numbers={"dst": dst, "src": src},
         )
     if i["engine"] is not engine.unknown and i["dge_mode"] is not dge_mode.hwdge:
         raise NkiValidationError(

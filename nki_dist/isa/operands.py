@@ -17,6 +17,7 @@ from nki_dist.arch import Arch, allowed_start_partitions, start_partition_allowe
 from nki_dist.dtypes import DType
 from nki_dist.errors import CompileError, NkiValidationError, OutOfBoundsError
 from nki_dist.isa.indirection import narrowed, table
+from nki_dist.isa.tracing import may_reject, todays_kernel
 from nki_dist.program import Access, VirtualRegister
 
 SBUF = frozenset({"sbuf"})
@@ -100,6 +101,8 @@ class Tensor(Role):
                     numbers={"got": value.shape},
                 )
             _inside(name, value)
+            if len(value.shape) > 5 and not self.memories & HBM:
+                _check_dimensions(name, value)
             return value
         if value is None and self.optional:
             return None
@@ -162,6 +165,16 @@ def _inside(name: str, a: Access) -> None:
     size = a.dtype.itemsize
     if whole.region.on_chip:
         row = whole.partition_bytes
+        step = a.strides[0] * size
+        if a.shape[0] > 1 and step not in (0, row) and todays_kernel():
+            raise NkiValidationError(
+                f"{name}: the access pattern {[list(p) for p in zip(a.strides, a.shape)]} goes "
+                f"from partition to partition in steps of {step} bytes; {whole.label} has {row} "
+                "bytes per partition, and partitions can't be skipped. Use a pattern for each "
+                "run of partitions",
+                code="partition-step",
+                numbers={"got": step, "allowed": row},
+            )
         column = a.offset * size % row
         if column + low * size < 0 or column + (high + 1) * size > row:
             raise _spilled(name, a, column + low * size, column + (high + 1) * size)
@@ -180,6 +193,23 @@ def _inside(name: str, a: Access) -> None:
             f"which has {a.storage.nbytes}",
             code="access-range",
             numbers={"low": low * size, "high": (high + 1) * size, "most": a.storage.nbytes},
+        )
+
+
+def _check_dimensions(name: str, a: Access) -> None:
+    """Engines address up to four free dimensions; contiguous ones count as one."""
+    pieces: list[int] = []
+    for n, stride in zip(a.shape[1:], a.strides[1:]):
+        if n > 1 and not (pieces and pieces[-1] == n * stride):
+            pieces.append(stride)
+        elif n > 1:
+            pieces[-1] = stride
+    if len(pieces) > 4:
+        raise NkiValidationError(
+            f"{name} has shape {a.shape} and strides {a.strides}, {len(pieces)} free dimensions "
+            "after merging contiguous ones; engines address at most 4",
+            code="shape-rank",
+            numbers={"got": len(pieces), "most": 4},
         )
 
 
@@ -274,6 +304,12 @@ class Choice(Role):
             return members[label.rpartition(".")[2]]
         for member in members.values():
             if type(value) is type(member.value) and value == member.value:
+                may_reject(
+                    f"{name}={value!r} means {self.enum.__name__}.{member.name}; NKI 0.3 and later "
+                    "take members only, though published kernels pass numbers",
+                    code="enum-number",
+                    hint=f"write nisa.{self.enum.__name__}.{member.name}",
+                )
                 return member
         raise NkiValidationError(
             f"{name}={value!r}; allowed: {_names(members)}", code="argument-choice"

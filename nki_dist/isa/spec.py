@@ -20,17 +20,23 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from nki_dist.arch import Arch
-from nki_dist.errors import CompileError, LaunchError, NkiError, NkiValidationError, NkiWarning
+from nki_dist.errors import CompileError, NkiError, NkiValidationError
 from nki_dist.isa import indirection
 from nki_dist.isa.effects import Effects, Meets
 from nki_dist.isa.operands import Counts, Role, Tensor, check_start
+from nki_dist.isa.tracing import (
+    Tracer,
+    current_tracer,
+    may_reject,
+    todays_kernel,
+    tracing,
+    tracing_with,
+)
 from nki_dist.isa.transfers import Block
 from nki_dist.program import Access, Instruction
 from nki_dist.program.walk import tensors
@@ -39,55 +45,6 @@ DOCS = "nki/api/generated/"
 _COMPUTE: Final = frozenset({"tensor", "vector", "scalar", "gpsimd"})
 _MODULES: Final = MappingProxyType({"nisa": "isa", "ncc": "collectives"})
 _OF_ENGINE: Final = (("scalar", "table"), ("tensor", "accumulates"), ("tensor", "chains"))
-
-
-class Tracer(Protocol):
-    """What instructions need of whoever records them (compiler.trace.Trace)."""
-
-    arch: Arch
-    core: int
-    strict: bool
-
-    def where(self) -> str | None: ...
-    def locate(self) -> int: ...
-    def emit(self, spec: Spec, args: dict[str, Any], engine: str) -> Any: ...
-    def drop(self, error: NkiError) -> Any: ...
-    def warn(self, warning: NkiWarning) -> None: ...
-    def label(self, name: str, handle: Any) -> None: ...
-    def assign(self, view: Any, value: Any) -> None: ...
-
-
-_tracer: ContextVar[Tracer | None] = ContextVar("nki_dist_tracer", default=None)
-
-
-def current_tracer() -> Tracer:
-    """The tracer of the kernel being traced in this context.
-
-    Raises:
-        LaunchError: no kernel is being traced.
-    """
-    tracer = _tracer.get()
-    if tracer is None:
-        raise LaunchError(
-            "nki.language and nki.isa functions work only inside a kernel; decorate the function "
-            "with @nki.jit and call it with arrays",
-            code="outside-kernel",
-        )
-    return tracer
-
-
-def tracing() -> bool:
-    """Whether a kernel is being traced in this context."""
-    return _tracer.get() is not None
-
-
-@contextmanager
-def tracing_with(tracer: Tracer) -> Iterator[None]:
-    token = _tracer.set(tracer)
-    try:
-        yield
-    finally:
-        _tracer.reset(token)
 
 
 @dataclass(frozen=True)
@@ -368,7 +325,9 @@ __all__ = [
     "Tracer",
     "current_tracer",
     "instruction",
+    "may_reject",
     "require_generation",
+    "todays_kernel",
     "tracing",
     "tracing_with",
 ]

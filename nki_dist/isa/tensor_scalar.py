@@ -13,9 +13,9 @@ from nki_dist.isa.enums import engine
 from nki_dist.isa.indirection import is_indirect
 from nki_dist.isa.kit import Kit, Step, chain
 from nki_dist.isa.operands import FLAG, Op, read, write
-from nki_dist.isa.spec import Cost, instruction, require_generation
+from nki_dist.isa.spec import Cost, instruction, may_reject, require_generation
 from nki_dist.isa.timing_rules import copy_cycles
-from nki_dist.program import Instruction
+from nki_dist.program import Access, Instruction
 
 _GPSIMD_ONLY = ("rsqrt", "power")
 _SCALAR_GEN3 = (("multiply", "add"), ("multiply", None), ("add", None))
@@ -88,11 +88,24 @@ def _operands(i: Instruction, arch: Arch) -> None:
         op, operand = i["op" + n], i["operand" + n]
         if op is not None:
             b.check_operand("operand" + n, op, operand, partitions)
+            if isinstance(operand, Access) and not ALU[op].is_bitvec:
+                _check_width("operand" + n, operand)
         elif operand is not None:
             raise NkiValidationError(
                 f"operand{n} is given, op{n} is None; allowed: both or none",
                 code="argument-combination",
             )
+
+
+def _check_width(name: str, operand: Access) -> None:
+    if operand.dtype is float32:
+        return
+    may_reject(
+        f"{name} has dtype {operand.dtype}; with arithmetic operators the documentation asks for a "
+        "float32 tile, and compilers are reported to insist (TensorScalarPtr: arith immediate "
+        "dtype must be fp32)",
+        code="scalar-operand-dtype",
+    )
 
 
 @tensor_scalar.check

@@ -24,7 +24,7 @@ from nki_dist.isa.alu import ALU
 from nki_dist.isa.dma_copy import dma_copy
 from nki_dist.isa.language_math import language_math
 from nki_dist.isa.reciprocal import reciprocal as _reciprocal
-from nki_dist.isa.spec import current_tracer
+from nki_dist.isa.spec import current_tracer, may_reject
 from nki_dist.isa.tensor_copy import tensor_copy
 from nki_dist.isa.tensor_reduce import tensor_reduce
 from nki_dist.isa.tensor_scalar import tensor_scalar
@@ -144,6 +144,25 @@ def _over_partitions(x: NkiTensor, partitions: int) -> NkiTensor:
 
 
 # ---- instructions -------------------------------------------------------------------------------
+
+
+def public_binary(function: str, x: Any, y: Any, dtype: Any) -> NkiTensor:
+    """`binary` as kernels call it: AWS's release notes name forms of it that don't compile."""
+    shapes = [v.shape for v in (x, y) if isinstance(v, NkiTensor)]
+    if len(shapes) == 2 and shapes[0] != shapes[1]:
+        may_reject(
+            f"nl.{function} of tiles of shapes {shapes[0]} and {shapes[1]}; AWS's release notes "
+            "say that both must have the same shape, and that broadcasting isn't supported yet",
+            code="language-limit",
+            hint="use nisa.tensor_scalar for a (P, 1) column, or .broadcast() a view",
+        )
+    if function == "power" and isinstance(y, NUMBERS):
+        may_reject(
+            f"nl.power with the exponent {y!r}; AWS's release notes say that both must be tiles",
+            code="language-limit",
+            hint="use nisa.tensor_scalar with op0=nl.power, or multiply",
+        )
+    return binary(function, x, y, dtype)
 
 
 def binary(function: str, x: Any, y: Any, dtype: Any) -> NkiTensor:

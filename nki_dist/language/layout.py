@@ -18,7 +18,11 @@ def rescale(count: int, old: DType, new: DType, what: str) -> int:
     """As many elements of another dtype, by bytes."""
     total = count * old.itemsize
     if total % new.itemsize:
-        raise NkiValidationError(f"{what} {count} in {old} is no whole number of {new} elements")
+        raise NkiValidationError(
+            f"{what} {count} in {old} is no whole number of {new} elements",
+            code="reinterpret",
+            numbers={"got": count},
+        )
     return total // new.itemsize
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from nki_dist.dtypes import float32, uint8
 from nki_dist.isa.nc_matmul import nc_matmul
 from nki_dist.isa.nc_transpose import nc_transpose
+from nki_dist.isa.spec import may_reject
 from nki_dist.isa.tensor_copy import tensor_copy
 from nki_dist.isa.tensor_copy_predicated import tensor_copy_predicated
 from nki_dist.language import emit
@@ -145,6 +146,12 @@ def matmul(x, y, transpose_x=False):
             f"shapes {x.shape} and {y.shape}; allowed: 2 dimensions each",
             code="shape-rank",
             numbers={"first": len(x.shape), "second": len(y.shape), "allowed": 2},
+        )
+    if not transpose_x:
+        may_reject(
+            "nl.matmul without transpose_x=True; AWS's release notes say that it fails",
+            code="language-limit",
+            hint="arrange x so that nl.matmul(x, y, transpose_x=True) does it",
         )
     rows, depth = x.shape[::-1] if transpose_x else x.shape
     if depth != y.shape[0]:

@@ -388,6 +388,7 @@ class NkiTensor(Views, NoValue):
         moved = scalar_offset is not None or vector_offset is not None
         dim = self._dim(indirect_dim) if moved else 0
         if scalar_offset is not None:
+            self._no_dynamic_partition(dim)
             dynamic = self._add_dynamic(_scalar(scalar_offset), dim, self.shape[dim])
         elif vector_offset is not None:
             dynamic = self._vector(vector_offset, self.strides[dim], self.shape[dim])

@@ -20,7 +20,7 @@ import numpy as np
 from nki_dist import dtypes, frameworks
 from nki_dist.compiler.ownership import owns, refuse_storage
 from nki_dist.compiler.trace import Trace
-from nki_dist.errors import CompileError, LaunchError, NkiError
+from nki_dist.errors import CompileError, CompilerMayRejectWarning, LaunchError, NkiError
 from nki_dist.language.tensor import NkiTensor
 from nki_dist.program import Access, MemoryRegion, TensorSignature
 from nki_dist.program.pytree import flatten, tree_map
@@ -226,7 +226,19 @@ def collect_outputs(function: Callable[..., Any]) -> Callable[[Trace, Any], Any]
                 code="return-memory",
             )
         if leaf.storage.role == "local" and leaf.storage.region is MemoryRegion.private_hbm:
+            if not trace.beta1:
+                trace.warn(_private_result(function, leaf))
             trace.publish(leaf.storage)
         return Access(leaf.storage, leaf.offset, leaf.shape, leaf.strides, leaf.dtype)
 
     return outputs
+
+
+def _private_result(function: Any, leaf: NkiTensor) -> CompilerMayRejectWarning:
+    # A warning, because a page of AWS's interface (nonzero_with_count) has such a kernel.
+    return CompilerMayRejectWarning(
+        f"the kernel returned {leaf.storage.label}; the migration guide says that results have to "
+        "be in nl.shared_hbm, and that compilation fails with nl.hbm",
+        code="return-private",
+        location=return_location(function),
+    )

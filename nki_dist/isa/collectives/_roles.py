@@ -19,7 +19,7 @@ from nki_dist.errors import NkiValidationError
 from nki_dist.isa.alu import COLLECTIVE_REDUCE
 from nki_dist.isa.effects import EXCHANGED, OPTIMISTIC, Effects, Meets
 from nki_dist.isa.operands import ANYWHERE, Custom, Number, Op, read, write
-from nki_dist.isa.spec import Cost, Spec, current_tracer, tracing
+from nki_dist.isa.spec import Cost, Spec, current_tracer, may_reject, tracing
 from nki_dist.program import Access, Instruction
 from nki_dist.program.walk import operands, tensors
 
@@ -157,9 +157,10 @@ def limited(
 
 
 def limitation(text: str, *, code: str, numbers: Mapping[str, Any] | None = None) -> None:
-    """Report in strict mode what AWS documents as not supported for now."""
+    """What AWS documents as not supported for now: a warning, in strict mode an error."""
     if tracing() and current_tracer().strict:
         raise limited(text, code=code, numbers=numbers)
+    may_reject(f"{text}. AWS documents this as a limit of its release", code=code)
 
 
 def check_lists(i: Instruction, *names: str) -> None:
