@@ -20,6 +20,7 @@ from nki_dist.launcher.binding import (
     bind_arguments,
 )
 from nki_dist.launcher.grid import make_grid
+from nki_dist.launcher.loaded import bind_loaded
 from nki_dist.launcher.profiles import profile_of
 from nki_dist.launcher.results import check_written, inputs_as_run, read_outputs
 from nki_dist.launcher.session import session
@@ -223,8 +224,9 @@ class World:
         """Run a kernel on every rank.
 
         Args:
-            kernel: an `nki.jit` kernel or a plain function.
-            args, kwargs: its arguments; `per_rank(...)` where ranks differ.
+            kernel: an `nki.jit` kernel, a plain function, or what `Compiled.load` read.
+            args, kwargs: its arguments; `per_rank(...)` where ranks differ. A compiled kernel takes
+                its tensors only, in the order of its `inputs`.
             profile: also simulate time, and return a `Run`.
 
         Returns:
@@ -280,6 +282,11 @@ class World:
         self, kernel: Any, grid: Grid | None, args: Args, kwargs: Kwargs
     ) -> tuple[list[BoundArguments], str, Compiled]:
         """Every rank's arguments, and the compiled kernel with its name in this process."""
+        if isinstance(kernel, Compiled):
+            self._refuse_closed()
+            bound = bind_loaded(kernel, args, kwargs, self.topology)
+            self._check_groups(kernel.key, kernel)
+            return bound, kernel.key, kernel
         function = getattr(kernel, "fn", kernel)
         if not callable(function):
             raise LaunchError(f"a kernel is a function, got {function!r}")
@@ -289,10 +296,13 @@ class World:
         if grid is None:
             grid = self._grid(getattr(kernel, "grid", None))
         key, compiled = session().cache.get(function, name, bound[0], self.arch, grid, self.checks)
+        self._check_groups(key, compiled)
+        return bound, key, compiled
+
+    def _check_groups(self, key: str, compiled: Compiled) -> None:
         if key not in self._groups_checked:
             check_world(compiled.programs, self.topology, self.checks.strict)
             self._groups_checked.add(key)
-        return bound, key, compiled
 
     def _launch(
         self, kernel: Any, grid: Grid | None, args: Args, kwargs: Kwargs
