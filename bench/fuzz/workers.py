@@ -15,7 +15,7 @@ from bench.fuzz.trial import MIB, tried
 
 TIME_BAR: Final = 2.0  # seconds for one file
 MEMORY_BAR: Final = 1024  # MiB that one file may add to what the process had
-HANG: Final = 20.0  # seconds without a word after which a worker is given up
+HANG: Final = 5.0  # seconds without a word after which a worker is given up
 
 
 class Report(NamedTuple):
