@@ -17,8 +17,6 @@ from copy import deepcopy
 from functools import cache
 from typing import Any, Final
 
-import msgpack
-
 from bench.fuzz.corpus import Intact, corpus
 from nki_dist import dtypes
 from nki_dist.compiler import wire
@@ -217,7 +215,23 @@ def _loops(program: Body, inputs: Any, programs: list[Any], rng: random.Random) 
     row = rng.choice(loops) if loops else None
     if isinstance(row, list) and row:
         row[rng.randrange(len(row))] = rng.choice(
-            (0, 1, 2, 3, 10, 1000, 10**9, 1 << 31, 1 << 62, -1, None, "for", "while", [8, 0], [8, 1])
+            (
+                0,
+                1,
+                2,
+                3,
+                10,
+                1000,
+                10**9,
+                1 << 31,
+                1 << 62,
+                -1,
+                None,
+                "for",
+                "while",
+                [8, 0],
+                [8, 1],
+            )
         )
 
 

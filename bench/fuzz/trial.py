@@ -80,9 +80,7 @@ def run(compiled: Compiled, ranks: int) -> Any:
     first = compiled.programs[0]
     small = sum(s.nbytes for s in compiled.inputs) <= LARGEST
     arrays = [_array(s) if small else np.zeros(1, np.float32) for s in compiled.inputs]
-    world = nki.World(
-        ranks, len(compiled.programs), first.platform, "inprocess", timeout=SECONDS
-    )
+    world = nki.World(ranks, len(compiled.programs), first.platform, "inprocess", timeout=SECONDS)
     with world, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return world.run(compiled, *arrays)

@@ -49,7 +49,9 @@ def noted(programs: Sequence[Program]) -> tuple[NkiWarning, ...]:
 
 def well_formed(row: Any) -> bool:
     """Whether a row of the fact, read from a file, is one that `note` writes."""
-    if type(row) is not list or len(row) != 6 or row[0] not in TYPES or type(row[1]) is not str:
+    if type(row) is not list or len(row) != 6 or not all(type(part) is str for part in row[:2]):
+        return False
+    if row[0] not in TYPES:
         return False
     location, core, *texts = row[2:]
     return type(core) in (int, str, type(None)) and all(

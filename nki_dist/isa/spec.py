@@ -21,12 +21,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from math import prod
 from types import MappingProxyType
 from typing import Any, Final, Protocol
 
 from nki_dist.arch import Arch
 from nki_dist.errors import CompileError, LaunchError, NkiError, NkiValidationError, NkiWarning
 from nki_dist.isa import indirection
+from nki_dist.isa.checks import MOST_REPEATED, check_repeats
 from nki_dist.isa.effects import Effects, Meets
 from nki_dist.isa.operands import Counts, Role, Tensor, check_start
 from nki_dist.program import Access, Instruction
@@ -172,6 +174,7 @@ class Spec:
         self.former = former.split()
         self.has_engine = "engine" in self.signature.parameters and "engine" not in roles
         self._role_items = tuple(self.roles.items())
+        self._tensors = tuple(name for name, role in self._role_items if isinstance(role, Tensor))
         self._quadrants = tuple(
             name
             for name, role in self._role_items
@@ -244,6 +247,13 @@ class Spec:
                 f"is {arch.name} (v{arch.generation})"
             )
         args = i.args
+        for name in self._tensors:
+            a = args[name]
+            if isinstance(a, Access):
+                if prod(a.shape) > MOST_REPEATED:
+                    check_repeats(i.args)
+            elif isinstance(a, list):
+                check_repeats(i.args)
         for name in self._quadrants:
             a = args[name]
             if not isinstance(a, Access):

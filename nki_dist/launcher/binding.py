@@ -21,6 +21,7 @@ from nki_dist import dtypes, frameworks
 from nki_dist.compiler.ownership import owns, refuse_storage
 from nki_dist.compiler.trace import Trace
 from nki_dist.errors import CompileError, LaunchError, NkiError
+from nki_dist.isa.checks import check_size
 from nki_dist.language.tensor import NkiTensor
 from nki_dist.program import Access, MemoryRegion, TensorSignature
 from nki_dist.program.pytree import flatten, tree_map
@@ -217,6 +218,7 @@ def collect_outputs(function: Callable[..., Any]) -> Callable[[Trace, Any], Any]
                 location=return_location(function),
                 core=trace.core,
             )
+        check_size("a returned tensor", leaf, leaf.storage.nbytes, "its memory")
         if leaf.storage.role == "local" and leaf.storage.region is MemoryRegion.private_hbm:
             trace.publish(leaf.storage)
         return Access(leaf.storage, leaf.offset, leaf.shape, leaf.strides, leaf.dtype)
