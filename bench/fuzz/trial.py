@@ -24,6 +24,7 @@ from nki_dist.program import TensorSignature
 MIB: Final = 1 << 20
 LARGEST: Final = 64 * MIB  # bytes of arguments that are made
 SECONDS: Final = 1.0  # `World(timeout=)` of every launch
+MEMORY: Final = 256 * MIB  # `World(memory=)`, which doesn't count scratch space
 
 REFUSED: Final = "refused"
 RAN: Final = "ran"
@@ -80,7 +81,9 @@ def run(compiled: Compiled, ranks: int) -> Any:
     first = compiled.programs[0]
     small = sum(s.nbytes for s in compiled.inputs) <= LARGEST
     arrays = [_array(s) if small else np.zeros(1, np.float32) for s in compiled.inputs]
-    world = nki.World(ranks, len(compiled.programs), first.platform, "inprocess", timeout=SECONDS)
+    cores = len(compiled.programs)
+    limits = {"timeout": SECONDS, "memory": MEMORY}
+    world = nki.World(ranks, cores, first.platform, "inprocess", **limits)
     with world, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return world.run(compiled, *arrays)

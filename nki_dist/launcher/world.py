@@ -76,6 +76,9 @@ class World:
         cores_per_actor: "auto" or how many cores share a Ray actor.
         address: of a Ray cluster to join; a local one is started otherwise.
         timeout: seconds after which a launch that makes no progress is given up; None for never.
+        memory: bytes of this machine's memory that the tensors of a launch may take, all ranks
+            together; None for what the machine has. Only for the host "inprocess": Ray's processes
+            have limits of their own.
         transport: between processes: "ring" (shared memory of a node), "messages" (Ray actor
             calls), or "auto": rings where both are on one node. NKI_DIST_TRANSPORT or "auto" by
             default. Cores in one process need neither.
@@ -98,6 +101,7 @@ class World:
         timeout: float | None = None,
         check: Policy | None = None,
         transport: str | None = None,
+        memory: int | None = None,
     ) -> None:
         host = default_host() if host is None else host
         transport = default_transport() if transport is None else transport
@@ -117,8 +121,14 @@ class World:
             raise LaunchError(f"transport={transport!r}; allowed: {', '.join(TRANSPORTS)}")
         if timeout is not None and not (isinstance(timeout, (int, float)) and timeout > 0):
             raise LaunchError(f"timeout={timeout!r}; must be a positive number of seconds or None")
+        if memory is not None and (not isinstance(memory, int) or memory < 1 or host == "ray"):
+            raise LaunchError(
+                f"memory={memory!r} with host={host!r}; must be a positive number of bytes, and "
+                "host='inprocess', or None"
+            )
         self.ranks = ranks
         self.lnc = lnc
+        self._memory = memory
         self.host_name = host
         self.checks = default_check() if check is None else checks_of(check)
         self.closed = False
@@ -203,7 +213,7 @@ class World:
             self._algorithm = forced_algorithm()
             instance, node = self.topology.ranks_per_instance, self._ranks_per_node
             if self.host_name == "inprocess":
-                self._host = InProcessHost(self.ranks, self.lnc, node)
+                self._host = InProcessHost(self.ranks, self.lnc, node, self._memory)
             else:
                 from nki_dist.core_actor.ray_host import RayHost
 
