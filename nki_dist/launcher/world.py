@@ -76,15 +76,15 @@ class World:
         cores_per_actor: "auto" or how many cores share a Ray actor.
         address: of a Ray cluster to join; a local one is started otherwise.
         timeout: seconds after which a launch that makes no progress is given up; None for never.
-        memory: bytes of this machine's memory that the tensors of a launch may take, all ranks
-            together; None for what the machine has. Only for the host "inprocess": Ray's processes
-            have limits of their own.
         transport: between processes: "ring" (shared memory of a node), "messages" (Ray actor
             calls), or "auto": rings where both are on one node. NKI_DIST_TRANSPORT or "auto" by
             default. Cores in one process need neither.
         check: what kernels are held to: an `nki.Checks`, or text such as
             "unwritten=zero,races=warn", "strict" or "spill", or several in a list; NKI_DIST_CHECK
             or "default" by default.
+        memory: bytes of this machine's memory that the tensors of a launch may take, all ranks
+            together; None for what the machine has. Only for the host "inprocess": Ray's processes
+            have limits of their own.
 
     Raises:
         LaunchError: the combination isn't possible.
