@@ -21,6 +21,7 @@ from bench.fuzz.corpus import Intact, corpus
 from nki_dist import dtypes
 from nki_dist.compiler import wire
 from nki_dist.compiler.decode_tables import REGIONS, ROLES
+from nki_dist.compiler.values import BIG_INT, DTYPE, ENUM, ENUMS
 from nki_dist.errors import ProgramFormatError
 from nki_dist.isa import INSTRUCTIONS, alu
 
@@ -31,8 +32,9 @@ INTS: Final = (
     65535, 65536, 1 << 20, 1 << 24, (1 << 31) - 1, 1 << 31, 1 << 32, 1 << 40, (1 << 48) - 1,
     1 << 62, (1 << 63) - 1, (1 << 64) - 1, -1, -2, -3, -8, -128, -65536, -(1 << 31), -(1 << 63),
 )  # fmt: skip
+HUGE: Final = [BIG_INT, "0x" + "f" * 400]
 FLOATS: Final = (0.0, -0.0, 0.5, 1.0, -1.5, 3e38, 1e308, 5e-324, float("inf"), float("nan"))
-OTHERS: Final = (None, True, False, "", b"", b"\xff" * 9, [], {}, [10, "0x" + "f" * 400], [0], [3])
+OTHERS: Final = (None, True, False, "", b"", b"\xff" * 9, [], {}, HUGE, [0], [3])
 STEPS: Final = (-4096, -128, -64, -8, -4, -2, -1, 1, 2, 3, 4, 8, 16, 64, 128, 4096)
 DTYPES: Final = tuple(d.name for d in dtypes.ALL)
 
@@ -193,6 +195,53 @@ def _attributes(program: Body, inputs: Any, programs: list[Any], rng: random.Ran
         mine[rng.randrange(len(mine))] = deepcopy(rng.choice(other))
 
 
+def _argument(program: Body, inputs: Any, programs: list[Any], rng: random.Random) -> None:
+    """Another value that an argument might well have: a member, a number, an engine, None."""
+    row = rng.choice(program["forms"])
+    spec = INSTRUCTIONS[row[0]]
+    at = rng.randrange(1, len(row))
+    old = row[at]
+    if at == 1:
+        row[at] = rng.choice(spec.engines)
+    elif isinstance(old, list) and old[:1] == [ENUM]:
+        row[at] = [ENUM, old[1], rng.choice(list(ENUMS[old[1]].__members__))]
+    elif isinstance(old, list) and old[:1] == [DTYPE]:
+        row[at] = [DTYPE, rng.choice(DTYPES)]
+    elif type(old) is str:
+        row[at] = rng.choice(_words())
+    elif isinstance(old, list) and len(old) > 1 and rng.random() < 0.8:
+        _anywhere(old, rng, program)
+    else:
+        row[at] = rng.choice(
+            (None, True, False, *INTS, *FLOATS, 0, 1, 2, 0.5, 2.0, HUGE, [0, 0, 0])
+        )
+
+
+def _memories(program: Body, inputs: Any, programs: list[Any], rng: random.Random) -> None:
+    """A tensor of another type or in another memory, its accesses with it."""
+    kind = rng.choice(program["kinds"])
+    if rng.random() < 0.3:
+        kind[0] = rng.choice(sorted(REGIONS))
+        return
+    old, new = kind[2], rng.choice(DTYPES)
+    for table, column in ((program["kinds"], 2), (program["patterns"], 0), (inputs, 2)):
+        for row in table:
+            if row[column] == old:
+                row[column] = new
+
+
+def _places(program: Body, inputs: Any, programs: list[Any], rng: random.Random) -> None:
+    """Operands at other places of their tensors, or of others that have room for them."""
+    columns = program["accesses"]
+    column = rng.choice((0, 1, 1, 2))
+    for _ in range(rng.choice((1, 1, 3))):
+        at = rng.randrange(len(columns[column]))
+        if column == 1:
+            columns[1][at] = max(columns[1][at] + rng.choice(STEPS), 0)
+        else:
+            columns[column][at] = rng.choice(columns[column])
+
+
 def _tables(program: Body, inputs: Any, programs: list[Any], rng: random.Random) -> None:
     """A table of another file of the corpus."""
     field = rng.choice(list(program))
@@ -312,7 +361,8 @@ def _shapes(program: Body, inputs: Any, programs: list[Any], rng: random.Random)
 
 
 _CHANGES: Final[tuple[Callable[..., None], ...]] = (
-    *[_field] * 6, *[_everywhere] * 3, *[_operands] * 4, *[_attributes] * 4, _tables, *[_loops] * 2,
+    *[_field] * 5, *[_everywhere] * 3, *[_operands] * 3, *[_attributes] * 2, *[_argument] * 8,
+    *[_memories] * 3, *[_places] * 4, _tables, *[_loops] * 2,
     *[_facts] * 2, *[_dynamics] * 2, *[_shapes] * 4,
 )  # fmt: skip
 

@@ -274,7 +274,7 @@ class Op(Role):
         if value is None and self.optional:
             return None
         token = getattr(value, "nki_op", None) or getattr(value, "__name__", value)
-        if token in self.allowed:
+        if isinstance(token, str) and token in self.allowed:
             return token
         shown = f"nl.{token}" if isinstance(token, str) else repr(value)
         raise NkiValidationError(f"{name}={shown}; allowed: {_names(self.allowed)}")
