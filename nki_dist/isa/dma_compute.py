@@ -33,7 +33,7 @@ def _scales(name: str, value: Any) -> list[float] | None:
         return None
     try:
         return [float(v) for v in value]
-    except (TypeError, ValueError):
+    except (OverflowError, TypeError, ValueError):
         raise NkiValidationError(f"{name}={value!r}; allowed: None or a list of 1.0") from None
 
 
@@ -85,6 +85,8 @@ def _sizes(i: Instruction, arch: Arch) -> None:
     if not isinstance(srcs, list) or not 1 <= len(srcs) <= most:
         got = len(srcs) if isinstance(srcs, list) else "no list of"
         raise NkiValidationError(f"srcs has {got} tensors; allowed: a list of 1 to {most}")
+    if not all(isinstance(a, Access) for a in srcs):
+        raise NkiValidationError(f"srcs is {srcs!r}; allowed: a list of tensors, not of lists")
     for name, a in [("dst", i["dst"]), *((f"srcs[{n}]", a) for n, a in enumerate(srcs))]:
         refuse_indirection(name, a)
         if a.dynamic is not None and a.dynamic.kind == "scalar":

@@ -96,7 +96,7 @@ class Tensor(Role):
         if value is None and self.optional:
             return None
         if self.scalar and isinstance(value, (int, float, np.number, np.bool_)):
-            return value.item() if isinstance(value, (np.number, np.bool_)) else value
+            return _number(name, value)
         if self.register and isinstance(value, VirtualRegister):
             return value
         if self.many and isinstance(value, (list, tuple)):
@@ -128,6 +128,15 @@ class Tensor(Role):
                 "it with nisa.tensor_copy first"
             )
         return narrowed(name, a, self.indirect) if kind == "tensor" else a
+
+
+def _number(name: str, value: Any) -> Any:
+    """A Python number that engines can be given: ints beyond 64 bits convert to no type of theirs."""
+    if isinstance(value, (np.number, np.bool_)):
+        value = value.item()
+    if isinstance(value, int) and not -(1 << 63) <= value < 1 << 64:
+        raise NkiValidationError(f"{name} is an int of {value.bit_length()} bits; allowed: 64")
+    return value
 
 
 def _inside(name: str, a: Access) -> None:
@@ -292,7 +301,7 @@ class Number(Role):
             value = value.item()
         kinds = (int,) if self.integer else (int, float)
         if isinstance(value, kinds) or (value is None and self.optional):
-            return value
+            return _number(name, value)
         raise NkiValidationError(
             f"{name}={value!r}; allowed: {'an int' if self.integer else 'a number'}"
             + (" or None" if self.optional else "")

@@ -28,7 +28,7 @@ from typing import Any, Final, Protocol
 from nki_dist.arch import Arch
 from nki_dist.errors import CompileError, LaunchError, NkiError, NkiValidationError, NkiWarning
 from nki_dist.isa import indirection
-from nki_dist.isa.checks import MOST_REPEATED, check_repeats
+from nki_dist.isa.checks import LONGEST_ROW, check_repeats
 from nki_dist.isa.effects import Effects, Meets
 from nki_dist.isa.operands import Counts, Role, Tensor, check_start
 from nki_dist.program import Access, Instruction
@@ -250,7 +250,7 @@ class Spec:
         for name in self._tensors:
             a = args[name]
             if isinstance(a, Access):
-                if prod(a.shape) > MOST_REPEATED:
+                if prod(a.shape) > LONGEST_ROW:
                     check_repeats(i.args)
             elif isinstance(a, list):
                 check_repeats(i.args)
