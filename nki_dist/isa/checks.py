@@ -14,7 +14,7 @@ MOST_REPEATED: Final = 1 << 22
 """Elements that an operand may always have, however small the tensor that it repeats."""
 
 LONGEST_ROW: Final = 1 << 18
-"""Elements that no partition has room for: on every platform SBUF has fewer bytes in each."""
+"""Elements per partition: on every platform, SBUF has at most as many bytes in each."""
 
 
 def check_repeats(args: Mapping[str, Any]) -> None:
@@ -34,7 +34,7 @@ def check_repeats(args: Mapping[str, Any]) -> None:
         if a.region.on_chip and a.free_size > LONGEST_ROW:
             raise NkiValidationError(
                 f"{name} has shape {a.shape}, which repeats the elements of {a.storage.label} up "
-                f"to {a.free_size} per partition; allowed: {LONGEST_ROW}, more than fit into one"
+                f"to {a.free_size} per partition; allowed: {LONGEST_ROW}"
             )
 
 

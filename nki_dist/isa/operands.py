@@ -131,7 +131,7 @@ class Tensor(Role):
 
 
 def _number(name: str, value: Any) -> Any:
-    """A Python number that engines can be given: ints beyond 64 bits convert to no type of theirs."""
+    """A Python number that engines can be given: ints beyond 64 bits convert to none of theirs."""
     if isinstance(value, (np.number, np.bool_)):
         value = value.item()
     if isinstance(value, int) and not -(1 << 63) <= value < 1 << 64:

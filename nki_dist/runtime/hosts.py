@@ -19,7 +19,7 @@ from nki_dist.hbm.alignment import aligned
 from nki_dist.hbm.layout import Layout, Layouts, fill_common, fill_stack
 from nki_dist.isa.core import CoreSlot
 from nki_dist.runtime.group import CoreGroup, CoreReport, StackView
-from nki_dist.runtime.host_memory import check_memory
+from nki_dist.runtime.host_memory import check_memory, typed
 from nki_dist.runtime.progress import sampled
 
 
@@ -105,7 +105,11 @@ class InProcessHost:
         key = (launch.key, layout.common)
         if not self._group.knows(key):
             check_memory(compiled, layout, self.ranks, self._memory)
-        self._ensure(layout.stack_bytes, layout.common_bytes)
+        try:
+            self._ensure(layout.stack_bytes, layout.common_bytes)
+        except MemoryError as error:
+            self.close()  # what there was of stacks
+            raise typed(error) from error
         for stack, arrays in zip(self._stacks, launch.inputs):
             fill_stack(layout, stack, arrays)
         if layout.common:

@@ -31,6 +31,7 @@ from nki_dist.program import (
     instructions,
 )
 from nki_dist.program.walk import operands
+from nki_dist.runtime.host_memory import typed
 from nki_dist.runtime.indirect import has_indirection, link_indirect
 from nki_dist.runtime.recorder import Recorder
 
@@ -111,8 +112,11 @@ class Linker:
             self.kit.begin(waits=spec.synchronises)
             try:
                 step = self._exchange(item) if spec.synchronises else self._instruction(item)
-            except NkiError as error:  # what only a world of ranks, or of two cores, can't do
-                raise error.at(
+            except (
+                NkiError,
+                MemoryError,
+            ) as error:  # what only a world of ranks, or of two cores, can't do
+                raise typed(error).at(
                     location=self.program.where(item.location),
                     core=self.kit.slot.name,
                     instruction=spec.title,
