@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
 import resource
 import select
 import signal
+import tempfile
 from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
@@ -15,7 +17,7 @@ from bench.fuzz.trial import MIB, tried
 
 TIME_BAR: Final = 2.0  # seconds for one file
 MEMORY_BAR: Final = 1024  # MiB that one file may add to what the process had
-HANG: Final = 5.0  # seconds without a word after which a worker is given up
+HANG: Final = 30.0  # seconds without a word after which a worker is given up, on a busy machine
 
 
 class Report(NamedTuple):
@@ -34,42 +36,51 @@ def chunk_reports(seed: int, numbers: range) -> list[Report]:
     found: list[Report] = []
     while len(found) < len(numbers):
         left = numbers[len(found) :]
-        lines, ended = _worker(seed, left)
+        lines, ended, tail = _worker(seed, left)
         found += [Report(*line) for line in lines]
         if len(lines) < len(left):
             kind = "hung" if ended is None else "crashed"
             what = f"signal or status {ended}" if ended is not None else f"{HANG} s without end"
-            found.append(Report(left[len(lines)], kind, HANG if ended is None else 0, 0, what))
+            found.append(
+                Report(left[len(lines)], kind, HANG if ended is None else 0, 0, what, tail)
+            )
     return found
 
 
-def _worker(seed: int, numbers: range) -> tuple[list[Any], int | None]:
-    """Lines of a forked worker, and its exit status; None if it had to be killed."""
+def _worker(seed: int, numbers: range) -> tuple[list[Any], int | None, str]:
+    """Lines of a forked worker, its exit status (None if it hung), and where it was then."""
     reading, writing = os.pipe()
-    child = os.fork()
-    if child == 0:
-        status = 1
-        try:
-            os.close(reading)
-            _work(seed, numbers, writing)
-            status = 0
-        finally:
-            os._exit(status)
-    os.close(writing)
+    with tempfile.TemporaryFile() as stack:
+        child = os.fork()
+        if child == 0:
+            status = 1
+            try:
+                os.close(reading)
+                faulthandler.enable(stack)
+                _work(seed, numbers, writing)
+                status = 0
+            finally:
+                os._exit(status)
+        os.close(writing)
+        received, hung = _received(reading)
+        if hung:
+            os.kill(child, signal.SIGABRT)  # faulthandler writes where it is
+        _, ended = os.waitpid(child, 0)
+        stack.seek(0)
+        tail = stack.read().decode("utf-8", "replace")
+    return _lines(received), None if hung else ended, " < ".join(tail.splitlines()[2:6])
+
+
+def _received(pipe: int) -> tuple[bytes, bool]:
+    """What a worker wrote until it ended, and whether it fell silent instead."""
     received = b""
-    status: int | None = None
-    with os.fdopen(reading, "rb", 0) as pipe:
-        while select.select([pipe], [], [], HANG)[0]:
-            more = pipe.read(1 << 16)
+    with os.fdopen(pipe, "rb", 0) as reading:
+        while select.select([reading], [], [], HANG)[0]:
+            more = reading.read(1 << 16)
             if not more:
-                break
+                return received, False
             received += more
-        else:
-            os.kill(child, signal.SIGKILL)
-            os.waitpid(child, 0)
-            return _lines(received), None
-    _, status = os.waitpid(child, 0)
-    return _lines(received), status
+    return received, True
 
 
 def _lines(received: bytes) -> list[Any]:
