@@ -3,8 +3,8 @@
 A worker, forked for some hundred files at a time, reports every file's end, time and peak memory;
 its address space is limited, so no file can have more memory than the bar allows. If it dies or
 doesn't answer, the file it was at has crashed or hung. Files depend on the seed and their number
-alone. Every chunk that is done is written to `--record`, and a run that is started again goes on
-behind it; the record says for which code it is, and is refused for other code.
+alone. Every chunk that is done is written to `--record`, and a run that is started again with the
+same record goes on behind it. Whoever changes the code begins a new one.
 
 Exit status 1 if a file ended otherwise than with a result or a typed error, or beyond the bars.
 """
@@ -18,7 +18,7 @@ from collections import Counter
 from pathlib import Path
 
 from bench.fuzz.corpus import corpus
-from bench.fuzz.trial import RAN, REFUSED, TYPED
+from bench.fuzz.trial import RAN, REFUSED, SECONDS, TYPED
 from bench.fuzz.workers import MEMORY_BAR, TIME_BAR, Report, chunk_reports
 
 CHUNK = 500
@@ -30,6 +30,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--first", type=int, default=0, help="number of the first file")
     parser.add_argument("--record", type=Path, help="what is done, to go on from")
+    parser.add_argument("--timeout", type=float, default=SECONDS, help="of launches, in seconds")
     parser.add_argument("--most", type=int, default=20, help="findings of one kind to show")
     arguments = parser.parse_args()
     intact = corpus()
@@ -40,7 +41,9 @@ def main() -> int:
     for start in range(arguments.first, last, CHUNK):
         key = f"{arguments.seed}/{start}/{min(start + CHUNK, last)}"
         if key not in done:
-            found = chunk_reports(arguments.seed, range(start, min(start + CHUNK, last)))
+            found = chunk_reports(
+                arguments.seed, range(start, min(start + CHUNK, last)), arguments.timeout
+            )
             done[key] = [list(r) for r in found]
             if arguments.record:
                 with arguments.record.open("a") as file:
@@ -69,6 +72,8 @@ def _summary(reports: list[Report], most: int) -> int:
     types = Counter(r.what.partition(":")[0] for r in reports if r.kind == TYPED)
     print(f"| typed errors when run | {', '.join(f'{t} {n}' for t, n in types.most_common())} |")
     bad = [r for r in reports if r.kind not in (REFUSED, RAN, TYPED)]
+    seconds = sum(r.seconds for r in reports)
+    print(f"| a file takes | {1000 * seconds / len(reports):.1f} ms of the processor on average |")
     places = Counter((r.kind, r.what.partition(":")[0], r.frame) for r in bad)
     for (kind, what, frame), count in places.most_common():
         shown = [r for r in bad if (r.kind, r.frame) == (kind, frame)][:most]

@@ -23,7 +23,7 @@ from nki_dist.program import TensorSignature
 
 MIB: Final = 1 << 20
 LARGEST: Final = 64 * MIB  # bytes of arguments that are made
-SECONDS: Final = 1.0  # `World(timeout=)` of every launch
+SECONDS: Final = 1.0  # `World(timeout=)`
 MEMORY: Final = 256 * MIB  # `World(memory=)`, which doesn't count scratch space
 
 REFUSED: Final = "refused"
@@ -49,20 +49,20 @@ class Outcome:
     seconds: float = 0.0
 
 
-def tried(data: bytes, ranks: int) -> Outcome:
-    """Read a file and run it on so many ranks."""
+def tried(data: bytes, ranks: int, seconds: float = SECONDS) -> Outcome:
+    """Read a file and run it on so many ranks, for so many seconds at most."""
     start = time.process_time()
-    outcome = _tried(data, ranks)
+    outcome = _tried(data, ranks, seconds)
     outcome.seconds = time.process_time() - start
     return outcome
 
 
-def _tried(data: bytes, ranks: int) -> Outcome:
+def _tried(data: bytes, ranks: int, seconds: float) -> Outcome:
     stage = REFUSED
     try:
         compiled = Compiled(*parse(data))
         stage = TYPED
-        run(compiled, ranks)
+        run(compiled, ranks, seconds)
     except NkiError as error:
         if stage == REFUSED and not isinstance(error, ProgramFormatError):
             return _ended(WRONG, error)
@@ -72,7 +72,7 @@ def _tried(data: bytes, ranks: int) -> Outcome:
     return Outcome(RAN)
 
 
-def run(compiled: Compiled, ranks: int) -> Any:
+def run(compiled: Compiled, ranks: int, seconds: float = SECONDS) -> Any:
     """What a world of so many ranks returns for it.
 
     Raises:
@@ -82,7 +82,7 @@ def run(compiled: Compiled, ranks: int) -> Any:
     small = sum(s.nbytes for s in compiled.inputs) <= LARGEST
     arrays = [_array(s) if small else np.zeros(1, np.float32) for s in compiled.inputs]
     cores = len(compiled.programs)
-    limits = {"timeout": SECONDS, "memory": MEMORY}
+    limits = {"timeout": seconds, "memory": MEMORY}
     world = nki.World(ranks, cores, first.platform, "inprocess", **limits)
     with world, warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -31,23 +31,26 @@ class Report(NamedTuple):
     frame: str = ""
 
 
-def chunk_reports(seed: int, numbers: range) -> list[Report]:
-    """What became of these files; those that crashed or hung are reported and gone past."""
+def chunk_reports(seed: int, numbers: range, seconds: float) -> list[Report]:
+    """What became of these files; those that crashed or hung are reported and gone past.
+
+    Args:
+        seconds: the time-out of launches.
+    """
     found: list[Report] = []
     while len(found) < len(numbers):
         left = numbers[len(found) :]
-        lines, ended, tail = _worker(seed, left)
+        lines, ended, tail = _worker(seed, left, seconds)
         found += [Report(*line) for line in lines]
         if len(lines) < len(left):
             kind = "hung" if ended is None else "crashed"
-            what = f"signal or status {ended}" if ended is not None else f"{HANG} s without end"
-            found.append(
-                Report(left[len(lines)], kind, HANG if ended is None else 0, 0, what, tail)
-            )
+            what = f"{HANG} s without end" if ended is None else f"exit status {ended}"
+            took = HANG if ended is None else 0
+            found.append(Report(left[len(lines)], kind, took, 0, what, tail))
     return found
 
 
-def _worker(seed: int, numbers: range) -> tuple[list[Any], int | None, str]:
+def _worker(seed: int, numbers: range, seconds: float) -> tuple[list[Any], int | None, str]:
     """Lines of a forked worker, its exit status (None if it hung), and where it was then."""
     reading, writing = os.pipe()
     with tempfile.TemporaryFile() as stack:
@@ -57,7 +60,7 @@ def _worker(seed: int, numbers: range) -> tuple[list[Any], int | None, str]:
             try:
                 os.close(reading)
                 faulthandler.enable(stack)
-                _work(seed, numbers, writing)
+                _work(seed, numbers, seconds, writing)
                 status = 0
             finally:
                 os._exit(status)
@@ -87,7 +90,7 @@ def _lines(received: bytes) -> list[Any]:
     return [json.loads(line) for line in received.split(b"\n")[:-1]]
 
 
-def _work(seed: int, numbers: Iterable[int], out: int) -> None:
+def _work(seed: int, numbers: Iterable[int], seconds: float, out: int) -> None:
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)  # device_print of what is run
     have = _kib("VmSize") << 10
@@ -97,7 +100,7 @@ def _work(seed: int, numbers: Iterable[int], out: int) -> None:
         with open("/proc/self/clear_refs", "w") as peak:
             peak.write("5")  # forget the peak so far
         before = _kib("VmRSS")
-        outcome = tried(data, intact.ranks)
+        outcome = tried(data, intact.ranks, seconds)
         mib = (_kib("VmHWM") - before) / 1024
         report = Report(number, outcome.kind, outcome.seconds, mib, outcome.what, outcome.frame)
         os.write(out, json.dumps(report).encode("utf-8", "replace") + b"\n")

@@ -135,7 +135,9 @@ def _number(name: str, value: Any) -> Any:
     if isinstance(value, (np.number, np.bool_)):
         value = value.item()
     if isinstance(value, int) and not -(1 << 63) <= value < 1 << 64:
-        raise NkiValidationError(f"{name} is an int of {value.bit_length()} bits; allowed: 64")
+        raise NkiValidationError(
+            f"{name} is an int of {value.bit_length()} bits; allowed: -2**63 to 2**64 - 1"
+        )
     return value
 
 

@@ -63,7 +63,8 @@ class Executor:
                 for n, step in enumerate(segment.steps):  # noqa: B007
                     step()
         except (NkiError, MemoryError) as error:
-            raise self._placed(error, segment.instructions[n]) from error.__cause__
+            placed = self._placed(error, segment.instructions[n])
+            raise placed from placed.__cause__
         self.done += len(segment.steps)
 
     def _exchange(self, exchange: Rendezvous) -> Coroutine:
@@ -79,7 +80,8 @@ class Executor:
                     arrived = yield wait
                     message = arrived.payload
         except (NkiError, MemoryError) as error:
-            raise self._placed(error, exchange.instruction) from error.__cause__
+            placed = self._placed(error, exchange.instruction)
+            raise placed from placed.__cause__
         self.done += 1
         self.state.epoch += exchange.orders
 

@@ -25,7 +25,7 @@ from nki_dist.program import Program, instructions
 from nki_dist.program.walk import returned
 from nki_dist.runtime.memory import places
 
-_CGROUP: Final = Path("/sys/fs/cgroup/memory.max")
+_CGROUP: Final = "/sys/fs/cgroup/memory.max"
 
 
 def check_memory(compiled: Compiled, layout: Layout, ranks: int, limit: int | None) -> None:
@@ -82,5 +82,5 @@ def machine_bytes() -> int:
     if limit != resource.RLIM_INFINITY:
         found.append(limit)
     with suppress(OSError, ValueError):  # no such group, or "max": none smaller
-        found.append(int(_CGROUP.read_text()))
+        found.append(int(Path(_CGROUP).read_text()))
     return min(found)

@@ -116,11 +116,12 @@ class Linker:
                 NkiError,
                 MemoryError,
             ) as error:  # what only a world of ranks, or of two cores, can't do
-                raise typed(error).at(
+                placed = typed(error).at(
                     location=self.program.where(item.location),
                     core=self.kit.slot.name,
                     instruction=spec.title,
-                ) from error.__cause__
+                )
+                raise placed from placed.__cause__
             if spec.synchronises:
                 linked.append(Rendezvous(step, item, spec.orders(item, self.program.core)))
                 segment = None
