@@ -108,7 +108,6 @@ class InProcessHost:
         try:
             self._ensure(layout.stack_bytes, layout.common_bytes)
         except MemoryError as error:
-            self.close()  # what there was of stacks
             raise typed(error) from error
         for stack, arrays in zip(self._stacks, launch.inputs):
             fill_stack(layout, stack, arrays)

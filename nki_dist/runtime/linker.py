@@ -112,10 +112,8 @@ class Linker:
             self.kit.begin(waits=spec.synchronises)
             try:
                 step = self._exchange(item) if spec.synchronises else self._instruction(item)
-            except (
-                NkiError,
-                MemoryError,
-            ) as error:  # what only a world of ranks, or of two cores, can't do
+            # What only a world of ranks, or of two cores, can't do; or scratch memory is missing.
+            except (NkiError, MemoryError) as error:
                 placed = typed(error).at(
                     location=self.program.where(item.location),
                     core=self.kit.slot.name,
