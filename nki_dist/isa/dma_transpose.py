@@ -14,7 +14,7 @@ from nki_dist.isa.checks import check_priority
 from nki_dist.isa.dma_copy import pieces
 from nki_dist.isa.effects import Effects, MaskOf, Results, moves, passes_on
 from nki_dist.isa.enums import dge_mode, oob_mode
-from nki_dist.isa.gather import has_vector, refuse_indirection, row_table
+from nki_dist.isa.gather import has_vector, refuse_indirection, row_count, row_table
 from nki_dist.isa.kit import Kit, Step, chain
 from nki_dist.isa.operands import HBM, SBUF, Choice, Custom, Number, read, write
 from nki_dist.isa.spec import Cost, instruction, require_generation
@@ -203,7 +203,7 @@ def _meaning(i: Instruction, kit: Kit) -> Step:
 def _gather(i: Instruction, kit: Kit, target: np.ndarray) -> Step:
     src = i["src"]
     table = row_table(src, kit).view(src.dtype.raw)
-    indices, limit, rows = kit.view(src.dynamic.source), src.dynamic.limit, src.shape[0]
+    indices, limit, rows = kit.view(src.dynamic.source), row_count(src), src.shape[0]
     skip, label = i["oob_mode"] is oob_mode.skip, src.storage.label
 
     def gather() -> None:

@@ -43,15 +43,22 @@ def check_rows(name: str, a: Access) -> None:
         )
 
 
-def row_table(a: Access, kit: Kit) -> np.ndarray:
-    """Every row a vector offset can select, as an array (rows, ...)."""
+def row_count(a: Access) -> int:
+    """How many rows a vector offset may choose from: in its dimension, and inside the storage.
+
+    The pattern may begin anywhere in the tensor, so fewer rows can be left than the dimension has.
+    """
     assert a.dynamic is not None
     stride, limit = a.dynamic.stride, a.dynamic.limit
     row = Access(a.storage, a.offset, (1, *a.shape[1:]), a.strides, a.dtype)
-    room = a.storage.nbytes - row.span()[1]
-    fitting = room // (stride * a.dtype.itemsize) + 1 if stride > 0 else limit
-    shape = (max(0, min(limit, fitting)), *a.shape[1:])
-    return kit.view(Access(a.storage, a.offset, shape, (stride, *a.strides[1:]), a.dtype))
+    return max(0, min(limit, row.starts(stride))) if stride > 0 else limit
+
+
+def row_table(a: Access, kit: Kit) -> np.ndarray:
+    """Every row a vector offset can select, as an array (rows, ...)."""
+    assert a.dynamic is not None
+    shape, strides = (row_count(a), *a.shape[1:]), (a.dynamic.stride, *a.strides[1:])
+    return kit.view(Access(a.storage, a.offset, shape, strides, a.dtype))
 
 
 def row_indices(
@@ -60,7 +67,7 @@ def row_indices(
     """A function that reads the offsets: (valid indices, mask of rows kept or None for all)."""
     assert a.dynamic is not None
     source = kit.view(a.dynamic.source)
-    limit = a.dynamic.limit
+    limit = row_count(a)
     shown = a.storage.label
 
     def read() -> tuple[np.ndarray, Any]:
