@@ -22,6 +22,16 @@ LAUNCHES: Final = (
     ),
     Code("grid-axis", "The launch grid has no such axis.", "Use axis 0 of a grid with one axis."),
     Code(
+        "loaded-kernel",
+        "A compiled kernel from a file is launched with other arguments or cores than it is for.",
+        "Pass the arrays that its `inputs` name, in a world of its platform and lnc.",
+    ),
+    Code(
+        "host-memory",
+        "The machine has too little memory to simulate the launch.",
+        "Make the tensors smaller, or use fewer ranks.",
+    ),
+    Code(
         "lnc-range",
         "More cores than a logical NeuronCore of the platform has.",
         "Use 1 or 2 where the platform allows it; more cores are nki.World(ranks=...).",

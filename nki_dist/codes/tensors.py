@@ -245,6 +245,11 @@ TENSORS: Final = (
         "Keep offset plus (count - 1) * step of every dimension below the number of elements.",
     ),
     Code(
+        "pattern-size",
+        "An access pattern repeats elements more often than any tensor is long.",
+        "Repeat fewer elements at once.",
+    ),
+    Code(
         "data-index-range",
         "An index that came from data is outside its tensor.",
         "Repair the indices, or let DMA skip such rows with oob_mode=nisa.oob_mode.skip.",

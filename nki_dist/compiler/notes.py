@@ -60,7 +60,7 @@ def noted(programs: Sequence[Program]) -> tuple[NkiWarning, ...]:
 
 def well_formed(row: Any) -> bool:
     """Whether a row of the fact, read from a file, is one that `note` writes."""
-    if type(row) is not list or len(row) != 8 or row[0] not in TYPES:
+    if type(row) is not list or len(row) != 8 or type(row[0]) is not str or row[0] not in TYPES:
         return False
     _, code, message, location, core, instruction, hint, numbers = row
     return (

@@ -30,7 +30,7 @@ LIST, TUPLE, DICT, SET, FROZENSET, ENUM, DTYPE, ACCESS, REGISTER, BIG_INT, STRUC
 HOLES: Final = frozenset({ACCESS, REGISTER})
 MAX_DEPTH: Final = 24
 
-_ENUMS: Final[Mapping[str, type[Enum]]] = MappingProxyType(
+ENUMS: Final[Mapping[str, type[Enum]]] = MappingProxyType(
     {
         **{k: v for k, v in vars(enums).items() if isinstance(v, type) and issubclass(v, Enum)},
         "MemoryRegion": MemoryRegion,
@@ -79,7 +79,7 @@ def write_value(
     if isinstance(value, VirtualRegister):
         return [REGISTER, register(value.number)]
     if isinstance(value, Enum):
-        if _ENUMS.get(kind.__name__) is not kind:
+        if ENUMS.get(kind.__name__) is not kind:
             raise ProgramFormatError(
                 f"{value!r}: programs hold enumerations of nki.isa only", code="program-unwritable"
             )
@@ -199,7 +199,7 @@ def _read_name(tag: int, packed: list[Any]) -> Any:
     if any(type(part) is not str for part in packed[1:]):
         malformed("a name that is no text")
     if tag == ENUM and len(packed) == 3:
-        enum = _ENUMS.get(packed[1])
+        enum = ENUMS.get(packed[1])
         if enum is not None and packed[2] in enum.__members__:
             return enum[packed[2]]
     elif tag == DTYPE and len(packed) == 2:

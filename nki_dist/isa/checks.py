@@ -2,11 +2,61 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Final
 
 from nki_dist.arch import Arch
 from nki_dist.errors import NkiValidationError
 from nki_dist.program import Access, Instruction
+from nki_dist.program.walk import operands
+
+MOST_REPEATED: Final = 1 << 22
+"""Elements that an operand may always have, however small the tensor that it repeats."""
+
+LONGEST_ROW: Final = 1 << 18
+"""Elements per partition: on every platform, SBUF has at most as many bytes in each."""
+
+
+def check_repeats(args: Mapping[str, Any]) -> None:
+    """An operand repeats its elements (stride 0, strides that overlap) to match another tensor.
+
+    So none has more elements than the largest tensor of the instruction has bytes, and on chip
+    none has more in a partition than fit there. Nobody documents a limit; without one, a pattern of
+    a few numbers could ask for more work and scratch memory than any machine has.
+
+    Raises:
+        NkiValidationError: an operand has more.
+    """
+    accesses = list(operands(args))
+    room = max([a.storage.nbytes for _, a in accesses], default=0)
+    for name, a in accesses:
+        check_size(name, a, room, "the largest tensor of the instruction")
+        if a.region.on_chip and a.free_size > LONGEST_ROW:
+            raise NkiValidationError(
+                f"{name} has shape {a.shape}, which repeats the elements of {a.storage.label} up "
+                f"to {a.free_size} per partition; allowed: {LONGEST_ROW}",
+                code="pattern-size",
+                numbers={"got": a.free_size, "most": LONGEST_ROW},
+            )
+
+
+def check_size(name: str, a: Access, room: int, of: str) -> None:
+    """An access has at most as many elements as `room`, or MOST_REPEATED.
+
+    Args:
+        of: what has so many bytes.
+
+    Raises:
+        NkiValidationError: it has more.
+    """
+    if a.size > max(room, MOST_REPEATED):
+        raise NkiValidationError(
+            f"{name} has shape {a.shape}, which repeats the elements of {a.storage.label} up to "
+            f"{a.size}; allowed: {max(room, MOST_REPEATED)} (as many as {of} has bytes, or "
+            f"{MOST_REPEATED})",
+            code="pattern-size",
+            numbers={"got": a.size, "most": max(room, MOST_REPEATED)},
+        )
 
 
 def same_partitions(**operands: Access) -> None:

@@ -32,7 +32,7 @@ def _scales(name: str, value: Any) -> list[float] | None:
         return None
     try:
         return [float(v) for v in value]
-    except (TypeError, ValueError):
+    except (OverflowError, TypeError, ValueError):
         raise NkiValidationError(
             f"{name}={value!r}; allowed: None or a list of 1.0", code="argument-kind"
         ) from None
@@ -90,6 +90,10 @@ def _sizes(i: Instruction, arch: Arch) -> None:
             f"srcs has {got} tensors; allowed: a list of 1 to {most}",
             code="dma-compute-form",
             numbers={"got": got, "most": most},
+        )
+    if not all(isinstance(a, Access) for a in srcs):
+        raise NkiValidationError(
+            f"srcs is {srcs!r}; allowed: a list of tensors, not of lists", code="dma-compute-form"
         )
     for name, a in [("dst", i["dst"]), *((f"srcs[{n}]", a) for n, a in enumerate(srcs))]:
         refuse_indirection(name, a)

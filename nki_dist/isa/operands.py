@@ -107,7 +107,7 @@ class Tensor(Role):
         if value is None and self.optional:
             return None
         if self.scalar and isinstance(value, (int, float, np.number, np.bool_)):
-            return value.item() if isinstance(value, (np.number, np.bool_)) else value
+            return _number(name, value)
         if self.register and isinstance(value, VirtualRegister):
             return value
         if self.many and isinstance(value, (list, tuple)):
@@ -143,6 +143,18 @@ class Tensor(Role):
                 code="indirect-view",
             )
         return narrowed(name, a, self.indirect) if kind == "tensor" else a
+
+
+def _number(name: str, value: Any) -> Any:
+    """A Python number that engines can be given: ints beyond 64 bits convert to none of theirs."""
+    if isinstance(value, (np.number, np.bool_)):
+        value = value.item()
+    if isinstance(value, int) and not -(1 << 63) <= value < 1 << 64:
+        raise NkiValidationError(
+            f"{name} is an int of {value.bit_length()} bits; allowed: -2**63 to 2**64 - 1",
+            code="argument-range",
+        )
+    return value
 
 
 def _inside(name: str, a: Access) -> None:
@@ -332,7 +344,7 @@ class Op(Role):
         if value is None and self.optional:
             return None
         token = getattr(value, "nki_op", None) or getattr(value, "__name__", value)
-        if token in self.allowed:
+        if isinstance(token, str) and token in self.allowed:
             return token
         shown = f"nl.{token}" if isinstance(token, str) else repr(value)
         raise NkiValidationError(
@@ -354,7 +366,7 @@ class Number(Role):
             value = value.item()
         kinds = (int,) if self.integer else (int, float)
         if isinstance(value, kinds) or (value is None and self.optional):
-            return value
+            return _number(name, value)
         raise NkiValidationError(
             f"{name}={value!r}; allowed: {'an int' if self.integer else 'a number'}"
             + (" or None" if self.optional else ""),

@@ -21,12 +21,14 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from math import prod
 from types import MappingProxyType
 from typing import Any, Final
 
 from nki_dist.arch import Arch
 from nki_dist.errors import CompileError, NkiError, NkiValidationError
 from nki_dist.isa import indirection
+from nki_dist.isa.checks import LONGEST_ROW, check_repeats
 from nki_dist.isa.effects import Effects, Meets
 from nki_dist.isa.operands import Counts, Role, Tensor, check_start
 from nki_dist.isa.tracing import (
@@ -134,6 +136,7 @@ class Spec:
         self.former = former.split()
         self.has_engine = "engine" in self.signature.parameters and "engine" not in roles
         self._role_items = tuple(self.roles.items())
+        self._tensors = tuple(name for name, role in self._role_items if isinstance(role, Tensor))
         self._quadrants = tuple(
             name
             for name, role in self._role_items
@@ -217,6 +220,13 @@ class Spec:
                 numbers={"got": arch.generation, "least": self.min_generation},
             )
         args = i.args
+        for name in self._tensors:
+            a = args[name]
+            if isinstance(a, Access):
+                if prod(a.shape) > LONGEST_ROW:
+                    check_repeats(i.args)
+            elif isinstance(a, list):
+                check_repeats(i.args)
         for name in self._quadrants:
             a = args[name]
             if not isinstance(a, Access):

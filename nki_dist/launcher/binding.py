@@ -21,6 +21,7 @@ from nki_dist import dtypes, frameworks
 from nki_dist.compiler.ownership import owns, refuse_storage
 from nki_dist.compiler.trace import Trace
 from nki_dist.errors import CompileError, CompilerMayRejectWarning, LaunchError, NkiError
+from nki_dist.isa.checks import check_size
 from nki_dist.language.tensor import NkiTensor
 from nki_dist.program import Access, MemoryRegion, TensorSignature
 from nki_dist.program.pytree import flatten, tree_map
@@ -225,6 +226,7 @@ def collect_outputs(function: Callable[..., Any]) -> Callable[[Trace, Any], Any]
                 core=trace.core,
                 code="return-memory",
             )
+        check_size("a returned tensor", leaf, leaf.storage.nbytes, "its memory")
         if leaf.storage.role == "local" and leaf.storage.region is MemoryRegion.private_hbm:
             if not trace.beta1:
                 trace.warn(_private_result(function, leaf))

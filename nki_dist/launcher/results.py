@@ -21,6 +21,7 @@ from nki_dist.hbm.layout import Layout
 from nki_dist.launcher.binding import BoundArguments
 from nki_dist.program import Access
 from nki_dist.program.pytree import flatten, tree_map
+from nki_dist.runtime.host_memory import typed
 from nki_dist.runtime.hosts import LaunchResult
 
 
@@ -143,7 +144,10 @@ def _view(memory: np.ndarray, at: int, a: Access, dtype: DType) -> np.ndarray:
     size = dtype.itemsize
     strides = tuple([n * size for n in a.strides])
     selected = np.ndarray(a.shape, dtype.storage, memory, at + a.offset * size, strides)
-    return selected.copy().view(dtype.dtype)
+    try:
+        return selected.copy().view(dtype.dtype)
+    except MemoryError as error:
+        raise typed(error) from error
 
 
 def _converted(array: np.ndarray, source: DType, target: DType) -> np.ndarray:

@@ -20,6 +20,7 @@ from nki_dist.launcher.binding import (
     bind_arguments,
 )
 from nki_dist.launcher.grid import make_grid
+from nki_dist.launcher.loaded import bind_loaded
 from nki_dist.launcher.profiles import profile_of
 from nki_dist.launcher.results import check_written, inputs_as_run, read_outputs
 from nki_dist.launcher.session import session
@@ -81,6 +82,9 @@ class World:
         check: what kernels are held to: an `nki.Checks`, or text such as
             "unwritten=zero,races=warn", "strict" or "spill", or several in a list; NKI_DIST_CHECK
             or "default" by default.
+        memory: bytes of this machine's memory that the tensors of a launch may take, all ranks
+            together; None for what the machine has. Only for the host "inprocess": Ray's processes
+            have limits of their own.
 
     Raises:
         LaunchError: the combination isn't possible.
@@ -97,6 +101,7 @@ class World:
         timeout: float | None = None,
         check: Policy | None = None,
         transport: str | None = None,
+        memory: int | None = None,
     ) -> None:
         host = default_host() if host is None else host
         transport = default_transport() if transport is None else transport
@@ -127,8 +132,15 @@ class World:
                 f"timeout={timeout!r}; must be a positive number of seconds or None",
                 code="world-option",
             )
+        if memory is not None and (not isinstance(memory, int) or memory < 1 or host == "ray"):
+            raise LaunchError(
+                f"memory={memory!r} with host={host!r}; must be a positive number of bytes, and "
+                "host='inprocess', or None",
+                code="world-option",
+            )
         self.ranks = ranks
         self.lnc = lnc
+        self._memory = memory
         self.host_name = host
         self.checks = default_check() if check is None else checks_of(check)
         self.closed = False
@@ -215,7 +227,7 @@ class World:
             self._algorithm = forced_algorithm()
             instance, node = self.topology.ranks_per_instance, self._ranks_per_node
             if self.host_name == "inprocess":
-                self._host = InProcessHost(self.ranks, self.lnc, node)
+                self._host = InProcessHost(self.ranks, self.lnc, node, self._memory)
             else:
                 from nki_dist.core_actor.ray_host import RayHost
 
@@ -236,8 +248,9 @@ class World:
         """Run a kernel on every rank.
 
         Args:
-            kernel: an `nki.jit` kernel or a plain function.
-            args, kwargs: its arguments; `per_rank(...)` where ranks differ.
+            kernel: an `nki.jit` kernel, a plain function, or what `Compiled.load` read.
+            args, kwargs: its arguments; `per_rank(...)` where ranks differ. A compiled kernel takes
+                its tensors only, in the order of its `inputs`.
             profile: also simulate time, and return a `Run`.
 
         Returns:
@@ -302,14 +315,22 @@ class World:
         self, kernel: Any, grid: Grid | None, args: Args, kwargs: Kwargs
     ) -> tuple[list[BoundArguments], str, Compiled]:
         """Every rank's arguments, and the compiled kernel with its name in this process."""
+        if isinstance(kernel, Compiled):
+            self._refuse_closed()
+            bound = bind_loaded(kernel, args, kwargs, self.topology)
+            self._check_groups(kernel.key, kernel)
+            return bound, kernel.key, kernel
         function = getattr(kernel, "fn", kernel)
         name = getattr(function, "__name__", type(function).__name__)
         bound, grid = self.bound(kernel, grid, args, kwargs)
         key, compiled = session().cache.get(function, name, bound[0], self.arch, grid, self.checks)
+        self._check_groups(key, compiled)
+        return bound, key, compiled
+
+    def _check_groups(self, key: str, compiled: Compiled) -> None:
         if key not in self._groups_checked:
             check_world(compiled.programs, self.topology, self.checks.strict)
             self._groups_checked.add(key)
-        return bound, key, compiled
 
     def bound(
         self, kernel: Any, grid: Grid | None, args: Args, kwargs: Kwargs

@@ -11,6 +11,7 @@ from nki_dist.errors import NkiError
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.core import Core
 from nki_dist.program import Instruction, Program, VirtualRegister
+from nki_dist.runtime.host_memory import typed
 from nki_dist.runtime.linker import Linked, LinkedLoop, Rendezvous, Segment
 from nki_dist.runtime.messages import Message, Wait
 
@@ -61,8 +62,9 @@ class Executor:
             with np.errstate(all="ignore"):  # poison in unused lanes is normal
                 for n, step in enumerate(segment.steps):  # noqa: B007
                     step()
-        except NkiError as error:
-            raise self._placed(error, segment.instructions[n]) from error.__cause__
+        except (NkiError, MemoryError) as error:
+            placed = self._placed(error, segment.instructions[n])
+            raise placed from placed.__cause__
         self.done += len(segment.steps)
 
     def _exchange(self, exchange: Rendezvous) -> Coroutine:
@@ -77,8 +79,9 @@ class Executor:
                         break
                     arrived = yield wait
                     message = arrived.payload
-        except NkiError as error:
-            raise self._placed(error, exchange.instruction) from error.__cause__
+        except (NkiError, MemoryError) as error:
+            placed = self._placed(error, exchange.instruction)
+            raise placed from placed.__cause__
         self.done += 1
         self.state.epoch += exchange.orders
 
@@ -105,8 +108,8 @@ class Executor:
         value = self.state.registers[bound.number] if isinstance(bound, VirtualRegister) else bound
         return int(value)
 
-    def _placed(self, error: NkiError, i: Instruction) -> NkiError:
-        return error.at(
+    def _placed(self, error: NkiError | MemoryError, i: Instruction) -> NkiError:
+        return typed(error).at(
             location=self.program.where(i.location),
             core=self.core.slot.name,
             instruction=INSTRUCTIONS[i.opcode].title,

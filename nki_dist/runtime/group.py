@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 
 from nki_dist import arch
-from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.core import CoreSlot
 from nki_dist.isa.kit import Kit, Workspace
-from nki_dist.program import Program, instructions
+from nki_dist.program import Program
 from nki_dist.runtime.blas import one_blas_thread
 from nki_dist.runtime.cores import make_core
 from nki_dist.runtime.executor import Executor, Stopped
+from nki_dist.runtime.host_memory import waits_for_others
 from nki_dist.runtime.linker import Linker
 from nki_dist.runtime.memory import Memory, Pool
 from nki_dist.runtime.messages import Message, title
@@ -162,7 +162,7 @@ class CoreGroup:
         offsets: Mapping[tuple[str, int], int],
         stack: StackView,
     ) -> _Ready:
-        pool = self._pools.setdefault(slot.core if _waits(program) else -1, Pool())
+        pool = self._pools.setdefault(slot.core if waits_for_others(program) else -1, Pool())
         memory = Memory(program, stack.memory, offsets, stack.common, pool)
         core = make_core(program, slot)
         linker = Linker(
@@ -194,11 +194,6 @@ class CoreGroup:
         """Drop everything that was linked, and with it the views into the stacks."""
         self._ready.clear()
         self._pools.clear()
-
-
-def _waits(program: Program) -> bool:
-    """Whether a core can be parked in the program: while it is, others run."""
-    return any(INSTRUCTIONS[i.opcode].synchronises for i in instructions(program.body))
 
 
 def make_reports(scheduler: Scheduler, seconds: float) -> list[CoreReport]:

@@ -32,6 +32,7 @@ from nki_dist.program import (
     instructions,
 )
 from nki_dist.program.walk import operands
+from nki_dist.runtime.host_memory import typed
 from nki_dist.runtime.indirect import has_indirection, link_indirect
 from nki_dist.runtime.recorder import Recorder
 
@@ -112,12 +113,14 @@ class Linker:
             self.kit.begin(waits=spec.synchronises)
             try:
                 step = self._exchange(item) if spec.synchronises else self._instruction(item)
-            except NkiError as error:  # what only a world of ranks, or of two cores, can't do
-                raise error.at(
+            # What only a world of ranks, or of two cores, can't do; or scratch memory is missing.
+            except (NkiError, MemoryError) as error:
+                placed = typed(error).at(
                     location=self.program.where(item.location),
                     core=self.kit.slot.name,
                     instruction=spec.title,
-                ) from error.__cause__
+                )
+                raise placed from placed.__cause__
             if spec.synchronises:
                 linked.append(Rendezvous(step, item, spec.orders(item, self.program.core)))
                 segment = None

@@ -98,13 +98,10 @@ def allocate(program: Program, arch: Arch, spill: bool = False) -> None:
         NkiValidationError: an address given by the kernel isn't possible.
     """
     unplaced: list[int] = []
-    private: list[Storage] = []
     memories = spaces(arch)
     for s in program.storages:
         if s.placed:
             _check_address(program, s, memories[s.region], arch)
-        if s.region is MemoryRegion.private_hbm and s.role == "local" and s.first >= 0:
-            private.append(s)
     for region, space in memories.items():
         alive = [s for s in program.storages if s.region is region and s.first >= 0]
         order = sorted(alive, key=lambda s: (s.first, s.number))
@@ -115,7 +112,7 @@ def allocate(program: Program, arch: Arch, spill: bool = False) -> None:
             _check_instructions(program, region, space)
         program.facts[f"peak_{region.value}"] = peak
         unplaced += _pack(order, space)
-    program.facts["peak_hbm"] = _peak_private(program, arch, private)
+    program.facts["peak_hbm"] = peak_private(program, arch)
     program.facts["unplaced"] = sorted(unplaced)
 
 
@@ -282,8 +279,17 @@ def _listing(
     )
 
 
-def _peak_private(program: Program, arch: Arch, storages: list[Storage]) -> int:
-    """Most bytes of private HBM alive at once."""
+def peak_private(program: Program, arch: Arch) -> int:
+    """Most bytes of private HBM alive at once.
+
+    Raises:
+        OutOfMemoryError: more than the HBM stack has.
+    """
+    storages = [
+        s
+        for s in program.storages
+        if s.region is MemoryRegion.private_hbm and s.role == "local" and s.first >= 0
+    ]
     ends: list[tuple[int, int, Storage]] = []
     now = peak = 0
     for s in sorted(storages, key=lambda s: (s.first, s.number)):
