@@ -272,11 +272,7 @@ class _Grader:
         if isinstance(kernel, Kernel) and isinstance(kernel.grid, int):
             kernel = kernel.but(grid=None)  # the world says how many cores
         args, kwargs = for_world(trial.arguments.fresh())
-        try:
-            with deadline(self.timeout):
-                compiled = world.compile(kernel, *args, **kwargs)
-        except TimeOver as over:
-            raise _traced_too_long(over, kernel) from None
+        compiled = self._compile(world, kernel, args, kwargs)
         calls = trial.arguments.fresh()
         args, kwargs = for_world(calls)
         try:
@@ -288,6 +284,18 @@ class _Grader:
         outputs = [_as_numpy(leaves(output)) for output in run.outputs]
         inputs = [[frameworks.to_numpy(a) for a in arrays(call)] for call in calls]
         return Launched(outputs, inputs), compiled, run.profile.total_us
+
+    def _compile(self, world: World, kernel: Any, args: Any, kwargs: Any) -> Compiled:
+        """Compile it, twice if it can't be cached: the programs must be the same."""
+        try:
+            with deadline(self.timeout):
+                compiled = world.compile(kernel, *args, **kwargs)
+                again = world.compile(kernel, *args, **kwargs)
+        except TimeOver as over:
+            raise _traced_too_long(over, kernel) from None
+        if failures := _same_program(compiled, again):
+            raise _Ended(failures[0])
+        return compiled
 
     def _try(self, trial: _Trial, first: _Trial) -> None:
         """Launch twice, in memory with different contents, and look at all but the values."""

@@ -103,7 +103,7 @@ def compare(
     if not dtype.is_float and wanted.dtype.kind == "f":
         wanted = np.rint(wanted)
     with np.errstate(all="ignore"):
-        error = np.abs(value - wanted)
+        error = np.abs(value - wanted).astype(np.float64)
         # What has no distance is right if both are NaN, or the same infinity: also where the
         # reference's value is one only after rounding to the dtype.
         same = (value == wanted) | (np.isnan(value) & np.isnan(wanted))
