@@ -251,7 +251,7 @@ def label(data: Data) -> str:
 
 
 def _positive_int(n: Any) -> bool:
-    return isinstance(n, (int, np.integer)) and not isinstance(n, bool) and n > 0
+    return isinstance(n, (int, np.integer)) and not isinstance(n, bool) and bool(n > 0)
 
 
 def _short(value: Any) -> str:
@@ -311,7 +311,9 @@ def odd_shapes(shape: Sequence[int], axes: Iterable[int] | None = None) -> list[
         found += [tuple(n if a == axis else s for a, s in enumerate(shape)) for n in odd]
     for which in (0, -1, 1):  # all ones, all one more, all primes
         found.append(
-            tuple(sizes[a][which % len(sizes[a])] if sizes.get(a) else s for a, s in enumerate(shape))
+            tuple(
+                sizes[a][which % len(sizes[a])] if sizes.get(a) else s for a, s in enumerate(shape)
+            )
         )
     return list(dict.fromkeys(found))
 

@@ -7,8 +7,8 @@ A float result may differ from the reference's `want` by
 with `u` the unit roundoff of the result's dtype, half the distance of 1 and the next larger number,
 and `scale` the median of the reference's values that aren't zero: where terms cancel, an error is
 small beside the others, not beside what is left. `moved` is how far the reference itself goes when
-each of its float inputs is multiplied by 1 + u or 1 - u, the largest of a few tries: so much is lost
-by whoever rounds the inputs once. It's worked out only where the first three terms aren't enough.
+each of its float inputs is multiplied by 1 + u or 1 - u, the largest of a few tries: so much is
+lost by whoever rounds the inputs once. It's worked out only where the first terms aren't enough.
 All else (integers, bool, packed types, NaN and infinities) must be equal.
 
 ROUNDINGS, by bits of the dtype, says how often a right kernel may round at the worst:
@@ -36,6 +36,7 @@ from nki_dist.testing.report import Difference, Failure
 Array: TypeAlias = "np.ndarray[Any, Any]"
 
 ROUNDINGS: Final = {32: 256, 16: 4, 8: 2}
+_finfo: Any = ml_dtypes.finfo
 _NOT_WORTH: Final = 1e-300  # where relative errors mean nothing
 
 
@@ -53,7 +54,7 @@ class Tolerance:
 
 def unit_roundoff(dtype: DType) -> float:
     """Half the distance between 1 and the next larger number of a float dtype."""
-    return float(ml_dtypes.finfo(dtype.dtype).eps) / 2
+    return float(_finfo(dtype.dtype).eps) / 2
 
 
 def default_tolerance(dtype: DType, want: Array) -> Array:
@@ -61,7 +62,7 @@ def default_tolerance(dtype: DType, want: Array) -> Array:
     size = np.abs(np.where(np.isfinite(want), want, 0.0))
     typical = size[size > 0]
     scale = float(np.median(typical)) if typical.size else 0.0
-    least = float(ml_dtypes.finfo(dtype.dtype).smallest_subnormal)
+    least = float(_finfo(dtype.dtype).smallest_subnormal)
     return np.asarray(ROUNDINGS[dtype.bits] * unit_roundoff(dtype) * (size + scale) + least)
 
 

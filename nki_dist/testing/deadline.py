@@ -5,8 +5,8 @@ for ever. A watcher thread raises an exception in the waiting thread when the ti
 
 Why it can't leave one behind: raising and taking back happen under one lock. After `over` is set
 nothing is raised any more, and what was raised but not delivered is withdrawn under the lock; what
-was delivered meanwhile is caught by the outer `try`. It is raised again every second, as kernels may
-catch everything. Not ended: a call into C that never returns.
+was delivered meanwhile is caught by the outer `try`. It is raised again every second, as kernels
+may catch everything. Not ended: a call into C that never returns.
 """
 
 from __future__ import annotations
@@ -43,7 +43,9 @@ def deadline(seconds: float | None) -> Iterator[None]:
         while not over.wait(wait):
             with lock:
                 if not over.is_set():
-                    ctypes.pythonapi.PyThreadState_SetAsyncExc(thread, ctypes.py_object(_TimeIsOver))
+                    ctypes.pythonapi.PyThreadState_SetAsyncExc(
+                        thread, ctypes.py_object(_TimeIsOver)
+                    )
             wait = _AGAIN
 
     watcher = threading.Thread(target=watch, daemon=True)
@@ -57,4 +59,6 @@ def deadline(seconds: float | None) -> Iterator[None]:
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(thread, None)
     except _TimeIsOver as ended:
         over.set()
-        raise TimeOver(f"not done after {seconds:g} s").with_traceback(ended.__traceback__) from None
+        raise TimeOver(f"not done after {seconds:g} s").with_traceback(
+            ended.__traceback__
+        ) from None

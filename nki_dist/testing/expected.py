@@ -77,9 +77,7 @@ class Expected:
         found = []
         for draw in range(_DRAWS):
             try:
-                found.append(
-                    _Called(self._reference, self._arguments, self._upcast, change, draw)
-                )
+                found.append(_Called(self._reference, self._arguments, self._upcast, change, draw))
             except Exception:
                 # It may demand what changed inputs don't have, such as rows that sum to 1; then
                 # nothing is known of how it moves, and nothing more is allowed.

@@ -49,15 +49,23 @@ def same_bits(a: Array, b: Array) -> Array:
 
 def unlike(first: Launched, second: Launched) -> list[tuple[int, str | int, Array]]:
     """(rank, path of an output or number of an input, where its bits differ) of two launches."""
-    found: list[tuple[int, str | int, Array]] = []
-    for rank, (mine, other) in enumerate(zip(first.outputs, second.outputs)):
-        for path, array in mine.items():
-            if array is not None:
-                found.append((rank, path, ~same_bits(array, other[path])))
-    for rank, (before, after) in enumerate(zip(first.inputs, second.inputs)):
-        for index, (a, b) in enumerate(zip(before, after)):
-            found.append((rank, index, ~same_bits(a, b)))
-    return [(rank, where, mask) for rank, where, mask in found if mask.any()]
+    found = []
+    for rank, (one, two) in enumerate(zip(_by_place(first), _by_place(second))):
+        for where, array in one.items():
+            other = two.get(where)
+            if other is None or (other.shape, other.dtype) != (array.shape, array.dtype):
+                found.append((rank, where, np.ones(array.shape, bool)))
+            elif not (same := same_bits(array, other)).all():
+                found.append((rank, where, ~same))
+    return found
+
+
+def _by_place(launched: Launched) -> list[dict[str | int, Array]]:
+    """Per rank, what a launch left, by path of an output or number of an input."""
+    return [
+        {**{p: a for p, a in outputs.items() if a is not None}, **dict(enumerate(inputs))}
+        for outputs, inputs in zip(launched.outputs, launched.inputs)
+    ]
 
 
 class Judge:
@@ -133,10 +141,10 @@ class Judge:
                 )
             )
             return
-        paths = [p for p in outputs if outputs[p] is not None]
-        for n, path in enumerate(paths):
-            name, got, want = f"output{path}{where}", outputs[path], wanted[path]
-            allowed = self._allowed(n, len(paths), want.dtype)
+        both = [(p, outputs[p], want) for p, want in wanted.items() if want is not None]
+        for n, (path, got, want) in enumerate(both):
+            name = f"output{path}{where}"
+            allowed = self._allowed(n, want.dtype)
             if dtypes.of(got.dtype) not in allowed:
                 verdict.failures.append(self._wrong_dtype(name, got, want, allowed))
             elif got.shape != want.shape:
@@ -180,7 +188,7 @@ class Judge:
         if result.failure is not None:
             verdict.failures.append(result.failure)
 
-    def _allowed(self, n: int, outputs: int, reference: np.dtype[Any]) -> list[DType]:
+    def _allowed(self, n: int, reference: np.dtype[Any]) -> list[DType]:
         """Which dtypes an output may have."""
         given = self._dtypes
         if given is not None:

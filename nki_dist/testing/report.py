@@ -92,7 +92,7 @@ class Failure:
 
     def to_dict(self) -> dict[str, Any]:
         """The same as data that JSON can hold."""
-        return _plain({**asdict(self), "numbers": self.numbers or {}})
+        return {**_plain(asdict(self)), "numbers": _plain(self.numbers or {})}
 
     def __str__(self) -> str:
         where = [f"in {self.instruction}"] if self.instruction else []
@@ -178,14 +178,12 @@ class Result:
     def to_dict(self) -> dict[str, Any]:
         """The same as data that JSON can hold."""
         own = {k: v for k, v in self.__dict__.items() if k not in _NOT_PLAIN}
-        return _plain(
-            {
-                "ok": self.ok,
-                **own,
-                "failures": [f.to_dict() for f in self.failures],
-                "differences": [asdict(d) for d in self.differences],
-            }
-        )
+        return {
+            "ok": self.ok,
+            **_plain(own),
+            "failures": [f.to_dict() for f in self.failures],
+            "differences": [_plain(asdict(d)) for d in self.differences],
+        }
 
 
 @dataclass(frozen=True)
@@ -283,8 +281,7 @@ def _row(group: list[Result]) -> tuple[str, ...]:
     times = [r.time_us for r in group if r.time_us is not None]
     cells.append(f"{max(times):,.2f}" if times else "")
     cells += [
-        "" if n is None else f"{n:,}"
-        for n in (worst.sbuf_bytes, worst.psum_bytes, worst.hbm_bytes)
+        "" if n is None else f"{n:,}" for n in (worst.sbuf_bytes, worst.psum_bytes, worst.hbm_bytes)
     ]
     sets = f"{wrong} of {len(group)}" if wrong else str(len(group))
     return ("WRONG" if wrong else "ok", sets, *cells, str(worst.lnc), worst.case)

@@ -141,7 +141,9 @@ def test_explicit_arguments_in_every_form() -> None:
     x = np.random.default_rng(3).standard_normal((5, 6), np.float32)
     for cases in ((x,), {"x": x}, [(x,), {"x": x}], Case(args=(x,)), [Case(kwargs={"x": x})]):
         report = check_kernel(double, doubled, cases)
-        assert report.ok and len(report.results) == (2 if isinstance(cases, list) and len(cases) == 2 else 1)
+        assert report.ok and len(report.results) == (
+            2 if isinstance(cases, list) and len(cases) == 2 else 1
+        )
 
 
 def test_ranks_have_their_own_data() -> None:

@@ -19,9 +19,7 @@ def test_is_found(wrong: Wrong) -> None:
     report = caught.value.report
     texts = [f"{f.code}: {f}" for f in report.failures]
     found = [
-        text
-        for text in texts
-        if re.match(wrong.code, text) and re.search(wrong.pattern, text)
+        text for text in texts if re.match(wrong.code, text) and re.search(wrong.pattern, text)
     ]
     assert found, "\n".join(texts)
     # and nothing else is said, but for values that are wrong because of it

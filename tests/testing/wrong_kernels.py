@@ -6,9 +6,11 @@ code of the failure, and a pattern that its message or hint must match.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import ml_dtypes
@@ -28,7 +30,7 @@ class Wrong(NamedTuple):
     cases: Any
     code: str
     pattern: str
-    options: dict[str, Any] = {}
+    options: Mapping[str, Any] = MappingProxyType({})
 
 
 def output(x: Any, dtype: Any = None) -> Any:
@@ -169,7 +171,10 @@ def race(x):
     between = output(x)
     out = output(x)
     for n in range(me, 2, nl.num_programs(0)):
-        nl.store(between[n * half : n * half + half], nl.multiply(nl.load(x[n * half : n * half + half]), 2.0))
+        nl.store(
+            between[n * half : n * half + half],
+            nl.multiply(nl.load(x[n * half : n * half + half]), 2.0),
+        )
     for n in range(me, 2, nl.num_programs(0)):
         other = half - n * half
         nl.store(out[other : other + half], nl.load(between[other : other + half]))
@@ -362,10 +367,8 @@ def traced_for_ever(x):
     n = 0
     while n >= 0:
         n += 1
-        try:
+        with contextlib.suppress(Exception):  # a kernel that swallows what it can
             time.sleep(0.001)
-        except Exception:  # noqa: S110, PERF203 - a kernel that swallows what it can
-            pass
     return x
 
 
@@ -412,8 +415,11 @@ def out_of_the_table(table, rows):
     index = nl.load(rows)
     nisa.dma_copy(
         dst=tile,
-        src=table.ap([[table.shape[1], rows.shape[0]], [1, table.shape[1]]],
-                     vector_offset=index, indirect_dim=0),
+        src=table.ap(
+            [[table.shape[1], rows.shape[0]], [1, table.shape[1]]],
+            vector_offset=index,
+            indirect_dim=0,
+        ),
     )
     nl.store(out, tile)
     return out
@@ -424,72 +430,190 @@ def x_of(*shapes: tuple[int, ...], **options: Any) -> list[Case]:
 
 
 WRONG = {
-    "tail": Wrong(forgets_the_tail, doubled, x_of((128, 8), (200, 8)), "never-stored",
-                  r"576 of 1,600 elements.*\[128:200, 0:8\]"),
-    "wrong tail": Wrong(last_block_shifted, doubled, x_of((256, 8), (200, 8)), "wrong-value",
-                        r"all of them in \[128:200, 0:8\]"),
+    "tail": Wrong(
+        forgets_the_tail,
+        doubled,
+        x_of((128, 8), (200, 8)),
+        "never-stored",
+        r"576 of 1,600 elements.*\[128:200, 0:8\]",
+    ),
+    "wrong tail": Wrong(
+        last_block_shifted,
+        doubled,
+        x_of((256, 8), (200, 8)),
+        "wrong-value",
+        r"all of them in \[128:200, 0:8\]",
+    ),
     "beyond": Wrong(one_block_too_many, doubled, x_of((128, 8)), "raised", "Error: "),
     "off by one": Wrong(off_by_one_row, doubled, x_of((140, 8)), "wrong-value", r"\[1:140, 0:8\]"),
-    "gap": Wrong(skips_columns, lambda x: x, x_of((60, 30), dtypes="int32"), "never-stored",
-                 r"120 of 1,800 elements.*\[0:60, 10:12\]"),
-    "multiples only": Wrong(wants_whole_tiles, doubled, x_of((128, 8), (129, 8)), "raised",
-                            "AssertionError.*multiple of 128"),
-    "uninitialised": Wrong(never_cleared, row_sums, x_of((8, 3)), "raised",
-                           "UninitializedReadError"),
-    "nothing stored": Wrong(stores_nothing, doubled, x_of((8, 3)), "never-stored|raised",
-                            "24 of 24|UninitializedReadError"),
-    "input overwritten": Wrong(overwrites_its_input, doubled, x_of((8, 3)), "input-changed",
-                               r"24 elements of argument x changed(?s:.*)writes=\('x',\)"),
-    "input stored": Wrong(stores_its_input_back, doubled, x_of((8, 3)), "input-changed",
-                          "stores to argument x, here with the values it had"),
-    "update": Wrong(updates_the_wrong_rows, cache_reference,
-                    [Case({"cache": (9, 4), "x": (4, 4)})], "wrong-value",
-                    r"of argument cache differ.*\[3:8, 0:4\]", {"writes": ("cache",)}),
+    "gap": Wrong(
+        skips_columns,
+        lambda x: x,
+        x_of((60, 30), dtypes="int32"),
+        "never-stored",
+        r"120 of 1,800 elements.*\[0:60, 10:12\]",
+    ),
+    "multiples only": Wrong(
+        wants_whole_tiles,
+        doubled,
+        x_of((128, 8), (129, 8)),
+        "raised",
+        "AssertionError.*multiple of 128",
+    ),
+    "uninitialised": Wrong(
+        never_cleared, row_sums, x_of((8, 3)), "raised", "UninitializedReadError"
+    ),
+    "nothing stored": Wrong(
+        stores_nothing,
+        doubled,
+        x_of((8, 3)),
+        "never-stored|raised",
+        "24 of 24|UninitializedReadError",
+    ),
+    "input overwritten": Wrong(
+        overwrites_its_input,
+        doubled,
+        x_of((8, 3)),
+        "input-changed",
+        r"24 elements of argument x changed(?s:.*)writes=\('x',\)",
+    ),
+    "input stored": Wrong(
+        stores_its_input_back,
+        doubled,
+        x_of((8, 3)),
+        "input-changed",
+        "stores to argument x, here with the values it had",
+    ),
+    "update": Wrong(
+        updates_the_wrong_rows,
+        cache_reference,
+        [Case({"cache": (9, 4), "x": (4, 4)})],
+        "wrong-value",
+        r"of argument cache differ.*\[3:8, 0:4\]",
+        {"writes": ("cache",)},
+    ),
     "race": Wrong(race, doubled, x_of((8, 4)), "raised", "RaceError", {"lnc": 2}),
-    "two cores": Wrong(both_cores_the_first_half, doubled, x_of((8, 4)), "wrong-value",
-                       r"\[4:8, 0:4\](?s:.*)1\.5 times.*on 1 core the same arguments are right",
-                       {"lnc": (1, 2)}),
-    "deadlock": Wrong(waits_for_ever, doubled, x_of((8, 4)), "raised", "DeadlockError",
-                      {"lnc": (1, 2)}),
-    "bfloat16 sums": Wrong(sums_in_bfloat16, row_sums, x_of((128, 300), dtypes="bfloat16"),
-                           "wrong-value", "elements of output differ"),
-    "bfloat16 tile": Wrong(through_bfloat16, doubled, x_of((16, 30)), "wrong-value",
-                           "elements of output differ"),
-    "negative": Wrong(maximum_from_zero, lambda x: x.max(axis=1, keepdims=True), x_of((16, 30)),
-                      "wrong-value", "all that is wrong is zero"),
-    "overflow": Wrong(no_maximum_subtracted, softmax, x_of((16, 30)), "wrong-value",
-                      "got nan, the reference"),
-    "NaN": Wrong(swallows_nan, lambda x: x, x_of((16, 30), data="special"), "wrong-value",
-                 "reference's values there are NaN"),
-    "scale": Wrong(forgets_the_scale, lambda q, k: q.T @ k / 8,
-                   [Case({"q": (64, 30), "k": (64, 20)}, dtypes="bfloat16")], "wrong-value",
-                   r"is \d\.\d+ times the reference|differ"),
-    "int8": Wrong(wraps_small_integers, lambda x: x, x_of((16, 30), dtypes="int32"),
-                  "wrong-value", "got 12[78]|got -128"),
-    "one element": Wrong(adds_a_little, doubled, x_of((16, 30)), "wrong-value",
-                         r"1 of 480 elements of output.*output\[3, 5\]"),
-    "dtype": Wrong(returns_float32, doubled, x_of((16, 30), dtypes="bfloat16"), "wrong-dtype",
-                   "output is float32; allowed: bfloat16"),
-    "shape": Wrong(returns_a_row, row_sums, x_of((16, 1)), "wrong-shape",
-                   r"shape \(1, 16\), the reference's \(16, 1\)"),
-    "number": Wrong(returns_one_of_two, lambda x: (2 * x, 3 * x), x_of((16, 3)),
-                    "wrong-structure", r"returns one array, the reference 2 arrays"),
+    "two cores": Wrong(
+        both_cores_the_first_half,
+        doubled,
+        x_of((8, 4)),
+        "wrong-value",
+        r"\[4:8, 0:4\](?s:.*)1\.5 times.*on 1 core the same arguments are right",
+        {"lnc": (1, 2)},
+    ),
+    "deadlock": Wrong(
+        waits_for_ever, doubled, x_of((8, 4)), "raised", "DeadlockError", {"lnc": (1, 2)}
+    ),
+    "bfloat16 sums": Wrong(
+        sums_in_bfloat16,
+        row_sums,
+        x_of((128, 300), dtypes="bfloat16"),
+        "wrong-value",
+        "elements of output differ",
+    ),
+    "bfloat16 tile": Wrong(
+        through_bfloat16, doubled, x_of((16, 30)), "wrong-value", "elements of output differ"
+    ),
+    "negative": Wrong(
+        maximum_from_zero,
+        lambda x: x.max(axis=1, keepdims=True),
+        x_of((16, 30)),
+        "wrong-value",
+        "all that is wrong is zero",
+    ),
+    "overflow": Wrong(
+        no_maximum_subtracted, softmax, x_of((16, 30)), "wrong-value", "got nan, the reference"
+    ),
+    "NaN": Wrong(
+        swallows_nan,
+        lambda x: x,
+        x_of((16, 30), data="special"),
+        "wrong-value",
+        "reference's values there are NaN",
+    ),
+    "scale": Wrong(
+        forgets_the_scale,
+        lambda q, k: q.T @ k / 8,
+        [Case({"q": (64, 30), "k": (64, 20)}, dtypes="bfloat16")],
+        "wrong-value",
+        r"is \d\.\d+ times the reference|differ",
+    ),
+    "int8": Wrong(
+        wraps_small_integers,
+        lambda x: x,
+        x_of((16, 30), dtypes="int32"),
+        "wrong-value",
+        "got 12[78]|got -128",
+    ),
+    "one element": Wrong(
+        adds_a_little,
+        doubled,
+        x_of((16, 30)),
+        "wrong-value",
+        r"1 of 480 elements of output.*output\[3, 5\]",
+    ),
+    "dtype": Wrong(
+        returns_float32,
+        doubled,
+        x_of((16, 30), dtypes="bfloat16"),
+        "wrong-dtype",
+        "output is float32; allowed: bfloat16",
+    ),
+    "shape": Wrong(
+        returns_a_row,
+        row_sums,
+        x_of((16, 1)),
+        "wrong-shape",
+        r"shape \(1, 16\), the reference's \(16, 1\)",
+    ),
+    "number": Wrong(
+        returns_one_of_two,
+        lambda x: (2 * x, 3 * x),
+        x_of((16, 3)),
+        "wrong-structure",
+        r"returns one array, the reference 2 arrays",
+    ),
     "input returned": Wrong(returns_its_input, doubled, x_of((16, 3)), "wrong-value", "0.5 times"),
-    "remembered": Wrong(returns_the_first_answer, remembering, x_of((16, 3)), "wrong-value",
-                        "differ"),
+    "remembered": Wrong(
+        returns_the_first_answer, remembering, x_of((16, 3)), "wrong-value", "differ"
+    ),
     "constant": Wrong(constant_answer, doubled, x_of((16, 3)), "wrong-value", "elements are equal"),
-    "counter": Wrong(counts_its_traces, doubled, x_of((16, 3)), "program-varies",
-                     "two traces with equal shapes"),
-    "endless trace": Wrong(traced_for_ever, doubled, x_of((16, 3)), "timeout", "tracing",
-                           {"timeout": 0.3}),
-    "slow": Wrong(element_by_element, doubled, x_of((16, 40)), "too-slow",
-                  r"us simulated; allowed: 8\.000 us", {"limits": Limits(time_us=8)}),
-    "SBUF": Wrong(keeps_everything, lambda x: 10 * x, x_of((16, 500)), "too-much-memory",
-                  r"bytes of SBUF.*allowed: 2,500", {"limits": Limits(sbuf_bytes=2500)}),
-    "HBM": Wrong(through_hbm, doubled, x_of((16, 50)), "too-much-memory",
-                 r"6,400 bytes of HBM.*allowed: 3,200", {"limits": Limits(hbm_bytes=3200)}),
+    "counter": Wrong(
+        counts_its_traces, doubled, x_of((16, 3)), "program-varies", "two traces with equal shapes"
+    ),
+    "endless trace": Wrong(
+        traced_for_ever, doubled, x_of((16, 3)), "timeout", "tracing", {"timeout": 0.3}
+    ),
+    "slow": Wrong(
+        element_by_element,
+        doubled,
+        x_of((16, 40)),
+        "too-slow",
+        r"us simulated; allowed: 8\.000 us",
+        {"limits": Limits(time_us=8)},
+    ),
+    "SBUF": Wrong(
+        keeps_everything,
+        lambda x: 10 * x,
+        x_of((16, 500)),
+        "too-much-memory",
+        r"bytes of SBUF.*allowed: 2,500",
+        {"limits": Limits(sbuf_bytes=2500)},
+    ),
+    "HBM": Wrong(
+        through_hbm,
+        doubled,
+        x_of((16, 50)),
+        "too-much-memory",
+        r"6,400 bytes of HBM.*allowed: 3,200",
+        {"limits": Limits(hbm_bytes=3200)},
+    ),
     "exception": Wrong(raises_by_itself, doubled, x_of((16, 50)), "raised", "ValueError: no such"),
-    "index": Wrong(out_of_the_table, lambda table, rows: table[rows[:, 0] % 20],
-                   [Case({"table": (20, 6), "rows": (16, 1)}, {"rows": "int32"},
-                         {"rows": integers(0, 40)})], "raised", "OutOfBoundsError"),
+    "index": Wrong(
+        out_of_the_table,
+        lambda table, rows: table[rows[:, 0] % 20],
+        [Case({"table": (20, 6), "rows": (16, 1)}, {"rows": "int32"}, {"rows": integers(0, 40)})],
+        "raised",
+        "OutOfBoundsError",
+    ),
 }
