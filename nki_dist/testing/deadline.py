@@ -59,6 +59,7 @@ def deadline(seconds: float | None) -> Iterator[None]:
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(thread, None)
     except _TimeIsOver as ended:
         over.set()
-        raise TimeOver(f"not done after {seconds:g} s").with_traceback(
-            ended.__traceback__
-        ) from None
+        told = TimeOver(f"not done after {seconds:g} s").with_traceback(ended.__traceback__)
+        raise told from None
+    finally:
+        watcher.join()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from typing import Any
 
 import numpy as np
@@ -351,7 +350,7 @@ def test_a_deadline_ends_python_that_swallows_exceptions() -> None:
         while True:
             try:
                 while True:
-                    time.sleep(0.001)
+                    pass
             except Exception:
                 continue
 
@@ -366,5 +365,4 @@ def test_a_deadline_that_is_kept_leaves_nothing_behind() -> None:
             pass
     with pytest.raises(KeyError), deadline(10.0):
         raise KeyError("of the block")
-    time.sleep(0.1)
-    assert threading.active_count() <= before
+    assert threading.active_count() == before

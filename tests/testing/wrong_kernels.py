@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import time
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -366,9 +365,8 @@ def counts_its_traces(x):
 def traced_for_ever(x):
     n = 0
     while n >= 0:
-        n += 1
         with contextlib.suppress(Exception):  # a kernel that swallows what it can
-            time.sleep(0.001)
+            n += 1
     return x
 
 
