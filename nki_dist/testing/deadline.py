@@ -36,13 +36,14 @@ def deadline(seconds: float | None) -> Iterator[None]:
         return
     thread = ctypes.c_ulong(threading.get_ident())
     lock = threading.Lock()
-    over = threading.Event()
+    over, raised = threading.Event(), threading.Event()
 
     def watch() -> None:
         wait = seconds
         while not over.wait(wait):
             with lock:
                 if not over.is_set():
+                    raised.set()
                     ctypes.pythonapi.PyThreadState_SetAsyncExc(
                         thread, ctypes.py_object(_TimeIsOver)
                     )
@@ -56,7 +57,8 @@ def deadline(seconds: float | None) -> Iterator[None]:
         finally:
             with lock:
                 over.set()
-                ctypes.pythonapi.PyThreadState_SetAsyncExc(thread, None)
+                if raised.is_set():
+                    ctypes.pythonapi.PyThreadState_SetAsyncExc(thread, None)
     except _TimeIsOver as ended:
         over.set()
         told = TimeOver(f"not done after {seconds:g} s").with_traceback(ended.__traceback__)
