@@ -233,7 +233,8 @@ class Report:
         wrong = sum(not r.ok for r in self.results)
         verdict = f"{wrong} of {len(self.results)} wrong" if wrong else "right"
         head = f"{self.kernel} on {self.platform}: {verdict}"
-        return "\n\n".join([head, _table(self.results), *_told(self.results)])
+        parts = [head, _table(self.results), *_told(self.results), *_warned(self.results)]
+        return "\n\n".join(parts)
 
 
 class CheckFailed(AssertionError):
@@ -303,6 +304,12 @@ def _told(results: Sequence[Result]) -> list[str]:
             text += f"\n  likewise: {'; '.join(others[:_SHOWN])}{more}"
         told.append(text)
     return told
+
+
+def _warned(results: Sequence[Result]) -> list[str]:
+    """Each warning once."""
+    texts = {f"{w['type']}: {w['message']}" for r in results for w in r.warnings}
+    return sorted(texts)
 
 
 def _place(r: Result) -> str:

@@ -16,7 +16,7 @@ from nki_dist import frameworks
 from nki_dist.checks import Checks
 from nki_dist.compiler.compiled import Compiled
 from nki_dist.compiler.encode import encode
-from nki_dist.errors import LaunchError, NkiWarning
+from nki_dist.errors import LaunchError, NkiWarning, UnwrittenOutputWarning
 from nki_dist.launcher.binding import kernel_location
 from nki_dist.launcher.kernel import Kernel
 from nki_dist.launcher.world import World
@@ -61,13 +61,20 @@ class Trial:
         if everything:
             self.launched = None
 
+    def _placed(self, failure: Failure) -> Failure:
+        """With the line where a tensor was allocated that wasn't stored, if a warning told it."""
+        for told in self.warnings:
+            if failure.code == "never-stored" and told["type"] == UnwrittenOutputWarning.__name__:
+                return replace(failure, file=told["file"], line=told["line"])
+        return failure
+
     def result(self) -> Result:
         c = self.compiled
         return Result(
             str(self.case),
             self.case.data_text,
             self.lnc,
-            tuple(self.failures + self.verdict.failures),
+            tuple(self.failures + [self._placed(f) for f in self.verdict.failures]),
             tuple(self.verdict.differences),
             self.time_us,
             None if c is None else peak(c, "sbuf"),
@@ -117,7 +124,7 @@ class Runner:
                 run = world.run(self.kernel, *args, profile=True, **kwargs)
         except TimeOver as over:
             del self._open[trial.lnc, checks]  # it was interrupted anywhere
-            raise _took_too_long(over, self.kernel) from None
+            raise _took_too_long("launching", over, self.kernel) from None
         outputs = [_as_numpy(leaves(output)) for output in run.outputs]
         inputs = [[frameworks.to_numpy(a) for a in arrays(call)] for call in calls]
         return Launched(outputs, inputs), run.profile.total_us
@@ -129,7 +136,7 @@ class Runner:
             with deadline(self.timeout):
                 return world.compile(self.kernel, *args, **kwargs)
         except TimeOver as over:
-            raise _took_too_long(over, self.kernel) from None
+            raise _took_too_long("tracing", over, self.kernel) from None
 
     def attempt(self, trial: Trial, known: Compiled | None, limits: Limits) -> None:
         """Launch twice, in memory with different contents, and look at all but the values.
@@ -203,18 +210,17 @@ class _Ended(Exception):
         self.failure = failure
 
 
-def _took_too_long(over: TimeOver, kernel: Any) -> _Ended:
+def _took_too_long(what: str, over: TimeOver, kernel: Any) -> _Ended:
     place = Failure.raised(over)
     first = kernel_location(getattr(kernel, "fn", kernel)) or ""
     file, _, line = first.rpartition(":")
     return _Ended(
         Failure(
             "timeout",
-            f"tracing or running the kernel was {over}",
+            f"{what} the kernel: {over}",
             "the line is where it was then; a Python loop in a kernel is traced round by round",
-            "TimeOver",
-            place.file or file or None,
-            place.line or (int(line) if line else None),
+            file=place.file or file or None,
+            line=place.line or (int(line) if line else None),
         )
     )
 

@@ -1,7 +1,7 @@
 """Kernels that are wrong in one way each, with what has to be said of them.
 
-`WRONG` has, by name: the kernel, its reference, the cases, further arguments of check_kernel, the
-code of the failure, and a pattern that its message or hint must match.
+`WRONG` has, by name: the kernel, its reference, the cases, the code of the failure or the type of
+the exception, a pattern that its text must match, and further arguments of check_kernel.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Wrong(NamedTuple):
     kernel: Any
     reference: Callable[..., Any]
     cases: Any
-    code: str
+    kind: str
     pattern: str
     options: Mapping[str, Any] = MappingProxyType({})
 
@@ -442,7 +442,7 @@ WRONG = {
         "wrong-value",
         r"all of them in \[128:200, 0:8\]",
     ),
-    "beyond": Wrong(one_block_too_many, doubled, x_of((128, 8)), "raised", "Error: "),
+    "beyond": Wrong(one_block_too_many, doubled, x_of((128, 8)), "NkiValidationError", "Error: "),
     "off by one": Wrong(off_by_one_row, doubled, x_of((140, 8)), "wrong-value", r"\[1:140, 0:8\]"),
     "gap": Wrong(
         skips_columns,
@@ -455,17 +455,17 @@ WRONG = {
         wants_whole_tiles,
         doubled,
         x_of((128, 8), (129, 8)),
-        "raised",
+        "AssertionError",
         "AssertionError.*multiple of 128",
     ),
     "uninitialised": Wrong(
-        never_cleared, row_sums, x_of((8, 3)), "raised", "UninitializedReadError"
+        never_cleared, row_sums, x_of((8, 3)), "UninitializedReadError", "UninitializedReadError"
     ),
     "nothing stored": Wrong(
         stores_nothing,
         doubled,
         x_of((8, 3)),
-        "never-stored|raised",
+        "UninitializedReadError",
         "24 of 24|UninitializedReadError",
     ),
     "input overwritten": Wrong(
@@ -490,7 +490,7 @@ WRONG = {
         r"of argument cache differ.*\[3:8, 0:4\]",
         {"writes": ("cache",)},
     ),
-    "race": Wrong(race, doubled, x_of((8, 4)), "raised", "RaceError", {"lnc": 2}),
+    "race": Wrong(race, doubled, x_of((8, 4)), "RaceError", "RaceError", {"lnc": 2}),
     "two cores": Wrong(
         both_cores_the_first_half,
         doubled,
@@ -500,7 +500,7 @@ WRONG = {
         {"lnc": (1, 2)},
     ),
     "deadlock": Wrong(
-        waits_for_ever, doubled, x_of((8, 4)), "raised", "DeadlockError", {"lnc": (1, 2)}
+        waits_for_ever, doubled, x_of((8, 4)), "DeadlockError", "DeadlockError", {"lnc": (1, 2)}
     ),
     "bfloat16 sums": Wrong(
         sums_in_bfloat16,
@@ -580,7 +580,12 @@ WRONG = {
         counts_its_traces, doubled, x_of((16, 3)), "program-varies", "two traces with equal shapes"
     ),
     "endless trace": Wrong(
-        traced_for_ever, doubled, x_of((16, 3)), "timeout", "tracing", {"timeout": 0.3}
+        traced_for_ever,
+        doubled,
+        x_of((16, 3)),
+        "timeout",
+        "tracing the kernel: not done after 0.3 s",
+        {"timeout": 0.3},
     ),
     "slow": Wrong(
         element_by_element,
@@ -606,12 +611,14 @@ WRONG = {
         r"6,400 bytes of HBM.*allowed: 3,200",
         {"limits": Limits(hbm_bytes=3200)},
     ),
-    "exception": Wrong(raises_by_itself, doubled, x_of((16, 50)), "raised", "ValueError: no such"),
+    "exception": Wrong(
+        raises_by_itself, doubled, x_of((16, 50)), "ValueError", "ValueError: no such"
+    ),
     "index": Wrong(
         out_of_the_table,
         lambda table, rows: table[rows[:, 0] % 20],
         [Case({"table": (20, 6), "rows": (16, 1)}, {"rows": "int32"}, {"rows": integers(0, 40)})],
-        "raised",
+        "OutOfBoundsError",
         "OutOfBoundsError",
     ),
 }
