@@ -80,6 +80,7 @@ class Failure:
                 int(line) if line.isdecimal() else None,
                 error.core,
                 error.instruction,
+                getattr(error, "numbers", None),
             )
         file, _, line = (Locations().raised(error) or "").rpartition(":")
         return cls(

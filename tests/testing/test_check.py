@@ -15,6 +15,7 @@ import nki_dist.language as nl
 from nki_dist.errors import LaunchError
 from nki_dist.testing import Case, CheckFailed, Limits, Report, check_kernel
 from nki_dist.testing.deadline import TimeOver, deadline
+from tests.compiler.compiling import line_of
 from tests.testing.test_right_kernels import double, update
 from tests.testing.wrong_kernels import (
     adds_a_little,
@@ -154,6 +155,9 @@ def test_a_report_is_data_and_text_with_the_worst_first() -> None:
     assert bad["case"] == "tail x=130x3" and bad["data"] == "data=normal seed=0"
     (failure,) = bad["failures"]
     assert failure["code"] == "never-stored" and failure["numbers"]["wrong"] == 6
+    assert f"{failure['file']}:{failure['line']}" == line_of(output, "return")
+    assert [w["type"] for w in bad["warnings"]] == ["UnwrittenOutputWarning"]
+    assert "UnwrittenOutputWarning: 6 of 390 elements" in str(report)
     good = data["results"][0]
     assert good["ok"] and good["time_us"] > 0 and good["hbm_bytes"] == 128 * 3 * 4
     assert good["differences"][0]["output"] == "output"

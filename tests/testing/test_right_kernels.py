@@ -215,6 +215,11 @@ def test_unwritten_memory_of_a_policy_may_be_used() -> None:
         return np.concatenate([x, np.zeros((3, 6))])
 
     case = Case({"x": (5, 6)})
+
+    def padded_with_nan(x: Any) -> Any:
+        return np.concatenate([x, np.full((3, 6), np.nan)])
+
     assert check_kernel(padded, reference, case, check="unwritten=zero").ok
+    assert check_kernel(padded, padded_with_nan, case, check="unwritten=nan").ok
     report: Report = check_kernel(padded, reference, case, raises=False)
     assert {f.type for f in report.failures} == {"UninitializedReadError"}
