@@ -33,7 +33,7 @@ def _normal(rng: np.random.Generator, shape: Shape) -> Array:
 
 
 def _wide(rng: np.random.Generator, shape: Shape) -> Array:
-    return rng.standard_normal(shape) * np.exp2(rng.integers(-6, 7, shape))
+    return rng.standard_normal(shape) * np.exp2(rng.integers(-8, 9, shape))
 
 
 def _negative(rng: np.random.Generator, shape: Shape) -> Array:
@@ -115,7 +115,7 @@ class Case:
             parameters. A shape is a tuple of positive ints.
         dtypes: of these arrays: one for all, or {parameter: dtype} with float32 for the others;
             with a list of shapes, a list.
-        data: a distribution for all of them ("normal", "wide": over 12 powers of two, "negative",
+        data: a distribution for all of them ("normal", "wide": over 16 powers of two, "negative",
             "positive", "zeros": half of them, "special": some NaN and infinities), or a function of
             (generator, shape, dtype), or {parameter: either}. Where it says nothing, and there is
             more than one argument of `check_kernel`, the case is tried with each. Integers are 100

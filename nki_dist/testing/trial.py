@@ -16,6 +16,7 @@ from nki_dist import frameworks
 from nki_dist.checks import Checks
 from nki_dist.compiler.compiled import Compiled
 from nki_dist.compiler.encode import encode
+from nki_dist.compiler.locations import Locations
 from nki_dist.errors import LaunchError, NkiWarning, UnwrittenOutputWarning
 from nki_dist.launcher.binding import kernel_location
 from nki_dist.launcher.kernel import Kernel
@@ -106,6 +107,10 @@ class Runner:
         if isinstance(self.kernel, Kernel) and isinstance(self.kernel.grid, int):
             self.kernel = self.kernel.but(grid=None)  # the world says how many cores
 
+    @property
+    def _first_line(self) -> str | None:
+        return kernel_location(getattr(self.kernel, "fn", self.kernel))
+
     def world(self, lnc: int, checks: Checks) -> World:
         world = self._open.get((lnc, checks))
         if world is None:
@@ -124,7 +129,8 @@ class Runner:
                 run = world.run(self.kernel, *args, profile=True, **kwargs)
         except TimeOver as over:
             del self._open[trial.lnc, checks]  # it was interrupted anywhere
-            raise _took_too_long("launching", over, self.kernel) from None
+            hint = "look at loops whose end depends on values"
+            raise _took_too_long("launching", over, self._first_line, hint) from None
         outputs = [_as_numpy(leaves(output)) for output in run.outputs]
         inputs = [[frameworks.to_numpy(a) for a in arrays(call)] for call in calls]
         return Launched(outputs, inputs), run.profile.total_us
@@ -136,7 +142,9 @@ class Runner:
             with deadline(self.timeout):
                 return world.compile(self.kernel, *args, **kwargs)
         except TimeOver as over:
-            raise _took_too_long("tracing", over, self.kernel) from None
+            line = Locations().raised(over) or self._first_line
+            hint = "this line was being traced; Python loops are traced round by round"
+            raise _took_too_long("tracing", over, line, hint) from None
 
     def attempt(self, trial: Trial, known: Compiled | None, limits: Limits) -> None:
         """Launch twice, in memory with different contents, and look at all but the values.
@@ -210,17 +218,15 @@ class _Ended(Exception):
         self.failure = failure
 
 
-def _took_too_long(what: str, over: TimeOver, kernel: Any) -> _Ended:
-    place = Failure.raised(over)
-    first = kernel_location(getattr(kernel, "fn", kernel)) or ""
-    file, _, line = first.rpartition(":")
+def _took_too_long(what: str, seconds: TimeOver, location: str | None, hint: str) -> _Ended:
+    file, _, line = (location or "").rpartition(":")
     return _Ended(
         Failure(
             "timeout",
-            f"{what} the kernel: {over}",
-            "the line is where it was then; a Python loop in a kernel is traced round by round",
-            file=place.file or file or None,
-            line=place.line or (int(line) if line else None),
+            f"{what} the kernel: {seconds}",
+            hint,
+            file=file or None,
+            line=int(line) if line else None,
         )
     )
 

@@ -13,7 +13,7 @@ import nki_dist as nki
 import nki_dist.isa as nisa
 import nki_dist.language as nl
 from nki_dist.errors import LaunchError
-from nki_dist.testing import Case, CheckFailed, Limits, Report, check_kernel
+from nki_dist.testing import Case, CheckFailed, Limits, Report, check_kernel, trial
 from nki_dist.testing.deadline import TimeOver, deadline
 from tests.compiler.compiling import line_of
 from tests.testing.test_right_kernels import double, update
@@ -24,6 +24,7 @@ from tests.testing.wrong_kernels import (
     doubled,
     forgets_the_tail,
     output,
+    runs_for_ever,
 )
 
 CASE = Case({"x": (13, 7)})
@@ -131,6 +132,7 @@ def test_which_dtypes_an_output_may_have() -> None:
     assert codes(nl.float32, np.float64, output_dtypes="float32") == set()
     assert codes(nl.float32, np.float64, output_dtypes=["float32"]) == set()
     assert codes(nl.bfloat16, np.float64, output_dtypes=nl.float32) == {"wrong-dtype"}
+    assert codes(nl.uint8, np.bool_) == set() and codes(nl.float32, np.bool_) == {"wrong-dtype"}
     assert codes(nl.int8, np.int64) == codes(nl.int8, np.int8) == set()
     assert codes(nl.int8, np.int32) == codes(nl.float32, np.int64) == {"wrong-dtype"}
     assert codes(nl.float16, np.float64, inputs="int8") == set()
@@ -161,6 +163,19 @@ def test_a_report_is_data_and_text_with_the_worst_first() -> None:
     good = data["results"][0]
     assert good["ok"] and good["time_us"] > 0 and good["hbm_bytes"] == 128 * 3 * 4
     assert good["differences"][0]["output"] == "output"
+
+
+def test_the_worst_of_several_outputs_comes_first() -> None:
+    @nki.jit
+    def three(x):
+        outs = [output(x) for _ in range(3)]
+        for n, out in enumerate(outs):
+            nl.store(out, nl.multiply(nl.load(x), 2.0 if n != 1 else 3.0))
+        return outs
+
+    result = wrong(three, lambda x: [2 * x] * 3, CASE).results[0]
+    assert [d.output for d in result.differences][0] == "output[1]"
+    assert result.worst is not None and result.worst.wrong == 13 * 7
 
 
 def test_a_failure_can_be_reproduced_from_the_report() -> None:
@@ -323,7 +338,6 @@ def test_refused(what: str) -> None:
 
 def test_other_bits_for_the_same_inputs_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """The simulator repeats itself, so a world that doesn't is put in its place."""
-    from nki_dist.testing import trial
 
     class Forgetful(nki.World):
         launches = 0
@@ -347,6 +361,17 @@ def test_programs_that_vary_are_not_compared_any_further() -> None:
 
 
 # ---- time ---------------------------------------------------------------------------------------
+
+
+def test_a_loop_that_never_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The world gives up by itself, where it can; what is left after that is ended, too."""
+    monkeypatch.setattr(trial, "_GRACE", 0.3)
+    report = wrong(runs_for_ever, doubled, CASE, timeout=0.3)
+    (result,) = report.results
+    (failure,) = result.failures
+    assert failure.code == "timeout" or failure.type == "DeadlockError"
+    assert (failure.file or "").endswith("wrong_kernels.py")
+    assert check_kernel(double, doubled, CASE).ok
 
 
 def test_a_deadline_ends_python_that_swallows_exceptions() -> None:

@@ -573,7 +573,12 @@ WRONG = {
     ),
     "input returned": Wrong(returns_its_input, doubled, x_of((16, 3)), "wrong-value", "0.5 times"),
     "remembered": Wrong(
-        returns_the_first_answer, remembering, x_of((16, 3)), "wrong-value", "differ"
+        returns_the_first_answer,
+        remembering,
+        x_of((16, 3)),
+        "wrong-value",
+        "differ",
+        {"seeds": (0, 1), "data": ("normal",)},
     ),
     "constant": Wrong(constant_answer, doubled, x_of((16, 3)), "wrong-value", "elements are equal"),
     "counter": Wrong(
