@@ -28,27 +28,29 @@ Data: TypeAlias = "str | Callable[[np.random.Generator, Shape, np.dtype[Any]], A
 # ---- distributions ------------------------------------------------------------------------------
 
 
-def _normal(rng: np.random.Generator, shape: Shape) -> Array:
+def _normal(rng: np.random.Generator, shape: Shape, dtype: DType) -> Array:
     return rng.standard_normal(shape)
 
 
-def _wide(rng: np.random.Generator, shape: Shape) -> Array:
-    return rng.standard_normal(shape) * np.exp2(rng.integers(-8, 9, shape))
+def _wide(rng: np.random.Generator, shape: Shape, dtype: DType) -> Array:
+    # Sums of products of two such values don't overflow, nor do the tiles of a right kernel.
+    reach = 8 if dtype.max > 1e9 else 4
+    return rng.standard_normal(shape) * np.exp2(rng.integers(-reach, reach + 1, shape))
 
 
-def _negative(rng: np.random.Generator, shape: Shape) -> Array:
+def _negative(rng: np.random.Generator, shape: Shape, dtype: DType) -> Array:
     return -np.abs(rng.standard_normal(shape)) - 0.5
 
 
-def _positive(rng: np.random.Generator, shape: Shape) -> Array:
+def _positive(rng: np.random.Generator, shape: Shape, dtype: DType) -> Array:
     return np.abs(rng.standard_normal(shape)) + 0.5
 
 
-def _zeros(rng: np.random.Generator, shape: Shape) -> Array:
+def _zeros(rng: np.random.Generator, shape: Shape, dtype: DType) -> Array:
     return np.where(rng.random(shape) < 0.5, 0.0, rng.standard_normal(shape))
 
 
-def _special(rng: np.random.Generator, shape: Shape) -> Array:
+def _special(rng: np.random.Generator, shape: Shape, dtype: DType) -> Array:
     values = rng.standard_normal(shape)
     chosen = rng.integers(0, 20, shape)
     for n, value in enumerate((np.nan, np.inf, -np.inf, 0.0, -0.0)):
@@ -90,7 +92,7 @@ def _draw(data: Data, rng: np.random.Generator, shape: Shape, dtype: DType) -> A
         if made.shape != shape:
             raise LaunchError(f"{data!r} made data of shape {made.shape}, asked for {shape}")
         return made.astype(dtype.dtype)
-    values = DISTRIBUTIONS[data](rng, shape)
+    values = DISTRIBUTIONS[data](rng, shape, dtype)
     if dtype.kind == "bool":
         return np.asarray(values > 0)
     with np.errstate(all="ignore"):
@@ -115,10 +117,10 @@ class Case:
             parameters. A shape is a tuple of positive ints.
         dtypes: of these arrays: one for all, or {parameter: dtype} with float32 for the others;
             with a list of shapes, a list.
-        data: a distribution for all of them ("normal", "wide": over 16 powers of two, "negative",
-            "positive", "zeros": half of them, "special": some NaN and infinities), or a function of
-            (generator, shape, dtype), or {parameter: either}. Where it says nothing, and there is
-            more than one argument of `check_kernel`, the case is tried with each. Integers are 100
+        data: a distribution for all of them ("normal", "wide": over 16 powers of two, 8 in small
+            types, "negative", "positive", "zeros": half of them, "special": some NaN and
+            infinities), or a function of (generator, shape, dtype), or {parameter: either}. Where
+            it says nothing, the case is tried with each `data` of `check_kernel`. Integers are 100
             times as large and rounded, within their range.
         seed: of the data; `check_kernel` tries several where it says nothing.
         args, kwargs: further arguments as they are: arrays, and values known at compile time.

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, TypeAlias
 
 import numpy as np
 
 from nki_dist import dtypes, frameworks
 from nki_dist.errors import LaunchError, NkiError
-from nki_dist.program.pytree import flatten
 from nki_dist.testing.arguments import Arguments, arrays, call_reference, is_array
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
@@ -18,8 +17,19 @@ _DRAWS: Final = 4
 
 
 def leaves(tree: Any) -> dict[str, Any]:
-    """Results by path: arrays, and None."""
-    return dict(flatten(tree, is_array)[0])
+    """Results by path, also where one array is returned several times: arrays, and None."""
+    return dict(_walk("", tree))
+
+
+def _walk(path: str, value: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _walk(f"{path}[{key!r}]", item)
+    elif isinstance(value, (list, tuple)):
+        for n, item in enumerate(value):
+            yield from _walk(f"{path}[{n}]", item)
+    else:
+        yield path, value
 
 
 class Expected:

@@ -99,6 +99,7 @@ def test_infinities_and_nan_are_equal_to_themselves_only() -> None:
         assert found.failure is not None and found.failure.numbers is not None
         assert found.failure.numbers["wrong"] == 1, (got, want)
         assert found.difference is not None and found.difference.index == (0,)
+        assert found.difference.abs_error == inf
 
 
 def test_what_overflows_the_dtype_is_infinite() -> None:
