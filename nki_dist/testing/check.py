@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from nki_dist import arch as architectures
-from nki_dist.checks import Policy, checks_of
+from nki_dist.checks import Checks, Policy, checks_of
 from nki_dist.errors import LaunchError
 from nki_dist.launcher.grid import make_grid
 from nki_dist.runtime.settings import default_check, default_lnc
@@ -79,7 +79,8 @@ def check_kernel(
             (nki_dist/testing/compare.py; integers must be equal).
         limits: of time and memory.
         upcast: False to call the reference with copies of the arrays as they are.
-        check: what the simulator holds the kernel to, as of World. Under `unwritten=zero` or
+        check: what the simulator holds the kernel to, as of World; that of nki.simulate, or of the
+            environment, by default. Under `unwritten=zero` or
             `nan`, memory has contents that kernels may use, so that they aren't compared.
         platform, host: as of World; the kernel's platform by default, and this process.
         timeout: seconds for tracing a kernel, and for a launch without progress.
@@ -98,7 +99,7 @@ def check_kernel(
     runner = Runner(
         kernel,
         ranks,
-        default_check() if check is None else checks_of(check),
+        _checks(kernel, check),
         getattr(kernel, "platform", None) if platform is None else platform,
         host,
         timeout,
@@ -129,6 +130,13 @@ def _cases(cases: Any) -> list[Case]:
     if not found:
         raise LaunchError("no cases to check the kernel with")
     return found
+
+
+def _checks(kernel: Any, check: Policy | None) -> Checks:
+    if check is not None:
+        return checks_of(check)
+    own: Checks | None = getattr(kernel, "checks", None)  # of nki.simulate(kernel, check=...)
+    return own or default_check()
 
 
 def _core_counts(kernel: Any, lnc: Any, platform: str | None) -> list[int]:
@@ -167,6 +175,8 @@ class _Grader:
                 raise LaunchError(f"data={each!r}; allowed: {', '.join(DISTRIBUTIONS)}")
 
     def report(self, cases: Sequence[Case], counts: Sequence[int]) -> Report:
+        for lnc in counts:  # what can't be asked for is no kernel's fault
+            self.runner.world(lnc, self.runner.checks)
         results = [result for case in cases for result in self._case(case, counts)]
         function = getattr(self.runner.kernel, "fn", self.runner.kernel)
         name = getattr(function, "__name__", type(function).__name__)

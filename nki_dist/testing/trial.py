@@ -165,7 +165,7 @@ class Runner:
             except _Ended as ended:
                 trial.failures.append(ended.failure)
                 return
-            except Exception as error:
+            except (Exception, SystemExit) as error:  # a kernel doesn't end its grader
                 trial.failures.append(Failure.raised(error))
                 return
             finally:
@@ -195,7 +195,7 @@ class Runner:
             except _Ended as ended:
                 trial.failures.append(ended.failure)
                 return
-            except Exception as error:
+            except (Exception, SystemExit) as error:  # a kernel doesn't end its grader
                 trial.failures.append(Failure.raised(error))
                 return
         if marks := unlike(trial.launched, again):

@@ -319,7 +319,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "reference": ({"reference": 3}, "a reference is a function, got 3"),
     "seeds": ({"seeds": ()}, "at least one entry"),
     "data": ({"data": ("gaussian",)}, "allowed: normal, wide"),
-    "lnc": ({"lnc": 3}, "allows 1 to 2 physical cores"),
+    "lnc": ({"lnc": (1, 3)}, "allows 1 to 2 physical cores"),
     "no lnc": ({"lnc": ()}, "no number of cores"),
     "grid": ({"kernel": double[(2, 2)], "lnc": 1}, "leave lnc out"),
     "policy": ({"check": "unwritten=perhaps"}, "zero"),

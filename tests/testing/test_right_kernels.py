@@ -221,5 +221,6 @@ def test_unwritten_memory_of_a_policy_may_be_used() -> None:
 
     assert check_kernel(padded, reference, case, check="unwritten=zero").ok
     assert check_kernel(padded, padded_with_nan, case, check="unwritten=nan").ok
+    assert check_kernel(nki.simulate(padded, check="unwritten=zero"), reference, case).ok
     report: Report = check_kernel(padded, reference, case, raises=False)
     assert {f.type for f in report.failures} == {"UninitializedReadError"}

@@ -406,6 +406,11 @@ def raises_by_itself(x):
 
 
 @nki.jit
+def ends_the_program(x):
+    raise SystemExit(0)
+
+
+@nki.jit
 def out_of_the_table(table, rows):
     """Doesn't mind indices beyond the table."""
     out = nl.ndarray((rows.shape[0], table.shape[1]), dtype=table.dtype, buffer=nl.shared_hbm)
@@ -619,6 +624,7 @@ WRONG = {
     "exception": Wrong(
         raises_by_itself, doubled, x_of((16, 50)), "ValueError", "ValueError: no such"
     ),
+    "exit": Wrong(ends_the_program, doubled, x_of((16, 50)), "SystemExit", "SystemExit"),
     "index": Wrong(
         out_of_the_table,
         lambda table, rows: table[rows[:, 0] % 20],
