@@ -115,6 +115,7 @@ def test_integers_are_exact() -> None:
     found = judged([2**31 - 1], np.array([2**31 - 2]), np.int32)
     assert found.failure is not None and "got 2.14748365e+09" in found.failure.message
     assert judged([0], np.array([255]), np.uint8).difference.abs_error == 255  # type: ignore[union-attr]
+    assert judged([2**32 - 1], np.array([5]), np.uint32).difference.abs_error == 2**32 - 6  # type: ignore[union-attr]
     assert judged([2], [2.5], np.int32).failure is None, "rounded to nearest even"
     assert judged([3], [2.5], np.int32).failure is not None
 
