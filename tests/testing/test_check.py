@@ -284,6 +284,20 @@ def test_arrays_of_the_caller_are_only_read() -> None:
     assert not cache.any()
 
 
+def test_what_a_kernel_does_to_the_callers_arrays_changes_nothing() -> None:
+    mine = np.ones((3, 4), np.float32)
+
+    @nki.jit
+    def tampers(x):
+        mine[...] = 0
+        out = output(x)
+        nl.store(out, nl.multiply(nl.load(x), 0.0))
+        return out
+
+    worst = wrong(tampers, doubled, (mine,)).results[0].worst
+    assert worst is not None and worst.wanted == 2
+
+
 def test_one_array_given_twice_stays_one() -> None:
     @nki.jit
     def onto_itself(a, b):

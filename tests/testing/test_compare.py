@@ -54,15 +54,22 @@ def test_what_is_allowed_follows_from_the_precision(name: str) -> None:
     np.testing.assert_allclose(allowed, share * np.array([1, 2, 2, 9, 1, 1]), rtol=2e-2)
 
 
-@pytest.mark.parametrize("name", ["float32", "float16", "bfloat16"])
+# The largest value that passes for 1 where 1 is typical, and the next one.
+EDGES = {
+    "float32": (1 + 2**-15, 1 + 2**-15 + 2**-23),
+    "float16": (1 + 2**-8, 1 + 2**-8 + 2**-10),
+    "bfloat16": (1 + 2**-5, 1 + 2**-5 + 2**-7),
+    "float8_e4m3": (1.25, 1.375),
+    "float8_e5m2": (1.5, 1.75),
+}
+
+
+@pytest.mark.parametrize("name", EDGES)
 def test_just_inside_and_just_outside(name: str) -> None:
-    dtype = dtypes.of(name)
-    allowed = float(default_tolerance(dtype, np.ones(1))[0])
-    # In float64 there is room for any value; the dtype's own steps are coarser.
-    step = 2 * unit_roundoff(dtype)
-    inside = 1 + np.floor(allowed / step) * step
-    assert judged([inside], [1.0], dtype.dtype).failure is None
-    found = judged([inside + step], [1.0], dtype.dtype)
+    inside, outside = EDGES[name]
+    dtype = dtypes.of(name).dtype
+    assert judged([inside], [1.0], dtype).failure is None
+    found = judged([outside], [1.0], dtype)
     assert found.failure is not None and found.failure.code == "wrong-value"
     assert found.difference is not None and found.difference.share > 1
 

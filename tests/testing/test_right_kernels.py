@@ -46,15 +46,28 @@ def test_matmul(dtype: str) -> None:
     check_kernel(kernels.matmul, lambda lhs, rhs: lhs @ rhs, cases, seeds=(0,))
 
 
-def test_float32_sums_of_one_row_may_cancel() -> None:
-    @nki.jit
-    def sums(x):
-        out = nl.ndarray((x.shape[0], 1), dtype=x.dtype, buffer=nl.shared_hbm)
-        nl.store(out, nl.sum(nl.load(x), axis=1, keepdims=True))
-        return out
+@nki.jit
+def sums(x, error=0.0):
+    total = nl.sum(nl.load(x), axis=1, keepdims=True)
+    out = nl.ndarray((x.shape[0], 1), dtype=x.dtype, buffer=nl.shared_hbm)
+    nl.store(out, nl.add(total, error))
+    return out
 
+
+def test_float32_sums_of_one_row_may_cancel() -> None:
     cases = [Case({"x": (1, 700)}, data="normal"), Case({"x": (1, 700)}, data="wide")]
-    check_kernel(sums, row_sums, cases, seeds=range(40))
+    check_kernel(sums, row_sums, cases, seeds=range(20))
+
+
+def test_what_is_left_of_large_terms_has_their_error() -> None:
+    terms = np.random.default_rng(5).standard_normal(700).astype(np.float32)
+    x = np.concatenate([terms, -terms[::-1], [1e-3]]).astype(np.float32)[None]
+    result = check_kernel(sums, row_sums, (x,)).results[0]
+    assert result.worst is not None and 0 < result.worst.abs_error < 1e-4
+    # More than the float32 rule for 0.001 alone, and less than anything would pass with.
+    assert result.worst.abs_error > 256 * 2**-24 * 2 * 1e-3
+    with pytest.raises(AssertionError, match="1 of 1 elements of output differ"):
+        check_kernel(sums, row_sums, Case(args=(x,), kwargs={"error": 0.01}))
 
 
 def test_softmax_and_rms_norm() -> None:
