@@ -44,6 +44,7 @@ LAYERS = (
         "compat",
         "pytest_plugin",
         "kernels",
+        "testing",
         "bench",
         "__main__",
         "",
