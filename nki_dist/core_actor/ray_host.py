@@ -65,7 +65,6 @@ class RayHost:
         lnc: int,
         cores_per_actor: str | int = "auto",
         address: str | None = None,
-        timeout: float | None = None,
         ranks_per_instance: int | None = None,
         ranks_per_node: int = 0,
         transport: str = "auto",
@@ -74,7 +73,6 @@ class RayHost:
         self._home = os.getpid() if home is None else home
         ensure_ray(address, self._home)
         self._transport = transport
-        self.timeout = timeout
         self._address = address
         self._session = ray_session()
         self._unfinished: list[Any] = []
@@ -285,7 +283,7 @@ class RayHost:
     def _supervise(self, job: _Job, futures: list[Any], answers: list[Answer | None]) -> None:
         """Collect an answer from every actor, or give up those that can't go on."""
         number = job.number
-        watch = Watch(self.timeout)
+        watch = Watch(job.launch.timeout)
         progress = Progress(self._cores)
         pause = LOOK_EVERY
         while None in answers:

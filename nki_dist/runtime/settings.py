@@ -17,6 +17,7 @@ HOST_VARIABLE: Final = "NKI_DIST_HOST"
 SIMULATOR_VARIABLE: Final = "NKI_SIMULATOR"
 CHECK_VARIABLE: Final = "NKI_DIST_CHECK"
 TRANSPORT_VARIABLE: Final = "NKI_DIST_TRANSPORT"
+TIMEOUT_VARIABLE: Final = "NKI_DIST_TIMEOUT"
 PRECISE_VARIABLE: Final = "NKI_PRECISE_FP"
 
 HOSTS: Final = ("ray", "inprocess")
@@ -67,6 +68,24 @@ def _checks(text: str) -> Checks:
 def default_transport() -> str:
     """How processes exchange messages: "auto", "ring" or "messages"."""
     return _choice(TRANSPORT_VARIABLE, TRANSPORTS)
+
+
+def default_timeout() -> float | None:
+    """Seconds after which a launch is given up, where its world doesn't say; None for never.
+
+    Raises:
+        LaunchError: the variable isn't a positive number.
+    """
+    text = os.environ.get(TIMEOUT_VARIABLE)
+    if not text:
+        return None
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not seconds > 0:  # nor NaN
+        raise LaunchError(f"{TIMEOUT_VARIABLE}={text!r}; must be a positive number of seconds")
+    return seconds
 
 
 def precise_fp() -> bool:
