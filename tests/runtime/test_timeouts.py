@@ -146,6 +146,21 @@ def test_loops_within_loops_are_named_from_inside_out(clock):
     assert text.index(inner) < text.index(outer)
 
 
+def test_loops_that_have_ended_are_not_named(clock):
+    @nki.jit
+    def one_after_the_other(x, rounds):
+        tile, register = nl.load(x), nisa.register_alloc(nl.load(rounds))
+        for _ in nl.dynamic_range(3):
+            nisa.tensor_scalar(dst=tile, data=tile, op0=nl.add, operand0=1.0)
+        for _ in nl.dynamic_range(register):
+            nisa.tensor_scalar(dst=tile, data=tile, op0=nl.add, operand0=1.0)
+        return x
+
+    with world(timeout=500) as w, pytest.raises(DeadlockError) as caught:
+        w.run(one_after_the_other, X, scalar(2**30))
+    assert str(caught.value).count("of the loop at") == 1
+
+
 @pytest.mark.parametrize(("count", "looks"), [(10, 0), (SEGMENT - 10, 0), (5 * SEGMENT, 5)])
 def test_straight_programs_are_looked_at_every_thousand_instructions(clock, count, looks):
     with world() as w:
