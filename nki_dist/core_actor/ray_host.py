@@ -28,6 +28,7 @@ from nki_dist.core_actor.actor import Answer, NeuronCore, Order, Status
 from nki_dist.core_actor.links import Net
 from nki_dist.core_actor.placement import Placement, WorldStacks, on_node
 from nki_dist.core_actor.ray_session import ensure_ray, ray_session, refuse_fork
+from nki_dist.core_actor.starting import await_start
 from nki_dist.core_actor.verdict import Watch
 from nki_dist.errors import CoreLostError, LaunchError
 from nki_dist.hbm.arena import ArenaHandle
@@ -102,6 +103,7 @@ class RayHost:
 
         Raises:
             CoreLostError: actors can't be started for longer than a node takes to be given up.
+            LaunchError: they don't start, and nobody says why; nothing of this world is left.
         """
         end = time.monotonic() + NODE_TIMEOUT
         while True:
@@ -112,6 +114,9 @@ class RayHost:
                 if time.monotonic() > end:
                     raise CoreLostError(f"cores can't be started: {_cause(error)}") from error
                 self._forget_dead()
+            except LaunchError:
+                self.close()
+                raise
 
     def _forget_dead(self) -> None:
         """Find out, when one couldn't be reached, which actors are dead."""
@@ -149,7 +154,7 @@ class RayHost:
             actor.connect.remote(Net(token, self._actors, n, process_of, self._near(n)))
             for n, actor in enumerate(self._actors)
         ]
-        self._await_start(connecting)
+        await_start(connecting, self._packs, self._placement.nodes)
         self.processes = ray.get(connecting)
 
     def _near(self, n: int) -> frozenset[int]:
@@ -163,16 +168,6 @@ class RayHost:
         if self._transport == "messages" or not bell.possible():
             return frozenset()
         return frozenset(m for m, node in enumerate(nodes) if node == nodes[n] and m != n)
-
-    def _await_start(self, connecting: list[Any]) -> None:
-        """Show how many cores are up until all are."""
-        progress = Progress(self._cores)
-        waiting = list(connecting) if progress.enabled else []
-        sizes = dict(zip(connecting, map(len, self._packs)))
-        while waiting:
-            _, waiting = ray.wait(waiting, num_returns=len(waiting), timeout=LOOK_EVERY)
-            progress.up(self._cores - sum(sizes[future] for future in waiting))
-        progress.close()
 
     def close(self) -> None:
         """Stop the actors and release the stacks."""

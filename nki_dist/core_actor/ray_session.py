@@ -11,7 +11,9 @@ from typing import Any
 
 import ray
 
+from nki_dist.core_actor import authentication
 from nki_dist.errors import LaunchError
+from nki_dist.runtime.progress import ticking
 
 STORE_VARIABLE = "NKI_DIST_OBJECT_STORE_BYTES"
 ADDRESS_VARIABLE = "RAY_ADDRESS"
@@ -51,15 +53,32 @@ def _start_or_join(address: str | None) -> None:
                 raise LaunchError(f"{STORE_VARIABLE}={store!r}; must be a number of bytes")
             options["object_store_memory"] = int(store)
         options["include_dashboard"] = False
+    own = address == "local"
     try:
-        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **options)
-    except ConnectionError as error:
-        raise LaunchError(f"can't join the Ray cluster at {address!r}: {error}") from error
+        with ticking("starting Ray" if own else f"joining the Ray cluster at {address}"):
+            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **options)
     except Exception as error:  # Ray raises no narrower type where its processes don't come up
-        raise LaunchError(
-            f"Ray didn't start on this machine: {error}. `nki-dist doctor` looks for reasons; "
-            'host="inprocess" (NKI_DIST_HOST=inprocess) needs no Ray'
-        ) from error
+        raise _not_up(address, error) from error
+
+
+def _not_up(address: str, error: Exception) -> LaunchError:
+    """What Ray's error means, and what to do."""
+    said = str(error)
+    if authentication.is_about_tokens(error):
+        said = said.split(". ")[0]  # the rest is advice that may not fit
+    said = said.rstrip(".")
+    if address != "local" and (
+        isinstance(error, ConnectionError) or authentication.is_about_tokens(error)
+    ):
+        return LaunchError(
+            f"can't join the Ray cluster at {address!r}: {said}. The port must be that of `ray "
+            f"start --head`; {authentication.to_join()}. docs/clusters.md has a section on tokens"
+        )
+    advice = authentication.to_start(error) or "`nki-dist doctor` looks for reasons"
+    return LaunchError(
+        f"Ray didn't start on this machine: {said}. {advice}. "
+        'host="inprocess" (NKI_DIST_HOST=inprocess) needs no Ray'
+    )
 
 
 def _check_address(address: str) -> None:

@@ -18,9 +18,11 @@ SIMULATOR_VARIABLE: Final = "NKI_SIMULATOR"
 CHECK_VARIABLE: Final = "NKI_DIST_CHECK"
 TRANSPORT_VARIABLE: Final = "NKI_DIST_TRANSPORT"
 TIMEOUT_VARIABLE: Final = "NKI_DIST_TIMEOUT"
+START_VARIABLE: Final = "NKI_DIST_START_TIMEOUT"
 PRECISE_VARIABLE: Final = "NKI_PRECISE_FP"
 
 HOSTS: Final = ("ray", "inprocess")
+START_SECONDS: Final = 60.0
 TRANSPORTS: Final = ("auto", "ring", "messages")
 
 
@@ -76,7 +78,25 @@ def default_timeout() -> float | None:
     Raises:
         LaunchError: the variable isn't a positive number.
     """
-    text = os.environ.get(TIMEOUT_VARIABLE)
+    return _seconds(TIMEOUT_VARIABLE)
+
+
+def start_timeout() -> float:
+    """Seconds without another process coming up after which the start of a world is given up.
+
+    Raises:
+        LaunchError: the variable isn't a positive number.
+    """
+    return _seconds(START_VARIABLE) or START_SECONDS
+
+
+def precise_fp() -> bool:
+    """Whether tensors hold their own type; with "0", those of low precision hold float32."""
+    return _choice(PRECISE_VARIABLE, ("1", "0")) == "1"
+
+
+def _seconds(variable: str) -> float | None:
+    text = os.environ.get(variable)
     if not text:
         return None
     try:
@@ -84,13 +104,8 @@ def default_timeout() -> float | None:
     except ValueError:
         seconds = 0.0
     if not seconds > 0:  # nor NaN
-        raise LaunchError(f"{TIMEOUT_VARIABLE}={text!r}; must be a positive number of seconds")
+        raise LaunchError(f"{variable}={text!r}; must be a positive number of seconds")
     return seconds
-
-
-def precise_fp() -> bool:
-    """Whether tensors hold their own type; with "0", those of low precision hold float32."""
-    return _choice(PRECISE_VARIABLE, ("1", "0")) == "1"
 
 
 def _choice(variable: str, allowed: tuple[str, ...]) -> str:
