@@ -50,13 +50,14 @@ def to_join() -> str:
             f"the token in {where} may not be the cluster's: compare it with what "
             "`ray get-auth-token` prints on the head"
         )
-    copy = (
-        "" if where else f", and copy what `ray get-auth-token` prints on the head to ~/{DEFAULT}"
-    )
-    has = f"the one in {where} isn't used" if where else "there is none here"
+    if where is None:
+        has = "there is none here: copy what `ray get-auth-token` prints on the head to "
+        has += f"~/{DEFAULT}, and set {MODE}=token"
+    else:
+        has = f"the one in {where} isn't sent: set {MODE}=token"
     return (
-        f"if the cluster asks for a token ({has}): set {MODE}=token{copy}, before Python starts. "
-        "Clusters of Ray 2.59 and later do where a token file was found when they started"
+        f"if the cluster asks for a token, {has}, before Python starts. Clusters of Ray 2.59 and "
+        "later do ask where a token file was found when they started"
     )
 
 
@@ -69,7 +70,7 @@ def to_start(error: BaseException) -> str | None:
     disable = f"a Ray of your own on a machine that nobody else uses needs none: {MODE}=disabled"
     if path := os.environ.get(PATH):
         if is_about_tokens(error):
-            return f"unset {PATH}={path} or make that file (`ray get-auth-token --generate`); {disable}"
+            return f"unset {PATH}={path}, or put a token into that file; {disable}"
     elif is_about_tokens(error):
         return f"`ray get-auth-token --generate` makes one; {disable}"
     elif isinstance(error, OSError) and str(Path.home()) in str(error):
