@@ -48,7 +48,7 @@ def to_join() -> str:
             )
         return (
             f"the token in {where} may not be the cluster's: compare it with what "
-            "`ray get-auth-token` prints on the head"
+            f"`ray get-auth-token` prints on the head, or unset {MODE} for a cluster without one"
         )
     if where is None:
         has = "there is none here: copy what `ray get-auth-token` prints on the head to "

@@ -76,7 +76,7 @@ def _not_up(address: str, error: Exception) -> LaunchError:
         )
     advice = authentication.to_start(error) or "`nki-dist doctor` looks for reasons"
     return LaunchError(
-        f"Ray didn't start on this machine: {said}. {advice}. "
+        f"Ray didn't start on this machine: {said}; {advice}. "
         'host="inprocess" (NKI_DIST_HOST=inprocess) needs no Ray'
     )
 

@@ -14,6 +14,7 @@ from typing import Any, Final
 import ray
 import ray.exceptions
 
+from nki_dist.core_actor import authentication
 from nki_dist.errors import LaunchError
 from nki_dist.isa.core import CoreSlot
 from nki_dist.runtime.progress import START_QUIET, Progress
@@ -34,7 +35,7 @@ def await_start(
         nodes: its Ray node.
 
     Raises:
-        LaunchError: for so many seconds none has come up, and some are missing.
+        LaunchError: for so many seconds none has come up, and some are missing; or Ray refused.
     """
     limit = start_timeout()
     cores = {future: len(pack) for future, pack in zip(first_calls, packs)}
@@ -45,12 +46,25 @@ def await_start(
             up, waiting = ray.wait(waiting, num_returns=len(waiting), timeout=LOOK_EVERY)
             if up:
                 last = time.monotonic()
+                _check(up)
             elif time.monotonic() - last > limit:
                 missing = [n for n, future in enumerate(first_calls) if future in waiting]
                 raise _not_started(limit, missing, packs, nodes)
             progress.up(progress.cores - sum(cores[future] for future in waiting))
     finally:
         progress.close()
+
+
+def _check(up: Sequence[Any]) -> None:
+    """Nothing, or the error that Ray takes no processes of this program."""
+    try:
+        ray.get(up)
+    except ray.exceptions.RaySystemError as error:
+        advice = authentication.to_join()
+        raise LaunchError(
+            f"Ray takes no processes of this program: {str(error).strip()}; {advice}. raylet.out "
+            f"and gcs_server.out say more ({_logs()})"
+        ) from error
 
 
 def _not_started(
@@ -78,9 +92,8 @@ def _resources() -> str:
         total, free = ray.cluster_resources(), ray.available_resources()
     except ray.exceptions.RayError:
         return "The cluster doesn't say what it has"
-    return (
-        f"The cluster has {total.get('CPU', 0):g} processors, {free.get('CPU', 0):g} of them free"
-    )
+    has, left = total.get("CPU", 0), free.get("CPU", 0)
+    return f"The cluster has {has:g} processors, {left:g} of them free"
 
 
 def _logs() -> str:

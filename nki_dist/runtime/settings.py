@@ -22,7 +22,7 @@ START_VARIABLE: Final = "NKI_DIST_START_TIMEOUT"
 PRECISE_VARIABLE: Final = "NKI_PRECISE_FP"
 
 HOSTS: Final = ("ray", "inprocess")
-START_SECONDS: Final = 60.0
+START_SECONDS: Final = 90.0  # Ray gives a process 60 s to come up, and then starts another
 TRANSPORTS: Final = ("auto", "ring", "messages")
 
 
