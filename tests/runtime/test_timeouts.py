@@ -202,7 +202,7 @@ def test_a_loop_around_nothing_is_looked_at():
             pass
         return x
 
-    with world(timeout=0.01) as w, pytest.raises(DeadlockError, match="in round .* of the loop"):
+    with world(timeout=0.01) as w, pytest.raises(DeadlockError, match=r"in round .* of the loop"):
         w.run(idles, X, scalar(2**31 - 1))
 
 
@@ -222,7 +222,7 @@ def test_cores_that_meet_for_ever(clock):
     """Every core parks all the time; each message is a look, too."""
     group = ncc.ReplicaGroup([[0, 1, 2]])
     with world(ranks=3, timeout=5000) as w:
-        with pytest.raises(DeadlockError, match="is in ncc.all_reduce at .*, in round "):
+        with pytest.raises(DeadlockError, match=r"is in ncc.all_reduce at .*, in round "):
             w.run(sums, X, scalar(2**30), group)
         for out in w.run(sums, X, scalar(2), group):
             np.testing.assert_array_equal(out, 3 * X)
@@ -296,6 +296,8 @@ def test_other_processes_are_judged_alike(clock):
     clock.looks = 20
     error = watch.verdict(5, [running])
     assert isinstance(error, DeadlockError)
-    assert "timeout of 10 s\n  - rank 1 core 0 is in nisa.iota at k.py:3, in round 4 of" in str(error)
+    assert "timeout of 10 s\n  - rank 1 core 0 is in nisa.iota at k.py:3, in round 4 of" in str(
+        error
+    )
     assert (error.core, error.location) == ("rank 1 core 0", "k.py:3")
     assert Watch(None).verdict(5, [running]) is None
