@@ -33,6 +33,7 @@ from nki_dist.core_actor.verdict import Watch
 from nki_dist.errors import CoreLostError, LaunchError
 from nki_dist.hbm.arena import ArenaHandle
 from nki_dist.hbm.layout import Layout, Layouts
+from nki_dist.hbm.plasma import put_bytes
 from nki_dist.runtime.hosts import Launch, LaunchResult, slots
 from nki_dist.runtime.progress import Progress
 
@@ -260,7 +261,7 @@ class RayHost:
             code = []
             for program in compiled.programs:
                 data = encode(program)
-                code.append([ray.put(data)] if len(data) > INLINE else data)
+                code.append([put_bytes(data)] if len(data) > INLINE else data)
             self._encoded = {key: code}  # actors keep what they decoded; one is enough here
         return code
 
