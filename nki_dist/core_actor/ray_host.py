@@ -28,7 +28,7 @@ from nki_dist.core_actor.actor import Answer, NeuronCore, Order, Status
 from nki_dist.core_actor.links import Net
 from nki_dist.core_actor.placement import Placement, WorldStacks, on_node
 from nki_dist.core_actor.ray_session import ensure_ray, ray_session, refuse_fork
-from nki_dist.core_actor.starting import await_start
+from nki_dist.core_actor.starting import await_start, refused
 from nki_dist.core_actor.verdict import Watch
 from nki_dist.errors import CoreLostError, LaunchError
 from nki_dist.hbm.arena import ArenaHandle
@@ -104,7 +104,8 @@ class RayHost:
 
         Raises:
             CoreLostError: actors can't be started for longer than a node takes to be given up.
-            LaunchError: they don't start, and nobody says why; nothing of this world is left.
+            LaunchError: they don't start, and nobody says why, or Ray refuses them; nothing of this
+                world is left.
         """
         end = time.monotonic() + NODE_TIMEOUT
         while True:
@@ -115,6 +116,9 @@ class RayHost:
                 if time.monotonic() > end:
                     raise CoreLostError(f"cores can't be started: {_cause(error)}") from error
                 self._forget_dead()
+            except ray.exceptions.RaySystemError as error:
+                self.close()
+                raise refused(error) from error
             except LaunchError:
                 self.close()
                 raise

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import socket
 import threading
 from functools import lru_cache
@@ -17,6 +18,8 @@ from nki_dist.runtime.progress import ticking
 
 STORE_VARIABLE = "NKI_DIST_OBJECT_STORE_BYTES"
 ADDRESS_VARIABLE = "RAY_ADDRESS"
+FOLDER_VARIABLE = "RAY_TMPDIR"
+LEAST_DISK = 4 << 20  # bytes; a session that does nothing writes about a tenth of it
 ANSWER_SECONDS = 10.0  # to answer a connection; Ray itself asks for minutes
 
 
@@ -53,6 +56,7 @@ def _start_or_join(address: str | None) -> None:
                 raise LaunchError(f"{STORE_VARIABLE}={store!r}; must be a number of bytes")
             options["object_store_memory"] = int(store)
         options["include_dashboard"] = False
+        _require_disk()
     own = address == "local"
     try:
         with ticking("starting Ray" if own else f"joining the Ray cluster at {address}"):
@@ -79,6 +83,21 @@ def _not_up(address: str, error: Exception) -> LaunchError:
         f"Ray didn't start on this machine: {said}; {advice}. "
         'host="inprocess" (NKI_DIST_HOST=inprocess) needs no Ray'
     )
+
+
+def _require_disk() -> None:
+    """Refuse a full disk at once; Ray would wait half a minute for files that can't be written."""
+    folder = os.environ.get(FOLDER_VARIABLE) or os.environ.get("TMPDIR") or "/tmp"
+    try:
+        left = shutil.disk_usage(folder).free
+    except OSError:
+        return  # Ray makes it, or says what is wrong with it
+    if left < LEAST_DISK:
+        raise LaunchError(
+            f"Ray can't start on this machine: {folder}, where it keeps logs and sockets, has "
+            f"{left:,} bytes left; remove files that nobody needs there, or name another folder in "
+            f'{FOLDER_VARIABLE}. host="inprocess" (NKI_DIST_HOST=inprocess) needs no Ray'
+        )
 
 
 def _check_address(address: str) -> None:

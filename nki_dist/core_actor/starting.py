@@ -35,7 +35,7 @@ def await_start(
         nodes: its Ray node.
 
     Raises:
-        LaunchError: for so many seconds none has come up, and some are missing; or Ray refused.
+        LaunchError: for so many seconds none has come up, and some are missing.
     """
     limit = start_timeout()
     cores = {future: len(pack) for future, pack in zip(first_calls, packs)}
@@ -46,7 +46,6 @@ def await_start(
             up, waiting = ray.wait(waiting, num_returns=len(waiting), timeout=LOOK_EVERY)
             if up:
                 last = time.monotonic()
-                _check(up)
             elif time.monotonic() - last > limit:
                 missing = [n for n, future in enumerate(first_calls) if future in waiting]
                 raise _not_started(limit, missing, packs, nodes)
@@ -55,16 +54,12 @@ def await_start(
         progress.close()
 
 
-def _check(up: Sequence[Any]) -> None:
-    """Nothing, or the error that Ray takes no processes of this program."""
-    try:
-        ray.get(up)
-    except ray.exceptions.RaySystemError as error:
-        advice = authentication.to_join()
-        raise LaunchError(
-            f"Ray takes no processes of this program: {str(error).strip()}; {advice}. raylet.out "
-            f"and gcs_server.out say more ({_logs()})"
-        ) from error
+def refused(error: ray.exceptions.RaySystemError) -> LaunchError:
+    """The error where Ray takes no processes of this program."""
+    return LaunchError(
+        f"Ray takes no processes of this program: {str(error).strip().rstrip('.')}; "
+        f"{authentication.to_join()}. raylet.out and gcs_server.out say more ({_logs()})"
+    )
 
 
 def _not_started(

@@ -7,15 +7,21 @@ import subprocess
 import sys
 from typing import Any
 
+import numpy as np
 import pytest
 import ray
 
+import nki_dist as nki
 from nki_dist.core_actor import starting
+from nki_dist.core_actor.ray_host import RayHost
 from nki_dist.core_actor.starting import await_start
 from nki_dist.errors import LaunchError
 from nki_dist.runtime import progress
 from nki_dist.runtime.hosts import slots
 from nki_dist.runtime.settings import START_SECONDS, START_VARIABLE, start_timeout
+from tests.launcher import kernels as K
+
+X = np.arange(12, dtype=np.float32).reshape(4, 3)
 
 
 class Starts:
@@ -73,17 +79,19 @@ def test_the_list_of_the_missing_is_short(monkeypatch, quiet):
     assert starts.now == pytest.approx(2.5, abs=0.3)
 
 
-def test_what_ray_refuses_is_typed(monkeypatch, quiet):
-    Starts(monkeypatch, [0.0])
+def test_what_ray_refuses_is_typed_and_the_world_starts_later(monkeypatch):
+    """As a cluster without a token does with a program that sends one."""
 
-    def refuses(futures: Any) -> None:
+    def refuses(self: RayHost) -> None:
         raise ray.exceptions.RaySystemError("Actor creation cancelled.")
 
-    monkeypatch.setattr(ray, "get", refuses)
-    with pytest.raises(
-        LaunchError, match=r"takes no processes .*Actor creation cancelled.*AUTH_MO"
-    ):
-        await_start([0], [slots(1, 1)], ["n"])
+    with nki.World(host="ray") as world:
+        with monkeypatch.context() as patch:
+            patch.setattr(RayHost, "_start_missing", refuses)
+            with pytest.raises(LaunchError, match=r"takes no processes .*cancelled; .*RAY_AUTH_MO"):
+                world.run(K.add_weights, X, X)
+        (out,) = world.run(K.add_weights, X, X)
+        np.testing.assert_array_equal(out, 2 * X)
 
 
 @pytest.mark.parametrize("text", ["0", "-3", "long"])
