@@ -85,13 +85,14 @@ def test_what_ray_refuses_is_typed_and_the_world_starts_later(monkeypatch):
     def refuses(self: RayHost) -> None:
         raise ray.exceptions.RaySystemError("Actor creation cancelled.")
 
-    with nki.World(host="ray") as world:
-        with monkeypatch.context() as patch:
-            patch.setattr(RayHost, "_start_missing", refuses)
-            with pytest.raises(LaunchError, match=r"takes no processes .*cancelled; .*RAY_AUTH_MO"):
-                world.run(K.add_weights, X, X)
+    world = nki.World(host="ray")
+    with monkeypatch.context() as patch:
+        patch.setattr(RayHost, "_start_missing", refuses)
+        with pytest.raises(LaunchError, match=r"takes no processes .*cancelled; .*RAY_AUTH_MO"):
+            world.run(K.add_weights, X, X)
+    with world:
         (out,) = world.run(K.add_weights, X, X)
-        np.testing.assert_array_equal(out, 2 * X)
+    np.testing.assert_array_equal(out, 2 * X)
 
 
 @pytest.mark.parametrize("text", ["0", "-3", "long"])
