@@ -78,11 +78,17 @@ def _not_up(address: str, error: Exception) -> LaunchError:
             f"can't join the Ray cluster at {address!r}: {said}. The port must be that of `ray "
             f"start --head`; {authentication.to_join()}. docs/clusters.md has a section on tokens"
         )
-    advice = authentication.to_start(error) or "`nki-dist doctor` looks for reasons"
+    advice = authentication.to_start(error) or f"`nki-dist doctor` looks for reasons{_load()}"
     return LaunchError(
         f"Ray didn't start on this machine: {said}; {advice}. "
         'host="inprocess" (NKI_DIST_HOST=inprocess) needs no Ray'
     )
+
+
+def _load() -> str:
+    """What else keeps this machine busy: Ray gives its own processes half a minute to start."""
+    ready, processors = os.getloadavg()[0], os.cpu_count() or 1
+    return f", and {ready:.0f} processes share {processors} processors" * (ready > 2 * processors)
 
 
 def _require_disk() -> None:
