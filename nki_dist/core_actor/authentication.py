@@ -17,7 +17,7 @@ import ray.exceptions
 MODE: Final = "RAY_AUTH_MODE"
 TOKEN: Final = "RAY_AUTH_TOKEN"
 PATH: Final = "RAY_AUTH_TOKEN_PATH"
-DEFAULT: Final = Path(".ray") / "auth_token"  # in the home directory
+DEFAULT: Final = ".ray/auth_token"  # in the home directory
 
 
 def is_about_tokens(error: BaseException) -> bool:
