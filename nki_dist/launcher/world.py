@@ -75,10 +75,9 @@ class World:
         host: "ray" (cores are Ray actors) or "inprocess"; NKI_DIST_HOST or "ray" by default.
         cores_per_actor: "auto" or how many cores share a Ray actor.
         address: of a Ray cluster to join; a local one is started otherwise.
-        timeout: seconds after which a launch that hasn't ended is given up with a DeadlockError
-            that says where its cores are; NKI_DIST_TIMEOUT or never by default. Also of dry runs.
-            It counts from when the kernel is compiled and is looked at between loop rounds,
-            messages, and every thousand instructions or less: an instruction isn't interrupted.
+        timeout: seconds after which a launch or dry run ends with a DeadlockError that says where
+            its cores are; NKI_DIST_TIMEOUT or never by default. Looked at between loop rounds,
+            messages, and every thousand instructions or less, from when the kernel is compiled.
         transport: between processes: "ring" (shared memory of a node), "messages" (Ray actor
             calls), or "auto": rings where both are on one node. NKI_DIST_TRANSPORT or "auto" by
             default. Cores in one process need neither.
