@@ -22,6 +22,11 @@ LAUNCHES: Final = (
     ),
     Code("grid-axis", "The launch grid has no such axis.", "Use axis 0 of a grid with one axis."),
     Code(
+        "grader-arguments",
+        "check_kernel is called with cases, limits or a reference that can't be used.",
+        "See the message; nothing is said of the kernel.",
+    ),
+    Code(
         "loaded-kernel",
         "A compiled kernel from a file is launched with other arguments or cores than it is for.",
         "Pass the arrays that its `inputs` name, in a world of its platform and lnc.",

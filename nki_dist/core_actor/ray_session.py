@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import socket
 import threading
 from functools import lru_cache
@@ -11,10 +12,14 @@ from typing import Any
 
 import ray
 
+from nki_dist.core_actor import authentication
 from nki_dist.errors import LaunchError
+from nki_dist.runtime.progress import ticking
 
 STORE_VARIABLE = "NKI_DIST_OBJECT_STORE_BYTES"
 ADDRESS_VARIABLE = "RAY_ADDRESS"
+FOLDER_VARIABLE = "RAY_TMPDIR"
+LEAST_DISK = 4 << 20  # bytes; a session that does nothing writes about a tenth of it
 ANSWER_SECONDS = 10.0  # to answer a connection; Ray itself asks for minutes
 
 
@@ -53,18 +58,58 @@ def _start_or_join(address: str | None) -> None:
                 )
             options["object_store_memory"] = int(store)
         options["include_dashboard"] = False
+        _require_disk()
+    own = address == "local"
     try:
-        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **options)
-    except ConnectionError as error:
-        raise LaunchError(
-            f"can't join the Ray cluster at {address!r}: {error}", code="ray-join"
-        ) from error
+        with ticking("starting Ray" if own else f"joining the Ray cluster at {address}"):
+            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **options)
     except Exception as error:  # Ray raises no narrower type where its processes don't come up
+        raise _not_up(address, error) from error
+
+
+def _not_up(address: str, error: Exception) -> LaunchError:
+    """What Ray's error means, and what to do."""
+    said = str(error)
+    if authentication.is_about_tokens(error):
+        said = said.split(". ")[0]  # the rest is advice that may not fit
+    said = said.rstrip(".")
+    if address != "local" and (
+        isinstance(error, ConnectionError) or authentication.is_about_tokens(error)
+    ):
+        return LaunchError(
+            f"can't join the Ray cluster at {address!r}: {said}. The port must be that of `ray "
+            f"start --head`; {authentication.to_join()}. docs/clusters.md has a section on tokens",
+            code="ray-join",
+        )
+    advice = authentication.to_start(error) or f"`nki-dist doctor` looks for reasons{_load()}"
+    return LaunchError(
+        f"Ray didn't start on this machine: {said}; {advice}. "
+        'host="inprocess" (NKI_DIST_HOST=inprocess) needs no Ray',
+        code="ray-start",
+    )
+
+
+def _load() -> str:
+    """What else keeps this machine busy: Ray gives its own processes half a minute to start."""
+    ready, processors = os.getloadavg()[0], os.cpu_count() or 1
+    return f", and {ready:.0f} processes share {processors} processors" * (ready > 2 * processors)
+
+
+def _require_disk() -> None:
+    """Refuse a full disk at once; Ray would wait half a minute for files that can't be written."""
+    folder = os.environ.get(FOLDER_VARIABLE) or os.environ.get("TMPDIR") or "/tmp"
+    try:
+        left = shutil.disk_usage(folder).free
+    except OSError:
+        return  # Ray makes it, or says what is wrong with it
+    if left < LEAST_DISK:
         raise LaunchError(
-            f"Ray didn't start on this machine: {error}. `nki-dist doctor` looks for reasons; "
-            'host="inprocess" (NKI_DIST_HOST=inprocess) needs no Ray',
+            f"Ray can't start on this machine: {folder}, where it keeps logs and sockets, has "
+            f"{left:,} bytes left; remove files that nobody needs there, or name another folder in "
+            f'{FOLDER_VARIABLE}. host="inprocess" (NKI_DIST_HOST=inprocess) needs no Ray',
             code="ray-start",
-        ) from error
+            numbers={"got": left, "least": LEAST_DISK},
+        )
 
 
 def _check_address(address: str) -> None:

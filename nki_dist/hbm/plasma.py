@@ -32,6 +32,7 @@ import ray.exceptions
 
 from nki_dist.errors import LaunchError, OutOfMemoryError
 from nki_dist.hbm.alignment import ALIGNMENT
+from nki_dist.hbm.pages import pages_of
 
 Bytes = npt.NDArray[np.uint8]
 Ref: TypeAlias = "ray.ObjectRef[Any]"
@@ -212,6 +213,17 @@ def _put_zeros(capacity: int) -> tuple[Ref, Bytes]:
     return ref, _aligned(_writable(array), capacity)
 
 
+def put_bytes(data: bytes) -> Ref:
+    """Bytes as an object that actors fetch.
+
+    Raises:
+        OutOfMemoryError: the object store of this node can't hold it in memory.
+    """
+    _require_ray()
+    _require_room(len(data))
+    return _put(data, len(data))
+
+
 def _put(value: Any, size: int) -> Ref:
     try:
         return ray.put(value)
@@ -234,14 +246,28 @@ def _require_ray() -> None:
 
 
 def _require_room(need: int) -> None:
-    """Refuse at once what can never fit; Ray would wait two seconds and then use the disk."""
-    capacity = _store_bytes()
+    """Refuse at once what can never fit; Ray would wait two seconds and then use the disk.
+
+    Also what would find no pages, which would end this process: see `pages`.
+    """
+    node = _node()
+    capacity = int(node["Resources"].get("object_store_memory", 0))
     if need > capacity:
         raise OutOfMemoryError(
             f"shared_hbm needs an object of {need} bytes, but the object store of this node holds "
             f"{capacity} bytes in all; {_HOW_TO_RAISE}",
             code="object-store-full",
             numbers={"got": need, "most": capacity},
+        )
+    pages = pages_of(node["ObjectStoreSocketName"])
+    if pages is not None and not pages.enough(need):
+        raise OutOfMemoryError(
+            f"shared_hbm needs {need} bytes, but {pages.directory}, where Ray's object store lies, "
+            f"has {pages.free} bytes left for all programs (df {pages.directory}): remove files "
+            "that nobody needs there, or give the machine or container more shared memory "
+            "(docker run --shm-size=)",
+            code="object-store-full",
+            numbers={"got": need, "most": pages.free},
         )
 
 
@@ -280,10 +306,15 @@ def _mapping_at(address: int, maps: str) -> _Mapping:
 
 def _store_bytes() -> int:
     """Capacity of this node's object store."""
+    return int(_node()["Resources"].get("object_store_memory", 0))
+
+
+def _node() -> dict[str, Any]:
+    """What Ray lists of this node."""
     here = _node_id()
     for node in ray.nodes():
         if node["NodeID"] == here:
-            return int(node["Resources"].get("object_store_memory", 0))
+            return dict(node)
     raise LaunchError(
         f"Ray doesn't list the node {here} that this process runs on", code="stack-mapping"
     )

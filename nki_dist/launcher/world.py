@@ -41,6 +41,7 @@ from nki_dist.runtime.settings import (
     TRANSPORTS,
     default_check,
     default_host,
+    default_timeout,
     default_transport,
 )
 from nki_dist.runtime.unread import check_messages
@@ -75,7 +76,9 @@ class World:
         host: "ray" (cores are Ray actors) or "inprocess"; NKI_DIST_HOST or "ray" by default.
         cores_per_actor: "auto" or how many cores share a Ray actor.
         address: of a Ray cluster to join; a local one is started otherwise.
-        timeout: seconds after which a launch that makes no progress is given up; None for never.
+        timeout: seconds after which a launch or dry run ends with a DeadlockError that says where
+            its cores are; NKI_DIST_TIMEOUT or never by default. Looked at between loop rounds,
+            messages, and every thousand instructions or less, from when the kernel is compiled.
         transport: between processes: "ring" (shared memory of a node), "messages" (Ray actor
             calls), or "auto": rings where both are on one node. NKI_DIST_TRANSPORT or "auto" by
             default. Cores in one process need neither.
@@ -146,7 +149,8 @@ class World:
         self.closed = False
         # Launches share the stacks and the actors, so only one may be under way.
         self._lock = threading.RLock()
-        self._options = (cores_per_actor, address, timeout)
+        self._options = (cores_per_actor, address)
+        self.timeout = timeout
         self._transport = transport
         self._host: Host | None = None
         self._algorithm = ""  # asked for when the host was started
@@ -299,7 +303,8 @@ class World:
             session().warn(warning)
         cores = slots(self.ranks, self.lnc, self._ranks_per_node)
         inputs = [b.arrays for b in bound]
-        report, reports = run_dry(cores, compiled.as_run, inputs, specs.unknown(bound))
+        unknown, timeout = specs.unknown(bound), self._timeout()
+        report, reports = run_dry(cores, compiled.as_run, inputs, unknown, timeout)
         if not profile:
             return report
         return replace(report, profile=self._profile(compiled, reports, forced_algorithm()))
@@ -348,7 +353,8 @@ class World:
     ) -> tuple[list[Any], LaunchResult, Compiled]:
         bound, key, compiled = self._compiled(kernel, grid, args, kwargs)
         as_run = compiled.as_run
-        launch = Launch(key, compiled, inputs_as_run(as_run, bound), self._printer)
+        inputs, timeout = inputs_as_run(as_run, bound), self._timeout()
+        launch = Launch(key, compiled, inputs, self._printer, timeout)
         with self._lock:
             result = self._started().launch(launch)
             if compiled.exchanges:
@@ -374,6 +380,9 @@ class World:
                 if isinstance(found, NkiError):
                     raise found
                 session().warn(found)
+
+    def _timeout(self) -> float | None:
+        return default_timeout() if self.timeout is None else self.timeout
 
     def _grid(self, spec: Any) -> Grid:
         grid = make_grid(spec, self.arch, self.lnc)

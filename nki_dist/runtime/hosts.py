@@ -32,12 +32,14 @@ class Launch:
         compiled: programs and layout.
         inputs: per rank, the arrays by index, with the types of `compiled.as_run.inputs`.
         printer: called with (core, prefix, array) by device_print; see Printer.
+        timeout: seconds after which it is given up; None for never.
     """
 
     key: Any
     compiled: Compiled
     inputs: Sequence[Sequence[np.ndarray]]
     printer: Callable[[int, str, np.ndarray], None]
+    timeout: float | None = None
 
 
 @dataclass
@@ -123,6 +125,7 @@ class InProcessHost:
                     for rank, stack in enumerate(self._stacks)
                 },
                 launch.printer,
+                timeout=launch.timeout,
             )
         return LaunchResult(layout, self._stacks, reports)
 

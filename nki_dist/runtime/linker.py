@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -36,7 +37,9 @@ from nki_dist.runtime.host_memory import typed
 from nki_dist.runtime.indirect import has_indirection, link_indirect
 from nki_dist.runtime.recorder import Recorder
 
-SEGMENT = 1000  # steps between two looks at whether the run has been ended from outside
+# Between two looks at the clock and at whether the run has been ended from outside:
+SEGMENT = 1000  # steps, and
+SEGMENT_ELEMENTS = 16 << 20  # elements of their operands: tenths of a second
 KEPT_ADDRESSES = 4096  # linked variants kept per instruction with run-time addresses
 
 
@@ -96,16 +99,21 @@ class Linker:
     def _block(self, block: Block) -> Linked:
         linked: Linked = []
         segment: Segment | None = None
+        elements = 0
         for item in block:
             if isinstance(item, Loop):
                 linked.append(self._born_outside(item))
-                linked.append(LinkedLoop(item, self._block(item.body)))
+                # A body without instructions goes round, and is looked at, all the same.
+                linked.append(LinkedLoop(item, self._block(item.body) or [Segment([], [])]))
                 segment = None
                 continue
             spec = INSTRUCTIONS[item.opcode]
-            full = segment is not None and len(segment.steps) >= SEGMENT
+            elements += sum([prod(a.shape) for _, a in operands(item.args)])
+            full = segment is not None and (
+                len(segment.steps) >= SEGMENT or elements > SEGMENT_ELEMENTS
+            )
             if segment is None or spec.synchronises or full:
-                segment = Segment([], [])
+                segment, elements = Segment([], []), 0
                 linked.append(segment)
             for number in self._births.pop(item.ordinal, ()):
                 segment.steps.append(self._birth(number))

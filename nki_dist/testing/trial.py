@@ -206,7 +206,8 @@ class Runner:
         if unknown := sorted(set(self.writes) - known):
             raise LaunchError(
                 f"writes={self.writes!r}: {', '.join(unknown)} is no argument with arrays; there "
-                f"are {', '.join(sorted(known)) or 'none'}"
+                f"are {', '.join(sorted(known)) or 'none'}",
+                code="grader-arguments",
             )
 
 
