@@ -93,6 +93,14 @@ class RaceWarning(NkiWarning):
     """What is a RaceError by default, under `races=warn`."""
 
 
+class UnresponsiveWarning(NkiWarning):
+    """A process that simulates cores doesn't answer; the launch goes on waiting for it."""
+
+
+class RetryWarning(NkiWarning):
+    """A launch that lost a process or a node is run again."""
+
+
 def as_warning(error: NkiError, kind: type[NkiWarning]) -> NkiWarning:
     """The same facts, where a policy lifts an error."""
     made = kind(error.message)

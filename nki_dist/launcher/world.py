@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from nki_dist import arch as architectures
 from nki_dist.checks import Policy, checks_of
 from nki_dist.collectives.check import check_world
 from nki_dist.compiler.compiled import Compiled, Grid
-from nki_dist.errors import LaunchError, NkiError, RaceError, RaceWarning, as_warning
+from nki_dist.errors import (
+    CoreLostError,
+    LaunchError,
+    NkiError,
+    RaceError,
+    RaceWarning,
+    as_warning,
+)
 from nki_dist.launcher.binding import (
     Args,
     BoundArguments,
@@ -22,6 +29,7 @@ from nki_dist.launcher.binding import (
 from nki_dist.launcher.grid import make_grid
 from nki_dist.launcher.profiles import profile_of
 from nki_dist.launcher.results import check_written, inputs_as_run, read_outputs
+from nki_dist.launcher.retrying import check_retries, launch_again
 from nki_dist.launcher.session import session
 from nki_dist.launcher.specs import SpecArguments
 from nki_dist.launcher.unwritten import unwritten_after
@@ -58,11 +66,13 @@ def per_rank(values: Sequence[Any] | Callable[[int], Any]) -> PerRank:
 
 @dataclass
 class Run:
-    """A launch with its profile: `.outputs`, `.profile`, `.reports` (one per core)."""
+    """A launch with its profile: `.outputs`, `.profile`, `.reports` (one per core), and `.losses`,
+    the CoreLostErrors after which it was run again (World's `retries`)."""
 
     outputs: Any
     profile: Any
     reports: list[Any]
+    losses: list[CoreLostError] = field(default_factory=list)
 
 
 class World:
@@ -85,6 +95,10 @@ class World:
         check: what kernels are held to: an `nki.Checks`, or text such as
             "unwritten=zero,races=warn", "strict" or "spill", or several in a list; NKI_DIST_CHECK
             or "default" by default.
+        retries: how often a launch is run again, on what is left and with a RetryWarning, that
+            lost a process, a node or its Ray session; one that doesn't answer within `timeout` is
+            lost, too. Programs are deterministic and arrays that a kernel writes are only changed
+            at the end, so it gives the same bits. In process nothing can be lost.
 
     Raises:
         LaunchError: the combination isn't possible.
@@ -101,6 +115,7 @@ class World:
         timeout: float | None = None,
         check: Policy | None = None,
         transport: str | None = None,
+        retries: int = 0,
     ) -> None:
         host = default_host() if host is None else host
         transport = default_transport() if transport is None else transport
@@ -129,6 +144,7 @@ class World:
         self._lock = threading.RLock()
         self._options = (cores_per_actor, address)
         self.timeout = timeout
+        self.retries = check_retries(retries)
         self._transport = transport
         self._host: Host | None = None
         self._algorithm = ""  # asked for when the host was started
@@ -236,16 +252,16 @@ class World:
             A list with what the kernel returns for each rank, or a Run.
         """
         outputs, result, compiled = self._launch(kernel, None, args, kwargs)
-        if profile:
-            return Run(outputs, self._profile(compiled, result.reports), result.reports)
-        return outputs
+        return self._as_run(outputs, result, compiled) if profile else outputs
 
     def run_one(self, kernel: Any, grid: Grid, args: Args, kwargs: Kwargs, profile: bool) -> Any:
         """`kernel[grid](...)` on a one-rank world: the result itself, or a Run."""
         outputs, result, compiled = self._launch(kernel, grid, args, kwargs)
-        if profile:
-            return Run(outputs[0], self._profile(compiled, result.reports), result.reports)
-        return outputs[0]
+        return self._as_run(outputs[0], result, compiled) if profile else outputs[0]
+
+    def _as_run(self, outputs: Any, result: LaunchResult, compiled: Compiled) -> Run:
+        profile = self._profile(compiled, result.reports)
+        return Run(outputs, profile, result.reports, result.losses)
 
     def dry_run(self, kernel: Any, *args: Any, profile: bool = False, **kwargs: Any) -> DryRun:
         """Run a kernel without arithmetic, to see whether its cores synchronise as they should.
@@ -306,9 +322,9 @@ class World:
         bound, key, compiled = self._compiled(kernel, grid, args, kwargs)
         as_run = compiled.as_run
         inputs, timeout = inputs_as_run(as_run, bound), self._timeout()
-        launch = Launch(key, compiled, inputs, self._printer, timeout)
+        launch = Launch(key, compiled, inputs, self._printer, timeout, session().warn)
         with self._lock:
-            result = self._started().launch(launch)
+            result = launch_again(self._started, launch, self.retries)
             if compiled.exchanges:
                 check_messages(result.reports, self.lnc if self.ranks > 1 else 0)
             self._check_races(as_run, result)

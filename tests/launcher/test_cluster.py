@@ -35,3 +35,8 @@ def test_worlds_share_nodes_and_use_those_that_join():
 def test_a_killed_node_is_reported_and_replaced():
     found = on_cluster(2, "kill")
     assert found == {"error": "CoreLostError", "nodes after": 1, "works again": True}
+
+
+def test_a_launch_that_lost_a_node_is_run_again_on_the_others():
+    found = on_cluster(4, "retry")
+    assert found == {"same": True, "nodes": [4, 3], "warnings": ["RetryWarning"]}
