@@ -28,7 +28,7 @@ def await_start(
     first_calls: Sequence[Any],
     packs: Sequence[Sequence[CoreSlot]],
     nodes: Sequence[str],
-    check: Callable[[], None],
+    check: Callable[[], None] | None = None,
 ) -> None:
     """Return when every process has answered its first call, or failed.
 
@@ -47,7 +47,8 @@ def await_start(
     waiting, last = list(first_calls), time.monotonic()
     try:
         while waiting:
-            check()
+            if check is not None:
+                check()
             up, waiting = ray.wait(waiting, num_returns=len(waiting), timeout=LOOK_EVERY)
             if up:
                 last = time.monotonic()
