@@ -18,7 +18,8 @@ def on_cluster(nodes: int, what: str) -> dict:
     command = [sys.executable, "-m", "tests.launcher.on_cluster", str(nodes), what]
     done = subprocess.run(command, capture_output=True, text=True, timeout=400)
     assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout.splitlines()[-1])
+    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]  # not Ray's
+    return json.loads(lines[-1])
 
 
 @pytest.mark.parametrize("nodes", [2, 4])
