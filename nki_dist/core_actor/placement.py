@@ -16,6 +16,7 @@ joins later is used by worlds that start later.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -24,6 +25,7 @@ import ray
 import ray.exceptions
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from nki_dist.core_actor import bell
 from nki_dist.core_actor.lifeline import Patience
 from nki_dist.errors import CoreLostError, LaunchError
 from nki_dist.hbm.arena import ArenaHandle
@@ -127,6 +129,25 @@ class Placement:
     def lost(self, gone: Collection[str] = ()) -> bool:
         """Whether a node of this world is gone; `gone` as in usable_nodes."""
         return not set(self.nodes) <= set(usable_nodes(gone))
+
+    def near(self, n: int, transport: str) -> frozenset[int]:
+        """The packs that pack n reaches through shared memory.
+
+        Args:
+            transport: World's argument.
+
+        Raises:
+            LaunchError: it can't be had here.
+        """
+        if transport == "ring" and (len(set(self.nodes)) > 1 or not bell.possible()):
+            raise LaunchError(
+                f"transport='ring' is for processes of one Linux machine; this world has "
+                f"{len(set(self.nodes))} Ray nodes on {sys.platform}: use transport='auto'"
+            )
+        if transport == "messages" or not bell.possible():
+            return frozenset()
+        same = (m for m, node in enumerate(self.nodes) if node == self.nodes[n])
+        return frozenset(same) - {n}
 
     def groups(self) -> dict[str, list[list[int]]]:
         """For each node the ranks that share actors."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import sys
 import time
 import uuid
 from collections.abc import Hashable, Iterator, Mapping
@@ -21,7 +20,6 @@ import numpy as np
 import ray
 import ray.exceptions
 
-from nki_dist.core_actor import bell
 from nki_dist.core_actor.actor import Answer, NeuronCore, Order
 from nki_dist.core_actor.encoded import Encoded
 from nki_dist.core_actor.lifeline import Lifeline, Patience, SessionLost
@@ -130,13 +128,19 @@ class RayHost:
                 raise
 
     def _forget_dead(self) -> None:
-        """Find out, when one couldn't be reached, which actors are dead."""
-        for n, actor in enumerate(self.actors):
+        """Find out, when one couldn't be reached, which actors are dead or stopped."""
+        asked = {n: a.status.remote() for n, a in enumerate(self.actors) if a is not None}
+        ray.wait(list(asked.values()), num_returns=len(asked), timeout=GRACE)
+        for n, future in asked.items():
             try:
-                if actor is not None:
-                    ray.get(actor.status.remote())
+                if self.stopped(n):
+                    self.discard(n)
+                else:
+                    ray.get(future, timeout=0)
             except ray.exceptions.RayActorError:
                 self.discard(n)
+            except ray.exceptions.GetTimeoutError:
+                continue  # busy; whoever needs an answer says for how long
         time.sleep(LOOK_EVERY)
 
     def discard(self, n: int) -> None:
@@ -148,6 +152,8 @@ class RayHost:
             self._born.pop(n).kill()  # Ray asks a process to end, which one that is stopped won't
 
     def _start_missing(self) -> None:
+        for n in [n for n in self._born if self.stopped(n)]:
+            self.discard(n)  # all are about to be introduced to each other
         if self._placement.lost(self._lifeline.gone):
             self._placement.choose(self._lifeline.gone)
             self._drop_stacks()
@@ -166,7 +172,9 @@ class RayHost:
         process_of = {c.core: n for n, cores in enumerate(self._packs) for c in cores}
         token = uuid.uuid4().hex
         connecting = [
-            actor.connect.remote(Net(token, self.actors, n, process_of, self._near(n)))
+            actor.connect.remote(
+                Net(token, self.actors, n, process_of, self._placement.near(n, self._transport))
+            )
             for n, actor in enumerate(self.actors)
         ]
         await_start(connecting, self._packs, self._placement.nodes, self._lifeline.check)
@@ -175,18 +183,6 @@ class RayHost:
         self._born = {
             n: Process.of(p) for n, (p, node) in enumerate(self.processes) if node == home
         }
-
-    def _near(self, n: int) -> frozenset[int]:
-        """The processes that process n reaches through shared memory."""
-        nodes = self._placement.nodes
-        if self._transport == "ring" and (len(set(nodes)) > 1 or not bell.possible()):
-            raise LaunchError(
-                f"transport='ring' is for processes of one Linux machine; this world has "
-                f"{len(set(nodes))} Ray nodes on {sys.platform}: use transport='auto'"
-            )
-        if self._transport == "messages" or not bell.possible():
-            return frozenset()
-        return frozenset(m for m, node in enumerate(nodes) if node == nodes[n] and m != n)
 
     def close(self) -> None:
         """Stop the actors and release the stacks."""

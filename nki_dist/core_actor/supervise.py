@@ -81,7 +81,8 @@ class Supervisor:
         Raises:
             SessionLost: the Ray session is gone.
         """
-        self.futures = [a.run.remote(self._crew.order(n)) for n, a in enumerate(self._actors)]
+        orders = [self._crew.order(n) for n in range(len(self._actors))]
+        self.futures = [a.run.remote(order) for a, order in zip(self._actors, orders)]
         self.answers = [None] * len(self.futures)
         pause = LOOK_EVERY
         while None in self.answers:

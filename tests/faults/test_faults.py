@@ -24,7 +24,7 @@ AFTER_TIMEOUT = 3.0  # seconds from a timeout to its error
 
 def on_faults(fault: str, when: str, **options: Any) -> dict[str, Any]:
     given = [f"{name}={value}" for name, value in options.items()]
-    command = [sys.executable, "-m", "tests.launcher.on_faults", fault, when, *given]
+    command = [sys.executable, "-m", "tests.faults.on_faults", fault, when, *given]
     done = subprocess.run(command, capture_output=True, text=True, timeout=400)
     lines = [line for line in done.stdout.splitlines() if line.startswith("{")]  # not Ray's
     assert lines, done.stderr[-3000:]

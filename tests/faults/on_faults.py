@@ -1,6 +1,6 @@
 """A program for test_faults: one fault in one world, in a Ray session of its own.
 
-`python -m tests.launcher.on_faults FAULT WHEN [NAME=VALUE...]` prints JSON for the test to look at.
+`python -m tests.faults.on_faults FAULT WHEN [NAME=VALUE...]` prints JSON for the test to look at.
 FAULT is stop, pause (a stop that ends), kill, raylet or gcs; WHEN is launch or idle. Names:
 transport, lnc, per_actor, retries, timeout, rounds, and orphan=1 to have process 1 as parent, as
 programs in containers have.
