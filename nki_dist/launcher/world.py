@@ -25,6 +25,8 @@ from nki_dist.launcher.binding import (
     Kwargs,
     PerRank,
     bind_arguments,
+    check_same_signatures,
+    of_rank,
 )
 from nki_dist.launcher.grid import make_grid
 from nki_dist.launcher.profiles import profile_of
@@ -380,10 +382,10 @@ class World:
             return [bind_arguments(function, args, kwargs)] * self.ranks
         found = []
         for rank in range(self.ranks):
-            mine = [_of_rank(v, rank, self.ranks) for v in args]
-            named = {k: _of_rank(v, rank, self.ranks) for k, v in kwargs.items()}
+            mine = [of_rank(v, rank, self.ranks) for v in args]
+            named = {k: of_rank(v, rank, self.ranks) for k, v in kwargs.items()}
             found.append(bind_arguments(function, tuple(mine), named))
-            _same_signatures(found[0], found[-1], rank)
+            check_same_signatures(found[0], found[-1], rank)
         return found
 
     def _profile(
@@ -392,25 +394,6 @@ class World:
         chosen = self._algorithm if algorithm is None else algorithm
         trips = [r.trips for r in sorted(reports, key=lambda r: r.core)]
         return profile_of(self.topology, chosen, compiled, trips)
-
-
-def _of_rank(value: Any, rank: int, ranks: int) -> Any:
-    return value.of(rank, ranks) if isinstance(value, PerRank) else value
-
-
-def _same_signatures(first: BoundArguments, other: BoundArguments, rank: int) -> None:
-    """All ranks run one program, so arguments may differ in contents only."""
-    for a, b in zip(first.signatures, other.signatures):
-        if (a.shape, a.dtype) != (b.shape, b.dtype):
-            raise LaunchError(
-                f"argument {a.name} is {a.shape} {a.dtype} on rank 0 and {b.shape} {b.dtype} on "
-                f"rank {rank}; all ranks run the same program, so shapes and dtypes must agree"
-            )
-    if (first.args, first.kwargs) != (other.args, other.kwargs):
-        raise LaunchError(
-            f"rank {rank} has other compile-time arguments than rank 0; only arrays may differ "
-            "between ranks (a kernel asks for its rank with nki.collectives.rank_id)"
-        )
 
 
 __all__ = ["PerRank", "Run", "World", "per_rank"]
