@@ -57,7 +57,7 @@ def killed() -> tuple[str, float]:
     group = [list(range(RANKS))]
     with nki.World(ranks=RANKS, lnc=1, host="ray") as world:
         world.run(K.count_then_meet, np.array([[3]], np.int32), group)
-        actor = world.host._actors[1]  # type: ignore[attr-defined]
+        actor = world.host.actors[1]  # type: ignore[attr-defined]
         at: list[float] = []
 
         def kill() -> None:

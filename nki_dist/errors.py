@@ -178,6 +178,18 @@ class RaceWarning(NkiWarning):
     default_code = "race"
 
 
+class UnresponsiveWarning(NkiWarning):
+    """A process that simulates cores doesn't answer; the launch goes on waiting for it."""
+
+    default_code = "core-silent"
+
+
+class RetryWarning(NkiWarning):
+    """A launch that lost a process or a node is run again."""
+
+    default_code = "launch-again"
+
+
 def as_warning(error: NkiError, kind: type[NkiWarning]) -> NkiWarning:
     """The same facts, where a policy lifts an error."""
     made = kind(error.message)

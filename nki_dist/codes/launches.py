@@ -145,6 +145,21 @@ LAUNCHES: Final = (
         "A launch made no end within the world's timeout.",
         "Raise timeout=, or look at what the message says is waiting.",
     ),
+    Code(
+        "core-silent",
+        "A process that simulates cores doesn't answer, and the launch waits for it.",
+        "Give the world a timeout=, or end or continue the process that the message names.",
+    ),
+    Code(
+        "launch-again",
+        "A launch lost a process, a node or its Ray session, and is run again.",
+        "Nothing: the results are the same. World(retries=) says how often.",
+    ),
+    Code(
+        "ray-lost",
+        "The Ray session of this program is lost and can't be left.",
+        "Import nki_dist before ray, or use host='inprocess'.",
+    ),
     Code("ray-start", "Ray didn't start.", "Run `nki-dist doctor`, or use host='inprocess'."),
     Code(
         "ray-join", "A Ray cluster can't be joined.", "Check the address, and that it is running."

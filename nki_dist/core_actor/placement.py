@@ -16,7 +16,8 @@ joins later is used by worlds that start later.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,8 @@ import ray
 import ray.exceptions
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from nki_dist.core_actor import bell
+from nki_dist.core_actor.lifeline import Patience
 from nki_dist.errors import CoreLostError, LaunchError
 from nki_dist.hbm.arena import ArenaHandle
 from nki_dist.hbm.layout import Layout
@@ -66,9 +69,14 @@ def here() -> str:
     return ray.get_runtime_context().get_node_id()
 
 
-def usable_nodes() -> dict[str, int]:
-    """Nodes that can simulate cores, with their processors; this one first if it has any."""
+def usable_nodes(gone: Collection[str] = ()) -> dict[str, int]:
+    """Nodes that can simulate cores, with their processors; this one first if it has any.
+
+    Args:
+        gone: nodes that have ended, which Ray may not know yet.
+    """
     alive = {n["NodeID"]: int(n["Resources"].get("CPU", 0)) for n in ray.nodes() if n["Alive"]}
+    alive = {n: cpus for n, cpus in alive.items() if n not in gone}
     found = sorted((n for n in alive if alive[n]), key=lambda n: (n != here(), n))
     return {n: alive[n] for n in found} or {here(): 1}
 
@@ -115,14 +123,34 @@ class Placement:
         self.nodes: list[str] = []
         self.choose()
 
-    def choose(self) -> None:
-        """Assign instances to the nodes that are alive now."""
-        nodes = list(usable_nodes())
+    def choose(self, gone: Collection[str] = ()) -> None:
+        """Assign instances to the nodes that are alive now; `gone` as in usable_nodes."""
+        nodes = list(usable_nodes(gone))
         self.nodes = [nodes[number % len(nodes)] for number in self._instance_of]
 
-    def lost(self) -> bool:
-        """Whether a node of this world is gone."""
-        return not set(self.nodes) <= set(usable_nodes())
+    def lost(self, gone: Collection[str] = ()) -> bool:
+        """Whether a node of this world is gone; `gone` as in usable_nodes."""
+        return not set(self.nodes) <= set(usable_nodes(gone))
+
+    def near(self, n: int, transport: str) -> frozenset[int]:
+        """The packs that pack n reaches through shared memory.
+
+        Args:
+            transport: World's argument.
+
+        Raises:
+            LaunchError: it can't be had here.
+        """
+        if transport == "ring" and (len(set(self.nodes)) > 1 or not bell.possible()):
+            raise LaunchError(
+                f"transport='ring' is for processes of one Linux machine; this world has "
+                f"{len(set(self.nodes))} Ray nodes on {sys.platform}: use transport='auto'",
+                code="ring-transport",
+            )
+        if transport == "messages" or not bell.possible():
+            return frozenset()
+        same = (m for m, node in enumerate(self.nodes) if node == self.nodes[n])
+        return frozenset(same) - {n}
 
     def groups(self) -> dict[str, list[list[int]]]:
         """For each node the ranks that share actors."""
@@ -158,13 +186,13 @@ class WorldStacks:
         return layout.stack_bytes > self._room[0] or layout.common_bytes > self._room[1]
 
     def fill(
-        self, layout: Layout, inputs: Sequence[Sequence[np.ndarray]]
+        self, layout: Layout, inputs: Sequence[Sequence[np.ndarray]], patience: Patience
     ) -> dict[int, ArenaHandle]:
         """Prepare every rank's stack; returns where it is.
 
         Raises:
             OutOfMemoryError: an object store is too small.
-            CoreLostError: a node is gone.
+            CoreLostError: a node is gone, or doesn't answer in time.
         """
         before, self._room = self._room, (0, 0)  # until it is known that there is as much
         away = [
@@ -175,22 +203,22 @@ class WorldStacks:
         if self._mine is not None:
             handles += self._mine.fill(make_fill(layout, inputs, self._mine.ranks, travels=False))
         for node, future in away:
-            handles += self._answer(node, future)
+            handles += self._answer(node, future, patience)
         self._room = max(before[0], layout.stack_bytes), max(before[1], layout.common_bytes)
         return {rank: handle for handle in handles for rank in handle.ranks}
 
-    def memories(self, layout: Layout) -> list[np.ndarray]:
+    def memories(self, layout: Layout, patience: Patience) -> list[np.ndarray]:
         """The bytes of every rank's stack; of other nodes' only what is read back.
 
         Raises:
-            CoreLostError: a node is gone.
+            CoreLostError: a node is gone, or doesn't answer in time.
         """
         away = [(node, a.read.remote(layout.read_back)) for node, a in self._agents.items()]
         found: dict[int, np.ndarray] = {}
         if self._mine is not None:
             found = {rank: self._mine.memory(rank) for rank in self._mine.ranks}
         for node, future in away:
-            for rank, parts in self._answer(node, future).items():
+            for rank, parts in self._answer(node, future, patience).items():
                 found[rank] = sparse(layout, parts)
         return [found[rank] for rank in sorted(found)]
 
@@ -203,8 +231,9 @@ class WorldStacks:
                 ray.kill(agent)
         self._agents = {}
 
-    def _answer(self, node: str, future: Any) -> Any:
+    def _answer(self, node: str, future: Any, patience: Patience) -> Any:
         try:
+            patience.wait([future], lambda _: f"the Ray node {node}", node)
             return ray.get(future)
         except (ray.exceptions.ActorDiedError, ray.exceptions.ActorUnavailableError) as error:
             ranks = self._ranks[node]

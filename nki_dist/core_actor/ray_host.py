@@ -1,19 +1,18 @@
 """A world on Ray: one actor per core (or per pack of cores), HBM stacks in plasma.
 
-The launcher starts all actors on a launch and supervises it: it returns when all are done, ends the
-others when one fails, and asks for everybody's status when nothing happens for a while (`Watch`
-decides whether that is a deadlock). Which actor runs where, and where the stacks are, is for
-`Placement` and `WorldStacks`; here every actor is alike.
+Which actor runs where, and where the stacks are, is for `Placement` and `WorldStacks`; here every
+actor is alike. A launch fills the stacks, has a `Supervisor` run all actors, and reads the stacks.
+What was lost in one launch, a process, a node or the whole session, is replaced before the next.
 """
 
 from __future__ import annotations
 
 import itertools
 import os
-import sys
 import time
 import uuid
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,26 +20,27 @@ import numpy as np
 import ray
 import ray.exceptions
 
-from nki_dist.compiler.compiled import Compiled
-from nki_dist.compiler.encode import encode
-from nki_dist.core_actor import bell
-from nki_dist.core_actor.actor import Answer, NeuronCore, Order, Status
+from nki_dist.core_actor.actor import Answer, NeuronCore, Order
+from nki_dist.core_actor.encoded import Encoded
+from nki_dist.core_actor.lifeline import Lifeline, Patience, SessionLost
 from nki_dist.core_actor.links import Net
-from nki_dist.core_actor.placement import Placement, WorldStacks, on_node
-from nki_dist.core_actor.ray_session import ensure_ray, ray_session, refuse_fork
+from nki_dist.core_actor.placement import Placement, WorldStacks, here, on_node
+from nki_dist.core_actor.processes import Process
+from nki_dist.core_actor.ray_session import (
+    ensure_ray,
+    leave_lost_session,
+    ray_session,
+    refuse_fork,
+    using_ray,
+)
 from nki_dist.core_actor.starting import await_start, refused
-from nki_dist.core_actor.verdict import Watch
-from nki_dist.errors import CoreLostError, LaunchError
+from nki_dist.core_actor.supervise import GRACE, LOOK_EVERY, Supervisor, cause, raise_first
+from nki_dist.errors import CoreLostError, LaunchError, UnresponsiveWarning
 from nki_dist.hbm.arena import ArenaHandle
 from nki_dist.hbm.layout import Layout, Layouts
-from nki_dist.hbm.plasma import put_bytes
 from nki_dist.runtime.hosts import Launch, LaunchResult, slots
-from nki_dist.runtime.progress import Progress
 
-LOOK_EVERY = 0.1  # seconds between looks at actors that don't finish, at first
-LOOK_AT_LEAST_EVERY = 0.4  # and later: looking takes processor time away from the cores
 NODE_TIMEOUT = 60.0  # seconds after which Ray has surely noticed that a node is gone
-INLINE = 64 << 10  # larger programs travel as plasma objects
 
 
 @dataclass(frozen=True)
@@ -77,22 +77,26 @@ class RayHost:
         self._transport = transport
         self._address = address
         self._session = ray_session()
-        self._unfinished: list[Any] = []
+        self._lifeline = Lifeline.here()
+        self._unfinished: dict[int, Any] = {}  # by process, answers of launches that were given up
         self._name = uuid.uuid4().hex[:6]
         self._placement = Placement(
             slots(ranks, lnc, ranks_per_node), lnc, cores_per_actor, ranks_per_instance or ranks
         )
         self._packs = self._placement.packs
-        self._actors: list[Any] = [None] * len(self._packs)
+        self.actors: list[Any] = [None] * len(self._packs)
+        self._born: dict[int, Process] = {}  # processes of this machine
+        self._job: _Job | None = None
         self._cores = sum(map(len, self._packs))
         self._known: list[set[Any]] = [set() for _ in self._packs]
         self._mapped: list[Hashable] = [None] * len(self._packs)
         self._stacks: WorldStacks | None = None
         self._launches = itertools.count()
         self._layouts = Layouts()
-        self._encoded: dict[Any, list[Any]] = {}
+        self._encoded = Encoded()
         self.processes: list[tuple[int, str]] = []
-        self._start()
+        with self._in_session():
+            self._start()
 
     # ---- actors ---------------------------------------------------------------------------------
 
@@ -115,7 +119,7 @@ class RayHost:
             except ray.exceptions.RayActorError as error:
                 if time.monotonic() > end:
                     raise CoreLostError(
-                        f"cores can't be started: {_cause(error)}", code="core-not-started"
+                        f"cores can't be started: {cause(error)}", code="core-not-started"
                     ) from error
                 self._forget_dead()
             except ray.exceptions.RaySystemError as error:
@@ -126,30 +130,42 @@ class RayHost:
                 raise
 
     def _forget_dead(self) -> None:
-        """Find out, when one couldn't be reached, which actors are dead."""
-        for n, actor in enumerate(self._actors):
+        """Find out, when one couldn't be reached, which actors are dead or stopped."""
+        asked = {n: a.status.remote() for n, a in enumerate(self.actors) if a is not None}
+        ray.wait(list(asked.values()), num_returns=len(asked), timeout=GRACE)
+        for n, future in asked.items():
             try:
-                if actor is not None:
-                    ray.get(actor.status.remote())
+                if self.stopped(n):
+                    self.discard(n)
+                else:
+                    ray.get(future, timeout=0)
             except ray.exceptions.RayActorError:
-                self._discard(n)
+                self.discard(n)
+            except ray.exceptions.GetTimeoutError:
+                continue  # busy; whoever needs an answer says for how long
         time.sleep(LOOK_EVERY)
 
-    def _discard(self, n: int) -> None:
+    def discard(self, n: int) -> None:
         """Give an actor up; one that is only out of reach must not touch the stacks any more."""
-        ray.kill(self._actors[n])
-        self._actors[n] = None
+        ray.kill(self.actors[n])
+        self.actors[n] = None
+        self._unfinished.pop(n, None)
+        if n in self._born:
+            self._born.pop(n).kill()  # Ray asks a process to end, which one that is stopped won't
 
     def _start_missing(self) -> None:
-        if self._placement.lost():
-            self._placement.choose()
+        for n in [n for n in self._born if self.stopped(n)]:
+            self.discard(n)  # all are about to be introduced to each other
+        if self._placement.lost(self._lifeline.gone):
+            self._placement.choose(self._lifeline.gone)
             self._drop_stacks()
+        self._lifeline.watch(self._placement.nodes)
         if self._stacks is None:
             self._stacks = WorldStacks(self._placement.groups())
         for n, cores in enumerate(self._packs):
-            if self._actors[n] is None:
+            if self.actors[n] is None:
                 label = "-".join(str(c.core) for c in (cores[0], cores[-1])[: len(cores)])
-                self._actors[n] = NeuronCore.options(  # type: ignore[attr-defined]
+                self.actors[n] = NeuronCore.options(  # type: ignore[attr-defined]
                     name=f"nki-{self._name}-core-{label}-{uuid.uuid4().hex[:4]}",
                     **on_node(self._placement.nodes[n]),
                 ).remote(cores)
@@ -158,37 +174,42 @@ class RayHost:
         process_of = {c.core: n for n, cores in enumerate(self._packs) for c in cores}
         token = uuid.uuid4().hex
         connecting = [
-            actor.connect.remote(Net(token, self._actors, n, process_of, self._near(n)))
-            for n, actor in enumerate(self._actors)
-        ]
-        await_start(connecting, self._packs, self._placement.nodes)
-        self.processes = ray.get(connecting)
-
-    def _near(self, n: int) -> frozenset[int]:
-        """The processes that process n reaches through shared memory."""
-        nodes = self._placement.nodes
-        if self._transport == "ring" and (len(set(nodes)) > 1 or not bell.possible()):
-            raise LaunchError(
-                f"transport='ring' is for processes of one Linux machine; this world has "
-                f"{len(set(nodes))} Ray nodes on {sys.platform}: use transport='auto'",
-                code="ring-transport",
+            actor.connect.remote(
+                Net(token, self.actors, n, process_of, self._placement.near(n, self._transport))
             )
-        if self._transport == "messages" or not bell.possible():
-            return frozenset()
-        return frozenset(m for m, node in enumerate(nodes) if node == nodes[n] and m != n)
+            for n, actor in enumerate(self.actors)
+        ]
+        await_start(connecting, self._packs, self._placement.nodes, self._lifeline.check)
+        self.processes = ray.get(connecting)
+        home = here()
+        self._born = {
+            n: Process.of(p) for n, (p, node) in enumerate(self.processes) if node == home
+        }
 
     def close(self) -> None:
         """Stop the actors and release the stacks."""
-        if ray.is_initialized() and os.getpid() == self._home:
-            for actor in self._actors:
+        if os.getpid() != self._home:
+            return
+        if ray.is_initialized() and self._session == ray_session():
+            if self._lifeline.lost():
+                self._abandon()
+                return
+            for n, actor in enumerate(self.actors):
                 if actor is not None:
                     ray.kill(actor)
-        self._actors = [None] * len(self._packs)
-        self._drop_stacks()
-        self._encoded.clear()
+                    if self.stopped(n):
+                        self._born[n].kill()
+            self._drop_stacks()
+        self._forget()
 
     def _drop_stacks(self) -> None:
+        """Let go of the stacks.
+
+        Raises:
+            SessionLost: Ray would end the program.
+        """
         if self._stacks is not None and os.getpid() == self._home:
+            self._lifeline.check()
             self._stacks.close()
         self._stacks = None
 
@@ -196,171 +217,180 @@ class RayHost:
 
     def launch(self, launch: Launch) -> LaunchResult:
         self._renew()
+        with self._in_session():
+            try:
+                return self._launch(launch)
+            except CoreLostError:
+                self._drop_stacks()  # some may have been on a lost node
+                raise
+
+    @contextmanager
+    def _in_session(self) -> Iterator[None]:
+        """While Ray is used: whatever fails because the session is gone is a CoreLostError."""
+        with using_ray():
+            try:
+                yield
+            except Exception as error:
+                lost = isinstance(error, SessionLost)
+                text = str(error) if lost else self._lifeline.lost(now_too=True)
+                if text is None:
+                    raise
+                self._abandon()
+                raise CoreLostError(
+                    f"Ray lost this process: {text}, and with it all simulated cores. The next "
+                    "launch starts Ray again, or joins the cluster again if the world has an "
+                    "address"
+                ) from error
+
+    def _launch(self, launch: Launch) -> LaunchResult:
         assert self._stacks is not None
+        patience = Patience(self._lifeline, launch.timeout)
         layout = self._layouts.of(launch.key, launch.compiled.as_run, launch.inputs)
-        try:
-            if self._stacks.may_move(layout):
-                self._release()
-            arenas = self._stacks.fill(layout, launch.inputs)
-            answers = self._run(_Job(next(self._launches), launch, layout, arenas))
-            memories = self._finished(answers, launch, layout)
-        except CoreLostError:
-            self._drop_stacks()  # some may have been on a lost node
-            raise
+        if self._stacks.may_move(layout):
+            self._release(patience)
+        arenas = self._stacks.fill(layout, launch.inputs, patience)
+        answers = self._run(_Job(next(self._launches), launch, layout, arenas), patience)
+        memories = self._finished(answers, launch, layout, patience)
         return LaunchResult(layout, memories, [r for a in answers for r in a.reports])
 
-    def _release(self) -> None:
+    def _run(self, job: _Job, patience: Patience) -> list[Answer]:
+        self._job = job
+        supervisor = Supervisor(self, job.number, self._cores, patience)
+        try:
+            return supervisor.run()
+        except SessionLost:
+            raise
+        except BaseException:  # Ctrl-C above all
+            supervisor.cancel()
+            raise
+        finally:
+            self._job = None
+            self._unfinished = supervisor.unfinished()
+
+    def _release(self, patience: Patience) -> None:
         """Have the actors unmap the stacks: the store can't reuse what somebody has mapped."""
         mapped = [n for n, generation in enumerate(self._mapped) if generation is not None]
         try:
-            ray.get([self._actors[n].release.remote() for n in mapped])
+            self._ask({n: self.actors[n].release.remote() for n in mapped}, patience)
         except ray.exceptions.RayActorError as error:
             self._forget_dead()
-            raise CoreLostError(f"a core died since the last launch ({_cause(error)})") from error
+            raise CoreLostError(f"a core died since the last launch ({cause(error)})") from error
         self._mapped = [None] * len(self._packs)
 
-    def _finished(self, answers: list[Answer], launch: Launch, layout: Layout) -> list[np.ndarray]:
+    def _ask(self, futures: dict[int, Any], patience: Patience) -> None:
+        """Wait for calls of processes; those that don't answer in time are given up."""
+
+        def late(which: list[int]) -> str:
+            numbers = list(futures)
+            for n in (numbers[at] for at in which):
+                self.discard(n)
+            return "the " + ", the ".join(self.title(numbers[at]) for at in which)
+
+        patience.wait(list(futures.values()), late)
+        ray.get(list(futures.values()))
+
+    def _finished(
+        self, answers: list[Answer], launch: Launch, layout: Layout, patience: Patience
+    ) -> list[np.ndarray]:
         """Show what was printed, raise what was raised; else the contents of the stacks."""
         assert self._stacks is not None
         for answer in answers:
             for core, prefix, array in answer.printed:
                 launch.printer(core, prefix, array)
-        _raise_first(answers)
-        return self._stacks.memories(layout)
+        raise_first(answers)
+        return self._stacks.memories(layout, patience)
 
     def _renew(self) -> None:
         """Replace what was lost since the last launch, and wait for what was given up.
 
         A launch that was interrupted (Ctrl-C, timeout) was cancelled, but until its actors have
-        answered they may still store into the stacks.
+        answered they may still store into the stacks. Those that don't soon are replaced.
         """
         refuse_fork(self._home)
+        if ray.is_initialized() and self._session == ray_session() and self._lifeline.lost():
+            self._abandon()
         if not ray.is_initialized() or self._session != ray_session():
             ensure_ray(self._address, self._home)
+            self._forget()
             self._session = ray_session()
-            self._actors = [None] * len(self._packs)
-            self._stacks = None  # with the agents of the old session
+            self._lifeline = Lifeline.here()
             self._placement.choose()
-            self._encoded.clear()
-            self._unfinished = []
-        if self._unfinished:
-            ray.wait(self._unfinished, num_returns=len(self._unfinished), timeout=None)
-            self._unfinished = []
-        if None in self._actors or self._stacks is None:
-            self._start()
+        with self._in_session():
+            if self._unfinished:
+                futures = list(self._unfinished.values())
+                _, late = ray.wait(futures, num_returns=len(futures), timeout=GRACE)
+                for n in [n for n, future in self._unfinished.items() if future in late]:
+                    self.discard(n)
+                    self._drop_stacks()
+                self._unfinished = {}
+            for n, node in enumerate(self._placement.nodes):
+                if node in self._lifeline.gone and self.actors[n] is not None:
+                    self.discard(n)
+            if None in self.actors or self._stacks is None:
+                self._start()
 
-    def _order(self, n: int, job: _Job) -> Order:
+    def _abandon(self) -> None:
+        """The session is lost, with actors, agents and objects."""
+        leave_lost_session((self._stacks, self._encoded))
+        self._forget()
+
+    def _forget(self) -> None:
+        """Nothing of the session is there any more."""
+        self._session = ""
+        self._lifeline.close()
+        self.actors[:] = [None] * len(self._packs)
+        self._born = {}
+        self._stacks = None
+        self._encoded = Encoded()
+        self._unfinished = {}
+
+    # ---- what a Supervisor asks for -------------------------------------------------------------
+
+    def order(self, n: int) -> Order:
+        """What a process needs to run the launch under way."""
+        job = self._job
+        assert job is not None
         code = None
         if job.key not in self._known[n]:
-            code = (self._code(job.launch.key, job.launch.compiled), dict(job.layout.offsets))
+            code = (self._encoded.of(job.launch.key, job.launch.compiled), dict(job.layout.offsets))
             self._known[n].add(job.key)
         # A reference in a message costs Ray more than all the rest of it.
         arena = self._arena(n, job)
         known = self._mapped[n] == arena.generation
         return Order(job.number, job.key, code, None if known else arena)
 
+    def done(self, n: int, answer: Answer) -> None:
+        """A process has answered: what it has mapped, and whether it knows the program."""
+        job = self._job
+        assert job is not None
+        if answer.error is None:
+            self._mapped[n] = self._arena(n, job).generation
+        if answer.unknown_program:
+            self._known[n].discard(job.key)
+
+    def title(self, n: int) -> str:
+        """A process as messages call it."""
+        names = [f"core {c.name}" if isinstance(c.name, int) else c.name for c in self._packs[n]]
+        shown = names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
+        return f"process {self.processes[n][0]} that simulates {shown}"
+
+    def core(self, n: int) -> int:
+        """The first core of a process."""
+        return self._packs[n][0].core
+
+    def gone(self, n: int) -> str | None:
+        """The Ray node of a process, if it has ended."""
+        node = self._placement.nodes[n]
+        return node if node in self._lifeline.gone else None
+
+    def stopped(self, n: int) -> bool:
+        """Whether a process is known to be stopped, which only this machine's can be."""
+        return n in self._born and self._born[n].stopped()
+
+    def warn(self, warning: UnresponsiveWarning) -> None:
+        """Say something of a launch that goes on."""
+        assert self._job is not None
+        self._job.launch.warn(warning)
+
     def _arena(self, n: int, job: _Job) -> ArenaHandle:
         return job.arenas[self._packs[n][0].rank]
-
-    def _code(self, key: Any, compiled: Compiled) -> list[Any]:
-        code = self._encoded.get(key)
-        if code is None:
-            code = []
-            for program in compiled.programs:
-                data = encode(program)
-                code.append([put_bytes(data)] if len(data) > INLINE else data)
-            self._encoded = {key: code}  # actors keep what they decoded; one is enough here
-        return code
-
-    def _run(self, job: _Job) -> list[Answer]:
-        futures = [a.run.remote(self._order(n, job)) for n, a in enumerate(self._actors)]
-        answers: list[Answer | None] = [None] * len(futures)
-        try:
-            self._supervise(job, futures, answers)
-        except BaseException:  # Ctrl-C above all
-            self._cancel(job.number, answers)
-            self._unfinished = list(futures)
-            raise
-        return [a for a in answers if a is not None]
-
-    def _supervise(self, job: _Job, futures: list[Any], answers: list[Answer | None]) -> None:
-        """Collect an answer from every actor, or give up those that can't go on."""
-        number = job.number
-        watch = Watch(job.launch.timeout)
-        progress = Progress(self._cores)
-        pause = LOOK_EVERY
-        while None in answers:
-            waiting = [f for f, a in zip(futures, answers) if a is None]
-            ready, _ = ray.wait(waiting, num_returns=len(waiting), timeout=pause)
-            pause = min(1.5 * pause, LOOK_AT_LEAST_EVERY)
-            for future in ready:
-                n = futures.index(future)
-                answer = self._collect(future, n, number)
-                if answer.error is None:
-                    self._mapped[n] = self._arena(n, job).generation
-                if answer.unknown_program:
-                    self._known[n].discard(job.key)
-                    futures[n] = self._actors[n].run.remote(self._order(n, job))
-                    continue
-                answers[n] = answer
-            failed = [a for a in answers if a is not None and a.error is not None]
-            if failed and None in answers:
-                self._cancel(number, answers)
-            elif None in answers:
-                self._look(watch, number, answers, progress)
-                if None not in answers:
-                    self._unfinished = list(futures)
-        progress.close()
-
-    def _collect(self, future: Any, n: int, number: int) -> Answer:
-        try:
-            answer: Answer = ray.get(future)
-            return answer
-        except (ray.exceptions.ActorDiedError, ray.exceptions.ActorUnavailableError) as error:
-            self._discard(n)
-            cores = ", ".join(str(c.core) for c in self._packs[n])
-            lost = CoreLostError(
-                f"the process that simulated core {cores} died during the launch; the other cores "
-                f"were stopped and the next launch starts a new process ({_cause(error)})",
-                core=self._packs[n][0].core,
-            )
-            return Answer(number, error=lost)
-
-    def _cancel(self, number: int, answers: list[Answer | None]) -> None:
-        for actor, answer in zip(self._actors, answers):
-            if answer is None and actor is not None:
-                actor.cancel.remote(number)
-
-    def _look(
-        self, watch: Watch, number: int, answers: list[Answer | None], progress: Progress
-    ) -> None:
-        """Nothing finished for a while: see whether anything still can."""
-        try:
-            statuses: list[Status] = ray.get(
-                [a.status.remote() for a in self._actors if a is not None], timeout=10
-            )
-        except (ray.exceptions.RayActorError, ray.exceptions.GetTimeoutError):
-            return  # a death is reported by its own future; a busy actor isn't deadlocked
-        done = [s.progress for s in statuses if s.launch == number]
-        progress.ran(sum(n for n, _ in done), sum(n for _, n in done))
-        error = watch.verdict(number, statuses)
-        if error is None:
-            return
-        self._cancel(number, answers)
-        for n, answer in enumerate(answers):
-            if answer is None:
-                answers[n] = Answer(number, error=error)
-
-
-def _raise_first(answers: list[Answer]) -> None:
-    """Raise the first failure, if any; a lost core explains failures of its peers."""
-    errors = [a.error for a in answers if a.error is not None]
-    for error in errors:
-        if isinstance(error, CoreLostError):
-            raise error
-    if errors:
-        raise errors[0]
-
-
-def _cause(error: Exception) -> str:
-    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

@@ -1,4 +1,9 @@
-"""The Ray session this process launches in: started or joined once, and not usable after a fork."""
+"""The Ray session this process launches in: started or joined once, and not usable after a fork.
+
+A session whose node or head is gone is left, and the next launch starts or joins another. Leaving
+ends what Ray keeps in this process, under the feet of any thread that is calling it; so launches
+say while they use Ray, and whoever comes out last leaves, in a thread, because it takes seconds.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +12,14 @@ import os
 import shutil
 import socket
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import lru_cache
-from typing import Any
+from typing import Any, Final
 
 import ray
 
-from nki_dist.core_actor import authentication
+from nki_dist.core_actor import authentication, parent_watched
 from nki_dist.errors import LaunchError
 from nki_dist.runtime.progress import ticking
 
@@ -21,6 +28,10 @@ ADDRESS_VARIABLE = "RAY_ADDRESS"
 FOLDER_VARIABLE = "RAY_TMPDIR"
 LEAST_DISK = 4 << 20  # bytes; a session that does nothing writes about a tenth of it
 ANSWER_SECONDS = 10.0  # to answer a connection; Ray itself asks for minutes
+# Without its head, Ray ends a program after so many seconds. A launch notices long before, but a
+# program may do other things between launches.
+HEAD_VARIABLE: Final = "RAY_gcs_rpc_server_reconnect_timeout_s"
+HEADLESS_SECONDS: Final = 600
 
 
 def ensure_ray(address: str | None, home: int | None = None) -> None:
@@ -35,6 +46,7 @@ def ensure_ray(address: str | None, home: int | None = None) -> None:
     """
     refuse_fork(os.getpid() if home is None else home)
     with _starting():  # the worlds of two threads may both be the first
+        _use().wait_until_left()
         if not ray.is_initialized():
             _start_or_join(address)
 
@@ -61,7 +73,8 @@ def _start_or_join(address: str | None) -> None:
         _require_disk()
     own = address == "local"
     try:
-        with ticking("starting Ray" if own else f"joining the Ray cluster at {address}"):
+        doing = "starting Ray" if own else f"joining the Ray cluster at {address}"
+        with ticking(doing), _patient_without_head():
             ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **options)
     except Exception as error:  # Ray raises no narrower type where its processes don't come up
         raise _not_up(address, error) from error
@@ -112,6 +125,19 @@ def _require_disk() -> None:
         )
 
 
+@contextmanager
+def _patient_without_head() -> Iterator[None]:
+    """Sets HEAD_VARIABLE, which Ray reads when it starts, unless the program has."""
+    ours = HEAD_VARIABLE not in os.environ
+    if ours:
+        os.environ[HEAD_VARIABLE] = str(HEADLESS_SECONDS)
+    try:
+        yield
+    finally:
+        if ours:
+            del os.environ[HEAD_VARIABLE]
+
+
 def _check_address(address: str) -> None:
     """Refuse what can't be an address, and one where nobody answers."""
     if address in ("local", "auto"):
@@ -155,3 +181,86 @@ def refuse_fork(home: int) -> None:
 def ray_session() -> str:
     """Names the Ray session this process is in: actors and objects of another one are gone."""
     return ray.get_runtime_context().get_node_id()
+
+
+class _Use:
+    """Who uses the Ray session of this process, and whether it is lost; for any thread."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._users = 0
+        self._lost = self._leaving = False
+        self._kept: list[object] = []
+
+    def enter(self) -> None:
+        with self._changed:
+            self._users += 1
+
+    def exit(self) -> None:
+        with self._changed:
+            self._users -= 1
+            self._leave_if_unused()
+
+    def lose(self, kept: object) -> None:
+        """The session is lost: it is left as soon as nobody uses it; `kept` lives until then."""
+        with self._changed:
+            self._lost = True
+            self._kept.append(kept)
+            self._leave_if_unused()
+
+    def wait_until_left(self) -> None:
+        """Return when there is no lost session any more.
+
+        Raises:
+            LaunchError: Ray would end the program.
+        """
+        with self._changed:
+            if self._lost and parent_watched():
+                raise LaunchError(
+                    "the Ray session of this program is lost, and Ray ends a program that leaves "
+                    "such a session if its parent is process 1 and it imported ray before nki_dist"
+                    ": import nki_dist first, or use nki.simulate / host='inprocess' from here on",
+                    code="ray-lost",
+                )
+            self._changed.wait_for(lambda: not self._lost)
+
+    def _leave_if_unused(self) -> None:
+        if self._lost and not self._leaving and not self._users and not parent_watched():
+            self._leaving = True
+            # Not a daemon: a program that ends now waits for it.
+            threading.Thread(target=self._leave, name="nki-leaves-ray").start()
+
+    def _leave(self) -> None:
+        try:
+            ray.shutdown()
+        finally:
+            with self._changed:
+                self._lost = self._leaving = False
+                self._kept.clear()  # Ray would have ended the program, had they gone before
+                self._changed.notify_all()
+
+
+@lru_cache(maxsize=1)
+def _use() -> _Use:
+    """The one of this process, as a process is in one session."""
+    return _Use()
+
+
+@contextmanager
+def using_ray() -> Iterator[None]:
+    """While a thread calls Ray, so that no other makes the process leave its session."""
+    use = _use()
+    use.enter()
+    try:
+        yield
+    finally:
+        use.exit()
+
+
+def leave_lost_session(kept: object) -> None:
+    """Leave the session, which is lost, when nobody uses it any more.
+
+    Args:
+        kept: what holds objects of the store.
+    """
+    _use().lose(kept)

@@ -8,7 +8,7 @@ bounded: not in all, as hundreds of processes may take minutes, but from one to 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import ray
@@ -25,7 +25,10 @@ SHOWN: Final = 4  # processes that a message lists
 
 
 def await_start(
-    first_calls: Sequence[Any], packs: Sequence[Sequence[CoreSlot]], nodes: Sequence[str]
+    first_calls: Sequence[Any],
+    packs: Sequence[Sequence[CoreSlot]],
+    nodes: Sequence[str],
+    check: Callable[[], None] | None = None,
 ) -> None:
     """Return when every process has answered its first call, or failed.
 
@@ -33,6 +36,7 @@ def await_start(
         first_calls: a future of each process.
         packs: its cores.
         nodes: its Ray node.
+        check: raises if there is no Ray session any more.
 
     Raises:
         LaunchError: for so many seconds none has come up, and some are missing.
@@ -43,6 +47,8 @@ def await_start(
     waiting, last = list(first_calls), time.monotonic()
     try:
         while waiting:
+            if check is not None:
+                check()
             up, waiting = ray.wait(waiting, num_returns=len(waiting), timeout=LOOK_EVERY)
             if up:
                 last = time.monotonic()

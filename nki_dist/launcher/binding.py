@@ -84,6 +84,32 @@ class BoundArguments:
         return args, kwargs
 
 
+def of_rank(value: Any, rank: int, ranks: int) -> Any:
+    """An argument as one rank gets it."""
+    return value.of(rank, ranks) if isinstance(value, PerRank) else value
+
+
+def check_same_signatures(first: BoundArguments, other: BoundArguments, rank: int) -> None:
+    """All ranks run one program, so arguments may differ in contents only.
+
+    Raises:
+        LaunchError: they differ in more.
+    """
+    for a, b in zip(first.signatures, other.signatures):
+        if (a.shape, a.dtype) != (b.shape, b.dtype):
+            raise LaunchError(
+                f"argument {a.name} is {a.shape} {a.dtype} on rank 0 and {b.shape} {b.dtype} on "
+                f"rank {rank}; all ranks run the same program, so shapes and dtypes must agree",
+                code="ranks-differ",
+            )
+    if (first.args, first.kwargs) != (other.args, other.kwargs):
+        raise LaunchError(
+            f"rank {rank} has other compile-time arguments than rank 0; only arrays may differ "
+            "between ranks (a kernel asks for its rank with nki.collectives.rank_id)",
+            code="ranks-differ",
+        )
+
+
 def _is_array(value: Any) -> bool:
     return isinstance(value, np.ndarray) or frameworks.describe(value) is not None
 

@@ -4,25 +4,35 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from nki_dist import arch as architectures
 from nki_dist.checks import Policy, checks_of
 from nki_dist.collectives.check import check_world
 from nki_dist.compiler.compiled import Compiled, Grid
-from nki_dist.errors import LaunchError, NkiError, RaceError, RaceWarning, as_warning
+from nki_dist.errors import (
+    CoreLostError,
+    LaunchError,
+    NkiError,
+    RaceError,
+    RaceWarning,
+    as_warning,
+)
 from nki_dist.launcher.binding import (
     Args,
     BoundArguments,
     Kwargs,
     PerRank,
     bind_arguments,
+    check_same_signatures,
+    of_rank,
 )
 from nki_dist.launcher.grid import make_grid
 from nki_dist.launcher.loaded import bind_loaded
 from nki_dist.launcher.profiles import profile_of
 from nki_dist.launcher.results import check_written, inputs_as_run, read_outputs
+from nki_dist.launcher.retrying import check_retries, launch_again
 from nki_dist.launcher.session import session
 from nki_dist.launcher.specs import SpecArguments
 from nki_dist.launcher.unwritten import unwritten_after
@@ -59,11 +69,13 @@ def per_rank(values: Sequence[Any] | Callable[[int], Any]) -> PerRank:
 
 @dataclass
 class Run:
-    """A launch with its profile: `.outputs`, `.profile`, `.reports` (one per core)."""
+    """A launch with its profile: `.outputs`, `.profile`, `.reports` (one per core), and `.losses`,
+    the CoreLostErrors after which it was run again (World's `retries`)."""
 
     outputs: Any
     profile: Any
     reports: list[Any]
+    losses: list[CoreLostError] = field(default_factory=list)
 
 
 class World:
@@ -88,6 +100,10 @@ class World:
         memory: bytes of this machine's memory that the tensors of a launch may take, all ranks
             together; None for what the machine has. Only for the host "inprocess": Ray's processes
             have limits of their own.
+        retries: how often a launch is run again, on what is left and with a RetryWarning, that
+            lost a process, a node or its Ray session; one that doesn't answer within `timeout` is
+            lost, too. Programs are deterministic and arrays that a kernel writes are only changed
+            at the end, so it gives the same bits. In process nothing can be lost.
 
     Raises:
         LaunchError: the combination isn't possible.
@@ -105,6 +121,7 @@ class World:
         check: Policy | None = None,
         transport: str | None = None,
         memory: int | None = None,
+        retries: int = 0,
     ) -> None:
         host = default_host() if host is None else host
         transport = default_transport() if transport is None else transport
@@ -151,6 +168,7 @@ class World:
         self._lock = threading.RLock()
         self._options = (cores_per_actor, address)
         self.timeout = timeout
+        self.retries = check_retries(retries)
         self._transport = transport
         self._host: Host | None = None
         self._algorithm = ""  # asked for when the host was started
@@ -264,9 +282,7 @@ class World:
             look = checker.launch(self, kernel, None, args, kwargs)
             return Run(look.outputs, *look.profile()) if profile else look.outputs
         outputs, result, compiled = self._launch(kernel, None, args, kwargs)
-        if profile:
-            return Run(outputs, self._profile(compiled, result.reports), result.reports)
-        return outputs
+        return self._as_run(outputs, result, compiled) if profile else outputs
 
     def run_one(self, kernel: Any, grid: Grid, args: Args, kwargs: Kwargs, profile: bool) -> Any:
         """`kernel[grid](...)` on a one-rank world: the result itself, or a Run."""
@@ -274,9 +290,11 @@ class World:
             look = checker.launch(self, kernel, grid, args, kwargs)
             return Run(look.outputs[0], *look.profile()) if profile else look.outputs[0]
         outputs, result, compiled = self._launch(kernel, grid, args, kwargs)
-        if profile:
-            return Run(outputs[0], self._profile(compiled, result.reports), result.reports)
-        return outputs[0]
+        return self._as_run(outputs[0], result, compiled) if profile else outputs[0]
+
+    def _as_run(self, outputs: Any, result: LaunchResult, compiled: Compiled) -> Run:
+        profile = self._profile(compiled, result.reports)
+        return Run(outputs, profile, result.reports, result.losses)
 
     def dry_run(self, kernel: Any, *args: Any, profile: bool = False, **kwargs: Any) -> DryRun:
         """Run a kernel without arithmetic, to see whether its cores synchronise as they should.
@@ -354,9 +372,9 @@ class World:
         bound, key, compiled = self._compiled(kernel, grid, args, kwargs)
         as_run = compiled.as_run
         inputs, timeout = inputs_as_run(as_run, bound), self._timeout()
-        launch = Launch(key, compiled, inputs, self._printer, timeout)
+        launch = Launch(key, compiled, inputs, self._printer, timeout, session().warn)
         with self._lock:
-            result = self._started().launch(launch)
+            result = launch_again(self._started, launch, self.retries)
             if compiled.exchanges:
                 check_messages(result.reports, self.lnc if self.ranks > 1 else 0)
             self._check_races(as_run, result)
@@ -414,10 +432,10 @@ class World:
             return [bind_arguments(function, args, kwargs)] * self.ranks
         found = []
         for rank in range(self.ranks):
-            mine = [_of_rank(v, rank, self.ranks) for v in args]
-            named = {k: _of_rank(v, rank, self.ranks) for k, v in kwargs.items()}
+            mine = [of_rank(v, rank, self.ranks) for v in args]
+            named = {k: of_rank(v, rank, self.ranks) for k, v in kwargs.items()}
             found.append(bind_arguments(function, tuple(mine), named))
-            _same_signatures(found[0], found[-1], rank)
+            check_same_signatures(found[0], found[-1], rank)
         return found
 
     def _profile(
@@ -426,27 +444,6 @@ class World:
         chosen = self._algorithm if algorithm is None else algorithm
         trips = [r.trips for r in sorted(reports, key=lambda r: r.core)]
         return profile_of(self.topology, chosen, compiled, trips)
-
-
-def _of_rank(value: Any, rank: int, ranks: int) -> Any:
-    return value.of(rank, ranks) if isinstance(value, PerRank) else value
-
-
-def _same_signatures(first: BoundArguments, other: BoundArguments, rank: int) -> None:
-    """All ranks run one program, so arguments may differ in contents only."""
-    for a, b in zip(first.signatures, other.signatures):
-        if (a.shape, a.dtype) != (b.shape, b.dtype):
-            raise LaunchError(
-                f"argument {a.name} is {a.shape} {a.dtype} on rank 0 and {b.shape} {b.dtype} on "
-                f"rank {rank}; all ranks run the same program, so shapes and dtypes must agree",
-                code="ranks-differ",
-            )
-    if (first.args, first.kwargs) != (other.args, other.kwargs):
-        raise LaunchError(
-            f"rank {rank} has other compile-time arguments than rank 0; only arrays may differ "
-            "between ranks (a kernel asks for its rank with nki.collectives.rank_id)",
-            code="ranks-differ",
-        )
 
 
 __all__ = ["PerRank", "Run", "World", "per_rank"]

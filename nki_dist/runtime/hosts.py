@@ -7,6 +7,7 @@ stacks, runs all cores, and leaves the results in the stacks for the launcher to
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -15,6 +16,7 @@ import numpy as np
 
 from nki_dist.collectives.choose import VARIABLE, named
 from nki_dist.compiler.compiled import Compiled
+from nki_dist.errors import CoreLostError, NkiWarning
 from nki_dist.hbm.alignment import aligned
 from nki_dist.hbm.layout import Layout, Layouts, fill_common, fill_stack
 from nki_dist.isa.core import CoreSlot
@@ -33,6 +35,7 @@ class Launch:
         inputs: per rank, the arrays by index, with the types of `compiled.as_run.inputs`.
         printer: called with (core, prefix, array) by device_print; see Printer.
         timeout: seconds after which it is given up; None for never.
+        warn: gives a warning while it runs.
     """
 
     key: Any
@@ -40,6 +43,7 @@ class Launch:
     inputs: Sequence[Sequence[np.ndarray]]
     printer: Callable[[int, str, np.ndarray], None]
     timeout: float | None = None
+    warn: Callable[[NkiWarning], None] = warnings.warn
 
 
 @dataclass
@@ -50,11 +54,13 @@ class LaunchResult:
         layout: of the stacks.
         memories: per rank, the bytes of its HBM stack.
         reports: per core.
+        losses: after which the launch was run again.
     """
 
     layout: Layout
     memories: list[np.ndarray]
     reports: list[CoreReport] = field(default_factory=list)
+    losses: list[CoreLostError] = field(default_factory=list)
 
 
 class Host(Protocol):

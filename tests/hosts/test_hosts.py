@@ -174,7 +174,7 @@ def test_killed_actor_is_reported_and_replaced():
 
     limit = np.array([[2**30]], np.int32)
     with nki.World(ranks=1, lnc=2, host="ray") as world:
-        actor = world.host._actors[1]
+        actor = world.host.actors[1]
         world.run(K.count_forever, np.array([[3]], np.int32))  # warm
 
         import threading

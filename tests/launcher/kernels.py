@@ -65,3 +65,38 @@ def count_then_meet(limit, group):
     nisa.dma_copy(dst=mine, src=left)
     ncc.all_reduce(srcs=[mine], dsts=[out], replica_group=group, op=nl.add)
     return out
+
+
+@nki.jit
+def accumulate(x, rounds, group):
+    """Adds the sum over all ranks to x, in place, as often as `rounds` says; returns the last sum.
+
+    Each core does its share of the rows, and the partners of a rank meet in every round.
+    """
+    mine = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    total = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    share = x.shape[0] // nl.num_programs(0)
+    half = nl.ds(nl.program_id(0) * share, share)
+    count = nl.ndarray((1, 1), dtype=nl.int32, buffer=nl.sbuf)
+    one = nl.ndarray((1, 1), dtype=nl.int32, buffer=nl.sbuf)
+    a = nl.ndarray((share, x.shape[1]), dtype=x.dtype, buffer=nl.sbuf)
+    b = nl.ndarray((share, x.shape[1]), dtype=x.dtype, buffer=nl.sbuf)
+    nisa.dma_copy(dst=count, src=rounds)
+    nisa.memset(dst=one, value=1)
+    counter = nisa.register_alloc()
+    nisa.register_load(counter, count)
+
+    def body(r):
+        nisa.dma_copy(dst=a, src=x[half, :])
+        nisa.dma_copy(dst=mine[half, :], src=a)
+        ncc.all_reduce(srcs=[mine], dsts=[total], replica_group=group, op=nl.add)
+        nisa.dma_copy(dst=b, src=total[half, :])
+        nisa.tensor_scalar(dst=b, data=b, op0=nl.multiply, operand0=0.25)
+        nisa.tensor_tensor(dst=a, data1=a, data2=b, op=nl.add)
+        nisa.dma_copy(dst=x[half, :], src=a)
+        nisa.tensor_tensor(dst=count, data1=count, data2=one, op=nl.subtract)
+        nisa.register_load(r, count)
+        return r
+
+    nl.while_loop(counter, body)
+    return total

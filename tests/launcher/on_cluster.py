@@ -1,6 +1,6 @@
 """A program for test_cluster: worlds on a Ray cluster of several nodes on this machine.
 
-`python -m tests.launcher.on_cluster NODES bits|kill|join` prints JSON for the test to look at.
+`python -m tests.launcher.on_cluster NODES bits|kill|retry|join` prints JSON for the test.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import json
 import sys
 import threading
 import time
+import warnings
 from typing import Any
 
 import numpy as np
@@ -79,6 +80,37 @@ def kill(cluster: Cluster, victim: Any, ranks: int) -> dict[str, Any]:
     return {"error": error, "nodes after": len(nodes), "works again": not np.any(out)}
 
 
+def retry(cluster: Cluster, victim: Any) -> dict[str, Any]:
+    """A node dies during a launch that is run again; the kernel adds to its inputs in place."""
+    ranks = 32 * 3 + 2  # trn1: 32 ranks to an instance
+    rng = np.random.default_rng(11)
+    start = [rng.standard_normal((6, 40), np.float32) for _ in range(ranks)]
+    group = ncc.ReplicaGroup([list(range(ranks))])
+
+    def run(world: nki.World, rounds: int) -> list[bytes]:
+        xs = [x.copy() for x in start]
+        count = np.array([[rounds]], np.int32)
+        outs = world.run(K.accumulate, nki.per_rank(xs), count, group)
+        return [out.tobytes() for out in (*outs, *xs)]
+
+    rounds = 60
+    with nki.World(ranks=ranks, platform="trn1", host="inprocess") as world:
+        undisturbed = run(world, rounds)
+    with nki.World(ranks=ranks, platform="trn1", address=cluster.address, retries=1) as world:
+        run(world, 1)
+        before = {node for _, node in world.host.processes}
+        threading.Timer(0.5, cluster.remove_node, (victim, False)).start()
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            same = run(world, rounds) == undisturbed
+        after = {node for _, node in world.host.processes}
+    return {
+        "same": same,
+        "nodes": [len(before), len(after)],
+        "warnings": [type(w.message).__name__ for w in caught],
+    }
+
+
 def join(cluster: Cluster) -> dict[str, Any]:
     """Two worlds at once on nodes that aren't the launcher's, and a third on a node that joins."""
     options = {"address": cluster.address, "timeout": 300}
@@ -115,6 +147,8 @@ def main(count: int, what: str) -> None:
     try:
         if what == "join":
             found = join(cluster)
+        elif what == "retry":
+            found = retry(cluster, added[-1])
         else:
             found = bits(cluster, ranks) if what == "bits" else kill(cluster, added[-1], ranks)
         print(json.dumps(found), flush=True)

@@ -18,7 +18,8 @@ def on_cluster(nodes: int, what: str) -> dict:
     command = [sys.executable, "-m", "tests.launcher.on_cluster", str(nodes), what]
     done = subprocess.run(command, capture_output=True, text=True, timeout=400)
     assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout.splitlines()[-1])
+    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]  # not Ray's
+    return json.loads(lines[-1])
 
 
 @pytest.mark.parametrize("nodes", [2, 4])
@@ -35,3 +36,8 @@ def test_worlds_share_nodes_and_use_those_that_join():
 def test_a_killed_node_is_reported_and_replaced():
     found = on_cluster(2, "kill")
     assert found == {"error": "CoreLostError", "nodes after": 1, "works again": True}
+
+
+def test_a_launch_that_lost_a_node_is_run_again_on_the_others():
+    found = on_cluster(4, "retry")
+    assert found == {"same": True, "nodes": [4, 3], "warnings": ["RetryWarning"]}

@@ -123,7 +123,7 @@ def test_a_process_that_dies_among_messages_is_replaced():
     xs = [np.full((3, 20_000), 2.0**r, np.float32) for r in range(3)]
     with nki.World(ranks=3, transport="ring") as world:
         short = world.run(reduce_for_ever, nki.per_rank(xs), EVERY, 3)
-        victim = world.host._actors[1]
+        victim = world.host.actors[1]
         timer = threading.Timer(0.5, lambda: ray.kill(victim))
         timer.start()
         with pytest.raises(errors.CoreLostError):

@@ -1,0 +1,241 @@
+"""Whether the Ray session of this process still lives, and waiting that ends when it doesn't.
+
+Two processes carry a session: the raylet of this node, and the head's gcs_server. If the raylet is
+killed, its workers end a second later, Ray's health check says so after fifteen, and Ray ends the
+program as soon as it writes to the object store or lets go of an object in it. If the gcs_server
+is, launches go on for a while, then Ray ends the program, too. So who uses the store looks first,
+and nothing that lies in the store may be dropped between a loss and leaving the session.
+
+A connection to the raylet that nothing is sent through tells of its end at once, and asking it
+costs a microsecond. Both processes also serve gRPC, and such a server speaks first, so from time to
+time a connection is made, read from and closed. One that is refused means that nobody has the port.
+One that stays silent means a process that is stopped or has no processor time; that has to last
+much longer. Whatever else goes wrong says nothing about Ray. None of this calls Ray.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import socket
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import ray
+
+from nki_dist.errors import CoreLostError
+
+EVERY: Final = 0.5  # seconds between looks
+REFUSED: Final = 1.0  # seconds of refusals after which a process is gone
+SILENT: Final = 12.0  # seconds of silence after which one is given up
+PATIENCE: Final = 0.2  # seconds to wait for a connection to speak
+SLICE: Final = 0.4  # seconds between looks while waiting for something else
+TLS_VARIABLE: Final = "RAY_USE_TLS"
+RAYLET: Final = "the raylet of this node"
+
+
+class SessionLost(Exception):
+    """The Ray session is gone, and nothing of it can be asked any more; says what has ended."""
+
+
+@dataclass
+class _Server:
+    """One process that carries the session: since when it refuses, and since when it is silent."""
+
+    what: str
+    address: tuple[str, int]
+    refuses: float = math.inf
+    silent: float = math.inf
+
+    def look(self, now: float, speaks: bool) -> str | None:
+        """What has happened to it, if it is gone."""
+        answer = _asked(self.address, speaks)
+        if answer == "speaks":
+            self.refuses = self.silent = math.inf
+        elif answer == "refuses":
+            self.refuses = min(self.refuses, now)
+        elif answer == "silent":
+            self.silent = min(self.silent, now)
+        where = f"{self.what} at {self.address[0]}:{self.address[1]}"
+        if now - self.refuses >= REFUSED:
+            return f"{where} has ended"
+        if now - self.silent >= SILENT:
+            return f"{where} hasn't answered for {now - self.silent:.0f} s"
+        return None
+
+
+def _asked(address: tuple[str, int], speaks: bool) -> str:
+    """ "speaks", "refuses", "silent", or "unknown" if the reason may be on this side."""
+    try:
+        with socket.create_connection(address, PATIENCE) as connection:
+            if not speaks:
+                return "speaks"
+            return "speaks" if connection.recv(1) else "refuses"
+    except TimeoutError:
+        return "silent"
+    except ConnectionError:
+        return "refuses"
+    except OSError:
+        return "unknown"
+
+
+def _connected(path: str) -> socket.socket | None:
+    """A connection to the raylet; None where there are no such sockets."""
+    if not hasattr(socket, "AF_UNIX"):
+        return None
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        connection.connect(path)
+    except OSError:  # it has ended already, which the other look finds out
+        connection.close()
+        return None
+    connection.setblocking(False)
+    return connection
+
+
+def _hung_up(connection: socket.socket | None) -> bool:
+    """Whether the other end is closed."""
+    if connection is None:
+        return False
+    try:
+        return not connection.recv(1, socket.MSG_PEEK)
+    except BlockingIOError:
+        return False
+    except ConnectionError:
+        return True
+
+
+class Lifeline:
+    """A session.
+
+    Args:
+        raylet: path of the raylet's socket.
+        servers: what carries the session, and its address.
+        clock: gives seconds.
+
+    Attributes:
+        gone: other nodes that were watched and have ended; Ray may not know it for a while.
+    """
+
+    def __init__(
+        self,
+        raylet: str,
+        servers: Mapping[str, tuple[str, int]],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._clock = clock
+        self._looked = -math.inf
+        self._lost: str | None = None
+        # With TLS a server waits for the client's greeting, so its silence means nothing.
+        self._speaks = os.environ.get(TLS_VARIABLE, "0") != "1"
+        self._raylet = _connected(raylet)
+        self._servers = [_Server(what, address) for what, address in servers.items()]
+        self._nodes: dict[str, _Server] = {}
+        self.gone: set[str] = set()
+
+    @classmethod
+    def here(cls) -> Lifeline:
+        """The session that this process is in now."""
+        context = ray.get_runtime_context()
+        node = next(n for n in ray.nodes() if n["NodeID"] == context.get_node_id())
+        host, _, port = context.gcs_address.rpartition(":")
+        servers = {
+            RAYLET: (node["NodeManagerAddress"], node["NodeManagerPort"]),
+            "the head's gcs_server": (host.strip("[]"), int(port)),
+        }
+        return cls(node["RayletSocketName"], servers)
+
+    def watch(self, nodes: Iterable[str]) -> None:
+        """Look at these nodes, too, where they are others than this one."""
+        if not set(nodes) - set(self._nodes):
+            return
+        for n in ray.nodes():
+            address = n["NodeManagerAddress"], n["NodeManagerPort"]
+            if n["NodeID"] in nodes and address != self._servers[0].address:
+                self._nodes.setdefault(n["NodeID"], _Server("its raylet", address))
+
+    def lost(self, now_too: bool = False) -> str | None:
+        """What is gone, if the session is.
+
+        Args:
+            now_too: look until it is certain, because something has failed that this would explain.
+        """
+        if self._lost is None and _hung_up(self._raylet):
+            self._lost = f"{RAYLET} has ended"
+        while self._lost is None:
+            now = self._clock()
+            if now - self._looked >= EVERY or now_too:
+                self._looked = now
+                found = [server.look(now, self._speaks) for server in self._servers]
+                self._lost = next((text for text in found if text), None)
+                for node, server in self._nodes.items():
+                    if node not in self.gone and server.look(now, self._speaks):
+                        self.gone.add(node)
+            suspected = any(server.refuses < math.inf for server in self._servers)
+            if not (now_too and suspected):
+                break
+            time.sleep(PATIENCE)
+        return self._lost
+
+    def close(self) -> None:
+        """Nobody asks any more."""
+        if self._raylet is not None:
+            self._raylet.close()
+            self._raylet = None
+
+    def check(self) -> None:
+        """See that it lives.
+
+        Raises:
+            SessionLost: it doesn't.
+        """
+        text = self.lost()
+        if text is not None:
+            raise SessionLost(text)
+
+
+class Patience:
+    """Waits for answers of Ray actors: not longer than a launch may take, nor for a lost session.
+
+    Args:
+        lifeline: of the session.
+        seconds: from now; None for as long as it takes.
+    """
+
+    def __init__(self, lifeline: Lifeline, seconds: float | None) -> None:
+        self.lifeline = lifeline
+        self.seconds = math.inf if seconds is None else seconds
+        self.ends = time.monotonic() + self.seconds
+
+    def left(self) -> float:
+        """Seconds."""
+        return self.ends - time.monotonic()
+
+    def wait(
+        self, futures: Sequence[Any], whose: Callable[[list[int]], str], node: str = ""
+    ) -> None:
+        """Return when all futures have answers, of whatever kind.
+
+        Args:
+            whose: names those with these numbers, for the message.
+            node: on which all of them are, if it isn't this one.
+
+        Raises:
+            CoreLostError: time is up, or the node is gone.
+            SessionLost: nobody can answer any more.
+        """
+        open_ = list(futures)
+        while open_:
+            self.lifeline.check()
+            if node in self.lifeline.gone:
+                raise CoreLostError(f"the Ray node {node} is gone; the next launch does without")
+            slice_ = min(SLICE, max(self.left(), 0.01))
+            _, open_ = ray.wait(open_, num_returns=len(open_), timeout=slice_)
+            if open_ and self.left() < 0:
+                late = [n for n, future in enumerate(futures) if future in open_]
+                raise CoreLostError(
+                    f"{whose(late)} didn't answer within the world's timeout of "
+                    f"{self.seconds:g} s; the next launch does without"
+                )

@@ -1,0 +1,50 @@
+"""Processes of this machine by number: whether one is stopped, and killing one for certain.
+
+A stopped process takes no calls, so Ray can't ask it to end; a signal does. Numbers are used again,
+so a process is known by its number and when it started. Where there is no /proc nothing is known.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import NamedTuple
+
+
+class Process(NamedTuple):
+    """A process of this machine; `started` is in clock ticks since boot, None if unknown."""
+
+    pid: int
+    started: int | None
+
+    @classmethod
+    def of(cls, pid: int) -> Process:
+        fields = _stat(pid)
+        return cls(pid, int(fields[19]) if fields else None)
+
+    def _found(self) -> list[str]:
+        fields = _stat(self.pid)
+        return fields if fields and int(fields[19]) == self.started else []
+
+    def stopped(self) -> bool:
+        """Whether it is stopped by a signal or a debugger."""
+        fields = self._found()
+        return bool(fields) and fields[0] in ("T", "t")
+
+    def kill(self) -> None:
+        """End it, if it is still there."""
+        if self._found():
+            try:
+                os.kill(self.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                return  # it ended by itself
+
+
+def _stat(pid: int) -> list[str]:
+    """The fields of /proc/PID/stat from the state on, which is the third."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return []
+    return text.rpartition(")")[2].split()  # the name, in parentheses, may have anything in it

@@ -1,0 +1,245 @@
+"""Supervising one launch over several actors until each has answered or was given up.
+
+Nothing here waits for anybody without end, unless it is for a computation that may take so long:
+
+- A core that fails ends the launch; the others are told to stop and have GRACE seconds for it.
+- Rounds of questions (`RollCall`) say whether a launch can still go on (`Watch`).
+- A process that doesn't answer can't be told from one that computes something long, so it is given
+  up only when the world's timeout is over, at once if it is known to be stopped. Until then a line
+  of progress, and after WARN_AFTER seconds a warning, name it.
+- The session itself may be gone (`Lifeline`).
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from typing import Any, Final, Protocol
+
+import ray
+import ray.exceptions
+
+from nki_dist.core_actor.actor import Answer, Order
+from nki_dist.core_actor.lifeline import Patience
+from nki_dist.core_actor.roll_call import RollCall
+from nki_dist.core_actor.verdict import Watch
+from nki_dist.errors import CoreLostError, NkiError, UnresponsiveWarning
+from nki_dist.runtime.messages import Wait
+from nki_dist.runtime.overdue import Position
+from nki_dist.runtime.progress import Progress
+
+LOOK_EVERY: Final = 0.1  # seconds between looks at actors that don't finish, at first
+LOOK_AT_LEAST_EVERY: Final = 0.4  # and later: looking takes processor time away from the cores
+ROUND: Final = 0.25  # seconds that a look waits for answers
+GRACE: Final = 3.0  # seconds to stop in, once a launch has failed
+FROZEN: Final = 1.0  # seconds of silence, after the timeout, of a process that isn't surely stopped
+NOTE_AFTER: Final = 3.0  # seconds of silence that progress speaks of
+WARN_AFTER: Final = 20.0  # seconds of silence that are worth a warning
+
+
+class Crew(Protocol):
+    """What a launch needs of the host; processes go by number."""
+
+    actors: list[Any]
+
+    def order(self, n: int) -> Order: ...
+    def done(self, n: int, answer: Answer) -> None: ...
+    def title(self, n: int) -> str: ...
+    def core(self, n: int) -> Any: ...
+    def gone(self, n: int) -> str | None: ...
+    def stopped(self, n: int) -> bool: ...
+    def discard(self, n: int) -> None: ...
+    def warn(self, warning: UnresponsiveWarning) -> None: ...
+
+
+class Supervisor:
+    """One launch.
+
+    Args:
+        crew: the processes.
+        number: of the launch.
+        cores: in all.
+        patience: that ends with the world's timeout.
+    """
+
+    def __init__(self, crew: Crew, number: int, cores: int, patience: Patience) -> None:
+        self._crew, self._number, self._patience = crew, number, patience
+        self._actors = crew.actors
+        self._roll = RollCall(self._actors)
+        self._watch = Watch(None if math.isinf(patience.seconds) else patience.seconds)
+        self._progress = Progress(cores)
+        self._stops = math.inf  # when nobody waits any more for those who were told to stop
+        self._warned: set[int] = set()
+        self._ended: set[int] = set()  # have answered, or were given up
+        self.futures: list[Any] = []
+        self.answers: list[Answer | None] = []
+
+    def run(self) -> list[Answer]:
+        """Start all actors on the launch and collect their answers, errors among them.
+
+        Raises:
+            SessionLost: the Ray session is gone.
+        """
+        orders = [self._crew.order(n) for n in range(len(self._actors))]
+        self.futures = [a.run.remote(order) for a, order in zip(self._actors, orders)]
+        self.answers = [None] * len(self.futures)
+        pause = LOOK_EVERY
+        while None in self.answers:
+            self._patience.lifeline.check()
+            open_ = [f for f, a in zip(self.futures, self.answers) if a is None]
+            ready, _ = ray.wait(open_, num_returns=len(open_), timeout=pause)
+            pause = min(1.5 * pause, LOOK_AT_LEAST_EVERY)
+            for future in ready:
+                self._take(self.futures.index(future), future)
+            self._lose_with_nodes()
+            if any(a is not None and a.error is not None for a in self.answers):
+                self._stop()
+            elif None in self.answers:
+                self._look()
+        self._progress.close()
+        return [a for a in self.answers if a is not None]
+
+    def unfinished(self) -> dict[int, Any]:
+        """By process, the answers of those that may still be running."""
+        return {n: f for n, f in enumerate(self.futures) if n not in self._ended}
+
+    def cancel(self) -> None:
+        """Tell those that haven't answered to stop."""
+        for actor, answer in zip(self._actors, self.answers):
+            if answer is None and actor is not None:
+                actor.cancel.remote(self._number)
+
+    def _take(self, n: int, future: Any) -> None:
+        try:
+            answer: Answer = ray.get(future)
+        except (ray.exceptions.ActorDiedError, ray.exceptions.ActorUnavailableError) as error:
+            text = (
+                f"the {self._crew.title(n)} died during the launch; the other cores were stopped "
+                f"and the next launch starts a new process ({cause(error)})"
+            )
+            self._lose(n, text)
+            return
+        if answer.unknown_program:
+            self._crew.done(n, answer)
+            self.futures[n] = self._actors[n].run.remote(self._crew.order(n))
+            return
+        self._ended.add(n)
+        self._crew.done(n, answer)
+        self.answers[n] = answer
+
+    def _lose_with_nodes(self) -> None:
+        """Give up the processes of nodes that have ended, before Ray knows."""
+        for n, answer in enumerate(self.answers):
+            if answer is None and (node := self._crew.gone(n)):
+                text = (
+                    f"the Ray node {node} of the {self._crew.title(n)} has ended; the other cores "
+                    "were stopped and the next launch uses the nodes that are left"
+                )
+                self._lose(n, text)
+
+    def _lose(self, n: int, text: str) -> None:
+        """Give a process up, with where it was when it last said so."""
+        last = self._roll.last.get(n)
+        error = CoreLostError(text, core=self._crew.core(n))
+        if last is not None and last.launch == self._number:
+            seen: list[Position | Wait] = [*last.running, *last.waits]
+            error.message += "".join(f"\n  - when it last answered, {s.describe()}" for s in seen)
+            error.at(location=next((s.location for s in seen if s.location), None))
+        self._give_up(n)
+        self.answers[n] = Answer(self._number, error=error)
+
+    def _give_up(self, n: int) -> None:
+        self._ended.add(n)
+        self._roll.forget(n)
+        self._crew.discard(n)
+
+    # ---- when nobody finishes -------------------------------------------------------------------
+
+    def _stop(self) -> None:
+        """The launch has failed: have the others stop, and give up those that don't."""
+        now = time.monotonic()
+        if math.isinf(self._stops):
+            self._stops = now + GRACE
+            self.cancel()
+        elif now > self._stops:
+            for n, answer in enumerate(self.answers):
+                if answer is None:
+                    self._give_up(n)
+                    self.answers[n] = Answer(self._number, cancelled=True)
+
+    def _look(self) -> None:
+        """See whether anything can still finish."""
+        statuses = self._roll.look(ROUND)
+        if statuses is None:
+            self._bear_silence()
+            return
+        done = [s.progress for s in statuses if s.launch == self._number]
+        self._progress.ran(sum(n for n, _ in done), sum(n for _, n in done))
+        error = self._watch.verdict(self._number, statuses)
+        if error is not None:
+            self._end(error)
+
+    def _end(self, error: NkiError) -> None:
+        """The launch ends with this error; those that run are left to stop by themselves."""
+        self.cancel()
+        for n, answer in enumerate(self.answers):
+            if answer is None:
+                self.answers[n] = Answer(self._number, error=error)
+
+    def _bear_silence(self) -> None:
+        silent = self._roll.silent()
+        if self._patience.left() < 0:
+            for n, seconds in silent.items():
+                stopped = self._crew.stopped(n)
+                if not stopped and seconds <= FROZEN:
+                    continue
+                if self.answers[n] is None:
+                    self._lose(n, self._frozen(n, seconds, stopped))
+                else:  # it is done, but the round shouldn't wait for it
+                    self._give_up(n)
+            return
+        for n, seconds in silent.items():
+            if seconds > NOTE_AFTER:
+                self._progress.waits(
+                    f"the {self._crew.title(n)} hasn't answered for {seconds:.0f} s"
+                )
+            if seconds > WARN_AFTER and n not in self._warned:
+                self._warned.add(n)
+                self._crew.warn(self._unresponsive(n, seconds))
+
+    def _frozen(self, n: int, seconds: float, stopped: bool) -> str:
+        how = "it is stopped, as SIGSTOP does" if stopped else "it is frozen, or computes for long"
+        return (
+            f"the {self._crew.title(n)} hasn't answered for {seconds:.1f} s and the launch has "
+            f"taken longer than the world's timeout of {self._patience.seconds:g} s: {how}. It was "
+            "killed, the other cores were stopped and the next launch starts a new process"
+        )
+
+    def _unresponsive(self, n: int, seconds: float) -> UnresponsiveWarning:
+        stopped = self._crew.stopped(n)
+        how = (
+            "it is stopped, as SIGSTOP does: SIGCONT lets it go on, SIGKILL ends the launch"
+            if stopped
+            else "it is frozen, or computes something long"
+        )
+        return UnresponsiveWarning(
+            f"the {self._crew.title(n)} hasn't answered for {seconds:.0f} s: {how}. The launch "
+            "waits for it, for ever if need be; World(timeout=SECONDS) gives such a process up",
+            core=self._crew.core(n),
+        )
+
+
+def raise_first(answers: Sequence[Answer]) -> None:
+    """Raise the first failure, if any; a lost core explains failures of its peers."""
+    errors = [a.error for a in answers if a.error is not None]
+    for error in errors:
+        if isinstance(error, CoreLostError):
+            raise error
+    if errors:
+        raise errors[0]
+
+
+def cause(error: Exception) -> str:
+    """The first line of what Ray says."""
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

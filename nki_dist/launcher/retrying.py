@@ -1,0 +1,91 @@
+"""Running a launch again that lost a process, a node or its Ray session (`World(retries=)`).
+
+Programs are deterministic, every launch begins with cores as at power-on, and the callers' arrays,
+also those that a kernel writes, are changed only when all of a launch has succeeded. So a launch
+that was lost has left nothing behind but what it printed, and running it again gives the same bits.
+Prints are held until it is known which attempt counts.
+
+Only losses are run again. Whatever a kernel does wrong, it would do wrong again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TypeAlias
+
+import numpy as np
+
+from nki_dist.errors import CoreLostError, LaunchError, RetryWarning
+from nki_dist.runtime.hosts import Host, Launch, LaunchResult
+
+Printed: TypeAlias = "list[tuple[int, str, np.ndarray]]"
+
+
+def launch_again(host: Callable[[], Host], launch: Launch, retries: int) -> LaunchResult:
+    """The result of the first attempt that isn't lost, with the losses before it.
+
+    Args:
+        host: gives the host, which replaces what was lost before each launch.
+        retries: attempts after the first.
+
+    Raises:
+        CoreLostError: all attempts were lost; says how many there were.
+        LaunchError: what is left can't run the launch.
+    """
+    if not retries:
+        return host().launch(launch)
+    losses: list[CoreLostError] = []
+    while True:
+        printed: Printed = []
+
+        def hold(core: int, prefix: str, array: np.ndarray, to: Printed = printed) -> None:
+            to.append((core, prefix, array))
+
+        try:
+            result = host().launch(replace(launch, printer=hold))
+        except CoreLostError as error:
+            losses.append(error)
+            if len(losses) <= retries:
+                launch.warn(_again(error, len(losses), retries))
+                continue
+            _show(launch, printed)
+            error.message += (
+                f"\n  The launch was tried {len(losses)} times and lost each time "
+                f"(World(retries={retries}))"
+            )
+            raise
+        except LaunchError as error:
+            if losses:
+                raise error from losses[-1]
+            raise
+        except BaseException:
+            _show(launch, printed)
+            raise
+        _show(launch, printed)
+        result.losses = losses
+        return result
+
+
+def _show(launch: Launch, printed: Printed) -> None:
+    for core, prefix, array in printed:
+        launch.printer(core, prefix, array)
+
+
+def _again(error: CoreLostError, lost: int, retries: int) -> RetryWarning:
+    return RetryWarning(
+        f"a launch is run again, retry {lost} of {retries}, because {error.message}",
+        location=error.location,
+        core=error.core,
+    )
+
+
+def check_retries(retries: object) -> int:
+    """World's argument.
+
+    Raises:
+        LaunchError: it isn't a number of retries.
+    """
+    if not isinstance(retries, int) or isinstance(retries, bool) or retries < 0:
+        raise LaunchError(f"retries={retries!r}; must be an int, 0 or more", code="world-option")
+    return retries

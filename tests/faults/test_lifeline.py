@@ -1,0 +1,159 @@
+"""Whether a Ray session lives, seen from its sockets; with a clock of the test's own."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+
+import pytest
+import ray
+
+from nki_dist.core_actor.lifeline import EVERY, REFUSED, SILENT, Lifeline, SessionLost
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Server:
+    """Listens, and speaks first if it is told to."""
+
+    def __init__(self, speaks: bool = True) -> None:
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self.address = self._socket.getsockname()
+        self._kept: list[socket.socket] = []
+        self.speaks = speaks
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                connection, _ = self._socket.accept()
+            except OSError:
+                return
+            if self.speaks:
+                connection.sendall(b"hello")
+                connection.close()
+            else:
+                self._kept.append(connection)
+
+    def close(self) -> None:
+        self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+
+
+@pytest.fixture
+def raylet(tmp_path) -> Iterator[tuple[str, socket.socket]]:
+    path = str(tmp_path / "raylet")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listening:
+        listening.bind(path)
+        listening.listen()
+        yield path, listening
+
+
+def test_a_session_that_speaks_lives(raylet) -> None:
+    server, clock = Server(), Clock()
+    line = Lifeline(raylet[0], {"the head": server.address}, clock)
+    for _ in range(5):
+        assert line.lost() is None
+        clock.now += SILENT
+    line.check()
+    assert line.lost(now_too=True) is None
+
+
+def test_a_raylet_that_hangs_up_is_gone_at_once(raylet) -> None:
+    server, clock = Server(), Clock()
+    line = Lifeline(raylet[0], {"the head": server.address}, clock)
+    other, _ = raylet[1].accept()
+    assert line.lost() is None
+    other.close()
+    with pytest.raises(SessionLost, match="raylet of this node has ended"):
+        line.check()
+    assert line.lost() is not None, "what is lost stays lost"
+
+
+def test_a_port_without_a_server_is_given_some_time(raylet) -> None:
+    server, clock = Server(), Clock()
+    line = Lifeline(raylet[0], {"the head": server.address}, clock)
+    server.close()
+    assert line.lost() is None
+    clock.now += REFUSED - 0.01
+    assert line.lost() is None
+    clock.now += EVERY
+    assert line.lost() == f"the head at 127.0.0.1:{server.address[1]} has ended"
+
+
+def test_what_has_failed_already_is_looked_into_at_once(raylet) -> None:
+    """`now_too` doesn't wait for the next look, and looks until it is certain."""
+    server = Server()
+    line = Lifeline(raylet[0], {"the head": server.address})
+    assert line.lost() is None
+    server.close()
+    assert line.lost() is None, "it has just looked"
+    assert "has ended" in str(line.lost(now_too=True))
+
+
+def test_silence_is_borne_for_long_but_not_for_ever(raylet) -> None:
+    server, clock = Server(speaks=False), Clock()
+    line = Lifeline(raylet[0], {"the head": server.address}, clock)
+    assert line.lost() is None
+    clock.now += SILENT - EVERY
+    assert line.lost() is None
+    clock.now += EVERY
+    assert f"hasn't answered for {SILENT:.0f} s" in str(line.lost())
+
+
+def test_a_server_that_speaks_again_is_forgiven(raylet) -> None:
+    server, clock = Server(speaks=False), Clock()
+    line = Lifeline(raylet[0], {"the head": server.address}, clock)
+    for _ in range(4):
+        server.speaks = not server.speaks
+        assert line.lost() is None
+        clock.now += 0.6 * SILENT
+
+
+def test_silence_means_nothing_with_tls(raylet, monkeypatch) -> None:
+    monkeypatch.setenv("RAY_USE_TLS", "1")
+    server, clock = Server(speaks=False), Clock()
+    line = Lifeline(raylet[0], {"the head": server.address}, clock)
+    for _ in range(3):
+        assert line.lost() is None
+        clock.now += SILENT
+
+
+def test_troubles_of_this_side_mean_nothing(raylet, monkeypatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(24, "Too many open files")
+
+    server, clock = Server(), Clock()
+    line = Lifeline(raylet[0], {"the head": server.address}, clock)
+    monkeypatch.setattr(socket, "create_connection", full)
+    for _ in range(3):
+        assert line.lost() is None
+        clock.now += SILENT
+
+
+def test_other_nodes_are_watched_but_dont_carry_the_session(raylet, monkeypatch) -> None:
+    head, other, clock = Server(), Server(), Clock()
+    line = Lifeline(raylet[0], {"the raylet": head.address}, clock)
+    nodes = [
+        {"NodeID": name, "NodeManagerAddress": server.address[0], "NodeManagerPort": port}
+        for name, server, port in (
+            ("this", head, head.address[1]),
+            ("other", other, other.address[1]),
+            ("idle", other, 1),
+        )
+    ]
+    monkeypatch.setattr(ray, "nodes", lambda: nodes)
+    line.watch(["this", "other"])
+    assert line.lost() is None and line.gone == set()
+    other.close()
+    for _ in range(2):
+        clock.now += REFUSED
+        assert line.lost() is None
+    assert line.gone == {"other"}, "and not one that no world uses"
