@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from nki_dist.compiler.compiled import Grid
+from nki_dist.compiler.locations import is_shipped
 from nki_dist.errors import CompileError, CompilerMayRejectWarning
 from nki_dist.language.nki_object import NKIObject
 from nki_dist.language.tensor import NkiTensor
@@ -32,7 +33,7 @@ def check_signature(function: Callable[..., Any]) -> None:
         CompileError: it has.
     """
     code = getattr(inspect.unwrap(function), "__code__", None)
-    if code is not None and code.co_kwonlyargcount:
+    if code is not None and code.co_kwonlyargcount and not is_shipped(code):
         first = code.co_argcount
         names = code.co_varnames[first : first + code.co_kwonlyargcount]
         raise CompileError(

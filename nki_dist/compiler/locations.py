@@ -19,11 +19,16 @@ _SHIPPED = os.path.join(_PACKAGE, "kernels", "")  # kernels as a user would writ
 _DYNAMO = f"{os.sep}torch{os.sep}_dynamo{os.sep}"
 
 
+def is_shipped(code: CodeType) -> bool:
+    """Whether code is one of the kernels that this package ships."""
+    return code.co_filename.startswith(_SHIPPED)
+
+
 def is_machinery(code: CodeType) -> bool:
     """Whether code is this package's or Python's own, not a kernel's or a program's."""
     name = code.co_filename
     return (
-        (name.startswith(_PACKAGE) and not name.startswith(_SHIPPED))
+        (name.startswith(_PACKAGE) and not is_shipped(code))
         or name.startswith("<frozen")
         or name.endswith(("contextlib.py", "functools.py"))
         or _DYNAMO in name

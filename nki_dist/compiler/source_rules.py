@@ -5,7 +5,8 @@ a part of Python. Here Python runs them, so nothing would be noticed. The functi
 way to an instruction are read once they have been traced.
 
 What the documentation names is an error, what is reported a warning. Functions that never led to an
-instruction, lambdas, code without source and kernels of Beta 1 (which AWS ran, too) aren't judged.
+instruction, lambdas, code without source, kernels of Beta 1 (which AWS ran, too) and those that
+this package ships (AWS's compiler has its own) aren't judged.
 `is None` is let through although the documentation forbids `is`: AWS's own library has hundreds.
 
 Follows: NKI migration guide, 0.2 to 0.3, "Language restrictions"; NKI language guide, "NKI Values".
@@ -19,6 +20,7 @@ import linecache
 from collections.abc import Iterable, Iterator
 from types import CodeType
 
+from nki_dist.compiler.locations import is_shipped
 from nki_dist.errors import CompileError, CompilerMayRejectWarning, Diagnostic, NkiError
 
 _IDENTITY = (ast.Is, ast.IsNot)
@@ -36,7 +38,7 @@ def check_sources(functions: Iterable[CodeType]) -> list[CompilerMayRejectWarnin
     """
     found: dict[str, Diagnostic] = {}
     for code in sorted(functions, key=lambda c: (c.co_filename, c.co_firstlineno)):
-        definition = _definition(code)
+        definition = None if is_shipped(code) else _definition(code)
         if definition is None:
             continue
         for node, finding in _findings(definition):

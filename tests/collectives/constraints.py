@@ -55,7 +55,7 @@ def variable(
     def body():
         table = nl.zeros(meta, dtype=dtype, buffer=nl.shared_hbm)
         source = src(1, 8)
-        if src is hbm:
+        if src == hbm:
             nisa.dma_copy(dst=source, src=nl.zeros((1, 8), dtype=nl.float32, buffer=nl.sbuf))
         function = getattr(ncc, name)
         function([source], [hbm(*dst)], group, table, **options)

@@ -111,8 +111,9 @@ def ring(x, group, size, channels, where="hbm"):
     current = [staged(x, where) for _ in range(channels)]
     out = hbm((channels, nl.num_programs(0), 64, *x.shape), x.dtype)
     me = nl.program_id(0)
-    for tensor in current:  # each core is going to read what the other has staged
-        nisa.core_barrier(data=tensor, cores=(0, 1))
+    if where == "hbm":  # each core is going to read what the other has staged
+        for tensor in current:
+            nisa.core_barrier(data=tensor, cores=(0, 1))
     for step in range(size):
         for c in range(channels):
             rank = ncc.collective_permute_implicit_current_processing_rank_id(step, group, c)

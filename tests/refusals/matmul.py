@@ -127,14 +127,14 @@ RULES = [
     ),
     Rule(
         "matmul-float32-pair",
-        "float32 is multiplied by float32 only",
+        "`float32` is multiplied by `float32` only",
         MM,
         "stationary is float32, moving bfloat16",
         lambda b: mm(s=F32, v=BF16 if b else F32),
     ),
     Rule(
         "matmul-fn-v4",
-        "float8_e4m3fn needs NeuronCore-v4 in a matmul",
+        "`float8_e4m3fn` needs NeuronCore-v4 in a matmul",
         MM,
         "float8_e4m3fn in nc_matmul needs NeuronCore-v4 or later",
         lambda b: mm(s=FN, v=FN),
@@ -142,7 +142,7 @@ RULES = [
     ),
     Rule(
         "matmul-fn-legacy",
-        "float8_e4m3 and float8_e4m3fn can't be mixed",
+        "`float8_e4m3` and float8_e4m3fn can't be mixed",
         MM,
         "the two e4m3 formats can't be mixed in one matmul",
         lambda b: mm(s=FN, v=E4M3 if b else FN),

@@ -57,7 +57,7 @@ def scatter_kernel(seed):
         for _ in range(60):
             columns = pick.choice((1, 5, 8, 13))
             src, dst = pick.choice(tiles), pick.choice(tiles)
-            if src is dst:
+            if src == dst:
                 nisa.memset(dst=part(dst, 32, columns), value=1.0)
             elif pick.random() < 0.3:
                 nisa.dma_copy(dst=part(out, 32, columns), src=part(src, 32, columns))
