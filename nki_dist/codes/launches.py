@@ -181,4 +181,12 @@ LAUNCHES: Final = (
     Code("profile-trips", "Trip counts don't fit the program.", "Record them with this program."),
     Code("profile-messages", "A replay waits for messages never sent.", "Replay all cores."),
     Code("profile-rule", "There is no timing rule for an instruction.", "Report it."),
+    # Checking kernels ---------------------------------------------------------------------------
+    Code("check-case", "A case for check_kernel can't be used.", "See the allowed values."),
+    Code("check-option", "An option of check_kernel can't be used.", "See the allowed values."),
+    Code(
+        "check-reference",
+        "A reference raised an exception, or returned what can't be compared.",
+        "Call the reference with the case's inputs, floats as float64.",
+    ),
 )

@@ -124,7 +124,8 @@ def call_reference(reference: Callable[..., Any], calls: list[Call]) -> list[Any
     if not isinstance(result, (list, tuple)) or len(result) != len(calls):
         raise LaunchError(
             f"the reference returned {type(result).__name__} for {len(calls)} ranks; it must "
-            "return a list with what each rank's kernel should"
+            "return a list with what each rank's kernel should",
+            code="check-reference",
         )
     return list(result)
 

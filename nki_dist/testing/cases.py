@@ -77,7 +77,10 @@ _INTEGERS: Final = 100  # what 1.0 of a distribution is for integers
 def integers(low: int, high: int) -> Data:
     """Uniform integers from `low` to `high - 1`, for indices and such: `data={"rows": ...}`."""
     if not low < high:
-        raise LaunchError(f"integers({low}, {high}); there is no integer from {low} to {high - 1}")
+        raise LaunchError(
+            f"integers({low}, {high}); there is no integer from {low} to {high - 1}",
+            code="check-case",
+        )
 
     def drawn(rng: np.random.Generator, shape: Shape, dtype: np.dtype[Any]) -> Array:
         return rng.integers(low, high, shape).astype(dtype)
@@ -90,7 +93,9 @@ def _draw(data: Data, rng: np.random.Generator, shape: Shape, dtype: DType) -> A
     if callable(data):
         made = np.asarray(data(rng, shape, dtype.dtype))
         if made.shape != shape:
-            raise LaunchError(f"{data!r} made data of shape {made.shape}, asked for {shape}")
+            raise LaunchError(
+                f"{data!r} made data of shape {made.shape}, asked for {shape}", code="check-case"
+            )
         return made.astype(dtype.dtype)
     values = DISTRIBUTIONS[data](rng, shape, dtype)
     if dtype.kind == "bool":
@@ -146,20 +151,29 @@ class Case:
     def __post_init__(self) -> None:
         for key, shape in self._shapes():
             if not isinstance(shape, (tuple, list)) or not all(map(_positive_int, shape)):
-                raise LaunchError(f"shape {shape!r} of {key}; allowed: a tuple of positive ints")
+                raise LaunchError(
+                    f"shape {shape!r} of {key}; allowed: a tuple of positive ints",
+                    code="check-case",
+                )
             if self._dtype(key).is_mx:
                 raise LaunchError(
                     f"{key} is {self._dtype(key).name}, for which there is no random data; pass an "
-                    "array in args or kwargs"
+                    "array in args or kwargs",
+                    code="check-case",
                 )
             self._data(key)
         known = {key for key, _ in self._shapes()}
         for what in (self.dtypes, self.data):
             if isinstance(what, Mapping) and not what.keys() <= known:
                 extra = sorted(map(str, what.keys() - known))
-                raise LaunchError(f"{', '.join(extra)} has no shape; shapes has {sorted(known)}")
+                raise LaunchError(
+                    f"{', '.join(extra)} has no shape; shapes has {sorted(known)}",
+                    code="check-case",
+                )
         if self.seed is not None and not (isinstance(self.seed, int) and self.seed >= 0):
-            raise LaunchError(f"seed={self.seed!r}; allowed: 0 and positive ints")
+            raise LaunchError(
+                f"seed={self.seed!r}; allowed: 0 and positive ints", code="check-case"
+            )
 
     @property
     def generated(self) -> bool:
@@ -205,7 +219,9 @@ class Case:
             given = given.get(key, "float32")
         elif isinstance(given, (list, tuple)):
             if len(given) != len(self.shapes):
-                raise LaunchError(f"{len(given)} dtypes for {len(self.shapes)} shapes")
+                raise LaunchError(
+                    f"{len(given)} dtypes for {len(self.shapes)} shapes", code="check-case"
+                )
             given = given[key] if isinstance(key, int) else given[list(self.shapes).index(key)]
         return dtypes.of(given)
 
@@ -215,7 +231,8 @@ class Case:
         if not callable(given) and given not in DISTRIBUTIONS:
             raise LaunchError(
                 f"data={given!r}; allowed: {', '.join(DISTRIBUTIONS)}, or a function of a "
-                "numpy.random.Generator, a shape and a dtype"
+                "numpy.random.Generator, a shape and a dtype",
+                code="check-case",
             )
         return given
 
@@ -274,7 +291,8 @@ def as_case(value: Any) -> Case:
         return Case(args=tuple(value))
     raise LaunchError(
         f"{type(value).__name__} as a case; allowed: a Case, a tuple of arguments, or a dict of "
-        "arguments by name"
+        "arguments by name",
+        code="check-case",
     )
 
 
@@ -288,7 +306,7 @@ def odd_sizes(size: int) -> list[int]:
         size: where the kernel is at home, such as 512.
     """
     if not _positive_int(size):
-        raise LaunchError(f"odd_sizes({size!r}); allowed: a positive int")
+        raise LaunchError(f"odd_sizes({size!r}); allowed: a positive int", code="check-case")
     prime = next((n for n in range(max(2, size * 3 // 4), 1, -1) if _is_prime(n)), 1)
     return [n for n in dict.fromkeys((1, prime, size - 1, size + 1)) if n >= 1 and n != size]
 

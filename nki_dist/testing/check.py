@@ -128,7 +128,7 @@ def _cases(cases: Any) -> list[Case]:
         one = not all(isinstance(c, (Case, dict, tuple)) for c in cases)
     found = [as_case(c) for c in ([cases] if one else cases)]
     if not found:
-        raise LaunchError("no cases to check the kernel with")
+        raise LaunchError("no cases to check the kernel with", code="check-case")
     return found
 
 
@@ -145,10 +145,12 @@ def _core_counts(kernel: Any, lnc: Any, platform: str | None) -> list[int]:
     if lnc is None:
         return [make_grid(grid, arch, default_lnc(arch.max_lnc)).cores]
     if grid is not None and not isinstance(grid, int):
-        raise LaunchError(f"lnc={lnc!r}, and the kernel has the grid {grid}; leave lnc out")
+        raise LaunchError(
+            f"lnc={lnc!r}, and the kernel has the grid {grid}; leave lnc out", code="check-option"
+        )
     counts = [lnc] if isinstance(lnc, int) else list(lnc)
     if not counts:
-        raise LaunchError("lnc=(): no number of cores to try")
+        raise LaunchError("lnc=(): no number of cores to try", code="check-option")
     return counts
 
 
@@ -167,12 +169,18 @@ class _Grader:
 
     def __post_init__(self) -> None:
         if not callable(self.reference):
-            raise LaunchError(f"a reference is a function, got {self.reference!r}")
+            raise LaunchError(
+                f"a reference is a function, got {self.reference!r}", code="check-reference"
+            )
         if not self.seeds or not self.data:
-            raise LaunchError("seeds and data must have at least one entry each")
+            raise LaunchError(
+                "seeds and data must have at least one entry each", code="check-option"
+            )
         for each in self.data:
             if not callable(each) and each not in DISTRIBUTIONS:
-                raise LaunchError(f"data={each!r}; allowed: {', '.join(DISTRIBUTIONS)}")
+                raise LaunchError(
+                    f"data={each!r}; allowed: {', '.join(DISTRIBUTIONS)}", code="check-case"
+                )
 
     def report(self, cases: Sequence[Case], counts: Sequence[int]) -> Report:
         for lnc in counts:  # what can't be asked for is no kernel's fault

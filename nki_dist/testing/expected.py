@@ -57,7 +57,8 @@ class Expected:
         except Exception as error:
             raise LaunchError(
                 f"the reference raised {type(error).__name__}: {error}; case {case}. The kernel "
-                "isn't judged"
+                "isn't judged",
+                code="check-reference",
             ) from error
         self.outputs = called.outputs
         self.written = called.written
@@ -134,6 +135,7 @@ def _as_array(path: str, leaf: Any) -> Array | None:
     except NkiError:
         raise LaunchError(
             f"the reference returned {type(leaf).__name__} of dtype {array.dtype} as its result"
-            f"{path}; allowed: arrays of numbers, in tuples, lists and dicts, and None"
+            f"{path}; allowed: arrays of numbers, in tuples, lists and dicts, and None",
+            code="check-reference",
         ) from None
     return array
