@@ -22,11 +22,6 @@ LAUNCHES: Final = (
     ),
     Code("grid-axis", "The launch grid has no such axis.", "Use axis 0 of a grid with one axis."),
     Code(
-        "grader-arguments",
-        "check_kernel is called with cases, limits or a reference that can't be used.",
-        "See the message; nothing is said of the kernel.",
-    ),
-    Code(
         "loaded-kernel",
         "A compiled kernel from a file is launched with other arguments or cores than it is for.",
         "Pass the arrays that its `inputs` name, in a world of its platform and lnc.",
@@ -211,4 +206,12 @@ LAUNCHES: Final = (
     Code("profile-trips", "Trip counts don't fit the program.", "Record them with this program."),
     Code("profile-messages", "A replay waits for messages never sent.", "Replay all cores."),
     Code("profile-rule", "There is no timing rule for an instruction.", "Report it."),
+    # Checking kernels ---------------------------------------------------------------------------
+    Code("check-case", "A case for check_kernel can't be used.", "See the allowed values."),
+    Code("check-option", "An option of check_kernel can't be used.", "See the allowed values."),
+    Code(
+        "check-reference",
+        "A reference raised an exception, or returned what can't be compared.",
+        "Call the reference with the case's inputs, floats as float64.",
+    ),
 )

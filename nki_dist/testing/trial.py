@@ -207,7 +207,11 @@ class Runner:
             raise LaunchError(
                 f"writes={self.writes!r}: {', '.join(unknown)} is no argument with arrays; there "
                 f"are {', '.join(sorted(known)) or 'none'}",
+<<<<<<< HEAD
                 code="grader-arguments",
+=======
+                code="check-option",
+>>>>>>> grader
             )
 
 
@@ -241,7 +245,7 @@ def _told(caught: Sequence[warnings.WarningMessage]) -> list[dict[str, Any]]:
     found = {}
     for each in caught:
         if isinstance(each.message, NkiWarning):
-            told = Failure.raised(each.message).to_dict()
+            told = each.message.to_dict()
             found[told["message"], told["line"]] = told
     return list(found.values())
 
