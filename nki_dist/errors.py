@@ -55,7 +55,8 @@ class Diagnostic(Exception):
         self.core = core
         self.instruction = instruction
         self.own_hint = hint
-        self.numbers = dict(numbers or {})
+        # Plain at once: what they were taken from may not survive the trace, or pickling.
+        self.numbers: dict[str, Any] = _plain(numbers or {})
 
     @property
     def hint(self) -> str:
@@ -88,7 +89,7 @@ class Diagnostic(Exception):
             "core": _plain(self.core),
             "instruction": self.instruction,
             "hint": self.hint,
-            "numbers": _plain(self.numbers),
+            "numbers": dict(self.numbers),
         }
 
     def at(

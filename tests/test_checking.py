@@ -226,7 +226,8 @@ def test_what_a_policy_lifts_does_not_hide_what_comes_after(checker):
     def both(x, start):
         tile = nl.ndarray((8, 32), dtype=x.dtype, buffer=nl.sbuf)
         nisa.tensor_scalar(dst=tile, data=tile, op0=nl.multiply, operand0=2.0)
-        out, more = (nl.ndarray((8, 32), dtype=x.dtype, buffer=nl.shared_hbm) for _ in range(2))
+        out = nl.ndarray((8, 32), dtype=x.dtype, buffer=nl.shared_hbm)
+        more = nl.ndarray((8, 32), dtype=x.dtype, buffer=nl.shared_hbm)
         nl.store(out, tile)
         n = nl.load(start)
         nisa.dma_copy(dst=more, src=x.ap([[32, 8], [1, 32]], scalar_offset=n, indirect_dim=0))

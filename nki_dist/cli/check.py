@@ -69,6 +69,8 @@ def run(arguments: argparse.Namespace) -> int:
             return 130
         except SystemExit as error:
             ended = error if error.code not in (None, 0) else None
+            if isinstance(error.code, str):
+                print(error.code, file=sys.stderr)  # as Python does
         except Exception as error:
             ended = error
             if not checker.reported(error):

@@ -32,6 +32,7 @@ def choose(question: Question, forced: str = "") -> Algorithm:
             f"{VARIABLE}={forced}: a group of {question.size} ranks, {list(question.group)}, can't "
             f"use it; it needs {algorithm.needs} of members",
             code="collective-algorithm",
+            numbers={"ranks": question.size},
         )
     return algorithm.of(question, choose)
 

@@ -29,7 +29,9 @@ def sizes_of(shape: Any) -> tuple[int, ...]:
         sizes = tuple(n.__index__() for n in shape)
     except (TypeError, AttributeError):
         raise NkiValidationError(
-            f"shape {shape!r}; allowed: a tuple of positive ints", code="shape-form"
+            f"shape {shape!r}; allowed: a tuple of positive ints",
+            code="shape-form",
+            numbers={"got": shape},
         ) from None
     if not sizes or min(sizes) < 1:
         raise NkiValidationError(

@@ -88,6 +88,7 @@ def unpack_x4(packed: Any, dtype: DType) -> Array:
             f"packed {dtype.name} values must be an array of {dtype.storage}: "
             f"got {array.dtype} of shape {np.shape(packed)}",
             code="mx-packing",
+            numbers={"got": array.dtype, "allowed": dtype.storage},
         )
     shape = (*array.shape[:-1], 4 * array.shape[-1])
     one = element(dtype)
@@ -122,6 +123,7 @@ def e8m0_to_float32(codes: Any) -> Array:
         raise NkiValidationError(
             f"scale codes must be 1 byte each (uint8 or float8_e8m0fnu): got {array.dtype}",
             code="mx-packing",
+            numbers={"got": array.dtype},
         )
     out = np.empty(array.shape, np.float32)
     converter(dt.float8_e8m0fnu, dt.float32)(out, array.view(dt.float8_e8m0fnu.storage))

@@ -41,6 +41,7 @@ def write_back(value: np.ndarray, array: np.ndarray) -> None:
             f"the kernel writes to an input that is a read-only array of shape {value.shape}; pass "
             "a writable copy (numpy.array(x))",
             code="input-read-only",
+            numbers={"shape": value.shape},
         )
     value = plain(value)
     if value.dtype != array.dtype or value.size != array.size:
@@ -54,6 +55,7 @@ def write_back(value: np.ndarray, array: np.ndarray) -> None:
             f"the kernel writes to an input of shape {value.shape} whose elements share memory "
             f"(strides {value.strides}); pass a copy",
             code="input-read-only",
+            numbers={"shape": value.shape, "strides": value.strides},
         )
     # Through unsigned integers: extension dtypes copy element by element, and NaN payloads count.
     raw = np.dtype(f"u{value.itemsize}") if value.itemsize in (1, 2, 4, 8) else value.dtype

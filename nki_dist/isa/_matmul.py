@@ -170,7 +170,9 @@ def pair(name: str, value: Any) -> tuple[int, int] | None:
         first, second = (v.__index__() for v in value)
     except (TypeError, ValueError, AttributeError):
         raise NkiValidationError(
-            f"{name}={value!r}; allowed: (row, column), two ints", code="tile-position"
+            f"{name}={value!r}; allowed: (row, column), two ints",
+            code="tile-position",
+            numbers={"got": value},
         ) from None
     return first, second
 
@@ -182,7 +184,9 @@ def accumulate_flag(name: str, value: Any) -> bool | None:
     if isinstance(value, (bool, int, np.bool_, np.integer)):
         return bool(value)
     raise NkiValidationError(
-        f"{name}={value!r}; allowed: True, False or None", code="argument-kind"
+        f"{name}={value!r}; allowed: True, False or None",
+        code="argument-kind",
+        numbers={"got": value},
     )
 
 
@@ -193,6 +197,7 @@ def check_tiling(i: Instruction, arch: Arch, rows: int, columns: int, row_only: 
         raise NkiValidationError(
             f"tile_position={position}, tile_size={size}; give both or neither",
             code="tile-position",
+            numbers={"position": position, "size": size},
         )
     if size is None:
         return
@@ -224,6 +229,7 @@ def check_tiling(i: Instruction, arch: Arch, rows: int, columns: int, row_only: 
             f"tile_size={size}, tile_position={position}; this mode can't be combined with column "
             f"tiling: the column size must be {array[1]} and the start column 0",
             code="tile-position",
+            numbers={"position": position, "size": size},
         )
 
 

@@ -25,7 +25,9 @@ def pattern(name: str, value: Any) -> list[list[int]]:
         pairs = [[step.__index__(), count.__index__()] for step, count in value]
     except (TypeError, ValueError, AttributeError):
         raise NkiValidationError(
-            f"{name}={value!r}; allowed: a list of up to four [step, count], ints", code="pattern"
+            f"{name}={value!r}; allowed: a list of up to four [step, count], ints",
+            code="pattern",
+            numbers={"got": value},
         ) from None
     if any(count < 1 for _, count in pairs):
         raise NkiValidationError(f"{name}={pairs}; every count must be at least 1", code="pattern")
@@ -38,7 +40,9 @@ def int32(name: str, value: Any) -> int:
         number = value.__index__()
     except (TypeError, AttributeError):
         raise NkiValidationError(
-            f"{name}={value!r}; allowed: an int known when traced", code="argument-kind"
+            f"{name}={value!r}; allowed: an int known when traced",
+            code="argument-kind",
+            numbers={"got": value},
         ) from None
     if not _INT32[0] <= number <= _INT32[1]:
         raise NkiValidationError(

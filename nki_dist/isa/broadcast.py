@@ -80,6 +80,7 @@ def check_integer(op: str, **operands: Any) -> None:
             f"the bitwise nl.{op} moves bit patterns, so its tiles need one width: got "
             + ", ".join(f"{name} {dtype}" for name, dtype in widths.items()),
             code="dtype-width",
+            numbers={**widths},
         )
 
 

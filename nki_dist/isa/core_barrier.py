@@ -21,7 +21,9 @@ def _cores(name, value):
     cores = list(value) if isinstance(value, Iterable) else [value]
     if not cores or any(not isinstance(c, int) or not 0 <= c <= 1 for c in cores):
         raise NkiValidationError(
-            f"{name}={value!r}; allowed: cores 0 and 1 of the LNC", code="core-number"
+            f"{name}={value!r}; allowed: cores 0 and 1 of the LNC",
+            code="core-number",
+            numbers={"got": value, "allowed": [0, 1]},
         )
     return cores
 

@@ -121,6 +121,7 @@ def _sizes(i: Instruction, arch: Arch) -> None:
         raise NkiValidationError(
             f"scales={scales} for {len(srcs)} sources; allowed: None, or 1.0 for each",
             code="dma-compute-form",
+            numbers={"got": scales, "sources": len(srcs)},
         )
 
 
@@ -144,6 +145,7 @@ def _indirect(i: Instruction, arch: Arch) -> None:
             f"{len(srcs)} sources, {len(indirect)} of them with a vector offset; with a vector "
             "offset there are exactly two sources, one of which has it",
             code="dma-compute-form",
+            numbers={"got": len(srcs), "allowed": 2},
         )
     table = indirect[0]
     other = srcs[0] if srcs[1] is table else srcs[1]

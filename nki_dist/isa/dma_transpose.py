@@ -32,7 +32,9 @@ def _axes(name: str, value: Any) -> list[int] | None:
         axes = tuple(n.__index__() for n in value)
     except (TypeError, AttributeError):
         raise NkiValidationError(
-            f"{name}={value!r}; allowed: None or a tuple of ints", code="axis"
+            f"{name}={value!r}; allowed: None or a tuple of ints",
+            code="axis",
+            numbers={"got": value},
         ) from None
     if axes not in _AXES.values():
         allowed = ", ".join(map(str, _AXES.values()))

@@ -146,7 +146,7 @@ def chosen_rows(a: Access, kit: Kit, mode: oob_mode, what: str = "rows") -> Rows
             f"{called} {value} ({place} {row}) chooses {runs.count} rows of {a.storage.label}, of "
             f"which row {run} would be elements [{start}, {start + length}) of {size}; {REMEDY}",
             code="data-index-range",
-            numbers={"got": value, "elements": size},
+            numbers={"got": value, "start": start, "stop": start + length, "size": size},
         )
 
     def read() -> tuple[np.ndarray, np.ndarray | None]:

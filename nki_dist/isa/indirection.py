@@ -40,6 +40,7 @@ def narrowed(name: str, a: Access, group: int) -> Access:
             f"the index of {name} has shape {index.shape} and dtype {index.dtype} in "
             f"{index.region.value}; allowed: an SBUF tile (P, K) of integers",
             code="indirect-index",
+            numbers={"got": index.shape},
         )
     rows, columns = min(group, count), -(-count // group)
     if index.shape[0] < rows or index.shape[1] < columns:

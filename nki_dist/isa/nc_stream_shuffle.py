@@ -26,7 +26,9 @@ def _mask(name: str, value: Any) -> list[int]:
         mask = [m.__index__() for m in value]
     except (TypeError, AttributeError):
         raise NkiValidationError(
-            f"{name}={value!r}; allowed: a list of 32 ints", code="shuffle-mask"
+            f"{name}={value!r}; allowed: a list of 32 ints",
+            code="shuffle-mask",
+            numbers={"got": value},
         ) from None
     if len(mask) != _QUADRANT:
         raise NkiValidationError(

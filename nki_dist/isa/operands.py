@@ -121,10 +121,12 @@ class Tensor(Role):
                 f"{name} is a NumPy array of shape {value.shape}; allowed: {' or '.join(kinds)}. "
                 "Arrays become tensors when they are arguments of the kernel that is launched",
                 code="array-as-operand",
+                numbers={"shape": value.shape},
             )
         raise NkiValidationError(
             f"{name} is {value!r} of type {type(value).__name__}; allowed: {' or '.join(kinds)}",
             code="operand-kind",
+            numbers={"got": value},
         )
 
     def _addressed(self, name: str, a: Access) -> Access:
@@ -324,7 +326,9 @@ class Choice(Role):
                 )
                 return member
         raise NkiValidationError(
-            f"{name}={value!r}; allowed: {_names(members)}", code="argument-choice"
+            f"{name}={value!r}; allowed: {_names(members)}",
+            code="argument-choice",
+            numbers={"got": value},
         )
 
 
@@ -371,6 +375,7 @@ class Number(Role):
             f"{name}={value!r}; allowed: {'an int' if self.integer else 'a number'}"
             + (" or None" if self.optional else ""),
             code="argument-kind",
+            numbers={"got": value},
         )
 
 
@@ -415,7 +420,9 @@ class Custom(Role):
 def flag(name: str, value: Any) -> bool:
     if isinstance(value, (bool, np.bool_)) or (isinstance(value, int) and value in (0, 1)):
         return bool(value)
-    raise NkiValidationError(f"{name}={value!r}; allowed: True or False", code="argument-kind")
+    raise NkiValidationError(
+        f"{name}={value!r}; allowed: True or False", code="argument-kind", numbers={"got": value}
+    )
 
 
 FLAG = Custom(flag)

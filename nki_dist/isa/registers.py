@@ -33,7 +33,9 @@ def _int_or_register(name, value):
     if isinstance(value, (int, np.integer)) and -(2**31) <= value < 2**32:
         return int(value)
     raise NkiValidationError(
-        f"{name}={value!r}; allowed: a register or a 32-bit int", code="argument-kind"
+        f"{name}={value!r}; allowed: a register or a 32-bit int",
+        code="argument-kind",
+        numbers={"got": value},
     )
 
 
@@ -118,7 +120,9 @@ def _one_element(i: Instruction, arch: Arch) -> None:
         )
     if tensor.dtype.bits != 32 or not tensor.dtype.is_integer:
         raise NkiValidationError(
-            f"dtype {tensor.dtype}; allowed: int32, uint32", code="register-tensor"
+            f"dtype {tensor.dtype}; allowed: int32, uint32",
+            code="register-tensor",
+            numbers={"got": tensor.dtype, "allowed": ["int32", "uint32"]},
         )
 
 

@@ -44,6 +44,7 @@ def _check(i: Instruction, arch: Arch) -> None:
         raise NkiValidationError(
             f"dst has {dst.shape[0]} partitions, segment_ids {ids.shape[0]}; both must have 1",
             code="operand-shape",
+            numbers={"dst": dst.shape[0], "segment_ids": ids.shape[0], "allowed": 1},
         )
     if dst.free_size != 2 * ids.free_size:
         raise NkiValidationError(

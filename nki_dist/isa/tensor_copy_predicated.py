@@ -50,7 +50,9 @@ def _check(i: Instruction, arch: Arch) -> None:
         same_tile(dst=dst, predicate=predicate)
         if not dst.dtype.is_float and src != int(src):
             raise NkiValidationError(
-                f"src={src!r} for dtype {dst.dtype}; allowed: whole numbers", code="argument-kind"
+                f"src={src!r} for dtype {dst.dtype}; allowed: whole numbers",
+                code="argument-kind",
+                numbers={"got": src},
             )
         return
     same_tile(dst=dst, src=src, predicate=predicate)

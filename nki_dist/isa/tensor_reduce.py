@@ -30,7 +30,9 @@ def _axes(name: str, value: Any) -> list[int]:
         return [n.__index__() for n in (value if isinstance(value, (list, tuple)) else [value])]
     except AttributeError:
         raise NkiValidationError(
-            f"{name}={value!r}; allowed: an int or a list of ints", code="axis"
+            f"{name}={value!r}; allowed: an int or a list of ints",
+            code="axis",
+            numbers={"got": value},
         ) from None
 
 

@@ -239,7 +239,10 @@ def invert(x: Any, dtype: Any) -> NkiTensor:
     x = tile("invert", "x", x)
     if not x.dtype.is_integer:
         raise refuse(
-            "invert", f"x has dtype {x.dtype}; allowed: integer types", code="operator-dtype"
+            "invert",
+            f"x has dtype {x.dtype}; allowed: integer types",
+            code="operator-dtype",
+            numbers={"got": x.dtype},
         )
     ones = -1 if x.dtype.name.startswith("int") else (1 << x.dtype.bits) - 1
     return with_number("bitwise_xor", x, ones, False, dtype)

@@ -52,7 +52,9 @@ def infer(shape: tuple[int, ...], total: int) -> Dims:
     """Fill in one -1 so that the product is `total`."""
     known = prod(n for n in shape if n != -1)
     if shape.count(-1) > 1:
-        raise NkiValidationError(f"shape {shape} has more than one -1", code="reshape")
+        raise NkiValidationError(
+            f"shape {shape} has more than one -1", code="reshape", numbers={"got": shape}
+        )
     if -1 in shape:
         if known == 0 or total % known:
             raise NkiValidationError(

@@ -193,27 +193,17 @@ class NkiTensor(Views, NoValue):
     def _window(self, k: ds, d: int) -> Any:
         """Start of an `nl.ds`: an int, a register or a tile."""
         n = self.shape[d]
-        if isinstance(k.start, (VirtualRegister, NkiTensor)):
-            if not 0 < k.size <= n:
-                raise OutOfBoundsError(
-                    f"{k} on dimension {d} of size {n}",
-                    code="index-range",
-                    numbers={"size": n, "dim": d},
-                )
+        known = not isinstance(k.start, (VirtualRegister, NkiTensor))
+        start = k.start.__index__() if known else 0
+        # An empty window, like an empty slice, is no mistake where it is known.
+        if start < 0 or start + k.size > n or k.size < (0 if known else 1):
+            raise OutOfBoundsError(
+                f"{k} on dimension {d} of size {n}",
+                code="index-range",
+                numbers={"size": n, "dim": d},
+            )
+        if not known:
             return _scalar(k.start)
-        if k.size < 0:  # an empty window, like an empty slice, is no mistake
-            raise OutOfBoundsError(
-                f"{k} on dimension {d} of size {n}",
-                code="index-range",
-                numbers={"size": n, "dim": d},
-            )
-        start = k.start.__index__()
-        if start < 0 or start + k.size > n:
-            raise OutOfBoundsError(
-                f"{k} on dimension {d} of size {n}",
-                code="index-range",
-                numbers={"size": n, "dim": d},
-            )
         self._guard(d, k.size != n)
         return start
 

@@ -198,6 +198,7 @@ class Views(Access):
                 f"dimensions {start_dim}..{end_dim} of shape {self.shape}, strides {self.strides} "
                 "aren't contiguous and can't be merged into one",
                 code="view-layout",
+                numbers={"shape": self.shape, "strides": self.strides},
             )
         return self._with(
             [*self.shape[:start_dim], prod(sizes), *self.shape[end_dim + 1 :]],
@@ -223,6 +224,7 @@ class Views(Access):
                 f"a view of shape {self.shape} and strides {self.strides} can't be reshaped to "
                 f"{sizes} without a copy",
                 code="view-layout",
+                numbers={"shape": self.shape, "strides": self.strides, "wanted": sizes},
             )
         return self._moved(self.offset, sizes, strides)
 
@@ -290,6 +292,7 @@ class Views(Access):
                 f".indirect() of a view of shape {self.shape} and strides {self.strides}, whose "
                 "free dimensions can't be flattened",
                 code="view-layout",
+                numbers={"shape": self.shape, "strides": self.strides},
             )
         dynamic = Dynamic("tensor", index, flat[0], self.free_size, 1)
         shape = (self.shape[0], count)

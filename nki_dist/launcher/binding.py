@@ -101,6 +101,7 @@ def check_same_signatures(first: BoundArguments, other: BoundArguments, rank: in
                 f"argument {a.name} is {a.shape} {a.dtype} on rank 0 and {b.shape} {b.dtype} on "
                 f"rank {rank}; all ranks run the same program, so shapes and dtypes must agree",
                 code="ranks-differ",
+                numbers={"first": a.shape, "other": b.shape, "rank": rank},
             )
     if (first.args, first.kwargs) != (other.args, other.kwargs):
         raise LaunchError(

@@ -56,6 +56,7 @@ def _positive(n: Any) -> int:
         raise LaunchError(
             f"a launch grid is made of positive ints (or nl.nc and nl.spmd_dim), got {n!r}",
             code="grid-form",
+            numbers={"got": n},
         )
     return int(n)
 

@@ -32,6 +32,7 @@ class TensorSpec:
             raise LaunchError(
                 f"TensorSpec of shape {shape!r}; allowed: a tuple of positive ints",
                 code="shape-form",
+                numbers={"got": shape},
             )
         dtypes.of(self.dtype)
 

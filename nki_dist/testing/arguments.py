@@ -125,11 +125,7 @@ def call_reference(reference: Callable[..., Any], calls: list[Call]) -> list[Any
         raise LaunchError(
             f"the reference returned {type(result).__name__} for {len(calls)} ranks; it must "
             "return a list with what each rank's kernel should",
-<<<<<<< HEAD
-            code="grader-arguments",
-=======
             code="check-reference",
->>>>>>> grader
         )
     return list(result)
 

@@ -79,11 +79,7 @@ def integers(low: int, high: int) -> Data:
     if not low < high:
         raise LaunchError(
             f"integers({low}, {high}); there is no integer from {low} to {high - 1}",
-<<<<<<< HEAD
-            code="grader-arguments",
-=======
             code="check-case",
->>>>>>> grader
         )
 
     def drawn(rng: np.random.Generator, shape: Shape, dtype: np.dtype[Any]) -> Array:
@@ -98,12 +94,7 @@ def _draw(data: Data, rng: np.random.Generator, shape: Shape, dtype: DType) -> A
         made = np.asarray(data(rng, shape, dtype.dtype))
         if made.shape != shape:
             raise LaunchError(
-<<<<<<< HEAD
-                f"{data!r} made data of shape {made.shape}, asked for {shape}",
-                code="grader-arguments",
-=======
                 f"{data!r} made data of shape {made.shape}, asked for {shape}", code="check-case"
->>>>>>> grader
             )
         return made.astype(dtype.dtype)
     values = DISTRIBUTIONS[data](rng, shape, dtype)
@@ -162,21 +153,13 @@ class Case:
             if not isinstance(shape, (tuple, list)) or not all(map(_positive_int, shape)):
                 raise LaunchError(
                     f"shape {shape!r} of {key}; allowed: a tuple of positive ints",
-<<<<<<< HEAD
-                    code="grader-arguments",
-=======
                     code="check-case",
->>>>>>> grader
                 )
             if self._dtype(key).is_mx:
                 raise LaunchError(
                     f"{key} is {self._dtype(key).name}, for which there is no random data; pass an "
                     "array in args or kwargs",
-<<<<<<< HEAD
-                    code="grader-arguments",
-=======
                     code="check-case",
->>>>>>> grader
                 )
             self._data(key)
         known = {key for key, _ in self._shapes()}
@@ -185,19 +168,11 @@ class Case:
                 extra = sorted(map(str, what.keys() - known))
                 raise LaunchError(
                     f"{', '.join(extra)} has no shape; shapes has {sorted(known)}",
-<<<<<<< HEAD
-                    code="grader-arguments",
-                )
-        if self.seed is not None and not (isinstance(self.seed, int) and self.seed >= 0):
-            raise LaunchError(
-                f"seed={self.seed!r}; allowed: 0 and positive ints", code="grader-arguments"
-=======
                     code="check-case",
                 )
         if self.seed is not None and not (isinstance(self.seed, int) and self.seed >= 0):
             raise LaunchError(
                 f"seed={self.seed!r}; allowed: 0 and positive ints", code="check-case"
->>>>>>> grader
             )
 
     @property
@@ -245,11 +220,7 @@ class Case:
         elif isinstance(given, (list, tuple)):
             if len(given) != len(self.shapes):
                 raise LaunchError(
-<<<<<<< HEAD
-                    f"{len(given)} dtypes for {len(self.shapes)} shapes", code="grader-arguments"
-=======
                     f"{len(given)} dtypes for {len(self.shapes)} shapes", code="check-case"
->>>>>>> grader
                 )
             given = given[key] if isinstance(key, int) else given[list(self.shapes).index(key)]
         return dtypes.of(given)
@@ -261,11 +232,7 @@ class Case:
             raise LaunchError(
                 f"data={given!r}; allowed: {', '.join(DISTRIBUTIONS)}, or a function of a "
                 "numpy.random.Generator, a shape and a dtype",
-<<<<<<< HEAD
-                code="grader-arguments",
-=======
                 code="check-case",
->>>>>>> grader
             )
         return given
 
@@ -325,11 +292,7 @@ def as_case(value: Any) -> Case:
     raise LaunchError(
         f"{type(value).__name__} as a case; allowed: a Case, a tuple of arguments, or a dict of "
         "arguments by name",
-<<<<<<< HEAD
-        code="grader-arguments",
-=======
         code="check-case",
->>>>>>> grader
     )
 
 
@@ -343,11 +306,7 @@ def odd_sizes(size: int) -> list[int]:
         size: where the kernel is at home, such as 512.
     """
     if not _positive_int(size):
-<<<<<<< HEAD
-        raise LaunchError(f"odd_sizes({size!r}); allowed: a positive int", code="grader-arguments")
-=======
         raise LaunchError(f"odd_sizes({size!r}); allowed: a positive int", code="check-case")
->>>>>>> grader
     prime = next((n for n in range(max(2, size * 3 // 4), 1, -1) if _is_prime(n)), 1)
     return [n for n in dict.fromkeys((1, prime, size - 1, size + 1)) if n >= 1 and n != size]
 

@@ -128,11 +128,7 @@ def _cases(cases: Any) -> list[Case]:
         one = not all(isinstance(c, (Case, dict, tuple)) for c in cases)
     found = [as_case(c) for c in ([cases] if one else cases)]
     if not found:
-<<<<<<< HEAD
-        raise LaunchError("no cases to check the kernel with", code="grader-arguments")
-=======
         raise LaunchError("no cases to check the kernel with", code="check-case")
->>>>>>> grader
     return found
 
 
@@ -150,20 +146,11 @@ def _core_counts(kernel: Any, lnc: Any, platform: str | None) -> list[int]:
         return [make_grid(grid, arch, default_lnc(arch.max_lnc)).cores]
     if grid is not None and not isinstance(grid, int):
         raise LaunchError(
-<<<<<<< HEAD
-            f"lnc={lnc!r}, and the kernel has the grid {grid}; leave lnc out",
-            code="grader-arguments",
-        )
-    counts = [lnc] if isinstance(lnc, int) else list(lnc)
-    if not counts:
-        raise LaunchError("lnc=(): no number of cores to try", code="grader-arguments")
-=======
             f"lnc={lnc!r}, and the kernel has the grid {grid}; leave lnc out", code="check-option"
         )
     counts = [lnc] if isinstance(lnc, int) else list(lnc)
     if not counts:
         raise LaunchError("lnc=(): no number of cores to try", code="check-option")
->>>>>>> grader
     return counts
 
 
@@ -183,28 +170,16 @@ class _Grader:
     def __post_init__(self) -> None:
         if not callable(self.reference):
             raise LaunchError(
-<<<<<<< HEAD
-                f"a reference is a function, got {self.reference!r}", code="grader-arguments"
-            )
-        if not self.seeds or not self.data:
-            raise LaunchError(
-                "seeds and data must have at least one entry each", code="grader-arguments"
-=======
                 f"a reference is a function, got {self.reference!r}", code="check-reference"
             )
         if not self.seeds or not self.data:
             raise LaunchError(
                 "seeds and data must have at least one entry each", code="check-option"
->>>>>>> grader
             )
         for each in self.data:
             if not callable(each) and each not in DISTRIBUTIONS:
                 raise LaunchError(
-<<<<<<< HEAD
-                    f"data={each!r}; allowed: {', '.join(DISTRIBUTIONS)}", code="grader-arguments"
-=======
                     f"data={each!r}; allowed: {', '.join(DISTRIBUTIONS)}", code="check-case"
->>>>>>> grader
                 )
 
     def report(self, cases: Sequence[Case], counts: Sequence[int]) -> Report:

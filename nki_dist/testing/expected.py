@@ -58,11 +58,7 @@ class Expected:
             raise LaunchError(
                 f"the reference raised {type(error).__name__}: {error}; case {case}. The kernel "
                 "isn't judged",
-<<<<<<< HEAD
-                code="grader-arguments",
-=======
                 code="check-reference",
->>>>>>> grader
             ) from error
         self.outputs = called.outputs
         self.written = called.written
@@ -140,10 +136,6 @@ def _as_array(path: str, leaf: Any) -> Array | None:
         raise LaunchError(
             f"the reference returned {type(leaf).__name__} of dtype {array.dtype} as its result"
             f"{path}; allowed: arrays of numbers, in tuples, lists and dicts, and None",
-<<<<<<< HEAD
-            code="grader-arguments",
-=======
             code="check-reference",
->>>>>>> grader
         ) from None
     return array

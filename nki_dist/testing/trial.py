@@ -207,11 +207,7 @@ class Runner:
             raise LaunchError(
                 f"writes={self.writes!r}: {', '.join(unknown)} is no argument with arrays; there "
                 f"are {', '.join(sorted(known)) or 'none'}",
-<<<<<<< HEAD
-                code="grader-arguments",
-=======
                 code="check-option",
->>>>>>> grader
             )
 
 

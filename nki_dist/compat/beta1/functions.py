@@ -72,6 +72,7 @@ def free_axes(name: str, x: Any, axis: Any) -> tuple[int, ...]:
             f"nl.{name}: axis={axis!r} of a tile of shape {x.shape}; allowed: free dimensions, 1 "
             f"to {rank - 1} (dimension 0 counts partitions, see nisa.tensor_partition_reduce)",
             code="axis",
+            numbers={"got": axis, "least": 1, "most": rank - 1},
         )
     return tuple(found)
 

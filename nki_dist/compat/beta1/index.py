@@ -260,7 +260,9 @@ class _MGrid:
         ranges = [range(int(k.start or 0), int(k.stop), int(k.step or 1)) for k in key]
         shape = tuple(len(r) for r in ranges)
         if 0 in shape:
-            raise NkiValidationError(f"nl.mgrid of shape {shape} is empty", code="shape-empty")
+            raise NkiValidationError(
+                f"nl.mgrid of shape {shape} is empty", code="shape-empty", numbers={"got": shape}
+            )
         return Grid(
             Index(shape, r.start, tuple(r.step if d == axis else 0 for d in range(len(shape))))
             for axis, r in enumerate(ranges)

@@ -122,19 +122,20 @@ def simulate_kernel(kernel: Any, *args: Any, **kwargs: Any) -> Any:
 class Latency:
     """Latencies of a benchmark, in microseconds."""
 
-    def __init__(self, microseconds: float) -> None:
-        self._microseconds = microseconds
+    def __init__(self, profile: Any) -> None:
+        self._profile = profile
 
     def get_latency_percentile(self, percentile: float) -> float:
         """The same for every percentile: simulated time doesn't vary."""
-        return self._microseconds
+        microseconds: float = self._profile.total_us
+        return microseconds
 
 
 class BenchmarkResult:
     """`kernel.benchmark_result`."""
 
-    def __init__(self, microseconds: float) -> None:
-        self.nc_latency = Latency(microseconds)
+    def __init__(self, profile: Any) -> None:
+        self.nc_latency = Latency(profile)
 
 
 class Benchmark:
@@ -161,7 +162,7 @@ class Benchmark:
         args = tuple(a.sample() if isinstance(a, TensorType) else a for a in args)
         run = launcher.profile(kernel)(*args, **kwargs)
         self.profile = run.profile
-        self.benchmark_result = BenchmarkResult(run.profile.total_us)
+        self.benchmark_result = BenchmarkResult(run.profile)
         return run.outputs
 
 

@@ -248,7 +248,9 @@ class BlockTile(Operators):
         outer, inner = tuple(_block(k) for k in key[:blocks]), key[blocks:]
         if any(isinstance(k, int) and not -n <= k < n for k, n in zip(outer, self.tiles.shape)):
             raise OutOfBoundsError(
-                f"block {outer} of a tensor with blocks {self.tiles.shape}", code="index-range"
+                f"block {outer} of a tensor with blocks {self.tiles.shape}",
+                code="index-range",
+                numbers={"got": outer, "blocks": self.tiles.shape},
             )
         chosen = self.tiles[outer]
         if isinstance(chosen, Tile):

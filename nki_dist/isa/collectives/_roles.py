@@ -56,6 +56,7 @@ def rank_groups(name: str, value: Any) -> list[list[int]]:
             f"{name}={value!r}; allowed: a ReplicaGroup, a list of lists of ranks such as "
             "[[0, 1], [2, 3]]",
             code="replica-group-form",
+            numbers={"got": value},
         )
     found: list[list[int]] = []
     seen: dict[int, int] = {}
@@ -86,7 +87,9 @@ def rank_pairs(name: str, value: Any) -> list[list[int]]:
     """[source, target] pairs; no rank sends or receives twice."""
     if not isinstance(value, (list, tuple)) or not value:
         raise NkiValidationError(
-            f"{name}={value!r}; allowed: a list of (source, target) pairs", code="collective-pairs"
+            f"{name}={value!r}; allowed: a list of (source, target) pairs",
+            code="collective-pairs",
+            numbers={"got": value},
         )
     found = []
     for pair in value:
@@ -132,7 +135,9 @@ def _channels(name: str, value: Any) -> list[int]:
         if len(ids) == len(value) == len(set(ids)):
             return [int(v) for v in ids]
     raise NkiValidationError(
-        f"{name}={value!r}; allowed: a list of different ints from 0", code="replica-group-form"
+        f"{name}={value!r}; allowed: a list of different ints from 0",
+        code="replica-group-form",
+        numbers={"got": value},
     )
 
 
