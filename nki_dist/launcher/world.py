@@ -167,7 +167,7 @@ class World:
         # Launches share the stacks and the actors, so only one may be under way.
         self._lock = threading.RLock()
         self._options = (cores_per_actor, address)
-        self.timeout = timeout
+        self.timeout = default_timeout() if timeout is None else timeout
         self.retries = check_retries(retries)
         self._transport = transport
         self._host: Host | None = None
@@ -321,7 +321,7 @@ class World:
             session().warn(warning)
         cores = slots(self.ranks, self.lnc, self._ranks_per_node)
         inputs = [b.arrays for b in bound]
-        unknown, timeout = specs.unknown(bound), self._timeout()
+        unknown, timeout = specs.unknown(bound), self.timeout
         report, reports = run_dry(cores, compiled.as_run, inputs, unknown, timeout)
         if not profile:
             return report
@@ -371,8 +371,8 @@ class World:
     ) -> tuple[list[Any], LaunchResult, Compiled]:
         bound, key, compiled = self._compiled(kernel, grid, args, kwargs)
         as_run = compiled.as_run
-        inputs, timeout = inputs_as_run(as_run, bound), self._timeout()
-        launch = Launch(key, compiled, inputs, self._printer, timeout, session().warn)
+        inputs = inputs_as_run(as_run, bound)
+        launch = Launch(key, compiled, inputs, self._printer, self.timeout, session().warn)
         with self._lock:
             result = launch_again(self._started, launch, self.retries)
             if compiled.exchanges:
@@ -398,9 +398,6 @@ class World:
                 if isinstance(found, NkiError):
                     raise found
                 session().warn(found)
-
-    def _timeout(self) -> float | None:
-        return default_timeout() if self.timeout is None else self.timeout
 
     def _grid(self, spec: Any) -> Grid:
         grid = make_grid(spec, self.arch, self.lnc)

@@ -67,8 +67,8 @@ class Scheduler:
         self.cores: dict[int, CoreRun] = {}
         self._ready: deque[CoreRun] = deque()
         self._current: CoreRun | None = None
-        self._timeout = math.inf if timeout is None else timeout
-        self._ends = time.monotonic() + self._timeout
+        self._timeout = timeout
+        self._ends = math.inf if timeout is None else time.monotonic() + timeout
         self._outside = outside
         self._memory = memory
         self.sent = 0
@@ -200,7 +200,7 @@ class Scheduler:
         Raises:
             DeadlockError: it is.
         """
-        if time.monotonic() > self._ends:
+        if self._timeout is not None and time.monotonic() > self._ends:
             raise overdue(self._timeout, self.running(), self.parked(), len(self._ready)) from None
 
     def running(self) -> list[Position]:

@@ -79,6 +79,8 @@ def default_transport() -> str:
 def default_timeout() -> float | None:
     """Seconds after which a launch is given up, where its world doesn't say; None for never.
 
+    For worlds that are made from now on: reading it costs a launch several percent.
+
     Raises:
         LaunchError: the variable isn't a positive number.
     """
