@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -124,9 +125,17 @@ class Placement:
         self.choose()
 
     def choose(self, gone: Collection[str] = ()) -> None:
-        """Assign instances to the nodes that are alive now; `gone` as in usable_nodes."""
+        """Assign instances to nodes that are alive now; `gone` as in usable_nodes.
+
+        Those whose node is alive stay there: so do their actors.
+        """
         nodes = list(usable_nodes(gone))
-        self.nodes = [nodes[number % len(nodes)] for number in self._instance_of]
+        of = {i: node for i, node in zip(self._instance_of, self.nodes) if node in nodes}
+        for i in dict.fromkeys(self._instance_of):
+            if i not in of:
+                load = Counter(of.values())
+                of[i] = min(nodes, key=load.__getitem__)  # in turns, in the beginning
+        self.nodes = [of[i] for i in self._instance_of]
 
     def lost(self, gone: Collection[str] = ()) -> bool:
         """Whether a node of this world is gone; `gone` as in usable_nodes."""

@@ -97,3 +97,15 @@ def test_what_is_left_takes_over(monkeypatch):
     placed.choose()
     assert set(placed.nodes) == {"a"}
     assert not placed.lost()
+
+
+def test_instances_on_nodes_that_are_left_stay_there(monkeypatch):
+    placed = place(monkeypatch, dict.fromkeys("abcd", 2), ranks=4 * 64, per_instance=64)
+    before = instances_by_node(placed, 64)
+    assert before == {"a": {0}, "b": {1}, "c": {2}, "d": {3}}
+    monkeypatch.setattr(placement, "usable_nodes", lambda gone=(): {"a": 2, "c": 2, "d": 2, "e": 2})
+    placed.choose()
+    assert instances_by_node(placed, 64) == {"a": {0}, "c": {2}, "d": {3}, "e": {1}}
+    monkeypatch.setattr(placement, "usable_nodes", lambda gone=(): {"c": 2, "d": 2})
+    placed.choose()
+    assert instances_by_node(placed, 64) == {"c": {0, 2}, "d": {1, 3}}
