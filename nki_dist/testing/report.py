@@ -45,7 +45,8 @@ class Failure:
     Attributes:
         code: the kind: `wrong-value`, `wrong-shape`, `wrong-dtype`, `wrong-structure`,
             `never-stored`, `input-changed`, `not-repeatable`, `program-varies`, `too-slow`,
-            `too-much-memory`, `timeout`, or `raised`: the kernel, or the simulator, raised `type`.
+            `too-much-memory`, `timeout`, `raised` (an exception of the kernel's own), or the code
+            of what the simulator raised.
         type: name of the exception's class, or `Failure`.
         message: what is wrong, with numbers.
         file, line: of the kernel, where a line is known to be at fault.
@@ -53,6 +54,7 @@ class Failure:
         instruction: its name, where known.
         hint: what to do.
         numbers: the quantities of the message, by name.
+        aws: codes of AWS's compiler for the same mistake.
     """
 
     code: str
@@ -64,24 +66,16 @@ class Failure:
     core: Any = None
     instruction: str | None = None
     numbers: dict[str, Any] | None = None
+    aws: tuple[str, ...] = ()
 
     @classmethod
     def raised(cls, error: BaseException) -> Failure:
         """What an exception from tracing or running the kernel says."""
         kind = type(error).__name__
         if isinstance(error, Diagnostic):
-            file, _, line = (error.location or "").rpartition(":")
-            return cls(
-                getattr(error, "code", None) or "raised",
-                error.message,
-                error.hint or None,
-                kind,
-                file or None,
-                int(line) if line.isdecimal() else None,
-                error.core,
-                error.instruction,
-                getattr(error, "numbers", None),
-            )
+            told = error.to_dict()
+            del told["severity"]
+            return cls(**{**told, "aws": tuple(told["aws"]), "core": error.core})
         file, _, line = (Locations().raised(error) or "").rpartition(":")
         return cls(
             "raised",
@@ -92,8 +86,8 @@ class Failure:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """The same as data that JSON can hold."""
-        return {**_plain(asdict(self)), "numbers": _plain(self.numbers or {})}
+        """The same as data that JSON can hold, with the keys of `NkiError.to_dict`."""
+        return {**_plain(asdict(self)), "severity": "error", "numbers": _plain(self.numbers or {})}
 
     def __str__(self) -> str:
         where = [f"in {self.instruction}"] if self.instruction else []

@@ -405,6 +405,25 @@ def test_a_deadline_ends_python_that_swallows_exceptions() -> None:
         for_ever()
 
 
+def test_a_deadline_comes_again_where_it_was_swallowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nki_dist.testing.deadline._AGAIN", 0.05)
+    swallowed = []
+
+    def for_ever() -> None:
+        while True:
+            try:
+                while True:
+                    pass
+            except BaseException as error:
+                swallowed.append(error)
+                if len(swallowed) == 3:
+                    raise
+
+    with pytest.raises(TimeOver), deadline(0.05):
+        for_ever()
+    assert len(swallowed) == 3
+
+
 def test_a_deadline_that_is_kept_leaves_nothing_behind() -> None:
     before = threading.active_count()
     for seconds in (None, 10.0, 0.02):

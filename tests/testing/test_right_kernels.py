@@ -159,6 +159,20 @@ def test_explicit_arguments_in_every_form() -> None:
         )
 
 
+def test_a_tuple_is_one_case_unless_it_holds_nothing_but_cases() -> None:
+    def scaled(x, factors):
+        out = output(x)
+        nl.store(out, nl.multiply(nl.load(x), factors[0] * factors[1]))
+        return out
+
+    def reference(x: Any, factors: Any) -> Any:
+        return x * factors[0] * factors[1]
+
+    x = np.ones((2, 3), np.float32)
+    assert len(check_kernel(scaled, reference, (x, (2.0, 3.0))).results) == 1
+    assert len(check_kernel(double, doubled, ((x,), {"x": x}, Case(args=(x,)))).results) == 3
+
+
 def test_ranks_have_their_own_data() -> None:
     @nki.jit
     def total(x, group):
