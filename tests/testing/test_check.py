@@ -165,6 +165,13 @@ def test_a_report_is_data_and_text_with_the_worst_first() -> None:
     assert good["differences"][0]["output"] == "output"
 
 
+def test_where_else_a_failure_was_seen_is_named() -> None:
+    cases = [Case({"x": (rows, 3)}) for rows in (200, 150, 300)]
+    text = str(wrong(forgets_the_tail, doubled, cases))
+    assert text.count("[never-stored]") == 1
+    assert "likewise: x=150x3 lnc=1; x=300x3 lnc=1" in text
+
+
 def test_the_worst_of_several_outputs_comes_first() -> None:
     @nki.jit
     def three(x):
