@@ -133,7 +133,7 @@ class _Encoder:
         flags = PLACED * s.placed | WRITTEN * s.written
         location = -1 if s.location is None else s.location
         kind = self.kinds.number(key, lambda: row)
-        return kind, self._text(s.name), s.first, s.last, location, flags
+        return kind, self._text(s.name or s.called), s.first, s.last, location, flags
 
     def access(self, a: Access) -> int:
         """Number of an access; equal accesses share one."""

@@ -18,7 +18,8 @@ _SHIPPED = os.path.join(_PACKAGE, "kernels", "")  # kernels as a user would writ
 _DYNAMO = f"{os.sep}torch{os.sep}_dynamo{os.sep}"
 
 
-def _is_machinery(code: CodeType) -> bool:
+def is_machinery(code: CodeType) -> bool:
+    """Whether code is this package's, or what lies between its frames, rather than the user's."""
     name = code.co_filename
     return (
         (name.startswith(_PACKAGE) and not name.startswith(_SHIPPED))
@@ -44,7 +45,7 @@ class Locations:
             code = frame.f_code
             machinery = known.get(code)
             if machinery is None:
-                machinery = known[code] = _is_machinery(code)
+                machinery = known[code] = is_machinery(code)
             if not machinery:
                 return frame
             frame = frame.f_back
@@ -56,7 +57,7 @@ class Locations:
         traceback = error.__traceback__
         while traceback is not None:
             code = traceback.tb_frame.f_code
-            if not _is_machinery(code):
+            if not is_machinery(code):
                 found = f"{code.co_filename}:{traceback.tb_lineno}"
             traceback = traceback.tb_next
         return found

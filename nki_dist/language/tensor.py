@@ -26,6 +26,7 @@ from nki_dist.program import Dynamic, MemoryRegion, Storage, VirtualRegister, sb
 from nki_dist.program.memory import region_of
 from nki_dist.program.storage import contiguous_strides
 
+
 def make(
     storage: Storage,
     offset: int,
