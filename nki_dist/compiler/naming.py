@@ -19,6 +19,7 @@ from __future__ import annotations
 import dis
 import sys
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from types import CodeType, FrameType
 from typing import Any, Final, NamedTuple
 
@@ -56,7 +57,9 @@ class Names:
 
     def __init__(self, is_machinery: Callable[[CodeType], bool]) -> None:
         self._is_machinery = is_machinery
-        self._known: dict[tuple[CodeType, int, Ours], Fate] = {}
+        # By identity, because a code's hash covers all of it; `_codes` keeps identities unique.
+        self._known: dict[tuple[int, int, Ours], Fate] = {}
+        self._codes: dict[int, CodeType] = {}
 
     def of(self, frame: FrameType | None) -> str:
         """The name of what the call under way in `frame` returns, "" if it has none."""
@@ -64,20 +67,27 @@ class Names:
         for _ in range(DEEPEST):
             if frame is None:
                 break
-            key = (frame.f_code, frame.f_lasti, ours)
+            code = frame.f_code
+            key = (id(code), frame.f_lasti, ours)
             fate = self._known.get(key)
             if fate is None:
-                fate = self._known[key] = self._fate(*key)
+                self._codes[id(code)] = code
+                fate = self._known[key] = fate_of(
+                    code, frame.f_lasti, ours, self._is_machinery(code)
+                )
             if fate.returned is None:
                 return fate.name
             ours, frame = fate.returned, frame.f_back
         return ""
 
-    def _fate(self, code: CodeType, at: int, ours: Ours) -> Fate:
-        fate = _Follower(code, ours).follow(at)
-        if fate.name and self._is_machinery(code):
-            return Fate(returned=ours if _returns(code, at, fate.name) else None)
-        return fate
+
+@lru_cache(maxsize=4096)
+def fate_of(code: CodeType, at: int, ours: Ours, machinery: bool) -> Fate:
+    """What becomes of the value of the call at a byte offset."""
+    fate = _Follower(code, ours).follow(at)
+    if fate.name and machinery:
+        return Fate(returned=ours if _returns(code, at, fate.name) else None)
+    return fate
 
 
 def _following(code: CodeType, at: int) -> Iterator[tuple[str, int, int]]:
