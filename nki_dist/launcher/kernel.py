@@ -21,6 +21,7 @@ from nki_dist.launcher.binding import Args, Kwargs
 from nki_dist.launcher.grid import make_grid
 from nki_dist.launcher.session import session
 from nki_dist.launcher.traced import launch_traced, placeholders
+from nki_dist.launcher.tracebacks import leaves_package, trim
 from nki_dist.launcher.world import World
 from nki_dist.runtime.settings import default_check, default_host, default_lnc
 
@@ -83,9 +84,13 @@ class Kernel:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if tracing():
             return self.fn(*args, **kwargs)
-        if sys.modules.keys().isdisjoint(frameworks.LIBRARIES):
-            return self._launch(args, kwargs)
-        return frameworks.uncompiled(self._launch_beside_others)(args, kwargs)
+        try:
+            if sys.modules.keys().isdisjoint(frameworks.LIBRARIES):
+                return self._launch(args, kwargs)
+            return frameworks.uncompiled(self._launch_beside_others)(args, kwargs)
+        except BaseException as error:
+            trim(error)
+            raise
 
     # torch.compile breaks its graph here instead of following Python into the launch.
     __call__._torchdynamo_disable = True  # type: ignore[attr-defined]
@@ -93,6 +98,7 @@ class Kernel:
         "NKI kernels run on the simulator, outside PyTorch's graphs; use fullgraph=False"
     )
 
+    @leaves_package
     def with_schedule(self, edges: Sequence[tuple[str, str | Sequence[str]]]) -> Kernel:
         """The same kernel with further dependencies between named instructions.
 
@@ -107,6 +113,7 @@ class Kernel:
         scheduled = with_edges(self.fn, edges_of(edges))
         return self.but(fn=scheduled)
 
+    @leaves_package
     def compile(self, *args: Any, **kwargs: Any) -> Compiled:
         """The programs that calling the kernel with these arguments would run.
 
@@ -168,6 +175,7 @@ def _kind(fn: Any) -> type[Kernel]:
     return type(fn) if isinstance(fn, Kernel) else Kernel
 
 
+@leaves_package
 def jit(fn: Any = None, **options: Any) -> Any:
     """Make a kernel of a function: `@nki.jit`, `@nki.jit(platform_target="trn3")`.
 
@@ -188,6 +196,7 @@ def jit(fn: Any = None, **options: Any) -> Any:
     return _kind(fn)(fn, **options)
 
 
+@leaves_package
 def simulate(kernel: Any, check: Policy | None = None) -> Kernel:
     """The same kernel, run in this process: same results, and breakpoint() works.
 
@@ -202,12 +211,14 @@ def simulate(kernel: Any, check: Policy | None = None) -> Kernel:
     return _kernel(kernel).but(_host="inprocess", _profile=False, checks=checks)
 
 
+@leaves_package
 def profile(kernel: Any, host: str | None = None) -> Kernel:
     """A kernel whose call returns a Run: `.outputs` and `.profile` (simulated time)."""
     base = _kernel(kernel)
     return base.but(_host=host or base._host, _profile=True)
 
 
+@leaves_package
 def benchmark(kernel: Any, host: str | None = None) -> Kernel:
     """A kernel whose call returns a Run, as `profile` does: simulated time needs no repetition."""
     return profile(kernel, host)

@@ -24,6 +24,7 @@ from nki_dist.launcher.profiles import profile_of
 from nki_dist.launcher.results import check_written, inputs_as_run, read_outputs
 from nki_dist.launcher.session import session
 from nki_dist.launcher.specs import SpecArguments
+from nki_dist.launcher.tracebacks import leaves_package
 from nki_dist.launcher.unwritten import unwritten_after
 from nki_dist.runtime.dry_report import DryRun, run_dry
 from nki_dist.runtime.hosts import (
@@ -86,6 +87,7 @@ class World:
         LaunchError: the combination isn't possible.
     """
 
+    @leaves_package
     def __init__(
         self,
         ranks: int = 1,
@@ -181,6 +183,7 @@ class World:
             if host is not None:
                 host.close()
 
+    @leaves_package
     def start(self) -> None:
         """Start the cores now; otherwise the first launch does."""
         with self._lock:
@@ -219,6 +222,7 @@ class World:
 
     # ---- running ----------------------------------------------------------------------------
 
+    @leaves_package
     def run(self, kernel: Any, *args: Any, profile: bool = False, **kwargs: Any) -> Any:
         """Run a kernel on every rank.
 
@@ -242,6 +246,7 @@ class World:
             return Run(outputs[0], self._profile(compiled, result.reports), result.reports)
         return outputs[0]
 
+    @leaves_package
     def dry_run(self, kernel: Any, *args: Any, profile: bool = False, **kwargs: Any) -> DryRun:
         """Run a kernel without arithmetic, to see whether its cores synchronise as they should.
 
@@ -272,6 +277,7 @@ class World:
             return report
         return replace(report, profile=self._profile(compiled, reports, forced_algorithm()))
 
+    @leaves_package
     def compile(self, kernel: Any, *args: Any, **kwargs: Any) -> Compiled:
         """The programs `run` would run with these arguments, without running them."""
         return self._compiled(kernel, None, args, kwargs)[2]

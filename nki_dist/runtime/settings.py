@@ -18,6 +18,7 @@ SIMULATOR_VARIABLE: Final = "NKI_SIMULATOR"
 CHECK_VARIABLE: Final = "NKI_DIST_CHECK"
 TRANSPORT_VARIABLE: Final = "NKI_DIST_TRANSPORT"
 PRECISE_VARIABLE: Final = "NKI_PRECISE_FP"
+TRACEBACK_VARIABLE: Final = "NKI_DIST_TRACEBACK"
 
 HOSTS: Final = ("ray", "inprocess")
 TRANSPORTS: Final = ("auto", "ring", "messages")
@@ -72,6 +73,11 @@ def default_transport() -> str:
 def precise_fp() -> bool:
     """Whether tensors hold their own type; with "0", those of low precision hold float32."""
     return _choice(PRECISE_VARIABLE, ("1", "0")) == "1"
+
+
+def full_tracebacks() -> bool:
+    """Whether tracebacks show this package's own frames; for those who look for a bug in it."""
+    return os.environ.get(TRACEBACK_VARIABLE) == "full"
 
 
 def _choice(variable: str, allowed: tuple[str, ...]) -> str:
