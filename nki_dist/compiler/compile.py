@@ -19,6 +19,7 @@ from nki_dist.compiler.passes.conflicts import find_conflicts
 from nki_dist.compiler.passes.overwritten import check_overwritten
 from nki_dist.compiler.passes.schedule import check_schedule
 from nki_dist.compiler.passes.uninitialised import check_uninitialised
+from nki_dist.compiler.stand_ins import explained
 from nki_dist.compiler.trace import Trace
 from nki_dist.compiler.widen import FACT
 from nki_dist.errors import CompileError, NkiValidationError
@@ -61,7 +62,13 @@ def compile_kernel(
         with tracing_with(trace):
             for ids in grid.instances(core):
                 with trace.instance(grid.shape, ids):
-                    result = function(*args, **kwargs)
+                    try:
+                        result = function(*args, **kwargs)
+                    except (AttributeError, TypeError) as error:
+                        told = explained(error, function, args, kwargs)
+                        if told is error:
+                            raise
+                        raise told.with_traceback(error.__traceback__) from None
                 outputs = outputs_of(trace, result)
         program = trace.finish()
         program.outputs = outputs

@@ -29,6 +29,14 @@ def is_machinery(code: CodeType) -> bool:
     )
 
 
+def users_line() -> str | None:
+    """`file:line` of the user's code that called this package; for errors of a call itself."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and is_machinery(frame.f_code):
+        frame = frame.f_back
+    return None if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
 class Locations:
     """Numbers for source positions, first come first served."""
 

@@ -16,6 +16,7 @@ import numpy as np
 from nki_dist.arch import Arch, allowed_start_partitions, start_partition_allowed
 from nki_dist.dtypes import DType
 from nki_dist.errors import CompileError, NkiValidationError, OutOfBoundsError
+from nki_dist.isa.described import advice, described
 from nki_dist.isa.indirection import narrowed, table
 from nki_dist.program import Access, VirtualRegister
 
@@ -90,7 +91,9 @@ class Tensor(Role):
             if value.dynamic is not None and not self.memories & HBM:
                 value = self._addressed(name, value)
             if 0 in value.shape:
-                raise NkiValidationError(f"{name} is empty: shape {value.shape}")
+                raise NkiValidationError(
+                    f"{name} is empty: shape {value.shape} of {value.storage.label}"
+                )
             _inside(name, value)
             return value
         if value is None and self.optional:
@@ -106,13 +109,10 @@ class Tensor(Role):
         kinds += ["a register"] if self.register else []
         kinds += ["None"] if self.optional else []
         if isinstance(value, np.ndarray):
-            raise NkiValidationError(
-                f"{name} is a NumPy array of shape {value.shape}; allowed: {' or '.join(kinds)}. "
-                "Arrays become tensors when they are arguments of the kernel that is launched"
-            )
-        raise NkiValidationError(
-            f"{name} is {value!r} of type {type(value).__name__}; allowed: {' or '.join(kinds)}"
-        )
+            got = f"a NumPy array of shape {value.shape}"
+        else:
+            got = described(value)
+        raise NkiValidationError(f"{name} is {got}; allowed: {' or '.join(kinds)}{advice(value)}")
 
     def _addressed(self, name: str, a: Access) -> Access:
         """On-chip operands move their whole pattern by one run-time value, or are indirect."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from nki_dist.dtypes import uint32
+from nki_dist.isa.described import advice, described
 from nki_dist.isa.device_print import device_print as _print
 from nki_dist.isa.dma_copy import dma_copy
 from nki_dist.isa.dma_transpose import dma_transpose
@@ -33,9 +34,10 @@ def _check_tensor(function: str, src: Any) -> None:
     if not isinstance(src, NkiTensor):
         raise emit.refuse(
             function,
-            f"src is {emit.described(src)}; allowed: a tensor in HBM. Arrays become tensors when "
-            "they are arguments of the kernel that is launched",
+            f"src is {described(src)}; allowed: a tensor in HBM{advice(src)}",
         )
+    if 0 in src.shape:
+        raise emit.refuse(function, f"src is empty: shape {src.shape} of {src.storage.label}")
 
 
 def store(dst, value):

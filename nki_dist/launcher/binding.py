@@ -18,9 +18,10 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from nki_dist import dtypes, frameworks
+from nki_dist.compiler.locations import users_line
 from nki_dist.compiler.ownership import owns, refuse_storage
 from nki_dist.compiler.trace import Trace
-from nki_dist.errors import CompileError, LaunchError, NkiError
+from nki_dist.errors import CompileError, LaunchError, NkiValidationError
 from nki_dist.language.tensor import NkiTensor
 from nki_dist.program import Access, MemoryRegion, TensorSignature
 from nki_dist.program.pytree import flatten, tree_map
@@ -113,11 +114,9 @@ def bind_arguments(function: Callable[..., Any], args: Args, kwargs: Kwargs) -> 
         leaf = seen.get(id(value))
         if leaf is None:
             array = value if isinstance(value, np.ndarray) else frameworks.to_numpy(value)
-            try:
-                dtype = dtypes.of(array.dtype)
-            except NkiError as error:
-                error.message = f"argument {path}: {error.message}"
-                raise error.at(location=kernel_location(function)) from None
+            dtype = dtypes.find(array.dtype)
+            if dtype is None:
+                raise _foreign(function, path, value, array.dtype)
             shape = array.shape if array.ndim else (1,)
             leaf = seen[id(value)] = TensorSignature(len(signatures), shape, dtype, path)
             signatures.append(leaf)
@@ -130,6 +129,17 @@ def bind_arguments(function: Callable[..., Any], args: Args, kwargs: Kwargs) -> 
     foreign = originals and not isinstance(originals[0], np.ndarray)
     framework = frameworks.describe(originals[0]) if foreign else None
     return BoundArguments(new_args, new_kwargs, signatures, originals, arrays, framework)
+
+
+def _foreign(function: Any, path: str, value: Any, dtype: np.dtype) -> NkiValidationError:
+    """The error for an array of a dtype that NKI doesn't know, at the line that passed it."""
+    name = getattr(function, "__name__", function)
+    return NkiValidationError(
+        f"argument {path} of {name} has dtype {dtype}, which NKI has no type for; pass "
+        f"{frameworks.remedy(path, value, dtype)}. NKI's types are "
+        f"{', '.join(d.name for d in dtypes.ALL)}",
+        location=users_line(),
+    )
 
 
 def _walk(take: Callable[[str, Any], Any], name: str, value: Any) -> Any:

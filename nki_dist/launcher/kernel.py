@@ -20,8 +20,8 @@ from nki_dist.isa.spec import tracing
 from nki_dist.launcher.binding import Args, Kwargs
 from nki_dist.launcher.grid import make_grid
 from nki_dist.launcher.session import session
-from nki_dist.launcher.traced import launch_traced, placeholders
 from nki_dist.launcher.tracebacks import leaves_package, trim
+from nki_dist.launcher.traced import launch_traced, placeholders
 from nki_dist.launcher.world import World
 from nki_dist.runtime.settings import default_check, default_host, default_lnc
 
