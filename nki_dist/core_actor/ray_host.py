@@ -25,6 +25,7 @@ from nki_dist.compiler.compiled import Compiled
 from nki_dist.compiler.encode import encode
 from nki_dist.core_actor import bell
 from nki_dist.core_actor.actor import Answer, NeuronCore, Order, Status
+from nki_dist.core_actor.last_words import add_prints
 from nki_dist.core_actor.links import Net
 from nki_dist.core_actor.placement import Placement, WorldStacks, on_node
 from nki_dist.core_actor.ray_session import ensure_ray, ray_session, refuse_fork
@@ -306,8 +307,10 @@ class RayHost:
             if failed and None in answers:
                 self._cancel(number, answers)
             elif None in answers:
+                silent = [n for n, a in enumerate(answers) if a is None]
                 self._look(watch, number, answers, progress)
                 if None not in answers:
+                    add_prints(silent, futures, answers)
                     self._unfinished = list(futures)
         progress.close()
 

@@ -29,7 +29,7 @@ def advice(value: Any) -> str:
             ". Take one by its index; for a tensor of its own on every rank of a world, launch "
             "with nki.per_rank([...]) in place of the list"
         )
-    if isinstance(getattr(value, "shape", None), tuple) or isinstance(value, (list, tuple, float)):
+    if isinstance(getattr(value, "shape", None), tuple) or isinstance(value, (list, tuple)):
         return ". Arrays become tensors when they are arguments of the kernel that is launched"
     return ""
 
