@@ -89,6 +89,10 @@ class UnwrittenOutputWarning(NkiWarning):
     """Elements of a tensor that the kernel returns were never stored."""
 
 
+class UnreturnedOutputWarning(NkiWarning):
+    """The kernel stored results that it doesn't return, and did nothing else its caller sees."""
+
+
 class RaceWarning(NkiWarning):
     """What is a RaceError by default, under `races=warn`."""
 

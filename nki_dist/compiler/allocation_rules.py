@@ -12,18 +12,25 @@ import numpy as np
 from nki_dist.arch import Arch
 from nki_dist.dtypes import DType
 from nki_dist.errors import NkiValidationError, OutOfMemoryError
-from nki_dist.program import MemoryRegion
+from nki_dist.program import Access, MemoryRegion
 from nki_dist.program.storage import contiguous_strides
 
 
 def sizes_of(shape: Any) -> tuple[int, ...]:
     """The shape as a tuple of positive ints."""
+    if isinstance(shape, Access):
+        raise NkiValidationError(
+            f"shape is the tensor {shape.storage.label}; allowed: a tuple of positive ints, such "
+            f"as its .shape, {shape.shape}"
+        )
     if isinstance(shape, (int, np.integer)):
         shape = (shape,)
     try:
         sizes = tuple(n.__index__() for n in shape)
     except (TypeError, AttributeError):
-        raise NkiValidationError(f"shape {shape!r}; allowed: a tuple of positive ints") from None
+        raise NkiValidationError(
+            f"shape {shape!r}; allowed: a tuple of positive ints (`/` gives a float, `//` an int)"
+        ) from None
     if not sizes or min(sizes) < 1:
         raise NkiValidationError(f"shape {sizes}; every size must be at least 1")
     return sizes
@@ -57,7 +64,8 @@ def check_on_chip(
     if shape[0] > arch.partitions:
         raise NkiValidationError(
             f"{shape[0]} partitions in a {region.value} tensor of shape {shape}; the partition "
-            f"dimension (dimension 0) is at most {arch.partitions}"
+            f"dimension (dimension 0) is at most {arch.partitions}: go through longer tensors in "
+            f"tiles of at most {arch.partitions} rows, such as x[start:start + {arch.partitions}]"
         )
     in_psum = region is MemoryRegion.psum
     capacity = arch.psum_partition_bytes if in_psum else arch.sbuf_partition_bytes

@@ -19,6 +19,7 @@ from nki_dist.compiler.passes.conflicts import find_conflicts
 from nki_dist.compiler.passes.overwritten import check_overwritten
 from nki_dist.compiler.passes.schedule import check_schedule
 from nki_dist.compiler.passes.uninitialised import check_uninitialised
+from nki_dist.compiler.passes.unreturned import warn_of_unreturned
 from nki_dist.compiler.stand_ins import explained
 from nki_dist.compiler.trace import Trace
 from nki_dist.compiler.widen import FACT
@@ -81,6 +82,7 @@ def compile_kernel(
     _compare_shared(programs)
     check_hbm(programs, arch)
     check_uninitialised(programs, checks)
+    warn_of_unreturned(programs)
     if checks.races != "off":
         find_conflicts(programs)
     if not precise:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import reprlib
+from types import FunctionType
 from typing import Any
 
+from nki_dist.isa.handle import NkiInstruction
 from nki_dist.program import Access
 
 
@@ -15,6 +17,10 @@ def described(value: Any) -> str:
     kind, shape = type(value), getattr(value, "shape", None)
     if isinstance(shape, tuple):
         return f"a {kind.__module__.partition('.')[0]} {kind.__name__} of shape {tuple(shape)}"
+    if isinstance(value, NkiInstruction):
+        return f"what nisa.{value.instruction.opcode} returned, which is no tensor"
+    if isinstance(value, FunctionType) or hasattr(value, "signature"):
+        return f"the function {getattr(value, '__name__', value)}, which wasn't called"
     if several(value):
         return f"a {kind.__name__} of {len(value)} tensor{'s' * (len(value) != 1)}"
     short = reprlib.Repr()
@@ -24,6 +30,8 @@ def described(value: Any) -> str:
 
 def advice(value: Any) -> str:
     """A sentence on how such a value becomes a tensor, "" where there is nothing to say."""
+    if isinstance(value, NkiInstruction):
+        return ". Instructions write to their dst: use the tensor that was passed as dst"
     if several(value):
         return (
             ". Take one by its index; for a tensor of its own on every rank of a world, launch "

@@ -293,9 +293,10 @@ class Number(Role):
         kinds = (int,) if self.integer else (int, float)
         if isinstance(value, kinds) or (value is None and self.optional):
             return value
+        short = isinstance(value, (str, float))
         raise NkiValidationError(
-            f"{name}={value!r}; allowed: {'an int' if self.integer else 'a number'}"
-            + (" or None" if self.optional else "")
+            f"{name}={repr(value) if short else described(value)}; allowed: "
+            f"{'an int' if self.integer else 'a number'}" + (" or None" if self.optional else "")
         )
 
 

@@ -35,6 +35,9 @@ from nki_dist.program.walk import tensors
 DOCS = "nki/api/generated/"
 _COMPUTE: Final = frozenset({"tensor", "vector", "scalar", "gpsimd"})
 _MODULES: Final = MappingProxyType({"nisa": "isa", "ncc": "collectives"})
+WRITES_TO_DST: Final = (
+    "instructions write to dst and return no tile; allocate it before with nl.ndarray"
+)
 _OF_ENGINE: Final = (("scalar", "table"), ("tensor", "accumulates"), ("tensor", "chains"))
 
 
@@ -292,6 +295,7 @@ class Spec:
                 location=tracer.where(),
                 core=tracer.core,
                 instruction=self.title,
+                hint=WRITES_TO_DST if "'dst'" in str(error) else None,
             ) from None
         try:
             label = a.pop("name", None)

@@ -10,6 +10,7 @@ from nki_dist.isa.device_print import device_print as _print
 from nki_dist.isa.dma_copy import dma_copy
 from nki_dist.isa.dma_transpose import dma_transpose
 from nki_dist.isa.nc_n_gather import nc_n_gather
+from nki_dist.isa.spec import current_tracer
 from nki_dist.language import emit
 from nki_dist.language.creation import ndarray
 from nki_dist.language.tensor import NkiTensor
@@ -24,6 +25,7 @@ def load(src, dtype=None):
         dtype: of the tile, `src.dtype` by default.
     """
     _check_tensor("load", src)
+    _check_rows("load", src)
     shape = src.shape if len(src.shape) > 1 else (*src.shape, 1)
     tile = ndarray(shape, src.dtype if dtype is None else dtype, sbuf)
     dma_copy(tile, src)
@@ -40,8 +42,25 @@ def _check_tensor(function: str, src: Any) -> None:
         raise emit.refuse(function, f"src is empty: shape {src.shape} of {src.storage.label}")
 
 
+def _check_rows(function: str, src: NkiTensor) -> None:
+    most = current_tracer().arch.partitions
+    if src.shape[0] > most:
+        raise emit.refuse(
+            function,
+            f"src has {src.shape[0]} rows (shape {src.shape} of {src.storage.label}), a tile at "
+            f"most {most} partitions: load {most} rows at a time, such as x[start:start + {most}]",
+        )
+
+
 def store(dst, value):
     """Copy an SBUF tile to an HBM tensor."""
+    tensors = isinstance(dst, NkiTensor) and isinstance(value, NkiTensor)
+    if tensors and dst.buffer.on_chip and value.buffer.is_hbm:
+        raise emit.refuse(
+            "store",
+            f"dst is {dst.storage.label} and value is {value.storage.label}; nl.store(dst, value) "
+            "goes from a tile to HBM. Were they swapped? nl.load goes the other way",
+        )
     dma_copy(dst, value)
 
 

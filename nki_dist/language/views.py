@@ -198,6 +198,11 @@ class Views(Access):
     def reshape(self: Self, shape: Any, *more: int) -> Self:
         """Another shape over the same elements in the same order, where strides allow it."""
         sizes = (shape, *more) if hasattr(shape, "__index__") else tuple(shape)
+        if -1 not in sizes and prod(sizes) != prod(self.shape):
+            raise NkiValidationError(
+                f"reshape({sizes}) of {self._title()}: {prod(sizes)} elements, it has "
+                f"{prod(self.shape)}"
+            )
         sizes = infer(sizes, prod(self.shape))
         fixed = self.storage.region.on_chip or (
             self.dynamic is not None and self.dynamic.kind == "vector"

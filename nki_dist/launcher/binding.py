@@ -22,6 +22,7 @@ from nki_dist.compiler.locations import users_line
 from nki_dist.compiler.ownership import owns, refuse_storage
 from nki_dist.compiler.trace import Trace
 from nki_dist.errors import CompileError, LaunchError, NkiValidationError
+from nki_dist.isa.described import advice, described
 from nki_dist.language.tensor import NkiTensor
 from nki_dist.program import Access, MemoryRegion, TensorSignature
 from nki_dist.program.pytree import flatten, tree_map
@@ -38,6 +39,7 @@ class PerRank:
 
     def of(self, rank: int, ranks: int) -> Any:
         if callable(self.values):
+            self._refuse_without_rank(rank)
             return self.values(rank)
         if not hasattr(self.values, "__len__"):
             raise LaunchError(
@@ -49,6 +51,18 @@ class PerRank:
                 f"per_rank has {len(self.values)} entries, the world {ranks} ranks; give one each"
             )
         return self.values[rank]
+
+    def _refuse_without_rank(self, rank: int) -> None:
+        try:
+            inspect.signature(self.values).bind(rank)  # type: ignore[arg-type]
+        except ValueError:  # it has no signature that Python knows
+            return
+        except TypeError:
+            raise LaunchError(
+                f"per_rank({self.values!r}); a function is called with the rank, as in "
+                "per_rank(lambda rank: shards[rank])",
+                location=users_line(),
+            ) from None
 
 
 @dataclass
@@ -180,6 +194,15 @@ def _parameter_names(function: Callable[..., Any], args: Args, kwargs: Kwargs) -
     return names[: len(args)]
 
 
+def not_a_kernel(value: Any) -> LaunchError:
+    """The error for something else in the place of a kernel, such as its result."""
+    called = "; was the kernel called already? Pass it as it is, without arguments"
+    return LaunchError(
+        f"a kernel is a function, got {described(value)}{called if _is_array(value) else ''}",
+        location=users_line(),
+    )
+
+
 def kernel_location(function: Any) -> str | None:
     code = getattr(inspect.unwrap(function), "__code__", None)
     return f"{code.co_filename}:{code.co_firstlineno}" if code else None
@@ -213,8 +236,8 @@ def collect_outputs(function: Callable[..., Any]) -> Callable[[Trace, Any], Any]
             return None
         if not isinstance(leaf, NkiTensor):
             raise CompileError(
-                f"the kernel returned {leaf!r} of type {type(leaf).__name__}; allowed: a tensor in "
-                "shared_hbm, a tuple, list or dict of them, or nothing",
+                f"the kernel returned {described(leaf)}; allowed: a tensor in shared_hbm, a tuple, "
+                f"list or dict of them, or nothing{advice(leaf)}",
                 location=return_location(function),
                 core=trace.core,
             )

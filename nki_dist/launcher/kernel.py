@@ -14,10 +14,11 @@ from nki_dist import arch as architectures
 from nki_dist import frameworks
 from nki_dist.checks import Checks, Policy, checks_of
 from nki_dist.compiler.compiled import Compiled, Grid
+from nki_dist.compiler.locations import users_line
 from nki_dist.compiler.passes.schedule import edges_of, with_edges
 from nki_dist.errors import LaunchError
 from nki_dist.isa.spec import tracing
-from nki_dist.launcher.binding import Args, Kwargs
+from nki_dist.launcher.binding import Args, Kwargs, not_a_kernel
 from nki_dist.launcher.grid import make_grid
 from nki_dist.launcher.session import session
 from nki_dist.launcher.tracebacks import leaves_package, trim
@@ -54,7 +55,7 @@ class Kernel:
             grid = inner.grid if grid is None else grid
             fn = inner.fn
         if not callable(fn):
-            raise LaunchError(f"a kernel is a function, got {fn!r}")
+            raise not_a_kernel(fn)
         if inspect.isgeneratorfunction(fn) or inspect.iscoroutinefunction(fn):
             kind = "a generator function (`yield`)" if inspect.isgeneratorfunction(fn) else "async"
             raise LaunchError(
@@ -196,6 +197,16 @@ def jit(fn: Any = None, **options: Any) -> Any:
     return _kind(fn)(fn, **options)
 
 
+def _refuse_arguments(name: str, value: Any) -> None:
+    """The kernel's arguments don't go beside the kernel."""
+    if frameworks.describe(value) is not None:
+        raise LaunchError(
+            f"nki.{name}(kernel) gives a kernel; the arrays are its arguments: "
+            f"nki.{name}(kernel)(x, ...)",
+            location=users_line(),
+        )
+
+
 @leaves_package
 def simulate(kernel: Any, check: Policy | None = None) -> Kernel:
     """The same kernel, run in this process: same results, and breakpoint() works.
@@ -207,6 +218,7 @@ def simulate(kernel: Any, check: Policy | None = None) -> Kernel:
     Raises:
         LaunchError: no such policy.
     """
+    _refuse_arguments("simulate", check)
     checks = None if check is None else checks_of(check)
     return _kernel(kernel).but(_host="inprocess", _profile=False, checks=checks)
 
@@ -214,6 +226,7 @@ def simulate(kernel: Any, check: Policy | None = None) -> Kernel:
 @leaves_package
 def profile(kernel: Any, host: str | None = None) -> Kernel:
     """A kernel whose call returns a Run: `.outputs` and `.profile` (simulated time)."""
+    _refuse_arguments("profile", host)
     base = _kernel(kernel)
     return base.but(_host=host or base._host, _profile=True)
 

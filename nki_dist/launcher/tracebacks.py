@@ -12,7 +12,9 @@ The exception itself, its cause and its context remain what they were.
 from __future__ import annotations
 
 import functools
+import os
 import sys
+import sysconfig
 from collections.abc import Callable
 from types import TracebackType
 from typing import ParamSpec, TypeVar
@@ -21,6 +23,7 @@ from nki_dist.compiler.locations import is_machinery
 from nki_dist.errors import Diagnostic
 from nki_dist.runtime.settings import full_tracebacks
 
+_LIBRARIES = tuple(sysconfig.get_path(name) + os.sep for name in ("stdlib", "purelib", "platlib"))
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
@@ -57,17 +60,23 @@ def trim(error: BaseException) -> None:
         raise error
 
 
+def _within_package(entries: list[TracebackType], ours: list[bool]) -> bool:
+    """Whether it was raised here or in a library that was called from here."""
+    after = entries[len(ours) - ours[::-1].index(True) :] if any(ours) else entries
+    return not after or after[0].tb_frame.f_code.co_filename.startswith(_LIBRARIES)
+
+
 def _trimmed(error: BaseException) -> TracebackType | None:
     entries = []
     traceback = error.__traceback__
     while traceback is not None:
         entries.append(traceback)
         traceback = traceback.tb_next
-    users = [n for n, e in enumerate(entries) if not is_machinery(e.tb_frame.f_code)]
-    if isinstance(error, Diagnostic):
-        kept = [entries[n] for n in users]
-    elif users:
-        kept = entries[users[0] :]
+    ours = [is_machinery(e.tb_frame.f_code) for e in entries]
+    if isinstance(error, Diagnostic) or not _within_package(entries, ours):
+        kept = [e for e, machinery in zip(entries, ours) if not machinery]
+    elif not all(ours):
+        kept = entries[ours.index(False) :]
     else:
         return error.__traceback__
     made = None

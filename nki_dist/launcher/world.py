@@ -18,6 +18,7 @@ from nki_dist.launcher.binding import (
     Kwargs,
     PerRank,
     bind_arguments,
+    not_a_kernel,
 )
 from nki_dist.launcher.grid import make_grid
 from nki_dist.launcher.profiles import profile_of
@@ -288,7 +289,7 @@ class World:
         """Every rank's arguments, and the compiled kernel with its name in this process."""
         function = getattr(kernel, "fn", kernel)
         if not callable(function):
-            raise LaunchError(f"a kernel is a function, got {function!r}")
+            raise not_a_kernel(function)
         name = getattr(function, "__name__", type(function).__name__)
         self._refuse_closed()
         bound = self._bind(function, args, kwargs)
