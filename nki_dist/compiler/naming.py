@@ -114,6 +114,11 @@ def _returns(code: CodeType, at: int, local: str) -> bool:
     return False
 
 
+def _effect(op: int, argument: int) -> int:
+    """By how much an instruction makes the stack longer."""
+    return dis.stack_effect(op, argument if op >= dis.HAVE_ARGUMENT else None)
+
+
 def _slots(code: CodeType) -> tuple[str, ...]:
     """Names of a frame's slots; from Python 3.11 on those of cells and free variables follow."""
     if sys.version_info < (3, 11):
@@ -185,7 +190,7 @@ class _Follower:
         """Carry an instruction out on the picture; False if ours is gone or can't be followed."""
         stack = self.stack
         if name in _LOADS:
-            stack += [self._text(name, argument)] * dis.stack_effect(op, argument)
+            stack += [self._text(name, argument)] * _effect(op, argument)
         elif name == "PUSH_NULL":
             stack.append("")
         elif name in ("LOAD_ATTR", "LOAD_METHOD"):
@@ -218,7 +223,7 @@ class _Follower:
             text = f"{self.stack.pop()}.{self.code.co_names[argument >> 1]}"
         else:
             text = f"{self.stack.pop()}.{self.code.co_names[argument]}"
-        self.stack += [text] * (1 + dis.stack_effect(op, argument))
+        self.stack += [text] * (1 + _effect(op, argument))
 
     def _reach(self, count: int) -> None:
         """Show as much of the stack as was there before the call."""
@@ -233,7 +238,8 @@ class _Follower:
 
     def _make(self, name: str, op: int, argument: int) -> None:
         stack = self.stack
-        count = 1 - dis.stack_effect(op, argument)
+        # What CALL takes with its arguments, Python 3.11 shares out between it and PRECALL.
+        count = argument + 2 if name == "CALL" else 1 - _effect(op, argument)
         self._reach(count)
         parts = stack[len(stack) - count :]
         del stack[len(stack) - count :]
