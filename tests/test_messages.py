@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import os
 import re
+import subprocess
 import sys
 import traceback
 import warnings
@@ -177,7 +180,10 @@ def copied(x):
 
 
 FOREIGN = {
-    "float64": (X.astype(np.float64), r"x of copied has dtype float64, .*; pass x\.astype\(np\.float32\)\."),
+    "float64": (
+        X.astype(np.float64),
+        r"float64, which .*; pass x\.astype\(np\.float32\)\.",
+    ),
     "int64": (np.ones((4, 4), np.int64), r"pass x\.astype\(np\.int32\) \(values must fit in 32"),
     "uint64": (np.ones((4, 4), np.uint64), r"pass x\.astype\(np\.uint32\) \(values must fit"),
     "number": (np.array(3), r"pass x\.astype\(np\.int32\) .*, or int\(x\) for a number"),
@@ -217,15 +223,20 @@ def test_foreign_dtypes_of_torch_have_torchs_names():
             nki.simulate(copied)(torch.ones(4, 4, dtype=dtype))
 
 
+SRC = r"src is a list of 2 tensors.*nki\.per_rank"
+
+
 def test_a_list_for_ranks_points_to_per_rank():
     with nki.World(ranks=2, host="inprocess") as world:
         for several in ([X, X], (X, X)):
-            with pytest.raises(NoSuchAttribute, match="x is a .* of 2 tensors.*nki.per_rank") as e:
+            with pytest.raises(
+                NoSuchAttribute, match=r"x is a .* of 2 tensors.*nki\.per_rank"
+            ) as e:
                 world.run(copied, several)
             assert e.value.location.startswith(__file__)
-        with pytest.raises(NkiValidationError, match="src is a list of 2 tensors.*nki.per_rank"):
+        with pytest.raises(NkiValidationError, match=SRC):
             world.run(lambda x: nl.load(x), [X, X])
-        with pytest.raises(NkiValidationError, match="src is a list of 2 tensors.*nki.per_rank"):
+        with pytest.raises(NkiValidationError, match=SRC):
             world.run(lambda x: nisa.dma_copy(dst=output(x[0]), src=x), [X, X])
         for out in world.run(copied, nki.per_rank([X, X])):
             assert np.array_equal(out, X)
@@ -335,7 +346,10 @@ SLIPS = {
     ),
     "dst is forgotten": (no_destination, r"'dst'(.|\n)*hint: instructions write to dst and return"),
     "store's arguments are swapped": (swapped, r"dst is tile \(64x32 .* value is out .* swapped\?"),
-    "a tile += 1": (adds_in_place, r"arithmetic of tile \(64x32 float32 in sbuf\).*nl\.add\(x, y\)"),
+    "a tile += 1": (
+        adds_in_place,
+        r"arithmetic of tile \(64x32 .*nl\.add\(x, y\)",
+    ),
     "a list is assigned": (array_to_part, r"value=a numpy ndarray of shape \(64, 32\); allowed: a"),
     "a tensor as shape": (
         lambda x: nl.ndarray(x, dtype=x.dtype),
@@ -386,7 +400,7 @@ def test_results_and_arguments_in_the_place_of_kernels(world):
         lambda: nki.jit(X),
     ]
     for call in wrong:
-        with pytest.raises(LaunchError, match=r"got a numpy ndarray of shape \(64, 32\); was the k"):
+        with pytest.raises(LaunchError, match=r"got a numpy ndarray of shape .*; was the kernel"):
             call()
     with pytest.raises(LaunchError, match=r"nki\.simulate\(kernel\)\(x, \.\.\.\)"):
         nki.simulate(copied, X)
@@ -396,7 +410,7 @@ def test_results_and_arguments_in_the_place_of_kernels(world):
 
 def test_a_function_for_ranks_is_called_with_the_rank():
     with nki.World(ranks=2, host="inprocess") as world:
-        with pytest.raises(LaunchError, match=r"called with the rank, as in per_rank\(lambda rank:"):
+        with pytest.raises(LaunchError, match=r"called with the rank, as in per_rank\(lambda"):
             world.run(copied, nki.per_rank(lambda: X))
 
         def broken(rank):
@@ -538,3 +552,70 @@ def test_causes_stay_what_they_were():
         assert error.__cause__.__context__ is before
         assert frames(before) == ["test_causes_stay_what_they_were"]
     assert frames(error.__cause__) == ["chained"]
+
+
+OUTSIDE = """
+import numpy as np
+import nki_dist as nki
+import nki_dist.language as nl
+
+def test_outside_a_kernel():
+    nl.load(np.ones((4, 4), np.float32))
+
+def test_in_a_kernel():
+    nki.simulate(lambda x: nl.load(x[4]))(np.ones((4, 4), np.float32))
+"""
+
+
+def test_pytest_shows_no_frames_of_the_package(tmp_path):
+    (tmp_path / "test_it.py").write_text(OUTSIDE)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)]
+    shown = subprocess.run(command, capture_output=True, text=True).stdout
+    assert "nki.language and nki.isa functions work only inside a kernel" in shown
+    assert "index 4 on dimension 0 of size 4 of x" in shown
+    places = re.findall(r"^(\S+):\d+: ", shown, re.MULTILINE)
+    assert len(places) >= 2 and all(place.endswith("test_it.py") for place in places), shown
+
+
+# ---- what a module shows ------------------------------------------------------------------------
+
+MODULES = [
+    "nki_dist",
+    "nki_dist.isa",
+    "nki_dist.language",
+    "nki_dist.collectives",
+    "nki_dist.kernels",
+    "nki_dist.dtypes",
+    "nki_dist.compat.beta1",
+    "nki_dist.compat.beta1.isa",
+    "nki_dist.compat.beta1.language",
+    "nki_dist.compat.beta1.compiler",
+]
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_dir_shows_the_interface_only(name):
+    module = importlib.import_module(name)
+    shown = set(dir(module))
+    assert shown - {"__version__"} == set(module.__all__)
+    assert not shown & {"annotations", "Any", "np", "emit", "spec", "operands", "launcher", "lower"}
+    submodules = {n for n in shown if inspect.ismodule(getattr(module, n))}
+    assert submodules <= {
+        "collectives",
+        "errors",
+        "isa",
+        "language",
+        "compiler",
+        "psum",
+        "sbuf",
+        "typing",
+    }
+    for attribute in shown:
+        assert getattr(module, attribute, None) is not None
+
+
+def test_what_dir_leaves_out_can_still_be_imported():
+    assert {"nc_matmul", "activation", "engine"} <= set(dir(nisa))
+    assert "alu" not in dir(nisa) and importlib.import_module("nki_dist.isa.alu").ALU
+    assert {"load", "ndarray", "float32", "tile_size"} <= set(dir(nl))
+    assert nki.compat.install and "compat" not in dir(nki)

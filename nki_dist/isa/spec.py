@@ -32,6 +32,8 @@ from nki_dist.isa.operands import Counts, Role, Tensor, check_start
 from nki_dist.program import Access, Instruction
 from nki_dist.program.walk import tensors
 
+__tracebackhide__ = True  # asks pytest to end tracebacks in the caller
+
 DOCS = "nki/api/generated/"
 _COMPUTE: Final = frozenset({"tensor", "vector", "scalar", "gpsimd"})
 _MODULES: Final = MappingProxyType({"nisa": "isa", "ncc": "collectives"})

@@ -32,6 +32,8 @@ from nki_dist.language.creation import ndarray
 from nki_dist.language.tensor import NkiTensor
 from nki_dist.program import psum, sbuf
 
+__tracebackhide__ = True  # asks pytest to end tracebacks in the caller
+
 NUMBERS = (int, float, np.number, np.bool_)
 
 

@@ -16,6 +16,8 @@ from nki_dist.language.creation import ndarray
 from nki_dist.language.tensor import NkiTensor
 from nki_dist.program import sbuf
 
+__tracebackhide__ = True  # asks pytest to end tracebacks in the caller
+
 
 def load(src, dtype=None):
     """A new SBUF tile with the contents of an HBM tensor; dimension 0 becomes the partitions.

@@ -12,8 +12,8 @@ import pytest
 
 import nki_dist as nki
 import nki_dist.language as nl
-from nki_dist.compiler.naming import Names
 from nki_dist.compiler.compiled import Compiled
+from nki_dist.compiler.naming import Names
 from nki_dist.errors import NkiValidationError
 
 LIBRARY = "<library>"
