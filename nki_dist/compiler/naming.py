@@ -84,34 +84,38 @@ class Names:
 @lru_cache(maxsize=4096)
 def fate_of(code: CodeType, at: int, ours: Ours, machinery: bool) -> Fate:
     """What becomes of the value of the call at a byte offset."""
-    fate = _Follower(code, ours).follow(at)
+    fate = _Follower(code, ours, machinery).follow(at)
     if fate.name and machinery:
         return Fate(returned=ours if _returns(code, at, fate.name) else None)
     return fate
 
 
-def _following(code: CodeType, at: int) -> Iterator[tuple[str, int, int]]:
-    """(name, opcode, argument) of the instructions after the one at a byte offset."""
+def _following(code: CodeType, at: int, jump: bool = True) -> Iterator[tuple[str, int, int, int]]:
+    """(name, opcode, argument, offset) of the instructions after the one at a byte offset.
+
+    Args:
+        jump: whether jumps forward that are always taken are, so that only what runs is given.
+    """
     raw, high, offset = code.co_code, 0, at + 2
     while offset < len(raw):
         op, argument = raw[offset], raw[offset + 1] | high
         offset += 2
         name = dis.opname[op]
         high = argument << 8 if name == "EXTENDED_ARG" else 0
-        if name == "JUMP_FORWARD":
+        if name == "JUMP_FORWARD" and jump:
             offset += 2 * argument
         elif name not in _NO_EFFECT:
-            yield name, op, argument
+            yield name, op, argument, offset - 2
 
 
 def _returns(code: CodeType, at: int, local: str) -> bool:
-    """Whether `return local` follows."""
-    last = ""
-    for name, _, argument in _following(code, at):
-        if name == "RETURN_VALUE" and last == local:
-            return True
-        last = _slots(code)[argument] if name == "LOAD_FAST" else ""
-    return False
+    """Whether `return local` or `return f(local, ...)` follows."""
+    return any(
+        name == "LOAD_FAST"
+        and _slots(code)[argument] == local
+        and _Follower(code, Ours(), True).follow(offset).returned is not None
+        for name, _, argument, offset in _following(code, at, jump=False)
+    )
 
 
 def _effect(op: int, argument: int) -> int:
@@ -142,16 +146,20 @@ def _variable(code: CodeType, name: str, argument: int) -> str:
 class _Follower:
     """Follows a value through the code after the call that makes it.
 
+    In this package what a call makes of the value counts as the value: tiles are wrapped and
+    converted on their way to the user.
+
     Everything else on the stack is the text of its expression, "..." where that would be long.
     """
 
-    def __init__(self, code: CodeType, ours: Ours) -> None:
+    def __init__(self, code: CodeType, ours: Ours, machinery: bool) -> None:
         self.code = code
+        self.machinery = machinery
         self.stack: list[Any] = [ours]
 
     def follow(self, at: int) -> Fate:
         try:
-            for name, op, argument in _following(self.code, at):
+            for name, op, argument, _ in _following(self.code, at):
                 if (
                     name in ("LIST_APPEND", "RETURN_VALUE", "STORE_ATTR", "STORE_SUBSCR")
                     or name in _STORES
@@ -246,6 +254,8 @@ class _Follower:
         ours = [place for place, part in enumerate(parts) if isinstance(part, Ours)]
         if ours and name in ("BUILD_TUPLE", "BUILD_LIST"):
             stack.append(Ours((ours[0], *parts[ours[0]].places)))
+        elif ours and self.machinery and name.startswith("CALL"):
+            stack.append(parts[ours[0]])
         elif ours:
             stack.append("...")  # an operand: the result is another value
         elif name == "BINARY_SUBSCR":

@@ -124,10 +124,21 @@ def test_helpers_of_the_library():
         first = load(x)
         second = load(x)
         return second
+    def wrapped(x):
+        tile = make(x)
+        return [tile][0] if x is None else wrap(tile, key=x)
+    def converted(x):
+        return wrap(wrap(make(x)))
+    def used(x):
+        tile = make(x)
+        other = wrap(tile)
+        return x
+    def wrap(x, key=None): return x
     """
-    for call in ("load", "through"):
+    for call in ("load", "through", "wrapped", "converted"):
         assert found(f"a = {call}(i)", library) == ["a"]
     assert found("a = temporary(i)", library) == ["", "a"]
+    assert found("a = used(i)", library) == [""]
 
 
 def kernel(x):
