@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 export OPENBLAS_NUM_THREADS ?= 1
 
-.PHONY: demo test slow lint format bench docs mutants clean
+.PHONY: demo test slow lint format bench docs mutants fuzz clean
 
 $(VENV)/.ready: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -47,6 +47,9 @@ $(VENV)/.mutants: $(VENV)/.ready
 
 mutants: $(VENV)/.mutants
 	$(BIN)/python -m bench.mutants $(MUTANTS)
+
+fuzz: $(VENV)/.ready
+	$(BIN)/python -m bench.fuzz $(FUZZ)
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache build *.egg-info

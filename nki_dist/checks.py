@@ -52,7 +52,8 @@ class Checks:
         for part, words in ALLOWED.items():
             if getattr(self, part) not in words:
                 raise LaunchError(
-                    f"check {part}={getattr(self, part)!r}; allowed: {', '.join(words)}"
+                    f"check {part}={getattr(self, part)!r}; allowed: {', '.join(words)}",
+                    code="check-policy",
                 )
 
     @property
@@ -91,13 +92,14 @@ def checks_of(value: Any) -> Checks:
     answers: dict[str, str] = {}
     for text in several:
         if not isinstance(text, str):
-            raise LaunchError(f"check={value!r}; {_allowed()}")
+            raise LaunchError(f"check={value!r}; {_allowed()}", code="check-policy")
         for item in text.split(","):
             for part, answer in _answers(item.strip(), value).items():
                 if answers.setdefault(part, answer) != answer:
                     raise LaunchError(
                         f"check={value!r} says {part}={answers[part]} and {part}={answer}; "
-                        "give one answer"
+                        "give one answer",
+                        code="check-policy",
                     )
     return Checks(**answers)
 
@@ -108,7 +110,7 @@ def _answers(item: str, value: Any) -> dict[str, str]:
         return PRESETS[part]
     if equals and part in ALLOWED and answer in ALLOWED[part]:
         return {part: answer}
-    raise LaunchError(f"check={value!r}: {item!r} is unknown; {_allowed()}")
+    raise LaunchError(f"check={value!r}: {item!r} is unknown; {_allowed()}", code="check-policy")
 
 
 def _allowed() -> str:

@@ -2,13 +2,21 @@
 
 A message is always put together in the same order: the rule that was broken (with the numbers, got
 and allowed), then where: instruction, core, kernel file and line. `location`, `core` and
-`instruction` carry the same facts for programs. An exception that a kernel raises itself is never
-wrapped: it reaches the caller unchanged.
+`instruction` carry the same facts for programs, and so does `to_dict()`. An exception that a kernel
+raises itself is never wrapped: it reaches the caller unchanged.
+
+`code` names the kind of mistake. Whoever raises gives it, at the place where it is raised; classes
+whose name already says which mistake it is have one of their own. `nki_dist.codes` lists them.
 """
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from collections.abc import Mapping
+from math import isfinite
+from numbers import Integral, Real
+from typing import Any, ClassVar, TypeVar
+
+from nki_dist import codes
 
 _Self = TypeVar("_Self", bound="Diagnostic")
 
@@ -18,27 +26,70 @@ class Diagnostic(Exception):
 
     Attributes:
         message: what rule was broken, with the numbers.
+        code: the kind of mistake, one of `nki_dist.codes.CODES`, such as `"psum-bank"`.
         location: `"file.py:12"` of the kernel line, or None where no line is at fault.
         core: the simulated core (an int, or a text such as `"rank 3 core 1"`), or None.
         instruction: name of the instruction, such as `"nisa.tensor_copy"`, or None.
-        hint: what to do about it, where the message doesn't say, or None.
+        own_hint: what to do about this very case, where the message doesn't say, or None.
+        numbers: the quantities of the message by name, often `got` and `allowed`, `most` or
+            `least`; empty where it has none.
     """
+
+    default_code: ClassVar[str] = "error"
 
     def __init__(
         self,
         message: str = "",
         *,
+        code: str | None = None,
         location: str | None = None,
         core: Any = None,
         instruction: str | None = None,
         hint: str | None = None,
+        numbers: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(message)
         self.message = message
+        self.code = code or type(self).default_code
         self.location = location
         self.core = core
         self.instruction = instruction
-        self.hint = hint
+        self.own_hint = hint
+        self.numbers = dict(numbers or {})
+
+    @property
+    def hint(self) -> str:
+        """What to do about it: in this very case, or about mistakes of this kind."""
+        return self.own_hint or codes.of(self.code).hint
+
+    @property
+    def aws(self) -> tuple[str, ...]:
+        """Codes of AWS's compiler whose documentation describes the same mistake."""
+        return codes.of(self.code).aws_for(self.instruction)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as data that JSON can hold.
+
+        Returns:
+            A dict with `code`, `aws` (a list of codes of AWS's compiler, often empty), `type` (name
+            of the class), `severity` ("error" or "warning"), `message`, `file` and `line` (a str
+            and an int, or None), `core` (an int, a str or None), `instruction` (a str or None),
+            `hint` (a str) and `numbers` (a dict).
+        """
+        file, line = split_location(self.location)
+        return {
+            "code": self.code,
+            "aws": list(self.aws),
+            "type": type(self).__name__,
+            "severity": "warning" if isinstance(self, Warning) else "error",
+            "message": self.message,
+            "file": file,
+            "line": line,
+            "core": _plain(self.core),
+            "instruction": self.instruction,
+            "hint": self.hint,
+            "numbers": _plain(self.numbers),
+        }
 
     def at(
         self: _Self,
@@ -62,8 +113,11 @@ class Diagnostic(Exception):
             where.append(f"on {label}")
         if self.location:
             where.append(f"at {self.location}")
-        hint = f"\n  hint: {self.hint}" if self.hint else ""
-        return self.message + ("\n  " + " ".join(where) if where else "") + hint
+        where.append(f"[{self.code}]")
+        # A message of one line without a place stays one line.
+        gap = "\n  " if len(where) > 1 or "\n" in self.message else " "
+        hint = f"\n  hint: {self.own_hint}" if self.own_hint else ""
+        return self.message + gap + " ".join(where) + hint
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Exceptions with keyword-only arguments don't survive pickling by default, and ours travel
@@ -77,6 +131,31 @@ def _rebuild(cls: type[Diagnostic], args: tuple[Any, ...], state: dict[str, Any]
     return made
 
 
+def split_location(location: str | None) -> tuple[str | None, int | None]:
+    """File and line of a `"file.py:12"`; None for what it doesn't say."""
+    if not location:
+        return None, None
+    file, _, line = location.rpartition(":")
+    return (file, int(line)) if file and line.isdecimal() else (location, None)
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON has it; what JSON hasn't is written as text."""
+    if value is None or isinstance(value, (str, bool)):
+        return value
+    if isinstance(value, Integral):
+        return int(value)
+    if isinstance(value, Real):
+        return float(value) if isfinite(value) else str(value)  # JSON has no NaN
+    if isinstance(value, Mapping):
+        return {str(key): _plain(v) for key, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(v) for v in value]
+    if isinstance(value, (set, frozenset)):
+        return sorted(map(str, value))
+    return str(value)
+
+
 class NkiError(Diagnostic):
     """Base of all errors raised on purpose by this package."""
 
@@ -84,73 +163,107 @@ class NkiError(Diagnostic):
 class NkiWarning(Diagnostic, UserWarning):
     """Base of all warnings; `warnings.simplefilter("error")` makes errors of them."""
 
+    default_code = "warning"
+
 
 class UnwrittenOutputWarning(NkiWarning):
     """Elements of a tensor that the kernel returns were never stored."""
+
+    default_code = "unwritten-rows"
 
 
 class UnreturnedOutputWarning(NkiWarning):
     """The kernel stored results that it doesn't return, and did nothing else its caller sees."""
 
+    default_code = "unreturned-output"
+
 
 class RaceWarning(NkiWarning):
     """What is a RaceError by default, under `races=warn`."""
+
+    default_code = "race"
 
 
 def as_warning(error: NkiError, kind: type[NkiWarning]) -> NkiWarning:
     """The same facts, where a policy lifts an error."""
     made = kind(error.message)
-    made.__dict__.update(error.__dict__, hint=None)  # the hint says how to lift it
+    made.__dict__.update(error.__dict__, own_hint=None)  # the hint says how to lift it
     return made
 
 
 class CompilerMayRejectWarning(NkiWarning):
     """Runs here; AWS's compiler is reported, but not documented, to refuse it."""
 
+    default_code = "compiler-may-reject"
+
 
 class CompileError(NkiError):
     """The kernel can't be turned into a program: control flow, return values, Python constructs."""
+
+    default_code = "compile"
 
 
 class NkiValidationError(NkiError):
     """A documented constraint of an instruction, a tensor or an argument is violated."""
 
+    default_code = "invalid"
+
 
 class NoSuchAttribute(NkiValidationError, AttributeError):
     """A kernel asked a tensor for something that tensors don't have; `hasattr` says False."""
+
+    default_code = "no-such-attribute"
 
 
 class OutOfMemoryError(NkiError):
     """SBUF, PSUM or HBM is full; says capacity, need and the largest live tensors."""
 
+    default_code = "out-of-memory"
+
 
 class OutOfBoundsError(NkiError):
     """An address or index lies outside its tensor."""
+
+    default_code = "out-of-bounds"
 
 
 class UninitializedReadError(NkiError):
     """A value that nobody wrote reached an output, an index or a register."""
 
+    default_code = "unwritten"
+
 
 class RaceError(NkiError):
     """Two accesses that nothing orders touch the same bytes and the result depends on the order."""
+
+    default_code = "race"
 
 
 class DeadlockError(NkiError):
     """No core can make progress; says who waits for what."""
 
+    default_code = "deadlock"
+
 
 class CollectiveMismatchError(NkiError):
     """Ranks disagree about the collective they take part in; names both call sites."""
+
+    default_code = "mismatch"
 
 
 class CoreLostError(NkiError):
     """The process that simulated a core died."""
 
+    default_code = "core-lost"
+
 
 class LaunchError(NkiError):
     """A launch can't be made as asked (grid, world, host, arguments)."""
 
+    default_code = "launch"
+
 
 class ProgramFormatError(NkiError):
     """An encoded program is malformed, truncated or of another version."""
+
+    default_code = "program-malformed"

@@ -34,7 +34,7 @@ import nki_dist
 import nki_dist.collectives as ncc
 import nki_dist.isa as nisa
 import nki_dist.language as nl
-from nki_dist import kernels
+from nki_dist import kernels, testing
 from nki_dist.cli import parser
 from nki_dist.launcher.session import session
 from tests.test_layering import LAYERS
@@ -232,7 +232,8 @@ def test_environment_variables_are_known_to_the_code(page: Path) -> None:
 def test_the_layers_in_contributing_are_the_ones_that_are_checked() -> None:
     listed = (ROOT / "CONTRIBUTING.md").read_text().split("From the bottom:")[1].split("Rooms")[0]
     rooms = [set(line.split()) for line in listed.splitlines() if line.strip()]
-    folders = {p.parent.name for p in (ROOT / "nki_dist").glob("*/__init__.py")} | {"errors", "checks"}
+    folders = {p.parent.name for p in (ROOT / "nki_dist").glob("*/__init__.py")}
+    folders |= {"errors", "checks"}
     assert rooms == [set(layer) & folders for layer in LAYERS]
 
 
@@ -243,7 +244,7 @@ def test_the_readme_lists_every_command_and_every_variable_of_ours() -> None:
     assert not [v for v in set(re.findall(r'"(NKI_DIST_[A-Z_]+)"', source)) if f"`{v}`" not in text]
 
 
-PUBLIC = [nki_dist, nl, nisa, ncc, kernels]
+PUBLIC = [nki_dist, nl, nisa, ncc, kernels, testing]
 
 
 @pytest.mark.parametrize("module", PUBLIC, ids=lambda m: m.__name__)

@@ -26,6 +26,7 @@ NAMES = frozenset(INSTRUCTIONS)
 
 # Lowest first; rooms on one line may import each other.
 LAYERS = (
+    {"codes"},
     {"errors"},
     {"checks"},
     {"arch", "dtypes"},
@@ -43,6 +44,7 @@ LAYERS = (
         "compat",
         "pytest_plugin",
         "kernels",
+        "testing",
         "bench",
         "__main__",
         "",

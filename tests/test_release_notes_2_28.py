@@ -107,8 +107,8 @@ def test_2_28_range_select_fills_with_the_lowest_number_by_default():
     assert np.array_equal(run(kernel, x), want)
 
 
-def test_2_28_keyword_only_arguments_have_defaults():
-    def kernel(x, *, factor=2.0, rows=3):
+def test_2_28_arguments_by_keyword_have_defaults():
+    def kernel(x, factor=2.0, rows=3):
         return output(nl.multiply(nl.load(x[0:rows]), factor))
 
     x = numbers(22, (5, 4))

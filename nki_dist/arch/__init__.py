@@ -59,7 +59,10 @@ def get(name: str) -> Arch:
     """The architecture of a platform name, in any case; LaunchError if there is none such."""
     arch = _BY_NAME.get(name.strip().lower()) if isinstance(name, str) else None
     if arch is None:
-        raise LaunchError(f"unknown platform: got {name!r}, allowed: {', '.join(_BY_NAME)}")
+        raise LaunchError(
+            f"unknown platform: got {name!r}, allowed: {', '.join(_BY_NAME)}",
+            code="platform-unknown",
+        )
     return arch
 
 
@@ -75,5 +78,5 @@ def from_environment(env: Mapping[str, str] | None = None) -> Arch:
             try:
                 return get(name)
             except LaunchError as error:
-                raise LaunchError(f"{variable}: {error.message}") from None
+                raise LaunchError(f"{variable}: {error.message}", code="setting-value") from None
     return get(DEFAULT)

@@ -186,7 +186,8 @@ class Arch(Chips, Memory, Limits, Timing, Dma, Fabric):
         if unknown:
             raise LaunchError(
                 f"an architecture has no value named {', '.join(unknown)}; "
-                f"allowed: {', '.join(sorted(changeable))}"
+                f"allowed: {', '.join(sorted(changeable))}",
+                code="architecture-value",
             )
         changed = {key: Fact(value, "assumed", source) for key, value in values.items()}
         kept = {key: f for key, f in self.facts.items() if key.partition(".")[0] not in changed}

@@ -86,7 +86,9 @@ def run(arguments: argparse.Namespace) -> int:
         LaunchError: wrong options.
     """
     if arguments.repeat < 1:
-        raise LaunchError(f"--repeat {arguments.repeat}; must be a positive number")
+        raise LaunchError(
+            f"--repeat {arguments.repeat}; must be a positive number", code="command-option"
+        )
     session().observer = stopwatch = Stopwatch(arguments.repeat)
     try:
         return program.run(arguments)

@@ -53,7 +53,9 @@ def run(arguments: argparse.Namespace) -> int:
     programs = compiled.programs
     if arguments.core is not None:
         if not 0 <= arguments.core < len(programs):
-            raise LaunchError(f"--core {arguments.core}; allowed: 0 to {len(programs) - 1}")
+            raise LaunchError(
+                f"--core {arguments.core}; allowed: 0 to {len(programs) - 1}", code="command-option"
+            )
         programs = [programs[arguments.core]]
     for number, program in enumerate(programs):
         if number:

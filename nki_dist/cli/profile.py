@@ -67,7 +67,9 @@ def run(arguments: argparse.Namespace) -> int:
         ProgramFormatError: a damaged compiled kernel.
     """
     if arguments.most < 1:
-        raise LaunchError(f"--most {arguments.most}; must be a positive number")
+        raise LaunchError(
+            f"--most {arguments.most}; must be a positive number", code="command-option"
+        )
     folder = Path(arguments.output)
     if not arguments.module and _is_compiled(arguments.program):
         _show([(_of_file(arguments.program), 1)], arguments.most, folder)
@@ -94,7 +96,8 @@ def _of_file(path: str) -> Profile:
     if any(isinstance(i, Loop) for p in compiled.programs for i in p.body):
         raise LaunchError(
             f"{path}: kernel {first.kernel} has loops whose rounds are only known when it runs; "
-            "profile the program that launches it"
+            "profile the program that launches it",
+            code="profile-dynamic-loop",
         )
     cores = len(compiled.programs)
     topology = Topology(arch.get(first.platform), 1, cores)

@@ -10,14 +10,18 @@ from __future__ import annotations
 
 import argparse
 import builtins
+import json
 import os
 import runpy
 import sys
+import threading
+import warnings
 from importlib.machinery import SourceFileLoader
 from types import CodeType, ModuleType, TracebackType
 from typing import Any, Final
 
 from nki_dist import arch, compat
+from nki_dist.errors import Diagnostic, NkiError
 from nki_dist.runtime.settings import CHECK_VARIABLE, HOST_VARIABLE, LNC_VARIABLE
 
 _DESCRIPTION: Final = """\
@@ -44,12 +48,18 @@ def register(subparsers: Any) -> None:
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    parser.add_argument(
+        "--json-errors",
+        action="store_true",
+        help="errors and warnings of the simulator as one line of JSON each, on stderr",
+    )
     add_options(parser)
     parser.set_defaults(run=run)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The options that say how to run a program, the program, and what is passed to it."""
+    parser.set_defaults(json_errors=False)
     parser.add_argument("--platform", metavar="NAME", help="trn1, trn2 or trn3")
     parser.add_argument("--lnc", type=int, metavar="N", help="cores of kernels without a grid")
     parser.add_argument("--host", choices=("ray", "inprocess"), help="where simulated cores run")
@@ -70,6 +80,31 @@ def run(arguments: argparse.Namespace) -> int:
     Raises:
         LaunchError: there is no such platform, or a real nki is in the way.
     """
+    if arguments.json_errors:
+        _print_as_json()
+    try:
+        prepare(arguments)
+    except NkiError as error:
+        if not arguments.json_errors:
+            raise
+        show(error)
+        return 1
+    try:
+        return execute(arguments)
+    except KeyboardInterrupt as error:
+        show(error)
+        return 130
+    except Exception as error:  # whatever the program raises ends it, as in Python
+        show(error)
+        return 1
+
+
+def prepare(arguments: argparse.Namespace) -> None:
+    """Make this process one in which the program finds the simulator.
+
+    Raises:
+        LaunchError: there is no such platform, or a real nki is in the way.
+    """
     settings = {
         arch.PLATFORM_VARIABLE: arguments.platform and arch.get(arguments.platform).instance,
         LNC_VARIABLE: arguments.lnc and str(arguments.lnc),
@@ -80,14 +115,11 @@ def run(arguments: argparse.Namespace) -> int:
     compat.install(force=arguments.force)
     compat.install_devices()  # not even --force replaces a real PyTorch device
     sys.argv = [arguments.program, *arguments.arguments]
-    try:
-        return run_module(arguments.program) if arguments.module else run_file(arguments.program)
-    except KeyboardInterrupt as error:
-        _show(error)
-        return 130
-    except Exception as error:  # whatever the program raises ends it, as in Python
-        _show(error)
-        return 1
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    """Run the program, and let out what it raises; 2 if it can't be read."""
+    return run_module(arguments.program) if arguments.module else run_file(arguments.program)
 
 
 def run_file(script: str) -> int:
@@ -129,17 +161,47 @@ def _execute(code: CodeType, main: ModuleType) -> None:
     exec(code, vars(main))
 
 
-def _show(error: BaseException) -> None:
+def show(error: BaseException) -> None:
     """Report an uncaught exception, leaving out how the program was started."""
     error.__traceback__ = _own_frames(error.__traceback__)
     sys.excepthook(type(error), error, error.__traceback__)
 
 
 def _own_frames(traceback: TracebackType | None) -> TracebackType | None:
-    starters = (__file__, runpy.__file__)
+    starters = (os.path.dirname(__file__) + os.sep, runpy.__file__)
     while traceback is not None:
         name = traceback.tb_frame.f_code.co_filename
-        if name not in starters and not name.startswith("<frozen "):
+        if not name.startswith(starters) and not name.startswith("<frozen "):
             break
         traceback = traceback.tb_next
     return traceback
+
+
+def _print_as_json() -> None:
+    """Have Python show our errors and warnings as data, and others as ever."""
+    shown, in_thread, warned = sys.excepthook, threading.excepthook, warnings.showwarning
+
+    def show_error(kind: type[BaseException], error: BaseException, *more: Any) -> None:
+        if isinstance(error, Diagnostic):
+            _print_line(error)
+        else:
+            shown(kind, error, *more)
+
+    def show_in_thread(args: threading.ExceptHookArgs) -> None:
+        if isinstance(args.exc_value, Diagnostic):
+            _print_line(args.exc_value)
+        else:
+            in_thread(args)
+
+    def show_warning(message: Warning | str, *more: Any, **named: Any) -> None:
+        if isinstance(message, Diagnostic):
+            _print_line(message)
+        else:
+            warned(message, *more, **named)
+
+    sys.excepthook, threading.excepthook = show_error, show_in_thread
+    warnings.showwarning = show_warning
+
+
+def _print_line(found: Diagnostic) -> None:
+    print(json.dumps(found.to_dict()), file=sys.stderr, flush=True)

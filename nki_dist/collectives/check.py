@@ -67,7 +67,9 @@ def _groups(i: Instruction, ranks: int) -> Iterator[NkiValidationError]:
     if missing:
         yield NkiValidationError(
             f"rank {missing[0]} is in no group of replica_group={groups}, and the world has "
-            f"{ranks} ranks, which all run this; give every rank a group"
+            f"{ranks} ranks, which all run this; give every rank a group",
+            code="replica-group-incomplete",
+            numbers={"rank": missing[0], "ranks": ranks},
         )
 
 
@@ -82,7 +84,9 @@ def _beyond(name: str, value: object, rank: int, ranks: int) -> NkiValidationErr
     have = f"ranks 0 to {ranks - 1}" if ranks > 1 else "one rank, 0"
     return NkiValidationError(
         f"{name}={value} names rank {rank}; the world has {have}. Run it in "
-        f"nki_dist.World(ranks=...) with as many ranks as the groups name"
+        f"nki_dist.World(ranks=...) with as many ranks as the groups name",
+        code="rank-range",
+        numbers={"got": rank, "most": ranks - 1},
     )
 
 
@@ -100,7 +104,9 @@ def _channels(i: Instruction, world: Topology) -> Iterator[NkiValidationError]:
             yield NkiValidationError(
                 f"{count} channels for {_few(group)}; allowed: {MAX_CHANNELS} for groups with "
                 f"ranks on all {world.arch.chips_per_instance} devices of a node, {FEW_CHANNELS} "
-                "for others"
+                "for others",
+                code="collective-channels",
+                numbers={"got": count},
             )
 
 
@@ -132,7 +138,8 @@ def _asymmetric(i: Instruction, world: Topology) -> Iterator[NkiValidationError]
         if len({frozenset(p) for p in places.values()}) > 1:
             yield limited(
                 f"{_few(group)} has other places on one node than on another; allowed: the same on "
-                "each"
+                "each",
+                code="collective-group-places",
             )
 
 
@@ -146,16 +153,25 @@ def _far_pairs(i: Instruction, world: Topology) -> Iterator[NkiValidationError]:
         if world.arch.fabric != "switch" and len(path) > 1:
             yield limited(
                 f"source_target_pairs has {source}, {target}, which are {len(path)} links apart; "
-                "allowed: ranks of one chip or of neighbours"
+                "allowed: ranks of one chip or of neighbours",
+                code="collective-permute-distance",
+                numbers={"got": len(path), "most": 1},
             )
 
 
 def _limits_of_all_gather_v(i: Instruction, world: Topology) -> Iterator[NkiValidationError]:
     if world.lnc != 2:
-        yield limited(f"all_gather_v with LNC={world.lnc}; allowed: 2")
+        yield limited(
+            f"all_gather_v with LNC={world.lnc}; allowed: 2",
+            code="collective-lnc",
+            numbers={"got": world.lnc, "allowed": 2},
+        )
     for group in i["replica_group"]:
         if len({rank // world.ranks_per_chip for rank in group}) > 1:
-            yield limited(f"all_gather_v with {_few(group)} on several chips; allowed: on one")
+            yield limited(
+                f"all_gather_v with {_few(group)} on several chips; allowed: on one",
+                code="collective-group-places",
+            )
 
 
 def _one_per_node(i: Instruction, world: Topology) -> Iterator[NkiValidationError]:
@@ -167,14 +183,19 @@ def _one_per_node(i: Instruction, world: Topology) -> Iterator[NkiValidationErro
         if len(places) > 1 or len(instances) < len(group):
             yield limited(
                 f"all_to_all_v with {_few(group)} on {world.arch.instance}; allowed: ranks with "
-                f"the same place on different instances, such as 0 and {size}"
+                f"the same place on different instances, such as 0 and {size}",
+                code="collective-group-places",
             )
 
 
 def _whole_devices(i: Instruction, world: Topology) -> Iterator[NkiValidationError]:
     """all_to_all_v through switches: sequential ranks, all those of several devices."""
     if world.lnc != 2:
-        yield limited(f"all_to_all_v with LNC={world.lnc} on {world.arch.instance}; allowed: 2")
+        yield limited(
+            f"all_to_all_v with LNC={world.lnc} on {world.arch.instance}; allowed: 2",
+            code="collective-lnc",
+            numbers={"got": world.lnc, "allowed": 2},
+        )
     for group in i["replica_group"]:
         ranks, per_chip = set(group), world.ranks_per_chip
         chips = {rank // per_chip for rank in group}
@@ -183,5 +204,6 @@ def _whole_devices(i: Instruction, world: Topology) -> Iterator[NkiValidationErr
         if len(chips) < 2 or not whole or not sequential:
             yield limited(
                 f"all_to_all_v with {_few(group)} on {world.arch.instance}; allowed: sequential "
-                f"ranks that are all {per_chip} of each of several devices"
+                f"ranks that are all {per_chip} of each of several devices",
+                code="collective-group-places",
             )

@@ -30,7 +30,8 @@ def choose(question: Question, forced: str = "") -> Algorithm:
     if not algorithm.fits(question):
         raise LaunchError(
             f"{VARIABLE}={forced}: a group of {question.size} ranks, {list(question.group)}, can't "
-            f"use it; it needs {algorithm.needs} of members"
+            f"use it; it needs {algorithm.needs} of members",
+            code="collective-algorithm",
         )
     return algorithm.of(question, choose)
 
@@ -45,4 +46,4 @@ def named(name: str) -> type[Algorithm]:
         if algorithm.name == name:
             return algorithm
     allowed = ", ".join(a.name for a in ALGORITHMS)
-    raise LaunchError(f"{VARIABLE}={name!r}; allowed: {allowed}")
+    raise LaunchError(f"{VARIABLE}={name!r}; allowed: {allowed}", code="collective-algorithm")

@@ -81,7 +81,9 @@ def _group(i: Instruction, rank: int) -> tuple[int, ...]:
         if rank in group:
             return tuple(group)
     raise NkiValidationError(
-        f"rank {rank} is in no group of replica_group={i['replica_group']}, but calls {i.opcode}"
+        f"rank {rank} is in no group of replica_group={i['replica_group']}, but calls {i.opcode}",
+        code="replica-group-incomplete",
+        numbers={"rank": rank},
     )
 
 

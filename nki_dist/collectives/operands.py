@@ -98,7 +98,8 @@ def belongs_to_rank(i: Instruction, cores: int) -> bool:
     if len(kinds) > 1 and cores > 1:
         raise NkiValidationError(
             f"{i.opcode} mixes tensors of the core (private_hbm) and of the rank (shared_hbm); "
-            "with two cores per rank all must be of one kind"
+            "with two cores per rank all must be of one kind",
+            code="collective-memory",
         )
     return True in kinds
 

@@ -131,7 +131,9 @@ def _all_to_all(m: Member) -> Run:
 def _outside(m: Member, what: str, start: int, count: int, where: str, limit: int) -> NoReturn:
     raise OutOfBoundsError(
         f"{m.i.opcode} on rank {m.rank}: {what} is elements [{start}, {start + count}) of {where}, "
-        f"which has {limit}"
+        f"which has {limit}",
+        code="collective-range",
+        numbers={"start": start, "stop": start + count, "allowed": limit},
     )
 
 

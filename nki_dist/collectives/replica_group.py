@@ -68,12 +68,14 @@ class ReplicaGroup(NKIObject):
         """
         if not isinstance(op, rg_partition_op):
             names = ", ".join(f"rg_partition_op.{o.name}" for o in rg_partition_op)
-            raise NkiValidationError(f"op={op!r}; allowed: {names}")
+            raise NkiValidationError(f"op={op!r}; allowed: {names}", code="argument-choice")
         least = 0 if op is rg_partition_op.bitwise_and else 1
         for name, value, low in (("world_size", world_size, 1), ("operand", operand, least)):
             if not isinstance(value, int) or isinstance(value, bool) or value < low:
                 raise NkiValidationError(
-                    f"{name}={value!r} with rg_partition_op.{op.name}; allowed: an int from {low}"
+                    f"{name}={value!r} with rg_partition_op.{op.name}; allowed: an int from {low}",
+                    code="argument-range",
+                    numbers={"got": value, "least": low},
                 )
         lists: dict[int, list[int]] = {}
         for rank in range(world_size):

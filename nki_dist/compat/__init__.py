@@ -134,11 +134,13 @@ def _refuse_real(name: str) -> None:
     if name in sys.modules:
         raise LaunchError(
             f"{name} has been imported already from {where}; install before importing it, or pass "
-            "force=True"
+            "force=True",
+            code="package-conflict",
         )
     raise LaunchError(
         f"a real {name} package is installed at {where}; pass force=True (--force) to use the "
-        "simulator in its place"
+        "simulator in its place",
+        code="package-conflict",
     )
 
 

@@ -16,7 +16,8 @@ from nki_dist.launcher.world import World
 def _refuse(what: str) -> NoReturn:
     raise LaunchError(
         f"{what} drives AWS's compiler for hardware, which isn't part of the simulator; call the "
-        "kernel directly"
+        "kernel directly",
+        code="not-simulated",
     )
 
 

@@ -106,7 +106,7 @@ def _numpy(dtype: Any) -> np.dtype:
     try:
         return np.dtype(dtype)
     except TypeError:
-        raise NkiValidationError(f"not a data type: {dtype!r}") from None
+        raise NkiValidationError(f"not a data type: {dtype!r}", code="dtype-unknown") from None
 
 
 __all__ = [

@@ -5,15 +5,20 @@ Whether all live tensors fit together is the allocation pass's business.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from nki_dist.arch import Arch
 from nki_dist.dtypes import DType
 from nki_dist.errors import NkiValidationError, OutOfMemoryError
+from nki_dist.isa.tracing import may_reject
 from nki_dist.program import Access, MemoryRegion
 from nki_dist.program.storage import contiguous_strides
+
+# Not a figure of the hardware that is published: aws-neuron/neuron-agentic-development says so in
+# skills/neuron-nki-writing/SKILL.md.
+ADVISED_FREE_MAX: Final = 32767
 
 
 def sizes_of(shape: Any) -> tuple[int, ...]:
@@ -21,7 +26,8 @@ def sizes_of(shape: Any) -> tuple[int, ...]:
     if isinstance(shape, Access):
         raise NkiValidationError(
             f"shape is the tensor {shape.storage.label}; allowed: a tuple of positive ints, such "
-            f"as its .shape, {shape.shape}"
+            f"as its .shape, {shape.shape}",
+            code="shape-form",
         )
     if isinstance(shape, (int, np.integer)):
         shape = (shape,)
@@ -29,10 +35,15 @@ def sizes_of(shape: Any) -> tuple[int, ...]:
         sizes = tuple(n.__index__() for n in shape)
     except (TypeError, AttributeError):
         raise NkiValidationError(
-            f"shape {shape!r}; allowed: a tuple of positive ints (`/` gives a float, `//` an int)"
+            f"shape {shape!r}; allowed: a tuple of positive ints (`/` gives a float, `//` an int)",
+            code="shape-form",
         ) from None
     if not sizes or min(sizes) < 1:
-        raise NkiValidationError(f"shape {sizes}; every size must be at least 1")
+        raise NkiValidationError(
+            f"shape {sizes}; every size must be at least 1",
+            code="shape-empty",
+            numbers={"got": sizes, "least": 1},
+        )
     return sizes
 
 
@@ -42,9 +53,31 @@ def address_of(address: Any) -> tuple[int, int]:
         partition, byte = map(int, address)
     except (TypeError, ValueError):
         raise NkiValidationError(
-            f"address {address!r}; allowed: (partition, byte), two ints"
+            f"address {address!r}; allowed: (partition, byte), two ints", code="address-form"
         ) from None
     return partition, byte
+
+
+def check_spelling(dtype: Any, buffer: Any) -> None:
+    """How NKI 0.3 and later want memory and type to be named.
+
+    Raises:
+        NkiValidationError: the memory is a string.
+    """
+    if isinstance(buffer, str):
+        raise NkiValidationError(
+            f"buffer={buffer!r} is a string; allowed: nl.sbuf, nl.psum, nl.private_hbm (nl.hbm), "
+            "nl.shared_hbm",
+            code="memory-unknown",
+            numbers={"got": buffer},
+        )
+    if isinstance(dtype, (type, np.dtype)):
+        may_reject(
+            f"dtype={getattr(dtype, '__name__', dtype)} is NumPy's; AWS's compiler is reported to "
+            "refuse NumPy's types in kernels",
+            code="dtype-of-numpy",
+            hint=f"write nl.{np.dtype(dtype).name}",
+        )
 
 
 def check_on_chip(
@@ -59,13 +92,17 @@ def check_on_chip(
     if len(shape) < 2:
         raise NkiValidationError(
             f"shape {shape} in {region.value}; on-chip tensors have a partition dimension and at "
-            "least one free dimension"
+            "least one free dimension",
+            code="shape-rank",
+            numbers={"got": len(shape), "least": 2},
         )
     if shape[0] > arch.partitions:
         raise NkiValidationError(
             f"{shape[0]} partitions in a {region.value} tensor of shape {shape}; the partition "
             f"dimension (dimension 0) is at most {arch.partitions}: go through longer tensors in "
-            f"tiles of at most {arch.partitions} rows, such as x[start:start + {arch.partitions}]"
+            f"tiles of at most {arch.partitions} rows, such as x[start:start + {arch.partitions}]",
+            code="partition-limit",
+            numbers={"got": shape[0], "most": arch.partitions},
         )
     in_psum = region is MemoryRegion.psum
     capacity = arch.psum_partition_bytes if in_psum else arch.sbuf_partition_bytes
@@ -73,10 +110,28 @@ def check_on_chip(
     if need > capacity:
         raise OutOfMemoryError(
             f"a {region.value} tensor of shape {shape} and dtype {dtype} needs {need} bytes per "
-            f"partition; {region.value} has {capacity} on {arch.name}"
+            f"partition; {region.value} has {capacity} on {arch.name}",
+            code="partition-bytes",
+            numbers={"got": need, "most": capacity},
+        )
+    longest = max(shape[1:])
+    if longest > ADVISED_FREE_MAX:
+        may_reject(
+            f"shape {shape} has a free dimension of {longest}; AWS's advice for kernel writers "
+            f"says at most {ADVISED_FREE_MAX} in {region.value}",
+            code="free-dimension-long",
+        )
+    if address is not None and in_psum and address[1] % arch.psum_bank_bytes:
+        raise NkiValidationError(
+            f"address {tuple(address)} in psum; a tile starts at the beginning of a bank, byte 0, "
+            f"{arch.psum_bank_bytes}, {2 * arch.psum_bank_bytes}, ... of its partitions",
+            code="psum-bank",
+            numbers={"got": address[1], "multiple": arch.psum_bank_bytes},
         )
     if address is not None and address[0] + shape[0] > arch.partitions:
         raise NkiValidationError(
             f"address {tuple(address)} puts {shape[0]} partitions beyond partition "
-            f"{arch.partitions - 1}"
+            f"{arch.partitions - 1}",
+            code="address-range",
+            numbers={"got": address[0] + shape[0], "most": arch.partitions},
         )

@@ -8,11 +8,14 @@ compared.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from types import CodeType
 from typing import Any
 
 from nki_dist.arch import Arch
 from nki_dist.checks import DEFAULT, Checks
 from nki_dist.compiler.compiled import Compiled, Grid
+from nki_dist.compiler.kernel_rules import check_arguments, check_grid, check_signature
+from nki_dist.compiler.notes import note
 from nki_dist.compiler.passes.accumulate import resolve_accumulation
 from nki_dist.compiler.passes.allocate import allocate, check_hbm
 from nki_dist.compiler.passes.conflicts import find_conflicts
@@ -20,6 +23,7 @@ from nki_dist.compiler.passes.overwritten import check_overwritten
 from nki_dist.compiler.passes.schedule import check_schedule
 from nki_dist.compiler.passes.uninitialised import check_uninitialised
 from nki_dist.compiler.passes.unreturned import warn_of_unreturned
+from nki_dist.compiler.source_rules import check_sources
 from nki_dist.compiler.stand_ins import explained
 from nki_dist.compiler.trace import Trace
 from nki_dist.compiler.widen import FACT
@@ -57,9 +61,14 @@ def compile_kernel(
         NkiError: whatever the kernel does wrong. Exceptions of the kernel's own pass unchanged.
     """
     programs: list[Program] = []
+    functions: set[CodeType] = set()
+    beta1 = hasattr(function, "__beta1__")
+    if not beta1:
+        check_signature(function)
     for core in range(grid.cores):
-        trace = Trace(name, arch, core, grid.cores, checks)
+        trace = Trace(name, arch, core, grid.cores, checks, beta1)
         args, kwargs = bind(trace)
+        trace.locations.functions.clear()  # what binds arguments isn't the kernel's
         with tracing_with(trace):
             for ids in grid.instances(core):
                 with trace.instance(grid.shape, ids):
@@ -71,6 +80,7 @@ def compile_kernel(
                             raise
                         raise told.with_traceback(error.__traceback__) from None
                 outputs = outputs_of(trace, result)
+        functions |= trace.locations.functions
         program = trace.finish()
         program.outputs = outputs
         resolve_accumulation(program)
@@ -85,6 +95,10 @@ def compile_kernel(
     warn_of_unreturned(programs)
     if checks.races != "off":
         find_conflicts(programs)
+    if not beta1:
+        found = *check_grid(function, grid), *check_arguments(function, args, kwargs)
+        for warning in (*found, *check_sources(functions)):
+            note(programs[0], warning)
     if not precise:
         for program in programs:
             program.facts[FACT] = 0
@@ -104,6 +118,7 @@ def _compare_shared(programs: Sequence[Program]) -> None:
                     f"makes {b.label}; all cores must make the same allocations in the same order",
                     location=program.where(b.location),
                     core=program.core,
+                    code="cores-allocate-alike",
                 )
         if len(first) != len(other):
             both = (first, programs[0]), (other, program)
@@ -115,6 +130,8 @@ def _compare_shared(programs: Sequence[Program]) -> None:
                 f"without a partner is {extra.label}",
                 location=longer.where(extra.location),
                 core=longer.core,
+                code="cores-allocate-alike",
+                numbers={"got": len(other), "allowed": len(first)},
             )
 
 
@@ -134,4 +151,5 @@ def _compare_outputs(programs: Sequence[Program]) -> None:
             "must return the same tensors",
             location=program.where(tree[0][1].storage.location),
             core=program.core,
+            code="cores-return-alike",
         )

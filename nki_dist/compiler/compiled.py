@@ -12,6 +12,7 @@ from itertools import product
 from math import prod
 from os import PathLike
 from typing import Any
+from uuid import uuid4
 
 from nki_dist.compiler import saved
 from nki_dist.compiler.notes import noted
@@ -65,6 +66,11 @@ class Compiled:
     programs: list[Program]
     inputs: list[TensorSignature]
     wide: frozenset[tuple[str, int]] = frozenset()
+
+    @cached_property
+    def key(self) -> str:
+        """What names it among all that hosts have linked, where no cache of kernels does."""
+        return f"loaded-{uuid4().hex}"
 
     @cached_property
     def kernel(self) -> str:

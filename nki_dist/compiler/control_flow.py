@@ -32,7 +32,8 @@ class LoopFinder:
                 raise CompileError(
                     f"`while register:` in {code.co_name} needs the source text of "
                     f"{code.co_filename} to be understood, and it can't be found or parsed; use "
-                    "nl.while_loop instead"
+                    "nl.while_loop instead",
+                    code="source-needed",
                 ) from None
             nodes = [n for n in ast.walk(tree) if isinstance(n, ast.While)]
             self._loops[code.co_filename] = nodes

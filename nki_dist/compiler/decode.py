@@ -17,13 +17,12 @@ from typing import Any, Final, NoReturn
 
 from nki_dist import arch as architectures
 from nki_dist.compiler import decode_tables as tables
-from nki_dist.compiler import notes
 from nki_dist.compiler.decode_body import BodyReader
-from nki_dist.compiler.passes.unwritten import DOUBTFUL
+from nki_dist.compiler.decode_facts import check_instructions, read_facts
 from nki_dist.compiler.values import Structure, read_value
-from nki_dist.compiler.widen import FACT
 from nki_dist.compiler.wire import PROGRAM, malformed, unpack
 from nki_dist.errors import LaunchError, NkiError, ProgramFormatError
+from nki_dist.isa.checks import check_size
 from nki_dist.program import Access, Instruction, Program, Storage, VirtualRegister
 from nki_dist.program.collector import collector_paused
 
@@ -102,8 +101,10 @@ def _decoded(body: Any, verify: bool) -> Program:
     patterns = tables.patterns(body, arch)
     found_accesses = tables.accesses(body, known, patterns, registers, arch)
     accesses = found_accesses.made
-    program.facts = _facts(body["facts"], accesses, registers, program.storages)
+    numbered = _numbered(accesses, "access"), _numbered(registers, "register")
+    program.facts = read_facts(body["facts"], *numbered, program.storages)
     found = BodyReader(body, program, found_accesses, registers, arch, verify).read()
+    check_instructions(program.facts, len(found))
     _order(body, found)
     program.outputs = read_value(body["outputs"], _numbered(accesses, "access"), _no_register)
     _check_outputs(program.outputs)
@@ -142,6 +143,7 @@ def _check_outputs(tree: Any) -> None:
     if isinstance(tree, Access):
         if tree.storage.role == "local" or tree.dynamic is not None:
             malformed(f"the output {tree!r} isn't in shared_hbm")
+        check_size("the output", tree, tree.storage.nbytes, "its tensor")
     elif isinstance(tree, Structure):
         _check_outputs(tree.fields)
     elif isinstance(tree, dict):
@@ -158,53 +160,3 @@ def _check_lives(storages: list[Storage], count: int) -> None:
     for s in storages:
         if s.last >= max(count, 1):
             malformed(f"{s.label} lives until instruction {s.last}; there are {count}")
-
-
-# ---- facts ------------------------------------------------------------------------------------
-
-
-def _facts(
-    packed: Any,
-    accesses: list[Access],
-    registers: list[VirtualRegister],
-    storages: list[Storage],
-) -> dict[str, Any]:
-    """What the passes found out; the facts that linking and launching rely on are checked."""
-    facts = read_value(packed, _numbered(accesses, "access"), _numbered(registers, "register"))
-    if type(facts) is not dict or not all(type(key) is str for key in facts):
-        malformed("facts aren't a dict with text keys")
-    for number in _numbers(facts, "runtime_psum", len(storages)):
-        s = storages[number]
-        if s.region.value != "psum":
-            malformed(f"{s.label} can't accumulate matmuls; only PSUM can")
-    _numbers(facts, "poison", len(storages))
-    for number in _numbers(facts, DOUBTFUL, len(storages)):
-        if storages[number].role != "shared":
-            malformed(f"{storages[number].label} in the fact {DOUBTFUL}; it isn't shared")
-    precise = facts.get(FACT, 0)
-    if type(precise) is not int or precise != 0:
-        malformed(f"the fact {FACT} is {precise!r}; allowed: 0")
-    for row in _collection(facts, notes.FACT):
-        if not notes.well_formed(row):
-            malformed(f"the warning {row!r}")
-    for entry in _collection(facts, "files"):
-        kinds = tuple(map(type, entry)) if isinstance(entry, (list, tuple)) else ()
-        if kinds not in ((str, float, int), (str, int, int)):
-            malformed(f"the file {entry!r}; allowed: (path, time, size)")
-    return facts
-
-
-def _collection(facts: dict[str, Any], name: str) -> Any:
-    found = facts.get(name)
-    if found is None:
-        return ()
-    if not isinstance(found, (list, tuple, set, frozenset)):
-        malformed(f"the fact {name} is of type {type(found).__name__}")
-    return found
-
-
-def _numbers(facts: dict[str, Any], name: str, count: int) -> Any:
-    found = _collection(facts, name)
-    for number in found:
-        tables.integer(number, 0, count, f"a storage in the fact {name}")
-    return found

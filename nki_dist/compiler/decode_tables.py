@@ -310,6 +310,8 @@ def accesses(
             dynamic.source = _source(dynamic.source, found.made, registers)
             if dynamic.kind == "vector":  # rows are checked when their numbers are known
                 low, high = row_low, row_high
+            elif dynamic.kind == "scalar" and not dynamic.within and storages[number].region.is_hbm:
+                low, high = -offset * dtype.itemsize, 0  # addresses are checked at run time
         start = offset * dtype.itemsize
         kind = kind_of[number]
         room, rows = rooms[kind]
@@ -329,9 +331,9 @@ def _dynamics(body: dict[str, Any], count: int) -> dict[int, Dynamic]:
     """The run-time parts by access; the source is still a number."""
     found: dict[int, Dynamic] = {}
     for row in sequence(body["dynamics"], "the table of run-time addresses"):
-        if type(row) is not list or len(row) != 6:
+        if type(row) is not list or len(row) not in (6, 9):
             malformed("an entry of the table of run-time addresses")
-        number, kind, source, stride, limit, dim = row
+        number, kind, source, stride, limit, dim, *rest = row
         integer(number, 0, count, "the access of a run-time address")
         if kind not in ("scalar", "vector", "tensor") or number in found:
             malformed(f"a run-time address of kind {kind!r} for access {number}")
@@ -339,7 +341,12 @@ def _dynamics(body: dict[str, Any], count: int) -> dict[int, Dynamic]:
         integer(stride, -MAX_STRIDE, MAX_STRIDE, "the stride of a run-time address")
         integer(limit, -MAX_STRIDE, MAX_STRIDE, "the limit of a run-time address")
         integer(dim, 0, MAX_RANK, "the dimension of a run-time address")
-        found[number] = Dynamic(kind, source, stride, limit, dim)
+        origin, size, period = (
+            integer(n, -MAX_STRIDE, MAX_STRIDE, "the dimension of a run-time address")
+            for n in rest or (0, 0, 0)
+        )
+        within = (origin, size, period) if rest else None
+        found[number] = Dynamic(kind, source, stride, limit, dim, within)
     return found
 
 

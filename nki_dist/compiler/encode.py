@@ -151,7 +151,8 @@ class _Encoder:
             self.program.storages[number] is not storage
         ):
             raise ProgramFormatError(
-                f"{storage.label} isn't among the storages of the program of {self.program.kernel}"
+                f"{storage.label} isn't among the storages of the program of {self.program.kernel}",
+                code="program-unwritable",
             )
         shape, strides, dtype = a.shape, a.strides, a.dtype.name
         pattern = self.patterns.number(
@@ -163,7 +164,8 @@ class _Encoder:
             source = dynamic.source
             # Registers are negative numbers, so one integer tells both kinds of source apart.
             at = ~source.number if isinstance(source, VirtualRegister) else self.access(source)
-            moving = (dynamic.kind, at, int(dynamic.stride), int(dynamic.limit), int(dynamic.dim))
+            numbers = (dynamic.stride, dynamic.limit, dynamic.dim, *(dynamic.within or ()))
+            moving = (dynamic.kind, at, *map(int, numbers))
         key = (number, a.offset, pattern, moving)
         n = self._accesses.get(key)
         if n is None:
@@ -191,15 +193,19 @@ class _Encoder:
     def _instruction(self, i: Instruction) -> None:
         if i.ordinal != self._ordinal:
             raise ProgramFormatError(
-                f"{i!r} is number {self._ordinal} in program order; ordinals must count from 0"
+                f"{i!r} is number {self._ordinal} in program order; ordinals must count from 0",
+                code="program-unwritable",
             )
         self._ordinal += 1
         if i.opcode not in INSTRUCTIONS:
-            raise ProgramFormatError(f"{i!r}: there is no instruction {i.opcode!r}")
+            raise ProgramFormatError(
+                f"{i!r}: there is no instruction {i.opcode!r}", code="program-unwritable"
+            )
         names, args = parameters(i.opcode), i.args
         if len(args) != len(names) or not all(n in args for n in names):
             raise ProgramFormatError(
-                f"{i!r} has arguments {', '.join(args)}; allowed: {', '.join(names)}"
+                f"{i!r} has arguments {', '.join(args)}; allowed: {', '.join(names)}",
+                code="program-unwritable",
             )
         key: list[Any] = [i.opcode, i.engine]
         operands: list[int] = []

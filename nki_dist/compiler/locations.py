@@ -13,6 +13,7 @@ from bisect import bisect_right
 from types import CodeType, FrameType
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_COMPILER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "compile.py")  # calls kernels
 _SHIPPED = os.path.join(_PACKAGE, "kernels", "")  # kernels as a user would write them
 # Dynamo's frames lie between a launch and its caller once something has imported torch.compile.
 _DYNAMO = f"{os.sep}torch{os.sep}_dynamo{os.sep}"
@@ -44,6 +45,7 @@ class Locations:
         self._numbers: dict[tuple[CodeType, int], int] = {}
         self._machinery: dict[CodeType, bool] = {}
         self._lines: dict[CodeType, tuple[list[int], list[int]]] = {}
+        self.functions: set[CodeType] = set()  # of the user, on the way to a position
 
     def frame(self, depth: int) -> FrameType | None:
         """The innermost frame of user code, from `depth` frames above the caller."""
@@ -79,7 +81,15 @@ class Locations:
         number = self._numbers.get(key)
         if number is None:
             number = self._numbers[key] = len(self._numbers)
+            self._meet(sys._getframe(depth))
         return number
+
+    def _meet(self, frame: FrameType | None) -> None:
+        """Keep the functions of the kernel that led to a new position; its caller's aren't."""
+        while frame is not None and frame.f_code.co_filename != _COMPILER:
+            if not is_machinery(frame.f_code):
+                self.functions.add(frame.f_code)
+            frame = frame.f_back
 
     def _line(self, code: CodeType, offset: int) -> int:
         table = self._lines.get(code)

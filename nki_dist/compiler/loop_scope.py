@@ -94,6 +94,7 @@ class OpenLoop:
                     f"the loop and write to it inside, with dst={name}",
                     location=trace.locations.text(self.loop.location),
                     core=trace.core,
+                    code="loop-carries-name",
                 )
             suspects.remove(name)
 
@@ -111,6 +112,7 @@ def refuse_ended(trace: Any, storage: Storage) -> NoReturn:
         "loop doesn't run, nobody makes it. Allocate it before the loop and write to it inside",
         location=trace.where(),
         core=trace.core,
+        code="loop-made-inside",
     )
 
 

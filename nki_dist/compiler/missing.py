@@ -47,8 +47,10 @@ def unwritten_output(
     where = program.where(s.location)
     return kind(
         f"{how_many}{rank}; allocated at {where or 'unknown line'}",
+        code="unwritten-output" if count == missing.size else "unwritten-rows",
         location=where,
         hint=HINT,
+        numbers={"unwritten": count, "elements": missing.size},
     )
 
 

@@ -1,8 +1,8 @@
 """Warnings that compiling a kernel brings; they travel as the fact `warnings` of its programs.
 
-Each is a row: type, message, location, core, instruction, hint, None where there is none. A launch
-of the kernel gives them again, and Python's filters decide what is shown; so does a program that
-was saved.
+Each is a row: type, code, message, location, core, instruction, hint, numbers, None where there is
+none. A launch of the kernel gives them again, and Python's filters decide what is shown; so does a
+program that was saved.
 """
 
 from __future__ import annotations
@@ -27,13 +27,16 @@ TYPES: Final = {
 
 def note(program: Program, warning: NkiWarning) -> None:
     """Keep a warning with a program; the same one a second time isn't kept."""
+    data = warning.to_dict()
     row = [
         type(warning).__name__,
+        warning.code,
         warning.message,
         warning.location,
-        warning.core,
+        data["core"],
         warning.instruction,
-        warning.hint,
+        warning.own_hint,
+        data["numbers"],
     ]
     rows = program.facts.setdefault(FACT, [])
     if row not in rows:
@@ -44,19 +47,31 @@ def noted(programs: Sequence[Program]) -> tuple[NkiWarning, ...]:
     """The warnings of a launch's programs; what several cores say of one line is said once."""
     found: dict[Any, NkiWarning] = {}
     for program in programs:
-        for kind, message, location, core, instruction, hint in program.facts.get(FACT, ()):
+        for kind, code, message, location, core, instruction, hint, numbers in program.facts.get(
+            FACT, ()
+        ):
             made = TYPES[kind](
-                message, location=location, core=core, instruction=instruction, hint=hint
+                message,
+                code=code,
+                location=location,
+                core=core,
+                instruction=instruction,
+                hint=hint,
+                numbers=numbers,
             )
-            found.setdefault((kind, message, location, instruction), made)
+            found.setdefault((kind, code, message, location, instruction), made)
     return tuple(found.values())
 
 
 def well_formed(row: Any) -> bool:
     """Whether a row of the fact, read from a file, is one that `note` writes."""
-    if type(row) is not list or len(row) != 6 or row[0] not in TYPES or type(row[1]) is not str:
+    if type(row) is not list or len(row) != 8 or type(row[0]) is not str or row[0] not in TYPES:
         return False
-    location, core, *texts = row[2:]
-    return type(core) in (int, str, type(None)) and all(
-        text is None or type(text) is str for text in (location, *texts)
+    _, code, message, location, core, instruction, hint, numbers = row
+    return (
+        type(code) is str
+        and type(message) is str
+        and type(core) in (int, str, type(None))
+        and all(text is None or type(text) is str for text in (location, instruction, hint))
+        and type(numbers) is dict
     )

@@ -29,7 +29,10 @@ def owns(program: Program, storage: Storage) -> bool:
 def refuse_storage(trace: Any, storage: Storage) -> NoReturn:
     """Raise the error for a tensor of another trace."""
     raise CompileError(
-        f"{storage.label} can't be used here: {_ADVICE}", location=trace.where(), core=trace.core
+        f"{storage.label} can't be used here: {_ADVICE}",
+        location=trace.where(),
+        core=trace.core,
+        code="foreign-tensor",
     )
 
 
@@ -40,6 +43,7 @@ def check_register(trace: Any, register: VirtualRegister) -> None:
             f"register {register} can't be used here: {_ADVICE}",
             location=trace.where(),
             core=trace.core,
+            code="foreign-tensor",
         )
 
 

@@ -1,7 +1,8 @@
 """Compiled kernels in files: the programs of all cores, and the tensors they take.
 
 Invariant: what `load` returns is as consistent as what the compiler makes: the cores agree about
-kernel, platform and shared allocations, and take the inputs that the file describes.
+kernel, platform and shared allocations, take the inputs that the file describes, and fit the HBM
+together; what runs have to poison and to watch has been found anew.
 
 Not saved: the kernel's source, and why the programs are as they are (the traces).
 """
@@ -13,13 +14,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
+from nki_dist import arch as architectures
 from nki_dist import dtypes
+from nki_dist.checks import Checks
 from nki_dist.compiler import decode_tables as tables
 from nki_dist.compiler.decode import decode
 from nki_dist.compiler.encode import encode
+from nki_dist.compiler.passes.allocate import check_hbm, peak_private
+from nki_dist.compiler.passes.conflicts import find_conflicts
+from nki_dist.compiler.passes.uninitialised import check_uninitialised
 from nki_dist.compiler.widen import FACT
 from nki_dist.compiler.wire import COMPILED, malformed, pack, unpack
-from nki_dist.errors import LaunchError, ProgramFormatError
+from nki_dist.errors import LaunchError, NkiError, ProgramFormatError
 from nki_dist.program import Program, TensorSignature
 
 _FIELDS: Final = ("programs", "inputs")
@@ -46,7 +52,9 @@ def save(
         finally:
             draft.unlink(missing_ok=True)
     except OSError as error:
-        raise LaunchError(f"can't write the compiled kernel to {path}: {error}") from error
+        raise LaunchError(
+            f"can't write the compiled kernel to {path}: {error}", code="program-file"
+        ) from error
 
 
 def load(path: str | os.PathLike[str]) -> Parts:
@@ -59,7 +67,9 @@ def load(path: str | os.PathLike[str]) -> Parts:
     try:
         data = Path(path).read_bytes()
     except OSError as error:
-        raise LaunchError(f"can't read a compiled kernel from {path}: {error}") from error
+        raise LaunchError(
+            f"can't read a compiled kernel from {path}: {error}", code="program-file"
+        ) from error
     try:
         return parse(data)
     except ProgramFormatError as error:
@@ -89,7 +99,26 @@ def parse(data: bytes) -> Parts:
     _check_cores(programs)
     inputs = [_signature(n, row) for n, row in enumerate(tables.sequence(body["inputs"], "inputs"))]
     _check_inputs(programs, inputs)
+    try:
+        _find_again(programs)
+    except NkiError as error:
+        raise ProgramFormatError(f"malformed program: {error}") from error
     return programs, inputs
+
+
+def _find_again(programs: Sequence[Program]) -> None:
+    """Facts that runs rely on aren't believed: what may be read unwritten, and what may race.
+
+    Whether that is an error was decided when the kernel was compiled, under a policy that the file
+    doesn't name; here it only decides what is poisoned and watched.
+    """
+    arch = architectures.get(programs[0].platform)
+    for program in programs:
+        program.facts["peak_hbm"] = peak_private(program, arch)
+    check_hbm(programs, arch)
+    zeroed = "zeroed" in programs[0].facts
+    check_uninitialised(programs, Checks(unwritten="zero" if zeroed else "nan"))
+    find_conflicts(programs)
 
 
 def _check_cores(programs: Sequence[Program]) -> None:

@@ -33,7 +33,8 @@ def explained(
             if value is error.obj and hasattr(NkiTensor, error.name or ""):
                 return NoSuchAttribute(
                     f"the kernel asks its argument {name} for .{error.name}, as of a tensor, but "
-                    f"{name} is {described(value)}{_remedy(name, value)}"
+                    f"{name} is {described(value)}{_remedy(name, value)}",
+                    code="argument-no-tensor",
                 )
         return error
     lists = [name for name, value in named.items() if several(value)]

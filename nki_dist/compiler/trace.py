@@ -21,7 +21,7 @@ import numpy as np
 from nki_dist import dtypes
 from nki_dist.arch import Arch
 from nki_dist.checks import DEFAULT, Checks
-from nki_dist.compiler.allocation_rules import address_of, check_on_chip, sizes_of
+from nki_dist.compiler.allocation_rules import address_of, check_on_chip, check_spelling, sizes_of
 from nki_dist.compiler.control_flow import LoopFinder
 from nki_dist.compiler.locations import Locations, is_machinery
 from nki_dist.compiler.loop_scope import OpenLoop, refuse_ended
@@ -32,7 +32,7 @@ from nki_dist.compiler.passes.schedule import Edges, add_edges
 from nki_dist.dtypes import DType
 from nki_dist.errors import CompileError, NkiError, NkiValidationError, NkiWarning
 from nki_dist.isa import INSTRUCTIONS, dma_copy, memset, register_move, tensor_copy
-from nki_dist.isa.handle import NkiInstruction
+from nki_dist.isa.handle import Dropped, NkiInstruction
 from nki_dist.isa.operands import Tensor, engine_reaches
 from nki_dist.isa.spec import Spec
 from nki_dist.language.tensor import NkiTensor, make
@@ -58,14 +58,22 @@ class Trace:
         core: physical core of the grid, 0-based.
         cores: physical cores of the grid.
         checks: what the kernel is held to.
+        beta1: it is a kernel of Beta 1, which later releases' rules don't hold for.
     """
 
     def __init__(
-        self, kernel: str, arch: Arch, core: int = 0, cores: int = 1, checks: Checks = DEFAULT
+        self,
+        kernel: str,
+        arch: Arch,
+        core: int = 0,
+        cores: int = 1,
+        checks: Checks = DEFAULT,
+        beta1: bool = False,
     ) -> None:
         self.arch = arch
         self.core = core
         self.strict = checks.strict
+        self.beta1 = beta1
         self.program = Program(kernel, arch.name, core, cores)
         self.grid: tuple[int, ...] = ()
         self.program_ids: tuple[int, ...] = ()
@@ -82,6 +90,7 @@ class Trace:
         self.ended: dict[int, int] = {}  # storages that ended with a loop, and its location
         self._files: list[tuple[str, float, int]] = []
         self._named: dict[str, list[NkiInstruction]] = {}
+        self.dropped: list[NkiError] | None = None  # a list: go on past refused instructions
 
     # ---- who and where --------------------------------------------------------------------
 
@@ -90,6 +99,13 @@ class Trace:
 
     def where(self) -> str | None:
         return self.locations.text(self.locations.here(2))
+
+    def drop(self, error: NkiError) -> NkiInstruction | None:
+        """A stand-in for an instruction that was refused; None where that ends the trace."""
+        if self.dropped is None:
+            return None
+        self.dropped.append(error)
+        return Dropped()
 
     def warn(self, warning: NkiWarning) -> None:
         """Keep a warning with the program; every launch gives it."""
@@ -112,6 +128,7 @@ class Trace:
                 "run to its end",
                 location=self.locations.text(loop.location),
                 core=self.core,
+                code="loop-left",
             )
 
     # ---- tensors --------------------------------------------------------------------------
@@ -128,6 +145,8 @@ class Trace:
         """`nl.ndarray`."""
         sizes = sizes_of(shape)
         element = dtypes.of(dtype)
+        if not self.beta1:
+            check_spelling(dtype, region)
         region = region_of(region)
         if region is MemoryRegion.shared_hbm:
             return self._view(self._allocate_shared(sizes, element, name or ""))
@@ -155,7 +174,8 @@ class Trace:
             if (known.shape, known.dtype, known.role) != (shape, dtype, role):
                 raise NkiValidationError(
                     f"shared_hbm allocation number {index} is {known.label} in the first program "
-                    f"instance and {shape} {dtype} in this one; instances must allocate alike"
+                    f"instance and {shape} {dtype} in this one; instances must allocate alike",
+                    code="cores-allocate-alike",
                 )
             return known
         storage = self._storage(MemoryRegion.shared_hbm, shape, dtype, name, role, index, data=data)
@@ -288,7 +308,9 @@ class Trace:
     def open_loop(self, loop: Loop) -> None:
         if self.order_group:
             raise CompileError(
-                "dynamic loops aren't supported inside nl.no_reorder", location=self.where()
+                "dynamic loops aren't supported inside nl.no_reorder",
+                location=self.where(),
+                code="loop-in-no-reorder",
             )
         self.block.append(loop)
         loop.outside = len(self.program.storages)
@@ -318,6 +340,7 @@ class Trace:
                 "Python can't branch on a register: its value is only known when the kernel runs. "
                 "Use nl.while_loop or `while register:`",
                 location=self.where(),
+                code="branch-on-register",
             )
         key = (id(frame), line)
         if self._open and self._open[-1].key == key:
@@ -339,6 +362,7 @@ class Trace:
                 "the loop makes to tensors that are allocated before it",
                 location=self.where(),
                 core=self.core,
+                code="loop-body",
             )
         self.close_loop()
 
@@ -353,13 +377,16 @@ class Trace:
             raise CompileError(
                 f"loop step {step}; must be a positive int known when the kernel is traced",
                 location=self.where(),
+                code="loop-bound",
             )
         for name, bound in (("start", start), ("stop", stop)):
             if isinstance(bound, VirtualRegister):
                 check_register(self, bound)
             if not isinstance(bound, VirtualRegister) and not _is_int(bound):
                 raise CompileError(
-                    f"loop {name} {bound!r}; allowed: an int or a register", location=self.where()
+                    f"loop {name} {bound!r}; allowed: an int or a register",
+                    location=self.where(),
+                    code="loop-bound",
                 )
         start, stop = (b if isinstance(b, VirtualRegister) else int(b) for b in (start, stop))
         register = self.register()
@@ -370,7 +397,9 @@ class Trace:
     def while_loop(self, init: Any, body: Callable[[VirtualRegister], Any]) -> None:
         if not isinstance(init, VirtualRegister):
             raise CompileError(
-                f"while_loop needs a register as condition, got {init!r}", location=self.where()
+                f"while_loop needs a register as condition, got {init!r}",
+                location=self.where(),
+                code="loop-bound",
             )
         condition, value = self.register(), self.register()
         register_move(condition, init)
@@ -380,6 +409,7 @@ class Trace:
             raise CompileError(
                 f"the body of while_loop must return the next condition register, got {result!r}",
                 location=self.where(),
+                code="loop-body",
             )
         register_move(condition, result)
         self.close_loop()

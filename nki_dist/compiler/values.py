@@ -30,7 +30,7 @@ LIST, TUPLE, DICT, SET, FROZENSET, ENUM, DTYPE, ACCESS, REGISTER, BIG_INT, STRUC
 HOLES: Final = frozenset({ACCESS, REGISTER})
 MAX_DEPTH: Final = 24
 
-_ENUMS: Final[Mapping[str, type[Enum]]] = MappingProxyType(
+ENUMS: Final[Mapping[str, type[Enum]]] = MappingProxyType(
     {
         **{k: v for k, v in vars(enums).items() if isinstance(v, type) and issubclass(v, Enum)},
         "MemoryRegion": MemoryRegion,
@@ -79,15 +79,21 @@ def write_value(
     if isinstance(value, VirtualRegister):
         return [REGISTER, register(value.number)]
     if isinstance(value, Enum):
-        if _ENUMS.get(kind.__name__) is not kind:
-            raise ProgramFormatError(f"{value!r}: programs hold enumerations of nki.isa only")
+        if ENUMS.get(kind.__name__) is not kind:
+            raise ProgramFormatError(
+                f"{value!r}: programs hold enumerations of nki.isa only", code="program-unwritable"
+            )
         return [ENUM, kind.__name__, value.name]
     if isinstance(value, DType):
         return [DTYPE, value.name]
     if isinstance(value, (np.number, np.bool_)):
         return write_value(value.item(), access, register, depth)
     if depth >= MAX_DEPTH:
-        raise ProgramFormatError(f"a value is nested deeper than {MAX_DEPTH} levels")
+        raise ProgramFormatError(
+            f"a value is nested deeper than {MAX_DEPTH} levels",
+            code="program-unwritable",
+            numbers={"most": MAX_DEPTH},
+        )
     return _write_container(value, lambda v: write_value(v, access, register, depth + 1))
 
 
@@ -114,7 +120,8 @@ def _write_container(value: Any, inner: Callable[[Any], Any]) -> list[Any]:
         return _write_structure(kind, ((n, getattr(value, n)) for n in fields), inner)
     raise ProgramFormatError(
         f"{value!r} of type {kind.__name__} can't be written down; programs hold numbers, texts, "
-        "nki data types and enumerations, tensors, registers, lists, tuples, dicts and sets"
+        "nki data types and enumerations, tensors, registers, lists, tuples, dicts and sets",
+        code="program-unwritable",
     )
 
 
@@ -192,7 +199,7 @@ def _read_name(tag: int, packed: list[Any]) -> Any:
     if any(type(part) is not str for part in packed[1:]):
         malformed("a name that is no text")
     if tag == ENUM and len(packed) == 3:
-        enum = _ENUMS.get(packed[1])
+        enum = ENUMS.get(packed[1])
         if enum is not None and packed[2] in enum.__members__:
             return enum[packed[2]]
     elif tag == DTYPE and len(packed) == 2:

@@ -100,4 +100,4 @@ class _Rewrite:
     def _dynamic(self, d: Dynamic | None) -> Dynamic | None:
         if d is None or not isinstance(d.source, Access):
             return d
-        return Dynamic(d.kind, self._access(d.source), d.stride, d.limit, d.dim)
+        return d.of(self._access(d.source))

@@ -52,7 +52,9 @@ def pack(magic: bytes, body: Any) -> bytes:
     try:
         packed = msgpack.packb(body, use_bin_type=True)
     except (TypeError, ValueError, OverflowError) as error:
-        raise ProgramFormatError(f"the program can't be written down: {error}") from error
+        raise ProgramFormatError(
+            f"the program can't be written down: {error}", code="program-unwritable"
+        ) from error
     producer = _producer()
     rest: bytes = bytes([len(producer)]) + producer + packed
     return _HEADER.pack(magic, FORMAT_VERSION, zlib.crc32(rest)) + rest
@@ -81,7 +83,9 @@ def unpack(magic: bytes, data: bytes) -> Any:
     if version != FORMAT_VERSION:
         raise ProgramFormatError(
             f"format version {version}, written by nki_dist {producer}; this one reads only "
-            f"version {FORMAT_VERSION}: compile the kernel again"
+            f"version {FORMAT_VERSION}: compile the kernel again",
+            code="program-version",
+            numbers={"got": version, "allowed": FORMAT_VERSION},
         )
     actual = zlib.crc32(rest)
     if actual != crc:

@@ -36,6 +36,7 @@ from nki_dist.program import Program
 from nki_dist.runtime.executor import Stopped
 from nki_dist.runtime.group import CoreGroup, CoreReport, StackView
 from nki_dist.runtime.messages import Message, Wait
+from nki_dist.runtime.overdue import Position
 from nki_dist.runtime.scheduler import Scheduler
 
 
@@ -67,6 +68,7 @@ class Status:
         taken: messages from other processes that the cores have been given.
         arrived: messages from other processes that are here; at least `taken`.
         progress: instructions done and cores finished.
+        running: where the core is whose turn it is, while the state is "running".
     """
 
     launch: int = -1
@@ -77,6 +79,7 @@ class Status:
     waits: tuple[Wait, ...] = ()
     finished: tuple[int, ...] = ()
     progress: tuple[int, int] = (0, 0)
+    running: tuple[Position, ...] = ()
 
 
 @dataclass
@@ -128,7 +131,8 @@ class NeuronCore:
         arrived = self._arrived[status.launch]
         if links is not None:
             arrived += links.arrived(status.launch)
-        return replace(status, arrived=arrived, progress=progress)
+        running = self._group.running() if status.state == "running" else ()
+        return replace(status, arrived=arrived, progress=progress, running=running)
 
     @ray.method(concurrency_group="control")
     def cancel(self, launch: int) -> None:

@@ -55,7 +55,9 @@ def pack(
     elif isinstance(per_actor, int) and per_actor >= 1:
         size = per_actor if per_actor == 1 else -(-per_actor // lnc) * lnc
     else:
-        raise LaunchError(f"cores_per_actor={per_actor!r}; allowed: 'auto' or a positive int")
+        raise LaunchError(
+            f"cores_per_actor={per_actor!r}; allowed: 'auto' or a positive int", code="world-option"
+        )
     return [list(every[i : i + size]) for i in range(0, len(every), size)]
 
 

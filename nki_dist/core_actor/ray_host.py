@@ -29,10 +29,12 @@ from nki_dist.core_actor.last_words import add_prints
 from nki_dist.core_actor.links import Net
 from nki_dist.core_actor.placement import Placement, WorldStacks, on_node
 from nki_dist.core_actor.ray_session import ensure_ray, ray_session, refuse_fork
+from nki_dist.core_actor.starting import await_start, refused
 from nki_dist.core_actor.verdict import Watch
 from nki_dist.errors import CoreLostError, LaunchError
 from nki_dist.hbm.arena import ArenaHandle
 from nki_dist.hbm.layout import Layout, Layouts
+from nki_dist.hbm.plasma import put_bytes
 from nki_dist.runtime.hosts import Launch, LaunchResult, slots
 from nki_dist.runtime.progress import Progress
 
@@ -66,7 +68,6 @@ class RayHost:
         lnc: int,
         cores_per_actor: str | int = "auto",
         address: str | None = None,
-        timeout: float | None = None,
         ranks_per_instance: int | None = None,
         ranks_per_node: int = 0,
         transport: str = "auto",
@@ -75,7 +76,6 @@ class RayHost:
         self._home = os.getpid() if home is None else home
         ensure_ray(address, self._home)
         self._transport = transport
-        self.timeout = timeout
         self._address = address
         self._session = ray_session()
         self._unfinished: list[Any] = []
@@ -105,6 +105,8 @@ class RayHost:
 
         Raises:
             CoreLostError: actors can't be started for longer than a node takes to be given up.
+            LaunchError: they don't start, and nobody says why, or Ray refuses them; nothing of this
+                world is left.
         """
         end = time.monotonic() + NODE_TIMEOUT
         while True:
@@ -113,8 +115,16 @@ class RayHost:
                 return
             except ray.exceptions.RayActorError as error:
                 if time.monotonic() > end:
-                    raise CoreLostError(f"cores can't be started: {_cause(error)}") from error
+                    raise CoreLostError(
+                        f"cores can't be started: {_cause(error)}", code="core-not-started"
+                    ) from error
                 self._forget_dead()
+            except ray.exceptions.RaySystemError as error:
+                self.close()
+                raise refused(error) from error
+            except LaunchError:
+                self.close()
+                raise
 
     def _forget_dead(self) -> None:
         """Find out, when one couldn't be reached, which actors are dead."""
@@ -152,7 +162,7 @@ class RayHost:
             actor.connect.remote(Net(token, self._actors, n, process_of, self._near(n)))
             for n, actor in enumerate(self._actors)
         ]
-        self._await_start(connecting)
+        await_start(connecting, self._packs, self._placement.nodes)
         self.processes = ray.get(connecting)
 
     def _near(self, n: int) -> frozenset[int]:
@@ -161,21 +171,12 @@ class RayHost:
         if self._transport == "ring" and (len(set(nodes)) > 1 or not bell.possible()):
             raise LaunchError(
                 f"transport='ring' is for processes of one Linux machine; this world has "
-                f"{len(set(nodes))} Ray nodes on {sys.platform}: use transport='auto'"
+                f"{len(set(nodes))} Ray nodes on {sys.platform}: use transport='auto'",
+                code="ring-transport",
             )
         if self._transport == "messages" or not bell.possible():
             return frozenset()
         return frozenset(m for m, node in enumerate(nodes) if node == nodes[n] and m != n)
-
-    def _await_start(self, connecting: list[Any]) -> None:
-        """Show how many cores are up until all are."""
-        progress = Progress(self._cores)
-        waiting = list(connecting) if progress.enabled else []
-        sizes = dict(zip(connecting, map(len, self._packs)))
-        while waiting:
-            _, waiting = ray.wait(waiting, num_returns=len(waiting), timeout=LOOK_EVERY)
-            progress.up(self._cores - sum(sizes[future] for future in waiting))
-        progress.close()
 
     def close(self) -> None:
         """Stop the actors and release the stacks."""
@@ -268,7 +269,7 @@ class RayHost:
             code = []
             for program in compiled.programs:
                 data = encode(program)
-                code.append([ray.put(data)] if len(data) > INLINE else data)
+                code.append([put_bytes(data)] if len(data) > INLINE else data)
             self._encoded = {key: code}  # actors keep what they decoded; one is enough here
         return code
 
@@ -286,7 +287,7 @@ class RayHost:
     def _supervise(self, job: _Job, futures: list[Any], answers: list[Answer | None]) -> None:
         """Collect an answer from every actor, or give up those that can't go on."""
         number = job.number
-        watch = Watch(self.timeout)
+        watch = Watch(job.launch.timeout)
         progress = Progress(self._cores)
         pause = LOOK_EVERY
         while None in answers:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import socket
 import threading
 from functools import lru_cache
@@ -11,10 +12,14 @@ from typing import Any
 
 import ray
 
+from nki_dist.core_actor import authentication
 from nki_dist.errors import LaunchError
+from nki_dist.runtime.progress import ticking
 
 STORE_VARIABLE = "NKI_DIST_OBJECT_STORE_BYTES"
 ADDRESS_VARIABLE = "RAY_ADDRESS"
+FOLDER_VARIABLE = "RAY_TMPDIR"
+LEAST_DISK = 4 << 20  # bytes; a session that does nothing writes about a tenth of it
 ANSWER_SECONDS = 10.0  # to answer a connection; Ray itself asks for minutes
 
 
@@ -48,18 +53,63 @@ def _start_or_join(address: str | None) -> None:
         store = os.environ.get(STORE_VARIABLE)
         if store is not None:
             if not store.isdigit():
-                raise LaunchError(f"{STORE_VARIABLE}={store!r}; must be a number of bytes")
+                raise LaunchError(
+                    f"{STORE_VARIABLE}={store!r}; must be a number of bytes", code="setting-value"
+                )
             options["object_store_memory"] = int(store)
         options["include_dashboard"] = False
+        _require_disk()
+    own = address == "local"
     try:
-        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **options)
-    except ConnectionError as error:
-        raise LaunchError(f"can't join the Ray cluster at {address!r}: {error}") from error
+        with ticking("starting Ray" if own else f"joining the Ray cluster at {address}"):
+            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **options)
     except Exception as error:  # Ray raises no narrower type where its processes don't come up
+        raise _not_up(address, error) from error
+
+
+def _not_up(address: str, error: Exception) -> LaunchError:
+    """What Ray's error means, and what to do."""
+    said = str(error)
+    if authentication.is_about_tokens(error):
+        said = said.split(". ")[0]  # the rest is advice that may not fit
+    said = said.rstrip(".")
+    if address != "local" and (
+        isinstance(error, ConnectionError) or authentication.is_about_tokens(error)
+    ):
+        return LaunchError(
+            f"can't join the Ray cluster at {address!r}: {said}. The port must be that of `ray "
+            f"start --head`; {authentication.to_join()}. docs/clusters.md has a section on tokens",
+            code="ray-join",
+        )
+    advice = authentication.to_start(error) or f"`nki-dist doctor` looks for reasons{_load()}"
+    return LaunchError(
+        f"Ray didn't start on this machine: {said}; {advice}. "
+        'host="inprocess" (NKI_DIST_HOST=inprocess) needs no Ray',
+        code="ray-start",
+    )
+
+
+def _load() -> str:
+    """What else keeps this machine busy: Ray gives its own processes half a minute to start."""
+    ready, processors = os.getloadavg()[0], os.cpu_count() or 1
+    return f", and {ready:.0f} processes share {processors} processors" * (ready > 2 * processors)
+
+
+def _require_disk() -> None:
+    """Refuse a full disk at once; Ray would wait half a minute for files that can't be written."""
+    folder = os.environ.get(FOLDER_VARIABLE) or os.environ.get("TMPDIR") or "/tmp"
+    try:
+        left = shutil.disk_usage(folder).free
+    except OSError:
+        return  # Ray makes it, or says what is wrong with it
+    if left < LEAST_DISK:
         raise LaunchError(
-            f"Ray didn't start on this machine: {error}. `nki-dist doctor` looks for reasons; "
-            'host="inprocess" (NKI_DIST_HOST=inprocess) needs no Ray'
-        ) from error
+            f"Ray can't start on this machine: {folder}, where it keeps logs and sockets, has "
+            f"{left:,} bytes left; remove files that nobody needs there, or name another folder in "
+            f'{FOLDER_VARIABLE}. host="inprocess" (NKI_DIST_HOST=inprocess) needs no Ray',
+            code="ray-start",
+            numbers={"got": left, "least": LEAST_DISK},
+        )
 
 
 def _check_address(address: str) -> None:
@@ -71,13 +121,16 @@ def _check_address(address: str) -> None:
     if not host or not port.isdigit() or "//" in address:
         raise LaunchError(
             f"can't join {who}: allowed are HOST:PORT of a node, 'auto' for the cluster of this "
-            "machine, and 'local' for a Ray of this process; Ray Client (ray://) shares no memory"
+            "machine, and 'local' for a Ray of this process; Ray Client (ray://) shares no memory",
+            code="ray-join",
         )
     try:
         socket.create_connection((host.strip("[]"), int(port)), ANSWER_SECONDS).close()
     except (OSError, OverflowError) as error:
         raise LaunchError(
-            f"can't join {who}: {error}; is it running, and is that the port of `ray start --head`?"
+            f"can't join {who}: {error}; is it running, and is that the port of "
+            "`ray start --head`?",
+            code="ray-join",
         ) from error
 
 
@@ -94,7 +147,8 @@ def refuse_fork(home: int) -> None:
         raise LaunchError(
             f"this process ({os.getpid()}) was forked from one that already launches kernels; Ray "
             "can't be used after a fork. Start processes with multiprocessing's 'spawn' method, or "
-            "use nki.simulate / host='inprocess' here"
+            "use nki.simulate / host='inprocess' here",
+            code="ray-forked",
         )
 
 

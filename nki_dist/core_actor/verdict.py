@@ -7,10 +7,12 @@ then nothing is on its way and nothing can change any more. Doesn't ask anybody;
 
 from __future__ import annotations
 
+import math
 import time
 
 from nki_dist.core_actor.actor import Status
-from nki_dist.errors import DeadlockError, NkiError
+from nki_dist.errors import NkiError
+from nki_dist.runtime.overdue import overdue
 from nki_dist.runtime.scheduler import deadlock
 
 
@@ -18,7 +20,8 @@ class Watch:
     """Decides from successive looks whether a launch can still go on."""
 
     def __init__(self, timeout: float | None) -> None:
-        self.deadline = None if timeout is None else time.monotonic() + timeout
+        self._timeout = math.inf if timeout is None else timeout
+        self._deadline = time.monotonic() + self._timeout
         self._before: list[Status] | None = None
 
     def verdict(self, number: int, statuses: list[Status]) -> NkiError | None:
@@ -33,10 +36,7 @@ class Watch:
             waits = [w for s in statuses for w in s.waits]
             finished = [c for s in statuses for c in s.finished]
             return deadlock(waits, finished)
-        if self.deadline is not None and time.monotonic() > self.deadline:
+        if time.monotonic() > self._deadline:
             waits = [w for s in statuses for w in s.waits]
-            lines = "".join(f"\n  - {w.describe()}" for w in waits)
-            return DeadlockError(
-                f"the launch made no end within the world's timeout; waiting now:{lines or ' none'}"
-            )
+            return overdue(self._timeout, [p for s in statuses for p in s.running], waits)
         return None

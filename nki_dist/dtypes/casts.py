@@ -63,7 +63,8 @@ def converter(
         return _bit_copy(src)
     if src.is_mx or dst.is_mx:
         raise NkiValidationError(
-            f"a packed data type only converts to itself: got {src.name} -> {dst.name}"
+            f"a packed data type only converts to itself: got {src.name} -> {dst.name}",
+            code="dtype-packed",
         )
     memory = scratch or Scratch()
     if src in _WIDE:

@@ -261,6 +261,7 @@ def of(x: Any) -> DType:
     found = find(x)
     if found is None:
         raise NkiValidationError(
-            f"data type must be one of NKI's: got {x!r}, allowed {', '.join(d.name for d in ALL)}"
+            f"data type must be one of NKI's: got {x!r}, allowed {', '.join(d.name for d in ALL)}",
+            code="dtype-unknown",
         )
     return found

@@ -58,7 +58,9 @@ def pack_x4(values: Any, dtype: DType, *, saturate: bool = True) -> Array:
     if floats.shape[-1] % 4:
         raise NkiValidationError(
             f"values to pack as {dtype.name} must come in fours along the last axis: "
-            f"got shape {np.shape(values)}"
+            f"got shape {np.shape(values)}",
+            code="mx-packing",
+            numbers={"got": np.shape(values)},
         )
     one = element(dtype)
     if one is None:
@@ -84,7 +86,8 @@ def unpack_x4(packed: Any, dtype: DType) -> Array:
     if array.dtype != dtype.storage or array.ndim == 0:
         raise NkiValidationError(
             f"packed {dtype.name} values must be an array of {dtype.storage}: "
-            f"got {array.dtype} of shape {np.shape(packed)}"
+            f"got {array.dtype} of shape {np.shape(packed)}",
+            code="mx-packing",
         )
     shape = (*array.shape[:-1], 4 * array.shape[-1])
     one = element(dtype)
@@ -117,7 +120,8 @@ def e8m0_to_float32(codes: Any) -> Array:
     array = np.asarray(codes)
     if array.dtype.itemsize != 1:
         raise NkiValidationError(
-            f"scale codes must be 1 byte each (uint8 or float8_e8m0fnu): got {array.dtype}"
+            f"scale codes must be 1 byte each (uint8 or float8_e8m0fnu): got {array.dtype}",
+            code="mx-packing",
         )
     out = np.empty(array.shape, np.float32)
     converter(dt.float8_e8m0fnu, dt.float32)(out, array.view(dt.float8_e8m0fnu.storage))
@@ -127,4 +131,6 @@ def e8m0_to_float32(codes: Any) -> Array:
 def _require_packed(dtype: DType) -> None:
     if not dtype.is_mx:
         allowed = ", ".join(d.name for d in dt.ALL if d.is_mx)
-        raise NkiValidationError(f"data type must be packed: got {dtype.name}, allowed {allowed}")
+        raise NkiValidationError(
+            f"data type must be packed: got {dtype.name}, allowed {allowed}", code="mx-packing"
+        )

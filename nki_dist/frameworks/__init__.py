@@ -81,7 +81,9 @@ def _owner(value: Any) -> Framework:
     framework = describe(value)
     if framework is None:
         names = ", ".join(each.name for each in _FRAMEWORKS)
-        raise LaunchError(f"expected an array of {names}, got a {type(value).__name__}")
+        raise LaunchError(
+            f"expected an array of {names}, got a {type(value).__name__}", code="array-kind"
+        )
     return framework
 
 

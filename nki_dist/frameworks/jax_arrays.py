@@ -65,12 +65,15 @@ def to_numpy(value: Any) -> np.ndarray:
         raise LaunchError(
             f"a world was run inside a jax transformation with a traced {value.aval}; run it "
             "outside jax.jit and jax.grad, where arrays hold data (kernels called directly can be "
-            "inside)"
+            "inside)",
+            code="array-without-data",
         )
     try:
         return np.asarray(value)
     except (RuntimeError, TypeError) as error:
-        raise LaunchError(f"a jax array of {value.aval} has no data to run on: {error}") from None
+        raise LaunchError(
+            f"a jax array of {value.aval} has no data to run on: {error}", code="array-without-data"
+        ) from None
 
 
 def like(array: np.ndarray) -> Any:
@@ -81,7 +84,10 @@ def like(array: np.ndarray) -> Any:
     """
     result = _jax().numpy.array(array, copy=True)  # type: ignore[union-attr]
     if result.dtype != array.dtype:
-        raise LaunchError(f"jax turns {array.dtype} into {result.dtype}; pass NumPy arrays instead")
+        raise LaunchError(
+            f"jax turns {array.dtype} into {result.dtype}; pass NumPy arrays instead",
+            code="framework-dtype",
+        )
     return result
 
 
@@ -90,5 +96,6 @@ def write_back(value: Any, array: np.ndarray) -> None:
     raise LaunchError(
         f"the kernel writes to an input of shape {tuple(value.shape)}, dtype {array.dtype}, that "
         "is a jax array, and those can't change; return the tensor from the kernel, or pass a "
-        "NumPy array"
+        "NumPy array",
+        code="input-read-only",
     )

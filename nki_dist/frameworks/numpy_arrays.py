@@ -39,18 +39,21 @@ def write_back(value: np.ndarray, array: np.ndarray) -> None:
     if not value.flags.writeable:
         raise LaunchError(
             f"the kernel writes to an input that is a read-only array of shape {value.shape}; pass "
-            "a writable copy (numpy.array(x))"
+            "a writable copy (numpy.array(x))",
+            code="input-read-only",
         )
     value = plain(value)
     if value.dtype != array.dtype or value.size != array.size:
         raise LaunchError(
             f"an input of dtype {value.dtype} and shape {value.shape} can't take back "
-            f"{array.dtype} data of shape {array.shape}"
+            f"{array.dtype} data of shape {array.shape}",
+            code="input-read-only",
         )
     if any(step == 0 and count > 1 for step, count in zip(value.strides, value.shape, strict=True)):
         raise LaunchError(
             f"the kernel writes to an input of shape {value.shape} whose elements share memory "
-            f"(strides {value.strides}); pass a copy"
+            f"(strides {value.strides}); pass a copy",
+            code="input-read-only",
         )
     # Through unsigned integers: extension dtypes copy element by element, and NaN payloads count.
     raw = np.dtype(f"u{value.itemsize}") if value.itemsize in (1, 2, 4, 8) else value.dtype

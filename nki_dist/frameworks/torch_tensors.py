@@ -81,7 +81,8 @@ def without_derivative(name: str, inputs: Sequence[Any], results: Sequence[Any])
             raise LaunchError(
                 f"a backward pass reached a result of kernel {name}, whose derivative nobody gave; "
                 "call the kernel in the forward of a torch.autograd.Function that has a backward, "
-                "or detach its inputs"
+                "or detach its inputs",
+                code="no-derivative",
             )
 
     made = dict(zip(places, Launch.apply(*sources), strict=True))
@@ -101,7 +102,8 @@ def _refuse_recording(torch: ModuleType) -> None:
         recorder = "torch.export or make_fx" if by_fx else "torch.jit.trace"
         raise LaunchError(
             f"a kernel was called inside {recorder}, which would record its result as a constant; "
-            "call it outside, or use torch.compile, which breaks the graph around kernels"
+            "call it outside, or use torch.compile, which breaks the graph around kernels",
+            code="framework-transformation",
         )
 
 
@@ -117,7 +119,8 @@ def _refuse_tangent(torch: ModuleType, value: Any) -> None:
         raise LaunchError(
             f"a kernel was given a tensor of shape {tuple(value.shape)} with a tangent "
             "(forward-mode differentiation), and nobody gave the kernel's derivative; call it in "
-            "the forward of a torch.autograd.Function that has a jvp, or detach its inputs"
+            "the forward of a torch.autograd.Function that has a jvp, or detach its inputs",
+            code="no-derivative",
         )
 
 
@@ -135,7 +138,8 @@ def to_numpy(value: Any) -> np.ndarray:
     if value.device.type != "cpu" or value.layout is not torch.strided:
         raise LaunchError(
             f"kernel inputs must be dense CPU tensors, got a tensor of shape {tuple(value.shape)} "
-            f"on {value.device} with layout {value.layout}; call .cpu() or .to_dense() first"
+            f"on {value.device} with layout {value.layout}; call .cpu() or .to_dense() first",
+            code="array-kind",
         )
     plain = value.detach().resolve_conj().resolve_neg()
     name = str(value.dtype).removeprefix("torch.")
@@ -146,11 +150,14 @@ def to_numpy(value: Any) -> np.ndarray:
         integers = getattr(torch, _SAME_SIZE[extension.itemsize])
         return np.asarray(plain.view(integers).numpy().view(extension))
     except TypeError as error:
-        raise NkiValidationError(f"dtype torch.{name} isn't supported: {error}") from None
+        raise NkiValidationError(
+            f"dtype torch.{name} isn't supported: {error}", code="dtype-unknown"
+        ) from None
     except RuntimeError as error:  # tensors without data: fake, meta, being traced by torch
         raise LaunchError(
             f"a {type(value).__name__} of shape {tuple(value.shape)} has no data ({error}); "
-            "kernels can't be inside torch.func transformations, torch.export or fake tensor modes"
+            "kernels can't be inside torch.func transformations, torch.export or fake tensor modes",
+            code="array-without-data",
         ) from None
 
 
@@ -167,7 +174,8 @@ def like(array: np.ndarray) -> Any:
     if not hasattr(torch, "bool" if name == "bool" else name):
         raise LaunchError(
             f"torch has no dtype for {name}; pass NumPy arrays to this kernel, or have it "
-            "return the tensor viewed as unsigned integers"
+            "return the tensor viewed as unsigned integers",
+            code="framework-dtype",
         )
     if not (array.flags.writeable and array.flags.c_contiguous):
         array = array.copy(order="C")
@@ -186,12 +194,14 @@ def write_back(value: Any, array: np.ndarray) -> None:
     if value.is_neg() or value.is_conj():
         raise LaunchError(
             f"the kernel writes to an input of shape {tuple(value.shape)} that is a lazily negated "
-            "or conjugated view; pass a copy (x.clone())"
+            "or conjugated view; pass a copy (x.clone())",
+            code="input-read-only",
         )
     if value.requires_grad and _torch().is_grad_enabled():  # type: ignore[union-attr]
         raise LaunchError(
             f"the kernel writes to an input of shape {tuple(value.shape)} that requires gradients, "
-            "which autograd wouldn't know; launch it under torch.no_grad(), or pass x.detach()"
+            "which autograd wouldn't know; launch it under torch.no_grad(), or pass x.detach()",
+            code="no-derivative",
         )
     numpy_arrays.write_back(to_numpy(value), array)
     _torch().autograd.graph.increment_version(value)  # type: ignore[union-attr]

@@ -32,6 +32,7 @@ import ray.exceptions
 
 from nki_dist.errors import LaunchError, OutOfMemoryError
 from nki_dist.hbm.alignment import ALIGNMENT
+from nki_dist.hbm.pages import pages_of
 
 Bytes = npt.NDArray[np.uint8]
 Ref: TypeAlias = "ray.ObjectRef[Any]"
@@ -87,14 +88,14 @@ class HbmStack:
     def ref(self) -> Ref:
         """The plasma object that holds the stack."""
         if self._ref is None:
-            raise LaunchError("this shared_hbm stack is closed")
+            raise LaunchError("this shared_hbm stack is closed", code="stack-closed")
         return self._ref
 
     @property
     def memory(self) -> Bytes:
         """(capacity,) uint8, writable, the same bytes the cores see."""
         if self._memory is None:
-            raise LaunchError("this shared_hbm stack is closed")
+            raise LaunchError("this shared_hbm stack is closed", code="stack-closed")
         return self._memory
 
     @property
@@ -114,7 +115,11 @@ class HbmStack:
 
     def _allocate(self, capacity_bytes: int) -> None:
         if capacity_bytes <= 0:
-            raise LaunchError(f"a shared_hbm stack needs a positive size, got {capacity_bytes}")
+            raise LaunchError(
+                f"a shared_hbm stack needs a positive size, got {capacity_bytes}",
+                code="stack-size",
+                numbers={"got": capacity_bytes, "least": 1},
+            )
         capacity = -(-capacity_bytes // _GRANULE) * _GRANULE
         self._ref, self._memory = _put_zeros(capacity)
         self._node_id = _node_id()
@@ -132,12 +137,15 @@ def map_writable(handle: StackHandle) -> Bytes:
         # Checked before the get: on another node it would succeed and return a private copy.
         raise LaunchError(
             f"shared_hbm of a stack can only be mapped on its own node {handle.node_id}, "
-            f"but this core runs on node {here}: place all cores of a stack on one node"
+            f"but this core runs on node {here}: place all cores of a stack on one node",
+            code="stack-mapping",
         )
     try:
         array = ray.get(handle.ref)
     except ray.exceptions.RayError as error:
-        raise LaunchError(f"the shared_hbm object of this stack is gone: {error}") from error
+        raise LaunchError(
+            f"the shared_hbm object of this stack is gone: {error}", code="stack-lost"
+        ) from error
     _require_shared(array)
     return _aligned(_writable(array), handle.capacity)
 
@@ -198,9 +206,22 @@ def _put_zeros(capacity: int) -> tuple[Ref, Bytes]:
         del ref, array
         raise OutOfMemoryError(
             f"shared_hbm of a stack needs {capacity} bytes, but the rest of this node's object "
-            f"store of {_store_bytes()} bytes is in use or in pieces; {_HOW_TO_RAISE}"
+            f"store of {_store_bytes()} bytes is in use or in pieces; {_HOW_TO_RAISE}",
+            code="object-store-full",
+            numbers={"got": capacity},
         )
     return ref, _aligned(_writable(array), capacity)
+
+
+def put_bytes(data: bytes) -> Ref:
+    """Bytes as an object that actors fetch.
+
+    Raises:
+        OutOfMemoryError: the object store of this node can't hold it in memory.
+    """
+    _require_ray()
+    _require_room(len(data))
+    return _put(data, len(data))
 
 
 def _put(value: Any, size: int) -> Ref:
@@ -209,23 +230,44 @@ def _put(value: Any, size: int) -> Ref:
     except (ray.exceptions.ObjectStoreFullError, ray.exceptions.OutOfDiskError) as error:
         raise OutOfMemoryError(
             f"no room for {size} bytes in this node's object store of {_store_bytes()} bytes; "
-            f"{_HOW_TO_RAISE}"
+            f"{_HOW_TO_RAISE}",
+            code="object-store-full",
+            numbers={"got": size},
         ) from error
 
 
 def _require_ray() -> None:
     # ray.put and ray.get would start a cluster with default sizes behind the user's back.
     if not ray.is_initialized():
-        raise LaunchError("shared_hbm lives in Ray's object store, but Ray isn't running here")
+        raise LaunchError(
+            "shared_hbm lives in Ray's object store, but Ray isn't running here",
+            code="stack-mapping",
+        )
 
 
 def _require_room(need: int) -> None:
-    """Refuse at once what can never fit; Ray would wait two seconds and then use the disk."""
-    capacity = _store_bytes()
+    """Refuse at once what can never fit; Ray would wait two seconds and then use the disk.
+
+    Also what would find no pages, which would end this process: see `pages`.
+    """
+    node = _node()
+    capacity = int(node["Resources"].get("object_store_memory", 0))
     if need > capacity:
         raise OutOfMemoryError(
             f"shared_hbm needs an object of {need} bytes, but the object store of this node holds "
-            f"{capacity} bytes in all; {_HOW_TO_RAISE}"
+            f"{capacity} bytes in all; {_HOW_TO_RAISE}",
+            code="object-store-full",
+            numbers={"got": need, "most": capacity},
+        )
+    pages = pages_of(node["ObjectStoreSocketName"])
+    if pages is not None and not pages.enough(need):
+        raise OutOfMemoryError(
+            f"shared_hbm needs {need} bytes, but {pages.directory}, where Ray's object store lies, "
+            f"has {pages.free} bytes left for all programs (df {pages.directory}): remove files "
+            "that nobody needs there, or give the machine or container more shared memory "
+            "(docker run --shm-size=)",
+            code="object-store-full",
+            numbers={"got": need, "most": pages.free},
         )
 
 
@@ -236,7 +278,10 @@ def _require_shared(array: Any) -> _Mapping | None:
     would end the process with a segmentation fault.
     """
     if not isinstance(array, np.ndarray) or array.dtype != np.uint8 or array.ndim != 1:
-        raise LaunchError(f"not the object of a shared_hbm stack: got {type(array).__name__}")
+        raise LaunchError(
+            f"not the object of a shared_hbm stack: got {type(array).__name__}",
+            code="stack-mapping",
+        )
     maps = Path("/proc/self/maps")
     if not maps.exists():  # not Linux
         return None
@@ -244,7 +289,8 @@ def _require_shared(array: Any) -> _Mapping | None:
     if not (mapping.permissions.startswith("rw") and mapping.permissions.endswith("s")):
         raise LaunchError(
             "shared_hbm must lie in writable memory shared between processes (rw-s), but Ray "
-            f"returned an array in {mapping.permissions or 'unmapped'} memory {mapping.path}"
+            f"returned an array in {mapping.permissions or 'unmapped'} memory {mapping.path}",
+            code="stack-mapping",
         )
     return mapping
 
@@ -260,11 +306,18 @@ def _mapping_at(address: int, maps: str) -> _Mapping:
 
 def _store_bytes() -> int:
     """Capacity of this node's object store."""
+    return int(_node()["Resources"].get("object_store_memory", 0))
+
+
+def _node() -> dict[str, Any]:
+    """What Ray lists of this node."""
     here = _node_id()
     for node in ray.nodes():
         if node["NodeID"] == here:
-            return int(node["Resources"].get("object_store_memory", 0))
-    raise LaunchError(f"Ray doesn't list the node {here} that this process runs on")
+            return dict(node)
+    raise LaunchError(
+        f"Ray doesn't list the node {here} that this process runs on", code="stack-mapping"
+    )
 
 
 def _node_id() -> str:

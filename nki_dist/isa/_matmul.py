@@ -126,13 +126,17 @@ def check_output(dst: Access, stationary: int, moving: int, arch: Arch) -> None:
     if (dst.shape[0], dst.free_size) != (stationary, moving):
         raise NkiValidationError(
             f"dst has {dst.shape[0]} partitions and {dst.free_size} elements in each (shape "
-            f"{dst.shape}); stationary and moving make it {stationary} and {moving}"
+            f"{dst.shape}); stationary and moving make it {stationary} and {moving}",
+            code="shape-mismatch",
+            numbers={"got": [dst.shape[0], dst.free_size], "allowed": [stationary, moving]},
         )
     limit = arch.moving_free_limit(dst.dtype.name)
     if moving > limit:
         raise NkiValidationError(
             f"moving has {moving} elements in its free dimensions; at most {limit} on {arch.name} "
-            f"with a {dst.dtype} dst"
+            f"with a {dst.dtype} dst",
+            code="matmul-moving-size",
+            numbers={"got": moving, "most": limit},
         )
     if arch.generation < 4:
         check_bank(dst, arch)
@@ -152,7 +156,9 @@ def check_bank(dst: Access, arch: Arch) -> None:
         raise NkiValidationError(
             f"dst covers bytes [{low}, {high}) of its PSUM partitions, more than one bank; a bank "
             f"has {bank} bytes ({bank // dst.dtype.itemsize} elements of {dst.dtype}), and the "
-            "Tensor engine writes to one at a time"
+            "Tensor engine writes to one at a time",
+            code="psum-bank",
+            numbers={"low": low, "high": high, "most": bank},
         )
 
 
@@ -163,7 +169,9 @@ def pair(name: str, value: Any) -> tuple[int, int] | None:
     try:
         first, second = (v.__index__() for v in value)
     except (TypeError, ValueError, AttributeError):
-        raise NkiValidationError(f"{name}={value!r}; allowed: (row, column), two ints") from None
+        raise NkiValidationError(
+            f"{name}={value!r}; allowed: (row, column), two ints", code="tile-position"
+        ) from None
     return first, second
 
 
@@ -173,7 +181,9 @@ def accumulate_flag(name: str, value: Any) -> bool | None:
         return None
     if isinstance(value, (bool, int, np.bool_, np.integer)):
         return bool(value)
-    raise NkiValidationError(f"{name}={value!r}; allowed: True, False or None")
+    raise NkiValidationError(
+        f"{name}={value!r}; allowed: True, False or None", code="argument-kind"
+    )
 
 
 def check_tiling(i: Instruction, arch: Arch, rows: int, columns: int, row_only: bool) -> None:
@@ -181,7 +191,8 @@ def check_tiling(i: Instruction, arch: Arch, rows: int, columns: int, row_only: 
     position, size = i["tile_position"], i["tile_size"]
     if (position is None) != (size is None):
         raise NkiValidationError(
-            f"tile_position={position}, tile_size={size}; give both or neither"
+            f"tile_position={position}, tile_size={size}; give both or neither",
+            code="tile-position",
         )
     if size is None:
         return
@@ -191,21 +202,28 @@ def check_tiling(i: Instruction, arch: Arch, rows: int, columns: int, row_only: 
         if size[n] not in allowed:
             raise NkiValidationError(
                 f"tile_size {name} {size[n]}; allowed: {', '.join(map(str, allowed))} on "
-                f"{arch.name}"
+                f"{arch.name}",
+                code="tile-position",
+                numbers={"got": size[n], "allowed": allowed},
             )
         if position[n] % size[n] or not 0 <= position[n] < array[n]:
             raise NkiValidationError(
                 f"tile_position {name} {position[n]}; allowed: multiples of the tile's {size[n]} "
-                f"from 0, below {array[n]}"
+                f"from 0, below {array[n]}",
+                code="tile-position",
+                numbers={"got": position[n]},
             )
         if used > size[n]:
             raise NkiValidationError(
-                f"the operands use {used} {name}s of the array, tile_size allows {size[n]}"
+                f"the operands use {used} {name}s of the array, tile_size allows {size[n]}",
+                code="tile-position",
+                numbers={"got": used, "most": size[n]},
             )
     if row_only and (size[1] != array[1] or position[1] != 0):
         raise NkiValidationError(
             f"tile_size={size}, tile_position={position}; this mode can't be combined with column "
-            f"tiling: the column size must be {array[1]} and the start column 0"
+            f"tiling: the column size must be {array[1]} and the start column 0",
+            code="tile-position",
         )
 
 

@@ -32,7 +32,9 @@ def check_partitions(name: str, a: Access, arch: Arch) -> None:
     if a.shape[0] % _QUADRANT or a.shape[0] > arch.partitions:
         raise NkiValidationError(
             f"{name} has {a.shape[0]} partitions; must be a multiple of {_QUADRANT}, at most "
-            f"{arch.partitions}"
+            f"{arch.partitions}",
+            code="partition-multiple",
+            numbers={"got": a.shape[0], "multiple": _QUADRANT, "most": arch.partitions},
         )
 
 
@@ -42,16 +44,22 @@ def check_scale(name: str, scale: Access, partitions: int, elements: int) -> Non
     if scale.shape[0] < need:
         raise NkiValidationError(
             f"{name} has {scale.shape[0]} partitions; the scales of {partitions} partitions of "
-            f"data are spread over {need} (4 in each quadrant of 32)"
+            f"data are spread over {need} (4 in each quadrant of 32)",
+            code="mx-scale-layout",
+            numbers={"got": scale.shape[0], "allowed": need},
         )
     if scale.free_size != elements:
         raise NkiValidationError(
             f"{name} has {scale.free_size} elements per partition (shape {scale.shape}); the data "
-            f"has {elements} packed elements per partition, must be equal"
+            f"has {elements} packed elements per partition, must be equal",
+            code="mx-scale-layout",
+            numbers={"got": scale.free_size, "allowed": elements},
         )
     offset = start_partition(scale) % _QUADRANT
     if offset not in _OFFSETS:
         raise NkiValidationError(
             f"{name} starts at partition {start_partition(scale)}, {offset} into its quadrant; "
-            "allowed: 0, 4, 8 or 12"
+            "allowed: 0, 4, 8 or 12",
+            code="mx-scale-layout",
+            numbers={"got": offset, "allowed": [0, 4, 8, 12]},
         )

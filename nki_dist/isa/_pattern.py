@@ -25,10 +25,10 @@ def pattern(name: str, value: Any) -> list[list[int]]:
         pairs = [[step.__index__(), count.__index__()] for step, count in value]
     except (TypeError, ValueError, AttributeError):
         raise NkiValidationError(
-            f"{name}={value!r}; allowed: a list of up to four [step, count], ints"
+            f"{name}={value!r}; allowed: a list of up to four [step, count], ints", code="pattern"
         ) from None
     if any(count < 1 for _, count in pairs):
-        raise NkiValidationError(f"{name}={pairs}; every count must be at least 1")
+        raise NkiValidationError(f"{name}={pairs}; every count must be at least 1", code="pattern")
     return pairs
 
 
@@ -37,9 +37,15 @@ def int32(name: str, value: Any) -> int:
     try:
         number = value.__index__()
     except (TypeError, AttributeError):
-        raise NkiValidationError(f"{name}={value!r}; allowed: an int known when traced") from None
+        raise NkiValidationError(
+            f"{name}={value!r}; allowed: an int known when traced", code="argument-kind"
+        ) from None
     if not _INT32[0] <= number <= _INT32[1]:
-        raise NkiValidationError(f"{name}={number}; allowed: {_INT32[0]} to {_INT32[1]}")
+        raise NkiValidationError(
+            f"{name}={number}; allowed: {_INT32[0]} to {_INT32[1]}",
+            code="argument-range",
+            numbers={"got": number, "least": _INT32[0], "most": _INT32[1]},
+        )
     return number
 
 
@@ -58,13 +64,19 @@ def check_pattern(pairs: list[list[int]], arch: Arch, **operands: Access) -> Non
     """An access's dimensions at most, and as many values as each operand has per partition."""
     most = arch.access_dims_max
     if not 1 <= len(pairs) <= most:
-        raise NkiValidationError(f"pattern has {len(pairs)} dimensions; allowed: 1 to {most}")
+        raise NkiValidationError(
+            f"pattern has {len(pairs)} dimensions; allowed: 1 to {most}",
+            code="pattern",
+            numbers={"got": len(pairs), "most": most},
+        )
     count = prod(n for _, n in pairs)
     for name, a in operands.items():
         if a.free_size != count:
             raise NkiValidationError(
                 f"pattern {pairs} has {count} values, {name} has {a.free_size} elements per "
-                f"partition (shape {a.shape}); must be equal"
+                f"partition (shape {a.shape}); must be equal",
+                code="shape-mismatch",
+                numbers={"got": count, "allowed": a.free_size},
             )
 
 

@@ -110,6 +110,7 @@ def _columns(selector: Matrix, dtype: DType) -> tuple[Matrix, Matrix]:
         n = int(bad[0])
         raise NkiValidationError(
             f"is_transpose moves data: every column of moving holds one 1 and otherwise 0; column "
-            f"{n} has {int(marked[n])} elements other than 0, the largest {table[:, n].max()}"
+            f"{n} has {int(marked[n])} elements other than 0, the largest {table[:, n].max()}",
+            code="permutation-matrix",
         )
     return marks.argmax(axis=0), marked == 0

@@ -10,6 +10,7 @@ the start of the tensor the tile is cut from, because addresses aren't known to 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,8 +20,9 @@ from nki_dist.errors import NkiValidationError
 from nki_dist.isa.alu import AluOp
 from nki_dist.isa.checks import scalar_or_column
 from nki_dist.isa.enums import reduce_cmd
-from nki_dist.isa.kit import Kit, Step, last_writes
-from nki_dist.isa.reductions import reduce_f32
+from nki_dist.isa.kit import Kit, Step, chain, last_writes
+from nki_dist.isa.reductions import SUMS, reduce_f32
+from nki_dist.isa.rows import crowded, scratch_rows
 from nki_dist.program import Access
 
 _REDUCING = (reduce_cmd.reduce, reduce_cmd.reset_reduce, reduce_cmd.load_reduce)
@@ -38,7 +40,10 @@ def check_result(name: str, value: Any, partitions: int) -> None:
     """
     if value is not None and (value.shape[0] != partitions or value.free_size != 1):
         raise NkiValidationError(
-            f"{name} has shape {value.shape}; allowed: ({partitions}, 1), one element per partition"
+            f"{name} has shape {value.shape}; allowed: ({partitions}, 1), one element per "
+            "partition",
+            code="operand-vector",
+            numbers={"got": value.shape, "allowed": (partitions, 1)},
         )
 
 
@@ -49,7 +54,11 @@ def check_dtype(name: str, value: Any, dtype: DType) -> None:
         NkiValidationError: it has another.
     """
     if isinstance(value, Access) and value.dtype is not dtype:
-        raise NkiValidationError(f"{name} has dtype {value.dtype}; allowed: {dtype}")
+        raise NkiValidationError(
+            f"{name} has dtype {value.dtype}; allowed: {dtype}",
+            code="dtype-mismatch",
+            numbers={"got": value.dtype, "allowed": dtype},
+        )
 
 
 def check_initial(
@@ -66,12 +75,15 @@ def check_initial(
     given = value is not None and (isinstance(value, Access) or value != unset)
     if cmd is reduce_cmd.load_reduce:
         if value is None:
-            raise NkiValidationError(f"{name} is None; reduce_cmd.load_reduce needs it")
+            raise NkiValidationError(
+                f"{name} is None; reduce_cmd.load_reduce needs it", code="reduce-command"
+            )
         scalar_or_column(name, value, partitions)
         check_dtype(name, value, float32)
     elif given:
         raise NkiValidationError(
-            f"{name} is given with reduce_cmd.{cmd.name}; allowed with load_reduce only"
+            f"{name} is given with reduce_cmd.{cmd.name}; allowed with load_reduce only",
+            code="reduce-command",
         )
 
 
@@ -98,6 +110,9 @@ def accumulate(
 ) -> Step | None:
     """The step that brings contiguous rows (P, N) into the registers, or None if nothing changes.
 
+    Elements are taken one by one, after what the registers hold, as activate2's documentation and
+    the architecture guide ("Pipelined Reduction") write it.
+
     Args:
         initial: for load_reduce, a number or a (P, 1) float32 array.
     """
@@ -107,20 +122,22 @@ def accumulate(
     if cmd is reduce_cmd.reset:
         identity = np.float32(op.identity or 0)
         return lambda: regs().fill(identity)
-    total = kit.scratch((rows.shape[0],))
     start = initial[:, 0] if isinstance(initial, np.ndarray) else initial
-
-    def anew() -> None:
-        reduce_f32(op, rows, regs())
+    if cmd is reduce_cmd.reset_reduce:
+        if op.name not in SUMS or not crowded(rows.shape):
+            return lambda: reduce_f32(op, rows, regs())
+        apart = scratch_rows(kit, rows.shape, np.float32, True)
+        return chain([partial(np.copyto, apart, rows), lambda: reduce_f32(op, apart, regs())])
+    shape = (rows.shape[0], rows.shape[1] + 1)
+    line = scratch_rows(kit, shape, np.float32, op.name in SUMS)
 
     def onto() -> None:
         held = regs()
-        if cmd is reduce_cmd.load_reduce:
-            np.copyto(held, start)
-        reduce_f32(op, rows, total)
-        op.f32(held, total, held)
+        line[:, 0] = start if cmd is reduce_cmd.load_reduce else held
+        line[:, 1:] = rows
+        reduce_f32(op, line, held)
 
-    return anew if cmd is reduce_cmd.reset_reduce else onto
+    return onto
 
 
 def read_out(kit: Kit, engine: str, data: Access, result: Access, negate: bool = False) -> Step:

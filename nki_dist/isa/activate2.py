@@ -101,17 +101,22 @@ def _operators(i: Instruction, arch: Arch) -> None:
     if ops not in _PAIRS:
         raise NkiValidationError(
             f"op0={ops[0]}, op1={ops[1]}; allowed pairs: "
-            + ", ".join(f"({first}, {second})" for first, second in _PAIRS)
+            + ", ".join(f"({first}, {second})" for first, second in _PAIRS),
+            code="operator-pair",
         )
     for n, op in zip("01", ops, strict=True):
         if op != "bypass":
             b.check_operand(f"imm{n}", op, i[f"imm{n}"], i["data"].shape[0])
         elif i[f"reverse{n}"]:
-            raise NkiValidationError(f"reverse{n}=True with op{n}=bypass; allowed: False")
+            raise NkiValidationError(
+                f"reverse{n}=True with op{n}=bypass; allowed: False", code="argument-combination"
+            )
     imms = b.tiles(i["imm0"], i["imm1"])
     if len({a.dtype for a in imms}) > 1:
         raise NkiValidationError(
-            f"imm0 has dtype {imms[0].dtype}, imm1 {imms[1].dtype}; they must be equal"
+            f"imm0 has dtype {imms[0].dtype}, imm1 {imms[1].dtype}; they must be equal",
+            code="dtype-mismatch",
+            numbers={"first": imms[0].dtype, "second": imms[1].dtype},
         )
 
 
@@ -126,7 +131,8 @@ def _operands(i: Instruction, arch: Arch) -> None:
     if reduces(i["reduce_cmd"]) and i["reduce_op"] is None:
         raise NkiValidationError(
             f"reduce_cmd.{i['reduce_cmd'].name} needs reduce_op; allowed: "
-            + ", ".join(sorted(ACTIVATE2_REDUCE))
+            + ", ".join(sorted(ACTIVATE2_REDUCE)),
+            code="reduce-command",
         )
 
 

@@ -85,7 +85,9 @@ def check_operands(i: Instruction, arch: Arch) -> None:
     check_dtype("scale", i["scale"], float32)
     bias = i["bias"]
     if isinstance(bias, Access) and bias.dtype is tfloat32:
-        raise NkiValidationError("bias has dtype tfloat32; allowed: every other dtype")
+        raise NkiValidationError(
+            "bias has dtype tfloat32; allowed: every other dtype", code="dtype-operand"
+        )
     if bias is not None and not isinstance(bias, Access):
         require_generation(arch, 3, f"a number as bias (got {bias!r}; a (P, 1) tile does it)")
     check_result("reduce_res", i["reduce_res"], partitions)
@@ -96,7 +98,8 @@ def check_operands(i: Instruction, arch: Arch) -> None:
 def _reduction(i: Instruction, arch: Arch) -> None:
     if reduces(i["reduce_cmd"]) and i["reduce_op"] is None:
         raise NkiValidationError(
-            f"reduce_cmd.{i['reduce_cmd'].name} needs reduce_op; allowed: nl.add"
+            f"reduce_cmd.{i['reduce_cmd'].name} needs reduce_op; allowed: nl.add",
+            code="reduce-command",
         )
 
 

@@ -78,11 +78,15 @@ class AluOp:
 
 
 def _no_f32(a: object, b: object, out: object) -> None:
-    raise NkiValidationError("a bitwise operator has no float32 form: its operands are integers")
+    raise NkiValidationError(
+        "a bitwise operator has no float32 form: its operands are integers", code="operator-dtype"
+    )
 
 
 def _no_elementwise(a: object, b: object, out: object) -> None:
-    raise NkiValidationError("average is a reduction: it has no element-wise form")
+    raise NkiValidationError(
+        "average is a reduction: it has no element-wise form", code="operator-not-elementwise"
+    )
 
 
 def _bits(
@@ -125,8 +129,8 @@ def _rows() -> Iterable[AluOp]:
     yield AluOp("average", "arith", 0, _no_elementwise, identity=0.0, engines=_GPSIMD)
     yield AluOp("bypass", "arith", 1, e.bypass, e.bypass, engines=_ALL)
     yield AluOp("abs", "arith", 1, e.absolute, e.absolute)
-    yield AluOp("square", "arith", 1, e.square, e.square)
-    yield AluOp("relu", "arith", 1, e.relu, e.relu)
+    yield AluOp("square", "arith", 1, e.square, e.square, generation=4)
+    yield AluOp("relu", "arith", 1, e.relu, e.relu, generation=4)
     yield AluOp("rsqrt", "arith", 1, e.rsqrt, engines=_GPSIMD)
     yield AluOp("reciprocal", "arith", 1, e.reciprocal)
     yield _compare("equal", np.equal)
@@ -203,5 +207,7 @@ def alu_op(name: str) -> AluOp:
     op = ALU.get(name) or ALU.get(_NUMPY_NAMES.get(name, ""))
     if op is None:
         known = ", ".join(sorted(ALU))
-        raise NkiValidationError(f"{name!r} is no ALU operator; the operators are {known}")
+        raise NkiValidationError(
+            f"{name!r} is no ALU operator; the operators are {known}", code="operator-unknown"
+        )
     return op

@@ -57,11 +57,15 @@ def _check(i: Instruction, arch: Arch) -> None:
     b.check_not_packed(dst=i["dst"], data=i["data"])
     if i["data"].free_size % 3:
         raise NkiValidationError(
-            f"data has {i['data'].free_size} elements per partition; allowed: multiples of 3"
+            f"data has {i['data'].free_size} elements per partition; allowed: multiples of 3",
+            code="free-multiple",
+            numbers={"got": i["data"].free_size, "multiple": 3},
         )
     if i["dst"].free_size != 2:
         raise NkiValidationError(
-            f"dst has {i['dst'].free_size} elements per partition; allowed: 2 (mean, variance)"
+            f"dst has {i['dst'].free_size} elements per partition; allowed: 2 (mean, variance)",
+            code="free-size",
+            numbers={"got": i["dst"].free_size, "allowed": 2},
         )
 
 

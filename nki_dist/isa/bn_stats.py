@@ -63,11 +63,15 @@ def _check(i: Instruction, arch: Arch) -> None:
     if i["data"].free_size > arch.bn_stats_fmax:
         raise NkiValidationError(
             f"data has {i['data'].free_size} elements per partition; allowed: up to "
-            f"{arch.bn_stats_fmax}"
+            f"{arch.bn_stats_fmax}",
+            code="free-limit",
+            numbers={"got": i["data"].free_size, "most": arch.bn_stats_fmax},
         )
     if i["dst"].free_size != STATISTICS:
         raise NkiValidationError(
-            f"dst has {i['dst'].free_size} elements per partition; allowed: {STATISTICS}"
+            f"dst has {i['dst'].free_size} elements per partition; allowed: {STATISTICS}",
+            code="free-size",
+            numbers={"got": i["dst"].free_size, "allowed": STATISTICS},
         )
 
 

@@ -20,7 +20,7 @@ from nki_dist.errors import NkiValidationError
 from nki_dist.isa.alu import ALU, AluOp
 from nki_dist.isa.checks import scalar_or_column
 from nki_dist.isa.kit import Kit, Step
-from nki_dist.isa.spec import require_generation
+from nki_dist.isa.spec import may_reject, require_generation
 from nki_dist.program import Access
 
 ELEMENTWISE = frozenset(name for name, op in ALU.items() if op.arity != 0)
@@ -39,11 +39,15 @@ def check_operand(name: str, op: str, value: Any, partitions: int) -> None:
     """
     if ALU[op].arity == 1:
         if isinstance(value, Access) or value not in (None, 0):
-            raise NkiValidationError(f"{name}={value!r} for the unary nl.{op}; allowed: None or 0")
+            raise NkiValidationError(
+                f"{name}={value!r} for the unary nl.{op}; allowed: None or 0",
+                code="argument-combination",
+            )
         return
     if value is None:
         raise NkiValidationError(
-            f"{name} is None; allowed with nl.{op}: a number or a ({partitions}, 1) tile"
+            f"{name} is None; allowed with nl.{op}: a number or a ({partitions}, 1) tile",
+            code="operand-missing",
         )
     scalar_or_column(name, value, partitions)
 
@@ -60,15 +64,22 @@ def check_integer(op: str, **operands: Any) -> None:
             if not value.dtype.is_integer:
                 raise NkiValidationError(
                     f"{name} has dtype {value.dtype}; the bitwise operator nl.{op} takes integer "
-                    "types and converts nothing"
+                    "types and converts nothing",
+                    code="operator-dtype",
+                    numbers={"got": value.dtype},
                 )
             widths[name] = value.dtype
         elif value is not None and value != int(value):
-            raise NkiValidationError(f"{name}={value!r}; the bitwise nl.{op} takes whole numbers")
+            raise NkiValidationError(
+                f"{name}={value!r}; the bitwise nl.{op} takes whole numbers",
+                code="argument-kind",
+                numbers={"got": value},
+            )
     if len({dtype.bits for dtype in widths.values()}) > 1:
         raise NkiValidationError(
             f"the bitwise nl.{op} moves bit patterns, so its tiles need one width: got "
-            + ", ".join(f"{name} {dtype}" for name, dtype in widths.items())
+            + ", ".join(f"{name} {dtype}" for name, dtype in widths.items()),
+            code="dtype-width",
         )
 
 
@@ -81,7 +92,9 @@ def check_not_packed(**operands: Any) -> None:
     for name, value in operands.items():
         if isinstance(value, Access) and value.dtype.is_mx:
             raise NkiValidationError(
-                f"{name} has the packed dtype {value.dtype}; allowed: one value per element"
+                f"{name} has the packed dtype {value.dtype}; allowed: one value per element",
+                code="dtype-packed",
+                numbers={"got": value.dtype},
             )
 
 
@@ -95,9 +108,17 @@ def check_available(arch: Arch, engine: str, *ops: str | None) -> None:
         if name is None:
             continue
         require_generation(arch, ALU[name].generation, f"nl.{name}")
+        if not ALU[name].documented and ALU[name].arity == 2:
+            may_reject(
+                f"nl.{name} isn't among the operators of AWS's table, and its release notes say "
+                "that it works in simulation only",
+                code="operator-without-instruction",
+            )
         if engine not in ALU[name].engines:
             raise NkiValidationError(
-                f"nl.{name} on the {engine} engine; allowed: {', '.join(sorted(ALU[name].engines))}"
+                f"nl.{name} on the {engine} engine; allowed: "
+                + ", ".join(sorted(ALU[name].engines)),
+                code="operator-engine",
             )
 
 

@@ -2,11 +2,61 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Final
 
 from nki_dist.arch import Arch
 from nki_dist.errors import NkiValidationError
 from nki_dist.program import Access, Instruction
+from nki_dist.program.walk import operands
+
+MOST_REPEATED: Final = 1 << 22
+"""Elements that an operand may always have, however small the tensor that it repeats."""
+
+LONGEST_ROW: Final = 1 << 18
+"""Elements per partition: on every platform, SBUF has at most as many bytes in each."""
+
+
+def check_repeats(args: Mapping[str, Any]) -> None:
+    """An operand repeats its elements (stride 0, strides that overlap) to match another tensor.
+
+    So none has more elements than the largest tensor of the instruction has bytes, and on chip
+    none has more in a partition than fit there. Nobody documents a limit; without one, a pattern of
+    a few numbers could ask for more work and scratch memory than any machine has.
+
+    Raises:
+        NkiValidationError: an operand has more.
+    """
+    accesses = list(operands(args))
+    room = max([a.storage.nbytes for _, a in accesses], default=0)
+    for name, a in accesses:
+        check_size(name, a, room, "the largest tensor of the instruction")
+        if a.region.on_chip and a.free_size > LONGEST_ROW:
+            raise NkiValidationError(
+                f"{name} has shape {a.shape}, which repeats the elements of {a.storage.label} up "
+                f"to {a.free_size} per partition; allowed: {LONGEST_ROW}",
+                code="pattern-size",
+                numbers={"got": a.free_size, "most": LONGEST_ROW},
+            )
+
+
+def check_size(name: str, a: Access, room: int, of: str) -> None:
+    """An access has at most as many elements as `room`, or MOST_REPEATED.
+
+    Args:
+        of: what has so many bytes.
+
+    Raises:
+        NkiValidationError: it has more.
+    """
+    if a.size > max(room, MOST_REPEATED):
+        raise NkiValidationError(
+            f"{name} has shape {a.shape}, which repeats the elements of {a.storage.label} up to "
+            f"{a.size}; allowed: {max(room, MOST_REPEATED)} (as many as {of} has bytes, or "
+            f"{MOST_REPEATED})",
+            code="pattern-size",
+            numbers={"got": a.size, "most": max(room, MOST_REPEATED)},
+        )
 
 
 def same_partitions(**operands: Access) -> None:
@@ -15,7 +65,9 @@ def same_partitions(**operands: Access) -> None:
     if len(set(sizes.values())) > 1:
         raise NkiValidationError(
             "operands must have the same number of partitions (dimension 0): got "
-            + ", ".join(f"{name} {n}" for name, n in sizes.items())
+            + ", ".join(f"{name} {n}" for name, n in sizes.items()),
+            code="partition-mismatch",
+            numbers={**sizes},
         )
 
 
@@ -25,7 +77,9 @@ def same_free_size(**operands: Access) -> None:
     if len(set(sizes.values())) > 1:
         raise NkiValidationError(
             "operands must have the same number of elements per partition: got "
-            + ", ".join(f"{n} {sizes[n]} (shape {operands[n].shape})" for n in operands)
+            + ", ".join(f"{n} {sizes[n]} (shape {operands[n].shape})" for n in operands),
+            code="free-mismatch",
+            numbers={**sizes},
         )
 
 
@@ -40,7 +94,9 @@ def scalar_or_column(name: str, value: Any, partitions: int) -> None:
     if isinstance(value, Access) and (value.free_size != 1 or value.shape[0] != partitions):
         raise NkiValidationError(
             f"{name} has shape {value.shape}; allowed: a number or a tile of shape "
-            f"({partitions}, 1)"
+            f"({partitions}, 1)",
+            code="operand-vector",
+            numbers={"got": value.shape, "allowed": (partitions, 1)},
         )
 
 
@@ -49,10 +105,16 @@ def check_priority(i: Instruction, arch: Arch) -> None:
     if i["priority"] is None:
         return
     if arch.generation < 4:
-        raise NkiValidationError(f"priority needs NeuronCore-v4; the platform is {arch.name}")
+        raise NkiValidationError(
+            f"priority needs NeuronCore-v4; the platform is {arch.name}",
+            code="generation",
+            numbers={"allowed": 4},
+        )
     if not 0 <= i["priority"] < arch.dma_qos_classes:
         raise NkiValidationError(
-            f"priority={i['priority']}; allowed: 0 to {arch.dma_qos_classes - 1}"
+            f"priority={i['priority']}; allowed: 0 to {arch.dma_qos_classes - 1}",
+            code="argument-range",
+            numbers={"got": i["priority"], "least": 0, "most": arch.dma_qos_classes - 1},
         )
 
 
@@ -61,7 +123,7 @@ def not_both_psum(**operands: Any) -> None:
     inside = [n for n, a in operands.items() if isinstance(a, Access) and a.region.value == "psum"]
     if len(inside) > 1:
         raise NkiValidationError(
-            f"{' and '.join(inside)} are both in PSUM; at most one input may be"
+            f"{' and '.join(inside)} are both in PSUM; at most one input may be", code="psum-inputs"
         )
 
 
@@ -73,5 +135,6 @@ def not_in_psum(engine: str, **operands: Any) -> None:
         if isinstance(a, Access) and a.region.value == "psum":
             raise NkiValidationError(
                 f"{name} is in PSUM, which the GpSimd engine can't access; use the Vector or "
-                "Scalar engine, or copy it to SBUF first"
+                "Scalar engine, or copy it to SBUF first",
+                code="gpsimd-psum",
             )

@@ -58,10 +58,9 @@ class CoreState:
         random: per engine name the random generator's state (see isa.randomness).
         collectives: by group, how many collectives have begun in this launch.
         epoch: synchronisations with the other core of the rank in this launch so far.
-        stopping: set from outside to end a run that doesn't wait for anybody.
     """
 
-    __slots__ = ("accumulators", "collectives", "epoch", "random", "registers", "stopping")
+    __slots__ = ("accumulators", "collectives", "epoch", "random", "registers")
 
     def __init__(self, registers: int = 0) -> None:
         self.registers = [0] * registers
@@ -69,7 +68,6 @@ class CoreState:
         self.random: dict[str, Any] = {}
         self.collectives: dict[Any, int] = {}
         self.epoch = 0
-        self.stopping = False
 
     def reset(self) -> None:
         """As at power-on; every launch starts like this."""
@@ -78,7 +76,6 @@ class CoreState:
         self.random.clear()
         self.collectives.clear()
         self.epoch = 0
-        self.stopping = False
 
     def accumulator(self, engine: str, partitions: int) -> np.ndarray:
         """Accumulator registers of an engine, one float32 per partition; zero at power-on."""

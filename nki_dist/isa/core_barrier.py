@@ -14,13 +14,15 @@ from nki_dist.isa.enums import engine
 from nki_dist.isa.kit import Kit
 from nki_dist.isa.operands import ANYWHERE, Custom, Tensor
 from nki_dist.isa.spec import Cost, instruction
-from nki_dist.program import Instruction
+from nki_dist.program import Instruction, MemoryRegion
 
 
 def _cores(name, value):
     cores = list(value) if isinstance(value, Iterable) else [value]
     if not cores or any(not isinstance(c, int) or not 0 <= c <= 1 for c in cores):
-        raise NkiValidationError(f"{name}={value!r}; allowed: cores 0 and 1 of the LNC")
+        raise NkiValidationError(
+            f"{name}={value!r}; allowed: cores 0 and 1 of the LNC", code="core-number"
+        )
     return cores
 
 
@@ -63,8 +65,16 @@ def core_barrier(data, cores, engine=engine.gpsimd, name=None):
 
 @core_barrier.check
 def _check(i: Instruction, arch: Arch) -> None:
+    region = i["data"].region
+    if region is not MemoryRegion.shared_hbm:
+        raise NkiValidationError(
+            f"data is in {region.value}: {i['data'].storage.label}; a barrier hands over a tensor "
+            "in shared_hbm, which both cores see",
+            code="memory-kind",
+            numbers={"got": region.value, "allowed": "shared_hbm"},
+        )
     if len(set(i["cores"])) != len(i["cores"]):
-        raise NkiValidationError(f"cores={i['cores']} names a core twice")
+        raise NkiValidationError(f"cores={i['cores']} names a core twice", code="core-number")
 
 
 @core_barrier.exchange

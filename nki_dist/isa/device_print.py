@@ -15,7 +15,9 @@ from nki_dist.program import Instruction
 
 def _prefix(name, value):
     if not isinstance(value, str):
-        raise NkiValidationError(f"{name}={value!r}; allowed: a constant string")
+        raise NkiValidationError(
+            f"{name}={value!r}; allowed: a constant string", code="argument-kind"
+        )
     return value
 
 

@@ -17,10 +17,9 @@ from nki_dist.isa.effects import Effects, elementwise
 from nki_dist.isa.enums import oob_mode
 from nki_dist.isa.gather import (
     check_rows,
+    chosen_rows,
     has_vector,
     refuse_indirection,
-    row_indices,
-    row_table,
 )
 from nki_dist.isa.kit import Kit, Step, chain
 from nki_dist.isa.operands import FLAG, Choice, Custom, Op, read, write
@@ -33,8 +32,10 @@ def _scales(name: str, value: Any) -> list[float] | None:
         return None
     try:
         return [float(v) for v in value]
-    except (TypeError, ValueError):
-        raise NkiValidationError(f"{name}={value!r}; allowed: None or a list of 1.0") from None
+    except (OverflowError, TypeError, ValueError):
+        raise NkiValidationError(
+            f"{name}={value!r}; allowed: None or a list of 1.0", code="argument-kind"
+        ) from None
 
 
 @instruction(
@@ -66,8 +67,9 @@ def dma_compute(
         reduce_op: nl.add.
         scales: None, or 1.0 for each source.
         unique_indices: must be True with a vector offset.
-        oob_mode: `error` raises OutOfBoundsError for an index outside the table, `skip` leaves
-            that row alone.
+        oob_mode: `error` raises OutOfBoundsError for an index that leads outside the table, `skip`
+            drops what is outside. Of an index that chooses several rows, each is looked at by
+            itself (isa.transfers).
 
     Sums are float32 in the order of srcs, rounded once to `dst.dtype`. A row that is scattered to
     twice, in spite of unique_indices, receives both additions, in order.
@@ -84,25 +86,41 @@ def _sizes(i: Instruction, arch: Arch) -> None:
     srcs, scales, most = i["srcs"], i["scales"], arch.dma_compute_sources_max
     if not isinstance(srcs, list) or not 1 <= len(srcs) <= most:
         got = len(srcs) if isinstance(srcs, list) else "no list of"
-        raise NkiValidationError(f"srcs has {got} tensors; allowed: a list of 1 to {most}")
+        raise NkiValidationError(
+            f"srcs has {got} tensors; allowed: a list of 1 to {most}",
+            code="dma-compute-form",
+            numbers={"got": got, "most": most},
+        )
+    if not all(isinstance(a, Access) for a in srcs):
+        raise NkiValidationError(
+            f"srcs is {srcs!r}; allowed: a list of tensors, not of lists", code="dma-compute-form"
+        )
     for name, a in [("dst", i["dst"]), *((f"srcs[{n}]", a) for n, a in enumerate(srcs))]:
         refuse_indirection(name, a)
         if a.dynamic is not None and a.dynamic.kind == "scalar":
             raise NkiValidationError(
                 f"{name} has an address known only at run time; dma_compute takes only vector "
-                "offsets"
+                "offsets",
+                code="vector-offset",
             )
         if a.dtype.is_mx:
-            raise NkiValidationError(f"{name} has the packed dtype {a.dtype}; DMA can't add those")
+            raise NkiValidationError(
+                f"{name} has the packed dtype {a.dtype}; DMA can't add those",
+                code="dtype-packed",
+                numbers={"got": a.dtype},
+            )
     for n, a in enumerate(srcs):
         if a.size != i["dst"].size:
             raise NkiValidationError(
                 f"srcs[{n}] has {a.size} elements (shape {a.shape}), dst {i['dst'].size} (shape "
-                f"{i['dst'].shape}); must be equal"
+                f"{i['dst'].shape}); must be equal",
+                code="size-mismatch",
+                numbers={"got": a.size, "allowed": i["dst"].size},
             )
     if scales is not None and (len(scales) != len(srcs) or any(s != 1.0 for s in scales)):
         raise NkiValidationError(
-            f"scales={scales} for {len(srcs)} sources; allowed: None, or 1.0 for each"
+            f"scales={scales} for {len(srcs)} sources; allowed: None, or 1.0 for each",
+            code="dma-compute-form",
         )
 
 
@@ -111,13 +129,21 @@ def _indirect(i: Instruction, arch: Arch) -> None:
     dst, srcs = i["dst"], i["srcs"]
     indirect = [a for a in srcs if has_vector(a)]
     if not indirect and not has_vector(dst):
+        if i["oob_mode"] is oob_mode.skip:
+            raise NkiValidationError(
+                "oob_mode.skip, and no tensor has a vector offset; only indices can be skipped",
+                code="oob-mode",
+            )
         return
     if not i["unique_indices"]:
-        raise NkiValidationError("unique_indices=False with a vector offset; must be True")
+        raise NkiValidationError(
+            "unique_indices=False with a vector offset; must be True", code="dma-compute-form"
+        )
     if len(srcs) != 2 or len(indirect) != 1:
         raise NkiValidationError(
             f"{len(srcs)} sources, {len(indirect)} of them with a vector offset; with a vector "
-            "offset there are exactly two sources, one of which has it"
+            "offset there are exactly two sources, one of which has it",
+            code="dma-compute-form",
         )
     table = indirect[0]
     other = srcs[0] if srcs[1] is table else srcs[1]
@@ -127,7 +153,8 @@ def _indirect(i: Instruction, arch: Arch) -> None:
     elif not dst.region.on_chip or not dst.same_elements(other):
         raise NkiValidationError(
             f"adding gathered rows: dst must be in SBUF and the other source the same elements; "
-            f"dst is {dst.storage.label}, the other source {other.storage.label}"
+            f"dst is {dst.storage.label}, the other source {other.storage.label}",
+            code="dma-compute-form",
         )
 
 
@@ -138,11 +165,13 @@ def _check_scatter(dst: Access, table: Access, other: Access) -> None:
     if pattern != same or not dst.dynamic.source.same_elements(table.dynamic.source):
         raise NkiValidationError(
             f"adding to scattered rows: the source with a vector offset must be the same as dst, "
-            f"offsets included; dst is {dst.storage.label}, that source {table.storage.label}"
+            f"offsets included; dst is {dst.storage.label}, that source {table.storage.label}",
+            code="dma-compute-form",
         )
     if not other.region.on_chip:
         raise NkiValidationError(
-            f"adding to scattered rows: the data must be in SBUF, it is {other.storage.label}"
+            f"adding to scattered rows: the data must be in SBUF, it is {other.storage.label}",
+            code="dma-compute-form",
         )
 
 
@@ -173,15 +202,15 @@ def _widened(a: Access, into: np.ndarray, kit: Kit) -> Step:
 def _gather(i: Instruction, kit: Kit) -> Step:
     dst = i["dst"]
     source = next(a for a in i["srcs"] if has_vector(a))
-    table, indices = row_table(source, kit), row_indices(source, kit, i["oob_mode"])
+    table, shape, indices, _ = chosen_rows(source, kit, i["oob_mode"])
     widen, narrow = converter(source.dtype, float32), converter(float32, dst.dtype)
     total, target = kit.scratch(dst.shape), kit.view(dst)
-    rows = total.reshape(source.shape)
+    rows = total.reshape(shape)
     load = _widened(dst, total, kit)
 
     def gather() -> None:
         index, valid = indices()
-        fresh = np.empty((len(index), *source.shape[1:]), np.float32)
+        fresh = np.empty((len(index), *shape[1:]), np.float32)
         widen(fresh, table[index])
         load()
         if valid is None:
@@ -196,10 +225,10 @@ def _gather(i: Instruction, kit: Kit) -> Step:
 def _scatter(i: Instruction, kit: Kit) -> Step:
     dst = i["dst"]
     data = next(a for a in i["srcs"] if not has_vector(a))
-    table, indices = row_table(dst, kit), row_indices(dst, kit, i["oob_mode"])
+    table, shape, indices, overlap = chosen_rows(dst, kit, i["oob_mode"])
     widen, narrow = converter(dst.dtype, float32), converter(float32, dst.dtype)
     added = kit.scratch(data.shape)
-    rows = added.reshape(dst.shape)
+    rows = added.reshape(shape)
     load = _widened(data, added, kit)
 
     def add(index: np.ndarray, what: np.ndarray) -> None:
@@ -214,7 +243,7 @@ def _scatter(i: Instruction, kit: Kit) -> Step:
         index, valid = indices()
         load()
         kept = rows if valid is None else rows[valid]
-        if len(set(index.tolist())) == len(index):
+        if not overlap and len(set(index.tolist())) == len(index):
             add(index, kept)
         else:
             for n in range(len(index)):

@@ -13,14 +13,14 @@ from nki_dist.isa.effects import Effects, copies, elementwise
 from nki_dist.isa.enums import dge_mode, engine, oob_mode
 from nki_dist.isa.gather import (
     check_rows,
+    chosen_rows,
     has_vector,
     refuse_indirection,
-    row_indices,
-    row_table,
 )
 from nki_dist.isa.kit import Kit, Step
 from nki_dist.isa.operands import ANYWHERE, Choice, Number, read, write
-from nki_dist.isa.spec import Cost, instruction
+from nki_dist.isa.spec import Cost, instruction, todays_kernel
+from nki_dist.isa.transfers import Block, paired
 from nki_dist.program import Access, Instruction
 
 SBUF_OR_HBM = ANYWHERE - {"psum"}
@@ -52,8 +52,9 @@ def dma_copy(
             of them may carry a run-time index (`.ap(vector_offset=)`, `.ap(scalar_offset=)`,
             `.select(register)`, `nl.ds`).
         priority: 0 (highest) to 3, NeuronCore-v4 only.
-        oob_mode: `error` raises OutOfBoundsError for an index outside the tensor, `skip` leaves
-            that row alone.
+        oob_mode: `error` raises OutOfBoundsError where a run-time index leads outside the tensor,
+            `skip` drops the rows outside and moves the others. A row is a run along the last
+            dimension of both; one that is partly outside is outside. See isa.transfers.
         dge_mode: who writes the descriptors; changes time, not values.
         engine: sync or scalar, the queue of a `hwdge` transfer.
 
@@ -67,12 +68,16 @@ def _sizes(i: Instruction, arch: Arch) -> None:
     if i["dst"].size != i["src"].size:
         raise NkiValidationError(
             f"dst has {i['dst'].size} elements (shape {i['dst'].shape}), src {i['src'].size} "
-            f"(shape {i['src'].shape}); dma_copy needs as many in both"
+            f"(shape {i['src'].shape}); dma_copy needs as many in both",
+            code="size-mismatch",
+            numbers={"dst": i["dst"].size, "src": i["src"].size},
         )
     for name in ("dst", "src"):
         if i[name].dtype.is_mx and i["dst"].dtype is not i["src"].dtype:
             raise NkiValidationError(
-                f"{name} has the packed dtype {i[name].dtype}; DMA doesn't convert packed types"
+                f"{name} has the packed dtype {i[name].dtype}; DMA doesn't convert packed types",
+                code="dtype-packed",
+                numbers={"got": i[name].dtype},
             )
 
 
@@ -80,10 +85,24 @@ def _sizes(i: Instruction, arch: Arch) -> None:
 def _modes(i: Instruction, arch: Arch) -> None:
     check_priority(i, arch)
     if i["dge_mode"] is dge_mode.hwdge and arch.generation < 3:
-        raise NkiValidationError(f"dge_mode.hwdge needs NeuronCore-v3; the platform is {arch.name}")
+        raise NkiValidationError(
+            f"dge_mode.hwdge needs NeuronCore-v3; the platform is {arch.name}",
+            code="generation",
+            numbers={"allowed": 3},
+        )
+    dst, src = i["dst"].dtype, i["src"].dtype
+    if i["dge_mode"] is dge_mode.hwdge and dst is not src and todays_kernel():
+        raise NkiValidationError(
+            f"dst has dtype {dst}, src {src}; with dge_mode.hwdge they must be equal, because the "
+            "hardware moves bytes. View one as the other with .view(), or let "
+            "dge_mode.swdge convert",
+            code="dtype-mismatch",
+            numbers={"dst": dst, "src": src},
+        )
     if i["engine"] is not engine.unknown and i["dge_mode"] is not dge_mode.hwdge:
         raise NkiValidationError(
-            f"engine={i['engine'].name} is only for dge_mode.hwdge, got {i['dge_mode'].name}"
+            f"engine={i['engine'].name} is only for dge_mode.hwdge, got {i['dge_mode'].name}",
+            code="argument-combination",
         )
 
 
@@ -93,10 +112,17 @@ def _indirect(i: Instruction, arch: Arch) -> None:
     if dst.dynamic is None and src.dynamic is None:
         return
     if has_vector(dst) and has_vector(src):
-        raise NkiValidationError("dst and src both carry a vector offset; only one of them can")
+        raise NkiValidationError(
+            "dst and src both carry a vector offset; only one of them can", code="vector-offset"
+        )
     for name, a in (("dst", dst), ("src", src)):
         refuse_indirection(name, a)
         check_rows(name, a)
+
+
+@dma_copy.rows
+def _rows_of(i: Instruction) -> list[Block]:
+    return paired(i["dst"], i["src"])
 
 
 @dma_copy.meaning
@@ -130,9 +156,9 @@ def move(dst: Access, src: Access, kit: Kit, whole: bool) -> Step:
 
 def _gather(i: Instruction, kit: Kit) -> Step:
     dst, src = i["dst"], i["src"]
-    table, indices = row_table(src, kit), row_indices(src, kit, i["oob_mode"])
+    table, shape, indices, _ = chosen_rows(src, kit, i["oob_mode"])
     convert = kit.convert(src.dtype, dst.dtype)
-    shape, element = src.shape, dst.dtype.storage
+    element = dst.dtype.storage
     whole = kit.view(dst)
     rows = _rows(dst, shape, kit)
 
@@ -175,16 +201,16 @@ def _rows(a: Access, rows: tuple[int, ...], kit: Kit) -> np.ndarray | None:
 
 def _scatter(i: Instruction, kit: Kit) -> Step:
     dst, src = i["dst"], i["src"]
-    table, indices = row_table(dst, kit), row_indices(dst, kit, i["oob_mode"])
+    table, shape, indices, overlap = chosen_rows(dst, kit, i["oob_mode"])
     source, convert = kit.view(src), kit.convert(src.dtype, dst.dtype)
-    fresh = kit.scratch(dst.shape, dst.dtype.storage)
+    fresh = kit.scratch(shape, dst.dtype.storage)
 
     def scatter() -> None:
         index, valid = indices()
         convert(fresh, np.ascontiguousarray(source).reshape(fresh.shape))
         rows = fresh if valid is None else fresh[valid]
         # Rows are written in order, so that of two rows for one place the later one stays.
-        if len(set(index.tolist())) == len(index):
+        if not overlap and len(set(index.tolist())) == len(index):
             table[index] = rows
         else:
             for n, row in zip(index.tolist(), rows):

@@ -9,15 +9,16 @@ import numpy as np
 
 from nki_dist.arch import Arch
 from nki_dist.dtypes import uint32
-from nki_dist.errors import NkiValidationError, OutOfBoundsError
+from nki_dist.errors import NkiValidationError
 from nki_dist.isa.checks import check_priority
 from nki_dist.isa.dma_copy import pieces
 from nki_dist.isa.effects import Effects, MaskOf, Results, moves, passes_on
 from nki_dist.isa.enums import dge_mode, oob_mode
-from nki_dist.isa.gather import has_vector, refuse_indirection, row_table
+from nki_dist.isa.gather import chosen_rows, has_vector, refuse_indirection
 from nki_dist.isa.kit import Kit, Step, chain
 from nki_dist.isa.operands import HBM, SBUF, Choice, Custom, Number, read, write
 from nki_dist.isa.spec import Cost, instruction, require_generation
+from nki_dist.isa.transfers import Block, cut, permuted
 from nki_dist.program import Access, Instruction
 
 _AXES: Final[dict[int, tuple[int, ...]]] = {2: (1, 0), 3: (2, 1, 0), 4: (3, 1, 2, 0)}
@@ -30,10 +31,14 @@ def _axes(name: str, value: Any) -> list[int] | None:
     try:
         axes = tuple(n.__index__() for n in value)
     except (TypeError, AttributeError):
-        raise NkiValidationError(f"{name}={value!r}; allowed: None or a tuple of ints") from None
+        raise NkiValidationError(
+            f"{name}={value!r}; allowed: None or a tuple of ints", code="axis"
+        ) from None
     if axes not in _AXES.values():
         allowed = ", ".join(map(str, _AXES.values()))
-        raise NkiValidationError(f"{name}={axes}; allowed: {allowed}")
+        raise NkiValidationError(
+            f"{name}={axes}; allowed: {allowed}", code="axis", numbers={"got": axes}
+        )
     return list(axes)
 
 
@@ -72,7 +77,8 @@ def dma_transpose(
         axes: (1, 0), (2, 1, 0) or (3, 1, 2, 0), what its rank implies anyway.
         priority: 0 (highest) to 3, NeuronCore-v4 only.
         dge_mode: unknown, hwdge (direct, NeuronCore-v3) or swdge (gathered).
-        oob_mode: what a gathered index outside the tensor does; `skip` leaves its column alone.
+        oob_mode: of rows of src that a run-time index leads outside their tensor: `error` raises
+            OutOfBoundsError, `skip` leaves their columns of dst alone (isa.transfers).
 
     Data moves bit by bit.
 
@@ -89,25 +95,37 @@ def _shapes(i: Instruction, arch: Arch) -> None:
     refuse_indirection("src", src)
     axes = _AXES.get(len(src.shape))
     if axes is None:
-        raise NkiValidationError(f"src has shape {src.shape}; allowed: 2, 3 or 4 dimensions")
+        raise NkiValidationError(
+            f"src has shape {src.shape}; allowed: 2, 3 or 4 dimensions",
+            code="shape-rank",
+            numbers={"got": len(src.shape), "least": 2, "most": 4},
+        )
     if i["axes"] is not None and tuple(i["axes"]) != axes:
         raise NkiValidationError(
-            f"axes={tuple(i['axes'])} with a src of {len(src.shape)} dimensions; allowed: {axes}"
+            f"axes={tuple(i['axes'])} with a src of {len(src.shape)} dimensions; allowed: {axes}",
+            code="axis",
+            numbers={"got": tuple(i["axes"]), "allowed": axes},
         )
     wanted = tuple(src.shape[d] for d in axes)
     if dst.shape != wanted:
         raise NkiValidationError(
-            f"dst has shape {dst.shape}; src of shape {src.shape} transposed by {axes} is {wanted}"
+            f"dst has shape {dst.shape}; src of shape {src.shape} transposed by {axes} is {wanted}",
+            code="shape-mismatch",
+            numbers={"got": dst.shape, "allowed": wanted},
         )
     if dst.dtype is not src.dtype:
         raise NkiValidationError(
             f"dst has dtype {dst.dtype}, src {src.dtype}; a DMA transpose doesn't convert, they "
-            "must be the same"
+            "must be the same",
+            code="dtype-mismatch",
+            numbers={"dst": dst.dtype, "src": src.dtype},
         )
     if src.dtype.itemsize not in (2, 4):
         raise NkiValidationError(
             f"src has dtype {src.dtype} of {src.dtype.itemsize} byte; a DMA transpose takes types "
-            "of 2 or 4 bytes"
+            "of 2 or 4 bytes",
+            code="dtype-width",
+            numbers={"got": src.dtype.itemsize, "allowed": [2, 4]},
         )
 
 
@@ -123,14 +141,18 @@ def _modes(i: Instruction, arch: Arch) -> None:
         kind = "a gathered" if gathered else "a direct"
         raise NkiValidationError(
             f"dge_mode={mode.name} of {kind} transpose; allowed: "
-            + ", ".join(m.name for m in allowed)
+            + ", ".join(m.name for m in allowed),
+            code="dma-transpose-mode",
+            numbers={"got": mode.name},
         )
     if mode is dge_mode.hwdge:
         _check_hwdge(i["src"], arch)
     if gathered:
         _check_gather(i["src"], arch)
     elif i["oob_mode"] is oob_mode.skip and i["src"].dynamic is None:
-        raise NkiValidationError("oob_mode.skip is for a src with a run-time index; this has none")
+        raise NkiValidationError(
+            "oob_mode.skip is for a src with a run-time index; this has none", code="oob-mode"
+        )
 
 
 def _check_hwdge(src: Access, arch: Arch) -> None:
@@ -140,13 +162,17 @@ def _check_hwdge(src: Access, arch: Arch) -> None:
     if len(src.shape) == 2:
         if rows != 16:
             raise NkiValidationError(
-                f"src has {rows} rows; dge_mode.hwdge takes 16 in two dimensions"
+                f"src has {rows} rows; dge_mode.hwdge takes 16 in two dimensions",
+                code="dma-transpose-shape",
+                numbers={"got": rows, "allowed": 16},
             )
     elif rows not in _HWDGE_ROWS or rows * src.shape[-2] % 16:
         raise NkiValidationError(
             f"src has shape {src.shape}; dge_mode.hwdge takes a first dimension of "
             f"{', '.join(map(str, _HWDGE_ROWS))} whose product with the last but one is a multiple "
-            "of 16"
+            "of 16",
+            code="dma-transpose-shape",
+            numbers={"got": src.shape},
         )
 
 
@@ -154,10 +180,16 @@ def _two_bytes(src: Access, what: str, arch: Arch) -> None:
     limit = arch.dma_transpose_last_dim_max
     if src.shape[-1] > limit:
         raise NkiValidationError(
-            f"src has shape {src.shape}; {what} takes a last dimension of at most {limit}"
+            f"src has shape {src.shape}; {what} takes a last dimension of at most {limit}",
+            code="dma-transpose-shape",
+            numbers={"got": src.shape, "most": limit},
         )
     if src.dtype.itemsize != 2:
-        raise NkiValidationError(f"src has dtype {src.dtype}; {what} takes types of 2 bytes")
+        raise NkiValidationError(
+            f"src has dtype {src.dtype}; {what} takes types of 2 bytes",
+            code="dtype-width",
+            numbers={"got": src.dtype.itemsize, "allowed": 2},
+        )
 
 
 def _check_gather(src: Access, arch: Arch) -> None:
@@ -168,57 +200,79 @@ def _check_gather(src: Access, arch: Arch) -> None:
     rows, (parts, columns) = src.shape[0], (index.shape[0], index.free_size)
     if len(src.shape) == 4 and 1 not in src.shape[1:3]:
         raise NkiValidationError(
-            f"src has shape {src.shape}; a gathered transpose needs one middle dimension of size 1"
+            f"src has shape {src.shape}; a gathered transpose needs one middle dimension of size 1",
+            code="dma-transpose-shape",
+            numbers={"got": src.shape},
         )
     if rows % 16:
-        raise NkiValidationError(f"src has {rows} rows; a gathered transpose takes multiples of 16")
+        raise NkiValidationError(
+            f"src has {rows} rows; a gathered transpose takes multiples of 16",
+            code="dma-transpose-shape",
+            numbers={"got": rows, "multiple": 16},
+        )
     if index.dtype is not uint32:
-        raise NkiValidationError(f"the indices have dtype {index.dtype}; allowed: uint32")
+        raise NkiValidationError(
+            f"the indices have dtype {index.dtype}; allowed: uint32",
+            code="dtype-operand",
+            numbers={"got": index.dtype, "allowed": "uint32"},
+        )
     most = arch.partitions
     if not 16 <= parts <= most or parts % 16 or (columns > 1 and parts != most):
         raise NkiValidationError(
             f"the indices have shape {index.shape}; allowed: 16 to {most} partitions in multiples "
-            f"of 16, and {most} if there is more than one column"
+            f"of 16, and {most} if there is more than one column",
+            code="dma-transpose-shape",
+            numbers={"got": index.shape},
         )
     if parts * columns < rows:
         raise NkiValidationError(
-            f"src has {rows} rows, the indices (shape {index.shape}) are {parts * columns}"
+            f"src has {rows} rows, the indices (shape {index.shape}) are {parts * columns}",
+            code="shape-mismatch",
+            numbers={"got": rows, "allowed": parts * columns},
         )
+
+
+@dma_transpose.rows
+def _rows(i: Instruction) -> list[Block]:
+    """A row is one of src; its elements go to as many partitions."""
+    src, axes = i["src"], _AXES[len(i["src"].shape)]
+    pair = {"dst": permuted(i["dst"], axes), "src": src}
+    if not has_vector(src):
+        return [Block(pair, ("src",), {"dst": axes})]
+    free = [(0, n) for n in src.shape[1:]]
+    boxes = [((n, n + 1), *free) for n in range(src.shape[0])]
+    parts = [{name: cut(a, box) for name, a in pair.items()} for box in boxes]
+    return [Block(part, ("src",), {"dst": axes}) for part in parts]
 
 
 @dma_transpose.meaning
 def _meaning(i: Instruction, kit: Kit) -> Step:
     dst, src = i["dst"], i["src"]
     axes = _AXES[len(src.shape)]
+    if has_vector(src):
+        return _gather(i, kit)
     # All three permutations are their own inverse.
     target = kit.raw(dst).transpose(axes)
-    if has_vector(src):
-        return _gather(i, kit, target)
     if src.storage is not dst.storage:
         return partial(np.copyto, target, kit.raw(src))
     middle = kit.scratch(src.shape, src.dtype.raw)
     return chain([partial(np.copyto, middle, kit.raw(src)), partial(np.copyto, target, middle)])
 
 
-def _gather(i: Instruction, kit: Kit, target: np.ndarray) -> Step:
-    src = i["src"]
-    table = row_table(src, kit).view(src.dtype.raw)
-    indices, limit, rows = kit.view(src.dynamic.source), src.dynamic.limit, src.shape[0]
-    skip, label = i["oob_mode"] is oob_mode.skip, src.storage.label
+def _gather(i: Instruction, kit: Kit) -> Step:
+    dst, src = i["dst"], i["src"]
+    table, shape, indices, _ = chosen_rows(src, kit, i["oob_mode"], "columns")
+    bits, apart = table.view(src.dtype.raw), shape[0] // src.shape[0]
+    target = kit.raw(dst).transpose(_AXES[len(src.shape)])
+    # Where rows were taken apart into runs, the mask goes over all but a run's dimension.
+    lead = src.shape[:1] if apart == 1 else src.shape[: len(src.shape) - (shape[1] > 1)]
 
     def gather() -> None:
-        index = indices.reshape(len(indices), -1).T.reshape(-1)[:rows].astype(np.int64)
-        valid = index < limit
-        if valid.all():
-            target[...] = table[index]
-        elif skip:
-            target[valid] = table[index[valid]]
+        index, valid = indices()
+        if valid is None:
+            target[...] = bits[index].reshape(target.shape)
         else:
-            bad = int(np.flatnonzero(~valid)[0])
-            raise OutOfBoundsError(
-                f"index {int(index[bad])} (number {bad}) is outside [0, {limit}) of {label}; "
-                "oob_mode.skip would leave such columns alone"
-            )
+            target[valid.reshape(lead)] = bits[index].reshape(-1, *target.shape[len(lead) :])
 
     return gather
 

@@ -52,16 +52,24 @@ def _check(i: Instruction, arch: Arch) -> None:
     data, prob = i["data"], i["prob"]
     if i["dst"].dtype is not data.dtype:
         raise NkiValidationError(
-            f"dst has dtype {i['dst'].dtype}, data {data.dtype}; they must be equal"
+            f"dst has dtype {i['dst'].dtype}, data {data.dtype}; they must be equal",
+            code="dtype-mismatch",
+            numbers={"dst": i["dst"].dtype, "data": data.dtype},
         )
     scalar_or_column("prob", prob, data.shape[0])
     if not isinstance(prob, Access):
         if not 0 <= prob <= 1:
-            raise NkiValidationError(f"prob={prob}; allowed: 0 to 1")
+            raise NkiValidationError(
+                f"prob={prob}; allowed: 0 to 1",
+                code="argument-range",
+                numbers={"got": prob, "least": 0, "most": 1},
+            )
     elif not (prob.dtype is float32 or (prob.dtype.is_float and data.dtype.is_float)):
         allowed = "float types" if data.dtype.is_float else "float32"
         raise NkiValidationError(
-            f"prob has dtype {prob.dtype} with data of {data.dtype}; allowed: {allowed}"
+            f"prob has dtype {prob.dtype} with data of {data.dtype}; allowed: {allowed}",
+            code="dtype-mismatch",
+            numbers={"got": prob.dtype, "allowed": allowed},
         )
 
 

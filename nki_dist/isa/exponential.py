@@ -89,7 +89,11 @@ def _check(i: Instruction, arch: Arch) -> None:
     same_tile(dst=i["dst"], src=i["src"])
     for n in ("dst", "src"):
         if len(i[n].shape) > 4:
-            raise NkiValidationError(f"{n} has {len(i[n].shape)} dimensions; allowed: up to 4")
+            raise NkiValidationError(
+                f"{n} has {len(i[n].shape)} dimensions; allowed: up to 4",
+                code="shape-rank",
+                numbers={"got": len(i[n].shape), "most": 4},
+            )
     partitions = i["src"].shape[0]
     scalar_or_column("max_value", i["max_value"], partitions)
     check_dtype("max_value", i["max_value"], float32)

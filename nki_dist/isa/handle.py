@@ -27,7 +27,8 @@ class NkiInstruction:
             raise AttributeError(name)
         raise NoSuchAttribute(
             f"{self!r} has no .{name}: an instruction writes to its dst and returns no tile; use "
-            "the tensor that was passed as dst"
+            "the tensor that was passed as dst",
+            code="instruction-result",
         )
 
     def __repr__(self) -> str:
@@ -42,12 +43,30 @@ class NkiInstruction:
         """
         for producer in producers:
             if not isinstance(producer, NkiInstruction):
-                raise NkiValidationError(f"depends_on takes instructions, got {producer!r}")
+                raise NkiValidationError(
+                    f"depends_on takes instructions, got {producer!r}", code="depends-on"
+                )
             if producer.instruction.ordinal >= self.instruction.ordinal:
-                raise NkiValidationError("depends_on: the producer comes later in program order")
+                raise NkiValidationError(
+                    "depends_on: the producer comes later in program order", code="depends-on"
+                )
             if producer.depth > self.depth:
                 raise NkiValidationError(
-                    "depends_on: the producer is inside a dynamic loop that the consumer is not in"
+                    "depends_on: the producer is inside a dynamic loop that the consumer is not in",
+                    code="depends-on",
                 )
             self.instruction.after += (producer.instruction.ordinal,)
+        return self
+
+
+class Dropped(NkiInstruction):
+    """Stands for an instruction that was refused, where a kernel is traced past its mistakes."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        super().__init__(Instruction("dropped", {}, "", -1, -1))
+
+    def depends_on(self, *producers: NkiInstruction) -> NkiInstruction:
+        """Nothing: what isn't there has no place in an order."""
         return self

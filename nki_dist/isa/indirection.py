@@ -17,7 +17,7 @@ from typing import Any
 
 from nki_dist.arch import Arch
 from nki_dist.errors import NkiValidationError
-from nki_dist.program import Access, Dynamic, Instruction
+from nki_dist.program import Access, Instruction
 
 
 def is_indirect(a: Any) -> bool:
@@ -38,19 +38,20 @@ def narrowed(name: str, a: Access, group: int) -> Access:
     if len(index.shape) != 2 or index.region.value != "sbuf" or index.dtype.is_float:
         raise NkiValidationError(
             f"the index of {name} has shape {index.shape} and dtype {index.dtype} in "
-            f"{index.region.value}; allowed: an SBUF tile (P, K) of integers"
+            f"{index.region.value}; allowed: an SBUF tile (P, K) of integers",
+            code="indirect-index",
         )
     rows, columns = min(group, count), -(-count // group)
     if index.shape[0] < rows or index.shape[1] < columns:
         raise NkiValidationError(
             f"{name} uses {count} offsets, its index has shape {index.shape}; offset n is in row "
             f"n % {group}, column n // {group} of it, so at least ({rows}, {columns}) is needed. "
-            "Give num_elem to use fewer offsets"
+            "Give num_elem to use fewer offsets",
+            code="indirect-index",
+            numbers={"got": index.shape, "least": (rows, columns)},
         )
     used = Access(index.storage, index.offset, (rows, columns), index.strides, index.dtype)
-    d = a.dynamic
-    dynamic = Dynamic("tensor", used, d.stride, d.limit, d.dim)
-    return Access(a.storage, a.offset, a.shape, a.strides, a.dtype, dynamic)
+    return Access(a.storage, a.offset, a.shape, a.strides, a.dtype, a.dynamic.of(used))
 
 
 def check(i: Instruction, operands: Sequence[str], arch: Arch) -> None:
@@ -66,17 +67,21 @@ def check(i: Instruction, operands: Sequence[str], arch: Arch) -> None:
     if arch.generation < 4:
         raise NkiValidationError(
             f"{used[0]} is an .indirect() view, which needs NeuronCore-v4; the platform is "
-            f"{arch.name}"
+            f"{arch.name}",
+            code="generation",
+            numbers={"allowed": 4},
         )
     if i.engine == "scalar" and "dst" in used and i["dst"].region.value == "psum":
         raise NkiValidationError(
-            "dst is an .indirect() view in PSUM; the Scalar engine scatters to SBUF only"
+            "dst is an .indirect() view in PSUM; the Scalar engine scatters to SBUF only",
+            code="indirect-view",
         )
     position = i.args.get("tile_position")
     if position is not None and tuple(position) != (0, 0):
         raise NkiValidationError(
             f"tile_position={tuple(position)} with an .indirect() {used[0]}; allowed: (0, 0) or "
-            "not given"
+            "not given",
+            code="tile-position",
         )
     _check_places(i, used, operands[1], arch)
 
@@ -89,7 +94,9 @@ def _check_places(i: Instruction, used: Sequence[str], source: str, arch: Arch) 
         if start is not None and start % arch.partition_quadrant:
             raise NkiValidationError(
                 f"the index of {name} starts at partition {start}; must be a multiple of "
-                f"{arch.partition_quadrant}"
+                f"{arch.partition_quadrant}",
+                code="partition-start",
+                numbers={"got": start, "multiple": arch.partition_quadrant},
             )
         if name != "dst":
             _same_start(f"{name} and its index", i[name], index)
@@ -118,5 +125,7 @@ def _same_start(what: str, a: Access, b: Access) -> None:
     first, second = _start(a), _start(b)
     if first is not None and second is not None and first != second:
         raise NkiValidationError(
-            f"{what} start at partitions {first} and {second}; they must start at the same one"
+            f"{what} start at partitions {first} and {second}; they must start at the same one",
+            code="partition-start",
+            numbers={"first": first, "second": second},
         )

@@ -62,29 +62,46 @@ def _check(i: Instruction, arch: Arch) -> None:
     if len(partitions) > 1 or src.shape[0] % core:
         raise NkiValidationError(
             f"dst has {dst.shape[0]} partitions, src_buffer {src.shape[0]}, index "
-            f"{index.shape[0]}; must be the same multiple of {core}"
+            f"{index.shape[0]}; must be the same multiple of {core}",
+            code="partition-multiple",
+            numbers={
+                "dst": dst.shape[0],
+                "src_buffer": src.shape[0],
+                "index": index.shape[0],
+                "multiple": core,
+            },
         )
     if dst.dtype is not src.dtype:
         raise NkiValidationError(
-            f"dst has dtype {dst.dtype}, src_buffer {src.dtype}; a gather doesn't convert"
+            f"dst has dtype {dst.dtype}, src_buffer {src.dtype}; a gather doesn't convert",
+            code="dtype-mismatch",
+            numbers={"dst": dst.dtype, "src_buffer": src.dtype},
         )
     width, count, room = i["num_elem_per_idx"], _count(i, arch), core * index.free_size
     if width not in _WIDTHS:
         raise NkiValidationError(
-            f"num_elem_per_idx={width}; allowed: {', '.join(map(str, _WIDTHS))}"
+            f"num_elem_per_idx={width}; allowed: {', '.join(map(str, _WIDTHS))}",
+            code="argument-range",
+            numbers={"got": width, "allowed": _WIDTHS},
         )
     if not 1 <= count <= room:
         raise NkiValidationError(
-            f"num_valid_indices={count}; allowed: 1 to {room}, the indices of {core} partitions"
+            f"num_valid_indices={count}; allowed: 1 to {room}, the indices of {core} partitions",
+            code="argument-range",
+            numbers={"got": count, "least": 1, "most": room},
         )
     if count > arch.local_gather_indices_max:
         raise NkiValidationError(
-            f"{count} indices per GpSimd core; at most {arch.local_gather_indices_max}"
+            f"{count} indices per GpSimd core; at most {arch.local_gather_indices_max}",
+            code="free-limit",
+            numbers={"got": count, "most": arch.local_gather_indices_max},
         )
     if dst.free_size != count * width:
         raise NkiValidationError(
             f"dst has {dst.free_size} elements per partition (shape {dst.shape}); {count} indices "
-            f"of {width} elements make {count * width}"
+            f"of {width} elements make {count * width}",
+            code="free-mismatch",
+            numbers={"got": dst.free_size, "allowed": count * width},
         )
 
 

@@ -26,11 +26,17 @@ def check_row_length(name: str, a: Access, arch: Arch) -> None:
         NkiValidationError: it isn't.
     """
     if len(a.shape) > 3:
-        raise NkiValidationError(f"{name} has {len(a.shape)} dimensions; allowed: up to 3")
+        raise NkiValidationError(
+            f"{name} has {len(a.shape)} dimensions; allowed: up to 3",
+            code="shape-rank",
+            numbers={"got": len(a.shape), "most": 3},
+        )
     most = arch.max8_max
     if not EIGHT <= a.free_size <= most:
         raise NkiValidationError(
-            f"{name} has {a.free_size} elements per partition; allowed: {EIGHT} to {most}"
+            f"{name} has {a.free_size} elements per partition; allowed: {EIGHT} to {most}",
+            code="free-limit",
+            numbers={"got": a.free_size, "least": EIGHT, "most": most},
         )
 
 
@@ -42,7 +48,9 @@ def check_eight(name: str, a: Access) -> None:
     """
     if a.free_size != EIGHT:
         raise NkiValidationError(
-            f"{name} has {a.free_size} elements per partition; allowed: exactly {EIGHT}"
+            f"{name} has {a.free_size} elements per partition; allowed: exactly {EIGHT}",
+            code="free-size",
+            numbers={"got": a.free_size, "allowed": EIGHT},
         )
 
 

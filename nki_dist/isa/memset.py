@@ -16,7 +16,7 @@ from nki_dist.isa.effects import CLEAN, Effects
 from nki_dist.isa.enums import engine
 from nki_dist.isa.kit import Kit, Step
 from nki_dist.isa.operands import ANYWHERE, Number, write
-from nki_dist.isa.spec import Cost, instruction
+from nki_dist.isa.spec import Cost, instruction, todays_kernel
 from nki_dist.isa.timing_rules import issue_cycles
 from nki_dist.program import Instruction
 
@@ -46,14 +46,36 @@ def memset(dst, value, engine=engine.unknown, name=None):
 def _check(i: Instruction, arch: Arch) -> None:
     not_in_psum(i.engine, dst=i["dst"])
     dtype, value = i["dst"].dtype, i["value"]
+    if todays_kernel():
+        _check_kind(dtype, value)
     if dtype.is_integer or dtype.is_mx:
         whole = isinstance(value, int) or (math.isfinite(value) and value == int(value))
         low = dtype.min if dtype.kind == "int" else -1
         high = dtype.max if dtype.is_integer else (1 << dtype.bits) - 1
         if not whole or not low <= value <= high:
             raise NkiValidationError(
-                f"value={value!r} for dtype {dtype}; allowed: whole numbers {low} to {high}"
+                f"value={value!r} for dtype {dtype}; allowed: whole numbers {low} to {high}",
+                code="argument-range",
+                numbers={"got": value, "least": low, "most": high},
             )
+
+
+def _check_kind(dtype: DType, value: float) -> None:
+    """NKI 0.3 and later convert nothing here."""
+    if dtype.is_integer and isinstance(value, float):
+        raise NkiValidationError(
+            f"value={value!r} is a float, dst has dtype {dtype}; an integer type is filled with an "
+            "int" + (f", such as {int(value)}" if value.is_integer() else ""),
+            code="argument-kind",
+            numbers={"got": value},
+        )
+    if dtype.is_mx and value != 0:
+        raise NkiValidationError(
+            f"value={value!r} for the packed dtype {dtype}; allowed: 0. Fill a view of the tile "
+            "as an integer type for other bit patterns",
+            code="dtype-packed",
+            numbers={"got": value, "allowed": 0},
+        )
 
 
 def constant(value: float, dtype: DType) -> np.ndarray:

@@ -73,7 +73,11 @@ def _check(i: Instruction, arch: Arch) -> None:
     check_eight("vals", i["vals"])
     check_eight("dst", i["dst"])
     if len(i["vals"].shape) > 3:
-        raise NkiValidationError(f"vals has {len(i['vals'].shape)} dimensions; allowed: up to 3")
+        raise NkiValidationError(
+            f"vals has {len(i['vals'].shape)} dimensions; allowed: up to 3",
+            code="shape-rank",
+            numbers={"got": len(i["vals"].shape), "most": 3},
+        )
     b.check_not_packed(data=i["data"], vals=i["vals"])
 
 

@@ -55,7 +55,10 @@ def _check(i: Instruction, arch: Arch) -> None:
     b.check_not_packed(**{n: i[n] for n in ("dst", "data", "vals")})
     if i["data"].free_size > arch.max8_max:
         raise NkiValidationError(
-            f"data has {i['data'].free_size} elements per partition; allowed: up to {arch.max8_max}"
+            f"data has {i['data'].free_size} elements per partition; allowed: up to "
+            f"{arch.max8_max}",
+            code="free-limit",
+            numbers={"got": i["data"].free_size, "most": arch.max8_max},
         )
     if i["dst_idx"] is not None:
         same_partitions(data=i["data"], dst_idx=i["dst_idx"])

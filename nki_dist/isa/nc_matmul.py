@@ -110,7 +110,9 @@ def _shapes(i: Instruction, arch: Arch) -> None:
     if stationary.shape[0] != moving.shape[0]:
         raise NkiValidationError(
             f"stationary has {stationary.shape[0]} partitions, moving {moving.shape[0]}; both are "
-            "the contraction dimension and must be equal"
+            "the contraction dimension and must be equal",
+            code="matmul-contraction",
+            numbers={"stationary": stationary.shape[0], "moving": moving.shape[0]},
         )
     if double:
         _check_double_row(i, arch)
@@ -118,7 +120,9 @@ def _shapes(i: Instruction, arch: Arch) -> None:
     if columns > arch.stationary_free_max:
         raise NkiValidationError(
             f"stationary has {columns} elements in its free dimensions (shape "
-            f"{stationary.shape}); at most {arch.stationary_free_max}"
+            f"{stationary.shape}); at most {arch.stationary_free_max}",
+            code="matmul-stationary-size",
+            numbers={"got": columns, "most": arch.stationary_free_max},
         )
     check_output(i["dst"], columns, _free(moving, double), arch)
     check_tiling(i, arch, stationary.shape[0], columns, row_only=double)
@@ -131,14 +135,20 @@ def _check_double_row(i: Instruction, arch: Arch) -> None:
         if a.dtype not in FP8:
             raise NkiValidationError(
                 f"{name} has dtype {a.dtype}; perf_mode double_row takes "
-                + ", ".join(sorted(d.name for d in FP8))
+                + ", ".join(sorted(d.name for d in FP8)),
+                code="matmul-dtypes",
+                numbers={"got": a.dtype, "allowed": FP8},
             )
         if len(a.shape) < 3 or a.shape[1] != 2:
             raise NkiValidationError(
-                f"{name} has shape {a.shape}; perf_mode double_row takes (partitions, 2, ...)"
+                f"{name} has shape {a.shape}; perf_mode double_row takes (partitions, 2, ...)",
+                code="matmul-mode",
+                numbers={"got": a.shape},
             )
     if i["is_transpose"]:
-        raise NkiValidationError("is_transpose can't be combined with perf_mode double_row")
+        raise NkiValidationError(
+            "is_transpose can't be combined with perf_mode double_row", code="matmul-mode"
+        )
 
 
 @nc_matmul.check
@@ -148,10 +158,14 @@ def _indirect(i: Instruction, arch: Arch) -> None:
         if i[name].dtype not in FP8 | {bfloat16, float16}:
             raise NkiValidationError(
                 f"{name} is an .indirect() view of dtype {i[name].dtype}; allowed: "
-                + ", ".join(sorted(d.name for d in FP8 | {bfloat16, float16}))
+                + ", ".join(sorted(d.name for d in FP8 | {bfloat16, float16})),
+                code="dtype-operand",
+                numbers={"got": i[name].dtype},
             )
     if "moving" in chosen and i["is_transpose"]:
-        raise NkiValidationError("moving is an .indirect() view; not allowed with is_transpose")
+        raise NkiValidationError(
+            "moving is an .indirect() view; not allowed with is_transpose", code="matmul-mode"
+        )
 
 
 @nc_matmul.check
@@ -161,10 +175,13 @@ def _dtypes(i: Instruction, arch: Arch) -> None:
     if float8_e4m3fn in pair:
         require_generation(arch, 4, "float8_e4m3fn in nc_matmul")
         if float8_e4m3 in pair:
-            raise NkiValidationError(f"{shown}; the two e4m3 formats can't be mixed in one matmul")
+            raise NkiValidationError(
+                f"{shown}; the two e4m3 formats can't be mixed in one matmul", code="matmul-dtypes"
+            )
     if (pair[0] in WIDE) != (pair[1] in WIDE):
         raise NkiValidationError(
-            f"{shown}; if one is float32 or tfloat32 the other must be float32 or tfloat32 too"
+            f"{shown}; if one is float32 or tfloat32 the other must be float32 or tfloat32 too",
+            code="matmul-dtypes",
         )
     if _moves(i, arch):
         _check_transpose(i, arch)
@@ -173,7 +190,9 @@ def _dtypes(i: Instruction, arch: Arch) -> None:
     if i["dst"].dtype not in allowed:
         raise NkiValidationError(
             f"dst has dtype {i['dst'].dtype}; allowed on {arch.name}: "
-            + ", ".join(sorted(d.name for d in allowed))
+            + ", ".join(sorted(d.name for d in allowed)),
+            code="matmul-dtypes",
+            numbers={"got": i["dst"].dtype, "allowed": allowed},
         )
 
 
@@ -183,11 +202,14 @@ def _check_transpose(i: Instruction, arch: Arch) -> None:
     if dst not in allowed:
         raise NkiValidationError(
             f"dst has dtype {dst}, stationary {source}; a transpose moves data, dst can be "
-            + ", ".join(sorted(d.name for d in allowed))
+            + ", ".join(sorted(d.name for d in allowed)),
+            code="matmul-dtypes",
+            numbers={"got": dst, "allowed": allowed},
         )
     if i["accumulate"] is True:
         raise NkiValidationError(
-            "accumulate=True with is_transpose=True; a transpose moves data and can't add to it"
+            "accumulate=True with is_transpose=True; a transpose moves data and can't add to it",
+            code="matmul-mode",
         )
 
 

@@ -85,14 +85,18 @@ def _check(i: Instruction, arch: Arch) -> None:
     if stationary.shape[0] != moving.shape[0]:
         raise NkiValidationError(
             f"stationary has {stationary.shape[0]} partitions, moving {moving.shape[0]}; both are "
-            "the contraction dimension and must be equal"
+            "the contraction dimension and must be equal",
+            code="matmul-contraction",
+            numbers={"stationary": stationary.shape[0], "moving": moving.shape[0]},
         )
     check_partitions("stationary", stationary, arch)
     columns = stationary.free_size
     if columns % 2 or columns > arch.stationary_free_max:
         raise NkiValidationError(
             f"stationary has {columns} elements in its free dimensions (shape "
-            f"{stationary.shape}); must be even, at most {arch.stationary_free_max}"
+            f"{stationary.shape}); must be even, at most {arch.stationary_free_max}",
+            code="matmul-stationary-size",
+            numbers={"got": columns, "multiple": 2, "most": arch.stationary_free_max},
         )
     check_output(i["dst"], columns, moving.free_size, arch)
     for name in ("stationary", "moving"):
@@ -110,7 +114,8 @@ def _indirect(i: Instruction, arch: Arch) -> None:
         if not both or not data.dynamic.source.same_elements(scale.dynamic.source):
             raise NkiValidationError(
                 f"{name} and {name}_scale: either both are .indirect() views with the same index, "
-                "or neither is"
+                "or neither is",
+                code="indirect-view",
             )
 
 

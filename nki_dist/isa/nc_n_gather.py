@@ -45,7 +45,9 @@ def _check(i: Instruction, arch: Arch) -> None:
     same_tile(dst=i["dst"], indices=i["indices"])
     if i["dst"].dtype is not i["data"].dtype:
         raise NkiValidationError(
-            f"dst has dtype {i['dst'].dtype}, data {i['data'].dtype}; a gather doesn't convert"
+            f"dst has dtype {i['dst'].dtype}, data {i['data'].dtype}; a gather doesn't convert",
+            code="dtype-mismatch",
+            numbers={"dst": i["dst"].dtype, "data": i["data"].dtype},
         )
 
 
@@ -65,7 +67,9 @@ def _meaning(i: Instruction, kit: Kit) -> Step:
             p, n = (int(k) for k in np.argwhere(flat >= room)[0])
             raise OutOfBoundsError(
                 f"index {int(flat[p, n])} (partition {p}, position {n}) is outside [0, {room}), "
-                f"the elements per partition of data, {label.storage.label}"
+                f"the elements per partition of data, {label.storage.label}",
+                code="data-index-range",
+                numbers={"got": flat[p, n], "least": 0, "most": room - 1},
             )
         np.add(flat, rows, flat)
         np.take(bits.reshape(-1), flat, None, gathered, "clip")

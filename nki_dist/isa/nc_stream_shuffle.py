@@ -25,12 +25,22 @@ def _mask(name: str, value: Any) -> list[int]:
     try:
         mask = [m.__index__() for m in value]
     except (TypeError, AttributeError):
-        raise NkiValidationError(f"{name}={value!r}; allowed: a list of 32 ints") from None
+        raise NkiValidationError(
+            f"{name}={value!r}; allowed: a list of 32 ints", code="shuffle-mask"
+        ) from None
     if len(mask) != _QUADRANT:
-        raise NkiValidationError(f"{name} has {len(mask)} entries; must be {_QUADRANT}")
+        raise NkiValidationError(
+            f"{name} has {len(mask)} entries; must be {_QUADRANT}",
+            code="shuffle-mask",
+            numbers={"got": len(mask), "allowed": _QUADRANT},
+        )
     for n, m in enumerate(mask):
         if m != _KEEP and not 0 <= m < _QUADRANT:
-            raise NkiValidationError(f"{name}[{n}]={m}; allowed: 0 to 31, or 255 to keep")
+            raise NkiValidationError(
+                f"{name}[{n}]={m}; allowed: 0 to 31, or 255 to keep",
+                code="shuffle-mask",
+                numbers={"got": m},
+            )
     return mask
 
 
@@ -77,7 +87,9 @@ def _check(i: Instruction, arch: Arch) -> None:
     same_free_size(dst=dst, src=src)
     if dst.dtype is not src.dtype:
         raise NkiValidationError(
-            f"dst has dtype {dst.dtype}, src {src.dtype}; a shuffle doesn't convert"
+            f"dst has dtype {dst.dtype}, src {src.dtype}; a shuffle doesn't convert",
+            code="dtype-mismatch",
+            numbers={"dst": dst.dtype, "src": src.dtype},
         )
     most = max(dst.shape[0], src.shape[0])
     active = -(-most // _QUADRANT) * _QUADRANT
@@ -86,12 +98,16 @@ def _check(i: Instruction, arch: Arch) -> None:
         if start_partition(a) not in allowed:
             raise NkiValidationError(
                 f"{name} starts at partition {start_partition(a)}; with {active} active partitions "
-                f"(most touched: {most}) allowed: {', '.join(map(str, allowed))}"
+                f"(most touched: {most}) allowed: {', '.join(map(str, allowed))}",
+                code="partition-start",
+                numbers={"got": start_partition(a), "allowed": allowed},
             )
     _, sources = _moves(i)
     if sources.size and sources.max() >= src.shape[0]:
         raise NkiValidationError(
-            f"shuffle_mask reads partition {sources.max()} of src, which has {src.shape[0]}"
+            f"shuffle_mask reads partition {sources.max()} of src, which has {src.shape[0]}",
+            code="shuffle-mask",
+            numbers={"got": sources.max(), "most": src.shape[0] - 1},
         )
 
 

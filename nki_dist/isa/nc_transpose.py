@@ -69,19 +69,28 @@ def _shapes(i: Instruction, arch: Arch) -> None:
         raise NkiValidationError(
             f"dst has {dst.shape[0]} partitions and {dst.free_size} elements in each (shape "
             f"{dst.shape}); the transpose of data (shape {data.shape}) has {data.free_size} and "
-            f"{data.shape[0]}"
+            f"{data.shape[0]}",
+            code="shape-mismatch",
+            numbers={
+                "got": [dst.shape[0], dst.free_size],
+                "allowed": [data.free_size, data.shape[0]],
+            },
         )
     if dst.dtype is not data.dtype:
         raise NkiValidationError(
             f"dst has dtype {dst.dtype}, data {data.dtype}; a transpose doesn't convert, they must "
-            "be the same"
+            "be the same",
+            code="dtype-mismatch",
+            numbers={"dst": dst.dtype, "data": data.dtype},
         )
     tensor = i.engine == "tensor"
     limit = arch.transpose_tensor_max if tensor else arch.transpose_vector_max
     if max(data.shape[0], data.free_size) > limit:
         raise NkiValidationError(
             f"data has {data.shape[0]} partitions and {data.free_size} elements in each (shape "
-            f"{data.shape}); the {i.engine} engine transposes at most ({limit}, {limit})"
+            f"{data.shape}); the {i.engine} engine transposes at most ({limit}, {limit})",
+            code="transpose-size",
+            numbers={"got": [data.shape[0], data.free_size], "most": [limit, limit]},
         )
 
 
@@ -95,7 +104,8 @@ def _memories(i: Instruction, arch: Arch) -> None:
             raise NkiValidationError(
                 f"{name} is in {i[name].region.value}; the Tensor engine transposes from SBUF to "
                 "PSUM (the Vector engine from and to either, up to "
-                f"({arch.transpose_vector_max}, {arch.transpose_vector_max}))"
+                f"({arch.transpose_vector_max}, {arch.transpose_vector_max}))",
+                code="transpose-memory",
             )
     if arch.generation < 4:
         check_bank(i["dst"], arch)

@@ -48,14 +48,18 @@ def _check(i: Instruction, arch: Arch) -> None:
     if dst.free_size != src.free_size + 1:
         raise NkiValidationError(
             f"dst has {dst.free_size} elements per partition (shape {dst.shape}); must be one more "
-            f"than src's {src.free_size}"
+            f"than src's {src.free_size}",
+            code="free-mismatch",
+            numbers={"got": dst.free_size, "allowed": src.free_size + 1},
         )
     core = arch.gpsimd_core_partitions
     for name, a in (("dst", dst), ("src", src)):
         if start_partition(a) % core:
             raise NkiValidationError(
                 f"{name} starts at partition {start_partition(a)}; must be a multiple of {core}, "
-                "the partitions that a GpSimd core reads and writes"
+                "the partitions that a GpSimd core reads and writes",
+                code="partition-start",
+                numbers={"got": start_partition(a), "multiple": core},
             )
 
 

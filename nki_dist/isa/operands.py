@@ -18,6 +18,7 @@ from nki_dist.dtypes import DType
 from nki_dist.errors import CompileError, NkiValidationError, OutOfBoundsError
 from nki_dist.isa.described import advice, described
 from nki_dist.isa.indirection import narrowed, table
+from nki_dist.isa.tracing import may_reject, todays_kernel
 from nki_dist.program import Access, VirtualRegister
 
 SBUF = frozenset({"sbuf"})
@@ -82,24 +83,32 @@ class Tensor(Role):
             if value.storage.region.value not in self.memories:
                 raise NkiValidationError(
                     f"{name} is in {value.storage.region.value}: {value.storage.label}; "
-                    f"allowed memories: {_names(self.memories)}"
+                    f"allowed memories: {_names(self.memories)}",
+                    code="memory-kind",
+                    numbers={"got": value.storage.region.value, "allowed": self.memories},
                 )
             if self.dtypes is not None and value.dtype not in self.dtypes:
                 raise NkiValidationError(
-                    f"{name} has dtype {value.dtype}; allowed: {_names(self.dtypes)}"
+                    f"{name} has dtype {value.dtype}; allowed: {_names(self.dtypes)}",
+                    code="dtype-operand",
+                    numbers={"got": value.dtype, "allowed": self.dtypes},
                 )
             if value.dynamic is not None and not self.memories & HBM:
                 value = self._addressed(name, value)
             if 0 in value.shape:
                 raise NkiValidationError(
-                    f"{name} is empty: shape {value.shape} of {value.storage.label}"
+                    f"{name} is empty: shape {value.shape} of {value.storage.label}",
+                    code="shape-empty",
+                    numbers={"got": value.shape},
                 )
             _inside(name, value)
+            if len(value.shape) > 5 and not self.memories & HBM:
+                _check_dimensions(name, value)
             return value
         if value is None and self.optional:
             return None
         if self.scalar and isinstance(value, (int, float, np.number, np.bool_)):
-            return value.item() if isinstance(value, (np.number, np.bool_)) else value
+            return _number(name, value)
         if self.register and isinstance(value, VirtualRegister):
             return value
         if self.many and isinstance(value, (list, tuple)):
@@ -109,10 +118,15 @@ class Tensor(Role):
         kinds += ["a register"] if self.register else []
         kinds += ["None"] if self.optional else []
         if isinstance(value, np.ndarray):
-            got = f"a NumPy array of shape {value.shape}"
-        else:
-            got = described(value)
-        raise NkiValidationError(f"{name} is {got}; allowed: {' or '.join(kinds)}{advice(value)}")
+            raise NkiValidationError(
+                f"{name} is a NumPy array of shape {value.shape}; allowed: {' or '.join(kinds)}"
+                f"{advice(value)}",
+                code="array-as-operand",
+            )
+        raise NkiValidationError(
+            f"{name} is {described(value)}; allowed: {' or '.join(kinds)}{advice(value)}",
+            code="operand-kind",
+        )
 
     def _addressed(self, name: str, a: Access) -> Access:
         """On-chip operands move their whole pattern by one run-time value, or are indirect."""
@@ -120,14 +134,28 @@ class Tensor(Role):
         kind = a.dynamic.kind
         if kind == "vector":
             raise NkiValidationError(
-                f"{name} has a vector offset; only DMA instructions take those"
+                f"{name} has a vector offset; only DMA instructions take those",
+                code="vector-offset",
             )
         if kind == "tensor" and not self.indirect:
             raise NkiValidationError(
                 f"{name} is an .indirect() view, which this instruction doesn't take there; copy "
-                "it with nisa.tensor_copy first"
+                "it with nisa.tensor_copy first",
+                code="indirect-view",
             )
         return narrowed(name, a, self.indirect) if kind == "tensor" else a
+
+
+def _number(name: str, value: Any) -> Any:
+    """A Python number that engines can be given: ints beyond 64 bits convert to none of theirs."""
+    if isinstance(value, (np.number, np.bool_)):
+        value = value.item()
+    if isinstance(value, int) and not -(1 << 63) <= value < 1 << 64:
+        raise NkiValidationError(
+            f"{name} is an int of {value.bit_length()} bits; allowed: -2**63 to 2**64 - 1",
+            code="argument-range",
+        )
+    return value
 
 
 def _inside(name: str, a: Access) -> None:
@@ -150,6 +178,16 @@ def _inside(name: str, a: Access) -> None:
     size = a.dtype.itemsize
     if whole.region.on_chip:
         row = whole.partition_bytes
+        step = a.strides[0] * size
+        if a.shape[0] > 1 and step not in (0, row) and todays_kernel():
+            raise NkiValidationError(
+                f"{name}: the access pattern {[list(p) for p in zip(a.strides, a.shape)]} goes "
+                f"from partition to partition in steps of {step} bytes; {whole.label} has {row} "
+                "bytes per partition, and partitions can't be skipped. Use a pattern for each "
+                "run of partitions",
+                code="partition-step",
+                numbers={"got": step, "allowed": row},
+            )
         column = a.offset * size % row
         if column + low * size < 0 or column + (high + 1) * size > row:
             raise _spilled(name, a, column + low * size, column + (high + 1) * size)
@@ -165,7 +203,26 @@ def _inside(name: str, a: Access) -> None:
         raise OutOfBoundsError(
             f"{name}: the access pattern {[list(p) for p in zip(a.strides, a.shape)]} at offset "
             f"{a.offset} covers bytes [{low * size}, {(high + 1) * size}) of {a.storage.label}, "
-            f"which has {a.storage.nbytes}"
+            f"which has {a.storage.nbytes}",
+            code="access-range",
+            numbers={"low": low * size, "high": (high + 1) * size, "most": a.storage.nbytes},
+        )
+
+
+def _check_dimensions(name: str, a: Access) -> None:
+    """Engines address up to four free dimensions; contiguous ones count as one."""
+    pieces: list[int] = []
+    for n, stride in zip(a.shape[1:], a.strides[1:]):
+        if n > 1 and not (pieces and pieces[-1] == n * stride):
+            pieces.append(stride)
+        elif n > 1:
+            pieces[-1] = stride
+    if len(pieces) > 4:
+        raise NkiValidationError(
+            f"{name} has shape {a.shape} and strides {a.strides}, {len(pieces)} free dimensions "
+            "after merging contiguous ones; engines address at most 4",
+            code="shape-rank",
+            numbers={"got": len(pieces), "most": 4},
         )
 
 
@@ -173,7 +230,9 @@ def _spilled(name: str, a: Access, low: int, high: int) -> OutOfBoundsError:
     return OutOfBoundsError(
         f"{name}: the access pattern {[list(p) for p in zip(a.strides, a.shape)]} at offset "
         f"{a.offset} covers bytes [{low}, {high}) of a partition of {a.storage.label}, which has "
-        f"{a.storage.partition_bytes} there; only dimension 0 goes from partition to partition"
+        f"{a.storage.partition_bytes} there; only dimension 0 goes from partition to partition",
+        code="access-range",
+        numbers={"low": low, "high": high, "most": a.storage.partition_bytes},
     )
 
 
@@ -196,7 +255,9 @@ def check_start(name: str, a: Access, arch: Arch) -> None:
         raise NkiValidationError(
             f"{name} starts at partition {_start(a)} of {a.region.value} ({a.storage.label}); an "
             f"engine accesses {a.shape[0]} partitions from {allowed} only. Move the rows with "
-            "nisa.dma_copy first"
+            "nisa.dma_copy first",
+            code="partition-start",
+            numbers={"got": _start(a), "partitions": a.shape[0], "allowed": allowed},
         )
 
 
@@ -243,7 +304,9 @@ class Choice(Role):
             value = self._member(name, value)
         if value not in self.allowed:
             raise NkiValidationError(
-                f"{name}={value.name}; allowed: {_names(v.name for v in self.allowed)}"
+                f"{name}={value.name}; allowed: {_names(v.name for v in self.allowed)}",
+                code="argument-choice",
+                numbers={"got": value.name},
             )
         return value
 
@@ -254,8 +317,16 @@ class Choice(Role):
             return members[label.rpartition(".")[2]]
         for member in members.values():
             if type(value) is type(member.value) and value == member.value:
+                may_reject(
+                    f"{name}={value!r} means {self.enum.__name__}.{member.name}; NKI 0.3 and later "
+                    "take members only, though published kernels pass numbers",
+                    code="enum-number",
+                    hint=f"write nisa.{self.enum.__name__}.{member.name}",
+                )
                 return member
-        raise NkiValidationError(f"{name}={value!r}; allowed: {_names(members)}")
+        raise NkiValidationError(
+            f"{name}={value!r}; allowed: {_names(members)}", code="argument-choice"
+        )
 
 
 class Op(Role):
@@ -274,10 +345,14 @@ class Op(Role):
         if value is None and self.optional:
             return None
         token = getattr(value, "nki_op", None) or getattr(value, "__name__", value)
-        if token in self.allowed:
+        if isinstance(token, str) and token in self.allowed:
             return token
         shown = f"nl.{token}" if isinstance(token, str) else repr(value)
-        raise NkiValidationError(f"{name}={shown}; allowed: {_names(self.allowed)}")
+        raise NkiValidationError(
+            f"{name}={shown}; allowed: {_names(self.allowed)}",
+            code="argument-choice",
+            numbers={"got": value, "allowed": self.allowed},
+        )
 
 
 class Number(Role):
@@ -292,11 +367,12 @@ class Number(Role):
             value = value.item()
         kinds = (int,) if self.integer else (int, float)
         if isinstance(value, kinds) or (value is None and self.optional):
-            return value
+            return _number(name, value)
         short = isinstance(value, (str, float))
         raise NkiValidationError(
             f"{name}={repr(value) if short else described(value)}; allowed: "
-            f"{'an int' if self.integer else 'a number'}" + (" or None" if self.optional else "")
+            f"{'an int' if self.integer else 'a number'}" + (" or None" if self.optional else ""),
+            code="argument-kind",
         )
 
 
@@ -318,11 +394,13 @@ class Register(Role):
                 raise CompileError(
                     f"{name} is {value!r}, the induction register of a dynamic loop, which only "
                     "the loop writes; write to a copy (nisa.register_alloc, nisa.register_move), "
-                    "and end loops early with nl.while_loop"
+                    "and end loops early with nl.while_loop",
+                    code="loop-register",
                 )
             return value
         raise NkiValidationError(
-            f"{name} is {value!r}; allowed: a register made by nisa.register_alloc"
+            f"{name} is {value!r}; allowed: a register made by nisa.register_alloc",
+            code="register-kind",
         )
 
 
@@ -339,7 +417,7 @@ class Custom(Role):
 def flag(name: str, value: Any) -> bool:
     if isinstance(value, (bool, np.bool_)) or (isinstance(value, int) and value in (0, 1)):
         return bool(value)
-    raise NkiValidationError(f"{name}={value!r}; allowed: True or False")
+    raise NkiValidationError(f"{name}={value!r}; allowed: True or False", code="argument-kind")
 
 
 FLAG = Custom(flag)

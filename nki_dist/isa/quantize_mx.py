@@ -75,12 +75,19 @@ def _check(i: Instruction, arch: Arch) -> None:
     check_partitions("src", src, arch)
     if src.free_size % 4:
         raise NkiValidationError(
-            f"src has {src.free_size} elements per partition; must be a multiple of 4"
+            f"src has {src.free_size} elements per partition; must be a multiple of 4",
+            code="mx-quantize-size",
+            numbers={"got": src.free_size, "multiple": 4},
         )
     if dst.shape[0] != src.shape[0] or dst.free_size * 4 != src.free_size:
         raise NkiValidationError(
             f"dst has {dst.shape[0]} partitions and {dst.free_size} elements in each (shape "
-            f"{dst.shape}); src of shape {src.shape} makes {src.shape[0]} and {src.free_size // 4}"
+            f"{dst.shape}); src of shape {src.shape} makes {src.shape[0]} and {src.free_size // 4}",
+            code="shape-mismatch",
+            numbers={
+                "got": [dst.shape[0], dst.free_size],
+                "allowed": [src.shape[0], src.free_size // 4],
+            },
         )
     check_scale("dst_scale", i["dst_scale"], src.shape[0], dst.free_size)
 

@@ -66,7 +66,9 @@ def _check(i: Instruction, arch: Arch) -> None:
         check_dtype(n, i[n], float32)
     numbers = not isinstance(i["min"], Access) and not isinstance(i["max"], Access)
     if numbers and not i["min"] < i["max"]:
-        raise NkiValidationError(f"min={i['min']}, max={i['max']}; allowed: min below max")
+        raise NkiValidationError(
+            f"min={i['min']}, max={i['max']}; allowed: min below max", code="argument-combination"
+        )
 
 
 @rand2.meaning

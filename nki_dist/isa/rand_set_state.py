@@ -46,7 +46,9 @@ def check_state(name: str, a: Access, engine: str, arch: Arch) -> None:
     count = WORDS * GENERATORS[engine]
     if len(a.shape) != 2 or a.free_size != count:
         raise NkiValidationError(
-            f"{name} has shape {a.shape}; allowed on {engine}: (partitions, {count})"
+            f"{name} has shape {a.shape}; allowed on {engine}: (partitions, {count})",
+            code="operand-shape",
+            numbers={"got": a.shape},
         )
 
 

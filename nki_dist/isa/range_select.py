@@ -38,7 +38,9 @@ def _fill(name: str, value: Any) -> float:
         with np.errstate(all="ignore"):
             if np.float32(value) == np.float32(FP32_MIN):
                 return FP32_MIN
-    raise NkiValidationError(f"{name}={value!r}; allowed: float32's lowest number ({FP32_MIN})")
+    raise NkiValidationError(
+        f"{name}={value!r}; allowed: float32's lowest number ({FP32_MIN})", code="argument-choice"
+    )
 
 
 @instruction(
@@ -101,7 +103,9 @@ def _check(i: Instruction, arch: Arch) -> None:
     first, last = i["range_start"], i["range_start"] + data.free_size - 1
     if max(abs(first), abs(last)) > _LAST:
         raise NkiValidationError(
-            f"columns are numbered {first} to {last}; allowed: up to {_LAST}, exact in float32"
+            f"columns are numbered {first} to {last}; allowed: up to {_LAST}, exact in float32",
+            code="index-exact",
+            numbers={"got": last, "most": _LAST},
         )
 
 

@@ -1,15 +1,12 @@
 """Reductions over the last axis with an ALU operator, in a defined order.
 
-Invariant: the result depends on the values and the length of a row only, not on strides, on the
-number of rows or on what ran before.
+Invariant: the result depends on the values of a row only, not on strides, on the number of rows or
+on what ran before.
 
-Orders: `add` is NumPy's pairwise summation of a contiguous row: rows shorter than 8 left to right;
-up to 128 elements in 8 interleaved partial sums combined as ((0+1)+(2+3))+((4+5)+(6+7)); longer
-rows are halved (at a multiple of 8) and the halves added. All other operators fold from left to
-right.
-
-Not modelled: the order of the hardware's adder tree, which isn't documented; a sum differs from a
-device's in the last bits. `subtract` as a reduction (legal, never explained) is x0 - x1 - x2 - ...
+Orders: every operator folds from left to right, x0 + x1 + x2 + ..., rounded to float32 after each
+step. That is how `tensor_reduce` adds float32 on trn1 devices, bit for bit (docs/numbers.md), and
+how activate2's documentation and the architecture guide write the accumulators of the engines.
+`subtract` as a reduction (legal, never explained) is x0 - x1 - x2 - ...
 
 Follows: AWS Neuron SDK, `nki/api/nki/isa/__init__.py` (tensor_reduce, tensor_partition_reduce,
 activate2).
@@ -28,6 +25,12 @@ from nki_dist.isa.alu import AluOp
 
 Reducer = Callable[[np.ndarray], np.ndarray]
 
+# Which way of adding is the fastest (bench/README.md); results are the same.
+FEW: Final = 32  # rows that are too few to be added side by side
+SHORT: Final = 16  # elements of rows that can all be added side by side
+BLOCK: Final = 512  # otherwise so many, for whose elements there is room in a cache
+SUMS: Final = frozenset({"add", "average"})  # operators that add rows side by side
+
 
 def _ufunc(ufunc: np.ufunc) -> Reducer:
     return lambda a: ufunc.reduce(a, axis=-1)
@@ -37,8 +40,42 @@ def _truth(ufunc: np.ufunc) -> Reducer:
     return lambda a: ufunc.reduce(np.not_equal(a, 0), axis=-1)
 
 
+def running_sum(a: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
+    """Sums of float32 rows (..., N) from first to last element, without NumPy's pairwise order.
+
+    Returns shape (...); written into `out` if given, which must share nothing with `a`.
+
+    Rows are added side by side, a column of many rows after the other, because additions of one row
+    wait for each other.
+    """
+    rows = a.reshape(-1, a.shape[-1])
+    result = np.empty(a.shape[:-1], np.float32) if out is None else out
+    total = result.reshape(-1)  # a copy if `out` isn't contiguous
+    if len(rows) <= BLOCK or a.shape[-1] <= SHORT:
+        _add_up(rows, total)
+    else:
+        for first in range(0, len(rows), BLOCK):
+            _add_up(rows[first : first + BLOCK], total[first : first + BLOCK])
+    if not total.all():  # both ways begin with 0, which takes the sign off a row of -0.0
+        zero = np.flatnonzero(total == 0)
+        total[zero[np.signbit(rows[zero]).all(axis=1)]] = -0.0
+    if not np.may_share_memory(total, result):
+        np.copyto(result, total.reshape(result.shape))
+    return result
+
+
+def _add_up(rows: np.ndarray, total: np.ndarray) -> None:
+    if len(rows) < FEW:
+        # Differences aren't pairwise; 0 - x0 - x1 - ... is the sum with the sign changed.
+        np.subtract.reduce(rows, axis=1, initial=np.float32(0), out=total)
+        np.subtract(np.float32(0), total, total)
+        return
+    # In Fortran's order rows come fastest: all first elements, all second ones, ...
+    np.einsum("pj->p", rows, order="F", out=total)
+
+
 def _average(a: np.ndarray) -> np.ndarray:
-    return np.add.reduce(a, axis=-1) / np.float32(a.shape[-1])
+    return running_sum(a) / np.float32(a.shape[-1])
 
 
 def _by_magnitude(a: np.ndarray, sign: int) -> np.ndarray:
@@ -68,7 +105,7 @@ def _abs_min(a: np.ndarray) -> np.ndarray:
 
 _F32: Final[Mapping[str, Reducer]] = MappingProxyType(
     {
-        "add": _ufunc(np.add),
+        "add": running_sum,
         "subtract": _ufunc(np.subtract),
         "multiply": _ufunc(np.multiply),
         "maximum": _ufunc(np.maximum),
@@ -106,9 +143,16 @@ def reduce_f32(op: AluOp, a: np.ndarray, out: np.ndarray | None = None) -> np.nd
     """
     reducer = _F32.get(op.name)
     if reducer is None:
-        raise NkiValidationError(f"{op.name} doesn't reduce; float32 reductions: {sorted(_F32)}")
-    # On a strided row NumPy would be free to visit the elements in another order.
-    result = reducer(np.ascontiguousarray(a)).astype(np.float32, copy=False)
+        raise NkiValidationError(
+            f"{op.name} doesn't reduce; float32 reductions: {sorted(_F32)}",
+            code="operator-no-reduction",
+        )
+    if op.name == "add":
+        return running_sum(a, out)
+    if op.name not in SUMS:
+        # On a strided row NumPy would be free to visit the elements in another order.
+        a = np.ascontiguousarray(a)
+    result = reducer(a).astype(np.float32, copy=False)
     if out is None:
         return result
     np.copyto(out, result)
@@ -124,7 +168,10 @@ def reduce_integer(op: AluOp, a: np.ndarray, out: np.ndarray | None = None) -> n
     ufunc = _INTEGER.get(op.name)
     if ufunc is None:
         known = sorted(_INTEGER)
-        raise NkiValidationError(f"{op.name} doesn't reduce integers; those that do: {known}")
+        raise NkiValidationError(
+            f"{op.name} doesn't reduce integers; those that do: {known}",
+            code="operator-no-reduction",
+        )
     # Without the dtype NumPy widens a sum of narrow integers.
     result = ufunc.reduce(a, axis=-1, dtype=a.dtype)
     if out is None:

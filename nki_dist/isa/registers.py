@@ -32,7 +32,9 @@ def _int_or_register(name, value):
         return value
     if isinstance(value, (int, np.integer)) and -(2**31) <= value < 2**32:
         return int(value)
-    raise NkiValidationError(f"{name}={value!r}; allowed: a register or a 32-bit int")
+    raise NkiValidationError(
+        f"{name}={value!r}; allowed: a register or a 32-bit int", code="argument-kind"
+    )
 
 
 @instruction(
@@ -110,10 +112,14 @@ def _one_element(i: Instruction, arch: Arch) -> None:
     tensor = i["src"] if i.opcode == "register_load" else i["dst"]
     if tensor.size != 1:
         raise NkiValidationError(
-            f"a register holds one element, the tensor has {tensor.size} (shape {tensor.shape})"
+            f"a register holds one element, the tensor has {tensor.size} (shape {tensor.shape})",
+            code="register-tensor",
+            numbers={"got": tensor.size, "allowed": 1},
         )
     if tensor.dtype.bits != 32 or not tensor.dtype.is_integer:
-        raise NkiValidationError(f"dtype {tensor.dtype}; allowed: int32, uint32")
+        raise NkiValidationError(
+            f"dtype {tensor.dtype}; allowed: int32, uint32", code="register-tensor"
+        )
 
 
 register_load.check(_one_element)

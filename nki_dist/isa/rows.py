@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from functools import partial
 from math import prod
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -16,22 +16,38 @@ from nki_dist.dtypes import DType, float32
 from nki_dist.isa.kit import Kit, Step, last_writes
 from nki_dist.program import Access
 
+# Elements a row's length apart share few places of a cache if that is a multiple of these bytes.
+CROWDED: Final = 512
+GAP: Final = 16  # elements between rows that aren't to be so
+
 
 def load_rows(
-    kit: Kit, a: Access, reduced: int | None = None, compute: DType = float32
+    kit: Kit, a: Access, reduced: int | None = None, compute: DType = float32, spread: bool = False
 ) -> tuple[np.ndarray, list[Step]]:
     """A tile as a contiguous array (P, kept, row), and the steps that fill it.
 
     Args:
         reduced: how many trailing dimensions make up a row; all free ones by default.
+        spread: the rows are read side by side; they may lie apart, and only each is contiguous.
     """
     cut = 1 if reduced is None else len(a.shape) - reduced
     shape = (a.shape[0], prod(a.shape[1:cut]), prod(a.shape[cut:]))
     view = kit.view(a)
-    if a.dtype is compute and view.flags.c_contiguous:
+    if a.dtype is compute and view.flags.c_contiguous and not (spread and crowded(shape)):
         return view.reshape(shape), []
-    array = kit.scratch(a.shape, compute.storage)
-    return array.reshape(shape), [partial(kit.convert(a.dtype, compute), array, view)]
+    array = scratch_rows(kit, shape, compute.storage, spread)
+    return array, [partial(kit.convert(a.dtype, compute), array.reshape(a.shape), view)]
+
+
+def crowded(shape: tuple[int, ...]) -> bool:
+    """Whether contiguous float32 rows (..., N), read side by side, get into each other's way."""
+    return shape[-1] * 4 % CROWDED == 0 and prod(shape[:-1]) >= 32
+
+
+def scratch_rows(kit: Kit, shape: tuple[int, ...], dtype: Any, spread: bool) -> np.ndarray:
+    """Scratch for rows (..., N), each contiguous; if they are to be spread, with gaps if needed."""
+    gap = GAP if spread and crowded(shape) else 0
+    return kit.scratch((*shape[:-1], shape[-1] + gap), dtype)[..., : shape[-1]]
 
 
 def private_rows(kit: Kit, a: Access, compute: DType = float32) -> tuple[np.ndarray, Step]:
@@ -64,4 +80,12 @@ def column(kit: Kit, value: Any) -> tuple[Any, list[Step]]:
     return array.reshape(value.shape[0], 1), steps
 
 
-__all__ = ["column", "flat_rows", "load_rows", "private_rows", "save_rows"]
+__all__ = [
+    "column",
+    "crowded",
+    "flat_rows",
+    "load_rows",
+    "private_rows",
+    "save_rows",
+    "scratch_rows",
+]

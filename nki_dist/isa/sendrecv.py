@@ -76,18 +76,26 @@ def _check(i: Instruction, arch: Arch) -> None:
     same_tile(src=i["src"], dst=i["dst"])
     if i["src"].dtype is not i["dst"].dtype:
         raise NkiValidationError(
-            f"src is {i['src'].dtype}, dst {i['dst'].dtype}; sendrecv doesn't convert"
+            f"src is {i['src'].dtype}, dst {i['dst'].dtype}; sendrecv doesn't convert",
+            code="dtype-mismatch",
+            numbers={"src": i["src"].dtype, "dst": i["dst"].dtype},
         )
     for name in ("send_to_rank", "recv_from_rank"):
         if i[name] not in (0, 1):
-            raise NkiValidationError(f"{name}={i[name]}; allowed: 0 or 1, the cores of the LNC")
+            raise NkiValidationError(
+                f"{name}={i[name]}; allowed: 0 or 1, the cores of the LNC",
+                code="core-number",
+                numbers={"got": i[name], "allowed": [0, 1]},
+            )
     if i["dma_engine"] is dma_engine.gpsimd_dma:
         size = i["src"].dtype.itemsize
         used, most = i["src"].free_size * size, arch.gpsimd_dma_max_elements * size
         if used > most:
             raise NkiValidationError(
                 f"gpsimd_dma with {used} bytes per partition; at most {most} for "
-                f"{size}-byte elements"
+                f"{size}-byte elements",
+                code="sendrecv-size",
+                numbers={"got": used, "most": most},
             )
 
 
@@ -102,7 +110,9 @@ def _exchange(i: Instruction, kit: Kit):
         if i[name] >= slot.cores:
             raise NkiValidationError(
                 f"{name}={i[name]}; the launch has core 0 only. sendrecv is for the two cores of "
-                "an LNC: launch kernel[2], or make the world with lnc=2"
+                "an LNC: launch kernel[2], or make the world with lnc=2",
+                code="lnc-needed",
+                numbers={"got": 1, "allowed": 2},
             )
     to, source = slot.peer(i["send_to_rank"]), slot.peer(i["recv_from_rank"])
 

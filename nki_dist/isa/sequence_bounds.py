@@ -42,12 +42,15 @@ def _check(i: Instruction, arch: Arch) -> None:
     dst, ids = i["dst"], i["segment_ids"]
     if dst.shape[0] != 1 or ids.shape[0] != 1:
         raise NkiValidationError(
-            f"dst has {dst.shape[0]} partitions, segment_ids {ids.shape[0]}; both must have 1"
+            f"dst has {dst.shape[0]} partitions, segment_ids {ids.shape[0]}; both must have 1",
+            code="operand-shape",
         )
     if dst.free_size != 2 * ids.free_size:
         raise NkiValidationError(
             f"dst has {dst.free_size} elements (shape {dst.shape}); {ids.free_size} segment ids "
-            f"need {2 * ids.free_size}"
+            f"need {2 * ids.free_size}",
+            code="free-mismatch",
+            numbers={"got": dst.free_size, "allowed": 2 * ids.free_size},
         )
 
 

@@ -34,9 +34,17 @@ def set_rng_seed(src_seeds, name=None):
 def _check(i: Instruction, arch: Arch) -> None:
     seed = i["src_seeds"]
     if seed.size != 1:
-        raise NkiValidationError(f"src_seeds has shape {seed.shape}; allowed: (1, 1)")
+        raise NkiValidationError(
+            f"src_seeds has shape {seed.shape}; allowed: (1, 1)",
+            code="operand-shape",
+            numbers={"got": seed.shape, "allowed": (1, 1)},
+        )
     if seed.dtype.bits != 32 or seed.dtype.is_mx:
-        raise NkiValidationError(f"src_seeds has dtype {seed.dtype}; allowed: 32-bit types")
+        raise NkiValidationError(
+            f"src_seeds has dtype {seed.dtype}; allowed: 32-bit types",
+            code="dtype-width",
+            numbers={"got": seed.dtype, "allowed": 32},
+        )
 
 
 @set_rng_seed.meaning

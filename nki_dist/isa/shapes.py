@@ -12,8 +12,12 @@ from itertools import pairwise
 Pattern = list[tuple[int, int]]  # (size, stride), outermost first
 
 
-def refine(patterns: Sequence[Pattern]) -> list[Pattern] | None:
-    """The same patterns over one common shape, or None if dimensions cut across each other."""
+def refine(patterns: Sequence[Pattern], merge: bool = True) -> list[Pattern] | None:
+    """The same patterns over one common shape, or None if dimensions cut across each other.
+
+    Args:
+        merge: join dimensions where all strides allow it, for fewer and longer ones.
+    """
     cuts = {1}
     for pattern in patterns:
         size = 1
@@ -38,7 +42,7 @@ def refine(patterns: Sequence[Pattern]) -> list[Pattern] | None:
                 size = points[at]
                 at += 1
         result.append(split[::-1])
-    return _merge(result)
+    return _merge(result) if merge else result
 
 
 def _merge(patterns: list[Pattern]) -> list[Pattern]:

@@ -1,10 +1,12 @@
 """`@instruction`: one object per instruction, from which everything else is derived.
 
 An instruction file declares the public function (its parameters and docstring; the body returns
-`locals()`), the role of each parameter, and four functions attached with decorators:
+`locals()`), the role of each parameter, and functions attached with decorators:
 
     check(i, arch)     constraints that involve several operands; raises NkiValidationError
     meaning(i, kit)    semantics: returns a function of no arguments that does the work
+    rows(i)            of DMA instructions whose whole transfer moves with a scalar run-time index:
+                       its Blocks (isa.transfers), of which `oob_mode.skip` drops rows
     exchange(i, kit)   instead of `meaning` for instructions that wait for other cores: returns a
                        generator function that yields what it waits for
     cost(i, arch)      a Cost: cycles of its engine, or bytes moved by DMA
@@ -18,17 +20,26 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass
+from math import prod
 from types import MappingProxyType
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from nki_dist.arch import Arch
-from nki_dist.errors import CompileError, LaunchError, NkiError, NkiValidationError, NkiWarning
+from nki_dist.errors import CompileError, NkiError, NkiValidationError
 from nki_dist.isa import indirection
+from nki_dist.isa.checks import LONGEST_ROW, check_repeats
 from nki_dist.isa.effects import Effects, Meets
 from nki_dist.isa.operands import Counts, Role, Tensor, check_start
+from nki_dist.isa.tracing import (
+    Tracer,
+    current_tracer,
+    may_reject,
+    todays_kernel,
+    tracing,
+    tracing_with,
+)
+from nki_dist.isa.transfers import Block
 from nki_dist.program import Access, Instruction
 from nki_dist.program.walk import tensors
 
@@ -41,53 +52,6 @@ WRITES_TO_DST: Final = (
     "instructions write to dst and return no tile; allocate it before with nl.ndarray"
 )
 _OF_ENGINE: Final = (("scalar", "table"), ("tensor", "accumulates"), ("tensor", "chains"))
-
-
-class Tracer(Protocol):
-    """What instructions need of whoever records them (compiler.trace.Trace)."""
-
-    arch: Arch
-    core: int
-    strict: bool
-
-    def where(self) -> str | None: ...
-    def locate(self) -> int: ...
-    def emit(self, spec: Spec, args: dict[str, Any], engine: str) -> Any: ...
-    def warn(self, warning: NkiWarning) -> None: ...
-    def label(self, name: str, handle: Any) -> None: ...
-    def assign(self, view: Any, value: Any) -> None: ...
-
-
-_tracer: ContextVar[Tracer | None] = ContextVar("nki_dist_tracer", default=None)
-
-
-def current_tracer() -> Tracer:
-    """The tracer of the kernel being traced in this context.
-
-    Raises:
-        LaunchError: no kernel is being traced.
-    """
-    tracer = _tracer.get()
-    if tracer is None:
-        raise LaunchError(
-            "nki.language and nki.isa functions work only inside a kernel; decorate the function "
-            "with @nki.jit and call it with arrays"
-        )
-    return tracer
-
-
-def tracing() -> bool:
-    """Whether a kernel is being traced in this context."""
-    return _tracer.get() is not None
-
-
-@contextmanager
-def tracing_with(tracer: Tracer) -> Iterator[None]:
-    token = _tracer.set(tracer)
-    try:
-        yield
-    finally:
-        _tracer.reset(token)
 
 
 @dataclass(frozen=True)
@@ -177,6 +141,7 @@ class Spec:
         self.former = former.split()
         self.has_engine = "engine" in self.signature.parameters and "engine" not in roles
         self._role_items = tuple(self.roles.items())
+        self._tensors = tuple(name for name, role in self._role_items if isinstance(role, Tensor))
         self._quadrants = tuple(
             name
             for name, role in self._role_items
@@ -191,6 +156,7 @@ class Spec:
         self._meaning: Callable[[Instruction, Any], Callable[[], None]] | None = None
         self._exchange: Callable[[Instruction, Any], Callable[[], Any]] | None = None
         self._cost: Callable[[Instruction, Arch], Cost] | None = None
+        self._rows: Callable[[Instruction], list[Block]] | None = None
         self._check_declaration()
 
     def _check_declaration(self) -> None:
@@ -222,6 +188,10 @@ class Spec:
         self._cost = function
         return function
 
+    def rows(self, function: Callable[[Instruction], list[Block]]) -> Any:
+        self._rows = function
+        return function
+
     # ---- used by compiler, executor, timing ---------------------------------------------------
 
     def link(self, i: Instruction, kit: Any) -> Callable[[], None]:
@@ -232,6 +202,10 @@ class Spec:
     def link_exchange(self, i: Instruction, kit: Any) -> Callable[[], Any]:
         assert self._exchange is not None, f"{self.name} doesn't synchronise"
         return self._exchange(i, kit)
+
+    def blocks(self, i: Instruction) -> list[Block]:
+        """What rows of `i` may be moved without the others; none if it runs whole or not at all."""
+        return [] if self._rows is None else self._rows(i)
 
     def orders(self, i: Instruction, core: int) -> bool:
         """Whether `core` meets the other core of its rank in the instruction; see isa.effects."""
@@ -246,9 +220,18 @@ class Spec:
         if arch.generation < self.min_generation:
             raise NkiValidationError(
                 f"{self.title} needs NeuronCore-v{self.min_generation} or later; the platform "
-                f"is {arch.name} (v{arch.generation})"
+                f"is {arch.name} (v{arch.generation})",
+                code="generation",
+                numbers={"got": arch.generation, "least": self.min_generation},
             )
         args = i.args
+        for name in self._tensors:
+            a = args[name]
+            if isinstance(a, Access):
+                if prod(a.shape) > LONGEST_ROW:
+                    check_repeats(i.args)
+            elif isinstance(a, list):
+                check_repeats(i.args)
         for name in self._quadrants:
             a = args[name]
             if not isinstance(a, Access):
@@ -298,6 +281,7 @@ class Spec:
                 core=tracer.core,
                 instruction=self.title,
                 hint=WRITES_TO_DST if "'dst'" in str(error) else None,
+                code="call-signature",
             ) from None
         try:
             label = a.pop("name", None)
@@ -308,9 +292,10 @@ class Spec:
                 tracer.label(label, handle)
             return handle
         except NkiError as error:
-            raise error.at(
-                location=tracer.where(), core=tracer.core, instruction=self.title
-            ) from error.__cause__
+            error.at(location=tracer.where(), core=tracer.core, instruction=self.title)
+            if (dropped := tracer.drop(error)) is not None:
+                return dropped
+            raise error from error.__cause__
 
     def _pick_engine(self, a: dict[str, Any]) -> str:
         if not self.has_engine:
@@ -321,7 +306,8 @@ class Spec:
             return ""
         if label not in self.engines:
             raise NkiValidationError(
-                f"engine={label}; allowed: {', '.join(self.engines)} or unknown"
+                f"engine={label}; allowed: {', '.join(self.engines)} or unknown",
+                code="engine-choice",
             )
         return label
 
@@ -342,7 +328,9 @@ def instruction(**declared: Any) -> Callable[[Callable[..., dict[str, Any]]], Sp
 def require_generation(arch: Arch, generation: int, what: str) -> None:
     if arch.generation < generation:
         raise NkiValidationError(
-            f"{what} needs NeuronCore-v{generation} or later; the platform is {arch.name}"
+            f"{what} needs NeuronCore-v{generation} or later; the platform is {arch.name}",
+            code="generation",
+            numbers={"got": arch.generation, "least": generation},
         )
 
 
@@ -353,7 +341,9 @@ __all__ = [
     "Tracer",
     "current_tracer",
     "instruction",
+    "may_reject",
     "require_generation",
+    "todays_kernel",
     "tracing",
     "tracing_with",
 ]

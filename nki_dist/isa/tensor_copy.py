@@ -46,13 +46,16 @@ def _check(i: Instruction, arch: Arch) -> None:
     not_in_psum(i.engine, dst=i["dst"], src=i["src"])
     if i.engine == "gpsimd" and (is_indirect(i["dst"]) or is_indirect(i["src"])):
         raise NkiValidationError(
-            "an .indirect() view with engine=gpsimd; allowed: vector, scalar or unknown"
+            "an .indirect() view with engine=gpsimd; allowed: vector, scalar or unknown",
+            code="indirect-view",
         )
     if i["dst"].dtype is not i["src"].dtype:
         check_not_packed(dst=i["dst"], src=i["src"])
     if i.engine == "scalar" and arch.generation < 3:
         raise NkiValidationError(
-            "the Scalar engine of NeuronCore-v2 has no tensor_copy; use nisa.activation(op=nl.copy)"
+            "the Scalar engine of NeuronCore-v2 has no tensor_copy; use "
+            "nisa.activation(op=nl.copy)",
+            code="engine-lacks",
         )
 
 

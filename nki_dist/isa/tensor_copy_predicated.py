@@ -49,12 +49,18 @@ def _check(i: Instruction, arch: Arch) -> None:
     if not isinstance(src, Access):
         same_tile(dst=dst, predicate=predicate)
         if not dst.dtype.is_float and src != int(src):
-            raise NkiValidationError(f"src={src!r} for dtype {dst.dtype}; allowed: whole numbers")
+            raise NkiValidationError(
+                f"src={src!r} for dtype {dst.dtype}; allowed: whole numbers", code="argument-kind"
+            )
         return
     same_tile(dst=dst, src=src, predicate=predicate)
     not_both_psum(src=src, predicate=predicate)
     if src.dtype is not dst.dtype:
-        raise NkiValidationError(f"src has dtype {src.dtype}, dst {dst.dtype}; they must be equal")
+        raise NkiValidationError(
+            f"src has dtype {src.dtype}, dst {dst.dtype}; they must be equal",
+            code="dtype-mismatch",
+            numbers={"src": src.dtype, "dst": dst.dtype},
+        )
 
 
 @tensor_copy_predicated.meaning

@@ -56,7 +56,11 @@ def tensor_partition_reduce(dst, op, data, name=None):
 def _check(i: Instruction, arch: Arch) -> None:
     tiles = {"dst": i["dst"], "data": i["data"]}
     if i["dst"].shape[0] != 1:
-        raise NkiValidationError(f"dst has {i['dst'].shape[0]} partitions; allowed: 1")
+        raise NkiValidationError(
+            f"dst has {i['dst'].shape[0]} partitions; allowed: 1",
+            code="operand-shape",
+            numbers={"got": i["dst"].shape[0], "allowed": 1},
+        )
     same_free_size(**tiles)
     not_in_psum(i.engine, **tiles)
     if ALU[i["op"]].is_bitvec:

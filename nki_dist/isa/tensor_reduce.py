@@ -17,7 +17,7 @@ from nki_dist.isa.checks import same_partitions
 from nki_dist.isa.effects import Effects, MaskOf, Results, passes_on, tile_of, union
 from nki_dist.isa.kit import Kit, Step, chain
 from nki_dist.isa.operands import FLAG, Custom, Op, read, write
-from nki_dist.isa.reductions import reduce_f32, reduce_integer
+from nki_dist.isa.reductions import SUMS, reduce_f32, reduce_integer
 from nki_dist.isa.rows import load_rows, save_rows
 from nki_dist.isa.spec import Cost, instruction
 from nki_dist.isa.timing_rules import issue_cycles
@@ -29,7 +29,9 @@ def _axes(name: str, value: Any) -> list[int]:
     try:
         return [n.__index__() for n in (value if isinstance(value, (list, tuple)) else [value])]
     except AttributeError:
-        raise NkiValidationError(f"{name}={value!r}; allowed: an int or a list of ints") from None
+        raise NkiValidationError(
+            f"{name}={value!r}; allowed: an int or a list of ints", code="axis"
+        ) from None
 
 
 @passes_on
@@ -62,8 +64,9 @@ def tensor_reduce(dst, op, data, axis, negate=False, keepdims=False, name=None):
         negate: change the sign of the result (arithmetic operators).
         keepdims: describes dst's shape only; its elements are the same.
 
-    Arithmetic is float32, rounded once to `dst.dtype`. Sums are pairwise, in the order that
-    `isa.reductions` defines.
+    Arithmetic is float32 from the first element of a row to the last, several dimensions in the
+    order of their elements, and the result is rounded once to `dst.dtype`. Sums of float32 have a
+    device's bits (isa.reductions).
 
     Raises:
         NkiValidationError: axis, operator, shapes or dtypes don't fit.
@@ -78,14 +81,18 @@ def _axis(i: Instruction, arch: Arch) -> None:
     if not axes or axes != list(range(rank - len(axes), rank)) or axes[0] == 0:
         raise NkiValidationError(
             f"axis={i['axis']} of a tile with {rank} dimensions; allowed: the last one or several "
-            f"of dimensions 1 to {rank - 1}"
+            f"of dimensions 1 to {rank - 1}",
+            code="axis",
+            numbers={"got": i["axis"], "least": 1, "most": rank - 1},
         )
     same_partitions(dst=i["dst"], data=i["data"])
     kept = prod(i["data"].shape[1 : rank - len(axes)])
     if i["dst"].free_size != kept:
         raise NkiValidationError(
             f"dst has {i['dst'].free_size} elements per partition (shape {i['dst'].shape}); "
-            f"reducing dimensions {axes} of shape {i['data'].shape} leaves {kept}"
+            f"reducing dimensions {axes} of shape {i['data'].shape} leaves {kept}",
+            code="free-mismatch",
+            numbers={"got": i["dst"].free_size, "allowed": kept},
         )
 
 
@@ -97,14 +104,16 @@ def _dtypes(i: Instruction, arch: Arch) -> None:
         return
     b.check_integer(i["op"], dst=i["dst"], data=i["data"])
     if i["negate"]:
-        raise NkiValidationError(f"negate with the bitwise nl.{i['op']}; allowed: arithmetic only")
+        raise NkiValidationError(
+            f"negate with the bitwise nl.{i['op']}; allowed: arithmetic only", code="operator-dtype"
+        )
 
 
 @tensor_reduce.meaning
 def _meaning(i: Instruction, kit: Kit) -> Step:
     op, dst, data = ALU[i["op"]], i["dst"], i["data"]
     compute = data.dtype if op.is_bitvec else float32
-    rows, before = load_rows(kit, data, len(i["axis"]), compute)
+    rows, before = load_rows(kit, data, len(i["axis"]), compute, op.name in SUMS)
     result = kit.scratch(rows.shape[:2], compute.storage)
     reduce = reduce_integer if op.is_bitvec else reduce_f32
     steps: list[Step] = [*before, partial(reduce, op, rows, result)]

@@ -13,9 +13,9 @@ from nki_dist.isa.enums import engine
 from nki_dist.isa.indirection import is_indirect
 from nki_dist.isa.kit import Kit, Step, chain
 from nki_dist.isa.operands import FLAG, Op, read, write
-from nki_dist.isa.spec import Cost, instruction, require_generation
+from nki_dist.isa.spec import Cost, instruction, may_reject, require_generation
 from nki_dist.isa.timing_rules import copy_cycles
-from nki_dist.program import Instruction
+from nki_dist.program import Access, Instruction
 
 _GPSIMD_ONLY = ("rsqrt", "power")
 _SCALAR_GEN3 = (("multiply", "add"), ("multiply", None), ("add", None))
@@ -81,13 +81,31 @@ def _operands(i: Instruction, arch: Arch) -> None:
     same_tile(dst=i["dst"], data=i["data"])
     partitions = i["data"].shape[0]
     if not _names(i):
-        raise NkiValidationError("op0 and op1 are both None; allowed: at least one operator")
+        raise NkiValidationError(
+            "op0 and op1 are both None; allowed: at least one operator", code="operand-missing"
+        )
     for n in "01":
         op, operand = i["op" + n], i["operand" + n]
         if op is not None:
             b.check_operand("operand" + n, op, operand, partitions)
+            if isinstance(operand, Access) and not ALU[op].is_bitvec:
+                _check_width("operand" + n, operand)
         elif operand is not None:
-            raise NkiValidationError(f"operand{n} is given, op{n} is None; allowed: both or none")
+            raise NkiValidationError(
+                f"operand{n} is given, op{n} is None; allowed: both or none",
+                code="argument-combination",
+            )
+
+
+def _check_width(name: str, operand: Access) -> None:
+    if operand.dtype is float32:
+        return
+    may_reject(
+        f"{name} has dtype {operand.dtype}; with arithmetic operators the documentation asks for a "
+        "float32 tile, and compilers are reported to insist (TensorScalarPtr: arith immediate "
+        "dtype must be fp32)",
+        code="scalar-operand-dtype",
+    )
 
 
 @tensor_scalar.check
@@ -95,7 +113,8 @@ def _kinds(i: Instruction, arch: Arch) -> None:
     kinds = {ALU[name].is_bitvec for name in _names(i)}
     if len(kinds) > 1:
         raise NkiValidationError(
-            f"op0={i['op0']} and op1={i['op1']}; both must be bitwise or both arithmetic"
+            f"op0={i['op0']} and op1={i['op1']}; both must be bitwise or both arithmetic",
+            code="operator-pair",
         )
     tiles = {n: i[n] for n in ("dst", "data", "operand0", "operand1")}
     if True in kinds:
@@ -112,7 +131,8 @@ def _addresses(i: Instruction, arch: Arch) -> None:
     if whole and not any(ALU[name].is_bitvec for name in _names(i)):
         raise NkiValidationError(
             f".indirect() views with {i['data'].dtype} data, {i['dst'].dtype} dst and arithmetic "
-            "operators, which is address arithmetic; allowed: other dtypes or bitwise operators"
+            "operators, which is address arithmetic; allowed: other dtypes or bitwise operators",
+            code="indirect-view",
         )
 
 
@@ -124,11 +144,13 @@ def _engine(i: Instruction, arch: Arch) -> None:
         if arch.generation == 3 and (i["op0"], i["op1"]) not in _SCALAR_GEN3:
             raise NkiValidationError(
                 f"op0={i['op0']}, op1={i['op1']} on the Scalar engine of {arch.name}; allowed: "
-                "multiply and add, multiply alone, add alone"
+                "multiply and add, multiply alone, add alone",
+                code="operator-engine",
             )
     if i.engine == "gpsimd" and not any(name in _GPSIMD_ONLY for name in names):
         raise NkiValidationError(
-            f"op0={i['op0']}, op1={i['op1']} on the GpSimd engine; allowed there: rsqrt, power"
+            f"op0={i['op0']}, op1={i['op1']} on the GpSimd engine; allowed there: rsqrt, power",
+            code="operator-engine",
         )
     b.check_available(arch, i.engine, *names)
     tiles = {n: i[n] for n in ("dst", "data", "operand0", "operand1")}

@@ -79,7 +79,9 @@ def _check(i: Instruction, arch: Arch) -> None:
     check_result("reduce_res", i["reduce_res"], partitions)
     check_initial("reduce_init", i["reduce_init"], i["reduce_cmd"], partitions)
     if i["reverse0"]:
-        raise NkiValidationError("reverse0=True; allowed: False (the instruction lacks it)")
+        raise NkiValidationError(
+            "reverse0=True; allowed: False (the instruction lacks it)", code="engine-lacks"
+        )
 
 
 @tensor_scalar_reduce.meaning

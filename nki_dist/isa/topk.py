@@ -54,14 +54,28 @@ def _check(i: Instruction, arch: Arch) -> None:
     same_tile(val_dst=values, idx_dst=i["idx_dst"])
     k, core = values.free_size, arch.gpsimd_core_partitions
     if src.shape[0] % core:
-        raise NkiValidationError(f"src has {src.shape[0]} partitions; must be a multiple of {core}")
+        raise NkiValidationError(
+            f"src has {src.shape[0]} partitions; must be a multiple of {core}",
+            code="partition-multiple",
+            numbers={"got": src.shape[0], "multiple": core},
+        )
     if not 8 <= n < 65536:
-        raise NkiValidationError(f"n={n}; allowed: 8 to 65535")
+        raise NkiValidationError(
+            f"n={n}; allowed: 8 to 65535",
+            code="argument-range",
+            numbers={"got": n, "least": 8, "most": 65535},
+        )
     if not 1 <= k < 32768 or k > n:
-        raise NkiValidationError(f"val_dst asks for K={k} elements; allowed: 1 to {min(n, 32767)}")
+        raise NkiValidationError(
+            f"val_dst asks for K={k} elements; allowed: 1 to {min(n, 32767)}",
+            code="argument-range",
+            numbers={"got": k, "least": 1, "most": min(n, 32767)},
+        )
     if src.free_size < -(-n // core):
         raise NkiValidationError(
-            f"src has {src.free_size} elements per partition; n={n} needs {-(-n // core)}"
+            f"src has {src.free_size} elements per partition; n={n} needs {-(-n // core)}",
+            code="free-limit",
+            numbers={"got": src.free_size, "least": -(-n // core)},
         )
 
 

@@ -40,7 +40,7 @@ def my_rows(rows: int) -> list[tuple[int, int]]:
 def require(holds: bool, message: str) -> None:
     """Refuse a call of a kernel."""
     if not holds:
-        raise NkiValidationError(message)
+        raise NkiValidationError(message, code="kernel-contract")
 
 
 def output(shape: tuple[int, ...], dtype: Any) -> Any:

@@ -52,7 +52,8 @@ class FlashConfig:
         dtype = getattr(nl, self.lse_dtype, None) if self.lse_dtype else nl.float32
         if dtype is None:
             raise NkiValidationError(
-                f"lse_dtype={self.lse_dtype!r}; allowed: a name such as float32"
+                f"lse_dtype={self.lse_dtype!r}; allowed: a name such as float32",
+                code="kernel-contract",
             )
         return dtype
 

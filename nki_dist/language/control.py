@@ -36,6 +36,7 @@ def _unrolled(name: str, start: Any, stop: Any, step: Any) -> range:
             location=tracer.where(),
             core=tracer.core,
             instruction=f"nl.{name}",
+            code="loop-bound",
         )
     return range(*bounds)
 
@@ -95,6 +96,9 @@ def program_ndim():
 def _axis(tracer: Any, axis: int) -> int:
     if not isinstance(axis, int) or not -len(tracer.grid) <= axis < len(tracer.grid):
         raise NkiValidationError(
-            f"axis {axis!r} of a launch grid with {len(tracer.grid)} axes", location=tracer.where()
+            f"axis {axis!r} of a launch grid with {len(tracer.grid)} axes",
+            location=tracer.where(),
+            code="grid-axis",
+            numbers={"got": axis, "most": len(tracer.grid) - 1},
         )
     return axis

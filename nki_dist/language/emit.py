@@ -9,6 +9,7 @@ Errors carry the function's name and the kernel's line.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import prod
 from typing import Any
 
@@ -23,7 +24,7 @@ from nki_dist.isa.described import advice, described
 from nki_dist.isa.dma_copy import dma_copy
 from nki_dist.isa.language_math import language_math
 from nki_dist.isa.reciprocal import reciprocal as _reciprocal
-from nki_dist.isa.spec import current_tracer
+from nki_dist.isa.spec import current_tracer, may_reject
 from nki_dist.isa.tensor_copy import tensor_copy
 from nki_dist.isa.tensor_reduce import tensor_reduce
 from nki_dist.isa.tensor_scalar import tensor_scalar
@@ -37,11 +38,18 @@ __tracebackhide__ = True  # asks pytest to end tracebacks in the caller
 NUMBERS = (int, float, np.number, np.bool_)
 
 
-def refuse(function: str, text: str) -> NkiValidationError:
+def refuse(
+    function: str, text: str, *, code: str, numbers: Mapping[str, Any] | None = None
+) -> NkiValidationError:
     """The error to raise for a wrong argument of `nl.<function>`."""
     tracer = current_tracer()
     return NkiValidationError(
-        text, location=tracer.where(), core=tracer.core, instruction=f"nl.{function}"
+        text,
+        code=code,
+        numbers=numbers,
+        location=tracer.where(),
+        core=tracer.core,
+        instruction=f"nl.{function}",
     )
 
 
@@ -54,7 +62,9 @@ def tile(function: str, name: str, value: Any) -> NkiTensor:
     else:
         got = described(value)
     raise refuse(
-        function, f"{name} is {got}; allowed: a tile in SBUF or PSUM (see nl.load){advice(value)}"
+        function,
+        f"{name} is {got}; allowed: a tile in SBUF or PSUM (see nl.load){advice(value)}",
+        code="operand-kind",
     )
 
 
@@ -96,6 +106,8 @@ def common_shape(function: str, a: NkiTensor, b: NkiTensor) -> tuple[int, ...]:
             function,
             f"shapes {a.shape} and {b.shape} don't broadcast: sizes of each dimension must be "
             "equal, or one of them 1",
+            code="shape-broadcast",
+            numbers={"first": a.shape, "second": b.shape},
         )
     return tuple(n if m == 1 else m for m, n in zip(left, right, strict=True))
 
@@ -129,11 +141,34 @@ def _over_partitions(x: NkiTensor, partitions: int) -> NkiTensor:
 # ---- instructions -------------------------------------------------------------------------------
 
 
+def public_binary(function: str, x: Any, y: Any, dtype: Any) -> NkiTensor:
+    """`binary` as kernels call it: AWS's release notes name forms of it that don't compile."""
+    shapes = [v.shape for v in (x, y) if isinstance(v, NkiTensor)]
+    if len(shapes) == 2 and shapes[0] != shapes[1]:
+        may_reject(
+            f"nl.{function} of tiles of shapes {shapes[0]} and {shapes[1]}; AWS's release notes "
+            "say that both must have the same shape, and that broadcasting isn't supported yet",
+            code="language-limit",
+            hint="use nisa.tensor_scalar for a (P, 1) column, or .broadcast() a view",
+        )
+    if function == "power" and isinstance(y, NUMBERS):
+        may_reject(
+            f"nl.power with the exponent {y!r}; AWS's release notes say that both must be tiles",
+            code="language-limit",
+            hint="use nisa.tensor_scalar with op0=nl.power, or multiply",
+        )
+    return binary(function, x, y, dtype)
+
+
 def binary(function: str, x: Any, y: Any, dtype: Any) -> NkiTensor:
     """`x op y`; one of them may be a number."""
     if isinstance(y, NUMBERS):
         if isinstance(x, NUMBERS):
-            raise refuse(function, f"x={x!r}, y={y!r}; at least one of them must be a tile")
+            raise refuse(
+                function,
+                f"x={x!r}, y={y!r}; at least one of them must be a tile",
+                code="operand-kind",
+            )
         return with_number(function, x, y, False, dtype)
     if isinstance(x, NUMBERS):
         return with_number(function, y, x, True, dtype)
@@ -198,7 +233,9 @@ def invert(x: Any, dtype: Any) -> NkiTensor:
     """Every bit of `x` flipped: an exclusive or with all ones."""
     x = tile("invert", "x", x)
     if not x.dtype.is_integer:
-        raise refuse("invert", f"x has dtype {x.dtype}; allowed: integer types")
+        raise refuse(
+            "invert", f"x has dtype {x.dtype}; allowed: integer types", code="operator-dtype"
+        )
     ones = -1 if x.dtype.name.startswith("int") else (1 << x.dtype.bits) - 1
     return with_number("bitwise_xor", x, ones, False, dtype)
 
@@ -211,13 +248,20 @@ def axes(function: str, x: NkiTensor, axis: Any) -> tuple[int, ...]:
     given = axis if isinstance(axis, (tuple, list)) else (axis,)
     rank = len(x.shape)
     if not all(isinstance(a, (int, np.integer)) and -rank <= a < rank for a in given):
-        raise refuse(function, f"axis={axis!r} of a tile with {rank} dimensions")
+        raise refuse(
+            function,
+            f"axis={axis!r} of a tile with {rank} dimensions",
+            code="axis",
+            numbers={"got": axis, "most": rank - 1},
+        )
     found = tuple(sorted({int(a) % rank for a in given}))
     if not found or found != tuple(range(rank - len(found), rank)) or found[0] == 0:
         raise refuse(
             function,
             f"axis={axis!r} of a tile of shape {x.shape}; allowed: the last free dimensions, such "
             f"as {rank - 1} or {tuple(range(1, rank))} (dimension 0 counts partitions)",
+            code="axis",
+            numbers={"got": axis},
         )
     return found
 

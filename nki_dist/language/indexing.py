@@ -41,7 +41,9 @@ class Indexing(Views):
         if k.start is None and k.stop is None and k.step is None:
             return n, 0, 1
         if isinstance(k.start, VirtualRegister) or isinstance(k.stop, VirtualRegister):
-            raise NkiValidationError("a slice bound can't be a register; use nl.ds(register, size)")
+            raise NkiValidationError(
+                "a slice bound can't be a register; use nl.ds(register, size)", code="index-kind"
+            )
         try:
             start, stop, step = k.indices(n)
         except TypeError:
@@ -53,7 +55,9 @@ class Indexing(Views):
             step = 0
         if step < 1:
             raise NkiValidationError(
-                f"slice step {k.step} on dimension {d} of {self._title()}; must be >= 1"
+                f"slice step {k.step} on dimension {d} of {self._title()}; must be >= 1",
+                code="slice-step",
+                numbers={"got": step, "least": 1},
             )
         size = max(0, -(-(stop - start) // step))
         if not size:
@@ -85,7 +89,8 @@ class Indexing(Views):
             raise NkiValidationError(
                 f"index {k!r} of type {type(k).__name__} on dimension {d} of {self._title()}; "
                 "allowed are ints, slices, Ellipsis, nl.ds and registers (tensors index through "
-                f".ap, .select or .vector_select){hint}"
+                f".ap, .select or .vector_select){hint}",
+                code="index-kind",
             ) from None
         n = self.shape[d]
         if not -n <= index < n:
@@ -101,16 +106,19 @@ class Indexing(Views):
             hint = "; // divides ints to an int" if isinstance(value, float) else ""
             raise NkiValidationError(
                 f"{value!r} of type {type(value).__name__} as bound on dimension {d} of "
-                f"{self._title()}; allowed are ints{hint}"
+                f"{self._title()}; allowed are ints{hint}",
+                code="index-kind",
             ) from None
 
     def _expand(self, key: tuple) -> tuple:
         if sum(1 for k in key if k is Ellipsis) > 1:
-            raise NkiValidationError("an index can hold only one Ellipsis")
+            raise NkiValidationError("an index can hold only one Ellipsis", code="index-kind")
         given = sum(1 for k in key if k is not Ellipsis)
         if given > len(self.shape):
             raise NkiValidationError(
-                f"{given} indices for {len(self.shape)} dimensions of {self._title()}"
+                f"{given} indices for {len(self.shape)} dimensions of {self._title()}",
+                code="index-count",
+                numbers={"got": given, "most": len(self.shape)},
             )
         fill = (FULL,) * (len(self.shape) - given)
         for i, k in enumerate(key):

@@ -1,4 +1,4 @@
-"""Arithmetic on shapes and strides, free of any tensor.
+"""Arithmetic on shapes, strides and offsets, free of any tensor.
 
 Strides count elements. Everything here is exact or raises; nothing copies data.
 """
@@ -7,9 +7,36 @@ from __future__ import annotations
 
 from math import prod
 
+from nki_dist.dtypes import DType
 from nki_dist.errors import NkiValidationError
+from nki_dist.program import Dynamic
 
 Dims = tuple[int, ...]
+
+
+def rescale(count: int, old: DType, new: DType, what: str) -> int:
+    """As many elements of another dtype, by bytes."""
+    total = count * old.itemsize
+    if total % new.itemsize:
+        raise NkiValidationError(
+            f"{what} {count} in {old} is no whole number of {new} elements",
+            code="reinterpret",
+            numbers={"got": count},
+        )
+    return total // new.itemsize
+
+
+def rescaled(dynamic: Dynamic, old: DType, new: DType) -> Dynamic:
+    """The run-time part of an access that is read as another dtype."""
+    if old.itemsize == new.itemsize:
+        return dynamic
+    made = dynamic.of(dynamic.source)
+    made.stride = rescale(dynamic.stride, old, new, "stride of the indirect dimension")
+    if dynamic.within is not None:
+        origin, size, period = dynamic.within
+        origin = rescale(origin, old, new, "offset")
+        made.within = (origin, size, rescale(period, old, new, "stride"))
+    return made
 
 
 def is_contiguous(shape: Dims, strides: Dims) -> bool:
@@ -25,13 +52,21 @@ def infer(shape: tuple[int, ...], total: int) -> Dims:
     """Fill in one -1 so that the product is `total`."""
     known = prod(n for n in shape if n != -1)
     if shape.count(-1) > 1:
-        raise NkiValidationError(f"shape {shape} has more than one -1")
+        raise NkiValidationError(f"shape {shape} has more than one -1", code="reshape")
     if -1 in shape:
         if known == 0 or total % known:
-            raise NkiValidationError(f"{total} elements can't be split as {shape}")
+            raise NkiValidationError(
+                f"{total} elements can't be split as {shape}",
+                code="reshape",
+                numbers={"got": total},
+            )
         shape = tuple(total // known if n == -1 else n for n in shape)
     if prod(shape) != total:
-        raise NkiValidationError(f"shape {shape} has {prod(shape)} elements, expected {total}")
+        raise NkiValidationError(
+            f"shape {shape} has {prod(shape)} elements, expected {total}",
+            code="reshape",
+            numbers={"got": prod(shape), "allowed": total},
+        )
     return shape
 
 

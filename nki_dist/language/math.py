@@ -20,67 +20,67 @@ from nki_dist.language.tokens import token
 @token("add")
 def add(x, y, dtype=None):
     """x + y."""
-    return emit.binary("add", x, y, dtype)
+    return emit.public_binary("add", x, y, dtype)
 
 
 @token("subtract")
 def subtract(x, y, dtype=None):
     """x - y."""
-    return emit.binary("subtract", x, y, dtype)
+    return emit.public_binary("subtract", x, y, dtype)
 
 
 @token("multiply")
 def multiply(x, y, dtype=None):
     """x * y."""
-    return emit.binary("multiply", x, y, dtype)
+    return emit.public_binary("multiply", x, y, dtype)
 
 
 @token("divide")
 def divide(x, y, dtype=None):
     """x / y."""
-    return emit.binary("divide", x, y, dtype)
+    return emit.public_binary("divide", x, y, dtype)
 
 
 @token("maximum")
 def maximum(x, y, dtype=None):
     """The larger of x and y; NaN if either is."""
-    return emit.binary("maximum", x, y, dtype)
+    return emit.public_binary("maximum", x, y, dtype)
 
 
 @token("minimum")
 def minimum(x, y, dtype=None):
     """The smaller of x and y; NaN if either is."""
-    return emit.binary("minimum", x, y, dtype)
+    return emit.public_binary("minimum", x, y, dtype)
 
 
 @token("abs_max")
 def abs_max(x, y, dtype=None):
     """Whichever of x and y has the larger magnitude, with its sign; y on a tie (NeuronCore-v4)."""
-    return emit.binary("abs_max", x, y, dtype)
+    return emit.public_binary("abs_max", x, y, dtype)
 
 
 @token("abs_min")
 def abs_min(x, y, dtype=None):
     """Whichever of x and y has the smaller magnitude, with its sign; y on a tie (NeuronCore-v4)."""
-    return emit.binary("abs_min", x, y, dtype)
+    return emit.public_binary("abs_min", x, y, dtype)
 
 
 @token("power")
 def power(x, y, dtype=None):
     """x to the power of y."""
-    return emit.binary("power", x, y, dtype)
+    return emit.public_binary("power", x, y, dtype)
 
 
 @token("fmod")
 def fmod(x, y, dtype=None):
     """Remainder of x / y with the sign of x."""
-    return emit.binary("fmod", x, y, dtype)
+    return emit.public_binary("fmod", x, y, dtype)
 
 
 @token("mod")
 def mod(x, y, dtype=None):
     """Remainder of x / y with the sign of y, as Python's `%`."""
-    return emit.binary("mod", x, y, dtype)
+    return emit.public_binary("mod", x, y, dtype)
 
 
 @token("abs")

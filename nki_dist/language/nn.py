@@ -10,6 +10,7 @@ from __future__ import annotations
 from nki_dist.dtypes import float32, uint8
 from nki_dist.isa.nc_matmul import nc_matmul
 from nki_dist.isa.nc_transpose import nc_transpose
+from nki_dist.isa.spec import may_reject
 from nki_dist.isa.tensor_copy import tensor_copy
 from nki_dist.isa.tensor_copy_predicated import tensor_copy_predicated
 from nki_dist.language import emit
@@ -78,7 +79,12 @@ def expand_dims(x, axis):
     x = emit.tile("expand_dims", "x", x)
     rank = len(x.shape) + 1
     if not isinstance(axis, int) or not -rank <= axis < rank:
-        raise emit.refuse("expand_dims", f"axis={axis!r} of a result with {rank} dimensions")
+        raise emit.refuse(
+            "expand_dims",
+            f"axis={axis!r} of a result with {rank} dimensions",
+            code="axis",
+            numbers={"got": axis, "most": rank - 1},
+        )
     return x.expand_dim(axis % rank)
 
 
@@ -96,6 +102,8 @@ def broadcast_to(x, shape, dtype=None):
             "broadcast_to",
             f"shape {x.shape} to {shape}; both need the same number of dimensions, and sizes must "
             "be equal or 1 in the tile",
+            code="shape-broadcast",
+            numbers={"got": x.shape, "allowed": shape},
         )
     if shape == x.shape:
         return emit.converted(x, dtype)
@@ -109,7 +117,12 @@ def transpose(x, dtype=None):
     """
     x = emit.tile("transpose", "x", x)
     if len(x.shape) != 2:
-        raise emit.refuse("transpose", f"x has shape {x.shape}; allowed: a tile of 2 dimensions")
+        raise emit.refuse(
+            "transpose",
+            f"x has shape {x.shape}; allowed: a tile of 2 dimensions",
+            code="shape-rank",
+            numbers={"got": len(x.shape), "allowed": 2},
+        )
     turned = emit.new(x.shape[::-1], x.dtype, psum)
     nc_transpose(turned, x)
     if dtype is None or turned.dtype == dtype:
@@ -128,13 +141,26 @@ def matmul(x, y, transpose_x=False):
     """
     x, y = emit.tile("matmul", "x", x), emit.tile("matmul", "y", y)
     if len(x.shape) != 2 or len(y.shape) != 2:
-        raise emit.refuse("matmul", f"shapes {x.shape} and {y.shape}; allowed: 2 dimensions each")
+        raise emit.refuse(
+            "matmul",
+            f"shapes {x.shape} and {y.shape}; allowed: 2 dimensions each",
+            code="shape-rank",
+            numbers={"first": len(x.shape), "second": len(y.shape), "allowed": 2},
+        )
+    if not transpose_x:
+        may_reject(
+            "nl.matmul without transpose_x=True; AWS's release notes say that it fails",
+            code="language-limit",
+            hint="arrange x so that nl.matmul(x, y, transpose_x=True) does it",
+        )
     rows, depth = x.shape[::-1] if transpose_x else x.shape
     if depth != y.shape[0]:
         raise emit.refuse(
             "matmul",
             f"x contracts {depth} elements and y {y.shape[0]} (shapes {x.shape} and {y.shape}, "
             f"transpose_x={transpose_x}); must be equal",
+            code="matmul-contraction",
+            numbers={"x": depth, "y": y.shape[0]},
         )
     stationary: NkiTensor = x if transpose_x else emit.copy(transpose(x), None)
     result = emit.new((rows, y.shape[1]), float32, psum)

@@ -20,6 +20,7 @@ from nki_dist.dtypes import DType
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa.spec import current_tracer
 from nki_dist.language.indexing import Indexing, ds
+from nki_dist.language.layout import rescale, rescaled
 from nki_dist.language.no_value import NoValue
 from nki_dist.language.presence import may_be_absent
 from nki_dist.program import Dynamic, MemoryRegion, Storage, VirtualRegister, sbuf
@@ -104,7 +105,8 @@ class NkiTensor(Indexing, NoValue):
         raise NkiValidationError(
             f"Python can't branch on the tensor {self.storage.label}: its values are only known "
             "when the kernel runs. Select between values with nl.where or nisa.select_reduce, or "
-            "load a register and use nl.while_loop"
+            "load a register and use nl.while_loop",
+            code="branch-on-tensor",
         )
 
     def __repr__(self) -> str:
@@ -145,7 +147,7 @@ class NkiTensor(Indexing, NoValue):
             if type(start) is int:
                 offset += start * stride
             else:
-                dynamic = self._add_dynamic(start, stride, shape[d] - size + 1, d, dynamic)
+                dynamic = self._add_dynamic(start, d, shape[d] - size + 1, dynamic)
         while len(sizes) < (2 if on_chip else 1):
             sizes.append(1)
             strides.append(1)
@@ -169,13 +171,17 @@ class NkiTensor(Indexing, NoValue):
         return start
 
     def _add_dynamic(
-        self, source: Any, stride: int, limit: int, dim: int, other: Dynamic | None = None
+        self, source: Any, dim: int, limit: int, other: Dynamic | None = None
     ) -> Dynamic:
         if self.dynamic is not None or other is not None:
             raise NkiValidationError(
-                "this view already has a run-time index; a tensor can have only one"
+                "this view already has a run-time index; a tensor can have only one",
+                code="dynamic-twice",
             )
-        return Dynamic("scalar", source, stride, limit, dim)
+        stride = self.strides[dim]
+        outer = [s for n, s in zip(self.shape, self.strides) if n > 1 and s > stride]
+        within = (self.offset, self.shape[dim], min(outer, default=0))
+        return Dynamic("scalar", source, stride, limit, dim, within)
 
     def __setitem__(self, key: Any, value: Any) -> None:
         current_tracer().assign(self[key], value)
@@ -196,7 +202,7 @@ class NkiTensor(Indexing, NoValue):
         offset, dynamic = self.offset, self.dynamic
         if isinstance(index, (NkiTensor, VirtualRegister)):
             self._no_dynamic_partition(dim)
-            dynamic = self._add_dynamic(_scalar(index), self.strides[dim], n, dim)
+            dynamic = self._add_dynamic(_scalar(index), dim, n)
         else:
             start = self._bound(index, dim)
             if not 0 <= start < n:
@@ -214,11 +220,17 @@ class NkiTensor(Indexing, NoValue):
     def vector_select(self, dim: int, vector_offset: NkiTensor) -> NkiTensor:
         """Gather: row p of the result is row `vector_offset[p, 0]` of this HBM tensor."""
         if dim != 0:
-            raise NkiValidationError(f"vector_select on dimension {dim}; only 0 can be indexed")
+            raise NkiValidationError(
+                f"vector_select on dimension {dim}; only 0 can be indexed",
+                code="vector-offset",
+                numbers={"got": dim, "allowed": 0},
+            )
         if vector_offset.size != vector_offset.shape[0]:
             raise NkiValidationError(
                 "vector_select takes an SBUF tile of shape (P, 1), one index per row; got "
-                f"{vector_offset.shape}"
+                f"{vector_offset.shape}",
+                code="vector-offset",
+                numbers={"got": vector_offset.shape},
             )
         dynamic = self._vector(vector_offset, self.strides[0], self.shape[0])
         shape = (vector_offset.shape[0], *self.shape[1:])
@@ -226,15 +238,18 @@ class NkiTensor(Indexing, NoValue):
 
     def _vector(self, index: NkiTensor, stride: int, limit: int) -> Dynamic:
         if self.dynamic is not None:
-            raise NkiValidationError("this view already has a run-time index")
+            raise NkiValidationError("this view already has a run-time index", code="dynamic-twice")
         if not self.storage.region.is_hbm:
             raise NkiValidationError(
-                f"a vector offset indexes tensors in HBM; {self.storage.label} isn't"
+                f"a vector offset indexes tensors in HBM; {self.storage.label} isn't",
+                code="vector-offset",
             )
         if index.buffer is not sbuf or not (index.free_size == 1 or len(index.shape) == 2):
             raise NkiValidationError(
                 "a vector offset is an SBUF tile of shape (P, 1), or (P, N) for dma_transpose; got "
-                f"{index.shape} in {index.buffer.value}"
+                f"{index.shape} in {index.buffer.value}",
+                code="vector-offset",
+                numbers={"got": index.shape},
             )
         return Dynamic("vector", index, stride, limit, 0)
 
@@ -254,8 +269,9 @@ class NkiTensor(Indexing, NoValue):
             offset: elements added to this view's offset.
             scalar_offset: register or (1, 1) SBUF tile; moves the whole pattern by its value times
                 the stride this view has in `indirect_dim`. DMA checks addresses: in HBM the pattern
-                may go to the end of the storage, past that of the dimension. Of on-chip tensors
-                only a dimension of one is so: it has its neighbour's stride.
+                may go anywhere within the storage, past the dimension's end, and back if `offset`
+                leaves room. Of on-chip tensors only a dimension of one is so: it has its
+                neighbour's stride.
             vector_offset: (P, 1) SBUF tile; row p starts at its value times the stride of
                 dimension 0, replacing the pattern's first stride. dma_transpose also takes (P, N),
                 read column by column.
@@ -266,9 +282,9 @@ class NkiTensor(Indexing, NoValue):
         """
         self._keep_indirect("ap", -1, ())
         new = self.dtype if dtype is None else dtypes.of(dtype)
-        base, strides = self.offset, self.strides
+        base = self.offset
         if new.itemsize != self.dtype.itemsize:
-            base = _rescale(base, self.dtype, new, "offset")
+            base = rescale(base, self.dtype, new, "offset")
         shape = tuple(int(p[1]) for p in pattern)
         steps = tuple(int(p[0]) for p in pattern)
         if self.storage.region.on_chip and steps and shape[0] > 1:
@@ -276,37 +292,47 @@ class NkiTensor(Indexing, NoValue):
         base += 0 if offset is None else int(offset)
         dynamic = self.dynamic
         if scalar_offset is not None and vector_offset is not None:
-            raise NkiValidationError("scalar_offset and vector_offset exclude each other")
-        if scalar_offset is not None or vector_offset is not None:
-            dim = self._dim(indirect_dim)
-            unit = _rescale(strides[dim], self.dtype, new, "stride of the indirect dimension")
-            if scalar_offset is not None:
-                limit = self.shape[dim]
-                if limit == 1 or self.storage.region.is_hbm:
-                    limit = make(self.storage, base, shape, steps, new).starts(unit)
-                dynamic = self._add_dynamic(_scalar(scalar_offset), unit, limit, dim)
-            else:
-                assert vector_offset is not None
-                dynamic = self._vector(vector_offset, unit, self.shape[dim])
-        return make(self.storage, base, shape, steps, new, dynamic)
+            raise NkiValidationError(
+                "scalar_offset and vector_offset exclude each other", code="dynamic-twice"
+            )
+        moved = scalar_offset is not None or vector_offset is not None
+        dim = self._dim(indirect_dim) if moved else 0
+        if scalar_offset is not None:
+            self._no_dynamic_partition(dim)
+            dynamic = self._add_dynamic(_scalar(scalar_offset), dim, self.shape[dim])
+        elif vector_offset is not None:
+            dynamic = self._vector(vector_offset, self.strides[dim], self.shape[dim])
+        if dynamic is not None:
+            dynamic = rescaled(dynamic, self.dtype, new)
+        view = make(self.storage, base, shape, steps, new, dynamic)
+        if scalar_offset is not None and (self.shape[dim] == 1 or self.storage.region.is_hbm):
+            assert dynamic is not None
+            dynamic.limit, dynamic.within = view.starts(dynamic.stride), None
+        return view
 
     def view(self, dtype: Any) -> NkiTensor:
         """The same bytes as another dtype; the last dimension's size scales."""
         new = dtypes.of(dtype)
         old = self.dtype
         if self.dynamic is not None:
-            raise NkiValidationError("view(dtype) of a tensor with a run-time index")
+            raise NkiValidationError(
+                "view(dtype) of a tensor with a run-time index", code="reinterpret"
+            )
         if new.itemsize == old.itemsize:
             return make(self.storage, self.offset, self.shape, self.strides, new)
         if self.strides[-1] != 1 and self.shape[-1] != 1:
-            raise NkiValidationError("view(dtype) needs a contiguous last dimension")
+            raise NkiValidationError(
+                "view(dtype) needs a contiguous last dimension", code="reinterpret"
+            )
         last = self.shape[-1] * old.itemsize
         if last % new.itemsize:
             raise NkiValidationError(
-                f"{self.shape[-1]} elements of {old} ({last} bytes) aren't a whole number of {new}"
+                f"{self.shape[-1]} elements of {old} ({last} bytes) aren't a whole number of {new}",
+                code="reinterpret",
+                numbers={"got": last},
             )
-        strides = [_rescale(s, old, new, "stride") for s in self.strides[:-1]]
-        offset = _rescale(self.offset, old, new, "offset")
+        strides = [rescale(s, old, new, "stride") for s in self.strides[:-1]]
+        offset = rescale(self.offset, old, new, "offset")
         shape = (*self.shape[:-1], last // new.itemsize)
         return make(self.storage, offset, shape, (*strides, 1), new)
 
@@ -323,12 +349,6 @@ def _scalar(source: Any) -> Any:
         return source
     raise NkiValidationError(
         "a scalar offset is a register or a tile of one element in SBUF, got "
-        + (f"shape {source.shape}" if isinstance(source, NkiTensor) else repr(source))
+        + (f"shape {source.shape}" if isinstance(source, NkiTensor) else repr(source)),
+        code="scalar-offset",
     )
-
-
-def _rescale(count: int, old: DType, new: DType, what: str) -> int:
-    total = count * old.itemsize
-    if total % new.itemsize:
-        raise NkiValidationError(f"{what} {count} in {old} is no whole number of {new} elements")
-    return total // new.itemsize

@@ -44,7 +44,8 @@ class OpToken:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         raise NkiValidationError(
-            f"nl.{self.nki_op} can't be called on tiles; it is an operator of {self.used_by}"
+            f"nl.{self.nki_op} can't be called on tiles; it is an operator of {self.used_by}",
+            code="operator-called",
         )
 
     def __repr__(self) -> str:

@@ -39,9 +39,15 @@ def _check_tensor(function: str, src: Any) -> None:
         raise emit.refuse(
             function,
             f"src is {described(src)}; allowed: a tensor in HBM{advice(src)}",
+            code="memory-kind",
         )
     if 0 in src.shape:
-        raise emit.refuse(function, f"src is empty: shape {src.shape} of {src.storage.label}")
+        raise emit.refuse(
+            function,
+            f"src is empty: shape {src.shape} of {src.storage.label}",
+            code="shape-empty",
+            numbers={"got": src.shape},
+        )
 
 
 def _check_rows(function: str, src: NkiTensor) -> None:
@@ -51,6 +57,8 @@ def _check_rows(function: str, src: NkiTensor) -> None:
             function,
             f"src has {src.shape[0]} rows (shape {src.shape} of {src.storage.label}), a tile at "
             f"most {most} partitions: load {most} rows at a time, such as x[start:start + {most}]",
+            code="partition-limit",
+            numbers={"got": src.shape[0], "most": most},
         )
 
 
@@ -62,6 +70,7 @@ def store(dst, value):
             "store",
             f"dst is {dst.storage.label} and value is {value.storage.label}; nl.store(dst, value) "
             "goes from a tile to HBM. Were they swapped? nl.load goes the other way",
+            code="memory-kind",
         )
     dma_copy(dst, value)
 
@@ -70,7 +79,12 @@ def load_transpose2d(src, dtype=None):
     """A new SBUF tile (N, M) with the transpose of an HBM tensor (M, N), N at most 128."""
     _check_tensor("load_transpose2d", src)
     if len(src.shape) != 2:
-        raise emit.refuse("load_transpose2d", f"src has shape {src.shape}; allowed: 2 dimensions")
+        raise emit.refuse(
+            "load_transpose2d",
+            f"src has shape {src.shape}; allowed: 2 dimensions",
+            code="shape-rank",
+            numbers={"got": len(src.shape), "allowed": 2},
+        )
     tile = ndarray(src.shape[::-1], src.dtype, sbuf)
     dma_transpose(tile, src)
     return emit.converted(tile, dtype)
@@ -87,10 +101,18 @@ def gather_flattened(data, indices, axis=0, dtype=None):
     data = emit.tile("gather_flattened", "data", data)
     indices = emit.tile("gather_flattened", "indices", indices)
     if axis != 0:
-        raise emit.refuse("gather_flattened", f"axis={axis!r}; allowed: 0")
+        raise emit.refuse(
+            "gather_flattened",
+            f"axis={axis!r}; allowed: 0",
+            code="axis",
+            numbers={"got": axis, "allowed": 0},
+        )
     if not indices.dtype.is_integer:
         raise emit.refuse(
-            "gather_flattened", f"indices have dtype {indices.dtype}; allowed: integer types"
+            "gather_flattened",
+            f"indices have dtype {indices.dtype}; allowed: integer types",
+            code="dtype-operand",
+            numbers={"got": indices.dtype},
         )
     result = emit.new(indices.shape, data.dtype)
     nc_n_gather(result, data, emit.converted(indices, uint32))

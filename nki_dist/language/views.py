@@ -58,13 +58,16 @@ class Views(Access):
         n = self.shape[dim]
         return OutOfBoundsError(
             f"{asked} on dimension {dim} of size {n} of {self._title()}; it has the elements "
-            f"0 to {n - 1}"
+            f"0 to {n - 1}",
+            code="index-range",
+            numbers={"size": n, "dim": dim},
         )
 
     def _guard(self, dim: int, moved: bool) -> None:
         if moved and dim == 0 and self.dynamic is not None and self.dynamic.kind == "vector":
             raise NkiValidationError(
-                "dimension 0 of this view is addressed by a vector offset and can't be sliced"
+                "dimension 0 of this view is addressed by a vector offset and can't be sliced",
+                code="vector-offset",
             )
 
     def _keep_indirect(self, what: str, offset: int, shape: tuple[int, ...]) -> None:
@@ -73,19 +76,25 @@ class Views(Access):
             return
         if (offset, shape) != (self.offset, self.shape):
             raise NkiValidationError(
-                f"{what} of an .indirect() view of shape {self.shape}; take the view last"
+                f"{what} of an .indirect() view of shape {self.shape}; take the view last",
+                code="indirect-view",
             )
 
     def _no_dynamic_partition(self, dim: int) -> None:
         if dim == 0 and self.storage.region.on_chip:
             raise NkiValidationError(
                 f"a run-time index on the partition dimension (0) of {self.storage.label}; "
-                "only free dimensions of on-chip tensors can be selected at run time"
+                "only free dimensions of on-chip tensors can be selected at run time",
+                code="partition-dimension",
             )
 
     def _dim(self, dim: int, keep_partition: str = "") -> int:
         if not -len(self.shape) <= dim < len(self.shape):
-            raise NkiValidationError(f"dimension {dim} of a tensor with shape {self.shape}")
+            raise NkiValidationError(
+                f"dimension {dim} of a tensor with shape {self.shape}",
+                code="axis",
+                numbers={"got": dim, "most": len(self.shape) - 1},
+            )
         dim %= len(self.shape)
         if dim == 0 and keep_partition:
             self._keep_partition(keep_partition)
@@ -94,11 +103,13 @@ class Views(Access):
     def _keep_partition(self, what: str) -> None:
         if self.storage.region.on_chip:
             raise NkiValidationError(
-                f"{what} would change dimension 0, the partition dimension of {self.storage.label}"
+                f"{what} would change dimension 0, the partition dimension of {self.storage.label}",
+                code="partition-dimension",
             )
         if self.dynamic is not None and self.dynamic.kind == "vector":
             raise NkiValidationError(
-                f"{what} would change dimension 0, which a vector offset indexes"
+                f"{what} would change dimension 0, which a vector offset indexes",
+                code="vector-offset",
             )
 
     def _partition_step(self, step: int, itemsize: int) -> int:
@@ -121,7 +132,11 @@ class Views(Access):
         """Dimensions in another order; dimension 0 of an on-chip tensor stays."""
         dims = tuple(dims)
         if sorted(dims) != list(range(len(self.shape))):
-            raise NkiValidationError(f"{dims} is no permutation of {len(self.shape)} dimensions")
+            raise NkiValidationError(
+                f"{dims} is no permutation of {len(self.shape)} dimensions",
+                code="view-dims",
+                numbers={"got": dims},
+            )
         if dims and dims[0] != 0:
             self._keep_partition(f"permute({dims})")
         return self._with([self.shape[d] for d in dims], [self.strides[d] for d in dims])
@@ -131,7 +146,9 @@ class Views(Access):
         dim = self._dim(dim, "broadcast")
         if self.shape[dim] != 1:
             raise NkiValidationError(
-                f"broadcast of dimension {dim}, which has size {self.shape[dim]}; must be 1"
+                f"broadcast of dimension {dim}, which has size {self.shape[dim]}; must be 1",
+                code="view-dims",
+                numbers={"got": self.shape[dim], "allowed": 1},
             )
         shape, strides = list(self.shape), list(self.strides)
         shape[dim], strides[dim] = size, 0
@@ -140,7 +157,11 @@ class Views(Access):
     def expand_dim(self: Self, dim: int) -> Self:
         """Insert a dimension of size 1 at `dim`."""
         if not 0 <= dim <= len(self.shape):
-            raise NkiValidationError(f"expand_dim({dim}) of a tensor with shape {self.shape}")
+            raise NkiValidationError(
+                f"expand_dim({dim}) of a tensor with shape {self.shape}",
+                code="view-dims",
+                numbers={"got": dim, "most": len(self.shape)},
+            )
         if dim == 0:
             self._keep_partition("expand_dim(0)")
         below = self.strides[dim] * self.shape[dim] if dim < len(self.shape) else 1
@@ -154,7 +175,9 @@ class Views(Access):
         dim = self._dim(dim, "squeeze_dim")
         if self.shape[dim] != 1:
             raise NkiValidationError(
-                f"squeeze_dim({dim}): the dimension has size {self.shape[dim]}; must be 1"
+                f"squeeze_dim({dim}): the dimension has size {self.shape[dim]}; must be 1",
+                code="view-dims",
+                numbers={"got": self.shape[dim], "allowed": 1},
             )
         shape, strides = list(self.shape), list(self.strides)
         del shape[dim], strides[dim]
@@ -180,7 +203,9 @@ class Views(Access):
         """Merge dimensions `start_dim..end_dim` (inclusive), which must be contiguous."""
         start_dim, end_dim = self._dim(start_dim), self._dim(end_dim)
         if start_dim > end_dim:
-            raise NkiValidationError(f"flatten_dims({start_dim}, {end_dim}): empty range")
+            raise NkiValidationError(
+                f"flatten_dims({start_dim}, {end_dim}): empty range", code="view-dims"
+            )
         if start_dim == 0 and end_dim > 0:
             self._keep_partition("flatten_dims(0, ...)")
         sizes = self.shape[start_dim : end_dim + 1]
@@ -188,7 +213,8 @@ class Views(Access):
         if merged is None:
             raise NkiValidationError(
                 f"dimensions {start_dim}..{end_dim} of shape {self.shape}, strides {self.strides} "
-                "aren't contiguous and can't be merged into one"
+                "aren't contiguous and can't be merged into one",
+                code="view-layout",
             )
         return self._with(
             [*self.shape[:start_dim], prod(sizes), *self.shape[end_dim + 1 :]],
@@ -201,7 +227,9 @@ class Views(Access):
         if -1 not in sizes and prod(sizes) != prod(self.shape):
             raise NkiValidationError(
                 f"reshape({sizes}) of {self._title()}: {prod(sizes)} elements, it has "
-                f"{prod(self.shape)}"
+                f"{prod(self.shape)}",
+                code="reshape",
+                numbers={"got": prod(sizes), "allowed": prod(self.shape)},
             )
         sizes = infer(sizes, prod(self.shape))
         fixed = self.storage.region.on_chip or (
@@ -217,7 +245,8 @@ class Views(Access):
         if strides is None:
             raise NkiValidationError(
                 f"a view of shape {self.shape} and strides {self.strides} can't be reshaped to "
-                f"{sizes} without a copy"
+                f"{sizes} without a copy",
+                code="view-layout",
             )
         return self._moved(self.offset, sizes, strides)
 
@@ -241,7 +270,9 @@ class Views(Access):
         if start >= end or step < 1:
             raise NkiValidationError(
                 f"slice({dim}, {start}, {end}, {step}) of {self._title()}; needs start < end and "
-                "step >= 1"
+                "step >= 1",
+                code="slice-range",
+                numbers={"start": start, "end": end, "step": step, "size": self.shape[dim]},
             )
         self._guard(dim, True)
         shape, strides = list(self.shape), list(self.strides)
@@ -261,22 +292,30 @@ class Views(Access):
         """
         if not self.storage.region.on_chip:
             raise NkiValidationError(
-                f".indirect() of {self.storage.label}; HBM is indexed by .ap(vector_offset=...)"
+                f".indirect() of {self.storage.label}; HBM is indexed by .ap(vector_offset=...)",
+                code="indirect-view",
             )
         if self.dynamic is not None:
-            raise NkiValidationError("this view already has a run-time index")
+            raise NkiValidationError("this view already has a run-time index", code="dynamic-twice")
         if index.shape[0] != self.shape[0]:
             raise NkiValidationError(
-                f"index has {index.shape[0]} partitions, the tensor {self.shape[0]}; must be equal"
+                f"index has {index.shape[0]} partitions, the tensor {self.shape[0]}; must be equal",
+                code="partition-mismatch",
+                numbers={"index": index.shape[0], "tensor": self.shape[0]},
             )
         count = prod(index.shape) if num_elem is None else num_elem
         if not 0 < count <= prod(index.shape):
-            raise NkiValidationError(f"num_elem={count} of {prod(index.shape)} offsets")
+            raise NkiValidationError(
+                f"num_elem={count} of {prod(index.shape)} offsets",
+                code="indirect-index",
+                numbers={"got": count, "least": 1, "most": prod(index.shape)},
+            )
         flat = reshape_strides(self.shape[1:], self.strides[1:], (self.free_size,))
         if flat is None:
             raise NkiValidationError(
                 f".indirect() of a view of shape {self.shape} and strides {self.strides}, whose "
-                "free dimensions can't be flattened"
+                "free dimensions can't be flattened",
+                code="view-layout",
             )
         dynamic = Dynamic("tensor", index, flat[0], self.free_size, 1)
         shape = (self.shape[0], count)

@@ -21,7 +21,13 @@ from nki_dist import dtypes, frameworks
 from nki_dist.compiler.locations import users_line
 from nki_dist.compiler.ownership import owns, refuse_storage
 from nki_dist.compiler.trace import Trace
-from nki_dist.errors import CompileError, LaunchError, NkiValidationError
+from nki_dist.errors import (
+    CompileError,
+    CompilerMayRejectWarning,
+    LaunchError,
+    NkiValidationError,
+)
+from nki_dist.isa.checks import check_size
 from nki_dist.isa.described import advice, described
 from nki_dist.language.tensor import NkiTensor
 from nki_dist.program import Access, MemoryRegion, TensorSignature
@@ -44,11 +50,14 @@ class PerRank:
         if not hasattr(self.values, "__len__"):
             raise LaunchError(
                 f"per_rank({self.values!r}); allowed: a list with one entry per rank, or a "
-                "function of the rank"
+                "function of the rank",
+                code="per-rank",
             )
         if len(self.values) != ranks:
             raise LaunchError(
-                f"per_rank has {len(self.values)} entries, the world {ranks} ranks; give one each"
+                f"per_rank has {len(self.values)} entries, the world {ranks} ranks; give one each",
+                code="per-rank",
+                numbers={"got": len(self.values), "allowed": ranks},
             )
         return self.values[rank]
 
@@ -62,6 +71,7 @@ class PerRank:
                 f"per_rank({self.values!r}); a function is called with the rank, as in "
                 "per_rank(lambda rank: shards[rank])",
                 location=users_line(),
+                code="per-rank",
             ) from None
 
 
@@ -116,14 +126,16 @@ def bind_arguments(function: Callable[..., Any], args: Args, kwargs: Kwargs) -> 
         if isinstance(value, PerRank):
             raise LaunchError(
                 f"argument {path} is an nki.per_rank inside another value; make the whole argument "
-                "per_rank: nki.per_rank([value of rank 0, value of rank 1, ...])"
+                "per_rank: nki.per_rank([value of rank 0, value of rank 1, ...])",
+                code="per-rank",
             )
         if not _is_array(value):
             return value
         if isinstance(value, np.ma.MaskedArray):
             raise LaunchError(
                 f"argument {path} is a masked array, and kernels don't know its mask; pass its "
-                ".filled(...) or .data, and the mask as another argument"
+                ".filled(...) or .data, and the mask as another argument",
+                code="array-kind",
             )
         leaf = seen.get(id(value))
         if leaf is None:
@@ -153,6 +165,7 @@ def _foreign(function: Any, path: str, value: Any, dtype: np.dtype) -> NkiValida
         f"{frameworks.remedy(path, value, dtype)}. NKI's types are "
         f"{', '.join(d.name for d in dtypes.ALL)}",
         location=users_line(),
+        code="dtype-unknown",
     )
 
 
@@ -180,6 +193,7 @@ def _parameter_names(function: Callable[..., Any], args: Args, kwargs: Kwargs) -
             f"{getattr(function, '__name__', function)}(): {error}; its parameters are "
             f"{inspect.signature(function)}",
             location=kernel_location(function),
+            code="call-signature",
         ) from None
     names: list[str] = []
     for name, value in bound.arguments.items():
@@ -200,6 +214,7 @@ def not_a_kernel(value: Any) -> LaunchError:
     return LaunchError(
         f"a kernel is a function, got {described(value)}{called if _is_array(value) else ''}",
         location=users_line(),
+        code="kernel-function",
     )
 
 
@@ -240,6 +255,7 @@ def collect_outputs(function: Callable[..., Any]) -> Callable[[Trace, Any], Any]
                 f"list or dict of them, or nothing{advice(leaf)}",
                 location=return_location(function),
                 core=trace.core,
+                code="return-value",
             )
         if not owns(trace.program, leaf.storage):
             refuse_storage(trace, leaf.storage)
@@ -249,9 +265,23 @@ def collect_outputs(function: Callable[..., Any]) -> Callable[[Trace, Any], Any]
                 "shared_hbm: copy it there with nisa.dma_copy and return that",
                 location=return_location(function),
                 core=trace.core,
+                code="return-memory",
             )
+        check_size("a returned tensor", leaf, leaf.storage.nbytes, "its memory")
         if leaf.storage.role == "local" and leaf.storage.region is MemoryRegion.private_hbm:
+            if not trace.beta1:
+                trace.warn(_private_result(function, leaf))
             trace.publish(leaf.storage)
         return Access(leaf.storage, leaf.offset, leaf.shape, leaf.strides, leaf.dtype)
 
     return outputs
+
+
+def _private_result(function: Any, leaf: NkiTensor) -> CompilerMayRejectWarning:
+    # A warning, because a page of AWS's interface (nonzero_with_count) has such a kernel.
+    return CompilerMayRejectWarning(
+        f"the kernel returned {leaf.storage.label}; the migration guide says that results have to "
+        "be in nl.shared_hbm, and that compilation fails with nl.hbm",
+        code="return-private",
+        location=return_location(function),
+    )

@@ -54,7 +54,8 @@ def _axis(part: Any) -> tuple[int, int]:
 def _positive(n: Any) -> int:
     if isinstance(n, bool) or not hasattr(n, "__index__") or n.__index__() < 1:
         raise LaunchError(
-            f"a launch grid is made of positive ints (or nl.nc and nl.spmd_dim), got {n!r}"
+            f"a launch grid is made of positive ints (or nl.nc and nl.spmd_dim), got {n!r}",
+            code="grid-form",
         )
     return int(n)
 
@@ -63,6 +64,8 @@ def _limited(grid: Grid, arch: Arch) -> Grid:
     if grid.cores > arch.max_lnc:
         raise LaunchError(
             f"a grid of {grid.cores} cores; a logical NeuronCore of {arch.name} has at most "
-            f"{arch.max_lnc} (the LNC limit). For more cores use nki.World(ranks=..., lnc=...)"
+            f"{arch.max_lnc} (the LNC limit). For more cores use nki.World(ranks=..., lnc=...)",
+            code="lnc-range",
+            numbers={"got": grid.cores, "most": arch.max_lnc},
         )
     return grid

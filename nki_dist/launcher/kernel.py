@@ -16,7 +16,7 @@ from nki_dist.checks import Checks, Policy, checks_of
 from nki_dist.compiler.compiled import Compiled, Grid
 from nki_dist.compiler.locations import users_line
 from nki_dist.compiler.passes.schedule import edges_of, with_edges
-from nki_dist.errors import LaunchError
+from nki_dist.errors import LaunchError, NkiError
 from nki_dist.isa.spec import tracing
 from nki_dist.launcher.binding import Args, Kwargs, not_a_kernel
 from nki_dist.launcher.grid import make_grid
@@ -61,6 +61,7 @@ class Kernel:
             raise LaunchError(
                 f"a kernel is a plain function, {fn.__name__} is {kind}; use `def` and `return`",
                 location=f"{fn.__code__.co_filename}:{fn.__code__.co_firstlineno}",
+                code="kernel-function",
             )
         self.fn: Callable[..., Any] = fn
         self.grid: Any = grid
@@ -123,7 +124,12 @@ class Kernel:
         return self._world().compile(self, *args, **kwargs)
 
     def _launch(self, args: Args, kwargs: Kwargs) -> Any:
-        world, grid = self._placed()
+        try:
+            world, grid = self._placed()
+        except NkiError as error:
+            if (checker := session().checker) is None:
+                raise
+            return checker.refused(self, error)
         return world.run_one(self, grid, args, kwargs, self._profile)
 
     def _launch_beside_others(self, args: Args, kwargs: Kwargs) -> Any:
@@ -133,7 +139,8 @@ class Kernel:
         if self._profile:
             raise LaunchError(
                 "nki.profile and nki.benchmark return a Run, which can't be part of a jax "
-                "transformation; call the profiled kernel outside jax.jit"
+                "transformation; call the profiled kernel outside jax.jit",
+                code="framework-transformation",
             )
         return launch_traced(self._world(), self, args, kwargs)
 
@@ -191,7 +198,10 @@ def jit(fn: Any = None, **options: Any) -> Any:
     """
     for name in options:
         if name != "platform_target" and ("platform" in name or "target" in name):
-            raise LaunchError(f"nki.jit has no option {name}; platform_target chooses the platform")
+            raise LaunchError(
+                f"nki.jit has no option {name}; platform_target chooses the platform",
+                code="jit-option",
+            )
     if fn is None:
         return lambda function: jit(function, **options)
     return _kind(fn)(fn, **options)
@@ -204,6 +214,7 @@ def _refuse_arguments(name: str, value: Any) -> None:
             f"nki.{name}(kernel) gives a kernel; the arrays are its arguments: "
             f"nki.{name}(kernel)(x, ...)",
             location=users_line(),
+            code="kernel-function",
         )
 
 

@@ -7,7 +7,7 @@ once, to the declared type, when they are read. Invariant: callers see declared 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from nki_dist.hbm.layout import Layout
 from nki_dist.launcher.binding import BoundArguments
 from nki_dist.program import Access
 from nki_dist.program.pytree import flatten, tree_map
+from nki_dist.runtime.host_memory import typed
 from nki_dist.runtime.hosts import LaunchResult
 
 
@@ -65,7 +66,8 @@ def check_written(
                 raise LaunchError(
                     f"the kernel writes argument {signature.name}, which is one array for several "
                     f"ranks, and rank {rank} wrote other bytes than an earlier one; give each rank "
-                    "its own array with nki.per_rank([...])"
+                    "its own array with nki.per_rank([...])",
+                    code="input-shared",
                 )
 
 
@@ -86,22 +88,36 @@ def read_outputs(
             array = _converted(array, float32, signature.dtype)
         frameworks.write_back(bound.originals[index], array)
 
-    def read(leaf: Any) -> Any:
-        if not isinstance(leaf, Access):
-            return leaf
+    def read(leaf: Access) -> np.ndarray:
         s = leaf.storage
         key = (s.role, s.index)
         if s.role == "constant":
-            array = _view(np.frombuffer(s.data or b"", np.uint8), 0, leaf, leaf.dtype)
-        elif key not in compiled.wide:
-            array = _view(memory, layout.offsets[key], leaf, leaf.dtype)
-        else:
-            array = _view(memory, layout.offsets[key], leaf, float32)
-            array = _converted(array, float32, leaf.dtype)
+            return as_declared(np.frombuffer(s.data or b"", np.uint8), leaf)
+        if key not in compiled.wide:
+            return _view(memory, layout.offsets[key], leaf, leaf.dtype)
+        wide = _view(memory, layout.offsets[key], leaf, float32)
+        return _converted(wide, float32, leaf.dtype)
+
+    return returned_as(compiled, bound, read)
+
+
+def returned_as(
+    compiled: Compiled, bound: BoundArguments, read: Callable[[Access], np.ndarray]
+) -> Any:
+    """What the kernel returns, in the framework of its arguments.
+
+    Args:
+        read: the array that stands for a returned tensor.
+    """
+
+    def place(leaf: Any) -> Any:
+        if not isinstance(leaf, Access):
+            return leaf
+        array = read(leaf)
         return array if bound.framework is None else frameworks.like(bound.framework, array)
 
     outputs = compiled.outputs
-    outputs = read(outputs) if isinstance(outputs, Access) else tree_map(read, outputs)
+    outputs = place(outputs) if isinstance(outputs, Access) else tree_map(place, outputs)
     if bound.framework is not None and bound.framework.name == "torch":
         return _without_derivative(compiled.kernel, bound, outputs)
     return outputs
@@ -114,6 +130,11 @@ def _without_derivative(name: str, bound: BoundArguments, results: Any) -> Any:
     return tree.unflatten(frameworks.without_derivative(name, bound.originals, values))
 
 
+def as_declared(memory: np.ndarray, a: Access) -> np.ndarray:
+    """A copy of what an access pattern selects from the bytes of its storage."""
+    return _view(memory, 0, a, a.dtype)
+
+
 def _view(memory: np.ndarray, at: int, a: Access, dtype: DType) -> np.ndarray:
     """A copy of what an access pattern selects from a storage `at` bytes into memory.
 
@@ -123,7 +144,10 @@ def _view(memory: np.ndarray, at: int, a: Access, dtype: DType) -> np.ndarray:
     size = dtype.itemsize
     strides = tuple([n * size for n in a.strides])
     selected = np.ndarray(a.shape, dtype.storage, memory, at + a.offset * size, strides)
-    return selected.copy().view(dtype.dtype)
+    try:
+        return selected.copy().view(dtype.dtype)
+    except MemoryError as error:
+        raise typed(error) from error
 
 
 def _converted(array: np.ndarray, source: DType, target: DType) -> np.ndarray:

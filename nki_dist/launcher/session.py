@@ -111,11 +111,13 @@ class Session:
         process: number of the process that made it; a fork has another.
         observer: told of every launch (world, Launch, LaunchResult) while its results are still in
             the stacks; for commands that report on a program they run.
+        checker: takes the place of launches where a program is only checked (launcher.checking).
     """
 
     def __init__(self) -> None:
         self.cache = CompileCache()
         self.observer: Callable[[Any, Any, Any], object] | None = None
+        self.checker: Any = None
         self.process = os.getpid()
         self._lock = threading.Lock()
         self._counts: Counter[Any] = Counter()

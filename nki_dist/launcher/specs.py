@@ -29,7 +29,10 @@ class TensorSpec:
     def __post_init__(self) -> None:
         shape = self.shape
         if not isinstance(shape, tuple) or not all(isinstance(n, int) and n > 0 for n in shape):
-            raise LaunchError(f"TensorSpec of shape {shape!r}; allowed: a tuple of positive ints")
+            raise LaunchError(
+                f"TensorSpec of shape {shape!r}; allowed: a tuple of positive ints",
+                code="shape-form",
+            )
         dtypes.of(self.dtype)
 
     def hollow(self) -> np.ndarray:

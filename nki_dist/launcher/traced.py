@@ -83,7 +83,8 @@ def _results(world: World, kernel: Any, args: Args, kwargs: Kwargs) -> Any:
         names = ", ".join(compiled.inputs[i].name for i in compiled.written_inputs)
         raise LaunchError(
             f"the kernel writes to its input {names}, but jax arrays can't change; return the "
-            "tensor from the kernel instead"
+            "tensor from the kernel instead",
+            code="input-read-only",
         )
 
     def describe(leaf: Any) -> Any:

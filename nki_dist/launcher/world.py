@@ -21,6 +21,7 @@ from nki_dist.launcher.binding import (
     not_a_kernel,
 )
 from nki_dist.launcher.grid import make_grid
+from nki_dist.launcher.loaded import bind_loaded
 from nki_dist.launcher.profiles import profile_of
 from nki_dist.launcher.results import check_written, inputs_as_run, read_outputs
 from nki_dist.launcher.session import session
@@ -42,6 +43,7 @@ from nki_dist.runtime.settings import (
     TRANSPORTS,
     default_check,
     default_host,
+    default_timeout,
     default_transport,
 )
 from nki_dist.runtime.unread import check_messages
@@ -76,13 +78,18 @@ class World:
         host: "ray" (cores are Ray actors) or "inprocess"; NKI_DIST_HOST or "ray" by default.
         cores_per_actor: "auto" or how many cores share a Ray actor.
         address: of a Ray cluster to join; a local one is started otherwise.
-        timeout: seconds after which a launch that makes no progress is given up; None for never.
+        timeout: seconds after which a launch or dry run ends with a DeadlockError that says where
+            its cores are; NKI_DIST_TIMEOUT or never by default. Looked at between loop rounds,
+            messages, and every thousand instructions or less, from when the kernel is compiled.
         transport: between processes: "ring" (shared memory of a node), "messages" (Ray actor
             calls), or "auto": rings where both are on one node. NKI_DIST_TRANSPORT or "auto" by
             default. Cores in one process need neither.
         check: what kernels are held to: an `nki.Checks`, or text such as
             "unwritten=zero,races=warn", "strict" or "spill", or several in a list; NKI_DIST_CHECK
             or "default" by default.
+        memory: bytes of this machine's memory that the tensors of a launch may take, all ranks
+            together; None for what the machine has. Only for the host "inprocess": Ray's processes
+            have limits of their own.
 
     Raises:
         LaunchError: the combination isn't possible.
@@ -100,6 +107,7 @@ class World:
         timeout: float | None = None,
         check: Policy | None = None,
         transport: str | None = None,
+        memory: int | None = None,
     ) -> None:
         host = default_host() if host is None else host
         transport = default_transport() if transport is None else transport
@@ -107,26 +115,45 @@ class World:
             architectures.from_environment() if platform is None else architectures.get(platform)
         )
         if not isinstance(ranks, int) or isinstance(ranks, bool) or ranks < 1:
-            raise LaunchError(f"ranks={ranks!r}; must be a positive int")
+            raise LaunchError(
+                f"ranks={ranks!r}; must be a positive int",
+                code="world-option",
+                numbers={"got": ranks, "least": 1},
+            )
         if not isinstance(lnc, int) or not 1 <= lnc <= self.arch.max_lnc:
             raise LaunchError(
                 f"lnc={lnc!r}; {self.arch.name} allows 1 to {self.arch.max_lnc} physical cores per "
-                "logical core (the LNC limit)"
+                "logical core (the LNC limit)",
+                code="lnc-range",
+                numbers={"got": lnc, "least": 1, "most": self.arch.max_lnc},
             )
         if host not in ("ray", "inprocess"):
-            raise LaunchError(f"host={host!r}; allowed: ray, inprocess")
+            raise LaunchError(f"host={host!r}; allowed: ray, inprocess", code="world-option")
         if transport not in TRANSPORTS:
-            raise LaunchError(f"transport={transport!r}; allowed: {', '.join(TRANSPORTS)}")
+            raise LaunchError(
+                f"transport={transport!r}; allowed: {', '.join(TRANSPORTS)}", code="world-option"
+            )
         if timeout is not None and not (isinstance(timeout, (int, float)) and timeout > 0):
-            raise LaunchError(f"timeout={timeout!r}; must be a positive number of seconds or None")
+            raise LaunchError(
+                f"timeout={timeout!r}; must be a positive number of seconds or None",
+                code="world-option",
+            )
+        if memory is not None and (not isinstance(memory, int) or memory < 1 or host == "ray"):
+            raise LaunchError(
+                f"memory={memory!r} with host={host!r}; must be a positive number of bytes, and "
+                "host='inprocess', or None",
+                code="world-option",
+            )
         self.ranks = ranks
         self.lnc = lnc
+        self._memory = memory
         self.host_name = host
         self.checks = default_check() if check is None else checks_of(check)
         self.closed = False
         # Launches share the stacks and the actors, so only one may be under way.
         self._lock = threading.RLock()
-        self._options = (cores_per_actor, address, timeout)
+        self._options = (cores_per_actor, address)
+        self.timeout = timeout
         self._transport = transport
         self._host: Host | None = None
         self._algorithm = ""  # asked for when the host was started
@@ -187,6 +214,8 @@ class World:
     @leaves_package
     def start(self) -> None:
         """Start the cores now; otherwise the first launch does."""
+        if session().checker is not None:
+            return  # nothing will run on them
         with self._lock:
             self._started()
 
@@ -198,7 +227,7 @@ class World:
 
     def _refuse_closed(self) -> None:
         if self.closed:
-            raise LaunchError("this world is closed; make another nki.World")
+            raise LaunchError("this world is closed; make another nki.World", code="world-closed")
 
     def _started(self) -> Host:
         self._refuse_closed()
@@ -206,7 +235,7 @@ class World:
             self._algorithm = forced_algorithm()
             instance, node = self.topology.ranks_per_instance, self._ranks_per_node
             if self.host_name == "inprocess":
-                self._host = InProcessHost(self.ranks, self.lnc, node)
+                self._host = InProcessHost(self.ranks, self.lnc, node, self._memory)
             else:
                 from nki_dist.core_actor.ray_host import RayHost
 
@@ -228,13 +257,17 @@ class World:
         """Run a kernel on every rank.
 
         Args:
-            kernel: an `nki.jit` kernel or a plain function.
-            args, kwargs: its arguments; `per_rank(...)` where ranks differ.
+            kernel: an `nki.jit` kernel, a plain function, or what `Compiled.load` read.
+            args, kwargs: its arguments; `per_rank(...)` where ranks differ. A compiled kernel takes
+                its tensors only, in the order of its `inputs`.
             profile: also simulate time, and return a `Run`.
 
         Returns:
             A list with what the kernel returns for each rank, or a Run.
         """
+        if (checker := session().checker) is not None:
+            look = checker.launch(self, kernel, None, args, kwargs)
+            return Run(look.outputs, *look.profile()) if profile else look.outputs
         outputs, result, compiled = self._launch(kernel, None, args, kwargs)
         if profile:
             return Run(outputs, self._profile(compiled, result.reports), result.reports)
@@ -242,6 +275,9 @@ class World:
 
     def run_one(self, kernel: Any, grid: Grid, args: Args, kwargs: Kwargs, profile: bool) -> Any:
         """`kernel[grid](...)` on a one-rank world: the result itself, or a Run."""
+        if (checker := session().checker) is not None:
+            look = checker.launch(self, kernel, grid, args, kwargs)
+            return Run(look.outputs[0], *look.profile()) if profile else look.outputs[0]
         outputs, result, compiled = self._launch(kernel, grid, args, kwargs)
         if profile:
             return Run(outputs[0], self._profile(compiled, result.reports), result.reports)
@@ -273,7 +309,8 @@ class World:
             session().warn(warning)
         cores = slots(self.ranks, self.lnc, self._ranks_per_node)
         inputs = [b.arrays for b in bound]
-        report, reports = run_dry(cores, compiled.as_run, inputs, specs.unknown(bound))
+        unknown, timeout = specs.unknown(bound), self._timeout()
+        report, reports = run_dry(cores, compiled.as_run, inputs, unknown, timeout)
         if not profile:
             return report
         return replace(report, profile=self._profile(compiled, reports, forced_algorithm()))
@@ -281,32 +318,50 @@ class World:
     @leaves_package
     def compile(self, kernel: Any, *args: Any, **kwargs: Any) -> Compiled:
         """The programs `run` would run with these arguments, without running them."""
+        if (checker := session().checker) is not None:
+            checked: Compiled = checker.compile(self, kernel, args, kwargs)
+            return checked
         return self._compiled(kernel, None, args, kwargs)[2]
 
     def _compiled(
         self, kernel: Any, grid: Grid | None, args: Args, kwargs: Kwargs
     ) -> tuple[list[BoundArguments], str, Compiled]:
         """Every rank's arguments, and the compiled kernel with its name in this process."""
+        if isinstance(kernel, Compiled):
+            self._refuse_closed()
+            bound = bind_loaded(kernel, args, kwargs, self.topology)
+            self._check_groups(kernel.key, kernel)
+            return bound, kernel.key, kernel
         function = getattr(kernel, "fn", kernel)
-        if not callable(function):
-            raise not_a_kernel(function)
         name = getattr(function, "__name__", type(function).__name__)
-        self._refuse_closed()
-        bound = self._bind(function, args, kwargs)
-        if grid is None:
-            grid = self._grid(getattr(kernel, "grid", None))
+        bound, grid = self.bound(kernel, grid, args, kwargs)
         key, compiled = session().cache.get(function, name, bound[0], self.arch, grid, self.checks)
+        self._check_groups(key, compiled)
+        return bound, key, compiled
+
+    def _check_groups(self, key: str, compiled: Compiled) -> None:
         if key not in self._groups_checked:
             check_world(compiled.programs, self.topology, self.checks.strict)
             self._groups_checked.add(key)
-        return bound, key, compiled
+
+    def bound(
+        self, kernel: Any, grid: Grid | None, args: Args, kwargs: Kwargs
+    ) -> tuple[list[BoundArguments], Grid]:
+        """Every rank's arguments and the grid, before anything is compiled."""
+        function = getattr(kernel, "fn", kernel)
+        if not callable(function):
+            raise not_a_kernel(function)
+        self._refuse_closed()
+        bound = self._bind(function, args, kwargs)
+        return bound, self._grid(getattr(kernel, "grid", None)) if grid is None else grid
 
     def _launch(
         self, kernel: Any, grid: Grid | None, args: Args, kwargs: Kwargs
     ) -> tuple[list[Any], LaunchResult, Compiled]:
         bound, key, compiled = self._compiled(kernel, grid, args, kwargs)
         as_run = compiled.as_run
-        launch = Launch(key, compiled, inputs_as_run(as_run, bound), self._printer)
+        inputs, timeout = inputs_as_run(as_run, bound), self._timeout()
+        launch = Launch(key, compiled, inputs, self._printer, timeout)
         with self._lock:
             result = self._started().launch(launch)
             if compiled.exchanges:
@@ -333,12 +388,17 @@ class World:
                     raise found
                 session().warn(found)
 
+    def _timeout(self) -> float | None:
+        return default_timeout() if self.timeout is None else self.timeout
+
     def _grid(self, spec: Any) -> Grid:
         grid = make_grid(spec, self.arch, self.lnc)
         if grid.cores != self.lnc:
             raise LaunchError(
                 f"a launch grid of {grid.cores} cores in a world of lnc={self.lnc}; run the kernel "
-                "without a grid, or make the world with as many cores per rank"
+                "without a grid, or make the world with as many cores per rank",
+                code="grid-and-world",
+                numbers={"got": grid.cores, "allowed": self.lnc},
             )
         return grid
 
@@ -385,12 +445,14 @@ def _same_signatures(first: BoundArguments, other: BoundArguments, rank: int) ->
         if (a.shape, a.dtype) != (b.shape, b.dtype):
             raise LaunchError(
                 f"argument {a.name} is {a.shape} {a.dtype} on rank 0 and {b.shape} {b.dtype} on "
-                f"rank {rank}; all ranks run the same program, so shapes and dtypes must agree"
+                f"rank {rank}; all ranks run the same program, so shapes and dtypes must agree",
+                code="ranks-differ",
             )
     if (first.args, first.kwargs) != (other.args, other.kwargs):
         raise LaunchError(
             f"rank {rank} has other compile-time arguments than rank 0; only arrays may differ "
-            "between ranks (a kernel asks for its rank with nki.collectives.rank_id)"
+            "between ranks (a kernel asks for its rank with nki.collectives.rank_id)",
+            code="ranks-differ",
         )
 
 

@@ -24,16 +24,32 @@ class Dynamic:
         stride: elements per unit of the value.
         limit: values must lie in [0, limit).
         dim: dimension of the indexed tensor the values index (for messages).
+        within: (origin, size, period): the indexed dimension has `size` places, the first at offset
+            `origin`, and lies again every `period` elements if that isn't 0. None where addresses
+            count instead of values: `.ap` moves a pattern to any place of its tensor in HBM.
     """
 
-    __slots__ = ("dim", "kind", "limit", "source", "stride")
+    __slots__ = ("dim", "kind", "limit", "source", "stride", "within")
 
-    def __init__(self, kind: str, source: Any, stride: int, limit: int, dim: int = 0) -> None:
+    def __init__(
+        self,
+        kind: str,
+        source: Any,
+        stride: int,
+        limit: int,
+        dim: int = 0,
+        within: tuple[int, int, int] | None = None,
+    ) -> None:
         self.kind = kind
         self.source = source
         self.stride = stride
         self.limit = limit
         self.dim = dim
+        self.within = within
+
+    def of(self, source: Any) -> Dynamic:
+        """The same, by other values."""
+        return Dynamic(self.kind, source, self.stride, self.limit, self.dim, self.within)
 
 
 class Access:

@@ -88,5 +88,6 @@ def region_of(buffer: Any) -> MemoryRegion:
         return MemoryRegion(label)
     except ValueError:
         raise NkiValidationError(
-            f"buffer={buffer!r}; allowed: nl.sbuf, nl.psum, nl.private_hbm (nl.hbm), nl.shared_hbm"
+            f"buffer={buffer!r}; allowed: nl.sbuf, nl.psum, nl.private_hbm (nl.hbm), nl.shared_hbm",
+            code="memory-unknown",
         ) from None

@@ -48,7 +48,11 @@ class TreeDef:
         """Put new leaves, in the order of `flatten`, into fresh copies of the containers."""
         values = list(leaves)
         if len(values) != self.count:
-            raise LaunchError(f"a tree with {self.count} leaves was given {len(values)} leaves")
+            raise LaunchError(
+                f"a tree with {self.count} leaves was given {len(values)} leaves",
+                code="tree-leaves",
+                numbers={"got": len(values), "allowed": self.count},
+            )
         return tree_map(lambda slot: values[slot.number], self.skeleton, _is_slot)
 
 
@@ -109,7 +113,8 @@ class _Mapper:
         if key in self._open:
             raise CompileError(
                 f"kernel arguments and results are trees; the {type(value).__name__} at "
-                f"{self._open[key] or 'the top'} holds itself, at {path}"
+                f"{self._open[key] or 'the top'} holds itself, at {path}",
+                code="tree-cycle",
             )
         rebuild = None if self._is_leaf and self._is_leaf(value) else _rebuilder(value)
         if rebuild is None:

@@ -32,7 +32,9 @@ class VirtualRegister:
 
     def __bool__(self) -> bool:
         if self.tracer is None:
-            raise CompileError("a register has no value in Python; use nl.while_loop")
+            raise CompileError(
+                "a register has no value in Python; use nl.while_loop", code="branch-on-register"
+            )
         return bool(self.tracer.register_truth(self))
 
     def _refuse(self, what: str) -> CompileError:
@@ -42,6 +44,7 @@ class VirtualRegister:
             "used as loop bounds (nl.fori_loop, nl.while_loop, nl.dynamic_range), in nl.ds, as "
             "scalar_offset, and moved, loaded or stored; compute with tensors instead",
             location=location,
+            code="register-as-value",
         )
 
     def __int__(self) -> int:

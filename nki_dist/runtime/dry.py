@@ -124,6 +124,10 @@ class DryCores:
         slots: every core of the world.
         skeleton: of the launch's programs.
         inputs: per rank the arrays by index.
+        timeout: seconds from now on after which the run is given up; None for never.
+
+    Raises:
+        DeadlockError: linking alone took as long.
     """
 
     def __init__(
@@ -131,8 +135,9 @@ class DryCores:
         slots: Sequence[CoreSlot],
         skeleton: Skeleton,
         inputs: Sequence[Sequence[np.ndarray]],
+        timeout: float | None = None,
     ) -> None:
-        self._scheduler = Scheduler()
+        self._scheduler = Scheduler(timeout=timeout)
         memories = _Memories(inputs)
         workspace = Workspace()
         for slot in slots:
@@ -143,6 +148,7 @@ class DryCores:
             kit = Kit(_lookup(buffers), core, arch.get(program.platform), workspace)
             linked = _DryLinker(program, kit, skeleton.real[n]).link()
             self._scheduler.add(Executor(program, linked, core))
+            self._scheduler.check_time()
 
     def run(self) -> list[CoreReport]:
         """Run all cores to their end.

@@ -75,6 +75,7 @@ def run_dry(
     compiled: Compiled,
     inputs: Sequence[Sequence[np.ndarray]],
     unknown: Collection[int],
+    timeout: float | None = None,
 ) -> tuple[DryRun, list[CoreReport]]:
     """Run a compiled kernel dry on every core of a world.
 
@@ -82,13 +83,14 @@ def run_dry(
         slots: every core.
         inputs: per rank, the arrays by index.
         unknown: indices of the inputs without contents.
+        timeout: seconds after which the run is given up; None for never.
 
     Raises:
         NkiError: what the program does wrong, as in a full run.
         LaunchError: how often a loop goes round depends on an input without contents.
     """
     skeleton = make_skeleton(compiled.programs, unknown)
-    cores = DryCores(slots, skeleton, inputs)
+    cores = DryCores(slots, skeleton, inputs, timeout)
     with sampled(len(slots), cores.progress):
         reports = sorted(cores.run(), key=lambda r: r.core)
     lnc = len(compiled.programs)

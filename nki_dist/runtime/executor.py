@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+import math
+import operator
+import time
+from collections.abc import Generator, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,14 +14,16 @@ from nki_dist.errors import NkiError
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.core import Core
 from nki_dist.program import Instruction, Program, VirtualRegister
+from nki_dist.runtime.host_memory import typed
 from nki_dist.runtime.linker import Linked, LinkedLoop, Rendezvous, Segment
 from nki_dist.runtime.messages import Message, Wait
+from nki_dist.runtime.overdue import Position
 
 Coroutine = Generator[Wait, Message, None]
 
 
 class Stopped(Exception):
-    """The run was ended from outside."""
+    """The run was ended from outside, or its time was up."""
 
 
 class Executor:
@@ -27,7 +32,7 @@ class Executor:
     Attributes:
         trips: how often each dynamic loop went round, in the order loops were entered; together
             with the program it says exactly what was executed (the timing model replays it).
-        done: instructions executed.
+        ends: when the run is given up, by time.monotonic(). Another thread may set it to -inf.
     """
 
     def __init__(self, program: Program, linked: Linked, core: Core) -> None:
@@ -35,18 +40,50 @@ class Executor:
         self.linked = linked
         self.core = core
         self.state = core.state
+        self.ends = math.inf
+        self._begin()
+
+    def _begin(self) -> None:
         self.trips: list[int] = []
-        self.done = 0
+        self._done = 0  # without what was begun last
+        # Of what was begun last, the instructions and those that are left: replaced as a whole, so
+        # other threads see both or neither. An iterator knows how far it is, so nobody counts.
+        self._now: tuple[Sequence[Instruction], Iterator[Any]] = (), iter(())
+        self._loops: list[tuple[LinkedLoop, int]] = []  # that are open, and their place in `trips`
 
     def run(self) -> Coroutine:
         """Begin a launch: its coroutine, to be resumed with the message it waits for."""
-        self.trips, self.done = [], 0
+        self._begin()
+        self.ends = math.inf
         self.state.reset()
         return self._block(self.linked)
 
+    @property
+    def done(self) -> int:
+        """Instructions executed; any thread may ask."""
+        instructions, left = self._now
+        return self._done + len(instructions) - operator.length_hint(left)
+
+    def position(self) -> Position:
+        """Where the run is, or has ended; any thread may ask."""
+        instructions, left = self._now
+        at = max(len(instructions) - operator.length_hint(left) - 1, 0)
+        i = instructions[at] if instructions else None
+        return Position(
+            self.core.slot.name,
+            None if i is None else INSTRUCTIONS[i.opcode].title,
+            None if i is None else self.program.where(i.location),
+            self.done,
+            tuple(
+                (self.program.where(item.loop.location), self.trips[entry])
+                for item, entry in reversed(self._loops)
+            ),
+        )
+
     def _block(self, block: Linked) -> Coroutine:
+        clock = time.monotonic
         for item in block:
-            if self.state.stopping:
+            if clock() > self.ends:
                 raise Stopped
             if type(item) is Segment:
                 self._segment(item)
@@ -56,16 +93,21 @@ class Executor:
                 yield from self._loop(item)
 
     def _segment(self, segment: Segment) -> None:
-        n = -1
+        self._done += len(self._now[0])
+        steps = iter(segment.steps)
+        self._now = segment.instructions, steps
         try:
             with np.errstate(all="ignore"):  # poison in unused lanes is normal
-                for n, step in enumerate(segment.steps):  # noqa: B007
+                for step in steps:
                     step()
-        except NkiError as error:
-            raise self._placed(error, segment.instructions[n]) from error.__cause__
-        self.done += len(segment.steps)
+        except (NkiError, MemoryError) as error:
+            failed = len(segment.steps) - operator.length_hint(steps) - 1
+            placed = self._placed(error, segment.instructions[failed])
+            raise placed from placed.__cause__
 
     def _exchange(self, exchange: Rendezvous) -> Coroutine:
+        self._done += len(self._now[0])
+        self._now = (exchange.instruction,), iter(())
         try:
             generator = exchange.start()
             if generator is not None:
@@ -76,16 +118,19 @@ class Executor:
                     except StopIteration:
                         break
                     arrived = yield wait
+                    if time.monotonic() > self.ends:
+                        raise Stopped
                     message = arrived.payload
-        except NkiError as error:
-            raise self._placed(error, exchange.instruction) from error.__cause__
-        self.done += 1
+        except (NkiError, MemoryError) as error:
+            placed = self._placed(error, exchange.instruction)
+            raise placed from placed.__cause__
         self.state.epoch += exchange.orders
 
     def _loop(self, item: LinkedLoop) -> Coroutine:
         loop, registers = item.loop, self.state.registers
         entry = len(self.trips)
         self.trips.append(0)
+        self._loops.append((item, entry))
         if loop.kind == "for":
             assert loop.register is not None
             stop = self._bound(loop.stop)
@@ -93,20 +138,21 @@ class Executor:
                 registers[loop.register.number] = value
                 self.trips[entry] += 1
                 yield from self._block(item.body)
-            return
-        assert loop.condition is not None
-        while registers[loop.condition.number]:
-            if loop.register is not None:
-                registers[loop.register.number] = registers[loop.condition.number]
-            self.trips[entry] += 1
-            yield from self._block(item.body)
+        else:
+            assert loop.condition is not None
+            while registers[loop.condition.number]:
+                if loop.register is not None:
+                    registers[loop.register.number] = registers[loop.condition.number]
+                self.trips[entry] += 1
+                yield from self._block(item.body)
+        self._loops.pop()
 
     def _bound(self, bound: Any) -> int:
         value = self.state.registers[bound.number] if isinstance(bound, VirtualRegister) else bound
         return int(value)
 
-    def _placed(self, error: NkiError, i: Instruction) -> NkiError:
-        return error.at(
+    def _placed(self, error: NkiError | MemoryError, i: Instruction) -> NkiError:
+        return typed(error).at(
             location=self.program.where(i.location),
             core=self.core.slot.name,
             instruction=INSTRUCTIONS[i.opcode].title,

@@ -6,6 +6,7 @@ running it. Linked code holds views into the HBM stack; when a stack moves, it i
 
 from __future__ import annotations
 
+import math
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -16,16 +17,17 @@ from typing import Any
 import numpy as np
 
 from nki_dist import arch
-from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.core import CoreSlot
 from nki_dist.isa.kit import Kit, Workspace
-from nki_dist.program import Program, instructions
+from nki_dist.program import Program
 from nki_dist.runtime.blas import one_blas_thread
 from nki_dist.runtime.cores import make_core
 from nki_dist.runtime.executor import Executor, Stopped
+from nki_dist.runtime.host_memory import waits_for_others
 from nki_dist.runtime.linker import Linker
 from nki_dist.runtime.memory import Memory, Pool
 from nki_dist.runtime.messages import Message, title
+from nki_dist.runtime.overdue import Position
 from nki_dist.runtime.recorder import Record, Recorder
 from nki_dist.runtime.scheduler import Scheduler
 
@@ -106,6 +108,7 @@ class CoreGroup:
         outside: Callable[[Message], None] | None = None,
         pump: Callable[[Scheduler], bool] | None = None,
         payload: Callable[..., np.ndarray] | None = None,
+        timeout: float | None = None,
     ) -> list[CoreReport]:
         """Run one launch to its end.
 
@@ -119,9 +122,10 @@ class CoreGroup:
             pump: waits for messages from other processes and delivers them; False when there will
                 be none.
             payload: makes arrays that `outside` can send cheaply.
+            timeout: seconds after which the launch is given up; None for never.
 
         Raises:
-            NkiError: the first failure of any core.
+            NkiError: the first failure of any core, or the time is up.
             Stopped: another thread ended it.
         """
         kept = self._ready.setdefault(key, {})
@@ -129,12 +133,13 @@ class CoreGroup:
         while len(self._ready) > KEPT_PROGRAMS:
             self._ready.popitem(last=False)
         self._stopped = False
-        scheduler = Scheduler(outside, payload)
+        scheduler = Scheduler(outside, payload, timeout)
         for slot in self.slots:
             stack = stacks[slot.rank]
             ready = kept.get(slot.core)
             if ready is None or ready.generation != stack.generation:
                 kept[slot.core] = self._link(slot, programs[slot.lnc_core], offsets, stack)
+                scheduler.check_time()
         start = time.perf_counter()
         try:
             for slot in self.slots:
@@ -162,7 +167,7 @@ class CoreGroup:
         offsets: Mapping[tuple[str, int], int],
         stack: StackView,
     ) -> _Ready:
-        pool = self._pools.setdefault(slot.core if _waits(program) else -1, Pool())
+        pool = self._pools.setdefault(slot.core if waits_for_others(program) else -1, Pool())
         memory = Memory(program, stack.memory, offsets, stack.common, pool)
         core = make_core(program, slot)
         linker = Linker(
@@ -179,6 +184,11 @@ class CoreGroup:
         runs = list(scheduler.cores.values())
         return sum(r.executor.done for r in runs), sum(r.finished for r in runs)
 
+    def running(self) -> tuple[Position, ...]:
+        """Where the core is whose turn it is, if there is a launch; any thread may ask."""
+        scheduler = self.scheduler
+        return () if scheduler is None else tuple(scheduler.running())
+
     def stop(self) -> None:
         """End the current launch at the next opportunity; safe to call from another thread.
 
@@ -188,17 +198,12 @@ class CoreGroup:
         scheduler = self.scheduler
         if scheduler is not None:
             for run in list(scheduler.cores.values()):
-                run.executor.state.stopping = True
+                run.executor.ends = -math.inf
 
     def forget(self) -> None:
         """Drop everything that was linked, and with it the views into the stacks."""
         self._ready.clear()
         self._pools.clear()
-
-
-def _waits(program: Program) -> bool:
-    """Whether a core can be parked in the program: while it is, others run."""
-    return any(INSTRUCTIONS[i.opcode].synchronises for i in instructions(program.body))
 
 
 def make_reports(scheduler: Scheduler, seconds: float) -> list[CoreReport]:

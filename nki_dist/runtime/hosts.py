@@ -19,6 +19,7 @@ from nki_dist.hbm.alignment import aligned
 from nki_dist.hbm.layout import Layout, Layouts, fill_common, fill_stack
 from nki_dist.isa.core import CoreSlot
 from nki_dist.runtime.group import CoreGroup, CoreReport, StackView
+from nki_dist.runtime.host_memory import check_memory, typed
 from nki_dist.runtime.progress import sampled
 
 
@@ -31,12 +32,14 @@ class Launch:
         compiled: programs and layout.
         inputs: per rank, the arrays by index, with the types of `compiled.as_run.inputs`.
         printer: called with (core, prefix, array) by device_print; see Printer.
+        timeout: seconds after which it is given up; None for never.
     """
 
     key: Any
     compiled: Compiled
     inputs: Sequence[Sequence[np.ndarray]]
     printer: Callable[[int, str, np.ndarray], None]
+    timeout: float | None = None
 
 
 @dataclass
@@ -81,10 +84,17 @@ def forced_algorithm() -> str:
 
 
 class InProcessHost:
-    """All cores in the caller's process and thread: deterministic, and `breakpoint()` works."""
+    """All cores in the caller's process and thread: deterministic, and `breakpoint()` works.
 
-    def __init__(self, ranks: int, lnc: int, ranks_per_node: int = 0) -> None:
+    Args:
+        memory: bytes that the tensors of a launch may take; None for what the machine has.
+    """
+
+    def __init__(
+        self, ranks: int, lnc: int, ranks_per_node: int = 0, memory: int | None = None
+    ) -> None:
         self.ranks = ranks
+        self._memory = memory
         self._group = CoreGroup(slots(ranks, lnc, ranks_per_node))
         self._stacks: list[np.ndarray] = []
         self._common = aligned(0)
@@ -94,14 +104,20 @@ class InProcessHost:
     def launch(self, launch: Launch) -> LaunchResult:
         compiled = launch.compiled.as_run
         layout = self._layouts.of(launch.key, compiled, launch.inputs)
-        self._ensure(layout.stack_bytes, layout.common_bytes)
+        key = (launch.key, layout.common)
+        if not self._group.knows(key):
+            check_memory(compiled, layout, self.ranks, self._memory)
+        try:
+            self._ensure(layout.stack_bytes, layout.common_bytes)
+        except MemoryError as error:
+            raise typed(error) from error
         for stack, arrays in zip(self._stacks, launch.inputs):
             fill_stack(layout, stack, arrays)
         if layout.common:
             fill_common(layout, self._common, launch.inputs[0])
         with sampled(len(self._group.slots), self._group.progress):
             reports = self._group.run(
-                (launch.key, layout.common),
+                key,
                 compiled.programs,
                 layout.offsets,
                 {
@@ -109,6 +125,7 @@ class InProcessHost:
                     for rank, stack in enumerate(self._stacks)
                 },
                 launch.printer,
+                timeout=launch.timeout,
             )
         return LaunchResult(layout, self._stacks, reports)
 

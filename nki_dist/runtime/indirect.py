@@ -79,7 +79,9 @@ class _Columns:
             n = int(np.flatnonzero(bad)[0])
             raise OutOfBoundsError(
                 f"offset {int(self.index[n])} (number {n}) is outside [0, {self.limit}) of the "
-                f".indirect() view of {self.access.storage.label}"
+                f".indirect() view of {self.access.storage.label}",
+                code="data-index-range",
+                numbers={"got": self.index[n], "least": 0, "most": self.limit - 1},
             )
 
     def gather(self) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.enums import oob_mode
 from nki_dist.isa.indirection import is_indirect
 from nki_dist.isa.kit import Kit, Step, chain
+from nki_dist.isa.transfers import REMEDY, first_outside, fixed, parts_inside
 from nki_dist.program import (
     Access,
     Block,
@@ -31,10 +33,13 @@ from nki_dist.program import (
     instructions,
 )
 from nki_dist.program.walk import operands
+from nki_dist.runtime.host_memory import typed
 from nki_dist.runtime.indirect import has_indirection, link_indirect
 from nki_dist.runtime.recorder import Recorder
 
-SEGMENT = 1000  # steps between two looks at whether the run has been ended from outside
+# Between two looks at the clock and at whether the run has been ended from outside:
+SEGMENT = 1000  # steps, and
+SEGMENT_ELEMENTS = 16 << 20  # elements of their operands: tenths of a second
 KEPT_ADDRESSES = 4096  # linked variants kept per instruction with run-time addresses
 
 
@@ -94,16 +99,21 @@ class Linker:
     def _block(self, block: Block) -> Linked:
         linked: Linked = []
         segment: Segment | None = None
+        elements = 0
         for item in block:
             if isinstance(item, Loop):
                 linked.append(self._born_outside(item))
-                linked.append(LinkedLoop(item, self._block(item.body)))
+                # A body without instructions goes round, and is looked at, all the same.
+                linked.append(LinkedLoop(item, self._block(item.body) or [Segment([], [])]))
                 segment = None
                 continue
             spec = INSTRUCTIONS[item.opcode]
-            full = segment is not None and len(segment.steps) >= SEGMENT
+            elements += sum([prod(a.shape) for _, a in operands(item.args)])
+            full = segment is not None and (
+                len(segment.steps) >= SEGMENT or elements > SEGMENT_ELEMENTS
+            )
             if segment is None or spec.synchronises or full:
-                segment = Segment([], [])
+                segment, elements = Segment([], []), 0
                 linked.append(segment)
             for number in self._births.pop(item.ordinal, ()):
                 segment.steps.append(self._birth(number))
@@ -111,12 +121,14 @@ class Linker:
             self.kit.begin(waits=spec.synchronises)
             try:
                 step = self._exchange(item) if spec.synchronises else self._instruction(item)
-            except NkiError as error:  # what only a world of ranks, or of two cores, can't do
-                raise error.at(
+            # What only a world of ranks, or of two cores, can't do; or scratch memory is missing.
+            except (NkiError, MemoryError) as error:
+                placed = typed(error).at(
                     location=self.program.where(item.location),
                     core=self.kit.slot.name,
                     instruction=spec.title,
-                ) from error.__cause__
+                )
+                raise placed from placed.__cause__
             if spec.synchronises:
                 linked.append(Rendezvous(step, item, spec.orders(item, self.program.core)))
                 segment = None
@@ -192,8 +204,7 @@ class Linker:
         return start
 
     def _addressed_exchange(self, i: Instruction) -> Instruction:
-        fixed = self.addressed(i)
-        assert fixed is not None, f"{i.opcode} has no oob_mode"
+        (fixed,) = self.addressed(i)  # no exchange has an oob_mode
         return fixed
 
     # ---- run-time addresses -----------------------------------------------------------------
@@ -212,16 +223,12 @@ class Linker:
     def _resolved(self, value: Any) -> Any:
         if isinstance(value, list):
             return [self._resolved(v) for v in value]
-        if not isinstance(value, Access) or value.dynamic is None:
-            return value
-        if value.dynamic.kind != "scalar":
-            return value
-        index = self.value(value.dynamic)
-        offset = value.offset + index * value.dynamic.stride
-        return Access(value.storage, offset, value.shape, value.strides, value.dtype)
+        return fixed(value, self.value) if isinstance(value, Access) else value
 
-    def addressed(self, i: Instruction) -> Instruction | None:
-        """The instruction as it runs now, or None if an index is out of bounds and to be skipped.
+    def addressed(self, i: Instruction) -> list[Instruction]:
+        """What runs now: the instruction itself, or those parts of it that are inside.
+
+        These are exactly the rows that are moved; with `oob_mode.skip` there may be none.
 
         Raises:
             OutOfBoundsError: an index is out of bounds, and not to be skipped.
@@ -231,18 +238,23 @@ class Linker:
             index = self.value(a.dynamic)
             if self.inside(a, index):
                 continue
+            blocks = INSTRUCTIONS[i.opcode].blocks(i)
             if i.args.get("oob_mode") is oob_mode.skip:
-                return None
+                return parts_inside(i, blocks, self.value)
+            low, high = _allowed(a)
+            row = first_outside(blocks, self.value)
             raise OutOfBoundsError(
-                f"run-time index {index} is outside [0, {a.dynamic.limit}) of dimension "
-                f"{a.dynamic.dim} of {a.storage.label}"
+                f"run-time index {index} is outside [{low}, {high}) of dimension {a.dynamic.dim} "
+                f"of {a.storage.label}" + (f": {row}; {REMEDY}" if row else ""),
+                code="data-index-range",
+                numbers={"got": index, "least": low, "most": high - 1},
             )
-        return self.resolve(i)
+        return [self.resolve(i)]
 
     def inside(self, a: Access, index: int) -> bool:
-        """Whether index `index` keeps the access within its limit and its storage."""
+        """Whether index `index` keeps the access within its dimension and its storage."""
         assert a.dynamic is not None
-        if not 0 <= index < a.dynamic.limit:
+        if a.dynamic.within is not None and not 0 <= index < a.dynamic.limit:
             return False
         if a.region.on_chip and not a.stays_in_row(index * a.dynamic.stride):
             return False
@@ -276,17 +288,28 @@ class _Relinked:
         step()
 
     def _link(self) -> Step:
-        fixed = self.linker.addressed(self.i)
-        if fixed is None:
-            return nothing
-        # Variants outlive each other, so their scratch must not be shared with instructions that
-        # were linked for another place; it is never live across instructions, so slots may be.
-        self.linker.kit.begin()
-        return self.linker.linked(fixed)
+        steps = []
+        for part in self.linker.addressed(self.i):
+            # Variants outlive each other, so their scratch must not be shared with instructions
+            # that were linked for another place; it is never live across instructions, so slots
+            # may be.
+            self.linker.kit.begin()
+            steps.append(self.linker.linked(part))
+        return chain(steps) if steps else nothing
+
+
+def _allowed(a: Access) -> tuple[int, int]:
+    """Values of the run-time index that keep the whole access inside, half open."""
+    assert a.dynamic is not None
+    unit = a.dynamic.stride * a.dtype.itemsize
+    if a.dynamic.within is not None or a.region.on_chip or unit <= 0:
+        return 0, a.dynamic.limit
+    low, high = a.span()
+    return -(low // unit), (a.storage.nbytes - high) // unit + 1
 
 
 def nothing() -> None:
-    """An access that is out of bounds and to be skipped."""
+    """A transfer all of whose rows are out of bounds and to be skipped."""
 
 
 def run_time_arguments(i: Instruction) -> list[Access]:

@@ -58,8 +58,6 @@ class Memory:
         pool: Pool | None = None,
     ) -> None:
         self._buffers: dict[int, np.ndarray] = {}
-        self._pool = pool or Pool()
-        local = []
         for s in program.storages:
             if s.role == "constant":
                 self._buffers[s.number] = np.frombuffer(s.data or b"", np.uint8)
@@ -70,26 +68,46 @@ class Memory:
             elif s.role != "local":
                 at = offsets[s.role, s.index]
                 self._buffers[s.number] = stack[at : at + s.nbytes]
-            elif s.first >= 0:
-                local.append(s)
-        self._place(local)
+        self._place(program, pool or Pool())
 
-    def _place(self, storages: list[Storage]) -> None:
-        free = self._pool.offer()
-        busy: list[tuple[int, int, np.ndarray]] = []
-        for s in sorted(storages, key=lambda s: (s.first, s.number)):
-            while busy and busy[0][0] < s.first:
-                _, _, buffer = heapq.heappop(busy)
-                free[len(buffer)].append(buffer)
-            size = padded(s.nbytes)
+    def _place(self, program: Program, pool: Pool) -> None:
+        where, sizes = places(program)
+        free = pool.offer()
+        buffers = []
+        for size in sizes:
             if free[size]:
-                buffer = free[size].pop()
+                buffers.append(free[size].pop())
             else:
-                buffer = aligned(size)
-                self._pool.add(buffer)
-            self._buffers[s.number] = buffer[: s.nbytes]
-            heapq.heappush(busy, (s.last, s.number, buffer))
+                buffers.append(aligned(size))
+                pool.add(buffers[-1])
+        for s, number in where:
+            self._buffers[s.number] = buffers[number][: s.nbytes]
 
     def buffer(self, storage: Storage) -> np.ndarray:
         """The storage's bytes."""
         return self._buffers[storage.number]
+
+
+def places(program: Program) -> tuple[list[tuple[Storage, int]], list[int]]:
+    """Which buffer each local storage is in, and the bytes of the buffers.
+
+    Storages of one size whose lives don't meet are in the same one.
+    """
+    local = [s for s in program.storages if s.role == "local" and s.first >= 0]
+    where: list[tuple[Storage, int]] = []
+    sizes: list[int] = []
+    free: dict[int, list[int]] = defaultdict(list)
+    busy: list[tuple[int, int, int]] = []
+    for s in sorted(local, key=lambda s: (s.first, s.number)):
+        while busy and busy[0][0] < s.first:
+            _, _, number = heapq.heappop(busy)
+            free[sizes[number]].append(number)
+        size = padded(s.nbytes)
+        if free[size]:
+            number = free[size].pop()
+        else:
+            number = len(sizes)
+            sizes.append(size)
+        where.append((s, number))
+        heapq.heappush(busy, (s.last, s.number, number))
+    return where, sizes

@@ -87,6 +87,7 @@ def disagreement(wait: Wait, source: int, other: Message | Wait) -> NkiError:
         location=wait.location,
         core=core_name(wait.core, wait.lnc) if wait.lnc else wait.core,
         instruction=wait.title,
+        code="exchange-mismatch",
     )
 
 

@@ -53,5 +53,6 @@ def _save(folder: Path, name: str, array: np.ndarray) -> None:
         raise LaunchError(
             f"{DIRECTORY_VARIABLE}={os.environ.get(DIRECTORY_VARIABLE)!r}: {folder / name} can't "
             f"be written ({error.strerror or error}); name a directory that can, or unset the "
-            "variable"
+            "variable",
+            code="setting-value",
         ) from None

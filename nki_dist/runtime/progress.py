@@ -19,7 +19,8 @@ from typing import Final, TextIO
 from nki_dist.errors import LaunchError
 
 VARIABLE: Final = "NKI_DIST_PROGRESS"
-QUIET: Final = 3.0  # seconds before the first line
+QUIET: Final = 3.0  # seconds before the first line of a launch
+START_QUIET: Final = 1.0  # and of a start, which everybody waits for
 EVERY: Final = 1.0  # seconds between lines
 
 
@@ -31,7 +32,7 @@ def wanted(stream: TextIO) -> bool:
     """
     setting = os.environ.get(VARIABLE, "")
     if setting not in ("", "0", "1"):
-        raise LaunchError(f"{VARIABLE}={setting!r}; allowed: 0, 1")
+        raise LaunchError(f"{VARIABLE}={setting!r}; allowed: 0, 1", code="setting-value")
     return setting == "1" or (not setting and stream.isatty())
 
 
@@ -42,6 +43,7 @@ class Progress:
         cores: of the world.
         stream: where to write; stderr by default.
         clock: gives seconds.
+        quiet: seconds before the first line.
     """
 
     def __init__(
@@ -49,6 +51,7 @@ class Progress:
         cores: int,
         stream: TextIO | None = None,
         clock: Callable[[], float] = time.monotonic,
+        quiet: float = QUIET,
     ) -> None:
         self.cores = cores
         self._stream = stream or sys.stderr
@@ -56,7 +59,7 @@ class Progress:
         self.enabled = wanted(self._stream)
         self._rewrites = self.enabled and self._stream.isatty()
         self._start = clock()
-        self._next = self._start + QUIET
+        self._next = self._start + quiet
         self._shown = ""
 
     def up(self, count: int) -> None:
@@ -68,6 +71,12 @@ class Progress:
         self._show(
             f"{instructions:,} instructions done, {finished:,} of {self.cores:,} cores finished"
         )
+
+    def waits(self, text: str) -> None:
+        """Still doing the same; shown again for the seconds."""
+        if self._rewrites:
+            self._shown = ""
+        self._show(text)
 
     def close(self) -> None:
         """Remove the line, where lines are rewritten."""
@@ -91,16 +100,27 @@ def sampled(cores: int, look: Callable[[], tuple[int, int]]) -> AbstractContextM
     Args:
         cores: of the world.
     """
-    return _sampled(Progress(cores), look) if wanted(sys.stderr) else nullcontext()
+    if not wanted(sys.stderr):
+        return nullcontext()
+    progress = Progress(cores)
+    return _sampled(progress, lambda: progress.ran(*look()))
+
+
+def ticking(text: str) -> AbstractContextManager[None]:
+    """Shows a text, and for how long, while the caller's thread waits for what it says."""
+    if not wanted(sys.stderr):
+        return nullcontext()
+    progress = Progress(0, quiet=START_QUIET)
+    return _sampled(progress, lambda: progress.waits(text))
 
 
 @contextmanager
-def _sampled(progress: Progress, look: Callable[[], tuple[int, int]]) -> Iterator[None]:
+def _sampled(progress: Progress, show: Callable[[], None]) -> Iterator[None]:
     end = threading.Event()
 
     def sample() -> None:
         while not end.wait(EVERY):
-            progress.ran(*look())
+            show()
 
     thread = threading.Thread(target=sample, name="nki-progress", daemon=True)
     thread.start()

@@ -14,6 +14,7 @@ from functools import partial
 import numpy as np
 
 from nki_dist.isa import INSTRUCTIONS
+from nki_dist.isa.gather import Runs, indices_of
 from nki_dist.isa.kit import Kit, Step
 from nki_dist.program import Access, Instruction, Storage
 
@@ -42,20 +43,17 @@ class Record:
 
 
 def places_of(a: Access, kit: Kit) -> np.ndarray:
-    """Byte offset of every element of an access, rows of a vector offset looked up."""
-    offsets = np.zeros((1,), np.int64)
-    dims = list(zip(a.shape, a.strides))
+    """Byte offset of every element of an access, of a vector offset those of the rows inside."""
     if a.dynamic is not None and a.dynamic.kind == "vector":
-        columns = kit.view(a.dynamic.source).T  # only dma_transpose takes more than one
-        index = columns.reshape(-1)[: a.shape[0]].astype(np.int64)
-        index = index[(index >= 0) & (index < a.dynamic.limit)]
-        offsets = index * a.dynamic.stride
-        dims = dims[1:]
-    for n, stride in dims:
-        offsets = np.add.outer(offsets, np.arange(n, dtype=np.int64) * stride)
-    places = (offsets.reshape(-1) + a.offset) * a.dtype.itemsize
-    # An address outside the storage is refused, or skipped, when the instruction itself runs.
-    return places[(places >= 0) & (places + a.dtype.itemsize <= a.storage.nbytes)]
+        # A row outside the storage is refused, or skipped, when the instruction itself runs.
+        runs = Runs(a)
+        starts, inside = runs.starts(indices_of(a, kit)())
+        offsets = np.add.outer(starts[inside], np.arange(runs.length, dtype=np.int64))
+    else:
+        offsets = np.full((1,), a.offset, np.int64)
+        for n, stride in zip(a.shape, a.strides):
+            offsets = np.add.outer(offsets, np.arange(n, dtype=np.int64) * stride)
+    return np.asarray(offsets.reshape(-1) * a.dtype.itemsize)
 
 
 class Recorder:
@@ -73,22 +71,22 @@ class Recorder:
         self._private = Kit(private, kit.core, kit.arch)
 
     def around(
-        self, i: Instruction, step: Step, addressed: Callable[[Instruction], Instruction | None]
+        self, i: Instruction, step: Step, addressed: Callable[[Instruction], list[Instruction]]
     ) -> Step:
-        """The step, recorded; `addressed` fills in run-time addresses, None for "skip"."""
+        """The step, recorded; `addressed` gives the parts of it whose addresses are inside."""
         spec = INSTRUCTIONS[i.opcode]
 
         def watched() -> None:
-            now = addressed(i)
-            if now is None:
-                return
-            loads = [a for a in spec.reads(now) if _visible(a)]
-            stores = [a for a in spec.writes(now) if _visible(a)]
-            for a in loads:
-                self._record(now, a)
-            if stores:
-                self._store(now, loads, stores)
-            else:
+            stored = False
+            for part in addressed(i):
+                loads = [a for a in spec.reads(part) if _visible(a)]
+                stores = [a for a in spec.writes(part) if _visible(a)]
+                for a in loads:
+                    self._record(part, a)
+                if stores:
+                    self._store(part, loads, stores)
+                    stored = True
+            if not stored:
                 step()
 
         return watched

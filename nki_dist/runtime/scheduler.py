@@ -8,6 +8,8 @@ meet only through messages, which are matched by source, channel and sequence nu
 
 from __future__ import annotations
 
+import math
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +17,7 @@ from typing import Any, TypeAlias
 
 from nki_dist.collectives.party import CHANNEL
 from nki_dist.errors import DeadlockError, NkiError
-from nki_dist.runtime.executor import Coroutine, Executor
+from nki_dist.runtime.executor import Coroutine, Executor, Stopped
 from nki_dist.runtime.messages import (
     Mailbox,
     Message,
@@ -24,6 +26,7 @@ from nki_dist.runtime.messages import (
     core_name,
     disagreement,
 )
+from nki_dist.runtime.overdue import Position, overdue
 
 What: TypeAlias = "dict[str, Any]"  # description of an operation
 
@@ -52,15 +55,20 @@ class Scheduler:
     Args:
         outside: called with a message for a core that isn't in this process.
         memory: makes arrays that messages carry; see Wires.payload.
+        timeout: seconds from now on after which the cores are given up; None for never.
     """
 
     def __init__(
         self,
         outside: Callable[[Message], None] | None = None,
         memory: Callable[..., Any] | None = None,
+        timeout: float | None = None,
     ) -> None:
         self.cores: dict[int, CoreRun] = {}
         self._ready: deque[CoreRun] = deque()
+        self._current: CoreRun | None = None
+        self._timeout = math.inf if timeout is None else timeout
+        self._ends = time.monotonic() + self._timeout
         self._outside = outside
         self._memory = memory
         self.sent = 0
@@ -71,6 +79,7 @@ class Scheduler:
         slot, wires, program = executor.core.slot, executor.core.wires, executor.program
         core = slot.core
         run = CoreRun(core, executor, executor.run())
+        executor.ends = self._ends
         lnc = slot.cores if slot.ranks > 1 else 0
 
         lines: dict[Any, str | None] = {}
@@ -143,7 +152,7 @@ class Scheduler:
         """Run one ready core until it parks or finishes; False if none is ready."""
         if not self._ready:
             return False
-        run = self._ready.popleft()
+        self._current = run = self._ready.popleft()
         wait, run.pending = run.pending, None
         message = None
         while True:
@@ -169,19 +178,38 @@ class Scheduler:
                 None: nobody is outside.
 
         Raises:
-            DeadlockError: cores wait for messages that nobody will send.
+            DeadlockError: cores wait for messages that nobody will send, or the time is up.
+            Stopped: another thread ended it.
         """
-        while True:
-            while self.step():
-                pass
-            parked = self.parked()
-            if not parked:
-                return
-            if pump is None or not pump(self):
-                raise deadlock(parked, self.finished())
+        try:
+            while True:
+                while self.step():
+                    pass
+                parked = self.parked()
+                if not parked:
+                    return
+                if pump is None or not pump(self):
+                    raise deadlock(parked, self.finished())
+        except Stopped:
+            self.check_time()
+            raise
+
+    def check_time(self) -> None:
+        """Nothing, or the error that the time is up.
+
+        Raises:
+            DeadlockError: it is.
+        """
+        if time.monotonic() > self._ends:
+            raise overdue(self._timeout, self.running(), self.parked(), len(self._ready)) from None
+
+    def running(self) -> list[Position]:
+        """Where the core is whose turn it is; any thread may ask."""
+        run = self._current
+        return [] if run is None else [run.executor.position()]
 
     def parked(self) -> list[Wait]:
-        return [r.waiting for r in self.cores.values() if r.waiting is not None]
+        return [w for r in self.cores.values() if (w := r.waiting) is not None]
 
     def finished(self) -> list[int]:
         return [r.core for r in self.cores.values() if r.finished]

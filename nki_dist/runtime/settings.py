@@ -17,10 +17,13 @@ HOST_VARIABLE: Final = "NKI_DIST_HOST"
 SIMULATOR_VARIABLE: Final = "NKI_SIMULATOR"
 CHECK_VARIABLE: Final = "NKI_DIST_CHECK"
 TRANSPORT_VARIABLE: Final = "NKI_DIST_TRANSPORT"
+TIMEOUT_VARIABLE: Final = "NKI_DIST_TIMEOUT"
+START_VARIABLE: Final = "NKI_DIST_START_TIMEOUT"
 PRECISE_VARIABLE: Final = "NKI_PRECISE_FP"
 TRACEBACK_VARIABLE: Final = "NKI_DIST_TRACEBACK"
 
 HOSTS: Final = ("ray", "inprocess")
+START_SECONDS: Final = 90.0  # Ray gives a process 60 s to come up, and then starts another
 TRANSPORTS: Final = ("auto", "ring", "messages")
 
 
@@ -32,7 +35,11 @@ def default_lnc(limit: int) -> int:
     """
     text = os.environ.get(LNC_VARIABLE, "1")
     if not text.isdigit() or not 1 <= int(text) <= limit:
-        raise LaunchError(f"{LNC_VARIABLE}={text!r}; allowed: 1 to {limit}")
+        raise LaunchError(
+            f"{LNC_VARIABLE}={text!r}; allowed: 1 to {limit}",
+            code="setting-value",
+            numbers={"got": text, "least": 1, "most": limit},
+        )
     return int(text)
 
 
@@ -70,6 +77,24 @@ def default_transport() -> str:
     return _choice(TRANSPORT_VARIABLE, TRANSPORTS)
 
 
+def default_timeout() -> float | None:
+    """Seconds after which a launch is given up, where its world doesn't say; None for never.
+
+    Raises:
+        LaunchError: the variable isn't a positive number.
+    """
+    return _seconds(TIMEOUT_VARIABLE)
+
+
+def start_timeout() -> float:
+    """Seconds without another process coming up after which the start of a world is given up.
+
+    Raises:
+        LaunchError: the variable isn't a positive number.
+    """
+    return _seconds(START_VARIABLE) or START_SECONDS
+
+
 def precise_fp() -> bool:
     """Whether tensors hold their own type; with "0", those of low precision hold float32."""
     return _choice(PRECISE_VARIABLE, ("1", "0")) == "1"
@@ -80,8 +105,27 @@ def full_tracebacks() -> bool:
     return os.environ.get(TRACEBACK_VARIABLE) == "full"
 
 
+def _seconds(variable: str) -> float | None:
+    text = os.environ.get(variable)
+    if not text:
+        return None
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not seconds > 0:  # nor NaN
+        raise LaunchError(
+            f"{variable}={text!r}; must be a positive number of seconds", code="setting-value"
+        )
+    return seconds
+
+
 def _choice(variable: str, allowed: tuple[str, ...]) -> str:
     value = os.environ.get(variable) or allowed[0]
     if value not in allowed:
-        raise LaunchError(f"{variable}={value!r}; allowed: {', '.join(allowed)}")
+        raise LaunchError(
+            f"{variable}={value!r}; allowed: {', '.join(allowed)}",
+            code="setting-value",
+            numbers={"got": value, "allowed": allowed},
+        )
     return value

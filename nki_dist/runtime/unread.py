@@ -36,4 +36,6 @@ def check_messages(reports: Sequence[CoreReport], lnc: int) -> None:
                     location=location,
                     core=name if lnc else report.core,
                     instruction=operation,
+                    code="exchange-unread",
+                    numbers={"sent": count, "received": received},
                 )

@@ -162,13 +162,15 @@ def footprint(a: Access, t: Territory, registers: Mapping[int, int]) -> Box:
                 step = -step
             steps.append((step, n - 1))
     if a.dynamic is not None:
-        shift, free = _moved(a.dynamic, registers)
+        shift, free = _moved(a, a.dynamic, registers)
         low += shift * size
         steps += [(step * size, repeats) for step, repeats in free]
     return t.box(low, steps, size)
 
 
-def _moved(dynamic: Dynamic, registers: Mapping[int, int]) -> tuple[int, list[tuple[int, int]]]:
+def _moved(
+    a: Access, dynamic: Dynamic, registers: Mapping[int, int]
+) -> tuple[int, list[tuple[int, int]]]:
     """Elements the run-time index moves the pattern by, or the steps it may take instead."""
     if dynamic.kind == "scalar" and isinstance(dynamic.source, VirtualRegister):
         value = registers.get(dynamic.source.number)
@@ -178,6 +180,9 @@ def _moved(dynamic: Dynamic, registers: Mapping[int, int]) -> tuple[int, list[tu
     repeats = max(int(dynamic.limit) - 1, 0)
     if stride < 0:
         stride, low = -stride, stride * repeats
+    elif dynamic.kind == "scalar" and dynamic.within is None and stride:
+        back = max(a.offset, 0) // stride  # nothing but addresses bounds the index
+        low, repeats = -back * stride, repeats + back
     return low, [(stride, repeats)] if stride and repeats else []
 
 

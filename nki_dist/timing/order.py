@@ -87,7 +87,9 @@ def order(
     if builder.entered != len(trips):
         raise LaunchError(
             f"kernel {program.kernel}: {len(trips)} trip counts were recorded, the program enters "
-            f"{builder.entered} dynamic loops"
+            f"{builder.entered} dynamic loops",
+            code="profile-trips",
+            numbers={"got": len(trips), "allowed": builder.entered},
         )
     return builder.graph
 
@@ -209,6 +211,7 @@ class _Builder:
             raise LaunchError(
                 f"kernel {self.graph.program.kernel}: no trip count for a dynamic loop",
                 location=self.graph.program.where(loop.location),
+                code="profile-trips",
             )
         rounds = self.trips[self.entered]
         self.entered += 1

@@ -162,13 +162,19 @@ def read_trace(path: str | PathLike[str]) -> Trace:
         try:
             data = json.load(file)
         except ValueError as error:
-            raise ProgramFormatError(f"trace {path} isn't JSON: {error}") from None
+            raise ProgramFormatError(
+                f"trace {path} isn't JSON: {error}", code="trace-malformed"
+            ) from None
     other = data.get("otherData") if isinstance(data, dict) else None
     if not isinstance(other, dict) or other.get("format") != FORMAT:
-        raise ProgramFormatError(f"trace {path} wasn't written by write_trace")
+        raise ProgramFormatError(
+            f"trace {path} wasn't written by write_trace", code="trace-malformed"
+        )
     if other.get("version") != VERSION:
         raise ProgramFormatError(
-            f"trace {path} has version {other.get('version')}; supported: {VERSION}"
+            f"trace {path} has version {other.get('version')}; supported: {VERSION}",
+            code="trace-malformed",
+            numbers={"got": other.get("version"), "allowed": VERSION},
         )
     events: dict[str, list[dict[str, Any]]] = {phase: [] for phase in _FIELDS}
     for n, event in enumerate(data.get("traceEvents", ())):
@@ -182,12 +188,16 @@ def read_trace(path: str | PathLike[str]) -> Trace:
 def _check(event: Any, n: int) -> None:
     fields = _FIELDS.get(str(event.get("ph"))) if isinstance(event, dict) else None
     if fields is None:
-        raise ProgramFormatError(f"trace event {n} has no known phase: {event!r}")
+        raise ProgramFormatError(
+            f"trace event {n} has no known phase: {event!r}", code="trace-malformed"
+        )
     for name, kind in fields.items():
         if not isinstance(event.get(name), kind):
-            raise ProgramFormatError(f"trace event {n}: {name}={event.get(name)!r}")
+            raise ProgramFormatError(
+                f"trace event {n}: {name}={event.get(name)!r}", code="trace-malformed"
+            )
     if event["ph"] == "X" and event["dur"] < 0:
-        raise ProgramFormatError(f"trace event {n} lasts {event['dur']} us")
+        raise ProgramFormatError(f"trace event {n} lasts {event['dur']} us", code="trace-malformed")
 
 
 def _check_whole(trace: Trace) -> None:
@@ -197,9 +207,14 @@ def _check_whole(trace: Trace) -> None:
     for e in sorted(trace.events["X"], key=lambda e: e["args"]["ns"]):
         key = (e["pid"], e["tid"])
         if key not in threads:
-            raise ProgramFormatError(f"trace event {e['name']} on thread {key}, which has no name")
+            raise ProgramFormatError(
+                f"trace event {e['name']} on thread {key}, which has no name",
+                code="trace-malformed",
+            )
         if e["args"]["ns"][0] < ends.get(key, 0.0):
-            raise ProgramFormatError(f"two events at once on {threads[key]} of process {key[0]}")
+            raise ProgramFormatError(
+                f"two events at once on {threads[key]} of process {key[0]}", code="trace-malformed"
+            )
         ends[key] = e["args"]["ns"][1]
     if [e["id"] for e in trace.events["s"]] != [e["id"] for e in trace.events["f"]]:
-        raise ProgramFormatError("the trace has arrows with one end only")
+        raise ProgramFormatError("the trace has arrows with one end only", code="trace-malformed")

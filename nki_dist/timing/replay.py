@@ -69,7 +69,11 @@ def replay(
             are never sent.
     """
     if len(programs) != len(trips_per_core):
-        raise LaunchError(f"{len(programs)} programs, but trip counts of {len(trips_per_core)}")
+        raise LaunchError(
+            f"{len(programs)} programs, but trip counts of {len(trips_per_core)}",
+            code="profile-trips",
+            numbers={"got": len(trips_per_core), "allowed": len(programs)},
+        )
     seats = list(placement) if placement is not None else default_placement(programs, arch)
     with collector_paused():
         return _replayed(programs, trips_per_core, arch, seats, table, exchanges, all_addresses)
@@ -150,7 +154,9 @@ class _Replay:
         for (number, at), awaited in sorted(self.waiting.items()):
             i = self.cores[number].graph.executed[at]
             lines += [f"core {number} in {i!r} for core {s} ({ch})" for s, ch, _ in awaited]
-        raise LaunchError("replay: messages that are never sent: " + "; ".join(lines))
+        raise LaunchError(
+            "replay: messages that are never sent: " + "; ".join(lines), code="profile-messages"
+        )
 
     # ---- an instruction whose inputs are known ------------------------------------------------
 
@@ -261,6 +267,7 @@ class _Replay:
             raise LaunchError(
                 f"no timing rule for nisa.{i.opcode}; rules exist for {', '.join(self.exchanges)}",
                 location=core.graph.program.where(i.location),
+                code="profile-rule",
             )
         what = rule(i, core.number, self.seats, self.arch)
         start = core.ready[at]

@@ -130,7 +130,11 @@ def fabric_of(arch: Arch) -> Fabric:
     if arch.fabric == "torus":
         side = isqrt(chips)
         if side * side != chips:
-            raise LaunchError(f"a torus of {chips} chips per instance; allowed: square numbers")
+            raise LaunchError(
+                f"a torus of {chips} chips per instance; allowed: square numbers",
+                code="topology",
+                numbers={"got": chips},
+            )
         return Torus(side, side, instances)
     if arch.fabric == "ring":
         return Ring(chips)
@@ -138,7 +142,9 @@ def fabric_of(arch: Arch) -> Fabric:
         return Switched(instances // RACKS, chips)
     raise LaunchError(
         f"no fabric {arch.fabric!r} with {instances} instances; allowed: torus, ring, and switch "
-        f"with a multiple of {RACKS} instances"
+        f"with a multiple of {RACKS} instances",
+        code="topology",
+        numbers={"got": instances},
     )
 
 

@@ -13,7 +13,11 @@ from nki_dist.errors import LaunchError
 
 def _natural(what: str, value: int) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise LaunchError(f"{what} {value!r}; must be an int from 0 on")
+        raise LaunchError(
+            f"{what} {value!r}; must be an int from 0 on",
+            code="topology",
+            numbers={"got": value, "least": 0},
+        )
 
 
 @dataclass(frozen=True, order=True)

@@ -77,9 +77,17 @@ class Topology:
 
     def __init__(self, arch: Arch, ranks: int, lnc: int) -> None:
         if not 1 <= lnc <= arch.max_lnc or arch.cores_per_chip % lnc:
-            raise LaunchError(f"lnc={lnc}; {arch.instance} allows 1 to {arch.max_lnc}")
+            raise LaunchError(
+                f"lnc={lnc}; {arch.instance} allows 1 to {arch.max_lnc}",
+                code="lnc-range",
+                numbers={"got": lnc, "least": 1, "most": arch.max_lnc},
+            )
         if ranks < 1:
-            raise LaunchError(f"ranks={ranks}; must be positive")
+            raise LaunchError(
+                f"ranks={ranks}; must be positive",
+                code="world-option",
+                numbers={"got": ranks, "least": 1},
+            )
         self.arch = arch
         self.ranks = ranks
         self.lnc = lnc
@@ -115,7 +123,11 @@ class Topology:
         """
         rank = rank if isinstance(rank, RankId) else RankId(rank)
         if rank.number >= self.ranks:
-            raise LaunchError(f"{rank}; this world has ranks 0 to {self.ranks - 1}")
+            raise LaunchError(
+                f"{rank}; this world has ranks 0 to {self.ranks - 1}",
+                code="rank-range",
+                numbers={"got": rank, "most": self.ranks - 1},
+            )
         number, within = divmod(rank.number, self.ranks_per_chip)
         chip = self.chip(number)
         first = within * self.lnc
@@ -126,7 +138,11 @@ class Topology:
     def chip(self, number: int) -> ChipId:
         """The chip with a number counted over all instances."""
         if not isinstance(number, int) or number < 0:
-            raise LaunchError(f"chip {number!r}; must be an int from 0 on")
+            raise LaunchError(
+                f"chip {number!r}; must be an int from 0 on",
+                code="topology",
+                numbers={"got": number, "least": 0},
+            )
         instance, chip = divmod(number, self.arch.chips_per_instance)
         return ChipId(InstanceId(instance), chip)
 
@@ -168,7 +184,8 @@ class Topology:
         if not self.arch.efa_chip_gbps:
             raise LaunchError(
                 f"{here.rank} is on {here.instance} and {there.rank} on {there.instance}; "
-                f"{self.arch.instance} has no network between instances"
+                f"{self.arch.instance} has no network between instances",
+                code="topology",
             )
         return (EFA,)
 
@@ -206,7 +223,8 @@ class Topology:
         there = -(-self.instances // size) * size
         if chip.instance.number >= there or chip.number >= self.arch.chips_per_instance:
             raise LaunchError(
-                f"{chip}; there are {there} instances of {self.arch.chips_per_instance} chips"
+                f"{chip}; there are {there} instances of {self.arch.chips_per_instance} chips",
+                code="topology",
             )
         return chip
 
@@ -223,7 +241,7 @@ def system(name: str, ranks: int | None = None, lnc: int | None = None) -> Topol
         LaunchError: there is no such system, or it doesn't allow these numbers.
     """
     if name not in SYSTEMS:
-        raise LaunchError(f"no system {name!r}; allowed: {', '.join(SYSTEMS)}")
+        raise LaunchError(f"no system {name!r}; allowed: {', '.join(SYSTEMS)}", code="topology")
     gen2 = name == "trn3-gen2"
     arch = architectures.GEN2_ULTRASERVER if gen2 else architectures.get(SYSTEMS[name])
     lnc = arch.default_lnc if lnc is None else lnc

@@ -87,7 +87,7 @@ def hwdge_transpose():
 
 
 def transposed(size, engine):
-    out = psum(size, size) if engine is nisa.engine.tensor else sbuf(size, size)
+    out = psum(size, size) if engine == nisa.engine.tensor else sbuf(size, size)
     nisa.nc_transpose(dst=out, data=sbuf(size, size), engine=engine)
 
 

@@ -51,7 +51,12 @@ def pytest_run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str
 def test_options_reach_tests_and_worlds(tmp_path):
     (tmp_path / "conftest.py").write_text("import nki.language\n")
     (tmp_path / "test_it.py").write_text(textwrap.dedent(SUITE))
-    options = ["--nki-platform=trn3", "--nki-lnc=2", "--nki-host=inprocess", "--nki-check=strict,races=warn"]
+    options = [
+        "--nki-platform=trn3",
+        "--nki-lnc=2",
+        "--nki-host=inprocess",
+        "--nki-check=strict,races=warn",
+    ]
     done = pytest_run(tmp_path, "-vv", "--nki-ranks=1,4", *options)
     assert "4 passed" in done.stdout, done.stdout + done.stderr
     for name in ("test_ranks[ranks1]", "test_ranks[ranks4]", "test_marked[ranks3]"):

@@ -79,6 +79,22 @@ def first_replaced(value: Any) -> Any:
     return lambda rows: [value, *rows[1:]]
 
 
+def changed_fact(name: str, value: Any) -> Any:
+    """The facts with one of them changed or added."""
+
+    def change(facts: list[Any]) -> list[Any]:
+        pairs = dict(zip(facts[1::2], facts[2::2], strict=True))
+        return [2, *(part for pair in {**pairs, name: value}.items() for part in pair)]
+
+    return change
+
+
+def repeated(patterns: list[Any]) -> list[Any]:
+    """The first pattern with every row 2**19 times."""
+    dtype, (rows, *columns), strides = patterns[0]
+    return [[dtype, [rows, 1 << 19, *columns], [strides[0], 0, *strides[1:]]], *patterns[1:]]
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -113,6 +129,17 @@ def first_replaced(value: Any) -> Any:
         ({"facts": [2, "runtime_psum", [0, 0]]}, "can't accumulate matmuls; only PSUM"),
         ({"facts": [2]}, "accumulated at run time but isn't listed"),
         ({"facts": [2, "files", [0, 1]]}, "the file 1; allowed"),
+        ({"facts": [2, "files", None]}, "the fact files is of type NoneType; allowed: a list"),
+        ({"facts": [2, "poison", [0, 99]]}, "a storage in the fact poison is 99; allowed: 0 to"),
+        ({"facts": [2, "runtime_psum", None]}, "the fact runtime_psum is of type NoneType"),
+        ({"facts": changed_fact("watched", 0)}, "the fact watched is of type int; allowed: a list"),
+        ({"facts": changed_fact("watched", [0, 99])}, "an instruction in the fact watched is 99"),
+        ({"facts": changed_fact("peak_hbm", -1)}, "the fact peak_hbm is -1; allowed: 0 to"),
+        ({"facts": changed_fact("zeroed", 1)}, "the fact zeroed is 1; allowed: True"),
+        ({"facts": changed_fact("precise_fp", False)}, "the fact precise_fp is False; allowed: 0"),
+        ({"facts": changed_fact("warnings", [0, [0, [0], "x"]])}, "the warning"),
+        ({"facts": changed_fact("doubtful_outputs", [0, 0])}, "in0.* it isn't shared"),
+        ({"patterns": repeated}, "repeats the elements of t3"),
         ({"storages": lambda s: [*s[:3], 99, *s[4:]]}, "lives until instruction 99"),
         ({"storages": lambda s: [*s[:2], 1, 1, *s[4:]]}, "uses in0.*, which lives from 1 to 1"),
         ({"storages": lambda s: [*s[:20], -1, *s[21:]]}, "uses tx.*, which lives from -1 to 4"),

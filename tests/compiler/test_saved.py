@@ -6,10 +6,14 @@ from typing import Any
 
 import pytest
 
+from nki_dist import dtypes
 from nki_dist.compiler import wire
 from nki_dist.compiler.compiled import Compiled
+from nki_dist.compiler.decode import decode
+from nki_dist.compiler.encode import encode
 from nki_dist.compiler.saved import dump, parse
 from nki_dist.errors import LaunchError, ProgramFormatError
+from nki_dist.program import MemoryRegion, Storage
 from tests.compiler.programs import encoded, plain, real
 
 # ---- files ----------------------------------------------------------------------------------
@@ -51,6 +55,30 @@ def changed_file(**changes: Any) -> bytes:
 def test_inconsistent_files_are_refused(changes, message):
     with pytest.raises(ProgramFormatError, match=message):
         parse(changed_file(**changes))
+
+
+def test_tensors_of_a_file_must_fit_the_stack_together():
+    """Each of the two that are added fits."""
+    compiled = real()[0]
+    programs = [decode(encode(p)) for p in compiled.programs]
+    for p in programs:
+        for _ in range(2):
+            big = Storage(len(p.storages), MemoryRegion.shared_hbm, (13 << 28,), dtypes.float32)
+            big.role, big.index = "shared", len(p.shared())
+            p.storages.append(big)
+    with pytest.raises(ProgramFormatError, match=r"the HBM stack has \d+ bytes on .*needs"):
+        parse(dump(programs, compiled.inputs))
+
+
+def test_what_passes_found_isnt_believed():
+    """What may be read unwritten, and what may race, is found anew."""
+    compiled = real()[0]
+    programs = [decode(encode(p)) for p in compiled.programs]
+    wanted = [dict(p.facts) for p in programs]
+    for p in programs:
+        p.facts.update(poison=[0, 1], watched=[0, 1, 2], peak_hbm=7)
+    back, _ = parse(dump(programs, compiled.inputs))
+    assert [p.facts for p in back] == wanted
 
 
 def test_a_program_is_no_compiled_kernel():

@@ -131,6 +131,26 @@ def index_too_large(table, index):
 
 
 @nki.jit
+def rows_beyond(x, start, rows):
+    """Rows from a run-time place on, by address, by window and by vector; some beyond x."""
+    index, rows = nl.load(start), nl.load(rows)
+    sources = (
+        x.ap([[7, 6], [1, 5]], 1, scalar_offset=index),
+        x[nl.ds(nisa.register_alloc(index), 6), 1:6],
+        x.ap([[7, 3], [7, 2], [1, 5]], 1, vector_offset=rows),
+    )
+    outs = []
+    for source in sources:
+        out = nl.ndarray(source.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        blank = nl.ndarray(source.shape, dtype=x.dtype, buffer=nl.sbuf)
+        nisa.memset(dst=blank, value=-1.0)
+        nisa.dma_copy(dst=blank, src=source, oob_mode=nisa.oob_mode.skip)
+        nl.store(out, blank)
+        outs.append(out)
+    return tuple(outs)
+
+
+@nki.jit
 def show(x):
     """Prints x on core 0, twice x on core 1."""
     t = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf)

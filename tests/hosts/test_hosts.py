@@ -138,6 +138,21 @@ def test_run_time_index_out_of_bounds(world):
     assert caught.value.instruction == "nisa.dma_copy"
 
 
+def test_rows_beyond_a_tensor_are_skipped_one_by_one(world):
+    x, rows = ints(np.random.default_rng(11), 9, 7), np.array([[0], [8], [9]], np.int32)
+    for start in (-2, 0, 5, 8):
+        window = np.full((6, 5), -1, x.dtype)
+        for k in range(6):
+            if 0 <= start + k < 9:
+                window[k] = x[start + k, 1:6]
+        each = np.full((3, 2, 5), -1, x.dtype)
+        each[0], each[1, 0] = x[0:2, 1:6], x[8, 1:6]
+        got = world.run(K.rows_beyond, x, np.array([[start]], np.int32), rows)
+        for one in got:
+            for found, want in zip(one, (window, window, each), strict=True):
+                np.testing.assert_array_equal(found, want)
+
+
 def test_device_print_reaches_the_driver(world, capsys, tmp_path, monkeypatch):
     """On stdout with the core's number; saved per logical core, none over another."""
     monkeypatch.setenv("NEURON_RT_DEBUG_OUTPUT_DIR", str(tmp_path))

@@ -29,7 +29,7 @@ def quantize(x, dtype, rows=None, start=0, scale_dtype=nl.uint8, platform="trn3"
         tile = nl.load(x)
         packed = nl.ndarray((partitions, count), dtype=dtype)
         scales = nl.ndarray((128, count), dtype=scale_dtype)
-        nisa.memset(scales, 9 if scale_dtype is nl.uint8 else 2.0)
+        nisa.memset(scales, 9 if scale_dtype == nl.uint8 else 2.0)
         nisa.quantize_mx(packed, tile, scales[start : start + (rows or 128 - start)])
         out = nl.ndarray((partitions, count), dtype=nl.uint32, buffer=nl.shared_hbm)
         out_scales = nl.ndarray((128, count), dtype=nl.uint8, buffer=nl.shared_hbm)

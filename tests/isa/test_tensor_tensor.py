@@ -154,7 +154,7 @@ def fill(value, dtype, psum=(), **options):
         (1.00390625, BF16, 1.0),
         (-1, np.uint32, 2**32 - 1),
         (-1, np.int32, -1),
-        (3.0, np.uint8, 3),
+        (3, np.uint8, 3),
         (2**31 - 1, np.int32, 2**31 - 1),
         (1, np.bool_, 1),
     ],
@@ -166,8 +166,10 @@ def test_memset(value, dtype, expected):
 
 
 def test_memset_refused():
-    with pytest.raises(NkiValidationError, match=r"value=1\.5 for dtype int32"):
+    with pytest.raises(NkiValidationError, match=r"value=1\.5 is a float, dst has dtype int32"):
         fill(1.5, np.int32)
+    with pytest.raises(NkiValidationError, match=r"value=2\.0 is a float.* such as 2"):
+        fill(2.0, np.int32)
     with pytest.raises(NkiValidationError, match=r"value=256 for dtype uint8; .* -1 to 255"):
         fill(256, np.uint8)
     with pytest.raises(NkiValidationError, match="is in PSUM, which the GpSimd"):

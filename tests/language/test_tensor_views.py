@@ -358,7 +358,7 @@ def test_ap(trace):
     with refused("exclude each other"):
         t.ap([[32, 6], [1, 2]], scalar_offset=register, vector_offset=rows)
     with refused("already has a run-time index"):
-        t[:, register].ap([[32, 6], [1, 2]], scalar_offset=register)
+        t[:, register].ap([[32, 6], [1, 2]], scalar_offset=register, indirect_dim=1)
 
 
 def test_ap_outside_its_storage_is_refused_where_it_is_used(trace):

@@ -9,8 +9,10 @@ import pytest
 
 import nki_dist.isa as nisa
 import nki_dist.language as nl
+from nki_dist import dtypes
 from nki_dist.errors import LaunchError
 from nki_dist.isa import INSTRUCTIONS
+from nki_dist.program import instructions
 from nki_dist.timing import legal_order, order, reordered
 from nki_dist.timing.cells import Cells, note_read, note_write, overlap
 from nki_dist.timing.footprint import footprint, territories
@@ -114,6 +116,33 @@ def test_a_box_holds_what_the_access_touches(dtype, size):
     assert boxes[0] == territory.whole == (0, 96, 0, 6, 0, 10 * size)
     assert boxes[1] == (32, 64, 1, 4, 3 * size, 9 * size)
     assert boxes[2] == (0, 96, 5, 6, 0, 10 * size)
+
+
+@pytest.mark.parametrize("offset", [0, 52, -20])
+@pytest.mark.parametrize("dim", [0, 1])
+def test_a_box_holds_every_place_an_address_leads_to(offset, dim):
+    """Rows that go beyond the tensor may be skipped; the others are anywhere, also further back."""
+
+    def kernel(start):
+        out = nl.ndarray((12, 10), nl.float32, buffer=nl.shared_hbm)
+        tile = nl.ndarray((3, 4), nl.float32, buffer=nl.sbuf)
+        nisa.memset(dst=tile, value=0)
+        target = out.ap([[10, 3], [1, 4]], offset, scalar_offset=nl.load(start), indirect_dim=dim)
+        nisa.dma_copy(dst=target, src=tile, oob_mode=nisa.oob_mode.skip)
+        return out
+
+    (program,), _ = compiled(kernel, [(1, 1)], dtype=dtypes.int32)
+    a = list(instructions(program.body))[-1]["dst"]
+    low, high, first, last = footprint(a, territories(program.storages)[a.storage.number], {})
+    reached = set()
+    for index in range(-130, 130):
+        moved = a.offset + index * a.dynamic.stride
+        for row in range(3):
+            if moved + 10 * row >= 0 and moved + 10 * row + 4 <= 120:
+                reached |= set(range(moved + 10 * row, moved + 10 * row + 4))
+    rows, columns = np.divmod(np.array(sorted(reached)), 10)
+    assert low <= rows.min() and rows.max() < high
+    assert first <= 4 * columns.min() and 4 * columns.max() + 4 <= last
 
 
 def test_disjoint_tiles_of_hbm_and_heads_are_independent():

@@ -63,7 +63,8 @@ class Placement:
             what = "(start_partition, byte_addr)" if wanted == 2 else "(bank, partition, byte)"
             raise NkiValidationError(
                 f"the allocation function of {self.region} gave {given} for block {block}; must be "
-                f"{what}, none negative"
+                f"{what}, none negative",
+                code="beta1-allocation",
             )
         partition, byte = given[-2:]
         arch = current_tracer().arch
@@ -75,7 +76,9 @@ class Placement:
             raise NkiValidationError(
                 f"block {block} is placed in PSUM bank {given[0]} at byte {byte} with {size} "
                 f"bytes; there are {arch.psum_partition_bytes // bank} banks of {bank} bytes, and "
-                "a tile can't leave its bank"
+                "a tile can't leave its bank",
+                code="psum-bank",
+                numbers={"got": byte + size, "most": bank},
             )
         return partition, given[0] * bank + byte
 
@@ -85,7 +88,9 @@ def _check_start(start: int, partitions: int, arch: Arch) -> None:
     if start not in allowed:
         raise NkiValidationError(
             f"a tile of {partitions} partitions placed at partition {start}; allowed: "
-            + ", ".join(map(str, allowed))
+            + ", ".join(map(str, allowed)),
+            code="partition-start",
+            numbers={"got": start, "allowed": allowed},
         )
 
 
@@ -96,7 +101,8 @@ def modulo(base: int, tiles: tuple[int, ...], scale: int, block: tuple[int, ...]
         return base  # published kernels give counts for tensors without blocks, too
     if len(tiles) != len(block):
         raise NkiValidationError(
-            f"tile counts {tiles} for {len(block)} block dimensions; give one per dimension"
+            f"tile counts {tiles} for {len(block)} block dimensions; give one per dimension",
+            code="beta1-allocation",
         )
     number = 0
     for n, count in zip(block, tiles):
@@ -110,7 +116,8 @@ def split(shape: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
     marks = [n for n, size in enumerate(sizes) if isinstance(size, par_dim)]
     if len(marks) > 1:
         raise NkiValidationError(
-            f"shape {sizes} has {len(marks)} partition dimensions; one at most"
+            f"shape {sizes} has {len(marks)} partition dimensions; one at most",
+            code="beta1-allocation",
         )
     at = marks[0] if marks else 0
     plain = tuple(int(n) for n in sizes)

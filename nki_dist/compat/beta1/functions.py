@@ -70,7 +70,8 @@ def free_axes(name: str, x: Any, axis: Any) -> tuple[int, ...]:
     if len(found) != len(given) or not found or found[0] == 0:
         raise NkiValidationError(
             f"nl.{name}: axis={axis!r} of a tile of shape {x.shape}; allowed: free dimensions, 1 "
-            f"to {rank - 1} (dimension 0 counts partitions, see nisa.tensor_partition_reduce)"
+            f"to {rank - 1} (dimension 0 counts partitions, see nisa.tensor_partition_reduce)",
+            code="axis",
         )
     return tuple(found)
 
@@ -85,7 +86,7 @@ def reduced(
 ) -> Any:
     """A reduction over any free axes: those axes are moved to the end first, as a view."""
     if not isinstance(x, Tile):
-        raise NkiValidationError(f"nl.{name} of {x!r}; allowed: a tile")
+        raise NkiValidationError(f"nl.{name} of {x!r}; allowed: a tile", code="operand-kind")
     axes = free_axes(name, x, axis)
     kept = [d for d in range(x.ndim) if d not in axes]
 

@@ -114,7 +114,8 @@ class Index:
         if any(k != slice(None) for k in kept) or len(kept) > len(self.shape):
             raise NkiValidationError(
                 f"an index expression of shape {self.shape} subscripted by {key}; allowed: `:` for "
-                "each dimension and None for new ones, such as nl.arange(128)[:, None]"
+                "each dimension and None for new ones, such as nl.arange(128)[:, None]",
+                code="index-kind",
             )
         key = key + (slice(None),) * (len(self.shape) - len(kept))
         axes = iter(range(len(self.shape)))
@@ -187,7 +188,8 @@ class Index:
     def __bool__(self) -> bool:
         raise NkiValidationError(
             "Python can't branch on an index expression: it stands for many numbers; pass a "
-            "comparison as mask="
+            "comparison as mask=",
+            code="branch-on-index",
         )
 
     def __repr__(self) -> str:
@@ -210,7 +212,8 @@ def joint_shape(shapes: list[tuple[int, ...]]) -> tuple[int, ...]:
     except ValueError:
         raise NkiValidationError(
             "index expressions of shapes " + ", ".join(map(str, shapes)) + " don't broadcast: "
-            "sizes of each dimension must be equal, or one of them 1"
+            "sizes of each dimension must be equal, or one of them 1",
+            code="shape-broadcast",
         ) from None
 
 
@@ -234,7 +237,7 @@ def arange(*args: Any) -> Index:
     """Consecutive integers, as `range`; give it axes with `[:, None]`."""
     numbers = range(*(int(a) for a in args))
     if not len(numbers):
-        raise NkiValidationError(f"nl.arange{args} is empty")
+        raise NkiValidationError(f"nl.arange{args} is empty", code="shape-empty")
     return Index((len(numbers),), numbers.start, (numbers.step,))
 
 
@@ -257,7 +260,7 @@ class _MGrid:
         ranges = [range(int(k.start or 0), int(k.stop), int(k.step or 1)) for k in key]
         shape = tuple(len(r) for r in ranges)
         if 0 in shape:
-            raise NkiValidationError(f"nl.mgrid of shape {shape} is empty")
+            raise NkiValidationError(f"nl.mgrid of shape {shape} is empty", code="shape-empty")
         return Grid(
             Index(shape, r.start, tuple(r.step if d == axis else 0 for d in range(len(shape))))
             for axis, r in enumerate(ranges)

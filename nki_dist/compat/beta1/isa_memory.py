@@ -32,7 +32,8 @@ _ERROR = oob_mode.error
 def _no_mask(name: str, mask: Any, shape: tuple[int, ...]) -> None:
     if regions.region(mask, shape) is not None:
         raise NkiValidationError(
-            f"nisa.{name} with a mask that leaves out elements; slice the operands instead"
+            f"nisa.{name} with a mask that leaves out elements; slice the operands instead",
+            code="mask-unsupported",
         )
 
 
@@ -78,7 +79,8 @@ def contracted(stationary: Any, moving: Any, mask: Any) -> tuple[NkiTensor, NkiT
     if box is None or box[0] == (0, 0) or box[1:] != regions.whole(right.shape)[1:]:
         raise NkiValidationError(
             "nisa.nc_matmul: a mask may bound the contraction (axis 0) only, because both operands "
-            "have an axis 1; bound that by subscripts, stationary[i_f < 64] and moving[i_f < 256]"
+            "have an axis 1; bound that by subscripts, stationary[i_f < 64] and moving[i_f < 256]",
+            code="mask-unsupported",
         )
     return tuple(cut(x, (box[0], *regions.whole(x.shape)[1:])) for x in (left, right))  # type: ignore[return-value]
 
@@ -117,7 +119,8 @@ def _affine(name: str, index: Any) -> tuple[list[list[int]], int, int]:
     """(pattern, offset, channel multiplier) of an index expression over a tile."""
     if not isinstance(index, Index) or index.values is not None:
         raise NkiValidationError(
-            f"nisa.{name} of {index!r}; allowed: an affine expression of nl.arange or nl.mgrid"
+            f"nisa.{name} of {index!r}; allowed: an affine expression of nl.arange or nl.mgrid",
+            code="index-kind",
         )
     pattern = [[s, n] for s, n in zip(index.steps[1:], index.shape[1:])] or [[0, 1]]
     return pattern, index.start, index.steps[0]
@@ -139,7 +142,8 @@ def affine_select(pred, on_true_tile, on_false_value, *, mask=None, dtype=None, 
     if not isinstance(pred, Mask) or pred.terms is None or len(pred.terms) != 1:
         raise NkiValidationError(
             "nisa.affine_select takes one comparison of affine index expressions as pred, such as "
-            "i_p >= i_f"
+            "i_p >= i_f",
+            code="index-kind",
         )
     (term,) = pred.over(view.shape).terms
     pattern, offset, channel = _affine("affine_select", term.index)
@@ -190,7 +194,9 @@ def dma_copy(*, dst, src, mask=None, dst_rmw_op=None, oob_mode=_ERROR, dge_mode=
         current.dma_copy(target, source, oob_mode=oob_mode, dge_mode=dge_mode)
         return
     if operator_name(dst_rmw_op) != "add":
-        raise NkiValidationError(f"dst_rmw_op={dst_rmw_op!r}; allowed: np.add")
+        raise NkiValidationError(
+            f"dst_rmw_op={dst_rmw_op!r}; allowed: np.add", code="argument-choice"
+        )
     current.dma_compute(target, [target, source], "add", oob_mode=oob_mode)
 
 
@@ -205,7 +211,9 @@ def dma_transpose(
     )
     if order is None:
         raise NkiValidationError(
-            f"nisa.dma_transpose of shape {view.shape}; allowed: 2 to 4 dimensions"
+            f"nisa.dma_transpose of shape {view.shape}; allowed: 2 to 4 dimensions",
+            code="shape-rank",
+            numbers={"got": len(view.shape), "least": 2, "most": 4},
         )
     _no_mask("dma_transpose", mask, view.shape)
     dst = emit.new(tuple(view.shape[d] for d in order), view.dtype)
@@ -220,7 +228,8 @@ def tensor_copy_dynamic_src(src, **options):
     """Refused: addressing on chip by a tile."""
     raise NkiValidationError(
         "nisa.tensor_copy_dynamic_src isn't supported; gather rows from HBM with nl.load(tensor["
-        "index_tile, i_f]), or columns with nl.gather_flattened"
+        "index_tile, i_f]), or columns with nl.gather_flattened",
+        code="not-simulated",
     )
 
 
@@ -228,12 +237,15 @@ def tensor_copy_dynamic_dst(*, dst, src, **options):
     """Refused: addressing on chip by a tile."""
     raise NkiValidationError(
         "nisa.tensor_copy_dynamic_dst isn't supported; scatter rows to HBM with "
-        "nl.store(tensor[index_tile, i_f], value)"
+        "nl.store(tensor[index_tile, i_f], value)",
+        code="not-simulated",
     )
 
 
 def builtin_custom_op(function_name, *options, **more):
     """Refused: it runs a binary for GpSimd."""
     raise NkiValidationError(
-        f"nisa.builtin_custom_op({function_name!r}) runs a GpSimd library, which can't be simulated"
+        f"nisa.builtin_custom_op({function_name!r}) runs a GpSimd library, which can't be "
+        "simulated",
+        code="not-simulated",
     )

@@ -211,13 +211,18 @@ def store(dst, value, *, mask=None, **hints):
 def load_transpose2d(src, *, mask=None, dtype=None, **hints):
     """A new SBUF tile with the transpose of a 2-D HBM tensor."""
     if mask is not None:
-        raise NkiValidationError("nl.load_transpose2d doesn't take a mask here; slice the tensor")
+        raise NkiValidationError(
+            "nl.load_transpose2d doesn't take a mask here; slice the tensor",
+            code="mask-unsupported",
+        )
     view = src.resolve()
     if view.shape[1] <= 128 or len(view.shape) != 2:
         return Tile(current.load_transpose2d(view, dtype))
     raise NkiValidationError(
         f"nl.load_transpose2d of shape {view.shape}: the result would have {view.shape[1]} "
-        "partitions; allowed: up to 128"
+        "partitions; allowed: up to 128",
+        code="partition-limit",
+        numbers={"got": view.shape[1], "most": 128},
     )
 
 
@@ -279,7 +284,10 @@ def matmul(x, y, *, transpose_x=False, mask=None, **hints):
     if transpose_x:
         return nc_matmul(_operand(x, y), _operand(y, x), mask=mask)
     if mask is not None:
-        raise NkiValidationError("nl.matmul takes a mask only with transpose_x; slice the operands")
+        raise NkiValidationError(
+            "nl.matmul takes a mask only with transpose_x; slice the operands",
+            code="mask-unsupported",
+        )
     return Tile(current.matmul(_operand(x, y).resolve(), _operand(y, x).resolve()))
 
 
@@ -307,7 +315,8 @@ def all_reduce(x, op, program_axes, **hints):
     """Reduction over program instances; refused."""
     raise NkiValidationError(
         "nl.all_reduce over program instances isn't supported; return a tensor with one slice per "
-        "instance and reduce it in another kernel"
+        "instance and reduce it in another kernel",
+        code="not-simulated",
     )
 
 
@@ -318,12 +327,16 @@ def atomic_rmw(dst, value, op, *, mask=None, **hints):
 
 def gemm_stationary_grid():
     """Refused: the documentation gives it no meaning."""
-    raise NkiValidationError("nl.gemm_stationary_grid isn't documented and isn't supported")
+    raise NkiValidationError(
+        "nl.gemm_stationary_grid isn't documented and isn't supported", code="not-simulated"
+    )
 
 
 def gemm_grid():
     """Refused: the documentation gives it no meaning."""
-    raise NkiValidationError("nl.gemm_grid isn't documented and isn't supported")
+    raise NkiValidationError(
+        "nl.gemm_grid isn't documented and isn't supported", code="not-simulated"
+    )
 
 
 _HELPERS = frozenset([

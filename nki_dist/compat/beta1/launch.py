@@ -60,7 +60,8 @@ def _leave(leaf: Any) -> Any:
     if isinstance(leaf, BlockTile):
         raise CompileError(
             f"the kernel returned a tensor with block dimensions {leaf.tiles.shape} in "
-            f"{leaf.buffer.value}; store it to a tensor in shared_hbm and return that"
+            f"{leaf.buffer.value}; store it to a tensor in shared_hbm and return that",
+            code="return-value",
         )
     return leaf
 

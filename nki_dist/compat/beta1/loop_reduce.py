@@ -28,12 +28,13 @@ def loop_reduce(x, op, loop_indices, *, dtype=None, mask=None, **hints):
         dtype: of the result, that of `x` by default.
     """
     if mask is not None:
-        raise NkiValidationError("nl.loop_reduce doesn't take a mask here")
+        raise NkiValidationError("nl.loop_reduce doesn't take a mask here", code="mask-unsupported")
     indices = list(loop_indices) if isinstance(loop_indices, (list, tuple)) else [loop_indices]
     for index in indices:
         if not isinstance(index, LoopIndex):
             raise NkiValidationError(
-                f"loop_indices has {index!r}; allowed: variables of nl.affine_range loops"
+                f"loop_indices has {index!r}; allowed: variables of nl.affine_range loops",
+                code="index-kind",
             )
     name = operator_name(op)
     loops = {index.loop for index in indices}

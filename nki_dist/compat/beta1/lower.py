@@ -62,7 +62,8 @@ def apply(
         if isinstance(x, BlockTile):
             raise NkiValidationError(
                 f"nl.{name} of a tensor with block dimensions {x.tiles.shape}; index the blocks, "
-                "which are separate tiles"
+                "which are separate tiles",
+                code="beta1-blocks",
             )
     if mask is None:
         return Tile(build(*(x.resolve() if isinstance(x, Tile) else x for x in operands)))
@@ -83,10 +84,13 @@ def _apply_where(
     """The operation on the box around what a mask keeps, in a tile of the full shape."""
     shape, box = kept.shape, kept.hull()
     if box[0] == (0, 0):
-        raise NkiValidationError(f"the mask of nl.{name} leaves nothing of a tile of shape {shape}")
+        raise NkiValidationError(
+            f"the mask of nl.{name} leaves nothing of a tile of shape {shape}", code="mask-empty"
+        )
     if kept.box() is None and reduced is not None:
         raise NkiValidationError(
-            f"nl.{name} with a mask that isn't a box; replace what is left out with nl.where first"
+            f"nl.{name} with a mask that isn't a box; replace what is left out with nl.where first",
+            code="mask-shape",
         )
     result = build(
         *(x.resolve(own_box(x.shape, box)) if isinstance(x, Tile) else x for x in operands)
@@ -109,7 +113,9 @@ def binary(function: str, x: Any, y: Any, dtype: Any = None, mask: Any = None) -
         for v in (x, y):
             if isinstance(v, BlockTile):
                 return apply(function, copied, (v,))
-        raise NkiValidationError(f"nl.{function}({x!r}, {y!r}); one of them must be a tile")
+        raise NkiValidationError(
+            f"nl.{function}({x!r}, {y!r}); one of them must be a tile", code="operand-kind"
+        )
     x, y = (_number(function, v) for v in (x, y))
     if dtype is None and not function.startswith("bitwise") and not function.endswith("shift"):
         dtype = promoted(of_operand(x), of_operand(y))
@@ -121,7 +127,8 @@ def _number(function: str, value: Any) -> Any:
         return value
     raise NkiValidationError(
         f"nl.{function} of {value!r} of type {type(value).__name__}; allowed: tiles and numbers "
-        "(an index expression becomes a tile with nisa.iota)"
+        "(an index expression becomes a tile with nisa.iota)",
+        code="operand-kind",
     )
 
 
@@ -167,11 +174,13 @@ def assign(dst: Any, value: Any) -> None:
     if not isinstance(value, Tile):
         raise NkiValidationError(
             f"a tile is assigned {value!r} of type {type(value).__name__}; allowed: a tile or a "
-            "number"
+            "number",
+            code="operand-kind",
         )
     if not dst.on_chip:
         raise NkiValidationError(
-            f"assignment to {dst.access.storage.label}; tensors in HBM are written with nl.store"
+            f"assignment to {dst.access.storage.label}; tensors in HBM are written with nl.store",
+            code="memory-kind",
         )
     if value.parts is None and dst.parts is None and value.access.same_elements(dst.access):
         return  # the end of `tensor[...] += x`
@@ -298,7 +307,9 @@ def in_place(function: str, dst: Any, value: Any, temporary: bool = False) -> An
 def load(src: Any, mask: Any = None, dtype: Any = None) -> Tile:
     """A new SBUF tile with the contents of an HBM tensor."""
     if not isinstance(src, Tile):
-        raise NkiValidationError(f"nl.load of {src!r}; allowed: a tensor in HBM or a view of one")
+        raise NkiValidationError(
+            f"nl.load of {src!r}; allowed: a tensor in HBM or a view of one", code="memory-kind"
+        )
     if src.parts is not None:
         src = Tile(src.gathered())
     shape = src.shape if len(src.shape) > 1 else (*src.shape, 1)
@@ -321,12 +332,14 @@ def store(dst: Any, value: Any, mask: Any = None) -> None:
         return
     if not isinstance(dst, Tile) or dst.on_chip:
         raise NkiValidationError(
-            f"nl.store into {dst!r}; allowed: a tensor in HBM or a view of one"
+            f"nl.store into {dst!r}; allowed: a tensor in HBM or a view of one", code="memory-kind"
         )
     if isinstance(value, emit.NUMBERS):
         value = _constant(dst, value)
     if not isinstance(value, Tile):
-        raise NkiValidationError(f"nl.store of {value!r}; allowed: a tile or a number")
+        raise NkiValidationError(
+            f"nl.store of {value!r}; allowed: a tile or a number", code="operand-kind"
+        )
     kept = region(mask, dst.shape)
     state().before_write(dst.access.storage)
     if dst.parts is not None:

@@ -120,7 +120,8 @@ class Mask:
             return True
         raise NkiValidationError(
             "Python's `or`, `not` and `if` can't be used on a mask, which differs from element to "
-            "element; use |, ~ and nl.where"
+            "element; use |, ~ and nl.where",
+            code="branch-on-index",
         )
 
     def over(self, shape: tuple[int, ...]) -> Mask:
@@ -132,12 +133,18 @@ class Mask:
         if len(self.shape) > len(shape):
             raise NkiValidationError(
                 f"a mask of shape {self.shape} on a tile of shape {shape}, which has fewer "
-                "dimensions"
+                "dimensions",
+                code="mask-shape",
+                numbers={"got": self.shape, "allowed": shape},
             )
         more = len(shape) - len(self.shape)
         own = (1,) * more + self.shape
         if any(n not in (1, m) and m > n for n, m in zip(own, shape)):
-            raise NkiValidationError(f"a mask of shape {self.shape} on a tile of shape {shape}")
+            raise NkiValidationError(
+                f"a mask of shape {self.shape} on a tile of shape {shape}",
+                code="mask-shape",
+                numbers={"got": self.shape, "allowed": shape},
+            )
         if self.terms is not None:
             return Mask(shape, tuple(Term(_cut(t.index, shape), t.op) for t in self.terms))
         points = self.array()
@@ -226,7 +233,9 @@ def _shape(a: Mask, b: Mask) -> tuple[int, ...]:
         return tuple(np.broadcast_shapes(a.shape, b.shape))
     except ValueError:
         raise NkiValidationError(
-            f"masks of shapes {a.shape} and {b.shape} don't broadcast"
+            f"masks of shapes {a.shape} and {b.shape} don't broadcast",
+            code="shape-broadcast",
+            numbers={"first": a.shape, "second": b.shape},
         ) from None
 
 

@@ -22,7 +22,8 @@ def region(mask: Any, shape: tuple[int, ...]) -> Mask | None:
     if state().joined is not None:
         raise NkiValidationError(
             "`and` of two masks works only where a comparison is written after it, as in "
-            "`i_p < n and i_f < m`; use &"
+            "`i_p < n and i_f < m`; use &",
+            code="branch-on-index",
         )
     if mask is None or mask is True:
         return None
@@ -30,7 +31,8 @@ def region(mask: Any, shape: tuple[int, ...]) -> Mask | None:
         return None if mask else Mask(shape, None, np.zeros((1,) * len(shape), bool))
     if not isinstance(mask, Mask):
         raise NkiValidationError(
-            f"mask={mask!r}; allowed: comparisons of index expressions, such as i_p < 100"
+            f"mask={mask!r}; allowed: comparisons of index expressions, such as i_p < 100",
+            code="mask-shape",
         )
     found = mask.over(shape)
     return None if found.box() == whole(shape) else found
@@ -77,7 +79,8 @@ def rectangle(name: str, mask: Any, shape: tuple[int, ...]) -> Box | None:
     if box is None or box[0] == (0, 0):
         raise NkiValidationError(
             f"nisa.{name}: the mask leaves {'nothing' if box else 'no box'} of shape {shape}; "
-            "allowed: bounds of each index, such as i_p < 100"
+            "allowed: bounds of each index, such as i_p < 100",
+            code="mask-shape",
         )
     return box
 

@@ -34,7 +34,9 @@ class Guard:
         if low < 0 or high >= self.size:
             raise OutOfBoundsError(
                 f"index from {low} to {high} on dimension {self.dim} of size {self.size} of "
-                f"{label}; use mask= to leave out what is outside"
+                f"{label}; use mask= to leave out what is outside",
+                code="index-range",
+                numbers={"low": low, "high": high, "size": self.size, "dim": self.dim},
             )
 
 
@@ -56,14 +58,19 @@ def select(view: NkiTensor, key: Any, on_chip: bool) -> Selection:
     key = key if isinstance(key, tuple) else (key,)
     if not any(isinstance(k, Index) or _is_tile(k) or k is None for k in key):
         if on_chip and len(key) > len(view.shape):
-            raise NkiValidationError(f"{len(key)} subscripts of a tile of shape {view.shape}")
+            raise NkiValidationError(
+                f"{len(key)} subscripts of a tile of shape {view.shape}",
+                code="index-count",
+                numbers={"got": len(key), "most": len(view.shape)},
+            )
         return Selection(view[tuple(_plain(k) for k in key)])
     if any(k is None for k in key):
         if key == (slice(None), None) and view.shape[1:] == (1,):
             return Selection(view)  # one number per partition has shape (P, 1) already
         raise NkiValidationError(
             "None in a subscript together with index expressions; use nl.expand_dims, or None in "
-            "the index expression: nl.arange(n)[:, None]"
+            "the index expression: nl.arange(n)[:, None]",
+            code="index-kind",
         )
     key = _expanded(key, len(view.shape))
     rows = next((d for d, k in enumerate(key) if _is_tile(k)), None)
@@ -90,7 +97,7 @@ def cut(view: NkiTensor, box: Box | None) -> NkiTensor:
         offset += 0 if whole or indexed else lo * stride
     if dynamic is not None and dynamic.kind == "vector" and box[0] != (0, view.shape[0]):
         rows = cut(dynamic.source, (box[0], (0, 1)))
-        dynamic = type(dynamic)("vector", rows, dynamic.stride, dynamic.limit, dynamic.dim)
+        dynamic = dynamic.of(rows)
     return make(view.storage, offset, tuple(shape), view.strides, view.dtype, dynamic)
 
 
@@ -100,7 +107,8 @@ def operand_box(mask: Mask, shape: tuple[int, ...]) -> Box:
     if box is None or box[0] == (0, 0):
         raise NkiValidationError(
             "a tile subscripted by a mask (the operand of a matmul) needs bounds of each index "
-            "that leave something, such as i_f < 64"
+            "that leave something, such as i_f < 64",
+            code="mask-shape",
         )
     return box
 
@@ -111,7 +119,8 @@ def _plain(key: Any) -> Any:
     if not hasattr(key, "__index__"):
         raise NkiValidationError(
             f"subscript {key!r} of type {type(key).__name__}; allowed: ints, slices, nl.ds, index "
-            "expressions (nl.arange, nl.mgrid) and tiles of integers"
+            "expressions (nl.arange, nl.mgrid) and tiles of integers",
+            code="index-kind",
         )
     return key.__index__()
 
@@ -119,7 +128,11 @@ def _plain(key: Any) -> Any:
 def _expanded(key: tuple, rank: int) -> tuple:
     given = sum(1 for k in key if k is not Ellipsis)
     if given > rank:
-        raise NkiValidationError(f"{given} subscripts for {rank} dimensions")
+        raise NkiValidationError(
+            f"{given} subscripts for {rank} dimensions",
+            code="index-count",
+            numbers={"got": given, "most": rank},
+        )
     fill = (slice(None),) * (rank - given)
     for n, k in enumerate(key):
         if k is Ellipsis:
@@ -221,7 +234,8 @@ def _check_partition(view: NkiTensor, key: tuple, indices: dict[int, Index], lea
             what = "the partition dimension (0)" if d == 0 else f"free dimension {d}"
             raise NkiValidationError(
                 f"{what} of {view.storage.label} is indexed by {index}, which varies along axis "
-                f"{wrong[0]} of the result; axis 0, and only it, goes over partitions"
+                f"{wrong[0]} of the result; axis 0, and only it, goes over partitions",
+                code="partition-dimension",
             )
 
 
@@ -302,12 +316,15 @@ def _by_rows(view: NkiTensor, key: tuple, dim: int, on_chip: bool) -> Selection:
     if on_chip or sum(map(_is_tile, key)) > 1 or not rows.on_chip:
         raise NkiValidationError(
             "a subscript by a tile chooses rows of a tensor in HBM: one subscript, a tile of "
-            f"integers in SBUF; got {rows!r} for dimension {dim} of {view.storage.label}"
+            f"integers in SBUF; got {rows!r} for dimension {dim} of {view.storage.label}",
+            code="indirect-index",
         )
     source = rows.resolve()
     if source.free_size != 1:
         raise NkiValidationError(
-            f"row numbers of shape {source.shape}; allowed: one per partition, (P, 1)"
+            f"row numbers of shape {source.shape}; allowed: one per partition, (P, 1)",
+            code="indirect-index",
+            numbers={"got": source.shape},
         )
     rank = max([len(k.shape) for k in key if isinstance(k, Index)], default=1)
     anywhere = Index((source.shape[0], *(1,) * (rank - 1)), 0, (0,) * rank)
@@ -317,7 +334,9 @@ def _by_rows(view: NkiTensor, key: tuple, dim: int, on_chip: bool) -> Selection:
     if pattern.shape[0] != source.shape[0]:
         raise NkiValidationError(
             f"{source.shape[0]} row numbers for a result of shape {pattern.shape}; dimension 0 of "
-            "the result goes over the row numbers"
+            "the result goes over the row numbers",
+            code="shape-mismatch",
+            numbers={"got": source.shape[0], "allowed": pattern.shape[0]},
         )
     dynamic = Dynamic("vector", source, view.strides[dim], view.shape[dim], dim)
     strides = (view.strides[dim], *pattern.strides[1:])

@@ -76,7 +76,8 @@ def state() -> State:
     if found is None:
         raise LaunchError(
             "neuronxcc.nki.language and neuronxcc.nki.isa functions work only inside a kernel; "
-            "decorate the function with @nki.jit and call it with arrays"
+            "decorate the function with @nki.jit and call it with arrays",
+            code="outside-kernel",
         )
     return found
 

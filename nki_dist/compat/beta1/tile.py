@@ -118,7 +118,9 @@ class Tile(Operators):
 
     def _whole(self, what: str) -> NkiTensor:
         if self.parts is not None:
-            raise NkiValidationError(f"{what} of a view that isn't affine; nl.copy it first")
+            raise NkiValidationError(
+                f"{what} of a view that isn't affine; nl.copy it first", code="view-layout"
+            )
         for guard in self.guards:
             guard.check(None, self.access.storage.label)
         self.own()
@@ -144,7 +146,11 @@ class Tile(Operators):
         more = len(shape) - len(view.shape)
         sizes = (view.shape[0], *(1,) * more, *view.shape[1:])
         if more < 0 or any(n not in (1, m) for n, m in zip(sizes, shape)):
-            raise NkiValidationError(f"a tile of shape {view.shape} broadcast to {shape}")
+            raise NkiValidationError(
+                f"a tile of shape {view.shape} broadcast to {shape}",
+                code="shape-broadcast",
+                numbers={"got": view.shape, "allowed": shape},
+            )
         if self.on_chip:
             return Tile(emit.spread(view, shape))
         while len(view.shape) < len(shape):
@@ -160,7 +166,11 @@ class Tile(Operators):
     def assert_shape(self, shape: Any) -> Tile:
         """Itself, if it has that shape."""
         if tuple(shape) != self.shape:
-            raise NkiValidationError(f"a tile of shape {self.shape}, asserted {tuple(shape)}")
+            raise NkiValidationError(
+                f"a tile of shape {self.shape}, asserted {tuple(shape)}",
+                code="shape-mismatch",
+                numbers={"got": self.shape, "allowed": shape},
+            )
         return self
 
 
@@ -175,7 +185,9 @@ class OperandTile(Tile):
 
     def resolve(self, box: Box | None = None) -> NkiTensor:
         """Refused: only matmuls know what the rest of the result is then."""
-        raise NkiValidationError("a tile subscripted by a mask is only for matmuls; use mask=")
+        raise NkiValidationError(
+            "a tile subscripted by a mask is only for matmuls; use mask=", code="mask-unsupported"
+        )
 
     def part(self) -> NkiTensor:
         """The box of it that takes part."""
@@ -235,7 +247,9 @@ class BlockTile(Operators):
             key = key[:at] + (slice(None),) * fill + key[at + 1 :]
         outer, inner = tuple(_block(k) for k in key[:blocks]), key[blocks:]
         if any(isinstance(k, int) and not -n <= k < n for k, n in zip(outer, self.tiles.shape)):
-            raise OutOfBoundsError(f"block {outer} of a tensor with blocks {self.tiles.shape}")
+            raise OutOfBoundsError(
+                f"block {outer} of a tensor with blocks {self.tiles.shape}", code="index-range"
+            )
         chosen = self.tiles[outer]
         if isinstance(chosen, Tile):
             return chosen[inner] if inner else chosen
@@ -255,7 +269,8 @@ def _block(key: Any) -> Any:
             return low
         raise NkiValidationError(
             f"block dimension indexed by {key}; blocks are separate tiles, so the index must be an "
-            "int or a loop variable (or make it a free dimension, after the partition dimension)"
+            "int or a loop variable (or make it a free dimension, after the partition dimension)",
+            code="beta1-blocks",
         )
     if isinstance(key, slice):
         return key

@@ -104,6 +104,7 @@ def _check_start(
         location=program.where(i.location),
         core=program.core,
         instruction=f"nisa.{i.opcode}",
+        code="accumulate-onto-other",
     )
 
 

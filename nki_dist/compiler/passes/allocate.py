@@ -98,13 +98,10 @@ def allocate(program: Program, arch: Arch, spill: bool = False) -> None:
         NkiValidationError: an address given by the kernel isn't possible.
     """
     unplaced: list[int] = []
-    private: list[Storage] = []
     memories = spaces(arch)
     for s in program.storages:
         if s.placed:
             _check_address(program, s, memories[s.region], arch)
-        if s.region is MemoryRegion.private_hbm and s.role == "local" and s.first >= 0:
-            private.append(s)
     for region, space in memories.items():
         alive = [s for s in program.storages if s.region is region and s.first >= 0]
         order = sorted(alive, key=lambda s: (s.first, s.number))
@@ -115,7 +112,7 @@ def allocate(program: Program, arch: Arch, spill: bool = False) -> None:
             _check_instructions(program, region, space)
         program.facts[f"peak_{region.value}"] = peak
         unplaced += _pack(order, space)
-    program.facts["peak_hbm"] = _peak_private(program, arch, private)
+    program.facts["peak_hbm"] = peak_private(program, arch)
     program.facts["unplaced"] = sorted(unplaced)
 
 
@@ -135,6 +132,8 @@ def check_hbm(programs: Sequence[Program], arch: Arch) -> None:
             f"private tensors of {len(programs)} core(s). Largest: "
             f"{_listing(programs[0], shared, lambda s: s.nbytes, 'bytes')}",
             location=None if worst is None else programs[0].where(worst.location),
+            code="hbm-full",
+            numbers={"got": need, "most": arch.hbm_stack_bytes},
         )
 
 
@@ -168,6 +167,7 @@ def _check_address(program: Program, s: Storage, space: Space, arch: Arch) -> No
             location=program.where(s.location),
             core=program.core,
             instruction="nl.ndarray",
+            code="address-range",
         )
 
 
@@ -245,6 +245,8 @@ def _overflow(
         instruction="nl.ndarray",
         hint="AWS's compiler may reorder or spill; the policy check='capacity=spill' takes that "
         "for granted",
+        code="space-full",
+        numbers={"got": need, "most": space.capacity},
     )
 
 
@@ -262,6 +264,8 @@ def _check_instructions(program: Program, region: MemoryRegion, space: Space) ->
                 location=program.where(i.location),
                 core=program.core,
                 instruction=f"nisa.{i.opcode}",
+                code="space-full",
+                numbers={"got": -(-cells // space.quadrants), "most": space.capacity},
             )
 
 
@@ -275,8 +279,17 @@ def _listing(
     )
 
 
-def _peak_private(program: Program, arch: Arch, storages: list[Storage]) -> int:
-    """Most bytes of private HBM alive at once."""
+def peak_private(program: Program, arch: Arch) -> int:
+    """Most bytes of private HBM alive at once.
+
+    Raises:
+        OutOfMemoryError: more than the HBM stack has.
+    """
+    storages = [
+        s
+        for s in program.storages
+        if s.region is MemoryRegion.private_hbm and s.role == "local" and s.first >= 0
+    ]
     ends: list[tuple[int, int, Storage]] = []
     now = peak = 0
     for s in sorted(storages, key=lambda s: (s.first, s.number)):
@@ -294,6 +307,8 @@ def _peak_private(program: Program, arch: Arch, storages: list[Storage]) -> int:
                 location=program.where(s.location),
                 core=program.core,
                 instruction="nl.ndarray",
+                code="hbm-full",
+                numbers={"got": now, "most": arch.hbm_stack_bytes},
             )
     return peak
 

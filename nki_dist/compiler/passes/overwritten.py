@@ -183,6 +183,7 @@ class _Tracker:
             location=where(i.location),
             core=self.program.core,
             instruction=f"nisa.{i.opcode}",
+            code="overwritten",
         )
 
 

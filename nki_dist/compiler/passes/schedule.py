@@ -51,7 +51,8 @@ def _edge(pair: Any) -> tuple[str, tuple[str, ...]]:
 def _wrong_form(got: Any) -> NkiValidationError:
     return NkiValidationError(
         f"with_schedule got {got!r}; it takes a list of pairs (name, name or list of names): the "
-        "first instruction runs after the others"
+        "first instruction runs after the others",
+        code="schedule",
     )
 
 
@@ -107,11 +108,14 @@ def _add(
             f"{wanted}, but the kernel issues it before, and programs run in the order of the "
             "kernel's lines here; issue them in the other order",
             location=where(i.location),
+            code="schedule",
         )
     try:
         after.depends_on(before)
     except NkiValidationError as error:
-        raise NkiValidationError(f"{wanted}: {error.message}", location=where(i.location)) from None
+        raise NkiValidationError(
+            f"{wanted}: {error.message}", location=where(i.location), code="schedule"
+        ) from None
 
 
 def _refuse_several(
@@ -122,6 +126,7 @@ def _refuse_several(
             f"the schedule names {name!r}, and {len(found)} instructions are called so; give each "
             'a name of its own, such as name=f"act{i}"',
             location=where(found[1].instruction.location),
+            code="schedule",
         )
 
 
@@ -137,5 +142,6 @@ def check_schedule(programs: Sequence[Program]) -> None:
     if unknown:
         raise NkiValidationError(
             f"the schedule of {programs[0].kernel} names {', '.join(map(repr, unknown))}, but no "
-            "instruction is called so; names are given by name= in the instruction's call"
+            "instruction is called so; names are given by name= in the instruction's call",
+            code="schedule",
         )

@@ -231,6 +231,7 @@ def _undecided(
         "and a TensorSpec has none; give dry_run an array there",
         location=program.where(loop.location),
         core=program.core,
+        code="spec-contents",
     )
 
 

@@ -259,6 +259,8 @@ class Taint:
             core=self.program.core,
             instruction=f"nisa.{store.origin.opcode}",
             hint=WAYS_OUT,
+            code="unwritten-output",
+            numbers={"got": count},
         )
 
     def _refuse_index(self, i: Instruction, a: Access, use: str) -> NoReturn:
@@ -270,6 +272,7 @@ class Taint:
             core=self.program.core,
             instruction=f"nisa.{i.opcode}",
             hint=WAYS_OUT,
+            code="unwritten-decides",
         )
 
 

@@ -226,6 +226,7 @@ class Scan:
                 core=self.program.core,
                 instruction=f"nisa.{i.opcode}",
                 hint=WAYS_OUT,
+                code="unwritten-read",
             )
 
     def _write(self, i: Instruction, a: Access, doubtful: bool) -> None:

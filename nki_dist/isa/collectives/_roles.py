@@ -9,6 +9,7 @@ Source: `nki/api/nki/collectives/__init__.py`, neuron-runtime/about/collectives.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -18,7 +19,7 @@ from nki_dist.errors import NkiValidationError
 from nki_dist.isa.alu import COLLECTIVE_REDUCE
 from nki_dist.isa.effects import EXCHANGED, OPTIMISTIC, Effects, Meets
 from nki_dist.isa.operands import ANYWHERE, Custom, Number, Op, read, write
-from nki_dist.isa.spec import Cost, Spec, current_tracer, tracing
+from nki_dist.isa.spec import Cost, Spec, current_tracer, may_reject, tracing
 from nki_dist.program import Access, Instruction
 from nki_dist.program.walk import operands, tensors
 
@@ -34,7 +35,11 @@ MAX_CHANNELS: Final = 4
 def _rank(name: str, value: Any) -> int:
     if isinstance(value, (int, np.integer)) and not isinstance(value, bool) and value >= 0:
         return int(value)
-    raise NkiValidationError(f"{name} names rank {value!r}; a rank is an int from 0")
+    raise NkiValidationError(
+        f"{name} names rank {value!r}; a rank is an int from 0",
+        code="rank-form",
+        numbers={"got": value},
+    )
 
 
 def rank_groups(name: str, value: Any) -> list[list[int]]:
@@ -49,14 +54,16 @@ def rank_groups(name: str, value: Any) -> list[list[int]]:
     if not isinstance(groups, (list, tuple)) or not groups:
         raise NkiValidationError(
             f"{name}={value!r}; allowed: a ReplicaGroup, a list of lists of ranks such as "
-            "[[0, 1], [2, 3]]"
+            "[[0, 1], [2, 3]]",
+            code="replica-group-form",
         )
     found: list[list[int]] = []
     seen: dict[int, int] = {}
     for number, group in enumerate(groups):
         if not isinstance(group, (list, tuple, range)) or not len(group):
             raise NkiValidationError(
-                f"{name}: group {number} is {group!r}; allowed: a list of at least one rank"
+                f"{name}: group {number} is {group!r}; allowed: a list of at least one rank",
+                code="replica-group-form",
             )
         found.append([_rank(name, r) for r in group])
         for rank in found[-1]:
@@ -67,7 +74,9 @@ def rank_groups(name: str, value: Any) -> list[list[int]]:
                     else (f"group {number} twice")
                 )
                 raise NkiValidationError(
-                    f"{name}: rank {rank} is in {where} of {found}; groups must not overlap"
+                    f"{name}: rank {rank} is in {where} of {found}; groups must not overlap",
+                    code="replica-group-overlap",
+                    numbers={"rank": rank},
                 )
             seen[rank] = number
     return found
@@ -76,18 +85,24 @@ def rank_groups(name: str, value: Any) -> list[list[int]]:
 def rank_pairs(name: str, value: Any) -> list[list[int]]:
     """[source, target] pairs; no rank sends or receives twice."""
     if not isinstance(value, (list, tuple)) or not value:
-        raise NkiValidationError(f"{name}={value!r}; allowed: a list of (source, target) pairs")
+        raise NkiValidationError(
+            f"{name}={value!r}; allowed: a list of (source, target) pairs", code="collective-pairs"
+        )
     found = []
     for pair in value:
         if not isinstance(pair, (list, tuple)) or len(pair) != 2:
-            raise NkiValidationError(f"{name} has {pair!r}; allowed: (source, target) pairs")
+            raise NkiValidationError(
+                f"{name} has {pair!r}; allowed: (source, target) pairs", code="collective-pairs"
+            )
         found.append([_rank(name, r) for r in pair])
     for side, label in ((0, "sends"), (1, "receives")):
         ranks = [p[side] for p in found]
         twice = sorted({r for r in ranks if ranks.count(r) > 1})
         if twice:
             raise NkiValidationError(
-                f"{name}: rank {twice[0]} {label} {ranks.count(twice[0])} times; at most once"
+                f"{name}: rank {twice[0]} {label} {ranks.count(twice[0])} times; at most once",
+                code="collective-pairs",
+                numbers={"rank": twice[0], "got": ranks.count(twice[0]), "most": 1},
             )
     return found
 
@@ -116,7 +131,9 @@ def _channels(name: str, value: Any) -> list[int]:
         ids = [v for v in value if isinstance(v, (int, np.integer)) and v >= 0]
         if len(ids) == len(value) == len(set(ids)):
             return [int(v) for v in ids]
-    raise NkiValidationError(f"{name}={value!r}; allowed: a list of different ints from 0")
+    raise NkiValidationError(
+        f"{name}={value!r}; allowed: a list of different ints from 0", code="replica-group-form"
+    )
 
 
 GROUPS: Final = Custom(rank_groups)
@@ -127,18 +144,23 @@ CHANNELS: Final = Custom(_channels)
 # ---- constraints --------------------------------------------------------------------------------
 
 
-def limited(text: str) -> NkiValidationError:
+def limited(
+    text: str, *, code: str, numbers: Mapping[str, Any] | None = None
+) -> NkiValidationError:
     """What strict mode raises where AWS documents that something isn't supported for now."""
     return NkiValidationError(
         f"{text} (a current limitation of the documented API; nki_dist runs it unless "
-        "check='strict')"
+        "check='strict')",
+        code=code,
+        numbers=numbers,
     )
 
 
-def limitation(text: str) -> None:
-    """Report in strict mode what AWS documents as not supported for now."""
+def limitation(text: str, *, code: str, numbers: Mapping[str, Any] | None = None) -> None:
+    """What AWS documents as not supported for now: a warning, in strict mode an error."""
     if tracing() and current_tracer().strict:
-        raise limited(text)
+        raise limited(text, code=code, numbers=numbers)
+    may_reject(f"{text}. AWS documents this as a limit of its release", code=code)
 
 
 def check_lists(i: Instruction, *names: str) -> None:
@@ -146,15 +168,21 @@ def check_lists(i: Instruction, *names: str) -> None:
     lengths = {}
     for name in names:
         if not isinstance(i[name], list) or not i[name]:
-            raise NkiValidationError(f"{name} must be a list of at least one tensor")
+            raise NkiValidationError(
+                f"{name} must be a list of at least one tensor", code="collective-lists"
+            )
         for n, a in enumerate(i[name]):
             if not isinstance(a, Access):
-                raise NkiValidationError(f"{name}[{n}] is a list; allowed: a tensor")
+                raise NkiValidationError(
+                    f"{name}[{n}] is a list; allowed: a tensor", code="collective-lists"
+                )
         lengths[name] = len(i[name])
     if len(set(lengths.values())) > 1:
         raise NkiValidationError(
             f"{' and '.join(names)} must have as many tensors: got "
-            + ", ".join(f"{name} {n}" for name, n in lengths.items())
+            + ", ".join(f"{name} {n}" for name, n in lengths.items()),
+            code="collective-lists",
+            numbers={**lengths},
         )
 
 
@@ -166,18 +194,21 @@ def check_memories(i: Instruction, *names: str) -> None:
         other = next(a for a in every if not a.region.on_chip)
         raise NkiValidationError(
             f"{onchip[0].storage.label} is in SBUF and {other.storage.label} in HBM; a "
-            "collective's tensors must all be in HBM or all in SBUF"
+            "collective's tensors must all be in HBM or all in SBUF",
+            code="collective-memory",
         )
     for a in every:
         if a.dynamic is not None and a.dynamic.kind != "scalar":
             raise NkiValidationError(
-                f"{a.storage.label} is addressed row by row; collectives take no vector offsets"
+                f"{a.storage.label} is addressed row by row; collectives take no vector offsets",
+                code="vector-offset",
             )
     for pair in zip(*(list(tensors(i[name])) for name in names)):
         if len({a.dtype for a in pair}) > 1:
             raise NkiValidationError(
                 "a collective doesn't convert: got dtypes "
-                + ", ".join(f"{name} {a.dtype}" for name, a in zip(names, pair))
+                + ", ".join(f"{name} {a.dtype}" for name, a in zip(names, pair)),
+                code="dtype-mismatch",
             )
 
 
@@ -185,7 +216,9 @@ def check_coalesced(i: Instruction) -> None:
     """Several tensors at once only in HBM."""
     if len(i["srcs"]) > 1 and i["srcs"][0].region.on_chip:
         raise NkiValidationError(
-            f"{len(i['srcs'])} tensors in SBUF; several at once (coalesced) only in HBM"
+            f"{len(i['srcs'])} tensors in SBUF; several at once (coalesced) only in HBM",
+            code="collective-lists",
+            numbers={"got": len(i["srcs"]), "most": 1},
         )
 
 
@@ -193,14 +226,20 @@ def check_one(i: Instruction, *names: str) -> None:
     """Exactly one tensor per list."""
     for name in names:
         if len(i[name]) != 1:
-            raise NkiValidationError(f"{name} has {len(i[name])} tensors; allowed: exactly one")
+            raise NkiValidationError(
+                f"{name} has {len(i[name])} tensors; allowed: exactly one",
+                code="collective-lists",
+                numbers={"got": len(i[name]), "allowed": 1},
+            )
 
 
 def check_reducible(i: Instruction, name: str) -> None:
     for a in tensors(i[name]):
         if a.dtype.is_mx:
             raise NkiValidationError(
-                f"{a.storage.label} has the packed dtype {a.dtype}; collectives don't reduce those"
+                f"{a.storage.label} has the packed dtype {a.dtype}; collectives don't reduce those",
+                code="dtype-packed",
+                numbers={"got": a.dtype},
             )
 
 
@@ -210,7 +249,9 @@ def equal_group_size(i: Instruction) -> int:
     if len(set(sizes)) > 1:
         raise NkiValidationError(
             f"groups of {sizes} ranks; the shapes of {i.opcode} depend on the group's size, so all "
-            "groups must have the same"
+            "groups must have the same",
+            code="replica-group-sizes",
+            numbers={"got": sizes},
         )
     return sizes[0]
 
@@ -222,11 +263,17 @@ def check_dimension(i: Instruction, arch: Arch) -> int:
     if not 0 <= dim < min(ranks):
         raise NkiValidationError(
             f"collective_dim={dim}; tensors have {min(ranks)} dimensions, allowed: 0 to "
-            f"{min(ranks) - 1}"
+            f"{min(ranks) - 1}",
+            code="axis",
+            numbers={"got": dim, "least": 0, "most": min(ranks) - 1},
         )
     most = 1 if i.opcode == "all_gather" and first.region.on_chip else 0
     if dim > most:
-        limitation(f"collective_dim={dim} in {first.region.value}; allowed: at most {most}")
+        limitation(
+            f"collective_dim={dim} in {first.region.value}; allowed: at most {most}",
+            code="axis",
+            numbers={"got": dim, "most": most},
+        )
     check_free_dimensions(i, "srcs", "dsts")
     return dim
 
@@ -236,7 +283,11 @@ def check_free_dimensions(i: Instruction, *names: str) -> None:
     for name in names:
         for a in tensors(i[name]):
             if a.region.on_chip and len(a.shape) > 2:
-                limitation(f"{name}: SBUF tensors of {len(a.shape)} dimensions; allowed: 2")
+                limitation(
+                    f"{name}: SBUF tensors of {len(a.shape)} dimensions; allowed: 2",
+                    code="shape-rank",
+                    numbers={"got": len(a.shape), "allowed": 2},
+                )
 
 
 def check_gathered(i: Instruction, small: str, large: str, size: int) -> None:
@@ -253,7 +304,9 @@ def check_gathered(i: Instruction, small: str, large: str, size: int) -> None:
         if whole.shape != wanted:
             raise NkiValidationError(
                 f"{large}[{n}] has shape {whole.shape}; {small}[{n}] of shape {part.shape} and "
-                f"{size} ranks need {wanted} (collective_dim={dim})"
+                f"{size} ranks need {wanted} (collective_dim={dim})",
+                code="collective-shape",
+                numbers={"got": whole.shape, "allowed": wanted},
             )
 
 
@@ -264,7 +317,7 @@ def check_channels(i: Instruction, *names: str) -> None:
     """
     ids = i["channel_ids"]
     if ids != list(range(len(ids))):
-        limitation(f"channel_ids={ids}; allowed: consecutive from 0")
+        limitation(f"channel_ids={ids}; allowed: consecutive from 0", code="collective-channels")
     for name in names:
         value = i[name]
         good = isinstance(value, list) and all(
@@ -273,11 +326,14 @@ def check_channels(i: Instruction, *names: str) -> None:
         )
         if not good:
             raise NkiValidationError(
-                f"{name} must be a list with, for each channel, a list of exactly one tensor"
+                f"{name} must be a list with, for each channel, a list of exactly one tensor",
+                code="collective-lists",
             )
         if len(value) != len(ids):
             raise NkiValidationError(
-                f"{name} has {len(value)} channels, channel_ids={ids} names {len(ids)}"
+                f"{name} has {len(value)} channels, channel_ids={ids} names {len(ids)}",
+                code="collective-channels",
+                numbers={"got": len(value), "allowed": len(ids)},
             )
 
 
@@ -289,7 +345,9 @@ def check_equal_sizes(i: Instruction, *names: str) -> None:
             if a.size != first.size or (a.region.on_chip and a.shape[0] != first.shape[0]):
                 raise NkiValidationError(
                     f"{name} has shape {a.shape}, {names[0]} {first.shape}; they must hold as many "
-                    "elements (in SBUF, partition by partition)"
+                    "elements (in SBUF, partition by partition)",
+                    code="collective-shape",
+                    numbers={"got": a.shape, "allowed": first.shape},
                 )
 
 
@@ -298,7 +356,10 @@ def in_hbm(i: Instruction, *names: str) -> None:
     for name in names:
         for a in tensors(i[name]):
             if a.region.on_chip:
-                limitation(f"{name}: {a.storage.label}; {i.opcode} takes tensors in HBM")
+                limitation(
+                    f"{name}: {a.storage.label}; {i.opcode} takes tensors in HBM",
+                    code="collective-memory",
+                )
 
 
 def connect(spec: Spec) -> None:

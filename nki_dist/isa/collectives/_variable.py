@@ -20,13 +20,17 @@ def check_variable(i: Instruction, arch: Arch) -> None:
     for name in ("srcs", "dsts"):
         a = i[name][0]
         if a.region.on_chip:
-            raise NkiValidationError(f"{name}[0] is {a.storage.label}; must be in HBM")
+            raise NkiValidationError(
+                f"{name}[0] is {a.storage.label}; must be in HBM", code="collective-memory"
+            )
     size = r.equal_group_size(i)
     _check_metadata(i, size)
     if not i["has_rdispls"] and i["dsts"][0].size % size:
         raise NkiValidationError(
             f"dst has {i['dsts'][0].size} elements; without receive displacements it is divided "
-            f"into {size} equal slots, one per rank"
+            f"into {size} equal slots, one per rank",
+            code="collective-shape",
+            numbers={"got": i["dsts"][0].size, "multiple": size},
         )
     check_priority(i, arch)
 
@@ -40,15 +44,21 @@ def _check_metadata(i: Instruction, size: int) -> None:
     if meta.shape not in shapes:
         raise NkiValidationError(
             f"metadata_tensor has shape {meta.shape} in {meta.region.value}; allowed: "
-            + " or ".join(map(str, shapes))
+            + " or ".join(map(str, shapes)),
+            code="collective-metadata",
+            numbers={"got": meta.shape},
         )
     if meta.dynamic is not None:
-        raise NkiValidationError("metadata_tensor must have an address known when tracing")
+        raise NkiValidationError(
+            "metadata_tensor must have an address known when tracing", code="collective-metadata"
+        )
     row, column = meta.strides[-2:]
     if row != size or (column != 1 and size > 1):
         raise NkiValidationError(
             f"metadata_tensor has strides {row} and {column} between rows and columns; it must be "
-            f"contiguous, with strides {size} and 1"
+            f"contiguous, with strides {size} and 1",
+            code="collective-metadata",
+            numbers={"got": [row, column], "allowed": [size, 1]},
         )
 
 

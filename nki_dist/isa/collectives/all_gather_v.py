@@ -56,10 +56,14 @@ def all_gather_v(
 def _check(i: Instruction, arch: Arch) -> None:
     check_variable(i, arch)
     if i["has_rdispls"]:
-        r.limitation("has_rdispls=True; allowed: False")
+        r.limitation("has_rdispls=True; allowed: False", code="collective-displacements")
     size = r.equal_group_size(i)
     if size != 4:
-        r.limitation(f"all_gather_v with groups of {size} ranks; allowed: exactly 4")
+        r.limitation(
+            f"all_gather_v with groups of {size} ranks; allowed: exactly 4",
+            code="replica-group-sizes",
+            numbers={"got": size, "allowed": 4},
+        )
 
 
 r.connect(all_gather_v)

@@ -47,13 +47,17 @@ def _check(i: Instruction, arch: Arch) -> None:
         flat = dim == 0 and not src.region.on_chip and src.size == dst.size
         if not flat and src.shape != dst.shape:
             raise NkiValidationError(
-                f"dsts[{n}] has shape {dst.shape}, srcs[{n}] {src.shape}; they must be equal"
+                f"dsts[{n}] has shape {dst.shape}, srcs[{n}] {src.shape}; they must be equal",
+                code="collective-shape",
+                numbers={"got": dst.shape, "allowed": src.shape},
             )
         for name, a in (("srcs", src), ("dsts", dst)):
             if a.shape[dim] % size:
                 raise NkiValidationError(
                     f"{name}[{n}] has {a.shape[dim]} elements along collective_dim={dim}; must be "
-                    f"a multiple of the {size} ranks of a group"
+                    f"a multiple of the {size} ranks of a group",
+                    code="collective-shape",
+                    numbers={"got": a.shape[dim], "multiple": size},
                 )
     check_priority(i, arch)
 

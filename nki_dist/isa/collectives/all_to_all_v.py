@@ -56,7 +56,10 @@ def all_to_all_v(
 def _check(i: Instruction, arch: Arch) -> None:
     check_variable(i, arch)
     if i["has_rdispls"] and arch.fabric != "switch":
-        r.limitation(f"has_rdispls=True on {arch.name}; allowed: on platforms with NeuronSwitch")
+        r.limitation(
+            f"has_rdispls=True on {arch.name}; allowed: on platforms with NeuronSwitch",
+            code="collective-displacements",
+        )
 
 
 r.connect(all_to_all_v)

@@ -40,7 +40,10 @@ def _check(i: Instruction, arch: Arch) -> None:
     r.check_equal_sizes(i, "srcs", "dsts")
     r.in_hbm(i, "srcs", "dsts")
     if not _is_circular(i["source_target_pairs"]):
-        r.limitation(f"source_target_pairs={i['source_target_pairs']}; allowed: one ring")
+        r.limitation(
+            f"source_target_pairs={i['source_target_pairs']}; allowed: one ring",
+            code="collective-pairs",
+        )
     check_priority(i, arch)
 
 

@@ -46,7 +46,11 @@ def _iteration(name: str, value: Any) -> int | VirtualRegister:
         return value
     if isinstance(value, (int, np.integer)) and value >= 0:
         return int(value)
-    raise NkiValidationError(f"{name}={value!r}; allowed: an int from 0, or a register")
+    raise NkiValidationError(
+        f"{name}={value!r}; allowed: an int from 0, or a register",
+        code="rank-form",
+        numbers={"got": value},
+    )
 
 
 @instruction(
@@ -68,7 +72,9 @@ def read_ring_rank_id(dst, iteration_id, replica_group, channel_id):
 def _channel(i: Instruction, arch: Arch) -> None:
     if not 0 <= i["channel_id"] < r.MAX_CHANNELS:
         raise NkiValidationError(
-            f"channel_id={i['channel_id']}; allowed: 0 to {r.MAX_CHANNELS - 1}"
+            f"channel_id={i['channel_id']}; allowed: 0 to {r.MAX_CHANNELS - 1}",
+            code="argument-range",
+            numbers={"got": i["channel_id"], "least": 0, "most": r.MAX_CHANNELS - 1},
         )
 
 

@@ -195,7 +195,7 @@ def exchange(to: Callable[[int], int], n: int = 5, pipe: int = 0, kind: Any = No
 
 
 def barrier(cores: tuple[int, ...], n: int = 5) -> Meeting:
-    return Meeting(lambda me: nisa.core_barrier(hbm(3, n), cores))
+    return Meeting(lambda me: nisa.core_barrier(t(3, n, buffer=nl.shared_hbm), cores))
 
 
 def ranks(body: Callable[[int], Any], **values: Any) -> Meeting:

@@ -1,0 +1,45 @@
+"""The codes of errors and warnings: one name for each kind of mistake, and what repairs it.
+
+Names, not numbers: a name is read where an error is raised, in a log and in a list of exceptions,
+without looking it up (mypy and Pylint have the same; Ruff and clippy went there from numbers). A
+code is of the mistake, not of the place that finds it: all instructions that are given a tile in
+the wrong memory say `memory-kind`. Two mistakes that are repaired in different ways have two codes.
+
+A code that was published stays: it isn't renamed, and isn't used again for something else. What
+isn't raised any longer moves to RETIRED, with what replaces it. `tests/test_codes.py` looks at
+every place that raises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from nki_dist.codes.instructions import INSTRUCTIONS
+from nki_dist.codes.kernels import KERNELS
+from nki_dist.codes.kind import Code, address
+from nki_dist.codes.launches import LAUNCHES
+from nki_dist.codes.tensors import TENSORS
+
+SECTIONS: Final[Mapping[str, tuple[Code, ...]]] = MappingProxyType(
+    {
+        "Tensors, indices and memory": TENSORS,
+        "Instructions": INSTRUCTIONS,
+        "Kernels and control flow": KERNELS,
+        "Launches, worlds and files": LAUNCHES,
+    }
+)
+CODES: Final[Mapping[str, Code]] = MappingProxyType(
+    {code.name: code for section in SECTIONS.values() for code in section}
+)
+# Code that was used once -> what says it now.
+RETIRED: Final[Mapping[str, str]] = MappingProxyType({})
+
+
+def of(name: str) -> Code:
+    """What is known of a code; other packages may raise our errors with codes of their own."""
+    return CODES.get(name) or Code(name, "Not one of nki_dist's codes.", "See the message.")
+
+
+__all__ = ["CODES", "RETIRED", "SECTIONS", "Code", "address", "of"]

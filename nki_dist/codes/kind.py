@@ -1,0 +1,37 @@
+"""What a code says of a kind of mistake."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+PAGE = "https://awsdocs-neuron.readthedocs-hosted.com/en/latest/compiler/error-codes/{}.html"
+
+
+@dataclass(frozen=True)
+class Code:
+    """One kind of mistake.
+
+    Attributes:
+        name: what identifies it, such as `"psum-bank"`. Never changes, never means anything else.
+        title: the mistake in a sentence, without numbers.
+        hint: what usually repairs it.
+        aws: codes of AWS's compiler whose documentation describes the same mistake.
+        aws_of: further ones that describe it for one instruction, by its title.
+    """
+
+    name: str
+    title: str
+    hint: str
+    aws: tuple[str, ...] = ()
+    aws_of: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))
+
+    def aws_for(self, instruction: str | None) -> tuple[str, ...]:
+        """AWS's codes for this mistake in an instruction, the particular ones first."""
+        return (*self.aws_of.get(instruction or "", ()), *self.aws)
+
+
+def address(aws: str) -> str:
+    """Address of AWS's page about one of its codes, `"NCC_EVRF004"`."""
+    return PAGE.format(aws.removeprefix("NCC_"))

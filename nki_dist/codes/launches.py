@@ -1,0 +1,199 @@
+"""Codes of mistakes outside kernels: arguments, worlds, hosts, settings, files, profiles."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from nki_dist.codes.kind import Code
+
+LAUNCHES: Final = (
+    Code("launch", "A launch can't be made as asked.", "See the message."),
+    # Kernels and arguments ----------------------------------------------------------------------
+    Code(
+        "kernel-function",
+        "A kernel is a plain function.",
+        "Decorate a function that uses `def` and `return`.",
+    ),
+    Code("jit-option", "nki.jit has no such option.", "Use platform_target for the platform."),
+    Code(
+        "grid-form",
+        "A launch grid isn't made of positive ints.",
+        "Write kernel[2] or kernel[nl.nc(2)].",
+    ),
+    Code("grid-axis", "The launch grid has no such axis.", "Use axis 0 of a grid with one axis."),
+    Code(
+        "grader-arguments",
+        "check_kernel is called with cases, limits or a reference that can't be used.",
+        "See the message; nothing is said of the kernel.",
+    ),
+    Code(
+        "loaded-kernel",
+        "A compiled kernel from a file is launched with other arguments or cores than it is for.",
+        "Pass the arrays that its `inputs` name, in a world of its platform and lnc.",
+    ),
+    Code(
+        "host-memory",
+        "The machine has too little memory to simulate the launch.",
+        "Make the tensors smaller, or use fewer ranks.",
+    ),
+    Code(
+        "lnc-range",
+        "More cores than a logical NeuronCore of the platform has.",
+        "Use 1 or 2 where the platform allows it; more cores are nki.World(ranks=...).",
+        aws=("NCC_EARG001",),
+    ),
+    Code(
+        "grid-and-world",
+        "The launch grid and the world's lnc differ.",
+        "Run the kernel without a grid, or make the world with that lnc.",
+    ),
+    Code(
+        "per-rank", "nki.per_rank isn't used as it has to be.", "Give one whole argument per rank."
+    ),
+    Code(
+        "ranks-differ",
+        "Ranks got arguments of different shapes, dtypes or constants.",
+        "Let only the contents of arrays differ; ask for the rank in the kernel.",
+    ),
+    Code(
+        "array-kind",
+        "An argument is an array that kernels can't take.",
+        "Pass dense arrays in the memory of this machine.",
+    ),
+    Code(
+        "array-without-data",
+        "An argument has no data, because a framework is tracing it.",
+        "Launch outside the transformation.",
+    ),
+    Code(
+        "framework-transformation",
+        "A launch inside a transformation that can't contain it.",
+        "Call the kernel outside of it.",
+    ),
+    Code("framework-dtype", "The framework has no such data type.", "Pass NumPy arrays."),
+    Code(
+        "no-derivative",
+        "Differentiation reached a kernel, and nobody gave its derivative.",
+        "Wrap it in a torch.autograd.Function with a backward, or detach its inputs.",
+    ),
+    Code(
+        "input-read-only",
+        "A kernel writes to an argument that can't be changed.",
+        "Return the tensor from the kernel, or pass a writable NumPy copy.",
+    ),
+    Code(
+        "input-shared",
+        "Ranks write different bytes to one array.",
+        "Give each rank its own array with nki.per_rank([...]).",
+    ),
+    Code(
+        "spec-contents",
+        "A loop's length depends on an argument that has no contents.",
+        "Pass an array instead of a TensorSpec.",
+    ),
+    Code(
+        "result-unknown",
+        "A program that is only checked needs the result of a kernel that has mistakes.",
+        "Repair the kernel's mistakes, and check again.",
+    ),
+    # Worlds and settings ------------------------------------------------------------------------
+    Code("world-option", "An option of nki.World is wrong.", "See the allowed values."),
+    Code("world-closed", "The world was closed.", "Make another nki.World."),
+    Code("check-policy", "Not a policy of checks.", "Use the words in the message, or nki.Checks."),
+    Code(
+        "setting-value",
+        "An environment variable has a value that it can't have.",
+        "Set it to an allowed value, or unset it.",
+    ),
+    Code(
+        "command-option", "An option of the command line is wrong.", "See nki-dist COMMAND --help."
+    ),
+    Code("platform-unknown", "There is no such platform.", "Use trn1, trn2 or trn3."),
+    Code(
+        "architecture-value",
+        "An architecture has no value of this name.",
+        "Choose one from the message.",
+    ),
+    Code(
+        "topology",
+        "There is no such place, number or system in the topology.",
+        "Count ranks, chips and instances from 0 within the world.",
+    ),
+    Code(
+        "collective-algorithm",
+        "The forced collective algorithm doesn't exist or fit the group.",
+        "Unset the variable to let the simulator choose.",
+    ),
+    Code(
+        "package-conflict",
+        "A real nki package is in the way.",
+        "Install before importing it, or pass --force.",
+    ),
+    # Hosts --------------------------------------------------------------------------------------
+    Code(
+        "core-lost",
+        "A process or node that simulated cores is gone.",
+        "Launch again: the next launch starts a new process. Look for memory limits.",
+    ),
+    Code(
+        "core-not-started",
+        "The processes of simulated cores can't be started.",
+        "Run `nki-dist doctor`, or use host='inprocess'.",
+    ),
+    Code(
+        "timeout",
+        "A launch made no end within the world's timeout.",
+        "Raise timeout=, or look at what the message says is waiting.",
+    ),
+    Code("ray-start", "Ray didn't start.", "Run `nki-dist doctor`, or use host='inprocess'."),
+    Code(
+        "ray-join", "A Ray cluster can't be joined.", "Check the address, and that it is running."
+    ),
+    Code(
+        "ray-forked",
+        "Ray can't be used in a forked process.",
+        "Start processes with multiprocessing's 'spawn' method.",
+    ),
+    Code("ring-transport", "transport='ring' needs one machine.", "Use transport='auto'."),
+    Code(
+        "object-store-full",
+        "Ray's object store has no room for shared_hbm.",
+        "Raise its size as the message says, or make tensors smaller.",
+    ),
+    Code("stack-closed", "A shared_hbm stack is used after its end.", "Make another world."),
+    Code(
+        "stack-lost",
+        "The shared_hbm object of a stack is gone.",
+        "Launch again; look for a node that ended.",
+    ),
+    Code("stack-size", "A shared_hbm stack has no size.", "Give a positive number of bytes."),
+    Code(
+        "stack-mapping",
+        "shared_hbm can't be mapped by a process.",
+        "Place all cores of a stack on one Linux node.",
+    ),
+    # Files, profiles ----------------------------------------------------------------------------
+    Code(
+        "program-malformed", "A file isn't a program, or is damaged.", "Compile the kernel again."
+    ),
+    Code(
+        "program-version",
+        "A program was written by another version.",
+        "Compile the kernel again with this one.",
+    ),
+    Code(
+        "program-unwritable",
+        "A program holds something that can't be written down.",
+        "Keep arguments of instructions to numbers, texts, types, tensors and registers.",
+    ),
+    Code("program-file", "A compiled kernel can't be read or written.", "Check the path."),
+    Code("trace-malformed", "A file isn't a trace of ours.", "Write it again with write_trace."),
+    Code(
+        "profile-dynamic-loop",
+        "A saved program doesn't know how often its loops go round.",
+        "Profile the program that launches it.",
+    ),
+    Code("profile-trips", "Trip counts don't fit the program.", "Record them with this program."),
+    Code("profile-messages", "A replay waits for messages never sent.", "Replay all cores."),
+    Code("profile-rule", "There is no timing rule for an instruction.", "Report it."),
+)

@@ -1,0 +1,223 @@
+"""Python that AWS's compiler doesn't take, found in the source of what was traced.
+
+From NKI 0.3 on AWS's compiler reads the source of a kernel and of the functions it calls, and knows
+a part of Python. Here Python runs them, so nothing would be noticed. The functions that were on the
+way to an instruction are read once they have been traced.
+
+What the documentation names is an error, what is reported a warning. Functions that never led to an
+instruction, lambdas, code without source and kernels of Beta 1 (which AWS ran, too) aren't judged.
+`is None` is let through although the documentation forbids `is`: AWS's own library has hundreds.
+
+Follows: NKI migration guide, 0.2 to 0.3, "Language restrictions"; NKI language guide, "NKI Values".
+Reports are listed with their pairs of kernels in docs/refusals.md.
+"""
+
+from __future__ import annotations
+
+import ast
+import linecache
+from collections.abc import Iterable, Iterator
+from types import CodeType
+
+from nki_dist.errors import CompileError, CompilerMayRejectWarning, Diagnostic, NkiError
+
+_IDENTITY = (ast.Is, ast.IsNot)
+_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+_ORDERING = frozenset({"sorted", "set", "frozenset"})
+_OF_INTEGERS = frozenset({"bit_length", "bit_count"})
+_LOOPS = frozenset({"fori_loop", "while_loop"})
+
+
+def check_sources(functions: Iterable[CodeType]) -> list[CompilerMayRejectWarning]:
+    """What AWS's compiler may refuse in these functions.
+
+    Raises:
+        CompileError: something that the documentation says it refuses.
+    """
+    found: dict[str, Diagnostic] = {}
+    for code in sorted(functions, key=lambda c: (c.co_filename, c.co_firstlineno)):
+        definition = _definition(code)
+        if definition is None:
+            continue
+        for node, finding in _findings(definition):
+            finding.at(location=f"{code.co_filename}:{getattr(node, 'lineno', 0)}")
+            found.setdefault(f"{finding.location} {finding.code}", finding)
+    for finding in found.values():
+        if isinstance(finding, NkiError):
+            raise finding
+    return [f for f in found.values() if isinstance(f, CompilerMayRejectWarning)]
+
+
+def _definition(code: CodeType) -> ast.FunctionDef | None:
+    """The `def` of a function, with the lines of its file; None if it can't be found."""
+    lines = linecache.getlines(code.co_filename)
+    first = code.co_firstlineno
+    if code.co_name.startswith("<") or not 0 < first <= len(lines):
+        return None
+    found = _parsed(_block(lines, first - 1, _last_line(code)), code, first)
+    return found or _parsed(lines, code, 1)
+
+
+def _last_line(code: CodeType) -> int:
+    """The last line that has code of a function, those inside it included."""
+    last = max((line for _, _, line in code.co_lines() if line), default=code.co_firstlineno)
+    inner = (_last_line(c) for c in code.co_consts if isinstance(c, CodeType))
+    return max([last, *inner])
+
+
+def _block(lines: list[str], start: int, end: int) -> list[str]:
+    """Lines of a function from its first; a call's last brackets stand after its last code."""
+    indent = len(lines[start]) - len(lines[start].lstrip())
+    while end < len(lines):
+        text = lines[end].strip()
+        if text and len(lines[end]) - len(lines[end].lstrip()) <= indent and text[0] not in ")]}":
+            break
+        end += 1
+    return [line[indent:] if line[:indent].isspace() else line for line in lines[start:end]]
+
+
+def _parsed(lines: list[str], code: CodeType, first: int) -> ast.FunctionDef | None:
+    try:
+        tree = ast.parse("".join(lines))
+    except (SyntaxError, ValueError):  # text at column 0, or a file that isn't what was compiled
+        return None
+    ast.increment_lineno(tree, first - 1)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef) and node.name == code.co_name:
+            top = min([node.lineno, *(d.lineno for d in node.decorator_list)])
+            if top == code.co_firstlineno:
+                return node
+    return None
+
+
+def _findings(function: ast.FunctionDef) -> Iterator[tuple[ast.AST, Diagnostic]]:
+    bodies = _loop_bodies(function)
+    for node in _own(function):
+        if isinstance(node, ast.Compare):
+            yield from _identity(node)
+        elif isinstance(node, ast.Dict):
+            yield from _keys(node)
+        elif isinstance(node, _COMPREHENSIONS):
+            yield (
+                node,
+                CompilerMayRejectWarning(
+                    "a comprehension or generator expression; AWS's compiler is reported to refuse "
+                    "them in kernels and the functions they call",
+                    code="python-comprehension",
+                ),
+            )
+        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name not in bodies:
+            yield (
+                node,
+                CompilerMayRejectWarning(
+                    f"{node.name} is defined inside {function.name}; AWS's compiler is reported to "
+                    "refuse inner functions, other than the bodies of nl.fori_loop and "
+                    "nl.while_loop",
+                    code="python-inner-function",
+                ),
+            )
+        elif isinstance(node, ast.Raise):
+            yield (
+                node,
+                CompilerMayRejectWarning(
+                    "a raise statement; AWS's compiler is reported to refuse it wherever it stands "
+                    "in a kernel, also where it is never reached",
+                    code="python-raise",
+                ),
+            )
+        elif isinstance(node, (ast.Assign, ast.For)):
+            yield from _targets(node)
+        elif isinstance(node, ast.Call):
+            yield from _calls(node)
+
+
+def _own(function: ast.FunctionDef) -> Iterator[ast.AST]:
+    """The nodes of a function's body; bodies of functions inside it are judged by themselves."""
+    stack: list[ast.AST] = list(reversed(function.body))
+    while stack:
+        node = stack.pop()
+        yield node
+        if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+            stack += reversed(list(ast.iter_child_nodes(node)))
+
+
+def _loop_bodies(function: ast.FunctionDef) -> set[str]:
+    """Names that are given to a dynamic loop as its body."""
+    return {
+        argument.id
+        for node in ast.walk(function)
+        if isinstance(node, ast.Call) and _called(node) in _LOOPS
+        for argument in [*node.args, *(k.value for k in node.keywords)]
+        if isinstance(argument, ast.Name)
+    }
+
+
+def _called(call: ast.Call) -> str:
+    function = call.func
+    if isinstance(function, ast.Attribute):
+        return function.attr
+    return function.id if isinstance(function, ast.Name) else ""
+
+
+def _is_none(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value is None
+
+
+def _identity(node: ast.Compare) -> Iterator[tuple[ast.AST, Diagnostic]]:
+    left = node.left
+    for operator, right in zip(node.ops, node.comparators, strict=True):
+        if isinstance(operator, _IDENTITY) and not (_is_none(left) or _is_none(right)):
+            word, instead = ("is", "==") if isinstance(operator, ast.Is) else ("is not", "!=")
+            yield (
+                node,
+                CompileError(
+                    f"`{ast.unparse(left)} {word} {ast.unparse(right)}`: AWS's compiler doesn't "
+                    f"know `{word}`; write `{instead}`",
+                    code="python-identity",
+                ),
+            )
+        left = right
+
+
+def _keys(node: ast.Dict) -> Iterator[tuple[ast.AST, Diagnostic]]:
+    for key in node.keys:
+        if isinstance(key, ast.Constant) and not isinstance(key.value, str):
+            yield (
+                node,
+                CompileError(
+                    f"a dict with the key {key.value!r}; dicts of kernels have strings as keys",
+                    code="python-dict-key",
+                ),
+            )
+            return
+
+
+def _targets(node: ast.Assign | ast.For) -> Iterator[tuple[ast.AST, Diagnostic]]:
+    loop = isinstance(node, ast.For)
+    for target in [node.target] if isinstance(node, ast.For) else node.targets:
+        if not isinstance(target, (ast.Tuple, ast.List)):
+            continue
+        if loop or any(isinstance(element, ast.Subscript) for element in target.elts):
+            what = "several loop variables" if loop else "unpacking into subscripts"
+            yield (
+                target,
+                CompilerMayRejectWarning(
+                    f"{what} (`{ast.unparse(target)}`); AWS's compiler is reported to refuse it. "
+                    "Unpack into names, one statement further",
+                    code="python-targets",
+                ),
+            )
+
+
+def _calls(node: ast.Call) -> Iterator[tuple[ast.AST, Diagnostic]]:
+    name = _called(node)
+    method = isinstance(node.func, ast.Attribute)
+    if (name in _ORDERING and not method) or (name == "sort" and method) or name in _OF_INTEGERS:
+        yield (
+            node,
+            CompilerMayRejectWarning(
+                f"a call of {name}(); AWS's compiler is reported not to know it. Compute the value "
+                "outside the kernel and pass it as an argument",
+                code="python-builtin",
+            ),
+        )

@@ -1,0 +1,97 @@
+"""Waiting for the processes of a world to come up: shown on a terminal, and not for ever.
+
+What can go wrong is outside: a node that is frozen or short of memory, a runtime environment that
+can't be made, a limit of processes. Ray tries again without end and tells nobody, so the wait is
+bounded: not in all, as hundreds of processes may take minutes, but from one to the next.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any, Final
+
+import ray
+import ray.exceptions
+
+from nki_dist.core_actor import authentication
+from nki_dist.errors import LaunchError
+from nki_dist.isa.core import CoreSlot
+from nki_dist.runtime.progress import START_QUIET, Progress
+from nki_dist.runtime.settings import START_VARIABLE, start_timeout
+
+LOOK_EVERY: Final = 0.1  # seconds
+SHOWN: Final = 4  # processes that a message lists
+
+
+def await_start(
+    first_calls: Sequence[Any], packs: Sequence[Sequence[CoreSlot]], nodes: Sequence[str]
+) -> None:
+    """Return when every process has answered its first call, or failed.
+
+    Args:
+        first_calls: a future of each process.
+        packs: its cores.
+        nodes: its Ray node.
+
+    Raises:
+        LaunchError: for so many seconds none has come up, and some are missing.
+    """
+    limit = start_timeout()
+    cores = {future: len(pack) for future, pack in zip(first_calls, packs)}
+    progress = Progress(sum(cores.values()), quiet=START_QUIET)
+    waiting, last = list(first_calls), time.monotonic()
+    try:
+        while waiting:
+            up, waiting = ray.wait(waiting, num_returns=len(waiting), timeout=LOOK_EVERY)
+            if up:
+                last = time.monotonic()
+            elif time.monotonic() - last > limit:
+                missing = [n for n, future in enumerate(first_calls) if future in waiting]
+                raise _not_started(limit, missing, packs, nodes)
+            progress.up(progress.cores - sum(cores[future] for future in waiting))
+    finally:
+        progress.close()
+
+
+def refused(error: ray.exceptions.RaySystemError) -> LaunchError:
+    """The error where Ray takes no processes of this program."""
+    return LaunchError(
+        f"Ray takes no processes of this program: {str(error).strip().rstrip('.')}; "
+        f"{authentication.to_join()}. raylet.out and gcs_server.out say more ({_logs()})",
+        code="core-not-started",
+    )
+
+
+def _not_started(
+    limit: float, missing: Sequence[int], packs: Sequence[Sequence[CoreSlot]], nodes: Sequence[str]
+) -> LaunchError:
+    lines = []
+    for n in missing[:SHOWN]:
+        first, last = packs[n][0], packs[n][-1]
+        names = [f"core {c.name}" if isinstance(c.name, int) else c.name for c in (first, last)]
+        lines.append(f"{' to '.join(dict.fromkeys(names))} on Ray node {nodes[n]}")
+    if len(missing) > SHOWN:
+        lines.append(f"{len(missing) - SHOWN:,} more")
+    return LaunchError(
+        f"{len(missing):,} of {len(packs):,} processes of this world haven't started, and for "
+        f"{limit:g} s none has come up; waiting for\n  - " + "\n  - ".join(lines) + "\n  "
+        f"{_resources()}. Simulated cores reserve no processors, so they don't wait for other jobs "
+        "to give some back: look at load and memory of these nodes, and at raylet.out in the logs "
+        f"of Ray's session ({_logs()}). {START_VARIABLE}=SECONDS waits longer, cores_per_actor= "
+        'makes fewer processes, host="inprocess" needs none',
+        code="core-not-started",
+    )
+
+
+def _resources() -> str:
+    try:
+        total, free = ray.cluster_resources(), ray.available_resources()
+    except ray.exceptions.RayError:
+        return "The cluster doesn't say what it has"
+    has, left = total.get("CPU", 0), free.get("CPU", 0)
+    return f"The cluster has {has:g} processors, {left:g} of them free"
+
+
+def _logs() -> str:
+    return f"/tmp/ray/{ray.get_runtime_context().get_session_name()}/logs by default"

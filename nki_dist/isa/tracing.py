@@ -1,0 +1,85 @@
+"""Who records the instructions that a kernel calls, and what rules may ask of it.
+
+Rules differ between releases of NKI: what a later document forbids, kernels of Beta 1 may do. A
+rule whose document is younger asks `todays_kernel()`. Programs that were saved were asked when they
+were traced; nobody traces when they are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, Protocol
+
+from nki_dist.arch import Arch
+from nki_dist.errors import CompilerMayRejectWarning, LaunchError, NkiError, NkiWarning
+
+
+class Tracer(Protocol):
+    """What instructions need of whoever records them (compiler.trace.Trace).
+
+    `beta1` says whether the kernel is one of Beta 1.
+    """
+
+    arch: Arch
+    core: int
+    strict: bool
+    beta1: bool
+
+    def where(self) -> str | None: ...
+    def locate(self) -> int: ...
+    def emit(self, spec: Any, args: dict[str, Any], engine: str) -> Any: ...
+    def drop(self, error: NkiError) -> Any: ...
+    def warn(self, warning: NkiWarning) -> None: ...
+    def label(self, name: str, handle: Any) -> None: ...
+    def assign(self, view: Any, value: Any) -> None: ...
+
+
+_tracer: ContextVar[Tracer | None] = ContextVar("nki_dist_tracer", default=None)
+
+
+def current_tracer() -> Tracer:
+    """The tracer of the kernel being traced in this context.
+
+    Raises:
+        LaunchError: no kernel is being traced.
+    """
+    tracer = _tracer.get()
+    if tracer is None:
+        raise LaunchError(
+            "nki.language and nki.isa functions work only inside a kernel; decorate the function "
+            "with @nki.jit and call it with arrays",
+            code="outside-kernel",
+        )
+    return tracer
+
+
+def tracing() -> bool:
+    """Whether a kernel is being traced in this context."""
+    return _tracer.get() is not None
+
+
+def todays_kernel() -> bool:
+    """Whether a kernel is being traced that Beta 1's rules don't hold for.
+
+    Rules that came after Beta 1 ask first; programs that were saved have been asked.
+    """
+    tracer = _tracer.get()
+    return tracer is not None and not tracer.beta1
+
+
+def may_reject(message: str, *, code: str, hint: str | None = None) -> None:
+    """Warn that AWS's compiler may refuse what runs here; of kernels of Beta 1, nothing is said."""
+    tracer = _tracer.get()
+    if tracer is not None and not tracer.beta1:
+        tracer.warn(CompilerMayRejectWarning(message, code=code, hint=hint))
+
+
+@contextmanager
+def tracing_with(tracer: Tracer) -> Iterator[None]:
+    token = _tracer.set(tracer)
+    try:
+        yield
+    finally:
+        _tracer.reset(token)

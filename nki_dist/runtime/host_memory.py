@@ -1,0 +1,90 @@
+"""How much memory of this machine a launch would take, before any of it is taken.
+
+Linux promises memory that it doesn't have and kills the process that uses it, without a word. So
+what a launch needs is added up first: stacks, tiles that are alive at once, results. Scratch space
+of instructions isn't counted; where NumPy finds no room for it, the instruction is the error's.
+
+Follows: cgroup-v2.rst of the Linux kernel, `memory.max`.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from nki_dist.compiler.compiled import Compiled
+from nki_dist.errors import NkiError, OutOfMemoryError
+from nki_dist.hbm.alignment import padded
+from nki_dist.hbm.layout import Layout
+from nki_dist.isa import INSTRUCTIONS
+from nki_dist.program import Program, instructions
+from nki_dist.program.walk import returned
+from nki_dist.runtime.memory import places
+
+_CGROUP: Final = "/sys/fs/cgroup/memory.max"
+
+
+def check_memory(compiled: Compiled, layout: Layout, ranks: int, limit: int | None) -> None:
+    """Refuse a launch in this process that needs more memory than there is.
+
+    Args:
+        compiled: as it is run.
+        layout: of its stacks.
+        limit: bytes; None for what the machine has.
+
+    Raises:
+        OutOfMemoryError: it needs more.
+    """
+    stacks = ranks * layout.stack_bytes + layout.common_bytes
+    tiles = _tiles(compiled.programs, ranks)
+    results = ranks * sum({id(a): padded(a.nbytes) for _, a in returned(compiled.outputs)}.values())
+    need = stacks + tiles + results
+    have = machine_bytes() if limit is None else limit
+    if need > have:
+        said = "this machine has" if limit is None else "World(memory=) allows"
+        raise OutOfMemoryError(
+            f"a launch of {compiled.kernel} on {ranks} rank(s) needs {need} bytes of host memory: "
+            f"{stacks} for arguments and shared tensors, {tiles} for tiles and private tensors, "
+            f"{results} for results; {said} {have}. Make the tensors smaller, or use fewer ranks",
+            code="host-memory",
+            numbers={"got": need, "most": have},
+        )
+
+
+def _tiles(programs: Sequence[Program], ranks: int) -> int:
+    """Bytes of the local storages of all cores; cores that never wait use the same in turn."""
+    sizes = [sum(places(p)[1]) for p in programs]
+    waits = [waits_for_others(p) for p in programs]
+    own = ranks * sum(size for size, waiting in zip(sizes, waits) if waiting)
+    return own + max((size for size, waiting in zip(sizes, waits) if not waiting), default=0)
+
+
+def waits_for_others(program: Program) -> bool:
+    """Whether a core can be parked in the program: while it is, others run."""
+    return any(INSTRUCTIONS[i.opcode].synchronises for i in instructions(program.body))
+
+
+def typed(error: NkiError | MemoryError) -> NkiError:
+    """An error as users meet it: that NumPy found no room is an OutOfMemoryError, too."""
+    if isinstance(error, NkiError):
+        return error
+    made = OutOfMemoryError(
+        f"this machine has no memory left: {error or 'none'}", code="host-memory"
+    )
+    made.__cause__ = error
+    return made
+
+
+def machine_bytes() -> int:
+    """Memory that this process can have at most, whoever uses it now."""
+    found = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit != resource.RLIM_INFINITY:
+        found.append(limit)
+    with suppress(OSError, ValueError):  # no such group, or "max": none smaller
+        found.append(int(Path(_CGROUP).read_text()))
+    return min(found)

@@ -1,0 +1,233 @@
+"""Comparing results with a reference: how much they may differ, and where they do.
+
+A float result may differ from the reference's `want` by
+
+    ROUNDINGS * u * (|want| + scale) + smallest subnormal + ROUNDINGS * moved
+
+with `u` the unit roundoff of the result's dtype, half the distance of 1 and the next larger number,
+and `scale` the median of the reference's values that aren't zero: where terms cancel, an error is
+small beside the others, not beside what is left. `moved` is how far the reference itself goes when
+each of its float inputs is multiplied by 1 + u or 1 - u, the largest of a few tries: so much is
+lost by whoever rounds the inputs once. It's worked out only where the first terms aren't enough.
+All else (integers, bool, packed types, NaN and infinities) must be equal.
+
+ROUNDINGS, by bits of the dtype, says how often a right kernel may round at the worst:
+
+    32   256   long sums: 65,536 float32 additions in a row lose about the square root of that
+    16   4     inputs, result and two tiles in between; sums must not be kept in 16 bits
+    8    2     one tile in between, and the result
+
+The rule is ours: nobody publishes one for devices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+import ml_dtypes
+import numpy as np
+
+from nki_dist import dtypes
+from nki_dist.dtypes import DType
+from nki_dist.testing.report import Difference, Failure
+
+Array: TypeAlias = "np.ndarray[Any, Any]"
+
+ROUNDINGS: Final = {32: 256, 16: 4, 8: 2}
+_finfo: Any = ml_dtypes.finfo
+_NOT_WORTH: Final = 1e-300  # where relative errors mean nothing
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """What a user allows in place of the rule: `atol + rtol * |want|`."""
+
+    rtol: float | None = None
+    atol: float | None = None
+
+    @property
+    def given(self) -> bool:
+        return self.rtol is not None or self.atol is not None
+
+
+def unit_roundoff(dtype: DType) -> float:
+    """Half the distance between 1 and the next larger number of a float dtype."""
+    return float(_finfo(dtype.dtype).eps) / 2
+
+
+def default_tolerance(dtype: DType, want: Array) -> Array:
+    """The first three terms of the rule, for each element of the reference's float64 result."""
+    size = np.abs(np.where(np.isfinite(want), want, 0.0))
+    typical = size[size > 0]
+    scale = float(np.median(typical)) if typical.size else 0.0
+    least = float(_finfo(dtype.dtype).smallest_subnormal)
+    return np.asarray(ROUNDINGS[dtype.bits] * unit_roundoff(dtype) * (size + scale) + least)
+
+
+@dataclass
+class Comparison:
+    """An output beside the reference's.
+
+    Attributes:
+        difference: of the elements that were compared; None for packed types.
+        failure: what is wrong, or None.
+    """
+
+    difference: Difference | None
+    failure: Failure | None
+
+
+def compare(
+    output: str,
+    got: Array,
+    want: Array,
+    skipped: Array,
+    tolerance: Tolerance,
+    moved: Callable[[float], Array],
+) -> Comparison:
+    """Compare values; shapes are equal and dtypes as they should be.
+
+    Args:
+        output: what messages call it.
+        got: what the kernel made.
+        want: what the reference did: float64, or what integers and bool are.
+        skipped: bool of the same shape: elements that aren't judged.
+        tolerance: of the user's.
+        moved: how far the reference goes when its inputs are changed by so much, relatively.
+    """
+    dtype = dtypes.of(got.dtype)
+    if dtype.is_mx:
+        return _bits(output, got, want, skipped, dtype)
+    value, wanted = _as_numbers(got), _as_numbers(want)
+    if not dtype.is_float and wanted.dtype.kind == "f":
+        wanted = np.rint(wanted)
+    with np.errstate(all="ignore"):
+        error = np.abs(value - wanted).astype(np.float64)
+        # What has no distance is right if both are NaN, or the same infinity: also where the
+        # reference's value is one only after rounding to the dtype.
+        same = (value == wanted) | (np.isnan(value) & np.isnan(wanted))
+        if dtype.is_float:
+            rounded = wanted.astype(dtype.dtype).astype(np.float64)
+            same |= (value == rounded) & np.isinf(rounded)
+        error[same] = 0.0
+        error[~same & ~np.isfinite(error)] = np.inf
+        error[skipped] = 0.0
+        allowed = _allowed(dtype, wanted, tolerance)
+        wrong = ~(error <= allowed)
+        if wrong.any() and dtype.is_float and not tolerance.given:
+            u = unit_roundoff(dtype)
+            allowed = allowed + ROUNDINGS[dtype.bits] * moved(u)
+            wrong = ~(error <= allowed)
+        difference = _difference(output, value, wanted, error, allowed, wrong, skipped)
+    return Comparison(difference, _wrong_value(difference, value, wanted, wrong, allowed))
+
+
+def _as_numbers(array: Array) -> Array:
+    """Floats as float64, integers and bool as int64: exact, and differences don't wrap."""
+    kind = "int64" if array.dtype.kind in "iub" else "float64"
+    return np.asarray(array).astype(kind)
+
+
+def _allowed(dtype: DType, wanted: Array, tolerance: Tolerance) -> Array:
+    if tolerance.given:
+        return np.asarray((tolerance.atol or 0.0) + (tolerance.rtol or 0.0) * np.abs(wanted))
+    if not dtype.is_float:
+        return np.zeros(wanted.shape)
+    return default_tolerance(dtype, wanted)
+
+
+def _difference(
+    output: str,
+    value: Array,
+    wanted: Array,
+    error: Array,
+    allowed: Array,
+    wrong: Array,
+    skipped: Array,
+) -> Difference:
+    share = np.where(error == 0, 0.0, error / np.where(allowed > 0, allowed, _NOT_WORTH))
+    share[wrong] = np.maximum(share[wrong], np.nextafter(1.0, 2.0))  # an infinite tolerance
+    at = np.unravel_index(int(np.argmax(share)), share.shape)
+    sizes = np.abs(wanted)
+    relative = np.where((error > 0) & (sizes > _NOT_WORTH), error / sizes, 0.0)
+    relative = np.where(np.isnan(relative), 0.0, relative)
+    return Difference(
+        output,
+        tuple(int(n) for n in at),
+        value[at].item(),
+        wanted[at].item(),
+        float(np.max(error)),
+        float(np.max(relative)),
+        float(share[at]),
+        int(np.count_nonzero(wrong)),
+        int(wrong.size - np.count_nonzero(skipped)),
+    )
+
+
+def _wrong_value(
+    d: Difference, value: Array, wanted: Array, wrong: Array, allowed: Array
+) -> Failure | None:
+    if not d.wrong:
+        return None
+    most = float(allowed[d.index])
+    numbers = {
+        "wrong": d.wrong,
+        "elements": d.elements,
+        "index": list(d.index),
+        "got": d.got,
+        "wanted": d.wanted,
+        "error": abs(d.got - d.wanted),
+        "allowed": most,
+    }
+    return Failure(
+        "wrong-value",
+        f"{d.wrong:,} of {d.elements:,} elements of {d.output} differ from the reference, all of "
+        f"them in {box(wrong)}; the worst is {d.output}{list(d.index)}: got {d.got:.9g}, the "
+        f"reference {d.wanted:.9g}, allowed error {most:.3g}",
+        _recognised(value, wanted, wrong),
+        numbers=numbers,
+    )
+
+
+def _recognised(value: Array, wanted: Array, wrong: Array) -> str | None:
+    """What wrong values look like, where they look like something."""
+    got, want = value[wrong], wanted[wrong]
+    if np.isnan(want).all():
+        return "the reference's values there are NaN, the kernel's aren't"
+    if np.isnan(got).all():
+        return "all that is wrong is NaN"
+    if not got.any():
+        return "all that is wrong is zero"
+    if value.size > 1 and (value == value.flat[0]).all():
+        return "all elements are equal"
+    if np.array_equal(got, -want):
+        return "all that is wrong has the wrong sign"
+    finite = np.isfinite(got) & np.isfinite(want) & (want != 0)
+    if got.size > 2 and finite.all():
+        factors = got / want
+        if np.ptp(factors) <= 1e-3 * abs(float(factors.flat[0])):
+            return f"all that is wrong is {float(np.median(factors)):.4g} times the reference"
+    return None
+
+
+def _bits(output: str, got: Array, want: Array, skipped: Array, dtype: DType) -> Comparison:
+    mine, other = (np.ascontiguousarray(a).view(dtype.raw) for a in (got, want))
+    wrong = (mine != other) & ~skipped
+    count = int(np.count_nonzero(wrong))
+    if not count:
+        return Comparison(None, None)
+    message = f"{count:,} of {wrong.size:,} elements of {output} have other bits, in {box(wrong)}"
+    numbers = {"wrong": count, "elements": wrong.size}
+    return Comparison(None, Failure("wrong-value", message, numbers=numbers))
+
+
+def box(mask: Array) -> str:
+    """The smallest block of an array that has all that is marked, as an index."""
+    parts = []
+    for axis in range(mask.ndim):
+        others = tuple(a for a in range(mask.ndim) if a != axis)
+        hit = np.flatnonzero(mask.any(axis=others))
+        parts.append(f"{hit[0]}:{hit[-1] + 1}")
+    return f"[{', '.join(parts)}]"

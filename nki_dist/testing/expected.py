@@ -1,0 +1,141 @@
+"""What a reference says of a case, and how far it moves when its inputs move a little."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+
+from nki_dist import dtypes, frameworks
+from nki_dist.errors import LaunchError, NkiError
+from nki_dist.testing.arguments import Arguments, arrays, call_reference, is_array
+
+Array: TypeAlias = "np.ndarray[Any, Any]"
+
+_DRAWS: Final = 4
+
+
+def leaves(tree: Any) -> dict[str, Any]:
+    """Results by path, also where one array is returned several times: arrays, and None."""
+    return dict(_walk("", tree))
+
+
+def _walk(path: str, value: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _walk(f"{path}[{key!r}]", item)
+    elif isinstance(value, (list, tuple)):
+        for n, item in enumerate(value):
+            yield from _walk(f"{path}[{n}]", item)
+    else:
+        yield path, value
+
+
+class Expected:
+    """The reference's results of one case.
+
+    Attributes:
+        outputs: per rank, by path; NumPy arrays and None.
+        written: per rank, what it left in its copies of the inputs, in the order of the launch's.
+
+    Raises:
+        LaunchError: the reference raised something, or returned what can't be compared.
+    """
+
+    def __init__(
+        self, reference: Callable[..., Any], arguments: Arguments, upcast: bool, case: str
+    ) -> None:
+        self._reference = reference
+        self._arguments = arguments
+        self._upcast = upcast
+        self._moved: dict[float, list[_Called]] = {}
+        try:
+            called = _Called(reference, arguments, upcast)
+        except NkiError:
+            raise
+        except Exception as error:
+            raise LaunchError(
+                f"the reference raised {type(error).__name__}: {error}; case {case}. The kernel "
+                "isn't judged",
+                code="grader-arguments",
+            ) from error
+        self.outputs = called.outputs
+        self.written = called.written
+
+    def moved(self, rank: int, where: str | int, change: float) -> Array:
+        """The farthest that a result goes when float inputs are changed by so much, relatively.
+
+        Args:
+            where: path of an output, or the number of a written input.
+
+        Returns:
+            Per element; 0 where a result isn't finite, or the reference refuses such inputs.
+        """
+        if change not in self._moved:
+            self._moved[change] = self._changed(change)
+        at = self._at(self, rank, where)
+        farthest = np.zeros(at.shape)
+        for called in self._moved[change]:
+            there = self._at(called, rank, where)
+            if there.shape == at.shape:
+                with np.errstate(all="ignore"):
+                    far = np.abs(there.astype(np.float64) - at.astype(np.float64))
+                np.fmax(farthest, np.where(np.isfinite(far), far, 0.0), out=farthest)
+        return farthest
+
+    def _changed(self, change: float) -> list[_Called]:
+        found = []
+        for draw in range(_DRAWS):
+            try:
+                found.append(_Called(self._reference, self._arguments, self._upcast, change, draw))
+            except Exception:
+                # It may demand what changed inputs don't have, such as rows that sum to 1; then
+                # nothing is known of how it moves, and nothing more is allowed.
+                return []
+        return found
+
+    @staticmethod
+    def _at(called: Expected | _Called, rank: int, where: str | int) -> Array:
+        if isinstance(where, int):
+            return called.written[rank][where]
+        found = called.outputs[rank].get(where)
+        return np.zeros(()) if found is None else np.ma.getdata(found)
+
+
+class _Called:
+    """One call of the reference."""
+
+    def __init__(
+        self,
+        reference: Callable[..., Any],
+        arguments: Arguments,
+        upcast: bool,
+        change: float = 0.0,
+        draw: int = 0,
+    ) -> None:
+        calls = arguments.for_reference(upcast, change, draw)
+        handed = [arrays(call) for call in calls]
+        results = call_reference(reference, calls)
+        self.outputs = [
+            {path: _as_array(path, leaf) for path, leaf in leaves(result).items()}
+            for result in results
+        ]
+        self.written = [[frameworks.to_numpy(a) for a in mine] for mine in handed]
+
+
+def _as_array(path: str, leaf: Any) -> Array | None:
+    if leaf is None:
+        return None
+    array = frameworks.to_numpy(leaf) if is_array(leaf) else np.asarray(leaf)
+    if array.dtype.kind in "fiub":
+        return array
+    try:
+        dtypes.of(array.dtype)
+    except NkiError:
+        raise LaunchError(
+            f"the reference returned {type(leaf).__name__} of dtype {array.dtype} as its result"
+            f"{path}; allowed: arrays of numbers, in tuples, lists and dicts, and None",
+            code="grader-arguments",
+        ) from None
+    return array

@@ -1,0 +1,275 @@
+"""Launching a kernel with one set of arguments, and all that can be said without a reference.
+
+Invariant: arrays of a launch are seen by that launch alone; what it raises is a Failure of its
+trial, and never a reason to stop with the others.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from nki_dist import frameworks
+from nki_dist.checks import Checks
+from nki_dist.compiler.compiled import Compiled
+from nki_dist.compiler.encode import encode
+from nki_dist.compiler.locations import Locations
+from nki_dist.errors import LaunchError, NkiWarning, UnwrittenOutputWarning
+from nki_dist.launcher.binding import kernel_location
+from nki_dist.launcher.kernel import Kernel
+from nki_dist.launcher.world import World
+from nki_dist.testing.arguments import Arguments, arrays, for_world
+from nki_dist.testing.cases import Case
+from nki_dist.testing.deadline import TimeOver, deadline
+from nki_dist.testing.expected import leaves
+from nki_dist.testing.judge import (
+    Launched,
+    Verdict,
+    beyond,
+    changed_inputs,
+    hbm_bytes,
+    peak,
+    root,
+    unlike,
+)
+from nki_dist.testing.report import Failure, Limits, Result
+
+_GRACE: Final = 5.0  # seconds that a world has to give up by itself, knowing more
+
+
+@dataclass
+class Trial:
+    """One set of arguments on one number of cores, and what is known so far."""
+
+    case: Case
+    arguments: Arguments
+    lnc: int
+    ran: bool = False
+    launched: Launched | None = None
+    compiled: Compiled | None = None
+    time_us: float | None = None
+    unstored: dict[tuple[int, str | int], Any] = field(default_factory=dict)
+    failures: list[Failure] = field(default_factory=list)
+    warnings: list[dict[str, Any]] = field(default_factory=list)
+    verdict: Verdict = field(default_factory=Verdict)
+
+    def forget(self, everything: bool) -> None:
+        """Give memory back: what the launch left, unless it is to be compared with another."""
+        self.unstored = {}
+        if everything:
+            self.launched = None
+
+    def _placed(self, failure: Failure) -> Failure:
+        """With the line where a tensor was allocated that wasn't stored, if a warning told it."""
+        for told in self.warnings:
+            if failure.code == "never-stored" and told["type"] == UnwrittenOutputWarning.__name__:
+                return replace(failure, file=told["file"], line=told["line"])
+        return failure
+
+    def result(self) -> Result:
+        c = self.compiled
+        return Result(
+            str(self.case),
+            self.case.data_text,
+            self.lnc,
+            tuple(self.failures + [self._placed(f) for f in self.verdict.failures]),
+            tuple(self.verdict.differences),
+            self.time_us,
+            None if c is None else peak(c, "sbuf"),
+            None if c is None else peak(c, "psum"),
+            None if c is None else hbm_bytes(c),
+            tuple(self.warnings),
+            self.case,
+        )
+
+
+@dataclass
+class Runner:
+    """Launches one kernel; its worlds are started when needed and closed with `worlds`.
+
+    Attributes: as of check_kernel.
+    """
+
+    kernel: Any
+    ranks: int
+    checks: Checks
+    platform: str | None
+    host: str
+    timeout: float | None
+    writes: tuple[str, ...]
+    worlds: ExitStack = field(default_factory=ExitStack)
+    _open: dict[tuple[int, Checks], World] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.kernel, Kernel) and isinstance(self.kernel.grid, int):
+            self.kernel = self.kernel.but(grid=None)  # the world says how many cores
+
+    @property
+    def _first_line(self) -> str | None:
+        return kernel_location(getattr(self.kernel, "fn", self.kernel))
+
+    def world(self, lnc: int, checks: Checks) -> World:
+        world = self._open.get((lnc, checks))
+        if world is None:
+            made = World(
+                self.ranks, lnc, self.platform, self.host, timeout=self.timeout, check=checks
+            )
+            world = self._open[lnc, checks] = self.worlds.enter_context(made)
+        return world
+
+    def _launch(self, trial: Trial, checks: Checks) -> tuple[Launched, float]:
+        world = self.world(trial.lnc, checks)
+        calls = trial.arguments.fresh()
+        args, kwargs = for_world(calls)
+        try:
+            with deadline(None if self.timeout is None else self.timeout + _GRACE):
+                run = world.run(self.kernel, *args, profile=True, **kwargs)
+        except TimeOver as over:
+            del self._open[trial.lnc, checks]  # it was interrupted anywhere
+            hint = "look at loops whose end depends on values"
+            raise _took_too_long("launching", over, self._first_line, hint) from None
+        outputs = [_as_numpy(leaves(output)) for output in run.outputs]
+        inputs = [[frameworks.to_numpy(a) for a in arrays(call)] for call in calls]
+        return Launched(outputs, inputs), run.profile.total_us
+
+    def _compile(self, trial: Trial) -> Compiled:
+        world = self.world(trial.lnc, self.checks)
+        args, kwargs = for_world(trial.arguments.fresh())
+        try:
+            with deadline(self.timeout):
+                return world.compile(self.kernel, *args, **kwargs)
+        except TimeOver as over:
+            line = Locations().raised(over) or self._first_line
+            hint = "this line was being traced; Python loops are traced round by round"
+            raise _took_too_long("tracing", over, line, hint) from None
+
+    def attempt(self, trial: Trial, known: Compiled | None, limits: Limits) -> None:
+        """Launch twice, in memory with different contents, and look at all but the values.
+
+        Args:
+            known: what other data of the case gave; None for the first.
+        """
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            try:
+                compiled = self._compile(trial)
+                _demand_same_program(known or self._compile(trial), compiled)
+                launched, time_us = self._launch(trial, self.checks)
+                if not self.checks.defined:
+                    other, _ = self._launch(trial, replace(self.checks, unwritten="zero"))
+                    marks = unlike(launched, other)
+                    trial.unstored = {(rank, where): mask for rank, where, mask in marks}
+            except _Ended as ended:
+                trial.failures.append(ended.failure)
+                return
+            except (Exception, SystemExit) as error:  # a kernel doesn't end its grader
+                trial.failures.append(Failure.raised(error))
+                return
+            finally:
+                trial.warnings = _told(caught)
+        trial.ran, trial.launched = True, launched
+        trial.compiled, trial.time_us = compiled, time_us
+        self._refuse_unknown_writes(compiled)
+        before = [trial.arguments.arrays(rank) for rank in range(self.ranks)]
+        originals = [[frameworks.to_numpy(a) for a in mine] for mine in before]
+        trial.failures += changed_inputs(compiled, originals, launched, self.writes)
+        trial.failures += beyond(
+            limits,
+            time_us,
+            peak(compiled, "sbuf"),
+            peak(compiled, "psum"),
+            hbm_bytes(compiled),
+        )
+
+    def repeat(self, trial: Trial) -> None:
+        """The first data once more, after all other: nothing may be left of what came between."""
+        assert trial.launched is not None and trial.compiled is not None
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                _demand_same_program(trial.compiled, self._compile(trial))
+                again, _ = self._launch(trial, self.checks)
+            except _Ended as ended:
+                trial.failures.append(ended.failure)
+                return
+            except (Exception, SystemExit) as error:  # a kernel doesn't end its grader
+                trial.failures.append(Failure.raised(error))
+                return
+        if marks := unlike(trial.launched, again):
+            trial.failures.append(_unrepeatable(trial.compiled, marks))
+
+    def _refuse_unknown_writes(self, compiled: Compiled) -> None:
+        known = {root(s.name) for s in compiled.inputs}
+        if unknown := sorted(set(self.writes) - known):
+            raise LaunchError(
+                f"writes={self.writes!r}: {', '.join(unknown)} is no argument with arrays; there "
+                f"are {', '.join(sorted(known)) or 'none'}",
+                code="grader-arguments",
+            )
+
+
+class _Ended(Exception):
+    """A launch that was given up."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.message)
+        self.failure = failure
+
+
+def _took_too_long(what: str, seconds: TimeOver, location: str | None, hint: str) -> _Ended:
+    file, _, line = (location or "").rpartition(":")
+    return _Ended(
+        Failure(
+            "timeout",
+            f"{what} the kernel: {seconds}",
+            hint,
+            file=file or None,
+            line=int(line) if line else None,
+        )
+    )
+
+
+def _as_numpy(outputs: dict[str, Any]) -> dict[str, Any]:
+    return {p: None if a is None else frameworks.to_numpy(a) for p, a in outputs.items()}
+
+
+def _told(caught: Sequence[warnings.WarningMessage]) -> list[dict[str, Any]]:
+    """Warnings of the simulator, each once."""
+    found = {}
+    for each in caught:
+        if isinstance(each.message, NkiWarning):
+            told = Failure.raised(each.message).to_dict()
+            found[told["message"], told["line"]] = told
+    return list(found.values())
+
+
+def _demand_same_program(first: Compiled, compiled: Compiled) -> None:
+    """A program follows from shapes, dtypes and compile-time values, which are the same here."""
+    if first is compiled or [encode(p) for p in first.programs] == [
+        encode(p) for p in compiled.programs
+    ]:
+        return
+    raise _Ended(
+        Failure(
+            "program-varies",
+            "two traces with equal shapes, dtypes and compile-time values gave different programs",
+            "a kernel must not depend on a counter, on random numbers, on the time or on the "
+            "contents of arrays while it is traced",
+        )
+    )
+
+
+def _unrepeatable(compiled: Compiled, marks: Sequence[tuple[int, str | int, Any]]) -> Failure:
+    _, where, _ = marks[0]
+    name = f"argument {compiled.inputs[where].name}" if isinstance(where, int) else "output" + where
+    count = sum(int(mask.sum()) for _, _, mask in marks)
+    return Failure(
+        "not-repeatable",
+        f"{count:,} elements, the first of {name}, have other bits when the same inputs are given "
+        "again after others",
+        "something is left over between launches",
+        numbers={"wrong": count},
+    )

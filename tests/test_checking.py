@@ -1,0 +1,421 @@
+"""Launches that are looked at in place of made: what is found, and what a program gets."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import nki_dist as nki
+import nki_dist.collectives as ncc
+import nki_dist.isa as nisa
+import nki_dist.language as nl
+from nki_dist import errors
+from nki_dist.launcher.checking import Checker, UnknownResult
+from nki_dist.launcher.hollow import Hollow
+from nki_dist.launcher.session import session
+
+X = np.arange(64 * 32, dtype=np.float32).reshape(64, 32)
+
+
+@pytest.fixture
+def checker() -> Iterator[Checker]:
+    session().checker = made = Checker()
+    yield made
+    session().checker = None
+
+
+def codes_of(checker: Checker) -> dict[str, list[str]]:
+    return {k.name: [d.code for d in k.diagnostics] for k in checker.kernels()}
+
+
+def one(number: int) -> np.ndarray:
+    return np.array([[number]], np.int32)
+
+
+@nki.jit
+def doubled(x):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    tile = nl.load(x)
+    nisa.tensor_scalar(dst=tile, data=tile, op0=nl.multiply, operand0=2.0)
+    nl.store(out, tile)
+    return out
+
+
+@nki.jit
+def picks(x, start):
+    out = nl.ndarray((8, 32), dtype=x.dtype, buffer=nl.shared_hbm)
+    n = nl.load(start)
+    nisa.dma_copy(dst=out, src=x.ap([[32, 8], [1, 32]], scalar_offset=n, indirect_dim=0))
+    return out
+
+
+@nki.jit
+def repeats(x, times):
+    tile = nl.load(x)
+    count, n = nl.ndarray((1, 1), nl.int32, buffer=nl.sbuf), nisa.register_alloc()
+    nisa.dma_copy(dst=count, src=times)
+    nisa.register_load(n, count)
+    for _ in nl.dynamic_range(n):
+        nisa.tensor_scalar(dst=tile, data=tile, op0=nl.multiply, operand0=2.0)
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    nl.store(out, tile)
+    return out
+
+
+@nki.jit
+def starts(x):
+    out = nl.ndarray((1, 1), dtype=nl.int32, buffer=nl.shared_hbm)
+    tile = nl.ndarray((1, 1), dtype=nl.int32, buffer=nl.sbuf)
+    nisa.memset(dst=tile, value=3)
+    nl.store(out, tile)
+    return out
+
+
+# ---- what a program gets ------------------------------------------------------------------------
+
+
+def test_results_have_shapes_and_dtypes_and_zeros(checker):
+    for x in (X, X.astype(ml_dtypes.bfloat16), X.astype(np.float16)):
+        y = doubled(x)
+        assert (y.shape, y.dtype, type(y)) == (x.shape, x.dtype, Hollow)
+        assert not y.any()
+    assert codes_of(checker) == {"doubled": []}
+    assert checker.kernels()[0].launches == 3
+
+
+def test_an_input_that_is_returned_unchanged_keeps_its_contents(checker):
+    @nki.jit
+    def through(x):
+        return x, nl.shared_constant(np.float32([[1, 2], [3, 4]]))
+
+    same, constant = through(X)
+    np.testing.assert_array_equal(same, X)
+    np.testing.assert_array_equal(constant, [[1, 2], [3, 4]])
+    assert not isinstance(same, Hollow)
+    assert not isinstance(through(doubled(X))[0], type(None))
+    assert isinstance(through(doubled(X))[0], Hollow)
+
+
+@pytest.mark.parametrize(
+    "of",
+    [
+        lambda y: y,
+        lambda y: y[:1],
+        lambda y: np.asarray(y),
+        lambda y: y - 1,
+        lambda y: np.concatenate([y, y])[1:],
+        lambda y: np.where(y > 0, y, -5),
+        lambda y: np.pad(y, 0).astype(np.int32),
+    ],
+)
+def test_what_comes_from_a_result_is_not_taken_for_data(checker, of):
+    index = of(starts(X))
+    picks(X, index)
+    repeats(X, index)
+    assert codes_of(checker) == {"starts": [], "picks": [], "repeats": []}
+    whys = [why for k in checker.kernels() for _, why in k.unchecked]
+    assert len(whys) == 2 and "run-time address" in whys[0] and "loop" in whys[1]
+
+
+def test_real_data_is_looked_at(checker):
+    picks(X, one(56))
+    assert codes_of(checker) == {"picks": []}
+    picks(X, one(57))
+    assert codes_of(checker) == {"picks": ["data-index-range"]}
+    (found,) = checker.kernels()[0].diagnostics
+    assert (found.numbers["got"], found.numbers["most"]) == (57, 56)
+
+
+def test_what_a_kernel_writes_to_is_doubted_afterwards(checker):
+    @nki.jit
+    def sets(start):
+        tile = nl.ndarray((1, 1), dtype=nl.int32, buffer=nl.sbuf)
+        nisa.memset(dst=tile, value=1000)
+        nl.store(start, tile)
+
+    table = np.full((4, 1), 1000, np.int32)
+    picks(X, table[1:2].copy())
+    assert codes_of(checker)["picks"] == ["data-index-range"]
+    sets(table[1:2])
+    assert table[1, 0] == 1000  # not zeroed
+    picks(X, table[1:2])
+    assert len(checker.kernels()[0].unchecked) == 1
+
+
+def test_results_travel_as_plain_arrays(checker):
+    y = pickle.loads(pickle.dumps(doubled(X)))
+    assert type(y) is np.ndarray and y.shape == X.shape
+
+
+def test_torch(checker):
+    torch = pytest.importorskip("torch")
+    x = torch.ones(64, 32)
+    picks(x, torch.tensor([[57]], dtype=torch.int32))
+    assert codes_of(checker) == {"picks": ["data-index-range"]}
+    y = doubled(x)
+    assert isinstance(y, torch.Tensor) and y.shape == x.shape and not y.any()
+    picks(x, starts(x) + 500)
+    assert len(codes_of(checker)["picks"]) == 1 and checker.kernels()[0].unchecked
+
+
+def test_jax(checker):
+    jax = pytest.importorskip("jax")
+    assert doubled(jax.numpy.ones((64, 32))).shape == (64, 32)
+    assert jax.jit(doubled)(jax.numpy.ones((64, 32))).shape == (64, 32)
+    with pytest.raises(errors.NkiValidationError):
+        jax.jit(many)(jax.numpy.ones((64, 32)))
+    assert codes_of(checker) == {"doubled": [], "many": ["partition-limit"]}
+
+
+# ---- what is found ------------------------------------------------------------------------------
+
+
+@nki.jit
+def many(x):
+    return nl.ndarray((200, 4), dtype=x.dtype, buffer=nl.sbuf)
+
+
+def test_all_refused_instructions_are_found_and_the_result_is_known(checker):
+    @nki.jit
+    def three(x):
+        out = nl.ndarray((5, 7), dtype=nl.bfloat16, buffer=nl.shared_hbm)
+        psum = nl.ndarray((5, 7), dtype=nl.float32, buffer=nl.psum)
+        for _ in range(4):
+            nisa.dma_copy(dst=psum, src=x)
+        tile = nl.load(x)
+        first = nisa.tensor_copy(dst=tile, src=tile, engine=nisa.engine.tensor)
+        second = nisa.tensor_copy(dst=tile, src=tile)
+        second.depends_on(first)
+        first.depends_on(second)
+        return out
+
+    y = three[2](X[:5, :7].copy())
+    assert (y.shape, y.dtype) == ((5, 7), ml_dtypes.bfloat16)
+    assert codes_of(checker) == {"three": ["memory-kind", "engine-choice"]}
+    lines = [int(d.location.rpartition(":")[2]) for d in checker.kernels()[0].diagnostics]
+    first = three.fn.__code__.co_firstlineno
+    assert [n - first for n in lines] == [5, 7]
+
+
+def test_a_result_without_shape_is_passed_on_and_skipped(checker):
+    y = many(X)
+    assert isinstance(y, UnknownResult)
+    z = doubled([y][0])
+    assert isinstance(z, UnknownResult)
+    assert codes_of(checker) == {"many": ["partition-limit"], "doubled": []}
+    assert "unknown shape" in checker.kernels()[1].unchecked[0][1]
+    for use in (
+        lambda: y.shape,
+        lambda: y + 1,
+        lambda: np.asarray(y),
+        lambda: list(y),
+        lambda: y[0],
+    ):
+        with pytest.raises(errors.LaunchError, match="result of kernel many") as raised:
+            use()
+        assert raised.value.code == "result-unknown"
+
+
+def test_what_a_policy_lifts_does_not_hide_what_comes_after(checker):
+    @nki.jit
+    def both(x, start):
+        tile = nl.ndarray((8, 32), dtype=x.dtype, buffer=nl.sbuf)
+        nisa.tensor_scalar(dst=tile, data=tile, op0=nl.multiply, operand0=2.0)
+        out, more = (nl.ndarray((8, 32), dtype=x.dtype, buffer=nl.shared_hbm) for _ in range(2))
+        nl.store(out, tile)
+        n = nl.load(start)
+        nisa.dma_copy(dst=more, src=x.ap([[32, 8], [1, 32]], scalar_offset=n, indirect_dim=0))
+        return out, more
+
+    assert [y.shape for y in both(X, one(1000))] == [(8, 32)] * 2
+    assert codes_of(checker) == {"both": ["unwritten-output", "data-index-range"]}
+
+
+def test_a_deadlock_and_the_kernels_own_exception(checker):
+    @nki.jit
+    def lonely(x):
+        tile = nl.load(x)
+        if nl.program_id(0) == 0:
+            nisa.sendrecv(src=tile, dst=tile, send_to_rank=1, recv_from_rank=1, pipe_id=0)
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        nl.store(out, tile)
+        return out
+
+    @nki.jit
+    def asserts(x):
+        if x.shape[0] != 3:
+            raise ValueError("three rows, please")
+        return x
+
+    assert lonely[2](X).shape == X.shape
+    asserts(X)
+    assert codes_of(checker) == {"lonely": ["deadlock"], "asserts": ["kernel-raised"]}
+    found = checker.kernels()[1].diagnostics[0]
+    assert found.message == "ValueError: three rows, please"
+    assert found.location == f"{__file__}:{asserts.fn.__code__.co_firstlineno + 3}"
+
+
+def test_arguments_and_grids(checker):
+    doubled(X, X)
+    doubled[3](X)
+    doubled(X.astype(np.complex64))
+    assert codes_of(checker) == {"doubled": ["call-signature", "lnc-range", "dtype-unknown"]}
+    assert "NCC_EVRF004" in checker.kernels()[0].diagnostics[2].to_dict()["aws"]
+
+
+def test_an_argument_that_cannot_be_written(checker):
+    @nki.jit
+    def writes(x):
+        nl.store(x, nl.load(x))
+
+    fixed = X.copy()
+    fixed.flags.writeable = False
+    writes(fixed)
+    assert codes_of(checker) == {"writes": ["input-read-only"]}
+
+
+def test_warnings_are_reported_and_leave_a_kernel_ok(checker):
+    @nki.jit
+    def part(x):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        nl.store(out[0:32], nl.load(x[0:32]))
+        return out
+
+    part(X)
+    part(X + 1)
+    (found,) = checker.kernels()
+    assert found.ok and [d.code for d in found.diagnostics] == ["unwritten-rows"]
+    assert found.diagnostics[0].to_dict()["severity"] == "warning"
+    assert found.diagnostics[0].numbers == {"unwritten": 1024, "elements": 2048}
+
+
+@nki.jit
+def summed(x):
+    own = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.private_hbm)
+    other = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.private_hbm)
+    nisa.dma_copy(dst=own, src=x)
+    ncc.all_reduce(srcs=[own], dsts=[other], replica_group=[[0, 1], [2, 3]], op=nl.add)
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    nisa.dma_copy(dst=out, src=other)
+    return out
+
+
+def test_worlds_start_no_core(checker):
+    with nki.World(ranks=4, host="ray") as world:
+        run = world.run(summed, nki.per_rank([X + n for n in range(4)]), profile=True)
+        assert [y.shape for y in run.outputs] == [X.shape] * 4
+        assert run.profile.total_us > 0
+        assert world._host is None
+    assert codes_of(checker) == {"summed": []}
+    with nki.World(ranks=3) as world:
+        assert [y.shape for y in world.run(summed, X)] == [X.shape] * 3
+    assert codes_of(checker) == {"summed": ["rank-range"]}
+
+
+def test_profiles_and_simulations(checker):
+    assert nki.profile(doubled)(X).profile.total_us > 0
+    assert nki.simulate(doubled)(X).shape == X.shape
+    assert isinstance(nki.benchmark(many)(X).profile, UnknownResult)
+    assert codes_of(checker) == {"doubled": [], "many": ["partition-limit"]}
+
+
+def test_compiling_by_hand_is_reported_and_raises(checker):
+    with pytest.raises(errors.NkiValidationError):
+        many.compile(X)
+    assert doubled.compile(X).kernel == "doubled"
+    assert codes_of(checker) == {"many": ["partition-limit"], "doubled": []}
+    assert [k.launches for k in checker.kernels()] == [0, 0]
+
+
+def test_beta1(checker):
+    from nki_dist.compat.beta1 import language as old
+    from nki_dist.compat.beta1 import launch
+
+    @launch.jit
+    def square(x):
+        out = old.ndarray(x.shape, dtype=x.dtype, buffer=old.shared_hbm)
+        tile = old.load(x)
+        old.store(out, tile * tile)
+        return out
+
+    @launch.baremetal
+    def outside(x):
+        return old.load(x[0:65, old.arange(40)[None, :]])
+
+    assert square(X).shape == X.shape
+    assert launch.simulate_kernel(square, X).shape == X.shape
+    outside(X)
+    (fine, wrong) = checker.kernels()
+    assert (fine.name, fine.ok, fine.launches) == ("square", True, 2)
+    assert (fine.file, fine.line) == (__file__, square.fn.__wrapped__.__code__.co_firstlineno + 1)
+    assert (wrong.name, wrong.ok) == ("outside", False)
+
+
+def test_launches_are_made_again_without_a_checker(checker):
+    doubled(X)
+    session().checker = None
+    np.testing.assert_array_equal(nki.simulate(doubled)(X), 2 * X)
+
+
+# ---- errors as data -----------------------------------------------------------------------------
+
+
+def error(**more: Any) -> errors.NkiError:
+    return errors.NkiValidationError("two of three", code="psum-bank", **more)
+
+
+def test_to_dict():
+    found = error(
+        location="C:/k.py:12",
+        core=np.int64(1),
+        instruction="nisa.nc_matmul",
+        numbers={
+            "got": np.int32(3),
+            "allowed": (1, 2),
+            "scale": np.float32(0.5),
+            "x": float("nan"),
+        },
+    ).to_dict()
+    assert found == {
+        "code": "psum-bank",
+        "aws": [],
+        "type": "NkiValidationError",
+        "severity": "error",
+        "message": "two of three",
+        "file": "C:/k.py",
+        "line": 12,
+        "core": 1,
+        "instruction": "nisa.nc_matmul",
+        "hint": "Write at most 2 KiB per partition at a time (512 float32), within one bank.",
+        "numbers": {"got": 3, "allowed": [1, 2], "scale": 0.5, "x": "nan"},
+    }
+    bare = error().to_dict()
+    assert (bare["file"], bare["line"], bare["core"], bare["numbers"]) == (None, None, None, {})
+
+
+def test_texts_carry_the_code_and_the_own_hint_only():
+    assert str(error()) == "two of three [psum-bank]"
+    assert str(error(location="k.py:1", hint="do it")) == (
+        "two of three\n  at k.py:1 [psum-bank]\n  hint: do it"
+    )
+    assert str(errors.DeadlockError("a\n  - b")) == "a\n  - b\n  [deadlock]"
+    assert error().hint and error(hint="do it").hint == "do it"
+
+
+def test_errors_travel_with_everything():
+    sent = error(location="k.py:1", numbers={"got": 1}, hint="do it").at(core=3)
+    came = pickle.loads(pickle.dumps(sent))
+    assert came.to_dict() == sent.to_dict() and str(came) == str(sent)
+    warned = errors.as_warning(errors.RaceError("r", hint="lift it"), errors.RaceWarning)
+    assert (warned.code, warned.own_hint, warned.to_dict()["type"]) == ("race", None, "RaceWarning")
+
+
+def test_aws_codes_may_be_of_one_instruction():
+    wrong = {"code": "matmul-contraction", "location": "k.py:1"}
+    for instruction, aws in (("nisa.nc_matmul_mx", ("NCC_EVRF050",)), ("nisa.nc_matmul", ())):
+        assert errors.NkiError("x", instruction=instruction, **wrong).aws == aws
