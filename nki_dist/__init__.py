@@ -35,3 +35,8 @@ __all__ = [
     "profile",
     "simulate",
 ]
+
+
+def __dir__() -> list[str]:
+    """The interface, without the rooms of the package."""
+    return sorted([*__all__, "__version__"])

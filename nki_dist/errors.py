@@ -173,6 +173,12 @@ class UnwrittenOutputWarning(NkiWarning):
     default_code = "unwritten-rows"
 
 
+class UnreturnedOutputWarning(NkiWarning):
+    """The kernel stored results that it doesn't return, and did nothing else its caller sees."""
+
+    default_code = "unreturned-output"
+
+
 class RaceWarning(NkiWarning):
     """What is a RaceError by default, under `races=warn`."""
 

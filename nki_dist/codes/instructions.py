@@ -24,6 +24,11 @@ INSTRUCTIONS: Final = (
         "A NumPy array is an operand of an instruction.",
         "Pass the array as an argument of the kernel, or make it one with nl.shared_constant.",
     ),
+    Code(
+        "instruction-result",
+        "What an instruction returns is used as a tensor.",
+        "Use the tensor that was passed as dst.",
+    ),
     Code("operand-missing", "An operand is None that is needed.", "Pass it."),
     Code(
         "operand-shape",

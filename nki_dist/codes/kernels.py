@@ -57,6 +57,11 @@ KERNELS: Final = (
         "A kernel calls a built-in function that AWS's compiler doesn't know.",
         "Compute the value outside the kernel and pass it as an argument.",
     ),
+    Code(
+        "argument-no-tensor",
+        "A kernel uses an argument as a tensor that isn't an array.",
+        "Pass an array; nki.per_rank gives every rank of a world its own.",
+    ),
     Code("argument-list", "A list is an argument of a kernel.", "Pass a tuple."),
     Code(
         "argument-class",

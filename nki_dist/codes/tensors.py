@@ -79,6 +79,11 @@ TENSORS: Final = (
         "Elements of a tensor that the kernel returns were never stored.",
         "Round the number of tiles up and store the incomplete last tile, too.",
     ),
+    Code(
+        "unreturned-output",
+        "A kernel stores results and returns nothing.",
+        "Return the tensor that was stored to.",
+    ),
     # Shapes -------------------------------------------------------------------------------------
     Code(
         "shape-form",

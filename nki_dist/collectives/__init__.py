@@ -39,3 +39,8 @@ __all__ = [
     "reduce_scatter",
     "rg_partition_op",
 ]
+
+
+def __dir__() -> list[str]:
+    """The interface, without the modules that it is made in."""
+    return sorted(__all__)

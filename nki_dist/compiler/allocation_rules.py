@@ -13,7 +13,7 @@ from nki_dist.arch import Arch
 from nki_dist.dtypes import DType
 from nki_dist.errors import NkiValidationError, OutOfMemoryError
 from nki_dist.isa.tracing import may_reject
-from nki_dist.program import MemoryRegion
+from nki_dist.program import Access, MemoryRegion
 from nki_dist.program.storage import contiguous_strides
 
 # Not a figure of the hardware that is published: aws-neuron/neuron-agentic-development says so in
@@ -23,13 +23,19 @@ ADVISED_FREE_MAX: Final = 32767
 
 def sizes_of(shape: Any) -> tuple[int, ...]:
     """The shape as a tuple of positive ints."""
+    if isinstance(shape, Access):
+        raise NkiValidationError(
+            f"shape is the tensor {shape.storage.label}; allowed: a tuple of positive ints, such "
+            f"as its .shape, {shape.shape}",
+            code="shape-form",
+        )
     if isinstance(shape, (int, np.integer)):
         shape = (shape,)
     try:
         sizes = tuple(n.__index__() for n in shape)
     except (TypeError, AttributeError):
         raise NkiValidationError(
-            f"shape {shape!r}; allowed: a tuple of positive ints",
+            f"shape {shape!r}; allowed: a tuple of positive ints (`/` gives a float, `//` an int)",
             code="shape-form",
             numbers={"got": shape},
         ) from None
@@ -94,7 +100,8 @@ def check_on_chip(
     if shape[0] > arch.partitions:
         raise NkiValidationError(
             f"{shape[0]} partitions in a {region.value} tensor of shape {shape}; the partition "
-            f"dimension (dimension 0) is at most {arch.partitions}",
+            f"dimension (dimension 0) is at most {arch.partitions}: go through longer tensors in "
+            f"tiles of at most {arch.partitions} rows, such as x[start:start + {arch.partitions}]",
             code="partition-limit",
             numbers={"got": shape[0], "most": arch.partitions},
         )

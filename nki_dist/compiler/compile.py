@@ -22,7 +22,9 @@ from nki_dist.compiler.passes.conflicts import find_conflicts
 from nki_dist.compiler.passes.overwritten import check_overwritten
 from nki_dist.compiler.passes.schedule import check_schedule
 from nki_dist.compiler.passes.uninitialised import check_uninitialised
+from nki_dist.compiler.passes.unreturned import warn_of_unreturned
 from nki_dist.compiler.source_rules import check_sources
+from nki_dist.compiler.stand_ins import explained
 from nki_dist.compiler.trace import Trace
 from nki_dist.compiler.widen import FACT
 from nki_dist.errors import CompileError, NkiValidationError
@@ -70,7 +72,13 @@ def compile_kernel(
         with tracing_with(trace):
             for ids in grid.instances(core):
                 with trace.instance(grid.shape, ids):
-                    result = function(*args, **kwargs)
+                    try:
+                        result = function(*args, **kwargs)
+                    except (AttributeError, TypeError) as error:
+                        told = explained(error, function, args, kwargs)
+                        if told is error:
+                            raise
+                        raise told.with_traceback(error.__traceback__) from None
                 outputs = outputs_of(trace, result)
         functions |= trace.locations.functions
         program = trace.finish()
@@ -84,6 +92,7 @@ def compile_kernel(
     _compare_shared(programs)
     check_hbm(programs, arch)
     check_uninitialised(programs, checks)
+    warn_of_unreturned(programs)
     if checks.races != "off":
         find_conflicts(programs)
     if not beta1:

@@ -14,7 +14,7 @@ from math import prod
 from typing import Any, Final, NamedTuple
 
 from nki_dist.arch import Arch
-from nki_dist.compiler.encode import PLACED, WRITTEN
+from nki_dist.compiler.encode import CALLED, PLACED, WRITTEN
 from nki_dist.compiler.values import data_type
 from nki_dist.compiler.wire import malformed
 from nki_dist.dtypes import DType
@@ -133,13 +133,15 @@ def storages(body: dict[str, Any], table: list[str], lines: int, arch: Arch) -> 
     made: list[Storage] = []
     columns = zip(*(flat[column::6] for column in range(6)), strict=True)
     for number, (kind, name, first, last, location, flags) in enumerate(columns):
-        if not (0 <= kind < len(kinds) and 0 <= name < len(table) and 0 <= flags < 4):
+        if not (0 <= kind < len(kinds) and 0 <= name < len(table) and 0 <= flags < 8):
             malformed(f"storage {number} of kind {kind} with name {name} and flags {flags}")
         if not (-1 <= location < lines and -1 <= first <= last < INT64):
             malformed(f"storage {number} lives from instruction {first} to {last} at {location}")
         k = kinds[kind]
         s = Storage(number, k.region, k.shape, k.dtype, table[name], k.role, -1, None, location)
         s.first, s.last = first, last
+        if flags & CALLED:
+            s.name, s.called = "", s.name
         s.placed, s.written = bool(flags & PLACED), bool(flags & WRITTEN)
         made.append(s)
     found = Storages(made, kinds, flat[::6])

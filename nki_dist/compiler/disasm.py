@@ -74,7 +74,8 @@ def storage_text(program: Program, s: Storage) -> str:
 
 def _name(s: Storage) -> str:
     """Names needn't be unique, so the storage's number goes with them."""
-    return f"{s.name}#{s.number}" if s.name else f"t{s.number}"
+    named = s.name or s.called
+    return f"{named}#{s.number}" if named else s.title
 
 
 def _short(program: Program, location: Any) -> str:

@@ -31,6 +31,7 @@ LOOP_BEGIN: Final = -1
 LOOP_END: Final = -2
 PLACED: Final = 1
 WRITTEN: Final = 2
+CALLED: Final = 4  # the name isn't the kernel's, but what its source calls the storage
 
 
 @cache
@@ -130,10 +131,11 @@ class _Encoder:
     def _storage(self, s: Storage) -> tuple[int, ...]:
         row = [s.region.value, [int(n) for n in s.shape], s.dtype.name, s.role]
         key = (row[0], s.shape, row[2], s.role)
-        flags = PLACED * s.placed | WRITTEN * s.written
+        called = bool(s.called) and not s.name
+        flags = PLACED * s.placed | WRITTEN * s.written | CALLED * called
         location = -1 if s.location is None else s.location
         kind = self.kinds.number(key, lambda: row)
-        return kind, self._text(s.name), s.first, s.last, location, flags
+        return kind, self._text(s.name or s.called), s.first, s.last, location, flags
 
     def access(self, a: Access) -> int:
         """Number of an access; equal accesses share one."""

@@ -25,7 +25,7 @@ def is_shipped(code: CodeType) -> bool:
 
 
 def is_machinery(code: CodeType) -> bool:
-    """Whether code is this package's or Python's own, not a kernel's or a program's."""
+    """Whether code is this package's, or what lies between its frames, rather than the user's."""
     name = code.co_filename
     return (
         (name.startswith(_PACKAGE) and not is_shipped(code))
@@ -33,6 +33,14 @@ def is_machinery(code: CodeType) -> bool:
         or name.endswith(("contextlib.py", "functools.py"))
         or _DYNAMO in name
     )
+
+
+def users_line() -> str | None:
+    """`file:line` of the user's code that called this package; for errors of a call itself."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and is_machinery(frame.f_code):
+        frame = frame.f_back
+    return None if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
 
 class Locations:

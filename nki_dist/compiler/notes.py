@@ -16,7 +16,12 @@ from nki_dist.program import Program
 
 FACT: Final = "warnings"
 TYPES: Final = {
-    kind.__name__: kind for kind in (errors.UnwrittenOutputWarning, errors.CompilerMayRejectWarning)
+    kind.__name__: kind
+    for kind in (
+        errors.CompilerMayRejectWarning,
+        errors.UnreturnedOutputWarning,
+        errors.UnwrittenOutputWarning,
+    )
 }
 
 

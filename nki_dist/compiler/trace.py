@@ -23,8 +23,9 @@ from nki_dist.arch import Arch
 from nki_dist.checks import DEFAULT, Checks
 from nki_dist.compiler.allocation_rules import address_of, check_on_chip, check_spelling, sizes_of
 from nki_dist.compiler.control_flow import LoopFinder
-from nki_dist.compiler.locations import Locations
+from nki_dist.compiler.locations import Locations, is_machinery
 from nki_dist.compiler.loop_scope import OpenLoop, refuse_ended
+from nki_dist.compiler.naming import Names
 from nki_dist.compiler.notes import note
 from nki_dist.compiler.ownership import check_dynamic, check_register, owns, refuse_storage
 from nki_dist.compiler.passes.schedule import Edges, add_edges
@@ -46,7 +47,6 @@ from nki_dist.program import (
     VirtualRegister,
 )
 from nki_dist.program.memory import region_of
-from nki_dist.program.storage import contiguous_strides
 
 
 class Trace:
@@ -79,6 +79,7 @@ class Trace:
         self.program_ids: tuple[int, ...] = ()
         self.block: Block = self.program.body
         self.locations = Locations()
+        self.names = Names(is_machinery)
         self.loops = LoopFinder()
         self.order_group = 0
         self._groups = 0
@@ -200,8 +201,9 @@ class Trace:
         return storage
 
     def _view(self, storage: Storage) -> NkiTensor:
-        shape = storage.shape
-        return make(storage, 0, shape, contiguous_strides(shape), storage.dtype)
+        if not (storage.name or storage.called):
+            storage.called = self.names.of(sys._getframe(2))  # what asked for the allocation
+        return make(storage, 0, storage.shape, storage.strides, storage.dtype)
 
     def publish(self, storage: Storage) -> None:
         """Make a returned private tensor visible to the launcher, as shared ones are."""

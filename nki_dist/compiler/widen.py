@@ -52,6 +52,7 @@ def in_float32(s: Storage) -> Storage:
     made = Storage(
         s.number, s.region, s.shape, float32, s.name, s.role, s.index, s.address, s.location, data
     )
+    made.called = s.called
     made.placed, made.first, made.last, made.written = s.placed, s.first, s.last, s.written
     return made
 

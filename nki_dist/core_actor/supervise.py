@@ -21,6 +21,7 @@ import ray
 import ray.exceptions
 
 from nki_dist.core_actor.actor import Answer, Order
+from nki_dist.core_actor.last_words import add_prints
 from nki_dist.core_actor.lifeline import Patience
 from nki_dist.core_actor.roll_call import RollCall
 from nki_dist.core_actor.verdict import Watch
@@ -183,9 +184,10 @@ class Supervisor:
     def _end(self, error: NkiError) -> None:
         """The launch ends with this error; those that run are left to stop by themselves."""
         self.cancel()
-        for n, answer in enumerate(self.answers):
-            if answer is None:
-                self.answers[n] = Answer(self._number, error=error)
+        given_up = [n for n, answer in enumerate(self.answers) if answer is None]
+        for n in given_up:
+            self.answers[n] = Answer(self._number, error=error)
+        add_prints(given_up, self.futures, self.answers)
 
     def _bear_silence(self) -> None:
         silent = self._roll.silent()

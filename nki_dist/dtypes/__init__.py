@@ -55,3 +55,8 @@ __all__ = [
     "uint16",
     "uint32",
 ]
+
+
+def __dir__() -> list[str]:
+    """The interface, without the modules that it is made in."""
+    return sorted(__all__)

@@ -16,6 +16,7 @@ import numpy as np
 
 from nki_dist.errors import LaunchError
 from nki_dist.frameworks import jax_arrays, numpy_arrays, torch_tensors
+from nki_dist.frameworks.remedies import remedy
 
 __all__ = [
     "LIBRARIES",
@@ -23,6 +24,7 @@ __all__ = [
     "describe",
     "like",
     "plain",
+    "remedy",
     "to_numpy",
     "uncompiled",
     "without_derivative",

@@ -157,3 +157,8 @@ __all__ = [
     "unknown_engine",
     "vector_engine",
 ]
+
+
+def __dir__() -> list[str]:
+    """The interface, without the modules that it is made in."""
+    return sorted(__all__)

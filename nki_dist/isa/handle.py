@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from nki_dist.errors import NkiValidationError
+from nki_dist.errors import NkiValidationError, NoSuchAttribute
 from nki_dist.program import Instruction
 
 
@@ -21,6 +21,18 @@ class NkiInstruction:
         self.instruction = handle
         self.depth = depth
         self.tracer = tracer
+
+    def __getattr__(self, name: str) -> Any:
+        if name in NkiInstruction.__slots__:  # not yet set
+            raise AttributeError(name)
+        raise NoSuchAttribute(
+            f"{self!r} has no .{name}: an instruction writes to its dst and returns no tile; use "
+            "the tensor that was passed as dst",
+            code="instruction-result",
+        )
+
+    def __repr__(self) -> str:
+        return f"<instruction {self.instruction.opcode}>"
 
     def depends_on(self, *producers: NkiInstruction) -> NkiInstruction:
         """This instruction runs after each producer; returns self.

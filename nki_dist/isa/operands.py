@@ -16,6 +16,7 @@ import numpy as np
 from nki_dist.arch import Arch, allowed_start_partitions, start_partition_allowed
 from nki_dist.dtypes import DType
 from nki_dist.errors import CompileError, NkiValidationError, OutOfBoundsError
+from nki_dist.isa.described import advice, described
 from nki_dist.isa.indirection import narrowed, table
 from nki_dist.isa.tracing import may_reject, todays_kernel
 from nki_dist.program import Access, VirtualRegister
@@ -96,7 +97,7 @@ class Tensor(Role):
                 value = self._addressed(name, value)
             if 0 in value.shape:
                 raise NkiValidationError(
-                    f"{name} is empty: shape {value.shape}",
+                    f"{name} is empty: shape {value.shape} of {value.storage.label}",
                     code="shape-empty",
                     numbers={"got": value.shape},
                 )
@@ -118,13 +119,13 @@ class Tensor(Role):
         kinds += ["None"] if self.optional else []
         if isinstance(value, np.ndarray):
             raise NkiValidationError(
-                f"{name} is a NumPy array of shape {value.shape}; allowed: {' or '.join(kinds)}. "
-                "Arrays become tensors when they are arguments of the kernel that is launched",
+                f"{name} is a NumPy array of shape {value.shape}; allowed: {' or '.join(kinds)}"
+                f"{advice(value)}",
                 code="array-as-operand",
                 numbers={"shape": value.shape},
             )
         raise NkiValidationError(
-            f"{name} is {value!r} of type {type(value).__name__}; allowed: {' or '.join(kinds)}",
+            f"{name} is {described(value)}; allowed: {' or '.join(kinds)}{advice(value)}",
             code="operand-kind",
             numbers={"got": value},
         )
@@ -371,9 +372,10 @@ class Number(Role):
         kinds = (int,) if self.integer else (int, float)
         if isinstance(value, kinds) or (value is None and self.optional):
             return _number(name, value)
+        short = isinstance(value, (str, float))
         raise NkiValidationError(
-            f"{name}={value!r}; allowed: {'an int' if self.integer else 'a number'}"
-            + (" or None" if self.optional else ""),
+            f"{name}={repr(value) if short else described(value)}; allowed: "
+            f"{'an int' if self.integer else 'a number'}" + (" or None" if self.optional else ""),
             code="argument-kind",
             numbers={"got": value},
         )

@@ -43,9 +43,14 @@ from nki_dist.isa.transfers import Block
 from nki_dist.program import Access, Instruction
 from nki_dist.program.walk import tensors
 
+__tracebackhide__ = True  # asks pytest to end tracebacks in the caller
+
 DOCS = "nki/api/generated/"
 _COMPUTE: Final = frozenset({"tensor", "vector", "scalar", "gpsimd"})
 _MODULES: Final = MappingProxyType({"nisa": "isa", "ncc": "collectives"})
+WRITES_TO_DST: Final = (
+    "instructions write to dst and return no tile; allocate it before with nl.ndarray"
+)
 _OF_ENGINE: Final = (("scalar", "table"), ("tensor", "accumulates"), ("tensor", "chains"))
 
 
@@ -275,6 +280,7 @@ class Spec:
                 location=tracer.where(),
                 core=tracer.core,
                 instruction=self.title,
+                hint=WRITES_TO_DST if "'dst'" in str(error) else None,
                 code="call-signature",
             ) from None
         try:

@@ -26,3 +26,8 @@ __all__ = [
     "softmax",
     "softmax_backward",
 ]
+
+
+def __dir__() -> list[str]:
+    """The interface, without the modules that it is made in."""
+    return sorted(__all__)

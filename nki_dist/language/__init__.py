@@ -159,3 +159,8 @@ __all__ = [
     for name, value in list(globals().items())
     if not name.startswith("_") and not isinstance(value, _ModuleType)
 ]
+
+
+def __dir__() -> list[str]:
+    """The interface, without the modules that it is made in."""
+    return sorted(__all__)

@@ -15,6 +15,8 @@ from nki_dist.isa.spec import current_tracer
 from nki_dist.language.tensor import NkiTensor
 from nki_dist.program import MemoryRegion, sbuf
 
+__tracebackhide__ = True  # asks pytest to end tracebacks in the caller
+
 
 class _NdArray:
     """Allocate a tensor; its contents are undefined until written.

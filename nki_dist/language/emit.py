@@ -9,7 +9,6 @@ Errors carry the function's name and the kernel's line.
 
 from __future__ import annotations
 
-import reprlib
 from collections.abc import Mapping
 from math import prod
 from typing import Any
@@ -21,6 +20,7 @@ from nki_dist.dtypes import DType, float32
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa.activation import activation
 from nki_dist.isa.alu import ALU
+from nki_dist.isa.described import advice, described
 from nki_dist.isa.dma_copy import dma_copy
 from nki_dist.isa.language_math import language_math
 from nki_dist.isa.reciprocal import reciprocal as _reciprocal
@@ -32,6 +32,8 @@ from nki_dist.isa.tensor_tensor import tensor_tensor
 from nki_dist.language.creation import ndarray
 from nki_dist.language.tensor import NkiTensor
 from nki_dist.program import psum, sbuf
+
+__tracebackhide__ = True  # asks pytest to end tracebacks in the caller
 
 NUMBERS = (int, float, np.number, np.bool_)
 
@@ -55,22 +57,15 @@ def tile(function: str, name: str, value: Any) -> NkiTensor:
     """`value`, which must be a tile on chip."""
     if isinstance(value, NkiTensor) and value.buffer.on_chip:
         return value
-    got = f"in {value.buffer.value}" if isinstance(value, NkiTensor) else described(value)
+    if isinstance(value, NkiTensor):
+        got = f"in {value.buffer.value}: {value.storage.label}"
+    else:
+        got = described(value)
     raise refuse(
         function,
-        f"{name} is {got}; allowed: a tile in SBUF or PSUM (see nl.load)",
+        f"{name} is {got}; allowed: a tile in SBUF or PSUM (see nl.load){advice(value)}",
         code="operand-kind",
     )
-
-
-def described(value: Any) -> str:
-    """A value that is no tensor, in short: arrays of any framework by their shape."""
-    if value is None:
-        return "None"
-    kind, shape = type(value), getattr(value, "shape", None)
-    if isinstance(shape, tuple):
-        return f"a {kind.__module__.partition('.')[0]} {kind.__name__} of shape {tuple(shape)}"
-    return f"{reprlib.repr(value)} of type {kind.__name__}"
 
 
 def new(shape: Any, dtype: Any, buffer: Any = sbuf) -> NkiTensor:

@@ -17,30 +17,15 @@ from typing import Any
 
 from nki_dist import dtypes
 from nki_dist.dtypes import DType
-from nki_dist.errors import NkiValidationError, OutOfBoundsError
+from nki_dist.errors import NkiValidationError
 from nki_dist.isa.spec import current_tracer
+from nki_dist.language.indexing import Indexing, ds
 from nki_dist.language.layout import rescale, rescaled
 from nki_dist.language.no_value import NoValue
 from nki_dist.language.presence import may_be_absent
-from nki_dist.language.views import Views
 from nki_dist.program import Dynamic, MemoryRegion, Storage, VirtualRegister, sbuf
 from nki_dist.program.memory import region_of
 from nki_dist.program.storage import contiguous_strides
-
-FULL = slice(None)
-
-
-class ds:
-    """`nl.ds(start, size)`: `size` elements from `start`, an int or a register."""
-
-    __slots__ = ("size", "start")
-
-    def __init__(self, start: Any, size: int) -> None:
-        self.start = start
-        self.size = size
-
-    def __repr__(self) -> str:
-        return f"nl.ds({self.start}, {self.size})"
 
 
 def make(
@@ -62,7 +47,7 @@ def make(
     return view
 
 
-class NkiTensor(Views, NoValue):
+class NkiTensor(Indexing, NoValue):
     """A tensor in SBUF, PSUM or HBM; instructions take it as operand.
 
     Attributes:
@@ -171,81 +156,19 @@ class NkiTensor(Views, NoValue):
             dynamic = dynamic or self.dynamic
         return make(self.storage, offset, tuple(sizes), tuple(strides), self.dtype, dynamic)
 
-    def _sliced(self, k: Any, d: int) -> tuple[int, int, int]:
-        """(size, start, step) of a slice."""
-        n = self.shape[d]
-        if k.start is None and k.stop is None and k.step is None:
-            return n, 0, 1
-        if isinstance(k.start, VirtualRegister) or isinstance(k.stop, VirtualRegister):
-            raise NkiValidationError(
-                "a slice bound can't be a register; use nl.ds(register, size)", code="index-kind"
-            )
-        start, stop, step = k.indices(n)
-        if step < 1:
-            raise NkiValidationError(
-                f"slice step {step} on dimension {d}; must be >= 1",
-                code="slice-step",
-                numbers={"got": step, "least": 1},
-            )
-        self._guard(d, (start, stop, step) != (0, n, 1))
-        return max(0, -(-(stop - start) // step)), start, step
-
     def _window(self, k: ds, d: int) -> Any:
         """Start of an `nl.ds`: an int, a register or a tile."""
         n = self.shape[d]
-        known = not isinstance(k.start, (VirtualRegister, NkiTensor))
-        start = k.start.__index__() if known else 0
-        # An empty window, like an empty slice, is no mistake where it is known.
-        if start < 0 or start + k.size > n or k.size < (0 if known else 1):
-            raise OutOfBoundsError(
-                f"{k} on dimension {d} of size {n}",
-                code="index-range",
-                numbers={"size": n, "dim": d},
-            )
-        if not known:
+        if isinstance(k.start, (VirtualRegister, NkiTensor)):
+            if not 0 < k.size <= n:
+                raise self._outside(f"{k}", d)
             return _scalar(k.start)
+        start, size = self._bound(k.start, d), self._bound(k.size, d)
+        # An empty window, like an empty slice, is no mistake.
+        if size < 0 or start < 0 or start + size > n:
+            raise self._outside(f"{k}", d)
         self._guard(d, k.size != n)
         return start
-
-    def _index(self, k: Any, d: int) -> Any:
-        """A single index: an int or a register."""
-        if isinstance(k, VirtualRegister):
-            self._no_dynamic_partition(d)
-            return k
-        try:
-            index = k.__index__()
-        except (AttributeError, TypeError):  # arrays have the method
-            raise NkiValidationError(
-                f"index {k!r} of type {type(k).__name__} on dimension {d}; allowed are ints, "
-                "slices, Ellipsis, nl.ds and registers (tensors index through .ap, .select or "
-                ".vector_select)",
-                code="index-kind",
-            ) from None
-        n = self.shape[d]
-        if not -n <= index < n:
-            raise OutOfBoundsError(
-                f"index {index} on dimension {d} of size {n} of {self.storage.label}",
-                code="index-range",
-                numbers={"got": index, "size": n, "dim": d},
-            )
-        self._guard(d, True)
-        return index % n
-
-    def _expand(self, key: tuple) -> tuple:
-        if sum(1 for k in key if k is Ellipsis) > 1:
-            raise NkiValidationError("an index can hold only one Ellipsis", code="index-kind")
-        given = sum(1 for k in key if k is not Ellipsis)
-        if given > len(self.shape):
-            raise NkiValidationError(
-                f"{given} indices for {len(self.shape)} dimensions of shape {self.shape}",
-                code="index-count",
-                numbers={"got": given, "most": len(self.shape)},
-            )
-        fill = (FULL,) * (len(self.shape) - given)
-        for i, k in enumerate(key):
-            if k is Ellipsis:
-                return key[:i] + fill + key[i + 1 :]
-        return key + fill
 
     def _add_dynamic(
         self, source: Any, dim: int, limit: int, other: Dynamic | None = None
@@ -281,14 +204,11 @@ class NkiTensor(Views, NoValue):
             self._no_dynamic_partition(dim)
             dynamic = self._add_dynamic(_scalar(index), dim, n)
         else:
-            if not (hasattr(index, "__index__") and 0 <= index < n):
-                raise NkiValidationError(
-                    f"select({dim}, {index}) of a dimension of size {n}",
-                    code="index-range",
-                    numbers={"got": index, "size": n, "dim": dim},
-                )
+            start = self._bound(index, dim)
+            if not 0 <= start < n:
+                raise self._outside(f"select({dim}, {index})", dim)
             self._guard(dim, True)
-            offset += index * self.strides[dim]
+            offset += start * self.strides[dim]
         if dim == 0 and self.storage.region.on_chip:
             shape.insert(0, 1)
             strides.insert(0, self.strides[0])

@@ -5,14 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 from nki_dist.dtypes import uint32
+from nki_dist.isa.described import advice, described
 from nki_dist.isa.device_print import device_print as _print
 from nki_dist.isa.dma_copy import dma_copy
 from nki_dist.isa.dma_transpose import dma_transpose
 from nki_dist.isa.nc_n_gather import nc_n_gather
+from nki_dist.isa.spec import current_tracer
 from nki_dist.language import emit
 from nki_dist.language.creation import ndarray
 from nki_dist.language.tensor import NkiTensor
 from nki_dist.program import sbuf
+
+__tracebackhide__ = True  # asks pytest to end tracebacks in the caller
 
 
 def load(src, dtype=None):
@@ -23,6 +27,7 @@ def load(src, dtype=None):
         dtype: of the tile, `src.dtype` by default.
     """
     _check_tensor("load", src)
+    _check_rows("load", src)
     shape = src.shape if len(src.shape) > 1 else (*src.shape, 1)
     tile = ndarray(shape, src.dtype if dtype is None else dtype, sbuf)
     dma_copy(tile, src)
@@ -33,14 +38,40 @@ def _check_tensor(function: str, src: Any) -> None:
     if not isinstance(src, NkiTensor):
         raise emit.refuse(
             function,
-            f"src is {emit.described(src)}; allowed: a tensor in HBM. Arrays become tensors when "
-            "they are arguments of the kernel that is launched",
+            f"src is {described(src)}; allowed: a tensor in HBM{advice(src)}",
             code="memory-kind",
+        )
+    if 0 in src.shape:
+        raise emit.refuse(
+            function,
+            f"src is empty: shape {src.shape} of {src.storage.label}",
+            code="shape-empty",
+            numbers={"got": src.shape},
+        )
+
+
+def _check_rows(function: str, src: NkiTensor) -> None:
+    most = current_tracer().arch.partitions
+    if src.shape[0] > most:
+        raise emit.refuse(
+            function,
+            f"src has {src.shape[0]} rows (shape {src.shape} of {src.storage.label}), a tile at "
+            f"most {most} partitions: load {most} rows at a time, such as x[start:start + {most}]",
+            code="partition-limit",
+            numbers={"got": src.shape[0], "most": most},
         )
 
 
 def store(dst, value):
     """Copy an SBUF tile to an HBM tensor."""
+    tensors = isinstance(dst, NkiTensor) and isinstance(value, NkiTensor)
+    if tensors and dst.buffer.on_chip and value.buffer.is_hbm:
+        raise emit.refuse(
+            "store",
+            f"dst is {dst.storage.label} and value is {value.storage.label}; nl.store(dst, value) "
+            "goes from a tile to HBM. Were they swapped? nl.load goes the other way",
+            code="memory-kind",
+        )
     dma_copy(dst, value)
 
 

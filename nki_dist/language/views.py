@@ -11,7 +11,7 @@ from __future__ import annotations
 from math import prod
 from typing import Any, TypeVar
 
-from nki_dist.errors import NkiValidationError
+from nki_dist.errors import NkiValidationError, OutOfBoundsError
 from nki_dist.language.layout import infer, is_contiguous, reshape_strides
 from nki_dist.language.rearrange import rearrange
 from nki_dist.program import Access, Dynamic
@@ -45,6 +45,23 @@ class Views(Access):
     def get_pattern(self) -> list[list[int]]:
         """`[[stride, count], ...]`, as `.ap` takes it."""
         return [[s, n] for s, n in zip(self.strides, self.shape, strict=True)]
+
+    def _title(self) -> str:
+        """How messages call it: the storage, and what the view has made of it."""
+        label = self.storage.label
+        if self.shape == self.storage.shape:
+            return label
+        return f"a view of shape {self.shape} of {label}"
+
+    def _outside(self, asked: str, dim: int) -> OutOfBoundsError:
+        """The error for what was asked of a dimension and lies, also in part, outside it."""
+        n = self.shape[dim]
+        return OutOfBoundsError(
+            f"{asked} on dimension {dim} of size {n} of {self._title()}; it has the elements "
+            f"0 to {n - 1}",
+            code="index-range",
+            numbers={"size": n, "dim": dim},
+        )
 
     def _guard(self, dim: int, moved: bool) -> None:
         if moved and dim == 0 and self.dynamic is not None and self.dynamic.kind == "vector":
@@ -208,6 +225,13 @@ class Views(Access):
     def reshape(self: Self, shape: Any, *more: int) -> Self:
         """Another shape over the same elements in the same order, where strides allow it."""
         sizes = (shape, *more) if hasattr(shape, "__index__") else tuple(shape)
+        if -1 not in sizes and prod(sizes) != prod(self.shape):
+            raise NkiValidationError(
+                f"reshape({sizes}) of {self._title()}: {prod(sizes)} elements, it has "
+                f"{prod(self.shape)}",
+                code="reshape",
+                numbers={"got": prod(sizes), "allowed": prod(self.shape)},
+            )
         sizes = infer(sizes, prod(self.shape))
         fixed = self.storage.region.on_chip or (
             self.dynamic is not None and self.dynamic.kind == "vector"
@@ -243,10 +267,12 @@ class Views(Access):
     def slice(self: Self, dim: int, start: int, end: int, step: int = 1) -> Self:
         """Elements `start, start+step, ...` below `end` of one dimension."""
         dim = self._dim(dim)
-        if not 0 <= start < end <= self.shape[dim] or step < 1:
+        if start < 0 or end > self.shape[dim]:
+            raise self._outside(f"slice({dim}, {start}, {end}, {step})", dim)
+        if start >= end or step < 1:
             raise NkiValidationError(
-                f"slice({dim}, {start}, {end}, {step}) of a dimension of size {self.shape[dim]}; "
-                "needs 0 <= start < end <= size and step >= 1",
+                f"slice({dim}, {start}, {end}, {step}) of {self._title()}; needs start < end and "
+                "step >= 1",
                 code="slice-range",
                 numbers={"start": start, "end": end, "step": step, "size": self.shape[dim]},
             )

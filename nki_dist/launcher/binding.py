@@ -18,10 +18,17 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from nki_dist import dtypes, frameworks
+from nki_dist.compiler.locations import users_line
 from nki_dist.compiler.ownership import owns, refuse_storage
 from nki_dist.compiler.trace import Trace
-from nki_dist.errors import CompileError, CompilerMayRejectWarning, LaunchError, NkiError
+from nki_dist.errors import (
+    CompileError,
+    CompilerMayRejectWarning,
+    LaunchError,
+    NkiValidationError,
+)
 from nki_dist.isa.checks import check_size
+from nki_dist.isa.described import advice, described
 from nki_dist.language.tensor import NkiTensor
 from nki_dist.program import Access, MemoryRegion, TensorSignature
 from nki_dist.program.pytree import flatten, tree_map
@@ -38,6 +45,7 @@ class PerRank:
 
     def of(self, rank: int, ranks: int) -> Any:
         if callable(self.values):
+            self._refuse_without_rank(rank)
             return self.values(rank)
         if not hasattr(self.values, "__len__"):
             raise LaunchError(
@@ -52,6 +60,19 @@ class PerRank:
                 numbers={"got": len(self.values), "allowed": ranks},
             )
         return self.values[rank]
+
+    def _refuse_without_rank(self, rank: int) -> None:
+        try:
+            inspect.signature(self.values).bind(rank)  # type: ignore[arg-type]
+        except ValueError:  # it has no signature that Python knows
+            return
+        except TypeError:
+            raise LaunchError(
+                f"per_rank({self.values!r}); a function is called with the rank, as in "
+                "per_rank(lambda rank: shards[rank])",
+                location=users_line(),
+                code="per-rank",
+            ) from None
 
 
 @dataclass
@@ -146,11 +167,9 @@ def bind_arguments(function: Callable[..., Any], args: Args, kwargs: Kwargs) -> 
         leaf = seen.get(id(value))
         if leaf is None:
             array = value if isinstance(value, np.ndarray) else frameworks.to_numpy(value)
-            try:
-                dtype = dtypes.of(array.dtype)
-            except NkiError as error:
-                error.message = f"argument {path}: {error.message}"
-                raise error.at(location=kernel_location(function)) from None
+            dtype = dtypes.find(array.dtype)
+            if dtype is None:
+                raise _foreign(function, path, value, array.dtype)
             shape = array.shape if array.ndim else (1,)
             leaf = seen[id(value)] = TensorSignature(len(signatures), shape, dtype, path)
             signatures.append(leaf)
@@ -163,6 +182,18 @@ def bind_arguments(function: Callable[..., Any], args: Args, kwargs: Kwargs) -> 
     foreign = originals and not isinstance(originals[0], np.ndarray)
     framework = frameworks.describe(originals[0]) if foreign else None
     return BoundArguments(new_args, new_kwargs, signatures, originals, arrays, framework)
+
+
+def _foreign(function: Any, path: str, value: Any, dtype: np.dtype) -> NkiValidationError:
+    """The error for an array of a dtype that NKI doesn't know, at the line that passed it."""
+    name = getattr(function, "__name__", function)
+    return NkiValidationError(
+        f"argument {path} of {name} has dtype {dtype}, which NKI has no type for; pass "
+        f"{frameworks.remedy(path, value, dtype)}. NKI's types are "
+        f"{', '.join(d.name for d in dtypes.ALL)}",
+        location=users_line(),
+        code="dtype-unknown",
+    )
 
 
 def _walk(take: Callable[[str, Any], Any], name: str, value: Any) -> Any:
@@ -204,6 +235,16 @@ def _parameter_names(function: Callable[..., Any], args: Args, kwargs: Kwargs) -
     return names[: len(args)]
 
 
+def not_a_kernel(value: Any) -> LaunchError:
+    """The error for something else in the place of a kernel, such as its result."""
+    called = "; was the kernel called already? Pass it as it is, without arguments"
+    return LaunchError(
+        f"a kernel is a function, got {described(value)}{called if _is_array(value) else ''}",
+        location=users_line(),
+        code="kernel-function",
+    )
+
+
 def kernel_location(function: Any) -> str | None:
     code = getattr(inspect.unwrap(function), "__code__", None)
     return f"{code.co_filename}:{code.co_firstlineno}" if code else None
@@ -237,8 +278,8 @@ def collect_outputs(function: Callable[..., Any]) -> Callable[[Trace, Any], Any]
             return None
         if not isinstance(leaf, NkiTensor):
             raise CompileError(
-                f"the kernel returned {leaf!r} of type {type(leaf).__name__}; allowed: a tensor in "
-                "shared_hbm, a tuple, list or dict of them, or nothing",
+                f"the kernel returned {described(leaf)}; allowed: a tensor in shared_hbm, a tuple, "
+                f"list or dict of them, or nothing{advice(leaf)}",
                 location=return_location(function),
                 core=trace.core,
                 code="return-value",

@@ -14,12 +14,14 @@ from nki_dist import arch as architectures
 from nki_dist import frameworks
 from nki_dist.checks import Checks, Policy, checks_of
 from nki_dist.compiler.compiled import Compiled, Grid
+from nki_dist.compiler.locations import users_line
 from nki_dist.compiler.passes.schedule import edges_of, with_edges
 from nki_dist.errors import LaunchError, NkiError
 from nki_dist.isa.spec import tracing
-from nki_dist.launcher.binding import Args, Kwargs
+from nki_dist.launcher.binding import Args, Kwargs, not_a_kernel
 from nki_dist.launcher.grid import make_grid
 from nki_dist.launcher.session import session
+from nki_dist.launcher.tracebacks import leaves_package, trim
 from nki_dist.launcher.traced import launch_traced, placeholders
 from nki_dist.launcher.world import World
 from nki_dist.runtime.settings import default_check, default_host, default_lnc
@@ -53,7 +55,7 @@ class Kernel:
             grid = inner.grid if grid is None else grid
             fn = inner.fn
         if not callable(fn):
-            raise LaunchError(f"a kernel is a function, got {fn!r}", code="kernel-function")
+            raise not_a_kernel(fn)
         if inspect.isgeneratorfunction(fn) or inspect.iscoroutinefunction(fn):
             kind = "a generator function (`yield`)" if inspect.isgeneratorfunction(fn) else "async"
             raise LaunchError(
@@ -84,9 +86,13 @@ class Kernel:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if tracing():
             return self.fn(*args, **kwargs)
-        if sys.modules.keys().isdisjoint(frameworks.LIBRARIES):
-            return self._launch(args, kwargs)
-        return frameworks.uncompiled(self._launch_beside_others)(args, kwargs)
+        try:
+            if sys.modules.keys().isdisjoint(frameworks.LIBRARIES):
+                return self._launch(args, kwargs)
+            return frameworks.uncompiled(self._launch_beside_others)(args, kwargs)
+        except BaseException as error:
+            trim(error)
+            raise
 
     # torch.compile breaks its graph here instead of following Python into the launch.
     __call__._torchdynamo_disable = True  # type: ignore[attr-defined]
@@ -94,6 +100,7 @@ class Kernel:
         "NKI kernels run on the simulator, outside PyTorch's graphs; use fullgraph=False"
     )
 
+    @leaves_package
     def with_schedule(self, edges: Sequence[tuple[str, str | Sequence[str]]]) -> Kernel:
         """The same kernel with further dependencies between named instructions.
 
@@ -108,6 +115,7 @@ class Kernel:
         scheduled = with_edges(self.fn, edges_of(edges))
         return self.but(fn=scheduled)
 
+    @leaves_package
     def compile(self, *args: Any, **kwargs: Any) -> Compiled:
         """The programs that calling the kernel with these arguments would run.
 
@@ -175,6 +183,7 @@ def _kind(fn: Any) -> type[Kernel]:
     return type(fn) if isinstance(fn, Kernel) else Kernel
 
 
+@leaves_package
 def jit(fn: Any = None, **options: Any) -> Any:
     """Make a kernel of a function: `@nki.jit`, `@nki.jit(platform_target="trn3")`.
 
@@ -198,6 +207,18 @@ def jit(fn: Any = None, **options: Any) -> Any:
     return _kind(fn)(fn, **options)
 
 
+def _refuse_arguments(name: str, value: Any) -> None:
+    """The kernel's arguments don't go beside the kernel."""
+    if frameworks.describe(value) is not None:
+        raise LaunchError(
+            f"nki.{name}(kernel) gives a kernel; the arrays are its arguments: "
+            f"nki.{name}(kernel)(x, ...)",
+            location=users_line(),
+            code="kernel-function",
+        )
+
+
+@leaves_package
 def simulate(kernel: Any, check: Policy | None = None) -> Kernel:
     """The same kernel, run in this process: same results, and breakpoint() works.
 
@@ -208,16 +229,20 @@ def simulate(kernel: Any, check: Policy | None = None) -> Kernel:
     Raises:
         LaunchError: no such policy.
     """
+    _refuse_arguments("simulate", check)
     checks = None if check is None else checks_of(check)
     return _kernel(kernel).but(_host="inprocess", _profile=False, checks=checks)
 
 
+@leaves_package
 def profile(kernel: Any, host: str | None = None) -> Kernel:
     """A kernel whose call returns a Run: `.outputs` and `.profile` (simulated time)."""
+    _refuse_arguments("profile", host)
     base = _kernel(kernel)
     return base.but(_host=host or base._host, _profile=True)
 
 
+@leaves_package
 def benchmark(kernel: Any, host: str | None = None) -> Kernel:
     """A kernel whose call returns a Run, as `profile` does: simulated time needs no repetition."""
     return profile(kernel, host)

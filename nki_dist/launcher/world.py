@@ -26,6 +26,7 @@ from nki_dist.launcher.binding import (
     PerRank,
     bind_arguments,
     check_same_signatures,
+    not_a_kernel,
     of_rank,
 )
 from nki_dist.launcher.grid import make_grid
@@ -35,6 +36,7 @@ from nki_dist.launcher.results import check_written, inputs_as_run, read_outputs
 from nki_dist.launcher.retrying import check_retries, launch_again
 from nki_dist.launcher.session import session
 from nki_dist.launcher.specs import SpecArguments
+from nki_dist.launcher.tracebacks import leaves_package
 from nki_dist.launcher.unwritten import unwritten_after
 from nki_dist.runtime.dry_report import DryRun, run_dry
 from nki_dist.runtime.hosts import (
@@ -109,6 +111,7 @@ class World:
         LaunchError: the combination isn't possible.
     """
 
+    @leaves_package
     def __init__(
         self,
         ranks: int = 1,
@@ -226,6 +229,7 @@ class World:
             if host is not None:
                 host.close()
 
+    @leaves_package
     def start(self) -> None:
         """Start the cores now; otherwise the first launch does."""
         if session().checker is not None:
@@ -266,6 +270,7 @@ class World:
 
     # ---- running ----------------------------------------------------------------------------
 
+    @leaves_package
     def run(self, kernel: Any, *args: Any, profile: bool = False, **kwargs: Any) -> Any:
         """Run a kernel on every rank.
 
@@ -296,6 +301,7 @@ class World:
         profile = self._profile(compiled, result.reports)
         return Run(outputs, profile, result.reports, result.losses)
 
+    @leaves_package
     def dry_run(self, kernel: Any, *args: Any, profile: bool = False, **kwargs: Any) -> DryRun:
         """Run a kernel without arithmetic, to see whether its cores synchronise as they should.
 
@@ -327,6 +333,7 @@ class World:
             return report
         return replace(report, profile=self._profile(compiled, reports, forced_algorithm()))
 
+    @leaves_package
     def compile(self, kernel: Any, *args: Any, **kwargs: Any) -> Compiled:
         """The programs `run` would run with these arguments, without running them."""
         if (checker := session().checker) is not None:
@@ -361,7 +368,7 @@ class World:
         """Every rank's arguments and the grid, before anything is compiled."""
         function = getattr(kernel, "fn", kernel)
         if not callable(function):
-            raise LaunchError(f"a kernel is a function, got {function!r}", code="kernel-function")
+            raise not_a_kernel(function)
         self._refuse_closed()
         bound = self._bind(function, args, kwargs)
         return bound, self._grid(getattr(kernel, "grid", None)) if grid is None else grid

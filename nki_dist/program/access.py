@@ -152,5 +152,4 @@ class Access:
 
     def __repr__(self) -> str:
         pattern = ", ".join(f"[{s}, {n}]" for s, n in zip(self.strides, self.shape))
-        name = self.storage.name or f"t{self.storage.number}"
-        return f"{name}+{self.offset}[{pattern}]:{self.dtype}"
+        return f"{self.storage.title}+{self.offset}[{pattern}]:{self.dtype}"

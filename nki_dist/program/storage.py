@@ -31,6 +31,8 @@ class Storage:
     Attributes:
         number: position in the program's table of storages.
         region: memory it lives in.
+        name: given by the kernel, or "".
+        called: what the kernel's source calls it, or ""; for messages only.
         shape, dtype: as allocated; views may differ.
         role: "input" (a kernel argument), "shared" (matched between cores by `index`), "constant"
             (shared, with `data`), "local" (this core's SBUF, PSUM or private HBM).
@@ -47,6 +49,7 @@ class Storage:
 
     __slots__ = (
         "address",
+        "called",
         "data",
         "dtype",
         "first",
@@ -83,6 +86,7 @@ class Storage:
         self.shape = shape
         self.dtype = dtype
         self.name = name
+        self.called = ""
         self.role = role
         self.index = index
         self.address = address
@@ -102,10 +106,15 @@ class Storage:
         return self.shape[0] if self.region.on_chip else 1
 
     @property
+    def title(self) -> str:
+        """Its name, what the source calls it, or its number."""
+        return self.name or self.called or f"t{self.number}"
+
+    @property
     def label(self) -> str:
         """How messages call it."""
         text = "x".join(map(str, self.shape))
-        return f"{self.name or f't{self.number}'} ({text} {self.dtype} in {self.region.value})"
+        return f"{self.title} ({text} {self.dtype} in {self.region.value})"
 
     def __repr__(self) -> str:
         return f"<{self.label}>"

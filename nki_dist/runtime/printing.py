@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from nki_dist import frameworks
+from nki_dist.errors import LaunchError
 
 DIRECTORY_VARIABLE = "NEURON_RT_DEBUG_OUTPUT_DIR"
 
@@ -40,7 +41,18 @@ class Printer:
             # A prefix is a message, and must not lead out of the directory.
             place = Path(directory, prefix.replace(os.sep, "_"), f"core_{logical}")
             iteration = self._next_number(place, physical)
-            folder = place / str(iteration)
-            folder.mkdir(parents=True, exist_ok=True)
             name = f"tensor_lnc{physical}.npy" if physical else "tensor.npy"
-            np.save(folder / name, array)
+            _save(place / str(iteration), name, array)
+
+
+def _save(folder: Path, name: str, array: np.ndarray) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        np.save(folder / name, array)
+    except OSError as error:
+        raise LaunchError(
+            f"{DIRECTORY_VARIABLE}={os.environ.get(DIRECTORY_VARIABLE)!r}: {folder / name} can't "
+            f"be written ({error.strerror or error}); name a directory that can, or unset the "
+            "variable",
+            code="setting-value",
+        ) from None

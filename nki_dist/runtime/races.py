@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -104,7 +105,9 @@ class _Check:
         differ = both & (final[0].value != final[1].value)
         if differ.any():
             at = int(np.flatnonzero(differ)[0])
-            self._race("store", int(final[0].by[at]), 0, "store", int(final[1].by[at]), at)
+            first, second = (int(cells.by[at]) for cells in final)
+            advice = self._split(first, second, int(differ.sum()))
+            self._race("store", first, 0, "store", second, at, advice)
         for core in (0, 1):
             self._loads(core, sides[core], final[1 - core], count)
 
@@ -137,9 +140,24 @@ class _Check:
             bad = unordered & ((seen != value) | lucky)
             if bad.any():
                 at = int(cells[np.flatnonzero(bad)[0]])
-                self._race("load", record.ordinal, core, "store", int(theirs.by[at]), at)
+                advice = "put a nisa.core_barrier on that tensor between them"
+                self._race("load", record.ordinal, core, "store", int(theirs.by[at]), at, advice)
 
-    def _race(self, what: str, ordinal: int, core: int, other: str, theirs: int, cell: int) -> None:
+    def _split(self, first: int, second: int, cells: int) -> str:
+        """What to do about two stores: in any order, one core's values would be lost."""
+        elements = -(-cells * self.unit // self.storage.dtype.itemsize)
+        lines = {_line(program, n) for program, n in zip(self.programs, (first, second))}
+        who = "both cores run that line, and " if len(lines) == 1 else ""
+        return (
+            f"{who}{elements} of {prod(self.storage.shape)} elements get different values "
+            "from them. Give each core a range of its own, with an offset that depends on "
+            "nl.program_id(0), or let one core store (`if nl.program_id(0) == 0:`); a barrier "
+            "would only choose whose values are lost"
+        )
+
+    def _race(
+        self, what: str, ordinal: int, core: int, other: str, theirs: int, cell: int, advice: str
+    ) -> None:
         at = cell * self.unit
         here, there = self.programs[core], self.programs[1 - core]
         raise RaceError(
@@ -147,7 +165,7 @@ class _Check:
             f"{_line(here, ordinal)}) and a {other} by core {1 - core} "
             f"(nisa.{_opcode(there, theirs)} at {_line(there, theirs)}): both touch byte {at} of "
             f"{self.storage.label}{_element(self.storage, at)}, and the value depends on which "
-            "comes first; put a nisa.core_barrier on that tensor between them",
+            f"comes first; {advice}",
             location=_line(here, ordinal),
             core=f"rank {self.rank} core {core}" if self.rank else core,
             instruction=f"nisa.{_opcode(here, ordinal)}",

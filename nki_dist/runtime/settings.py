@@ -20,6 +20,7 @@ TRANSPORT_VARIABLE: Final = "NKI_DIST_TRANSPORT"
 TIMEOUT_VARIABLE: Final = "NKI_DIST_TIMEOUT"
 START_VARIABLE: Final = "NKI_DIST_START_TIMEOUT"
 PRECISE_VARIABLE: Final = "NKI_PRECISE_FP"
+TRACEBACK_VARIABLE: Final = "NKI_DIST_TRACEBACK"
 
 HOSTS: Final = ("ray", "inprocess")
 START_SECONDS: Final = 90.0  # Ray gives a process 60 s to come up, and then starts another
@@ -99,6 +100,11 @@ def start_timeout() -> float:
 def precise_fp() -> bool:
     """Whether tensors hold their own type; with "0", those of low precision hold float32."""
     return _choice(PRECISE_VARIABLE, ("1", "0")) == "1"
+
+
+def full_tracebacks() -> bool:
+    """Whether tracebacks show this package's own frames; for those who look for a bug in it."""
+    return os.environ.get(TRACEBACK_VARIABLE) == "full"
 
 
 def _seconds(variable: str) -> float | None:

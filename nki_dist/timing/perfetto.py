@@ -109,7 +109,7 @@ def _describe(core: CoreTimeline, i: Instruction) -> dict[str, Any]:
     tensors = {}
     for name, a in operands(i.args):
         shape = "x".join(map(str, a.shape))
-        tensors[name] = f"{a.storage.name or f't{a.storage.number}'} {shape} {a.dtype}"
+        tensors[name] = f"{a.storage.title} {shape} {a.dtype}"
     return {
         "line": core.graph.program.where(i.location),
         "ordinal": i.ordinal,

@@ -149,6 +149,26 @@ def test_an_index_outside_needs_a_mask():
     refused(kernel, "from 1 to 8 on dimension 0 of size 8", OutOfBoundsError)
 
 
+def test_slices_and_windows_outside():
+    def columns(a):
+        nl.load(a[nl.arange(8)[:, None], 16:17])
+
+    def window(a):
+        nl.load(a[nl.arange(8)[:, None], nl.ds(12, 8)])
+
+    def rows(a):
+        nl.load(a[8:9])
+
+    def of_a_tile(a):
+        tile = nl.load(a)
+        nl.exp(tile[nl.arange(8)[:, None], 20:24])
+
+    refused(columns, r"slice 16:17 on dimension 1 of size 16 of a \(", OutOfBoundsError)
+    refused(window, r"nl.ds\(12, 8\) on dimension 1 of size 16 of a \(", OutOfBoundsError)
+    refused(rows, r"slice 8:9 on dimension 0 of size 8 of a \(", OutOfBoundsError)
+    refused(of_a_tile, r"slice 20:24 on dimension 1 of size 16 of tile \(", OutOfBoundsError)
+
+
 def test_partitions_follow_axis_0_only():
     def kernel(a):
         tile = nl.load(a)

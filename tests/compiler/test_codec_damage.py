@@ -107,7 +107,7 @@ def repeated(patterns: list[Any]) -> list[Any]:
         ({"kinds": first_replaced(["sbuf", [129, 4], "float32", "local"])}, "doesn't fit trn2"),
         ({"kinds": first_replaced(["sbuf", [4, 4], "float64", "local"])}, "data type 'float64'"),
         ({"kinds": first_replaced(["dram", [4, 4], "float32", "local"])}, "in memory 'dram'"),
-        ({"patterns": first_replaced(["float32", [16, 13], [12, 1]])}, "leaves t3"),
+        ({"patterns": first_replaced(["float32", [16, 13], [12, 1]])}, "leaves tx"),
         ({"patterns": first_replaced(["float32", [16, 1], [12, 1 << 62]])}, "strides .*; allowed"),
         ({"patterns": first_replaced(["float32", [16] * 33, [1] * 33])}, "1 to 32 ints"),
         ({"patterns": first_replaced(["float32", [1 << 40, 12], [0, 1]])}, "larger than HBM"),
@@ -142,7 +142,7 @@ def repeated(patterns: list[Any]) -> list[Any]:
         ({"patterns": repeated}, "repeats the elements of t3"),
         ({"storages": lambda s: [*s[:3], 99, *s[4:]]}, "lives until instruction 99"),
         ({"storages": lambda s: [*s[:2], 1, 1, *s[4:]]}, "uses in0.*, which lives from 1 to 1"),
-        ({"storages": lambda s: [*s[:20], -1, *s[21:]]}, "uses t3.*, which lives from -1 to 4"),
+        ({"storages": lambda s: [*s[:20], -1, *s[21:]]}, "uses tx.*, which lives from -1 to 4"),
         ({"storages": lambda s: [*s[:17], 0, *s[18:]]}, "written, but not marked so"),
     ],
 )

@@ -63,7 +63,7 @@ def test_header_and_storages():
 def test_one_line_per_instruction_with_engine_operands_and_place():
     shown = text(0)
     assert re.search(
-        r" 2: vector +tensor_tensor +dst=t3\[0:128, 0:24\]:float32 .* op=add  ; programs\.py:\d+",
+        r" 2: vector +tensor_tensor +dst=ta#3\[0:128, 0:24\]:float32 .* op=add  ; programs\.py:\d+",
         shown,
     )
     lines = [line for line in shown.splitlines() if re.match(r" *\d+: ", line)]

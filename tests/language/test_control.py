@@ -385,7 +385,7 @@ def bad_program_axis(n):
         (while_int, CompileError, "needs a register as condition, got 3"),
         (while_without_result, CompileError, "must return the next condition register, got None"),
         (branch_on_tensor, NkiValidationError, "Python can't branch on the tensor"),
-        (bad_view, NkiValidationError, "has 4 elements, expected 1"),
+        (bad_view, NkiValidationError, "4 elements, it has 1"),
         (bad_program_axis, NkiValidationError, "axis 1 of a launch grid with 0 axes"),
     ],
     ids=lambda value: getattr(value, "__name__", ""),

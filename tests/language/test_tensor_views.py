@@ -249,7 +249,7 @@ def test_reshape(trace):
     same(t.reshape(4, 3, 8), a.reshape(4, 3, 8))
     same(t[1:3].reshape((2, 24)), a[1:3].reshape(2, 24))
     same(t[:, 1:3].reshape((4, 12)), a[:, 1:3].reshape(4, 12))
-    with refused("has 20 elements, expected 96"):
+    with refused("20 elements, it has 96"):
         t.reshape((4, 5))
     with refused("partition dimension"):
         t.reshape((8, 12))
@@ -284,8 +284,11 @@ def test_slice(trace):
     same(t.slice(1, 8, 24, 1), a[:, 8:24])
     same(t.slice(1, 3, 64, 7), a[:, 3:64:7])
     same(t.slice(dim=0, start=1, end=3), a[1:3])
-    for bad in ((1, 8, 65), (1, 8, 8), (1, -1, 4), (1, 0, 4, 0)):
-        with refused("needs 0 <= start < end <= size and step >= 1"):
+    for bad in ((1, 8, 65), (1, -1, 4)):
+        with refused(r"slice\(1, .* on dimension 1 of size 64 of t .* 0 to 63", OutOfBoundsError):
+            t.slice(*bad)
+    for bad in ((1, 8, 8), (1, 0, 4, 0)):
+        with refused("needs start < end and step >= 1"):
             t.slice(*bad)
     with refused("dimension 2 of a tensor"):
         t.slice(2, 0, 1)
@@ -296,7 +299,7 @@ def test_select(trace):
     same(t.select(1, 3), a[:, 3])
     same(t.select(0, 3), a[3:4])
     for bad in (8, -1):
-        with refused(rf"select\(1, {bad}\) of a dimension of size 8"):
+        with refused(rf"select\(1, {bad}\) on dimension 1 of size 8 of t ", OutOfBoundsError):
             t.select(1, bad)
     index = nl.ndarray((1, 1), nl.int32)
     view = t.select(1, index)

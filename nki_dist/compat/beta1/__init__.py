@@ -33,3 +33,8 @@ __all__ = [
     "trace",
     "typing",
 ]
+
+
+def __dir__() -> list[str]:
+    """The interface, without the modules that it is made in."""
+    return sorted(__all__)

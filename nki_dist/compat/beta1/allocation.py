@@ -12,6 +12,7 @@ documentation, "NKI Direct Allocation Developer Guide" (SDK 2.26).
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
@@ -131,6 +132,7 @@ def allocate(
     fill: Any = None,
 ) -> Any:
     """A tensor; filled with a number unless `fill` is None."""
+    called = current_tracer().names.of(sys._getframe(1))  # type: ignore[attr-defined]
     blocks, inner = split(shape)
     buffer = MemoryRegion.sbuf if buffer is None else buffer
     place = None
@@ -138,7 +140,9 @@ def allocate(
         place = state().first_placement(current_tracer().locate(), buffer)
     region = place.region if place is not None else buffer
     if MemoryRegion.sbuf != region and MemoryRegion.psum != region:
-        return filled(Tile(creation.ndarray((*blocks, *inner), dtype, region, name)), fill)
+        whole = creation.ndarray((*blocks, *inner), dtype, region, name)
+        whole.storage.called = called
+        return filled(Tile(whole), fill)
     inner = inner if len(inner) > 1 else (*inner, 1)
     size = prod(inner[1:]) * dtypes.of(dtype).itemsize
     arch = current_tracer().arch
@@ -150,6 +154,7 @@ def allocate(
     for block in np.ndindex(blocks):
         address = None if place is None else place.address(block, inner[0], size)
         tile = Tile(creation.ndarray(inner, dtype, region, name, address))
+        tile.access.storage.called = called
         tiles[block] = filled(tile, fill)
     return BlockTile(tiles) if blocks else tiles[()]
 

@@ -48,3 +48,8 @@ __all__ = [
     "sbuf",
     "skip_middle_end_transformations",
 ]
+
+
+def __dir__() -> list[str]:
+    """The interface, without the modules that it is made in."""
+    return sorted(__all__)

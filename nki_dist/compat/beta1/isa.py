@@ -367,3 +367,15 @@ def sequence_bounds(*, segment_ids, dtype=None, **hints):
         return dst
 
     return lower.apply("sequence_bounds", build, (segment_ids,))
+
+
+_HELPERS = frozenset([
+    "Any", "NkiValidationError", "Tile", "annotations", "current", "emit", "float32", "lower",
+    "operator_name", "promoted", "reduced", "regions", "uint32",
+])  # fmt: skip
+__all__ = [name for name in globals() if not name.startswith("_") and name not in _HELPERS]
+
+
+def __dir__() -> list[str]:
+    """The interface, without the modules that it is made in."""
+    return sorted(__all__)

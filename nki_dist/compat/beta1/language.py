@@ -345,3 +345,8 @@ _HELPERS = frozenset([
     "unary", "unrolled", "unrolled_static",
 ])  # fmt: skip
 __all__ = [name for name in globals() if not name.startswith("_") and name not in _HELPERS]
+
+
+def __dir__() -> list[str]:
+    """The interface, without the modules that it is made in."""
+    return sorted(__all__)

@@ -15,11 +15,12 @@ from nki_dist.compat.beta1 import lower
 from nki_dist.compat.beta1.state import active, fresh_state
 from nki_dist.compat.beta1.tile import BlockTile, Tile
 from nki_dist.compat.beta1.typing import TensorType
-from nki_dist.errors import CompileError, LaunchError
+from nki_dist.errors import CompileError
 from nki_dist.language import creation
 from nki_dist.language.grid import Nc, SpmdDim
 from nki_dist.language.tensor import NkiTensor
 from nki_dist.launcher import kernel as launcher
+from nki_dist.launcher.binding import not_a_kernel
 from nki_dist.launcher.kernel import Kernel
 from nki_dist.program.pytree import tree_map
 
@@ -34,7 +35,7 @@ def wrapped(function: Any) -> Any:
     if hasattr(function, "__beta1__"):
         return function
     if not callable(function):
-        raise LaunchError(f"a kernel is a function, got {function!r}", code="kernel-function")
+        raise not_a_kernel(function)
 
     @functools.wraps(function)
     def traced(*args: Any, **kwargs: Any) -> Any:

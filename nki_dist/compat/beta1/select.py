@@ -148,15 +148,13 @@ def _numbers(view: NkiTensor, key: tuple) -> tuple[list[Any], list[int], list[in
         if isinstance(k, slice):
             start, stop, step = k.indices(n)
             count = max(0, -(-(stop - start) // step))
+            if not count and step > 0:
+                view._refuse_past_end(k, dim)
             parts.append((start, step, count))
             basic.append(dim)
         elif isinstance(k, ds):
             if int(k.start) < 0 or int(k.start) + k.size > n:
-                raise NkiValidationError(
-                    f"{k} on dimension {dim} of size {n}",
-                    code="index-range",
-                    numbers={"size": n, "dim": dim},
-                )
+                raise view._outside(f"{k}", dim)
             parts.append((int(k.start), 1, k.size))
             basic.append(dim)
         elif isinstance(k, Index) or _is_tile(k):

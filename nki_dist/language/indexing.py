@@ -1,0 +1,132 @@
+"""What stands between the brackets of `tensor[...]`: slices, single indices, `nl.ds`.
+
+As in NumPy, a slice that reaches beyond the end is cut, which published kernels use for their last
+tile, and one that asks for nothing (`a[5:5]`) is empty. One that asks for elements and has none of
+them, because it begins past the end, is a mistake: NumPy's empty result would only be noticed by an
+instruction further down.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nki_dist.errors import NkiValidationError
+from nki_dist.language.views import Views
+from nki_dist.program import VirtualRegister
+
+FULL = slice(None)
+
+
+class ds:
+    """`nl.ds(start, size)`: `size` elements from `start`, an int or a register."""
+
+    __slots__ = ("size", "start")
+
+    def __init__(self, start: Any, size: int) -> None:
+        self.start = start
+        self.size = size
+
+    def __repr__(self) -> str:
+        return f"nl.ds({self.start}, {self.size})"
+
+
+class Indexing(Views):
+    """A view that reads subscripts."""
+
+    __slots__ = ()
+
+    def _sliced(self, k: Any, d: int) -> tuple[int, int, int]:
+        """(size, start, step) of a slice."""
+        n = self.shape[d]
+        if k.start is None and k.stop is None and k.step is None:
+            return n, 0, 1
+        if isinstance(k.start, VirtualRegister) or isinstance(k.stop, VirtualRegister):
+            raise NkiValidationError(
+                "a slice bound can't be a register; use nl.ds(register, size)", code="index-kind"
+            )
+        try:
+            start, stop, step = k.indices(n)
+        except TypeError:
+            for bound in (k.start, k.stop, k.step):
+                if bound is not None:
+                    self._bound(bound, d)
+            raise
+        except ValueError:
+            step = 0
+        if step < 1:
+            raise NkiValidationError(
+                f"slice step {k.step} on dimension {d} of {self._title()}; must be >= 1",
+                code="slice-step",
+                numbers={"got": step, "least": 1},
+            )
+        size = max(0, -(-(stop - start) // step))
+        if not size:
+            self._refuse_past_end(k, d)
+        self._guard(d, (start, stop, step) != (0, n, 1))
+        return size, start, step
+
+    def _refuse_past_end(self, k: Any, d: int) -> None:
+        """An empty slice must have been asked for as one."""
+        n = self.shape[d]
+        first = 0 if k.start is None else k.start.__index__()
+        if k.stop is None:  # `a[64:]` of 64 rows: what is left over, which may be nothing
+            if first > n:
+                raise self._outside(f"slice {_text(k)}", d)
+            return
+        last = k.stop.__index__()
+        if (first < 0) == (last < 0) and first < last:
+            raise self._outside(f"slice {_text(k)}", d)
+
+    def _index(self, k: Any, d: int) -> Any:
+        """A single index: an int or a register."""
+        if isinstance(k, VirtualRegister):
+            self._no_dynamic_partition(d)
+            return k
+        try:
+            index = k.__index__()
+        except (AttributeError, TypeError):  # arrays have the method
+            hint = "; // divides ints to an int" if isinstance(k, float) else ""
+            raise NkiValidationError(
+                f"index {k!r} of type {type(k).__name__} on dimension {d} of {self._title()}; "
+                "allowed are ints, slices, Ellipsis, nl.ds and registers (tensors index through "
+                f".ap, .select or .vector_select){hint}",
+                code="index-kind",
+            ) from None
+        n = self.shape[d]
+        if not -n <= index < n:
+            raise self._outside(f"index {index}", d)
+        self._guard(d, True)
+        return index % n
+
+    def _bound(self, value: Any, d: int) -> int:
+        """An int that a slice, `nl.ds` or `.select` begins or ends with."""
+        try:
+            return int(value.__index__())
+        except (AttributeError, TypeError):  # arrays have the method
+            hint = "; // divides ints to an int" if isinstance(value, float) else ""
+            raise NkiValidationError(
+                f"{value!r} of type {type(value).__name__} as bound on dimension {d} of "
+                f"{self._title()}; allowed are ints{hint}",
+                code="index-kind",
+            ) from None
+
+    def _expand(self, key: tuple) -> tuple:
+        if sum(1 for k in key if k is Ellipsis) > 1:
+            raise NkiValidationError("an index can hold only one Ellipsis", code="index-kind")
+        given = sum(1 for k in key if k is not Ellipsis)
+        if given > len(self.shape):
+            raise NkiValidationError(
+                f"{given} indices for {len(self.shape)} dimensions of {self._title()}",
+                code="index-count",
+                numbers={"got": given, "most": len(self.shape)},
+            )
+        fill = (FULL,) * (len(self.shape) - given)
+        for i, k in enumerate(key):
+            if k is Ellipsis:
+                return key[:i] + fill + key[i + 1 :]
+        return key + fill
+
+
+def _text(k: slice) -> str:
+    parts = ["" if bound is None else str(bound) for bound in (k.start, k.stop)]
+    return ":".join(parts if k.step is None else [*parts, str(k.step)])
