@@ -15,6 +15,8 @@ from typing import Any, Protocol
 from nki_dist.arch import Arch
 from nki_dist.errors import CompilerMayRejectWarning, LaunchError, NkiError, NkiWarning
 
+__tracebackhide__ = True  # asks pytest to end tracebacks in the caller
+
 
 class Tracer(Protocol):
     """What instructions need of whoever records them (compiler.trace.Trace).
