@@ -299,14 +299,14 @@ RULES = [
         "complex",
         "There are no complex numbers",
         "compiler/error-codes/EVRF004.rst",
-        "data type must be one of NKI's",
+        "which NKI has no type for",
         launch=lambda b: launched(copied, zeros(8, 6, dtype=np.complex64 if b else np.float32)),
     ),
     Rule(
         "wide",
         "There are no 64-bit types",
         GUIDE + "; NCC_ESFH002",
-        "data type must be one of NKI's",
+        "which NKI has no type for",
         launch=lambda b: launched(copied, zeros(8, 6, dtype=np.int64 if b else np.int32)),
     ),
 ]

@@ -56,8 +56,9 @@ def scatter_kernel(seed):
             nisa.memset(dst=tile, value=0.0)
         for _ in range(60):
             columns = pick.choice((1, 5, 8, 13))
-            src, dst = pick.choice(tiles), pick.choice(tiles)
-            if src == dst:
+            source, target = pick.randrange(3), pick.randrange(3)
+            src, dst = tiles[source], tiles[target]
+            if source == target:
                 nisa.memset(dst=part(dst, 32, columns), value=1.0)
             elif pick.random() < 0.3:
                 nisa.dma_copy(dst=part(out, 32, columns), src=part(src, 32, columns))
