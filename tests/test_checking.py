@@ -261,6 +261,30 @@ def test_a_deadlock_and_the_kernels_own_exception(checker):
     assert found.location == f"{__file__}:{asserts.fn.__code__.co_firstlineno + 3}"
 
 
+@nki.jit
+def for_ever(x, one):
+    count, n = nl.ndarray((1, 1), nl.int32, buffer=nl.sbuf), nisa.register_alloc()
+    nisa.dma_copy(dst=count, src=one)
+    nisa.register_load(n, count)
+
+    def body(k):
+        nisa.register_load(k, count)
+        return k
+
+    nl.while_loop(n, body)
+    return x
+
+
+def test_a_loop_without_end_ends_the_look(checker, monkeypatch):
+    monkeypatch.setattr("nki_dist.launcher.checking.PATIENCE", 0.2)
+    for_ever(X, one(1))
+    assert codes_of(checker) == {"for_ever": []}
+    assert "what comes after" in checker.kernels()[0].unchecked[0][1]
+    with nki.World(timeout=0.2) as world:
+        world.run(for_ever, X, one(1))
+    assert codes_of(checker) == {"for_ever": ["timeout"]}
+
+
 def test_arguments_and_grids(checker):
     doubled(X, X)
     doubled[3](X)

@@ -34,6 +34,9 @@ from nki_dist.program.pytree import flatten
 from nki_dist.runtime.dry_report import run_dry
 from nki_dist.runtime.hosts import forced_algorithm, slots
 
+PATIENCE: Final = 60.0
+"""Seconds for the dry run of a launch in a world without a time-out."""
+
 LENIENT: Final = {"unwritten": "nan", "races": "off", "capacity": "spill"}
 """What no policy refuses: with it the passes come to what else is wrong."""
 
@@ -271,13 +274,17 @@ class Look:
         self._compiled = compiled
         inputs = [b.arrays for b in bound]
         unknown = self._checker.hollows.unknown(bound)
+        limit = PATIENCE if world.timeout is None else world.timeout
         try:
             check_world(compiled.programs, world.topology, world.checks.strict)
             cores = slots(world.ranks, world.lnc, world._ranks_per_node)
-            report, self._reports = run_dry(cores, compiled.as_run, inputs, unknown)
+            report, self._reports = run_dry(cores, compiled.as_run, inputs, unknown, limit)
         except NkiError as error:
             if error.code == "spec-contents":  # our own placeholder, no mistake of anybody
                 why = "how often a loop goes round depends on results that weren't computed"
+                self._checker.doubt(self.entry, error.location, why)
+            elif error.code == "timeout" and world.timeout is None:  # slow is no mistake
+                why = f"what comes after {PATIENCE:g} s (NKI_DIST_TIMEOUT sets another limit)"
                 self._checker.doubt(self.entry, error.location, why)
             else:
                 self.note(error)
