@@ -447,7 +447,9 @@ WRONG = {
         "wrong-value",
         r"all of them in \[128:200, 0:8\]",
     ),
-    "beyond": Wrong(one_block_too_many, doubled, x_of((128, 8)), "NkiValidationError", "Error: "),
+    "beyond": Wrong(
+        one_block_too_many, doubled, x_of((128, 8)), "OutOfBoundsError", "slice 128:256"
+    ),
     "off by one": Wrong(off_by_one_row, doubled, x_of((140, 8)), "wrong-value", r"\[1:140, 0:8\]"),
     "gap": Wrong(
         skips_columns,
