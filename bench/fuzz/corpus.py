@@ -30,7 +30,6 @@ from nki_dist.program import Access, Storage
 from nki_dist.program.walk import operands
 from tests.collectives import kernels as groups
 from tests.compiler import programs
-from tests.hosts import test_races as races
 from tests.isa.effects.cases import CASES
 from tests.isa.effects.exchanging import MEETINGS
 from tests.isa.effects.running import encoded, numbers
@@ -210,6 +209,25 @@ def in_place(x: Any) -> Any:
     return x
 
 
+def halves(x: Any) -> Any:
+    """Each core stores its half of a tensor they share and loads the other's."""
+    rows, me = x.shape[0] // 2, nl.program_id(0)
+    shared, out = (nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm) for _ in range(2))
+    nisa.dma_copy(dst=shared[nl.ds(me * rows, rows)], src=x[nl.ds(me * rows, rows)])
+    nisa.core_barrier(data=shared, cores=(0, 1))
+    nisa.dma_copy(dst=out[nl.ds(me * rows, rows)], src=shared[nl.ds((1 - me) * rows, rows)])
+    return out
+
+
+def watched(x: Any, index: Any) -> Any:
+    """Cores scatter rows to places known at run time, which may be the same ones."""
+    rows, columns = x.shape[1:]
+    out = nl.ndarray((2 * rows, columns), dtype=x.dtype, buffer=nl.shared_hbm)
+    tile, places = nl.load(x[nl.program_id(0)]), nl.load(index[nl.program_id(0)])
+    nisa.dma_copy(dst=out.ap([[columns, rows], [1, columns]], vector_offset=places), src=tile)
+    return out
+
+
 def older(x: Any) -> Any:
     """Beta 1: index arithmetic, a mask, a reduction."""
     out = beta1_nl.ndarray(x.shape, dtype=x.dtype, buffer=beta1_nl.shared_hbm)
@@ -243,10 +261,8 @@ def _kernels() -> Iterator[Intact]:
         yield _file("widened", low, low_x, low_w)
         yield _file("widened on two cores", programs.two_cores, low_x, low_w, lnc=2)
     yield _file("Beta 1", beta1.jit(older), _numbers(8, 6))
-    swapped = lambda x: races.swap_halves(x, True)  # noqa: E731
-    yield _file("halves", swapped, _numbers(4, 5), lnc=2)
-    rows = _index(2, 3, 1, below=6)
-    yield _file("watched", races.scatter_rows, _numbers(2, 3, 4), rows, lnc=2)
+    yield _file("halves", halves, _numbers(4, 5), lnc=2)
+    yield _file("watched", watched, _numbers(2, 3, 4), _index(2, 3, 1, below=6), lnc=2)
     both = [[0, 1]]
     for where in ("hbm", "sbuf"):
         reduced = lambda x, where=where: groups.all_reduce.fn(x, both, nl.add, where)  # noqa: E731

@@ -24,6 +24,7 @@ MAX_RANK: Final = 32  # dimensions of a shape; NumPy 1 has no more
 MAX_REGISTERS: Final = 1 << 20
 INT64: Final = 1 << 63
 MAX_STRIDE: Final = 1 << 48  # even of dimensions of size 1: in bytes it must fit 64 bits
+MAX_REACH: Final = 1 << 60  # bytes; addresses that are worked out at run time must fit 64 bits
 REGIONS: Final = frozenset(region.value for region in MemoryRegion)
 ROLES: Final = frozenset({"input", "shared", "constant", "local"})
 
@@ -272,6 +273,10 @@ def _pattern(row: Any, arch: Arch) -> Pattern:
     reach = [(n - 1) * s * size for n, s in zip(shape, strides, strict=True)]
     low, row_low = (sum(r for r in part if r < 0) for part in (reach, reach[1:]))
     high, row_high = (size + sum(r for r in part if r > 0) for part in (reach, reach[1:]))
+    if high - low > MAX_REACH:
+        malformed(
+            f"an access of shape {shape} and strides {strides} reaches over {high - low} bytes"
+        )
     if 0 in shape:  # no element at all; only its place has to exist
         low = high = row_low = row_high = 0
     return Pattern(shape, strides, dtype, low, high, row_low, row_high)
@@ -311,7 +316,8 @@ def accesses(
             if dynamic.kind == "vector":  # rows are checked when their numbers are known
                 low, high = row_low, row_high
             elif dynamic.kind == "scalar" and not dynamic.within and storages[number].region.is_hbm:
-                low, high = -offset * dtype.itemsize, 0  # addresses are checked at run time
+                # Addresses are checked at run time; all that is needed is that they are numbers.
+                low, high = -max(offset, -MAX_STRIDE) * dtype.itemsize, 0
         start = offset * dtype.itemsize
         kind = kind_of[number]
         room, rows = rooms[kind]
@@ -363,6 +369,8 @@ def _check_dynamic(a: Access) -> None:
     dynamic = a.dynamic
     assert dynamic is not None
     source, kind = dynamic.source, dynamic.kind
+    if abs(dynamic.stride) * max(dynamic.limit, 1) * a.dtype.itemsize > MAX_REACH:
+        malformed(f"{dynamic.limit} places, {dynamic.stride} elements apart, in {a.storage.label}")
     if isinstance(source, Access):
         if source.dynamic is not None or 0 in source.shape:
             malformed("an index tensor that is empty or itself indexed at run time")

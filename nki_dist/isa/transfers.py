@@ -252,7 +252,7 @@ def _outside(name: str, a: Access, block: Block, n: int, value: Values) -> str:
     if a.dynamic is None or a.dynamic.kind != "scalar":
         return ""
     index = value(a.dynamic)
-    low, high = (np.broadcast_to(x, block.grid).flat[n] for x in _reach(a, block))
+    low, high = (int(np.broadcast_to(x, block.grid).flat[n]) for x in _reach(a, block))
     ends = np.array(low), np.array(high)
     moved = index * a.dynamic.stride
     if a.dynamic.within is not None and not _in_dimension(a, index, *ends):

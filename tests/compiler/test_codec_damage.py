@@ -139,7 +139,8 @@ def repeated(patterns: list[Any]) -> list[Any]:
         ({"facts": changed_fact("precise_fp", False)}, "the fact precise_fp is False; allowed: 0"),
         ({"facts": changed_fact("warnings", [0, [0, [0], "x"]])}, "the warning"),
         ({"facts": changed_fact("doubtful_outputs", [0, 0])}, "in0.* it isn't shared"),
-        ({"patterns": repeated}, "repeats the elements of t3"),
+        ({"patterns": first_replaced(["float32", [1 << 20], [1 << 40]])}, "reaches over 46"),
+        ({"patterns": repeated}, "repeats the elements of tx"),
         ({"storages": lambda s: [*s[:3], 99, *s[4:]]}, "lives until instruction 99"),
         ({"storages": lambda s: [*s[:2], 1, 1, *s[4:]]}, "uses in0.*, which lives from 1 to 1"),
         ({"storages": lambda s: [*s[:20], -1, *s[21:]]}, "uses tx.*, which lives from -1 to 4"),
@@ -150,6 +151,26 @@ def test_inconsistent_programs_are_refused(changes, message):
     """The checksum fits, so it is the validation that refuses."""
     with pytest.raises(ProgramFormatError, match=message):
         decode(edited(encoded()[-1], **changes))
+
+
+def test_run_time_addresses_fit_64_bits():
+    """Rows far apart, many of them, and a pattern that begins far before its tensor."""
+    loops, gather = encoded()[2:4]
+    (row,) = wire.unpack(wire.PROGRAM, gather)["dynamics"]
+    far = [[*row[:3], 1 << 40, 1 << 20, *row[5:]]]
+    with pytest.raises(ProgramFormatError, match="1048576 places, 1099511627776 elements apart"):
+        decode(edited(gather, dynamics=far))
+    rows = wire.unpack(wire.PROGRAM, loops)["dynamics"]
+    free = [r[:6] for r in rows]  # without dimension, as of .ap: the address counts alone
+    decode(edited(loops, dynamics=free))
+
+    def before(columns):
+        where, offsets, which = columns
+        offsets = [-(1 << 60) if n == free[0][0] else o for n, o in enumerate(offsets)]
+        return [where, offsets, which]
+
+    with pytest.raises(ProgramFormatError, match=r"at offset -1152921504606846976 leaves"):
+        decode(edited(loops, dynamics=free, accesses=before))
 
 
 @pytest.mark.parametrize("decided", ["", "replace at times", ["add"], None, 1])

@@ -43,7 +43,7 @@ def test_rows_inside_are_moved_and_others_are_outside(kernel):
     index = np.array([[1], [0], [1]], np.int32)
     want = np.stack([flat[BEGIN + 4 * n :][:4] for n in index[:, 0]])
     np.testing.assert_array_equal(run(kernel, table, index), want)
-    with pytest.raises(OutOfBoundsError, match=r"2 .*is outside|outside .* 2"):
+    with pytest.raises(OutOfBoundsError, match="vector offset 2 "):
         run(kernel, table, np.array([[1], [2], [0]], np.int32))  # row 2 of 6, but not inside
 
 
