@@ -24,6 +24,7 @@ API = json.loads((Path(__file__).parent / "data" / "nki_api.json").read_text())
 
 BEYOND = {
     "nki": {
+        "Checks": "what kernels are held to",
         "DryRun": "what world.dry_run returns",
         "Kernel": "the type of what jit returns, for isinstance and annotations",
         "PerRank": "the type of what per_rank returns",
@@ -56,6 +57,7 @@ BEYOND = {
 }
 LONGER = {
     "nki.language.shared_constant": "dtype: parameter of Beta 1 that published kernels pass",
+    "nki.simulate": "check: what the kernel is held to",
     "nki.language.NkiTensor.reshape": "dimensions one by one, as in NumPy and published kernels",
 }
 TYPES_ONLY = {  # documented as annotations, in classes whose instances users never make

@@ -14,10 +14,6 @@ from nki_dist.compiler.compiled import Compiled, Grid
 from nki_dist.errors import (
     CoreLostError,
     LaunchError,
-    NkiError,
-    RaceError,
-    RaceWarning,
-    as_warning,
 )
 from nki_dist.launcher.binding import (
     Args,
@@ -29,15 +25,16 @@ from nki_dist.launcher.binding import (
     not_a_kernel,
     of_rank,
 )
+from nki_dist.launcher.findings import report_findings, report_races
 from nki_dist.launcher.grid import make_grid
 from nki_dist.launcher.loaded import bind_loaded
+from nki_dist.launcher.options import check_options, check_size
 from nki_dist.launcher.profiles import profile_of
 from nki_dist.launcher.results import check_written, inputs_as_run, read_outputs
 from nki_dist.launcher.retrying import check_retries, launch_again
 from nki_dist.launcher.session import session
 from nki_dist.launcher.specs import SpecArguments
 from nki_dist.launcher.tracebacks import leaves_package
-from nki_dist.launcher.unwritten import unwritten_after
 from nki_dist.runtime.dry_report import DryRun, run_dry
 from nki_dist.runtime.hosts import (
     Host,
@@ -48,9 +45,7 @@ from nki_dist.runtime.hosts import (
     slots,
 )
 from nki_dist.runtime.printing import Printer
-from nki_dist.runtime.races import check_races
 from nki_dist.runtime.settings import (
-    TRANSPORTS,
     default_check,
     default_host,
     default_timeout,
@@ -131,36 +126,8 @@ class World:
         self.arch = (
             architectures.from_environment() if platform is None else architectures.get(platform)
         )
-        if not isinstance(ranks, int) or isinstance(ranks, bool) or ranks < 1:
-            raise LaunchError(
-                f"ranks={ranks!r}; must be a positive int",
-                code="world-option",
-                numbers={"got": ranks, "least": 1},
-            )
-        if not isinstance(lnc, int) or not 1 <= lnc <= self.arch.max_lnc:
-            raise LaunchError(
-                f"lnc={lnc!r}; {self.arch.name} allows 1 to {self.arch.max_lnc} physical cores per "
-                "logical core (the LNC limit)",
-                code="lnc-range",
-                numbers={"got": lnc, "least": 1, "most": self.arch.max_lnc},
-            )
-        if host not in ("ray", "inprocess"):
-            raise LaunchError(f"host={host!r}; allowed: ray, inprocess", code="world-option")
-        if transport not in TRANSPORTS:
-            raise LaunchError(
-                f"transport={transport!r}; allowed: {', '.join(TRANSPORTS)}", code="world-option"
-            )
-        if timeout is not None and not (isinstance(timeout, (int, float)) and timeout > 0):
-            raise LaunchError(
-                f"timeout={timeout!r}; must be a positive number of seconds or None",
-                code="world-option",
-            )
-        if memory is not None and (not isinstance(memory, int) or memory < 1 or host == "ray"):
-            raise LaunchError(
-                f"memory={memory!r} with host={host!r}; must be a positive number of bytes, and "
-                "host='inprocess', or None",
-                code="world-option",
-            )
+        check_size(self.arch, ranks, lnc)
+        check_options(host, transport, timeout, memory)
         self.ranks = ranks
         self.lnc = lnc
         self._memory = memory
@@ -384,27 +351,17 @@ class World:
             result = launch_again(self._started, launch, self.retries)
             if compiled.exchanges:
                 check_messages(result.reports, self.lnc if self.ranks > 1 else 0)
-            self._check_races(as_run, result)
+            report_races(as_run, result, self.lnc, self.checks)
             if self.ranks > 1:
                 check_written(as_run, result, bound)
             if (observer := session().observer) is not None:
                 observer(self, launch, result)
-            self._tell(compiled, as_run, result)
+            report_findings(compiled, as_run, result, self.checks)
             outputs = [
                 read_outputs(as_run, result.layout, memory, b)
                 for b, memory in zip(bound, result.memories)
             ]
         return outputs, result, compiled
-
-    def _tell(self, compiled: Compiled, as_run: Compiled, result: LaunchResult) -> None:
-        """Give the kernel's warnings, and those of what only its run could tell."""
-        for warning in compiled.warnings:
-            session().warn(warning)
-        if as_run.doubtful_outputs and self.checks.unwritten != "zero":
-            for found in unwritten_after(as_run, result.layout, result.memories, self.checks):
-                if isinstance(found, NkiError):
-                    raise found
-                session().warn(found)
 
     def _grid(self, spec: Any) -> Grid:
         grid = make_grid(spec, self.arch, self.lnc)
@@ -416,20 +373,6 @@ class World:
                 numbers={"got": grid.cores, "allowed": self.lnc},
             )
         return grid
-
-    def _check_races(self, compiled: Compiled, result: LaunchResult) -> None:
-        by_rank: dict[int, dict[int, Any]] = {}
-        for report in result.reports:
-            if report.records:
-                rank, core = divmod(report.core, self.lnc)
-                by_rank.setdefault(rank, {})[core] = report.records
-        for rank, records in sorted(by_rank.items()):
-            try:
-                check_races(compiled, records, rank)
-            except RaceError as error:
-                if self.checks.races == "error":
-                    raise
-                session().warn(as_warning(error, RaceWarning))
 
     def _bind(self, function: Any, args: Args, kwargs: Kwargs) -> list[BoundArguments]:
         if not any(isinstance(v, PerRank) for v in (*args, *kwargs.values())):

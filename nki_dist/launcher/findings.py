@@ -1,0 +1,53 @@
+"""What is told of a launch beside its results: warnings, races, outputs that weren't stored."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nki_dist.checks import Checks
+from nki_dist.compiler.compiled import Compiled
+from nki_dist.errors import NkiError, RaceError, RaceWarning, as_warning
+from nki_dist.launcher.session import session
+from nki_dist.launcher.unwritten import unwritten_after
+from nki_dist.runtime.hosts import LaunchResult
+from nki_dist.runtime.races import check_races
+
+
+def report_races(compiled: Compiled, result: LaunchResult, lnc: int, checks: Checks) -> None:
+    """Compare what the cores of each rank did to shared tensors.
+
+    Args:
+        compiled: as it was run.
+
+    Raises:
+        RaceError: for the first race; with `races="warn"` each rank's first is a RaceWarning.
+    """
+    by_rank: dict[int, dict[int, Any]] = {}
+    for report in result.reports:
+        if report.records:
+            rank, core = divmod(report.core, lnc)
+            by_rank.setdefault(rank, {})[core] = report.records
+    for rank, records in sorted(by_rank.items()):
+        try:
+            check_races(compiled, records, rank)
+        except RaceError as error:
+            if checks.races == "error":
+                raise
+            session().warn(as_warning(error, RaceWarning))
+
+
+def report_findings(
+    compiled: Compiled, as_run: Compiled, result: LaunchResult, checks: Checks
+) -> None:
+    """Give the kernel's warnings, and those of what only its run could tell.
+
+    Raises:
+        UninitializedReadError: `unwritten="strict"`, and an output wasn't stored as a whole.
+    """
+    for warning in compiled.warnings:
+        session().warn(warning)
+    if as_run.doubtful_outputs:
+        for found in unwritten_after(as_run, result.layout, result.memories, checks):
+            if isinstance(found, NkiError):
+                raise found
+            session().warn(found)

@@ -1,0 +1,53 @@
+"""The arguments of worlds: which values there are."""
+
+from __future__ import annotations
+
+from nki_dist.arch import Arch
+from nki_dist.errors import LaunchError
+from nki_dist.runtime.settings import HOSTS, TRANSPORTS
+
+
+def check_size(arch: Arch, ranks: object, lnc: object) -> None:
+    """How many ranks, of how many cores.
+
+    Raises:
+        LaunchError: the platform has no such logical cores, or the numbers are none.
+    """
+    if not isinstance(ranks, int) or isinstance(ranks, bool) or ranks < 1:
+        raise LaunchError(
+            f"ranks={ranks!r}; must be a positive int",
+            code="world-option",
+            numbers={"got": ranks, "least": 1},
+        )
+    if not isinstance(lnc, int) or not 1 <= lnc <= arch.max_lnc:
+        raise LaunchError(
+            f"lnc={lnc!r}; {arch.name} allows 1 to {arch.max_lnc} physical cores per "
+            "logical core (the LNC limit)",
+            code="lnc-range",
+            numbers={"got": lnc, "least": 1, "most": arch.max_lnc},
+        )
+
+
+def check_options(host: str, transport: str, timeout: object, memory: object) -> None:
+    """Where and within which limits launches run.
+
+    Raises:
+        LaunchError: there is no such host or transport, or a limit is none.
+    """
+    if host not in HOSTS:
+        raise LaunchError(f"host={host!r}; allowed: {', '.join(HOSTS)}", code="world-option")
+    if transport not in TRANSPORTS:
+        raise LaunchError(
+            f"transport={transport!r}; allowed: {', '.join(TRANSPORTS)}", code="world-option"
+        )
+    if timeout is not None and not (isinstance(timeout, (int, float)) and timeout > 0):
+        raise LaunchError(
+            f"timeout={timeout!r}; must be a positive number of seconds or None",
+            code="world-option",
+        )
+    if memory is not None and (not isinstance(memory, int) or memory < 1 or host == "ray"):
+        raise LaunchError(
+            f"memory={memory!r} with host={host!r}; must be a positive number of bytes, and "
+            "host='inprocess', or None",
+            code="world-option",
+        )
