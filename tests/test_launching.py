@@ -207,14 +207,14 @@ def test_results_keep_their_structure():
     @nki.jit
     def kernel(x):
         made = copy(x)
-        return Pair(made, [made, None, {"t": x.permute((1, 0)), 3: x[1:3, ::2]}])
+        return Pair(made, [made, None, {"t": x.permute((1, 0)), "s": x[1:3, ::2]}])
 
     pair = here(kernel)(A)
     assert type(pair) is Pair
     assert pair.left is pair.right[0]
     assert pair.right[1] is None
     same(pair.right[2]["t"], A.T)
-    same(pair.right[2][3], A[1:3, ::2])
+    same(pair.right[2]["s"], A[1:3, ::2])
 
 
 # ---- NumPy and Python on tensors ----------------------------------------------------------------

@@ -113,7 +113,7 @@ def test_0_5_0_reshape_keeps_the_number_of_elements():
     def kernel(x):
         return output(nl.load(x).reshape((8, 5)))
 
-    with pytest.raises(NkiValidationError, match="40 elements, expected 32"):
+    with pytest.raises(NkiValidationError, match="40 elements, it has 32"):
         run(kernel, numbers(22, (8, 4)))
 
 

@@ -9,6 +9,7 @@ import nki_dist as nki
 import nki_dist.isa as nisa
 import nki_dist.language as nl
 from nki_dist.arch import get
+from nki_dist.checks import Checks
 from nki_dist.compiler.compiled import Grid
 from nki_dist.launcher.binding import bind_arguments
 from nki_dist.launcher.session import CompileCache, session
@@ -59,5 +60,5 @@ def test_kernels_of_another_cache_have_other_names() -> None:
     for kernel in (copy.fn, other):
         bound = bind_arguments(kernel, (np.ones((3, 5), np.float32),), {})
         grid = Grid((), 1, ())
-        names.add(CompileCache().get(kernel, "k", bound, get("trn2"), grid, False, False)[0])
+        names.add(CompileCache().get(kernel, "k", bound, get("trn2"), grid, Checks())[0])
     assert len(names) == 2

@@ -65,7 +65,7 @@ def test_what_is_read_afterwards_comes_first(launch):
     }
     assert (layout.stack_bytes, layout.common_bytes, layout.common) == (832 + 64, 0, ())
     assert layout.read_back == ((0, 160), (192, 324), (384, 444), (448, 708))
-    assert [(start, end, raw) for start, end, _, raw in layout.poison] == [
+    assert [(start, end, raw) for start, end, _, raw in layout.unwritten] == [
         (384, 444, np.uint32),
         (448, 708, np.uint16),
     ]
@@ -89,7 +89,7 @@ def test_what_ranks_have_in_common_is_elsewhere(launch, common, there, stack, si
     )
     assert layout.common == tuple(index for role, index in there if role == "common")
     assert (layout.stack_bytes, layout.common_bytes) == (stack, size)
-    assert (layout.read_back, layout.poison) == (alone.read_back, alone.poison)
+    assert (layout.read_back, layout.unwritten) == (alone.read_back, alone.unwritten)
     assert {k: layout.offsets[k] for k in list(alone.offsets)[:4]} == {
         k: alone.offsets[k] for k in list(alone.offsets)[:4]
     }

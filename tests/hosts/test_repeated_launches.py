@@ -158,8 +158,8 @@ def test_what_is_no_longer_linked_is_freed_at_once():
             t = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf)
             nisa.dma_copy(dst=t, src=x)
             nisa.tensor_scalar(dst=t, data=t, op0=nl.add, operand0=number)
-            nisa.core_barrier(data=t, cores=(0, 1))
             out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+            nisa.core_barrier(data=out, cores=(0, 1))
             nisa.dma_copy(dst=out, src=t)  # both cores: this is recorded
             return out
 

@@ -64,7 +64,8 @@ def test_ndarray(trace):
     assert (tile.buffer, tile.shape, tile.dtype) == (nl.sbuf, (5, 6), nl.float32)
     assert nl.ndarray([5, np.int64(6)], np.float32).shape == (5, 6)
     assert nl.ndarray((7,), nl.int8, buffer=nl.hbm).shape == (7,)
-    assert nl.ndarray((5, 6), nl.float32, buffer="sbuf").buffer == nl.sbuf
+    with pytest.raises(NkiValidationError, match="buffer='sbuf' is a string"):
+        nl.ndarray((5, 6), nl.float32, buffer="sbuf")
     assert nl.ndarray((64, 8), nl.float32, address=(64, 256)).storage.address == (64, 256)
     assert "ndarray" in repr(nl.ndarray)
     assert nl.ndarray | None is not None

@@ -19,6 +19,10 @@ def plan_of(nbytes: int) -> Layout:
     return Layout({}, nbytes, 0, (), (), (), ())
 
 
+# Nobody is asked through Ray, so nobody is waited for.
+NO_NODES_AWAY: Any = None
+
+
 class FullNode:
     """Node stacks that have room for 100 bytes."""
 
@@ -34,13 +38,13 @@ def test_after_a_failure_the_next_larger_stack_is_a_move():
     """Or cores that still have the small one would keep it in the store."""
     stacks = WorldStacks({})
     stacks._mine = FullNode()
-    stacks.fill(plan_of(50), [[]])
+    stacks.fill(plan_of(50), [[]], NO_NODES_AWAY)
     assert not stacks.may_move(plan_of(50))
     with pytest.raises(OutOfMemoryError):
-        stacks.fill(plan_of(300), [[]])
-    stacks.fill(plan_of(50), [[]])
+        stacks.fill(plan_of(300), [[]], NO_NODES_AWAY)
+    stacks.fill(plan_of(50), [[]], NO_NODES_AWAY)
     assert stacks.may_move(plan_of(80))  # it is smaller than what was tried, not than what is there
-    stacks.fill(plan_of(80), [[]])
+    stacks.fill(plan_of(80), [[]], NO_NODES_AWAY)
     assert not stacks.may_move(plan_of(80))
 
 
