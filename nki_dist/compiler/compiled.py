@@ -116,6 +116,11 @@ class Compiled:
         return tuple(pair for pair in returned(self.outputs) if pair[1].storage.number in numbers)
 
     @cached_property
+    def watched(self) -> bool:
+        """Whether its run is recorded, to tell races of two cores from harmless overlaps."""
+        return any(p.facts.get("watched") for p in self.programs)
+
+    @cached_property
     def exchanges(self) -> bool:
         """Whether an instruction waits for other cores."""
         return any(

@@ -27,14 +27,12 @@ def launch_again(host: Callable[[], Host], launch: Launch, retries: int) -> Laun
 
     Args:
         host: gives the host, which replaces what was lost before each launch.
-        retries: attempts after the first.
+        retries: attempts after the first, 1 or more.
 
     Raises:
         CoreLostError: all attempts were lost; says how many there were.
         LaunchError: what is left can't run the launch.
     """
-    if not retries:
-        return host().launch(launch)
     losses: list[CoreLostError] = []
     while True:
         printed: Printed = []

@@ -348,15 +348,20 @@ class World:
         inputs = inputs_as_run(as_run, bound)
         launch = Launch(key, compiled, inputs, self._printer, self.timeout, session().warn)
         with self._lock:
-            result = launch_again(self._started, launch, self.retries)
+            if self.retries:
+                result = launch_again(self._started, launch, self.retries)
+            else:
+                result = self._started().launch(launch)
             if compiled.exchanges:
                 check_messages(result.reports, self.lnc if self.ranks > 1 else 0)
-            report_races(as_run, result, self.lnc, self.checks)
+            if compiled.watched:
+                report_races(as_run, result, self.lnc, self.checks)
             if self.ranks > 1:
                 check_written(as_run, result, bound)
             if (observer := session().observer) is not None:
                 observer(self, launch, result)
-            report_findings(compiled, as_run, result, self.checks)
+            if compiled.warnings or compiled.doubtful_outputs:
+                report_findings(compiled, as_run, result, self.checks)
             outputs = [
                 read_outputs(as_run, result.layout, memory, b)
                 for b, memory in zip(bound, result.memories)
