@@ -46,7 +46,9 @@ python_use_unqualified_type_names = True
 add_module_names = False
 
 # Types of other packages, and of ours that users don't name, have no page to link to.
-nitpick_ignore_regex = [("py:class", r"(collections|os|numpy|nki_dist)\..*")]
+nitpick_ignore_regex = [("py:class", r"(collections|os|numpy|nki_dist)\..*|tuple\[~typing.Any")]
+# Names of unions, which are explained where they are used.
+nitpick_ignore = [("py:class", "Policy"), ("py:class", "Data")]
 
 
 def unlink_folders(app: Any, doctree: Any) -> None:

@@ -3,7 +3,8 @@
 A message is always put together in the same order: the rule that was broken (with the numbers, got
 and allowed), then where: instruction, core, kernel file and line. `location`, `core` and
 `instruction` carry the same facts for programs, and so does `to_dict()`. An exception that a kernel
-raises itself is never wrapped: it reaches the caller unchanged.
+raises itself reaches the caller unchanged; only an AttributeError of an argument that was taken for
+a tensor is told as such.
 
 `code` names the kind of mistake. Whoever raises gives it, at the place where it is raised; classes
 whose name already says which mistake it is have one of their own. `nki_dist.codes` lists them.

@@ -59,7 +59,7 @@ def address_of(address: Any) -> tuple[int, int]:
     return partition, byte
 
 
-def check_spelling(dtype: Any, buffer: Any) -> None:
+def check_spelling(dtype: Any, element: DType, buffer: Any) -> None:
     """How NKI 0.3 and later want memory and type to be named.
 
     Raises:
@@ -74,10 +74,10 @@ def check_spelling(dtype: Any, buffer: Any) -> None:
         )
     if isinstance(dtype, (type, np.dtype)):
         may_reject(
-            f"dtype={getattr(dtype, '__name__', dtype)} is NumPy's; AWS's compiler is reported to "
-            "refuse NumPy's types in kernels",
+            f"dtype={getattr(dtype, '__name__', dtype)} isn't one of nl's types; AWS's compiler is "
+            "reported to refuse others in kernels",
             code="dtype-of-numpy",
-            hint=f"write nl.{np.dtype(dtype).name}",
+            hint=f"write nl.{element.name}",
         )
 
 

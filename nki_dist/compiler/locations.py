@@ -7,6 +7,8 @@ of computing a line number; lines are worked out once, when the program is finis
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import os
 import sys
 from bisect import bisect_right
@@ -15,6 +17,7 @@ from types import CodeType, FrameType
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _COMPILER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "compile.py")  # calls kernels
 _SHIPPED = os.path.join(_PACKAGE, "kernels", "")  # kernels as a user would write them
+_BETWEEN = frozenset({contextlib.__file__, functools.__file__})
 # Dynamo's frames lie between a launch and its caller once something has imported torch.compile.
 _DYNAMO = f"{os.sep}torch{os.sep}_dynamo{os.sep}"
 
@@ -30,7 +33,7 @@ def is_machinery(code: CodeType) -> bool:
     return (
         (name.startswith(_PACKAGE) and not is_shipped(code))
         or name.startswith("<frozen")
-        or name.endswith(("contextlib.py", "functools.py"))
+        or name in _BETWEEN
         or _DYNAMO in name
     )
 

@@ -17,8 +17,9 @@ from nki_dist.program import Program, Storage
 SHOWN: Final = 4  # runs of rows in a message
 HINT: Final = (
     "store every element (is a tail left over, such as the rows behind `N // 128` tiles?), or "
-    "return less; the policy check='unwritten=nan' only warns of what is never stored"
+    "return less"
 )
+LIFTED: Final = "; the policy check='unwritten=nan' only warns of what is never stored"
 
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
@@ -49,7 +50,7 @@ def unwritten_output(
         f"{how_many}{rank}; allocated at {where or 'unknown line'}",
         code="unwritten-output" if count == missing.size else "unwritten-rows",
         location=where,
-        hint=HINT,
+        hint=HINT + LIFTED if fatal else HINT,
         numbers={"unwritten": count, "elements": missing.size},
     )
 

@@ -52,6 +52,7 @@ def check_sources(functions: Iterable[CodeType]) -> list[CompilerMayRejectWarnin
 
 def _definition(code: CodeType) -> ast.FunctionDef | None:
     """The `def` of a function, with the lines of its file; None if it can't be found."""
+    linecache.checkcache(code.co_filename)  # a reloaded module has other lines
     lines = linecache.getlines(code.co_filename)
     first = code.co_firstlineno
     if code.co_name.startswith("<") or not 0 < first <= len(lines):

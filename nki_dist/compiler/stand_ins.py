@@ -8,7 +8,9 @@ speaks of the list and not of the launch.
 from __future__ import annotations
 
 import inspect
+import re
 import sys
+import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -30,7 +32,7 @@ def explained(
     named = _named(function, args, kwargs)
     if isinstance(error, AttributeError):
         for name, value in named.items():
-            if value is error.obj and hasattr(NkiTensor, error.name or ""):
+            if hasattr(NkiTensor, error.name or "") and _meant(error, name, value):
                 return NoSuchAttribute(
                     f"the kernel asks its argument {name} for .{error.name}, as of a tensor, but "
                     f"{name} is {described(value)}{_remedy(name, value)}",
@@ -43,6 +45,19 @@ def explained(
             value = named[name]
             error.add_note(f"argument {name} is {described(value)}{_remedy(name, value)}")
     return error
+
+
+def _meant(error: AttributeError, name: str, value: Any) -> bool:
+    """Whether the object that lacks the attribute is this argument, and no equal one.
+
+    Numbers, texts and None are one object wherever they come from: for them the line has to say so.
+    """
+    if value is not error.obj:
+        return False
+    if isinstance(value, (list, dict, set)):
+        return True
+    frames = traceback.extract_tb(error.__traceback__, -1)
+    return any(re.search(rf"\b{name}\s*\.\s*{error.name}\b", f.line or "") for f in frames)
 
 
 def _named(

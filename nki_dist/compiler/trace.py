@@ -146,7 +146,7 @@ class Trace:
         sizes = sizes_of(shape)
         element = dtypes.of(dtype)
         if not self.beta1:
-            check_spelling(dtype, region)
+            check_spelling(dtype, element, region)
         region = region_of(region)
         if region is MemoryRegion.shared_hbm:
             return self._view(self._allocate_shared(sizes, element, name or ""))

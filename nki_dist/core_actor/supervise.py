@@ -85,6 +85,13 @@ class Supervisor:
         orders = [self._crew.order(n) for n in range(len(self._actors))]
         self.futures = [a.run.remote(order) for a, order in zip(self._actors, orders)]
         self.answers = [None] * len(self.futures)
+        try:
+            self._collect()
+        finally:
+            self._progress.close()
+        return [a for a in self.answers if a is not None]
+
+    def _collect(self) -> None:
         pause = LOOK_EVERY
         while None in self.answers:
             self._patience.lifeline.check()
@@ -98,8 +105,6 @@ class Supervisor:
                 self._stop()
             elif None in self.answers:
                 self._look()
-        self._progress.close()
-        return [a for a in self.answers if a is not None]
 
     def unfinished(self) -> dict[int, Any]:
         """By process, the answers of those that may still be running."""

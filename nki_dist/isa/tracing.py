@@ -62,6 +62,18 @@ def tracing() -> bool:
     return _tracer.get() is not None
 
 
+@contextmanager
+def held_to_beta1() -> Iterator[None]:
+    """Rules of later releases don't hold for what is traced inside: a kernel of Beta 1, or one that
+    a kernel of today calls."""
+    tracer = current_tracer()
+    before, tracer.beta1 = tracer.beta1, True
+    try:
+        yield
+    finally:
+        tracer.beta1 = before
+
+
 def todays_kernel() -> bool:
     """Whether a kernel is being traced that Beta 1's rules don't hold for.
 

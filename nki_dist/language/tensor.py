@@ -136,7 +136,7 @@ class NkiTensor(Indexing, NoValue):
                 sizes.append(size)
                 strides.append(stride * step)
             elif type(k) is ds:
-                size, start = k.size, self._window(k, d)
+                size, start = self._window(k, d)
                 sizes.append(size)
                 strides.append(stride)
             else:
@@ -156,19 +156,19 @@ class NkiTensor(Indexing, NoValue):
             dynamic = dynamic or self.dynamic
         return make(self.storage, offset, tuple(sizes), tuple(strides), self.dtype, dynamic)
 
-    def _window(self, k: ds, d: int) -> Any:
-        """Start of an `nl.ds`: an int, a register or a tile."""
-        n = self.shape[d]
+    def _window(self, k: ds, d: int) -> tuple[int, Any]:
+        """Size of an `nl.ds`, and its start: an int, a register or a tile."""
+        n, size = self.shape[d], self._bound(k.size, d)
         if isinstance(k.start, (VirtualRegister, NkiTensor)):
-            if not 0 < k.size <= n:
+            if not 0 < size <= n:
                 raise self._outside(f"{k}", d)
-            return _scalar(k.start)
-        start, size = self._bound(k.start, d), self._bound(k.size, d)
+            return size, _scalar(k.start)
+        start = self._bound(k.start, d)
         # An empty window, like an empty slice, is no mistake.
         if size < 0 or start < 0 or start + size > n:
             raise self._outside(f"{k}", d)
-        self._guard(d, k.size != n)
-        return start
+        self._guard(d, size != n)
+        return size, start
 
     def _add_dynamic(
         self, source: Any, dim: int, limit: int, other: Dynamic | None = None

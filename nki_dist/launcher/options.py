@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from nki_dist.arch import Arch
 from nki_dist.errors import LaunchError
 from nki_dist.runtime.settings import HOSTS, TRANSPORTS
 
 
-def check_size(arch: Arch, ranks: object, lnc: object) -> None:
+def check_size(arch: Arch, ranks: Any, lnc: Any) -> None:
     """How many ranks, of how many cores.
 
     Raises:
         LaunchError: the platform has no such logical cores, or the numbers are none.
     """
-    if not isinstance(ranks, int) or isinstance(ranks, bool) or ranks < 1:
+    if not _is_int(ranks) or ranks < 1:
         raise LaunchError(
             f"ranks={ranks!r}; must be a positive int",
             code="world-option",
             numbers={"got": ranks, "least": 1},
         )
-    if not isinstance(lnc, int) or not 1 <= lnc <= arch.max_lnc:
+    if not _is_int(lnc) or not 1 <= lnc <= arch.max_lnc:
         raise LaunchError(
             f"lnc={lnc!r}; {arch.name} allows 1 to {arch.max_lnc} physical cores per "
             "logical core (the LNC limit)",
@@ -28,7 +30,11 @@ def check_size(arch: Arch, ranks: object, lnc: object) -> None:
         )
 
 
-def check_options(host: str, transport: str, timeout: object, memory: object) -> None:
+def _is_int(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def check_options(host: str, transport: str, timeout: Any, memory: Any) -> None:
     """Where and within which limits launches run.
 
     Raises:
@@ -40,12 +46,13 @@ def check_options(host: str, transport: str, timeout: object, memory: object) ->
         raise LaunchError(
             f"transport={transport!r}; allowed: {', '.join(TRANSPORTS)}", code="world-option"
         )
-    if timeout is not None and not (isinstance(timeout, (int, float)) and timeout > 0):
+    seconds = isinstance(timeout, (int, float)) and not isinstance(timeout, bool) and timeout > 0
+    if timeout is not None and not seconds:
         raise LaunchError(
             f"timeout={timeout!r}; must be a positive number of seconds or None",
             code="world-option",
         )
-    if memory is not None and (not isinstance(memory, int) or memory < 1 or host == "ray"):
+    if memory is not None and (not _is_int(memory) or memory < 1 or host == "ray"):
         raise LaunchError(
             f"memory={memory!r} with host={host!r}; must be a positive number of bytes, and "
             "host='inprocess', or None",

@@ -54,6 +54,7 @@ def launch_again(host: Callable[[], Host], launch: Launch, retries: int) -> Laun
             )
             raise
         except LaunchError as error:
+            _show(launch, printed)
             if losses:
                 raise error from losses[-1]
             raise

@@ -16,6 +16,7 @@ from nki_dist.compat.beta1.state import active, fresh_state
 from nki_dist.compat.beta1.tile import BlockTile, Tile
 from nki_dist.compat.beta1.typing import TensorType
 from nki_dist.errors import CompileError
+from nki_dist.isa.tracing import held_to_beta1
 from nki_dist.language import creation
 from nki_dist.language.grid import Nc, SpmdDim
 from nki_dist.language.tensor import NkiTensor
@@ -42,7 +43,7 @@ def wrapped(function: Any) -> Any:
         if active():  # a kernel called by a kernel
             return function(*args, **kwargs)
         args, kwargs = tree_map(_enter, (args, kwargs))
-        with fresh_state(lower):
+        with held_to_beta1(), fresh_state(lower):
             result = function(*args, **kwargs)
             return tree_map(_leave, result)
 
