@@ -6,6 +6,7 @@ once. How tensors lie in HBM is for `hbm.layout`.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
@@ -21,7 +22,7 @@ from nki_dist.compiler.widen import runs_in_float32, widened
 from nki_dist.dtypes import float32
 from nki_dist.errors import NkiWarning
 from nki_dist.isa import INSTRUCTIONS
-from nki_dist.program import Access, Program, Storage, TensorSignature, instructions
+from nki_dist.program import Program, Storage, TensorSignature, instructions
 from nki_dist.program.walk import returned
 
 
@@ -110,10 +111,23 @@ class Compiled:
         return tuple(tuple(f) for p in self.programs for f in p.facts.get("files", ()))
 
     @cached_property
-    def doubtful_outputs(self) -> tuple[tuple[str, Access], ...]:
-        """Returned tensors, each with its place, of which a run tells whether all is stored."""
-        numbers = self.programs[0].facts.get(DOUBTFUL, ())
-        return tuple(pair for pair in returned(self.outputs) if pair[1].storage.number in numbers)
+    def undecided(self) -> bool:
+        """Whether, for all that compiling knows, an output may hold what nobody wrote."""
+        if any("zeroed" in p.facts for p in self.programs):
+            return False
+        if any(p.facts.get(name) for p in self.programs for name in ("poison", DOUBTFUL)):
+            return True
+        writers = Counter(
+            s.index for p in self.programs for s in p.storages if s.role == "shared" and s.written
+        )
+        kept = {a.storage.index for _, a in returned(self.outputs) if a.storage.role == "shared"}
+        return any(count > 1 and index not in kept for index, count in writers.items())
+
+    @cached_property
+    def zeroed(self) -> Compiled:
+        """The same, for memory that holds zeros at first."""
+        programs = [replace(p, facts={**p.facts, "zeroed": True}) for p in self.programs]
+        return Compiled(programs, self.inputs)
 
     @cached_property
     def watched(self) -> bool:

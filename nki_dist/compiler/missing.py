@@ -25,7 +25,13 @@ Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
 
 def unwritten_output(
-    program: Program, path: str, s: Storage, missing: Mask, fatal: bool, rank: str = ""
+    program: Program,
+    path: str,
+    s: Storage,
+    missing: Mask,
+    fatal: bool,
+    rank: str = "",
+    after: bool = False,
 ) -> UninitializedReadError | UnwrittenOutputWarning:
     """What to raise or warn about a returned tensor.
 
@@ -36,14 +42,13 @@ def unwritten_output(
         missing: which of its elements nobody stored, in its shape; at least one.
         fatal: whether it is an error.
         rank: of which ranks this is known, for messages.
+        after: a run told it, so that what was stored may come from memory that nobody wrote.
     """
     count = int(np.count_nonzero(missing))
-    how_many = (
-        f"none of the {missing.size:,} elements of output{path}, {s.label}, was ever stored"
-        if count == missing.size
-        else f"{count:,} of {missing.size:,} elements of output{path}, {s.label}, were never "
-        f"stored: {where_missing(missing)}"
-    )
+    which = f"{count:,} of {missing.size:,} elements of output{path}, {s.label}, were never stored"
+    if after:
+        which += ", or come from memory that nobody wrote"
+    how_many = which if count == missing.size else f"{which}: {where_missing(missing)}"
     kind = UninitializedReadError if fatal else UnwrittenOutputWarning
     where = program.where(s.location)
     return kind(

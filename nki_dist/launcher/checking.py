@@ -25,12 +25,14 @@ from nki_dist.checks import Checks
 from nki_dist.collectives.check import check_world
 from nki_dist.compiler.compiled import Compiled
 from nki_dist.compiler.locations import Locations, is_machinery
+from nki_dist.compiler.passes.unwritten import DOUBTFUL
 from nki_dist.compiler.survey import Survey, survey
 from nki_dist.errors import CompileError, Diagnostic, LaunchError, NkiError, NkiWarning
 from nki_dist.launcher.binding import Args, BoundArguments, Kwargs, collect_outputs, kernel_location
 from nki_dist.launcher.hollow import Hollows
 from nki_dist.launcher.session import session
 from nki_dist.program.pytree import flatten
+from nki_dist.program.walk import returned
 from nki_dist.runtime.dry_report import run_dry
 from nki_dist.runtime.hosts import forced_algorithm, slots
 
@@ -289,7 +291,10 @@ class Look:
             else:
                 self.note(error)
             return
-        for path, place in compiled.doubtful_outputs:
+        doubtful = compiled.programs[0].facts.get(DOUBTFUL, ())
+        for path, place in returned(compiled.outputs):
+            if place.storage.number not in doubtful:
+                continue
             line = compiled.programs[0].where(place.storage.location)
             why = f"only a run tells whether every element of output{path} is stored"
             self._checker.doubt(self.entry, line, why)

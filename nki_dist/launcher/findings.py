@@ -9,7 +9,7 @@ from nki_dist.compiler.compiled import Compiled
 from nki_dist.errors import NkiError, RaceError, RaceWarning, as_warning
 from nki_dist.launcher.session import session
 from nki_dist.launcher.unwritten import unwritten_after
-from nki_dist.runtime.hosts import LaunchResult
+from nki_dist.runtime.hosts import Host, Launch, LaunchResult
 from nki_dist.runtime.races import check_races
 
 
@@ -38,18 +38,16 @@ def report_races(compiled: Compiled, result: LaunchResult, lnc: int, checks: Che
             session().warn(as_warning(error, RaceWarning))
 
 
-def report_findings(
-    compiled: Compiled, as_run: Compiled, result: LaunchResult, checks: Checks
-) -> None:
+def report_findings(launch: Launch, result: LaunchResult, host: Host, checks: Checks) -> None:
     """Give the kernel's warnings, and those of what only its run could tell.
 
     Raises:
-        UninitializedReadError: `unwritten="strict"`, and an output wasn't stored as a whole.
+        UninitializedReadError: `unwritten="strict"`, and an output holds what nobody wrote.
     """
-    for warning in compiled.warnings:
+    for warning in launch.compiled.warnings:
         session().warn(warning)
-    if as_run.doubtful_outputs:
-        for found in unwritten_after(as_run, result.layout, result.memories, checks):
+    if launch.compiled.undecided:
+        for found in unwritten_after(launch, result, host, checks):
             if isinstance(found, NkiError):
                 raise found
             session().warn(found)

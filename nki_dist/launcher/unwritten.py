@@ -1,19 +1,20 @@
-"""Returned tensors of which only a run tells whether everything was stored.
+"""Outputs that only a run tells of: whether they hold what memory held that nobody wrote.
 
-Shared memory is filled before a launch with a pattern that stands for "nobody wrote this"
-(`dtypes.poison`); what holds it afterwards wasn't stored. In floats of 16 bits and more no
-arithmetic makes the pattern, and integers of 32 bits hardly ever hold it by chance. Smaller ones
-may, and in floats of 8 bits it is the usual NaN: there only whole rows of at least 4 bytes count,
-so that single elements that are left out can be missed, and rows of which every element overflowed
-can be taken for unwritten ones.
+Run-time loops, indices and predicates decide what is stored, and what other cores and ranks send is
+followed by no pass. Memory is filled with a pattern before a launch (`dtypes.poison`), so where an
+output holds it afterwards, something is suspicious; but data may be equal to the pattern, too. A
+suspicious launch is therefore made again in memory that holds zeros: programs are deterministic, so
+what differs then came from memory that nobody wrote, and nothing else did.
 
-Not done with `unwritten="zero"`: there is no pattern then.
+Missed: values that come from such memory and no longer show the pattern, such as sums of integers,
+where no other element of the outputs does. Not done with `unwritten="zero"`: there is no pattern.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -21,64 +22,99 @@ from nki_dist.checks import Checks
 from nki_dist.compiler.compiled import Compiled
 from nki_dist.compiler.missing import unwritten_output
 from nki_dist.compiler.passes.elements import Elements
-from nki_dist.dtypes import DType
-from nki_dist.errors import NkiError, NkiWarning
+from nki_dist.dtypes.poison import is_poison
+from nki_dist.errors import NkiError, NkiWarning, UnwrittenOutputWarning
 from nki_dist.hbm.layout import Layout
-from nki_dist.program import Access
+from nki_dist.program import Access, Storage
+from nki_dist.program.walk import returned
+from nki_dist.runtime.hosts import Host, Launch, LaunchResult
 
-LEAST: Final = 4  # bytes that are equal to the pattern by chance once in 2 ** 32
+Bytes = np.ndarray[Any, Any]
 
 
 def unwritten_after(
-    compiled: Compiled, layout: Layout, memories: Sequence[np.ndarray[Any, Any]], checks: Checks
+    launch: Launch, result: LaunchResult, host: Host, checks: Checks
 ) -> Iterator[NkiError | NkiWarning]:
-    """What the ranks' memory says after a launch, once for each returned tensor.
+    """What outputs hold that nobody wrote, once for each returned tensor.
 
     An empty tensor is no error here: that a rank has nothing to do may depend on data.
 
     Args:
-        compiled: as it was run.
-        memories: the stacks' bytes, per rank.
+        result: of the launch; its memories are copied where the launch is made again.
     """
-    program = compiled.programs[0]
-    if "zeroed" in program.facts:
+    as_run = launch.compiled.as_run
+    shared = {a.storage.number: a.storage for _, a in returned(as_run.outputs)}
+    kept = [as_run.programs[0].storages[n] for n, s in shared.items() if s.role == "shared"]
+    if not any(_pattern(s, result.layout, m).any() for s in kept for m in result.memories):
         return
-    for path, place in compiled.doubtful_outputs:
-        left = [_left(compiled, layout, memory, place) for memory in memories]
+    result.memories = [memory.copy() for memory in result.memories]
+    differs = _difference(launch, result, host)
+    for path, place in returned(as_run.outputs):
+        if place.storage.role != "shared":
+            continue
+        left = [differs(rank, place) for rank in range(len(result.memories))]
         ranks = [rank for rank, missing in enumerate(left) if missing.any()]
-        if ranks:
-            where = _ranks(ranks) if len(memories) > 1 else ""
-            missing = left[ranks[0]]
-            yield unwritten_output(program, path, place.storage, missing, checks.strict, where)
+        if ranks and not _said(launch.compiled, as_run, place, left[ranks[0]]):
+            where = _ranks(ranks) if len(left) > 1 else ""
+            program = as_run.programs[0]
+            yield unwritten_output(
+                program, path, place.storage, left[ranks[0]], checks.strict, where, after=True
+            )
 
 
-def _left(compiled: Compiled, layout: Layout, memory: np.ndarray, place: Access) -> np.ndarray:
-    """Which elements of a returned tensor hold the pattern."""
-    program = compiled.programs[0]
-    s = program.storages[place.storage.number]
-    if (s.role, s.index) in compiled.wide:  # the tree still has the types that the caller gets
-        place = Access(s, place.offset, place.shape, place.strides, s.dtype)
-    holds = Elements(s)
+def _difference(
+    launch: Launch, result: LaunchResult, host: Host
+) -> Callable[[int, Access], np.ndarray]:
+    """Which elements of a returned tensor of a rank are others where memory holds zeros."""
+    zeroed = launch.compiled.zeroed
+    again: Sequence[Bytes] | None
+    try:
+        again = host.launch(
+            replace(launch, key=f"{launch.key}-zeroed", compiled=zeroed, printer=_silent)
+        ).memories
+    except NkiError:  # in zeros it goes another way, so the values decided where it went
+        again = None
+    as_run = launch.compiled.as_run
+
+    def differs(rank: int, place: Access) -> np.ndarray:
+        s = as_run.programs[0].storages[place.storage.number]
+        if (s.role, s.index) in as_run.wide:  # the tree has the types that the caller gets
+            place = Access(s, place.offset, place.shape, place.strides, s.dtype)
+        found, first = Elements(s), result.memories[rank]
+        if again is None:
+            found.mask = _pattern(s, result.layout, first)
+        else:
+            found.mask = _raw(s, result.layout, first) != _raw(s, result.layout, again[rank])
+        return found.any(place)
+
+    return differs
+
+
+def _said(compiled: Compiled, as_run: Compiled, place: Access, missing: np.ndarray) -> bool:
+    """Whether compiling has warned of the same already."""
+    location = as_run.programs[0].where(place.storage.location)
+    count = int(np.count_nonzero(missing))
+    return any(
+        isinstance(w, UnwrittenOutputWarning)
+        and (w.location, w.numbers.get("unwritten")) == (location, count)
+        for w in compiled.warnings
+    )
+
+
+def _silent(core: int, prefix: str, array: Bytes) -> None:
+    """Prints of the second launch have been seen."""
+
+
+def _raw(s: Storage, layout: Layout, memory: Bytes) -> Bytes:
     at = layout.offsets[s.role, s.index]
-    bits = program.unwritten(s.dtype)
-    raw = s.dtype.raw
-    holds.mask = memory[at : at + s.nbytes].view(raw) == raw.type(bits)
-    found = holds.any(place)
-    return found if _certain(s.dtype) else _whole_rows(found, s.dtype)
+    return memory[at : at + s.nbytes].view(s.dtype.raw)
 
 
-def _certain(dtype: DType) -> bool:
-    return dtype.itemsize > 1 if dtype.is_float else dtype.is_integer and dtype.itemsize >= LEAST
-
-
-def _whole_rows(found: np.ndarray, dtype: DType) -> np.ndarray:
-    row = found.shape[-1] if found.shape[-1] * dtype.itemsize >= LEAST else found.size
-    if row * dtype.itemsize < LEAST:
-        return np.zeros_like(found)
-    whole = found.reshape(-1, row).all(axis=1, keepdims=True)
-    return np.broadcast_to(whole, (whole.size, row)).reshape(found.shape)
+def _pattern(s: Storage, layout: Layout, memory: Bytes) -> np.ndarray:
+    return is_poison(_raw(s, layout, memory), s.dtype)
 
 
 def _ranks(ranks: Sequence[int]) -> str:
-    first = f" on rank {ranks[0]}"
-    return first + (f" (and similarly on {len(ranks) - 1} more ranks)" if len(ranks) > 1 else "")
+    others = len(ranks) - 1
+    more = f" (and similarly on {others} more rank{'s' * (others > 1)})" if others else ""
+    return f" on rank {ranks[0]}{more}"

@@ -360,8 +360,8 @@ class World:
                 check_written(as_run, result, bound)
             if (observer := session().observer) is not None:
                 observer(self, launch, result)
-            if compiled.warnings or compiled.doubtful_outputs:
-                report_findings(compiled, as_run, result, self.checks)
+            if compiled.warnings or compiled.undecided:
+                report_findings(launch, result, self._started(), self.checks)
             outputs = [
                 read_outputs(as_run, result.layout, memory, b)
                 for b, memory in zip(bound, result.memories)
