@@ -27,7 +27,6 @@ from nki_dist.launcher.binding import (
 from nki_dist.program import TensorSignature
 from nki_dist.topology.topology import Topology
 
-
 _MOST_WORK: Final = 100_000
 """Candidates that NumPy tries to tell whether two strided arrays overlap; slices need a few."""
 
@@ -131,7 +130,7 @@ def _overlap(a: np.ndarray, b: np.ndarray) -> bool:
     if not np.may_share_memory(a, b):
         return False
     try:
-        return np.shares_memory(a, b, max_work=_MOST_WORK)
+        return np.shares_memory(a, b, max_work=_MOST_WORK)  # type: ignore[arg-type]  # NumPy's stub
     except RuntimeError:  # NumPy's TooHardError, which has moved between its versions
         return True
 
