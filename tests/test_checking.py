@@ -15,9 +15,11 @@ import nki_dist.collectives as ncc
 import nki_dist.isa as nisa
 import nki_dist.language as nl
 from nki_dist import errors
+from nki_dist.compiler.compiled import Compiled
 from nki_dist.launcher.checking import Checker, UnknownResult
 from nki_dist.launcher.hollow import Hollow
 from nki_dist.launcher.session import session
+from nki_dist.testing import Case, Limits, check_kernel
 
 X = np.arange(64 * 32, dtype=np.float32).reshape(64, 32)
 
@@ -379,6 +381,98 @@ def test_beta1(checker):
     assert (fine.name, fine.ok, fine.launches) == ("square", True, 2)
     assert (fine.file, fine.line) == (__file__, square.fn.__wrapped__.__code__.co_firstlineno + 1)
     assert (wrong.name, wrong.ok) == ("outside", False)
+
+
+def test_surveys_know_beta1(checker):
+    from nki_dist.compat.beta1 import isa as old_isa
+    from nki_dist.compat.beta1 import language as old
+    from nki_dist.compat.beta1 import launch
+
+    @launch.jit
+    def bogus(x):
+        out = old.ndarray(x.shape, dtype=x.dtype, buffer=old.shared_hbm)
+        tile = old.load(x)
+        kept = old.ndarray((old.par_dim(64), 32), dtype=np.float32, buffer="sbuf")  # as Beta 1 may
+        kept[...] = old.add(tile, 1.0)
+        old_isa.activation(np.exp, tile, scale="bogus")
+        old.store(out, kept)
+        return out
+
+    assert bogus(X).shape == X.shape
+    assert codes_of(checker) == {"bogus": ["operand-kind"]}
+
+
+# ---- programs from files ------------------------------------------------------------------------
+
+
+def loaded(tmp_path, kernel, *args, lnc=1):
+    with nki.World(1, lnc, "trn2", "inprocess") as w:
+        w.compile(kernel, *args).save(tmp_path / "k.nkip")
+    return Compiled.load(tmp_path / "k.nkip")
+
+
+def test_programs_from_files_are_looked_at(tmp_path):
+    fine, wrong = loaded(tmp_path, doubled, X), loaded(tmp_path, picks, X, one(3))
+    session().checker = checker = Checker()
+    try:
+        with nki.World(1, 1, "trn2", "inprocess") as w:
+            (out,) = w.run(fine, X)
+            w.run(wrong, X, one(3))
+            assert checker.kernels()[1].ok
+            w.run(wrong, X, one(60))
+            (unknown,) = w.run(fine, X[:3])
+            run = w.run(fine, X, profile=True)
+    finally:
+        session().checker = None
+    assert (out.shape, out.dtype, out.any()) == (X.shape, X.dtype, False)
+    assert isinstance(unknown, UnknownResult)
+    assert run.profile.total_us > 0
+    assert codes_of(checker) == {"doubled": ["loaded-kernel"], "picks": ["data-index-range"]}
+    assert [k.launches for k in checker.kernels()] == [3, 2]
+
+
+def both_store(x):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    nl.store(out, nl.load(x))
+    return out
+
+
+@pytest.mark.parametrize(("races", "doubts"), [("off", 0), ("error", 1)])
+def test_races_of_files_are_doubted_as_the_world_says(tmp_path, races, doubts):
+    program = loaded(tmp_path, both_store, X, lnc=2)
+    session().checker = checker = Checker()
+    try:
+        with nki.World(1, 2, "trn2", "inprocess", check=f"races={races}") as w:
+            w.run(program, X)
+    finally:
+        session().checker = None
+    (found,) = checker.kernels()
+    assert len([why for _, why in found.unchecked if "race" in why]) == doubts
+
+
+# ---- check_kernel -------------------------------------------------------------------------------
+
+
+def test_check_kernel_judges_no_values_that_were_not_computed(checker):
+    case = Case({"x": (13, 7)})
+    report = check_kernel(doubled, lambda x: 2 * x, case, data=("normal",))
+    assert report.ok and len(report.results) == 2
+    assert all("compares values" in r.unchecked for r in report.results)
+    assert str(report).startswith("doubled on trn2: 2 of 2 unchecked")
+    assert report.results[0].time_us > 0
+    (kernel,) = checker.kernels()
+    assert kernel.ok and [why for _, why in kernel.unchecked] == [report.results[0].unchecked]
+
+    less = Limits(time_us=0.001, sbuf_bytes=1)
+    over = check_kernel(doubled, lambda x: 2 * x, case, limits=less, raises=False)
+    assert {f.code for f in over.failures} == {"too-slow", "too-much-memory"}
+    wrong = check_kernel(many, lambda x: x, Case({"x": (64, 32)}), raises=False)
+    assert {f.code for f in wrong.failures} == {"partition-limit"}
+
+    session().checker = None
+    judged = check_kernel(doubled, lambda x: 3 * x, case, raises=False)
+    assert {f.code for f in judged.failures} == {"wrong-value"}
+    assert not any(r.unchecked for r in judged.results)
 
 
 def test_launches_are_made_again_without_a_checker(checker):

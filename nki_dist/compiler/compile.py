@@ -62,11 +62,11 @@ def compile_kernel(
     """
     programs: list[Program] = []
     functions: set[CodeType] = set()
-    beta1 = hasattr(function, "__beta1__")
+    beta1 = is_beta1(function)
     if not beta1:
         check_signature(function)
     for core in range(grid.cores):
-        trace = Trace(name, arch, core, grid.cores, checks, beta1)
+        trace = trace_for(function, name, arch, core, grid, checks)
         args, kwargs = bind(trace)
         trace.locations.functions.clear()  # what binds arguments isn't the kernel's
         with tracing_with(trace):
@@ -103,6 +103,18 @@ def compile_kernel(
         for program in programs:
             program.facts[FACT] = 0
     return Compiled(programs, list(inputs))
+
+
+def is_beta1(function: Callable[..., Any]) -> bool:
+    """Whether it is a kernel of Beta 1, which later releases' rules don't hold for."""
+    return hasattr(function, "__beta1__")
+
+
+def trace_for(
+    function: Callable[..., Any], name: str, arch: Arch, core: int, grid: Grid, checks: Checks
+) -> Trace:
+    """An empty trace for one core, under the rules of the release that a kernel is written for."""
+    return Trace(name, arch, core, grid.cores, checks, is_beta1(function))
 
 
 def _compare_shared(programs: Sequence[Program]) -> None:

@@ -15,9 +15,8 @@ from typing import Any
 
 from nki_dist.arch import Arch
 from nki_dist.checks import Checks
-from nki_dist.compiler.compile import Bind, CheckOutputs
+from nki_dist.compiler.compile import Bind, CheckOutputs, trace_for
 from nki_dist.compiler.compiled import Grid
-from nki_dist.compiler.trace import Trace
 from nki_dist.errors import NkiError
 from nki_dist.isa.spec import tracing_with
 
@@ -56,7 +55,7 @@ def survey(
     found = Survey()
     outputs: list[Any] = []
     for core in range(grid.cores):
-        trace = Trace(name, arch, core, grid.cores, checks)
+        trace = trace_for(function, name, arch, core, grid, checks)
         trace.dropped = found.errors
         try:
             args, kwargs = bind(trace)

@@ -21,6 +21,7 @@ from nki_dist import dtypes, frameworks
 from nki_dist.compiler.locations import users_line
 from nki_dist.compiler.ownership import owns, refuse_storage
 from nki_dist.compiler.trace import Trace
+from nki_dist.dtypes import DType
 from nki_dist.errors import (
     CompileError,
     CompilerMayRejectWarning,
@@ -132,7 +133,7 @@ def check_same_signatures(first: BoundArguments, other: BoundArguments, rank: in
         )
 
 
-def _is_array(value: Any) -> bool:
+def is_array(value: Any) -> bool:
     return isinstance(value, np.ndarray) or frameworks.describe(value) is not None
 
 
@@ -156,21 +157,11 @@ def bind_arguments(function: Callable[..., Any], args: Args, kwargs: Kwargs) -> 
                 "per_rank: nki.per_rank([value of rank 0, value of rank 1, ...])",
                 code="per-rank",
             )
-        if not _is_array(value):
+        if not is_array(value):
             return value
-        if isinstance(value, np.ma.MaskedArray):
-            raise LaunchError(
-                f"argument {path} is a masked array, and kernels don't know its mask; pass its "
-                ".filled(...) or .data, and the mask as another argument",
-                code="array-kind",
-            )
         leaf = seen.get(id(value))
         if leaf is None:
-            array = value if isinstance(value, np.ndarray) else frameworks.to_numpy(value)
-            dtype = dtypes.find(array.dtype)
-            if dtype is None:
-                raise _foreign(function, path, value, array.dtype)
-            shape = array.shape if array.ndim else (1,)
+            array, shape, dtype = take_array(function, path, value)
             leaf = seen[id(value)] = TensorSignature(len(signatures), shape, dtype, path)
             signatures.append(leaf)
             originals.append(value)
@@ -182,6 +173,32 @@ def bind_arguments(function: Callable[..., Any], args: Args, kwargs: Kwargs) -> 
     foreign = originals and not isinstance(originals[0], np.ndarray)
     framework = frameworks.describe(originals[0]) if foreign else None
     return BoundArguments(new_args, new_kwargs, signatures, originals, arrays, framework)
+
+
+def take_array(function: Any, path: str, value: Any) -> tuple[np.ndarray, tuple[int, ...], DType]:
+    """An array argument as a NumPy array, and the shape and dtype that a kernel knows it by.
+
+    Args:
+        function: the kernel, or its name.
+        path: of the argument.
+        value: an array of any library.
+
+    Raises:
+        LaunchError: it is masked.
+        NkiValidationError: NKI has no such dtype.
+    """
+    if isinstance(value, np.ma.MaskedArray):
+        raise LaunchError(
+            f"argument {path} is a masked array, and kernels don't know its mask; pass its "
+            ".filled(...) or .data, and the mask as another argument",
+            location=users_line(),
+            code="array-kind",
+        )
+    array = value if isinstance(value, np.ndarray) else frameworks.to_numpy(value)
+    dtype = dtypes.find(array.dtype)
+    if dtype is None:
+        raise _foreign(function, path, value, array.dtype)
+    return array, array.shape if array.ndim else (1,), dtype
 
 
 def _foreign(function: Any, path: str, value: Any, dtype: np.dtype) -> NkiValidationError:
@@ -197,11 +214,11 @@ def _foreign(function: Any, path: str, value: Any, dtype: np.dtype) -> NkiValida
 
 
 def _walk(take: Callable[[str, Any], Any], name: str, value: Any) -> Any:
-    if _is_array(value):
+    if is_array(value):
         return take(name, value)
     if value is None or isinstance(value, (int, float, str, bool)):
         return value
-    leaves, tree = flatten(value, _is_array, root=name)
+    leaves, tree = flatten(value, is_array, root=name)
     return tree.unflatten(take(path, leaf) for path, leaf in leaves)
 
 
@@ -239,7 +256,7 @@ def not_a_kernel(value: Any) -> LaunchError:
     """The error for something else in the place of a kernel, such as its result."""
     called = "; was the kernel called already? Pass it as it is, without arguments"
     return LaunchError(
-        f"a kernel is a function, got {described(value)}{called if _is_array(value) else ''}",
+        f"a kernel is a function, got {described(value)}{called if is_array(value) else ''}",
         location=users_line(),
         code="kernel-function",
     )

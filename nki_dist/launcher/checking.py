@@ -155,7 +155,7 @@ class Checker:
         """The entry of a kernel."""
         plain = inspect.unwrap(function) if callable(function) else function
         code = getattr(plain, "__code__", None)
-        key = code or (name, id(function))
+        key = code or (name, function.key if isinstance(function, Compiled) else id(function))
         with self._lock:
             if key not in self._kernels:
                 file = code.co_filename if code else None
@@ -191,7 +191,10 @@ class Look:
         self._world = world
         self._function = getattr(kernel, "fn", kernel)
         self._kernel = kernel
-        self.name = getattr(self._function, "__name__", type(self._function).__name__)
+        if isinstance(kernel, Compiled):
+            self.name = kernel.kernel
+        else:
+            self.name = getattr(self._function, "__name__", type(self._function).__name__)
         self.entry = checker.entry(self._function, self.name)
         self._compiled: Compiled | None = None
         self._reports: list[Any] = []
@@ -206,12 +209,16 @@ class Look:
             why = "an argument is the result of a kernel with mistakes, of unknown shape"
             self._checker.doubt(self.entry, None, why)
             return
+        compiled: Compiled | None
         try:
-            bound, grid = self._world.bound(self._kernel, grid, args, kwargs)
+            if isinstance(self._kernel, Compiled):  # nothing is left to trace or to survey
+                bound, _, compiled = self._world._compiled(self._kernel, grid, args, kwargs)
+            else:
+                bound, grid = self._world.bound(self._kernel, grid, args, kwargs)
+                compiled = self._compile(bound, grid)
         except Exception as error:
             self.note(error)
             return
-        compiled = self._compile(bound, grid)
         if compiled is None:
             return
         for warning in compiled.warnings:
@@ -300,7 +307,7 @@ class Look:
             self._checker.doubt(self.entry, line, why)
         for line in report.unchecked:
             self._checker.doubt(self.entry, line, "a run-time address depends on contents")
-        for line in report.overlaps:
+        for line in report.overlaps if world.checks.races != "off" else ():
             why = (
                 "both cores of a rank touch the same bytes in no order; a run tells if it's a race"
             )

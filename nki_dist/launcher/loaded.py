@@ -7,16 +7,28 @@ shape and dtype that the programs were compiled for.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
-from nki_dist import dtypes, frameworks
+from nki_dist import frameworks
 from nki_dist.compiler.compiled import Compiled
-from nki_dist.errors import LaunchError, NkiError
-from nki_dist.launcher.binding import Args, BoundArguments, Kwargs, PerRank
+from nki_dist.compiler.locations import users_line
+from nki_dist.errors import LaunchError
+from nki_dist.isa.described import described
+from nki_dist.launcher.binding import (
+    Args,
+    BoundArguments,
+    Kwargs,
+    PerRank,
+    is_array,
+    take_array,
+)
 from nki_dist.program import TensorSignature
 from nki_dist.topology.topology import Topology
+
+_MOST_WORK: Final = 100_000
+"""Candidates that NumPy tries to tell whether two strided arrays overlap; slices need a few."""
 
 
 def bind_loaded(
@@ -26,7 +38,9 @@ def bind_loaded(
 
     Raises:
         LaunchError: it was compiled for another platform or number of cores, there are more or
-            fewer arrays, or one has another shape or dtype.
+            fewer arrays, one has another shape or dtype or is masked, or one that the kernel
+            writes shares memory with another.
+        NkiValidationError: an array has a dtype that NKI doesn't know.
     """
     platform, cores = compiled.programs[0].platform, len(compiled.programs)
     if (platform, cores) != (world.arch.name, world.lnc):
@@ -34,12 +48,14 @@ def bind_loaded(
             f"kernel {compiled.kernel} was compiled for {cores} cores of {platform}, the world has "
             f"ranks of {world.lnc} of {world.arch.name}: make it "
             f"nki.World(platform={platform!r}, lnc={cores})",
+            location=users_line(),
             code="loaded-kernel",
         )
     if kwargs:
         raise LaunchError(
             f"{', '.join(kwargs)}: a compiled kernel takes its tensors by position, in the order "
             "of its inputs; its other arguments are part of it",
+            location=users_line(),
             code="loaded-kernel",
         )
     if not any(isinstance(a, PerRank) for a in args):
@@ -56,35 +72,67 @@ def _bound(compiled: Compiled, arrays: Sequence[Any]) -> BoundArguments:
         raise LaunchError(
             f"{len(arrays)} arrays for kernel {compiled.kernel}, which takes {len(wanted)}: "
             + (", ".join(map(_shown, wanted)) or "none"),
+            location=users_line(),
             code="loaded-kernel",
             numbers={"got": len(arrays), "allowed": len(wanted)},
         )
-    taken = [_taken(a, s) for a, s in zip(arrays, wanted)]
+    taken = [_taken(compiled.kernel, a, s) for a, s in zip(arrays, wanted)]
+    for written in compiled.written_inputs:
+        _refuse_shared(compiled, written, arrays, taken)
     foreign = len(arrays) > 0 and not isinstance(arrays[0], np.ndarray)
     framework = frameworks.describe(arrays[0]) if foreign else None
     return BoundArguments((), {}, wanted, list(arrays), taken, framework)
 
 
-def _taken(value: Any, wanted: TensorSignature) -> np.ndarray:
-    if not isinstance(value, np.ndarray) and frameworks.describe(value) is None:
+def _taken(kernel: str, value: Any, wanted: TensorSignature) -> np.ndarray:
+    if not is_array(value):
         raise LaunchError(
-            f"{value!r} for {_shown(wanted)}; a compiled kernel takes arrays only",
+            f"{described(value)} for {_shown(wanted)}; a compiled kernel takes arrays only",
+            location=users_line(),
             code="loaded-kernel",
         )
-    array = value if isinstance(value, np.ndarray) else frameworks.to_numpy(value)
-    shape = array.shape if array.ndim else (1,)
-    try:
-        dtype = dtypes.of(array.dtype)
-    except NkiError as error:
-        error.message = f"argument {wanted.name}: {error.message}"
-        raise
+    array, shape, dtype = take_array(kernel, wanted.name, value)
     if (shape, dtype) != (wanted.shape, wanted.dtype):
         raise LaunchError(
             f"an array of shape {shape} and dtype {dtype} for {_shown(wanted)}; a compiled kernel "
             "takes the shapes and types it was compiled for",
+            location=users_line(),
             code="loaded-kernel",
         )
     return array
+
+
+def _refuse_shared(
+    compiled: Compiled, written: int, arrays: Sequence[Any], taken: Sequence[np.ndarray]
+) -> None:
+    """Refuse memory of a written input that is another input's, too.
+
+    A kernel that is launched directly is compiled for it: one array passed twice is one tensor. The
+    programs of a file have two tensors, so a store to one wouldn't be seen in the other.
+    """
+    for other in range(len(arrays)):
+        if other == written:
+            continue
+        if arrays[other] is arrays[written] or _overlap(taken[other], taken[written]):
+            first, second = (compiled.inputs[n].name for n in sorted((other, written)))
+            raise LaunchError(
+                f"inputs {first} and {second} of kernel {compiled.kernel} got the same memory, and "
+                f"the kernel writes {compiled.inputs[written].name}; it was compiled for tensors "
+                "that are apart. Pass a copy as one of them, or compile the kernel with one array "
+                "as both arguments",
+                location=users_line(),
+                code="loaded-kernel",
+            )
+
+
+def _overlap(a: np.ndarray, b: np.ndarray) -> bool:
+    """Whether they have bytes in common; True where that would take long to find out."""
+    if not np.may_share_memory(a, b):
+        return False
+    try:
+        return np.shares_memory(a, b, max_work=_MOST_WORK)  # type: ignore[arg-type]  # NumPy's stub
+    except RuntimeError:  # NumPy's TooHardError, which has moved between its versions
+        return True
 
 
 def _shown(s: TensorSignature) -> str:

@@ -11,6 +11,9 @@ How one set of arguments is tried on one number of cores:
 
 Invariant: a kernel never sees an array that it, or the reference, has seen before.
 
+Where launches are only looked at (`nki-dist check`), nothing is computed: a case is launched once
+with each of its data and judged by what doesn't depend on values, and its result is `unchecked`.
+
 This isn't a sandbox. A kernel is Python and runs in this process while it is traced; one that means
 harm, to the process or to the verdict, must run in a process of its own.
 """
@@ -198,7 +201,7 @@ class _Grader:
             arguments = Arguments(variant, self.runner.ranks)
             tried = []
             for lnc in counts:
-                if lnc in first and not first[lnc].ran:
+                if lnc in first and not (first[lnc].ran or first[lnc].unchecked):
                     continue  # whatever the data, it would raise again
                 trial = Trial(variant, arguments, lnc)
                 known = first.setdefault(lnc, trial).compiled

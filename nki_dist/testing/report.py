@@ -141,6 +141,7 @@ class Result:
         hbm_bytes: as of Limits.
         warnings: that compiling and running brought, as dicts.
         source: the case; `result.source.inputs()` makes its arguments again.
+        unchecked: why values weren't compared, or None.
     """
 
     case: str
@@ -154,6 +155,7 @@ class Result:
     hbm_bytes: int | None = None
     warnings: tuple[dict[str, Any], ...] = ()
     source: Any = field(default=None, repr=False, compare=False)
+    unchecked: str | None = None
 
     @property
     def ok(self) -> bool:
@@ -226,7 +228,11 @@ class Report:
 
     def __str__(self) -> str:
         wrong = sum(not r.ok for r in self.results)
+        unchecked = [r.unchecked for r in self.results if r.ok and r.unchecked]
         verdict = f"{wrong} of {len(self.results)} wrong" if wrong else "right"
+        if unchecked:
+            several = f"{len(unchecked)} of {len(self.results)} unchecked ({unchecked[0]})"
+            verdict = f"{verdict}, {several}" if wrong else several
         head = f"{self.kernel} on {self.platform}: {verdict}"
         parts = [head, _table(self.results), *_told(self.results), *_warned(self.results)]
         return "\n\n".join(parts)
@@ -280,7 +286,8 @@ def _row(group: list[Result]) -> tuple[str, ...]:
         "" if n is None else f"{n:,}" for n in (worst.sbuf_bytes, worst.psum_bytes, worst.hbm_bytes)
     ]
     sets = f"{wrong} of {len(group)}" if wrong else str(len(group))
-    return ("WRONG" if wrong else "ok", sets, *cells, str(worst.lnc), worst.case)
+    verdict = "unchecked" if any(r.unchecked for r in group) else "ok"
+    return ("WRONG" if wrong else verdict, sets, *cells, str(worst.lnc), worst.case)
 
 
 def _told(results: Sequence[Result]) -> list[str]:

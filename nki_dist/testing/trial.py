@@ -19,9 +19,11 @@ from nki_dist.compiler.encode import encode
 from nki_dist.compiler.locations import Locations
 from nki_dist.errors import LaunchError, NkiWarning, UnwrittenOutputWarning
 from nki_dist.launcher.binding import kernel_location
+from nki_dist.launcher.checking import Checker, UnknownResult
 from nki_dist.launcher.kernel import Kernel
-from nki_dist.launcher.world import World
-from nki_dist.testing.arguments import Arguments, arrays, for_world
+from nki_dist.launcher.session import session
+from nki_dist.launcher.world import Run, World
+from nki_dist.testing.arguments import Arguments, Call, arrays, for_world
 from nki_dist.testing.cases import Case
 from nki_dist.testing.deadline import TimeOver, deadline
 from nki_dist.testing.expected import leaves
@@ -37,6 +39,7 @@ from nki_dist.testing.judge import (
 )
 from nki_dist.testing.report import Failure, Limits, Result
 
+UNCHECKED: Final = "check_kernel compares values where kernels are run, and this one wasn't"
 _GRACE: Final = 5.0  # seconds that a world has to give up by itself, knowing more
 
 
@@ -51,6 +54,7 @@ class Trial:
     launched: Launched | None = None
     compiled: Compiled | None = None
     time_us: float | None = None
+    unchecked: str | None = None
     unstored: dict[tuple[int, str | int], Any] = field(default_factory=dict)
     failures: list[Failure] = field(default_factory=list)
     warnings: list[dict[str, Any]] = field(default_factory=list)
@@ -83,6 +87,7 @@ class Trial:
             None if c is None else hbm_bytes(c),
             tuple(self.warnings),
             self.case,
+            self.unchecked,
         )
 
 
@@ -120,17 +125,21 @@ class Runner:
             world = self._open[lnc, checks] = self.worlds.enter_context(made)
         return world
 
-    def _launch(self, trial: Trial, checks: Checks) -> tuple[Launched, float]:
+    def _run(self, trial: Trial, checks: Checks) -> tuple[Run, list[Call]]:
+        """A launch, and the arguments as it left them."""
         world = self.world(trial.lnc, checks)
         calls = trial.arguments.fresh()
         args, kwargs = for_world(calls)
         try:
             with deadline(None if self.timeout is None else self.timeout + _GRACE):
-                run = world.run(self.kernel, *args, profile=True, **kwargs)
+                return world.run(self.kernel, *args, profile=True, **kwargs), calls
         except TimeOver as over:
             del self._open[trial.lnc, checks]  # it was interrupted anywhere
             hint = "look at loops whose end depends on values"
             raise _took_too_long("launching", over, self._first_line, hint) from None
+
+    def _launch(self, trial: Trial, checks: Checks) -> tuple[Launched, float]:
+        run, calls = self._run(trial, checks)
         outputs = [_as_numpy(leaves(output)) for output in run.outputs]
         inputs = [[frameworks.to_numpy(a) for a in arrays(call)] for call in calls]
         return Launched(outputs, inputs), run.profile.total_us
@@ -157,6 +166,9 @@ class Runner:
             try:
                 compiled = self._compile(trial)
                 _demand_same_program(known or self._compile(trial), compiled)
+                if (checker := session().checker) is not None:
+                    self._look(trial, compiled, limits, checker)
+                    return
                 launched, time_us = self._launch(trial, self.checks)
                 if not self.checks.defined:
                     other, _ = self._launch(trial, replace(self.checks, unwritten="zero"))
@@ -183,6 +195,23 @@ class Runner:
             peak(compiled, "psum"),
             hbm_bytes(compiled),
         )
+
+    def _look(self, trial: Trial, compiled: Compiled, limits: Limits, checker: Checker) -> None:
+        """A launch that is looked at: the checker keeps what is wrong, results hold no contents."""
+        run, _ = self._run(trial, self.checks)
+        trial.compiled, trial.unchecked = compiled, UNCHECKED
+        if not isinstance(run.profile, UnknownResult):
+            trial.time_us = run.profile.total_us
+        trial.failures += beyond(
+            limits,
+            trial.time_us or 0.0,
+            peak(compiled, "sbuf"),
+            peak(compiled, "psum"),
+            hbm_bytes(compiled),
+        )
+        function = getattr(self.kernel, "fn", self.kernel)
+        name = getattr(function, "__name__", type(function).__name__)
+        checker.doubt(checker.entry(function, name), None, UNCHECKED)
 
     def repeat(self, trial: Trial) -> None:
         """The first data once more, after all other: nothing may be left of what came between."""

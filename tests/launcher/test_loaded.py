@@ -10,7 +10,7 @@ import nki_dist.collectives as ncc
 import nki_dist.isa as nisa
 import nki_dist.language as nl
 from nki_dist.compiler.compiled import Compiled
-from nki_dist.errors import LaunchError, RaceError
+from nki_dist.errors import LaunchError, NkiValidationError, RaceError
 from tests.hosts.test_races import scatter_rows
 
 X = np.arange(15, dtype=np.float32).reshape(3, 5)
@@ -67,13 +67,65 @@ def test_ranks_have_arrays_of_their_own(tmp_path):
         ([X], r"1 arrays for kernel affine, which takes 2: x \(3, 5\) float32, shift \(3, 5\)"),
         ([X, X[:, :4]], r"shape \(3, 4\) and dtype float32 for shift \(3, 5\) float32"),
         ([X, X.astype(np.int32)], r"shape \(3, 5\) and dtype int32 for shift \(3, 5\) float32"),
-        ([X, 3.0], r"3.0 for shift .*; a compiled kernel takes arrays only"),
+        ([X, 3.0], r"3.0 of type float for shift .*; a compiled kernel takes arrays only"),
+        ([X, [X] * 50], r"^.{,400} of type list for shift"),
+        ([X, np.ma.masked_array(X, X > 3)], r"argument shift is a masked array.*\.filled"),
     ],
 )
 def test_other_arrays_are_refused(tmp_path, arrays, message):
     loaded = saved(tmp_path, affine, X, X + 1, 3.0)
     with world() as w, pytest.raises(LaunchError, match=message):
         w.run(loaded, *arrays)
+
+
+def test_an_unknown_dtype_is_refused_as_of_a_kernel(tmp_path):
+    loaded = saved(tmp_path, affine, X, X + 1, 3.0)
+    wide = X.astype(np.float64)
+    with world() as w:
+        raised = []
+        for kernel, rest in ((loaded, ()), (affine, (3.0,))):
+            with pytest.raises(NkiValidationError, match=r"shift of affine has .*float32") as e:
+                w.run(kernel, X, wide, *rest)
+            raised.append(e.value)
+    one, other = raised
+    assert (one.message, one.code, one.location) == (other.message, other.code, other.location)
+    assert one.location is not None and one.location.startswith(__file__ + ":")
+
+
+def moved(x, y):
+    tile = nl.load(x)
+    nisa.tensor_scalar(dst=tile, data=tile, op0=nl.add, operand0=1.0)
+    nl.store(y, tile)
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    nl.store(out, nl.load(x))
+    return out
+
+
+@pytest.mark.parametrize("shared", ["object", "view", "overlap", "torch"])
+def test_a_written_input_shares_memory_with_no_other(tmp_path, shared):
+    loaded = saved(tmp_path, moved, X, X + 1)
+    whole = np.arange(20, dtype=np.float32).reshape(4, 5)
+    x, y = whole[:3], {"view": whole[:3], "overlap": whole[1:]}.get(shared)
+    if y is None:
+        y = x
+    if shared == "torch":
+        torch = pytest.importorskip("torch")
+        x = torch.from_numpy(x)
+        y = x.view(3, 5)
+    before = whole.copy()
+    with world() as w, pytest.raises(LaunchError, match=r"x and y of .* writes y.*a copy") as e:
+        w.run(loaded, x, y)
+    assert e.value.code == "loaded-kernel" and e.value.location.startswith(__file__ + ":")
+    np.testing.assert_array_equal(whole, before)
+
+
+def test_inputs_that_are_apart_or_only_read_may_share_an_array(tmp_path):
+    with world() as w:
+        loaded = saved(tmp_path, affine, X, X + 1, 3.0)
+        np.testing.assert_array_equal(w.run(loaded, X, X)[0]["out"], 6 * X)
+        pair = np.zeros((3, 10), np.float32)
+        w.run(saved(tmp_path, moved, X, X + 1), pair[:, ::2], pair[:, 1::2])  # no byte in common
+    np.testing.assert_array_equal(pair, np.tile(np.float32([0, 1]), (3, 5)))
 
 
 def test_what_is_no_tensor_is_part_of_the_kernel(tmp_path):
