@@ -1,10 +1,8 @@
-"""Launches that are looked at in place of made: what is found, and what a program gets."""
+"""Launches that are looked at in place of made: what is found."""
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Iterator
-from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -17,169 +15,15 @@ import nki_dist.language as nl
 from nki_dist import errors
 from nki_dist.compiler.compiled import Compiled
 from nki_dist.launcher.checking import Checker, UnknownResult
-from nki_dist.launcher.hollow import Hollow
 from nki_dist.launcher.session import session
 from nki_dist.testing import Case, Limits, check_kernel
-
-X = np.arange(64 * 32, dtype=np.float32).reshape(64, 32)
+from tests.looked_at import X, codes_of, doubled, looking, many, one, picks
 
 
 @pytest.fixture
 def checker() -> Iterator[Checker]:
-    session().checker = made = Checker()
-    yield made
-    session().checker = None
-
-
-def codes_of(checker: Checker) -> dict[str, list[str]]:
-    return {k.name: [d.code for d in k.diagnostics] for k in checker.kernels()}
-
-
-def one(number: int) -> np.ndarray:
-    return np.array([[number]], np.int32)
-
-
-@nki.jit
-def doubled(x):
-    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
-    tile = nl.load(x)
-    nisa.tensor_scalar(dst=tile, data=tile, op0=nl.multiply, operand0=2.0)
-    nl.store(out, tile)
-    return out
-
-
-@nki.jit
-def picks(x, start):
-    out = nl.ndarray((8, 32), dtype=x.dtype, buffer=nl.shared_hbm)
-    n = nl.load(start)
-    nisa.dma_copy(dst=out, src=x.ap([[32, 8], [1, 32]], scalar_offset=n, indirect_dim=0))
-    return out
-
-
-@nki.jit
-def repeats(x, times):
-    tile = nl.load(x)
-    count, n = nl.ndarray((1, 1), nl.int32, buffer=nl.sbuf), nisa.register_alloc()
-    nisa.dma_copy(dst=count, src=times)
-    nisa.register_load(n, count)
-    for _ in nl.dynamic_range(n):
-        nisa.tensor_scalar(dst=tile, data=tile, op0=nl.multiply, operand0=2.0)
-    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
-    nl.store(out, tile)
-    return out
-
-
-@nki.jit
-def starts(x):
-    out = nl.ndarray((1, 1), dtype=nl.int32, buffer=nl.shared_hbm)
-    tile = nl.ndarray((1, 1), dtype=nl.int32, buffer=nl.sbuf)
-    nisa.memset(dst=tile, value=3)
-    nl.store(out, tile)
-    return out
-
-
-# ---- what a program gets ------------------------------------------------------------------------
-
-
-def test_results_have_shapes_and_dtypes_and_zeros(checker):
-    for x in (X, X.astype(ml_dtypes.bfloat16), X.astype(np.float16)):
-        y = doubled(x)
-        assert (y.shape, y.dtype, type(y)) == (x.shape, x.dtype, Hollow)
-        assert not y.any()
-    assert codes_of(checker) == {"doubled": []}
-    assert checker.kernels()[0].launches == 3
-
-
-def test_an_input_that_is_returned_unchanged_keeps_its_contents(checker):
-    @nki.jit
-    def through(x):
-        return x, nl.shared_constant(np.float32([[1, 2], [3, 4]]))
-
-    same, constant = through(X)
-    np.testing.assert_array_equal(same, X)
-    np.testing.assert_array_equal(constant, [[1, 2], [3, 4]])
-    assert not isinstance(same, Hollow)
-    assert not isinstance(through(doubled(X))[0], type(None))
-    assert isinstance(through(doubled(X))[0], Hollow)
-
-
-@pytest.mark.parametrize(
-    "of",
-    [
-        lambda y: y,
-        lambda y: y[:1],
-        lambda y: np.asarray(y),
-        lambda y: y - 1,
-        lambda y: np.concatenate([y, y])[1:],
-        lambda y: np.where(y > 0, y, -5),
-        lambda y: np.pad(y, 0).astype(np.int32),
-    ],
-)
-def test_what_comes_from_a_result_is_not_taken_for_data(checker, of):
-    index = of(starts(X))
-    picks(X, index)
-    repeats(X, index)
-    assert codes_of(checker) == {"starts": [], "picks": [], "repeats": []}
-    whys = [why for k in checker.kernels() for _, why in k.unchecked]
-    assert len(whys) == 2 and "run-time address" in whys[0] and "loop" in whys[1]
-
-
-def test_real_data_is_looked_at(checker):
-    picks(X, one(56))
-    assert codes_of(checker) == {"picks": []}
-    picks(X, one(57))
-    assert codes_of(checker) == {"picks": ["data-index-range"]}
-    (found,) = checker.kernels()[0].diagnostics
-    assert (found.numbers["got"], found.numbers["most"]) == (57, 56)
-
-
-def test_what_a_kernel_writes_to_is_doubted_afterwards(checker):
-    @nki.jit
-    def sets(start):
-        tile = nl.ndarray((1, 1), dtype=nl.int32, buffer=nl.sbuf)
-        nisa.memset(dst=tile, value=1000)
-        nl.store(start, tile)
-
-    table = np.full((4, 1), 1000, np.int32)
-    picks(X, table[1:2].copy())
-    assert codes_of(checker)["picks"] == ["data-index-range"]
-    sets(table[1:2])
-    assert table[1, 0] == 1000  # not zeroed
-    picks(X, table[1:2])
-    assert len(checker.kernels()[0].unchecked) == 1
-
-
-def test_results_travel_as_plain_arrays(checker):
-    y = pickle.loads(pickle.dumps(doubled(X)))
-    assert type(y) is np.ndarray and y.shape == X.shape
-
-
-def test_torch(checker):
-    torch = pytest.importorskip("torch")
-    x = torch.ones(64, 32)
-    picks(x, torch.tensor([[57]], dtype=torch.int32))
-    assert codes_of(checker) == {"picks": ["data-index-range"]}
-    y = doubled(x)
-    assert isinstance(y, torch.Tensor) and y.shape == x.shape and not y.any()
-    picks(x, starts(x) + 500)
-    assert len(codes_of(checker)["picks"]) == 1 and checker.kernels()[0].unchecked
-
-
-def test_jax(checker):
-    jax = pytest.importorskip("jax")
-    assert doubled(jax.numpy.ones((64, 32))).shape == (64, 32)
-    assert jax.jit(doubled)(jax.numpy.ones((64, 32))).shape == (64, 32)
-    with pytest.raises(errors.NkiValidationError):
-        jax.jit(many)(jax.numpy.ones((64, 32)))
-    assert codes_of(checker) == {"doubled": [], "many": ["partition-limit"]}
-
-
-# ---- what is found ------------------------------------------------------------------------------
-
-
-@nki.jit
-def many(x):
-    return nl.ndarray((200, 4), dtype=x.dtype, buffer=nl.sbuf)
+    with looking() as made:
+        yield made
 
 
 def test_all_refused_instructions_are_found_and_the_result_is_known(checker):
@@ -479,62 +323,3 @@ def test_launches_are_made_again_without_a_checker(checker):
     doubled(X)
     session().checker = None
     np.testing.assert_array_equal(nki.simulate(doubled)(X), 2 * X)
-
-
-# ---- errors as data -----------------------------------------------------------------------------
-
-
-def error(**more: Any) -> errors.NkiError:
-    return errors.NkiValidationError("two of three", code="psum-bank", **more)
-
-
-def test_to_dict():
-    found = error(
-        location="C:/k.py:12",
-        core=np.int64(1),
-        instruction="nisa.nc_matmul",
-        numbers={
-            "got": np.int32(3),
-            "allowed": (1, 2),
-            "scale": np.float32(0.5),
-            "x": float("nan"),
-        },
-    ).to_dict()
-    assert found == {
-        "code": "psum-bank",
-        "aws": [],
-        "type": "NkiValidationError",
-        "severity": "error",
-        "message": "two of three",
-        "file": "C:/k.py",
-        "line": 12,
-        "core": 1,
-        "instruction": "nisa.nc_matmul",
-        "hint": "Write at most 2 KiB per partition at a time (512 float32), within one bank.",
-        "numbers": {"got": 3, "allowed": [1, 2], "scale": 0.5, "x": "nan"},
-    }
-    bare = error().to_dict()
-    assert (bare["file"], bare["line"], bare["core"], bare["numbers"]) == (None, None, None, {})
-
-
-def test_texts_carry_the_code_and_the_own_hint_only():
-    assert str(error()) == "two of three [psum-bank]"
-    assert str(error(location="k.py:1", hint="do it")) == (
-        "two of three\n  at k.py:1 [psum-bank]\n  hint: do it"
-    )
-    assert str(errors.DeadlockError("a\n  - b")) == "a\n  - b\n  [deadlock]"
-    assert error().hint and error(hint="do it").hint == "do it"
-
-
-def test_errors_travel_with_everything():
-    sent = error(location="k.py:1", numbers={"got": 1}, hint="do it").at(core=3)
-    came = pickle.loads(pickle.dumps(sent))
-    assert came.to_dict() == sent.to_dict() and str(came) == str(sent)
-    warned = errors.as_warning(errors.RaceError("r", hint="lift it"), errors.RaceWarning)
-    assert (warned.code, warned.own_hint, warned.to_dict()["type"]) == ("race", None, "RaceWarning")
-
-
-def test_aws_codes_may_be_of_one_instruction():
-    wrong = {"code": "matmul-contraction", "location": "k.py:1"}
-    for instruction, aws in (("nisa.nc_matmul_mx", ("NCC_EVRF050",)), ("nisa.nc_matmul", ())):
-        assert errors.NkiError("x", instruction=instruction, **wrong).aws == aws

@@ -142,12 +142,12 @@ REASONS: Final[Mapping[tuple[str, str, str], str]] = {
         'return Cost(cycles=groups * arch.gpsimd_start + i["indices"].free_size, known=False)',
     ): "equivalent: both have the same size, see the check",
     (
-        "nki_dist/isa/operands.py",
+        "nki_dist/isa/reach.py",
         "if s >= 0:",
         "if s >= 1:",
     ): "equivalent: a stride of 0 adds nothing to either end",
     (
-        "nki_dist/isa/operands.py",
+        "nki_dist/isa/reach.py",
         "same_size = a.dtype.itemsize == whole.dtype.itemsize",
         "same_size = a.dtype.itemsize <= whole.dtype.itemsize",
     ): "equivalent: the same pattern of smaller elements stays inside, too",

@@ -109,7 +109,11 @@ ROOMS: Final = (
     ),
     Room(
         "roles",
-        ("nki_dist/isa/operands.py", "nki_dist/isa/collectives/_roles.py"),
+        (
+            "nki_dist/isa/operands.py",
+            "nki_dist/isa/reach.py",
+            "nki_dist/isa/collectives/_roles.py",
+        ),
         WHOLE,
         (
             "tests/isa/test_roles.py",

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from nki_dist.compiler.compiled import Grid
-from nki_dist.compiler.locations import is_shipped
+from nki_dist.compiler.locations import is_shipped, kernel_location
 from nki_dist.errors import CompileError, CompilerMayRejectWarning
 from nki_dist.language.nki_object import NKIObject
 from nki_dist.language.tensor import NkiTensor
@@ -39,7 +39,7 @@ def check_signature(function: Callable[..., Any]) -> None:
         raise CompileError(
             f"{code.co_name} has keyword-only parameters ({', '.join(names)}, after `*`); AWS's "
             "compiler doesn't take them in kernels. Remove the `*` and give them default values",
-            location=_location(function),
+            location=kernel_location(function),
             code="python-keyword-only",
         )
 
@@ -50,7 +50,7 @@ def check_grid(function: Callable[..., Any], grid: Grid) -> Iterator[CompilerMay
         yield CompilerMayRejectWarning(
             f"a launch grid of shape {grid.shape}; today's NKI takes one number in the brackets, "
             "the cores of the logical core. Grids of instances are Beta 1's",
-            location=_location(function),
+            location=kernel_location(function),
             code="grid-of-instances",
         )
 
@@ -69,7 +69,7 @@ def check_arguments(
                 yield CompilerMayRejectWarning(
                     f"argument {name} holds a list, {part!r:.60}; the migration guide says that "
                     "lists can't be arguments of kernels (published kernels take lists of tensors)",
-                    location=_location(function),
+                    location=kernel_location(function),
                     code="argument-list",
                     hint="pass a tuple",
                 )
@@ -77,7 +77,7 @@ def check_arguments(
                 yield CompilerMayRejectWarning(
                     f"argument {name} holds an object of {type(part).__qualname__}, which isn't a "
                     "subclass of nl.NKIObject; AWS's compiler imports no other classes",
-                    location=_location(function),
+                    location=kernel_location(function),
                     code="argument-class",
                 )
 
@@ -102,8 +102,3 @@ def _has_tensor(value: Any) -> bool:
     if isinstance(value, (list, tuple)):
         return any(map(_has_tensor, value))
     return isinstance(value, NkiTensor)
-
-
-def _location(function: Callable[..., Any]) -> str | None:
-    code = getattr(inspect.unwrap(function), "__code__", None)
-    return f"{code.co_filename}:{code.co_firstlineno}" if code else None

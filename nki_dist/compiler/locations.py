@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 import os
 import sys
 from bisect import bisect_right
 from types import CodeType, FrameType
+from typing import Any
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _COMPILER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "compile.py")  # calls kernels
@@ -44,6 +46,12 @@ def users_line() -> str | None:
     while frame is not None and is_machinery(frame.f_code):
         frame = frame.f_back
     return None if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+def kernel_location(function: Any) -> str | None:
+    """`file:line` where a function begins; None for what has no code of Python."""
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    return f"{code.co_filename}:{code.co_firstlineno}" if code else None
 
 
 class Locations:

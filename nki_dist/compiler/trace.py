@@ -12,7 +12,7 @@ launcher compares); ordinals count instructions in program order.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -22,25 +22,24 @@ from nki_dist import dtypes
 from nki_dist.arch import Arch
 from nki_dist.checks import DEFAULT, Checks
 from nki_dist.compiler.allocation_rules import address_of, check_on_chip, check_spelling, sizes_of
-from nki_dist.compiler.control_flow import LoopFinder
-from nki_dist.compiler.locations import Locations, is_machinery
-from nki_dist.compiler.loop_scope import OpenLoop, refuse_ended
+from nki_dist.compiler.locations import is_machinery
+from nki_dist.compiler.loop_scope import refuse_ended
 from nki_dist.compiler.naming import Names
 from nki_dist.compiler.notes import note
 from nki_dist.compiler.ownership import check_dynamic, check_register, owns, refuse_storage
 from nki_dist.compiler.passes.schedule import Edges, add_edges
+from nki_dist.compiler.trace_loops import LoopTrace
 from nki_dist.dtypes import DType
 from nki_dist.errors import CompileError, NkiError, NkiValidationError, NkiWarning
-from nki_dist.isa import INSTRUCTIONS, dma_copy, memset, register_move, tensor_copy
+from nki_dist.isa import INSTRUCTIONS, dma_copy, memset, tensor_copy
 from nki_dist.isa.handle import Dropped, NkiInstruction
-from nki_dist.isa.operands import Tensor, engine_reaches
+from nki_dist.isa.operands import Tensor
+from nki_dist.isa.reach import engine_reaches
 from nki_dist.isa.spec import Spec
 from nki_dist.language.tensor import NkiTensor, make
 from nki_dist.program import (
     Access,
-    Block,
     Instruction,
-    Loop,
     MemoryRegion,
     Program,
     Storage,
@@ -49,7 +48,7 @@ from nki_dist.program import (
 from nki_dist.program.memory import region_of
 
 
-class Trace:
+class Trace(LoopTrace):
     """Records one core's program.
 
     Args:
@@ -74,20 +73,13 @@ class Trace:
         self.core = core
         self.strict = checks.strict
         self.beta1 = beta1
-        self.program = Program(kernel, arch.name, core, cores)
+        super().__init__(Program(kernel, arch.name, core, cores))
         self.grid: tuple[int, ...] = ()
         self.program_ids: tuple[int, ...] = ()
-        self.block: Block = self.program.body
-        self.locations = Locations()
         self.names = Names(is_machinery)
-        self.loops = LoopFinder()
-        self.order_group = 0
         self._groups = 0
-        self._ordinal = 0
         self._shared: list[Storage] = []
         self._next_shared = 0
-        self._open: list[OpenLoop] = []
-        self.ended: dict[int, int] = {}  # storages that ended with a loop, and its location
         self._files: list[tuple[str, float, int]] = []
         self._named: dict[str, list[NkiInstruction]] = {}
         self.dropped: list[NkiError] | None = None  # a list: go on past refused instructions
@@ -96,9 +88,6 @@ class Trace:
 
     def locate(self) -> int:
         return self.locations.here(2)
-
-    def where(self) -> str | None:
-        return self.locations.text(self.locations.here(2))
 
     def drop(self, error: NkiError) -> NkiInstruction | None:
         """A stand-in for an instruction that was refused; None where that ends the trace."""
@@ -298,131 +287,11 @@ class Trace:
         yield
         self.order_group = before
 
-    # ---- registers and loops --------------------------------------------------------------
-
-    def register(self) -> VirtualRegister:
-        number = self.program.registers
-        self.program.registers = number + 1
-        return VirtualRegister(number, self)
-
-    def open_loop(self, loop: Loop) -> None:
-        if self.order_group:
-            raise CompileError(
-                "dynamic loops aren't supported inside nl.no_reorder",
-                location=self.where(),
-                code="loop-in-no-reorder",
-            )
-        self.block.append(loop)
-        loop.outside = len(self.program.storages)
-        self._open.append(OpenLoop(loop, self.block, self._ordinal))
-        self.block = loop.body
-
-    def close_loop(self) -> None:
-        """End the innermost loop: what it uses from outside lives until its end."""
-        done = self._open.pop()
-        done.check_carried(self)
-        self.ended.update(done.made(self.program))
-        last = max(self._ordinal - 1, 0)
-        for storage in done.touched:
-            if storage.number < done.loop.outside:
-                storage.first = min(storage.first, done.first)
-                storage.last = last
-        if self._open:
-            self._open[-1].touched |= done.touched
-        self.block = done.outer
-
-    def register_truth(self, register: VirtualRegister) -> bool:
-        """`while register:` asked twice: True opens the loop, False ends it."""
-        frame = self.locations.frame(2)
-        line = None if frame is None else self.loops.testing(frame)
-        if frame is None or line is None:
-            raise CompileError(
-                "Python can't branch on a register: its value is only known when the kernel runs. "
-                "Use nl.while_loop or `while register:`",
-                location=self.where(),
-                code="branch-on-register",
-            )
-        key = (id(frame), line)
-        if self._open and self._open[-1].key == key:
-            self.close_loop()
-            return False
-        self.open_loop(Loop("while", self.locations.here(2), None, condition=register))
-        self._open[-1].key = key
-        self._open[-1].within(frame)
-        return True
-
-    def for_loop(
-        self, start: Any, stop: Any, step: Any, body: Callable[[VirtualRegister], Any]
-    ) -> None:
-        register = self._begin_for(start, stop, step)
-        result = self._open[-1].record(body, register)
-        if not (result is None or isinstance(result, NkiInstruction)):  # a lambda's is its call's
-            raise CompileError(
-                f"the body of fori_loop returned {result!r}; it can't return a value. Write what "
-                "the loop makes to tensors that are allocated before it",
-                location=self.where(),
-                core=self.core,
-                code="loop-body",
-            )
-        self.close_loop()
-
-    def dynamic_range(self, start: Any, stop: Any, step: Any) -> Iterator[VirtualRegister]:
-        register = self._begin_for(start, stop, step)
-        self._open[-1].within(sys._getframe(1))  # the function with the `for`, which asks for more
-        yield register
-        self.close_loop()
-
-    def _begin_for(self, start: Any, stop: Any, step: Any) -> VirtualRegister:
-        if isinstance(step, VirtualRegister) or not _is_int(step) or step < 1:
-            raise CompileError(
-                f"loop step {step}; must be a positive int known when the kernel is traced",
-                location=self.where(),
-                code="loop-bound",
-            )
-        for name, bound in (("start", start), ("stop", stop)):
-            if isinstance(bound, VirtualRegister):
-                check_register(self, bound)
-            if not isinstance(bound, VirtualRegister) and not _is_int(bound):
-                raise CompileError(
-                    f"loop {name} {bound!r}; allowed: an int or a register",
-                    location=self.where(),
-                    code="loop-bound",
-                )
-        start, stop = (b if isinstance(b, VirtualRegister) else int(b) for b in (start, stop))
-        register = self.register()
-        register.induction = True
-        self.open_loop(Loop("for", self.locations.here(2), register, start, stop, int(step)))
-        return register
-
-    def while_loop(self, init: Any, body: Callable[[VirtualRegister], Any]) -> None:
-        if not isinstance(init, VirtualRegister):
-            raise CompileError(
-                f"while_loop needs a register as condition, got {init!r}",
-                location=self.where(),
-                code="loop-bound",
-            )
-        condition, value = self.register(), self.register()
-        register_move(condition, init)
-        self.open_loop(Loop("while", self.locations.here(2), value, condition=condition))
-        result = self._open[-1].record(body, value)
-        if not isinstance(result, VirtualRegister):
-            raise CompileError(
-                f"the body of while_loop must return the next condition register, got {result!r}",
-                location=self.where(),
-                code="loop-body",
-            )
-        register_move(condition, result)
-        self.close_loop()
-
     def finish(self) -> Program:
         """The program, once every instance has been traced."""
         self.program.locations = self.locations.table()
         self.program.facts["files"] = self._files
         return self.program
-
-
-def _is_int(value: Any) -> bool:
-    return hasattr(value, "__index__") and not isinstance(value, NkiTensor)
 
 
 def _nested(value: Any) -> Iterator[Access]:

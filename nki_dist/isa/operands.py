@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from nki_dist.arch import Arch, allowed_start_partitions, start_partition_allowed
 from nki_dist.dtypes import DType
-from nki_dist.errors import CompileError, NkiValidationError, OutOfBoundsError
+from nki_dist.errors import CompileError, NkiValidationError
 from nki_dist.isa.described import advice, described
-from nki_dist.isa.indirection import narrowed, table
-from nki_dist.isa.tracing import may_reject, todays_kernel
+from nki_dist.isa.indirection import narrowed
+from nki_dist.isa.reach import check_dimensions, check_inside
+from nki_dist.isa.tracing import may_reject
 from nki_dist.program import Access, VirtualRegister
 
 SBUF = frozenset({"sbuf"})
@@ -101,9 +101,9 @@ class Tensor(Role):
                     code="shape-empty",
                     numbers={"got": value.shape},
                 )
-            _inside(name, value)
+            check_inside(name, value)
             if len(value.shape) > 5 and not self.memories & HBM:
-                _check_dimensions(name, value)
+                check_dimensions(name, value)
             return value
         if value is None and self.optional:
             return None
@@ -158,109 +158,6 @@ def _number(name: str, value: Any) -> Any:
             code="argument-range",
         )
     return value
-
-
-def _inside(name: str, a: Access) -> None:
-    """An access pattern must stay within its storage; run-time parts are checked at run time."""
-    if a.dynamic is not None and a.dynamic.kind == "tensor":
-        a = table(a)
-    dynamic = a.dynamic
-    if dynamic is not None and dynamic.kind != "vector":
-        return
-    whole = a.storage
-    same_size = a.dtype.itemsize == whole.dtype.itemsize
-    if a.offset == 0 and same_size and a.shape == whole.shape and a.strides == whole.strides:
-        return
-    low = high = 0
-    for n, s in zip(a.shape[1:], a.strides[1:]):
-        if s >= 0:
-            high += (n - 1) * s
-        else:
-            low += (n - 1) * s
-    size = a.dtype.itemsize
-    if whole.region.on_chip:
-        row = whole.partition_bytes
-        step = a.strides[0] * size
-        if a.shape[0] > 1 and step not in (0, row) and todays_kernel():
-            raise NkiValidationError(
-                f"{name}: the access pattern {[list(p) for p in zip(a.strides, a.shape)]} goes "
-                f"from partition to partition in steps of {step} bytes; {whole.label} has {row} "
-                "bytes per partition, and partitions can't be skipped. Use a pattern for each "
-                "run of partitions",
-                code="partition-step",
-                numbers={"got": step, "allowed": row},
-            )
-        column = a.offset * size % row
-        if column + low * size < 0 or column + (high + 1) * size > row:
-            raise _spilled(name, a, column + low * size, column + (high + 1) * size)
-    low += a.offset
-    high += a.offset
-    if dynamic is None:
-        reach = (a.shape[0] - 1) * a.strides[0]
-        if reach >= 0:
-            high += reach
-        else:
-            low += reach
-    if low < 0 or (high + 1) * size > a.storage.nbytes:
-        raise OutOfBoundsError(
-            f"{name}: the access pattern {[list(p) for p in zip(a.strides, a.shape)]} at offset "
-            f"{a.offset} covers bytes [{low * size}, {(high + 1) * size}) of {a.storage.label}, "
-            f"which has {a.storage.nbytes}",
-            code="access-range",
-            numbers={"low": low * size, "high": (high + 1) * size, "most": a.storage.nbytes},
-        )
-
-
-def _check_dimensions(name: str, a: Access) -> None:
-    """Engines address up to four free dimensions; contiguous ones count as one."""
-    pieces: list[int] = []
-    for n, stride in zip(a.shape[1:], a.strides[1:]):
-        if n > 1 and not (pieces and pieces[-1] == n * stride):
-            pieces.append(stride)
-        elif n > 1:
-            pieces[-1] = stride
-    if len(pieces) > 4:
-        raise NkiValidationError(
-            f"{name} has shape {a.shape} and strides {a.strides}, {len(pieces)} free dimensions "
-            "after merging contiguous ones; engines address at most 4",
-            code="shape-rank",
-            numbers={"got": len(pieces), "most": 4},
-        )
-
-
-def _spilled(name: str, a: Access, low: int, high: int) -> OutOfBoundsError:
-    return OutOfBoundsError(
-        f"{name}: the access pattern {[list(p) for p in zip(a.strides, a.shape)]} at offset "
-        f"{a.offset} covers bytes [{low}, {high}) of a partition of {a.storage.label}, which has "
-        f"{a.storage.partition_bytes} there; only dimension 0 goes from partition to partition",
-        code="access-range",
-        numbers={"low": low, "high": high, "most": a.storage.partition_bytes},
-    )
-
-
-def engine_reaches(a: Access, arch: Arch) -> bool:
-    """Whether a compute engine can access an on-chip operand's partitions (arch.limits)."""
-    return start_partition_allowed(_start(a), a.shape[0], arch)
-
-
-def _start(a: Access) -> int:
-    """First partition; tensors without an address are placed where engines reach all of them."""
-    address = a.storage.address
-    return a.start_partition + (0 if address is None else address[0])
-
-
-def check_start(name: str, a: Access, arch: Arch) -> None:
-    """Compute engines access partitions from the start of a quadrant only."""
-    if not engine_reaches(a, arch):
-        starts = allowed_start_partitions(a.shape[0], arch)
-        allowed = ", ".join(map(str, starts)) or "nowhere"
-        raise NkiValidationError(
-            f"{name} starts at partition {_start(a)} of {a.region.value} ({a.storage.label}); an "
-            f"engine accesses {a.shape[0]} partitions from {allowed} only. Move the rows with "
-            "nisa.dma_copy first",
-            code="partition-start",
-            numbers={"got": _start(a), "partitions": a.shape[0], "allowed": allowed},
-        )
 
 
 def read(memories: frozenset[str] = ONCHIP, **options: Any) -> Tensor:

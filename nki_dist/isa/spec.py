@@ -30,7 +30,8 @@ from nki_dist.errors import CompileError, NkiError, NkiValidationError
 from nki_dist.isa import indirection
 from nki_dist.isa.checks import LONGEST_ROW, check_repeats
 from nki_dist.isa.effects import Effects, Meets
-from nki_dist.isa.operands import Counts, Role, Tensor, check_start
+from nki_dist.isa.operands import Counts, Role, Tensor
+from nki_dist.isa.reach import check_start
 from nki_dist.isa.tracing import (
     Tracer,
     current_tracer,

@@ -29,8 +29,8 @@ from nki_dist.isa.enums import reduce_cmd
 from nki_dist.isa.kit import Kit, Step, chain
 from nki_dist.isa.operands import Choice, Op, read, write
 from nki_dist.isa.rows import column, private_rows, save_rows
-from nki_dist.isa.spec import Cost, instruction
-from nki_dist.isa.timing_rules import issue_cycles
+from nki_dist.isa.spec import instruction
+from nki_dist.isa.timing_rules import two_operators
 from nki_dist.program import Instruction
 
 _FLOATS = (bfloat16, float16, float32, float8_e4m3, float8_e4m3fn, float8_e5m2)
@@ -125,7 +125,4 @@ def _running(op: AluOp, values: np.ndarray, start: np.ndarray) -> Callable[[], N
     return run
 
 
-@tensor_scalar_cumulative.cost
-def _cost(i: Instruction, arch: Arch) -> Cost:
-    n = i["dst"].free_size
-    return Cost(cycles=issue_cycles(n, arch), flops=2 * i["dst"].size, known=False)
+tensor_scalar_cumulative.cost(two_operators)

@@ -7,7 +7,8 @@ modes of the Trainium2 architecture guide.
 from __future__ import annotations
 
 from nki_dist.arch import Arch
-from nki_dist.program import Access
+from nki_dist.isa.spec import Cost
+from nki_dist.program import Access, Instruction
 
 
 def issue_cycles(cycles: float, arch: Arch) -> float:
@@ -33,3 +34,9 @@ def copy_cycles(engine: str, dst: Access, src: Access, arch: Arch) -> float:
     if (in_psum == 0 and not packed) or (in_psum == 1 and packed):
         return issue_cycles(n / second_mode(arch), arch)
     return issue_cycles(n, arch)
+
+
+def two_operators(i: Instruction, arch: Arch) -> Cost:
+    """Two operations for each element of dst in one pass; no figure is published."""
+    n = i["dst"].free_size
+    return Cost(cycles=issue_cycles(n, arch), flops=2 * i["dst"].size, known=False)

@@ -18,6 +18,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from nki_dist import dtypes, frameworks
+from nki_dist.compiler.locations import kernel_location as kernel_location  # for checking.py
 from nki_dist.compiler.locations import users_line
 from nki_dist.compiler.ownership import owns, refuse_storage
 from nki_dist.compiler.trace import Trace
@@ -260,11 +261,6 @@ def not_a_kernel(value: Any) -> LaunchError:
         location=users_line(),
         code="kernel-function",
     )
-
-
-def kernel_location(function: Any) -> str | None:
-    code = getattr(inspect.unwrap(function), "__code__", None)
-    return f"{code.co_filename}:{code.co_firstlineno}" if code else None
 
 
 def return_location(function: Any) -> str | None:

@@ -204,8 +204,8 @@ class Linker:
         return start
 
     def _addressed_exchange(self, i: Instruction) -> Instruction:
-        (fixed,) = self.addressed(i)  # no exchange has an oob_mode
-        return fixed
+        (addressed,) = self.addressed(i)  # no exchange has an oob_mode
+        return addressed
 
     # ---- run-time addresses -----------------------------------------------------------------
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from nki_dist import dtypes, frameworks
 from nki_dist.errors import LaunchError
-from nki_dist.launcher.binding import PerRank
+from nki_dist.launcher.binding import PerRank, of_rank
 from nki_dist.program.pytree import flatten, tree_map
 from nki_dist.testing.cases import Case
 
@@ -59,8 +59,8 @@ class Arguments:
         for rank in range(ranks):
             args, kwargs = case.inputs(rank)
             call = (
-                tuple(_of_rank(v, rank, ranks) for v in args),
-                {name: _of_rank(v, rank, ranks) for name, v in kwargs.items()},
+                tuple(of_rank(v, rank, ranks) for v in args),
+                {name: of_rank(v, rank, ranks) for name, v in kwargs.items()},
             )
             # Arrays that the caller goes on using must not change under us.
             self._ranks.append(copied(call))
@@ -97,10 +97,6 @@ class Arguments:
                 return frameworks.like(frameworks.describe(leaf), made.astype(array.dtype))
 
         return [tree_map(prepared, call, is_array) for call in self._ranks]
-
-
-def _of_rank(value: Any, rank: int, ranks: int) -> Any:
-    return value.of(rank, ranks) if isinstance(value, PerRank) else value
 
 
 def for_world(calls: list[Call]) -> Call:

@@ -16,9 +16,8 @@ from nki_dist import frameworks
 from nki_dist.checks import Checks
 from nki_dist.compiler.compiled import Compiled
 from nki_dist.compiler.encode import encode
-from nki_dist.compiler.locations import Locations
+from nki_dist.compiler.locations import Locations, kernel_location
 from nki_dist.errors import LaunchError, NkiWarning, UnwrittenOutputWarning
-from nki_dist.launcher.binding import kernel_location
 from nki_dist.launcher.checking import Checker, UnknownResult
 from nki_dist.launcher.kernel import Kernel
 from nki_dist.launcher.session import session

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import threading
 from typing import Any
 
 import numpy as np
@@ -13,29 +11,16 @@ import nki_dist as nki
 import nki_dist.isa as nisa
 import nki_dist.language as nl
 from nki_dist.errors import LaunchError
-from nki_dist.testing import Case, CheckFailed, Limits, Report, check_kernel, trial
-from nki_dist.testing.deadline import TimeOver, deadline
-from tests.compiler.compiling import line_of
+from nki_dist.testing import Case, Limits, check_kernel, trial
+from tests.testing.checked import CASE, wrong
 from tests.testing.test_right_kernels import double, update
 from tests.testing.wrong_kernels import (
     adds_a_little,
     both_cores_the_first_half,
     counts_its_traces,
     doubled,
-    forgets_the_tail,
     output,
-    runs_for_ever,
 )
-
-CASE = Case({"x": (13, 7)})
-
-
-def wrong(*args: Any, **options: Any) -> Report:
-    """The report of a kernel that isn't right."""
-    report = check_kernel(*args, raises=False, **options)
-    assert not report.ok
-    return report
-
 
 # ---- the reference ------------------------------------------------------------------------------
 
@@ -136,93 +121,6 @@ def test_which_dtypes_an_output_may_have() -> None:
     assert codes(nl.int8, np.int64) == codes(nl.int8, np.int8) == set()
     assert codes(nl.int8, np.int32) == codes(nl.float32, np.int64) == {"wrong-dtype"}
     assert codes(nl.float16, np.float64, inputs="int8") == set()
-
-
-# ---- reports ------------------------------------------------------------------------------------
-
-
-def test_a_report_is_data_and_text_with_the_worst_first() -> None:
-    cases = [Case({"x": (128, 3)}), Case({"x": (130, 3)}, name="tail")]
-    with pytest.raises(CheckFailed) as caught:
-        check_kernel(forgets_the_tail, doubled, cases)
-    report = caught.value.report
-    assert isinstance(caught.value, AssertionError) and str(caught.value) == str(report)
-    lines = str(report).splitlines()
-    assert lines[0] == "forgets_the_tail on trn2: 8 of 16 wrong"
-    assert lines[3].startswith("WRONG") and "tail x=130x3" in lines[3]
-    assert lines[4].startswith("ok") and lines[4].endswith("x=128x3")
-    data = json.loads(report.to_json())
-    assert data == json.loads(json.dumps(report.to_dict())) and data["ok"] is False
-    bad = next(r for r in data["results"] if not r["ok"])
-    assert bad["case"] == "tail x=130x3" and bad["data"] == "data=normal seed=0"
-    (failure,) = bad["failures"]
-    assert failure["code"] == "never-stored" and failure["numbers"]["wrong"] == 6
-    assert f"{failure['file']}:{failure['line']}" == line_of(output, "return")
-    assert [w["type"] for w in bad["warnings"]] == ["UnwrittenOutputWarning"]
-    assert "UnwrittenOutputWarning: 6 of 390 elements" in str(report)
-    good = data["results"][0]
-    assert good["ok"] and good["time_us"] > 0 and good["hbm_bytes"] == 128 * 3 * 4
-    assert good["differences"][0]["output"] == "output"
-
-
-def test_where_else_a_failure_was_seen_is_named() -> None:
-    cases = [Case({"x": (rows, 3)}) for rows in (200, 150, 300)]
-    text = str(wrong(forgets_the_tail, doubled, cases))
-    assert text.count("[never-stored]") == 1
-    assert "likewise: x=150x3 lnc=1; x=300x3 lnc=1" in text
-
-
-def test_the_worst_of_several_outputs_comes_first() -> None:
-    @nki.jit
-    def three(x):
-        outs = [output(x) for _ in range(3)]
-        for n, out in enumerate(outs):
-            nl.store(out, nl.multiply(nl.load(x), 2.0 if n != 1 else 3.0))
-        return outs
-
-    result = wrong(three, lambda x: [2 * x] * 3, CASE).results[0]
-    assert len(result.differences) == 3
-    assert (
-        result.worst is not None
-        and result.worst.output == "output[1]"
-        and result.worst.wrong == 13 * 7
-    )
-
-
-def test_a_failure_can_be_reproduced_from_the_report() -> None:
-    report = wrong(adds_a_little, doubled, CASE)
-    result = next(r for r in report.results if not r.ok)
-    again = wrong(adds_a_little, doubled, result.source)
-    assert [r.to_dict() for r in again.results] == [result.to_dict()]
-    worst = result.worst
-    assert worst is not None and worst.index == (3, 5)
-    x = result.source.inputs()[1]["x"]
-    assert worst.wanted == 2 * float(x[3, 5])
-
-
-def test_nan_in_a_report_is_text() -> None:
-    @nki.jit
-    def not_a_number(x):
-        out = output(x)
-        nl.store(out, nl.full(x.shape, float("nan"), x.dtype))
-        return out
-
-    report = wrong(not_a_number, doubled, CASE)
-    assert json.loads(report.to_json())["results"][0]["differences"][0]["got"] == "nan"
-
-
-def test_warnings_are_in_the_report() -> None:
-    @nki.jit
-    def races(x):
-        out = output(x)
-        nl.store(out, nl.multiply(nl.load(x), 2.0 + 0.0 * nl.program_id(0)))
-        nl.store(out[0:1], nl.full((1, x.shape[1]), float(nl.program_id(0)), x.dtype))
-        return out
-
-    report = check_kernel(
-        races, doubled, CASE, lnc=2, check="races=warn", raises=False, seeds=(0,), data=("zeros",)
-    )
-    assert report.results[0].warnings[0]["type"] == "RaceWarning"
 
 
 # ---- options ------------------------------------------------------------------------------------
@@ -383,59 +281,3 @@ def test_other_bits_for_the_same_inputs_are_found(monkeypatch: pytest.MonkeyPatc
 
 def test_programs_that_vary_are_not_compared_any_further() -> None:
     assert {f.code for f in wrong(counts_its_traces, doubled, CASE).failures} == {"program-varies"}
-
-
-# ---- time ---------------------------------------------------------------------------------------
-
-
-def test_a_loop_that_never_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The world gives up by itself, where it can; what is left after that is ended, too."""
-    monkeypatch.setattr(trial, "_GRACE", 0.3)
-    report = wrong(runs_for_ever, doubled, CASE, timeout=0.3)
-    (result,) = report.results
-    (failure,) = result.failures
-    assert failure.code == "timeout" or failure.type == "DeadlockError"
-    assert (failure.file or "").endswith("wrong_kernels.py")
-    assert check_kernel(double, doubled, CASE).ok
-
-
-def test_a_deadline_ends_python_that_swallows_exceptions() -> None:
-    def for_ever() -> None:
-        while True:
-            try:
-                while True:
-                    pass
-            except Exception:
-                continue
-
-    with pytest.raises(TimeOver, match=r"not done after 0\.05 s"), deadline(0.05):
-        for_ever()
-
-
-def test_a_deadline_comes_again_where_it_was_swallowed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nki_dist.testing.deadline._AGAIN", 0.05)
-    swallowed = []
-
-    def for_ever() -> None:
-        while True:
-            try:
-                while True:
-                    pass
-            except BaseException as error:
-                swallowed.append(error)
-                if len(swallowed) == 3:
-                    raise
-
-    with pytest.raises(TimeOver), deadline(0.05):
-        for_ever()
-    assert len(swallowed) == 3
-
-
-def test_a_deadline_that_is_kept_leaves_nothing_behind() -> None:
-    before = threading.active_count()
-    for seconds in (None, 10.0, 0.02):
-        with deadline(seconds):
-            pass
-    with pytest.raises(KeyError), deadline(10.0):
-        raise KeyError("of the block")
-    assert threading.active_count() == before

@@ -1,0 +1,66 @@
+"""Errors as data: what tools read from them, and that it travels with them."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import numpy as np
+
+from nki_dist import errors
+
+
+def error(**more: Any) -> errors.NkiError:
+    return errors.NkiValidationError("two of three", code="psum-bank", **more)
+
+
+def test_to_dict():
+    found = error(
+        location="C:/k.py:12",
+        core=np.int64(1),
+        instruction="nisa.nc_matmul",
+        numbers={
+            "got": np.int32(3),
+            "allowed": (1, 2),
+            "scale": np.float32(0.5),
+            "x": float("nan"),
+        },
+    ).to_dict()
+    assert found == {
+        "code": "psum-bank",
+        "aws": [],
+        "type": "NkiValidationError",
+        "severity": "error",
+        "message": "two of three",
+        "file": "C:/k.py",
+        "line": 12,
+        "core": 1,
+        "instruction": "nisa.nc_matmul",
+        "hint": "Write at most 2 KiB per partition at a time (512 float32), within one bank.",
+        "numbers": {"got": 3, "allowed": [1, 2], "scale": 0.5, "x": "nan"},
+    }
+    bare = error().to_dict()
+    assert (bare["file"], bare["line"], bare["core"], bare["numbers"]) == (None, None, None, {})
+
+
+def test_texts_carry_the_code_and_the_own_hint_only():
+    assert str(error()) == "two of three [psum-bank]"
+    assert str(error(location="k.py:1", hint="do it")) == (
+        "two of three\n  at k.py:1 [psum-bank]\n  hint: do it"
+    )
+    assert str(errors.DeadlockError("a\n  - b")) == "a\n  - b\n  [deadlock]"
+    assert error().hint and error(hint="do it").hint == "do it"
+
+
+def test_errors_travel_with_everything():
+    sent = error(location="k.py:1", numbers={"got": 1}, hint="do it").at(core=3)
+    came = pickle.loads(pickle.dumps(sent))
+    assert came.to_dict() == sent.to_dict() and str(came) == str(sent)
+    warned = errors.as_warning(errors.RaceError("r", hint="lift it"), errors.RaceWarning)
+    assert (warned.code, warned.own_hint, warned.to_dict()["type"]) == ("race", None, "RaceWarning")
+
+
+def test_aws_codes_may_be_of_one_instruction():
+    wrong = {"code": "matmul-contraction", "location": "k.py:1"}
+    for instruction, aws in (("nisa.nc_matmul_mx", ("NCC_EVRF050",)), ("nisa.nc_matmul", ())):
+        assert errors.NkiError("x", instruction=instruction, **wrong).aws == aws
