@@ -348,10 +348,8 @@ class World:
         inputs = inputs_as_run(as_run, bound)
         launch = Launch(key, compiled, inputs, self._printer, self.timeout, session().warn)
         with self._lock:
-            if self.retries:
-                result = launch_again(self._started, launch, self.retries)
-            else:
-                result = self._started().launch(launch)
+            again, start = self.retries, self._started
+            result = launch_again(start, launch, again) if again else start().launch(launch)
             if compiled.exchanges:
                 check_messages(result.reports, self.lnc if self.ranks > 1 else 0)
             if compiled.watched:

@@ -107,12 +107,19 @@ def for_world(calls: list[Call]) -> Call:
 def call_reference(reference: Callable[..., Any], calls: list[Call]) -> list[Any]:
     """What the reference returns for each rank.
 
+    It is called with the names of the kernel's arguments, or where it has none of them, as NumPy's
+    functions, with the arrays in order.
+
     Raises:
         LaunchError: it returned something else than a list with one entry per rank. What the
             reference raises itself is passed on.
     """
     args, kwargs = _merged(calls, list) if len(calls) > 1 else calls[0]
     taken = {k: v for k, v in kwargs.items() if arrays(v) or _takes(reference, k)}
+    tensors = {k: v for k, v in taken.items() if arrays(v)}
+    if tensors and not any(_takes(reference, k) for k in tensors):  # such as np.exp: in order
+        args = (*args, *tensors.values())
+        taken = {k: v for k, v in taken.items() if k not in tensors}
     with np.errstate(all="ignore"):
         result = reference(*args, **taken)
     if len(calls) == 1:
@@ -139,10 +146,12 @@ def _merged(calls: list[Call], several: Callable[[list[Any]], Any]) -> Call:
 
 
 def _takes(function: Callable[..., Any], name: str) -> bool:
-    """Whether a function has a parameter of this name, as far as it can be known."""
+    """Whether a function can be given a parameter by this name, as far as it can be known."""
     try:
         parameters: Mapping[str, inspect.Parameter] = inspect.signature(function).parameters
     except (TypeError, ValueError):  # builtins and ufuncs needn't have a signature
         return False
-    every = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
-    return every or name in parameters
+    if any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values()):
+        return True
+    found = parameters.get(name)
+    return found is not None and found.kind is not inspect.Parameter.POSITIONAL_ONLY

@@ -66,6 +66,22 @@ def test_the_kernel_runs_before_the_reference_of_the_same_data() -> None:
     assert order.count("reference") == 1
 
 
+def test_functions_of_numpy_are_references() -> None:
+    """They have no parameters of the kernel's names, so arrays go in order."""
+
+    @nki.jit
+    def exponential(x):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        tile = nl.load(x)
+        nisa.activation(dst=tile, op=nl.exp, data=tile)
+        nl.store(out, tile)
+        return out
+
+    case = Case(shapes={"x": (32, 24)}, data="normal")
+    assert check_kernel(exponential, np.exp, [case], lnc=1).ok
+    assert not check_kernel(exponential, np.tanh, [case], lnc=1, raises=False).ok
+
+
 def test_exceptions_of_the_reference_are_not_blamed_on_the_kernel() -> None:
     def reference(x: Any) -> Any:
         return x / 0 + {}["missing"]
