@@ -16,11 +16,12 @@ from typing import Any
 from uuid import uuid4
 
 from nki_dist.compiler import saved
+from nki_dist.compiler.missing import never_stored
 from nki_dist.compiler.notes import noted
-from nki_dist.compiler.passes.unwritten import DOUBTFUL
+from nki_dist.compiler.passes.unwritten import DOUBTFUL, UNSTORED
 from nki_dist.compiler.widen import runs_in_float32, widened
 from nki_dist.dtypes import float32
-from nki_dist.errors import NkiWarning
+from nki_dist.errors import NkiWarning, UninitializedReadError
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.program import Program, Storage, TensorSignature, instructions
 from nki_dist.program.walk import returned
@@ -109,6 +110,17 @@ class Compiled:
     def files(self) -> tuple[tuple[str, float, int], ...]:
         """(path, time of change, bytes) of the files that were read while tracing."""
         return tuple(tuple(f) for p in self.programs for f in p.facts.get("files", ()))
+
+    @cached_property
+    def unstored(self) -> tuple[UninitializedReadError, ...]:
+        """Errors of outputs that nothing is stored in, for when the cores are known to agree."""
+        first = self.programs[0]
+        numbers = first.facts.get(UNSTORED, ())
+        return tuple(
+            never_stored(first, path, a)
+            for path, a in returned(self.outputs)
+            if a.storage.number in numbers
+        )
 
     @cached_property
     def undecided(self) -> bool:

@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from nki_dist.errors import UninitializedReadError, UnwrittenOutputWarning
-from nki_dist.program import Program, Storage
+from nki_dist.program import Access, Program, Storage
 
 SHOWN: Final = 4  # runs of rows in a message
 HINT: Final = (
@@ -58,6 +58,13 @@ def unwritten_output(
         hint=HINT + LIFTED if fatal else HINT,
         numbers={"unwritten": count, "elements": missing.size},
     )
+
+
+def never_stored(program: Program, path: str, a: Access) -> UninitializedReadError:
+    """The error of a returned tensor of which nothing is stored."""
+    error = unwritten_output(program, path, a.storage, np.ones(a.shape, bool), True)
+    assert isinstance(error, UninitializedReadError)
+    return error
 
 
 def where_missing(missing: Mask) -> str:

@@ -298,6 +298,8 @@ class Look:
             else:
                 self.note(error)
             return
+        for unstored in compiled.unstored:
+            self.note(unstored)
         doubtful = compiled.programs[0].facts.get(DOUBTFUL, ())
         for path, place in returned(compiled.outputs):
             if place.storage.number not in doubtful:

@@ -38,14 +38,26 @@ def report_races(compiled: Compiled, result: LaunchResult, lnc: int, checks: Che
             session().warn(as_warning(error, RaceWarning))
 
 
+def report_compiled(compiled: Compiled) -> None:
+    """Give what compiling found, once the cores are known to come to their ends.
+
+    Raises:
+        UninitializedReadError: nothing is stored in an output.
+    """
+    for warning in compiled.warnings:
+        session().warn(warning)
+    for error in compiled.unstored:
+        raise error
+
+
 def report_findings(launch: Launch, result: LaunchResult, host: Host, checks: Checks) -> None:
     """Give the kernel's warnings, and those of what only its run could tell.
 
     Raises:
-        UninitializedReadError: `unwritten="strict"`, and an output holds what nobody wrote.
+        UninitializedReadError: nothing is stored in an output, or `unwritten="strict"` and it holds
+            what nobody wrote.
     """
-    for warning in launch.compiled.warnings:
-        session().warn(warning)
+    report_compiled(launch.compiled)
     if launch.compiled.undecided:
         for found in unwritten_after(launch, result, host, checks):
             if isinstance(found, NkiError):

@@ -25,7 +25,7 @@ from nki_dist.launcher.binding import (
     not_a_kernel,
     of_rank,
 )
-from nki_dist.launcher.findings import report_findings, report_races
+from nki_dist.launcher.findings import report_compiled, report_findings, report_races
 from nki_dist.launcher.grid import make_grid
 from nki_dist.launcher.loaded import bind_loaded
 from nki_dist.launcher.options import check_options, check_size
@@ -290,12 +290,11 @@ class World:
         args = tuple(specs.replaced(a) for a in args)
         kwargs = {name: specs.replaced(value) for name, value in kwargs.items()}
         bound, _, compiled = self._compiled(kernel, None, args, kwargs)
-        for warning in compiled.warnings:
-            session().warn(warning)
         cores = slots(self.ranks, self.lnc, self._ranks_per_node)
         inputs = [b.arrays for b in bound]
         unknown, timeout = specs.unknown(bound), self.timeout
         report, reports = run_dry(cores, compiled.as_run, inputs, unknown, timeout)
+        report_compiled(compiled)
         if not profile:
             return report
         return replace(report, profile=self._profile(compiled, reports, forced_algorithm()))
@@ -358,7 +357,7 @@ class World:
                 check_written(as_run, result, bound)
             if (observer := session().observer) is not None:
                 observer(self, launch, result)
-            if compiled.warnings or compiled.undecided:
+            if compiled.warnings or compiled.undecided or compiled.unstored:
                 report_findings(launch, result, self._started(), self.checks)
             outputs = [
                 read_outputs(as_run, result.layout, memory, b)

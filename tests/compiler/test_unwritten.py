@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import nki_dist as nki
 import nki_dist.isa as nisa
 import nki_dist.language as nl
 from nki_dist.compiler.missing import where_missing
-from nki_dist.errors import UnwrittenOutputWarning
+from nki_dist.errors import DeadlockError, UninitializedReadError, UnwrittenOutputWarning
 from tests.compiler.compiling import compiled, line_of
 from tests.compiler.uninitialised import INPUT, hbm, refusal
 
@@ -167,3 +168,28 @@ def test_words_for_places(shape, places, words) -> None:
     missing = np.zeros(shape, bool)
     missing[places] = True
     assert where_missing(missing) == words
+
+
+def waits_and_stores_nothing(a):
+    out = hbm()
+    nisa.core_barrier(data=out, cores=(0, 1))
+    return out
+
+
+def deadlocks_and_stores_nothing(a):
+    out = hbm()
+    if nl.program_id(0) == 0:
+        nisa.core_barrier(data=out, cores=(0, 1))
+    return out
+
+
+@pytest.mark.parametrize("launch", ["run", "dry_run"])
+def test_what_cores_wait_for_comes_first(launch) -> None:
+    """That nothing is stored may follow from it."""
+    x = np.ones(*INPUT)
+    with nki.World(lnc=2, host="inprocess") as world:
+        with pytest.raises(UninitializedReadError, match="1,584 of 1,584 elements"):
+            getattr(world, launch)(waits_and_stores_nothing, x)
+        with pytest.raises(DeadlockError, match="core_barrier"):
+            getattr(world, launch)(deadlocks_and_stores_nothing, x)
+    assert compiled(waits_and_stores_nothing, INPUT, lnc=2, check="unwritten=nan").unstored == ()

@@ -18,10 +18,12 @@ from nki_dist.compiler.missing import Mask, unwritten_output
 from nki_dist.compiler.notes import note
 from nki_dist.compiler.passes.elements import LARGEST, Elements, covers
 from nki_dist.errors import NkiError
-from nki_dist.program import Access, Program, Storage
+from nki_dist.isa import INSTRUCTIONS
+from nki_dist.program import Access, Program, Storage, instructions
 from nki_dist.program.walk import returned
 
 DOUBTFUL: Final = "doubtful_outputs"
+UNSTORED: Final = "unstored_outputs"
 
 # By (role, index) of the storage: the access, and whether the store surely happens.
 Stored: TypeAlias = "dict[tuple[str, int], list[tuple[Access, bool]]]"
@@ -33,8 +35,9 @@ def check_outputs(programs: Sequence[Program], stored: Sequence[Stored], checks:
     Args:
         programs, stored: per core.
 
-    Sets the fact `doubtful_outputs` of the first core: numbers of the returned storages to look at
-    after a run.
+    Sets facts of the first core: `doubtful_outputs`, numbers of the returned storages to look at
+    after a run, and `unstored_outputs`, of those that are an error then: cores that wait for each
+    other may have a mistake that explains it, and that comes first.
 
     Raises:
         UninitializedReadError: nothing is ever stored in a returned tensor, or with
@@ -42,6 +45,9 @@ def check_outputs(programs: Sequence[Program], stored: Sequence[Stored], checks:
     """
     first = programs[0]
     doubtful: set[int] = set()
+    unstored: set[int] = set()
+    body = (i for p in programs for i in instructions(p.body))
+    waits = any(INSTRUCTIONS[i.opcode].synchronises for i in body)
     for path, place in returned(first.outputs):
         s = place.storage
         if s.role != "shared":
@@ -64,10 +70,14 @@ def check_outputs(programs: Sequence[Program], stored: Sequence[Stored], checks:
             missing = never
         fatal = checks.strict or (bool(missing.all()) and not checks.defined)
         found = unwritten_output(first, path, s, missing, fatal)
-        if isinstance(found, NkiError):
+        if not isinstance(found, NkiError):
+            note(first, found)
+        elif missing.all() and waits:
+            unstored.add(s.number)
+        else:
             raise found
-        note(first, found)
     first.facts[DOUBTFUL] = sorted(doubtful)
+    first.facts[UNSTORED] = sorted(unstored)
 
 
 def _reached(s: Storage, stores: Sequence[Access], place: Access) -> Mask:
