@@ -172,7 +172,7 @@ RULES = [
         "numpy-dtype",
         "Data types are nl's, not NumPy's",
         "aws-neuron/nki-library, tests of moe_tkg; " + SKILL,
-        "AWS's compiler is reported to refuse NumPy's types in kernels",
+        "AWS's compiler is reported to refuse others in kernels",
         lambda b: sb(8, 6, dtype=np.float32 if b else F32),
         warns=REPORTED,
     ),
