@@ -48,13 +48,18 @@ class Injector:
         self.at = time.monotonic()
         os.kill(self.victim, self.signal)
 
-    def when_running(self) -> None:
-        """Harm it in the middle of the launch that begins now."""
+    def when_running(self, endless: bool) -> None:
+        """Harm it in the middle of the launch that begins now.
+
+        Args:
+            endless: the launch has no end, so the launcher gets the time to ask where cores are.
+        """
         import ray
 
         while True:
             status = ray.get(self.actor.status.remote())
             if status.state != "done" and status.progress[0] > 500:
+                time.sleep(2 * endless)
                 self()
                 return
             time.sleep(0.02)
@@ -120,7 +125,7 @@ def main(fault: str, when: str, **options: str) -> None:
         if when == "idle":
             harm()
         else:
-            threading.Thread(target=harm.when_running).start()
+            threading.Thread(target=harm.when_running, args=(rounds >= 10_000,)).start()
         if fault == "pause":
             threading.Timer(WARN_AFTER + 8, harm.end).start()
         begun = time.monotonic()
