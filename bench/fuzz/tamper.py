@@ -11,41 +11,33 @@ from __future__ import annotations
 import random
 import struct
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from copy import deepcopy
 from functools import cache
 from typing import Any, Final
 
 from bench.fuzz.corpus import Intact, corpus
-from nki_dist import dtypes
+from bench.fuzz.values import (
+    DTYPES,
+    FLOATS,
+    HUGE,
+    INTS,
+    STEPS,
+    anywhere,
+    damaged,
+    leaves,
+    other_than,
+    replace_all,
+    words,
+)
 from nki_dist.compiler import wire
-from nki_dist.compiler.decode_tables import REGIONS, ROLES
-from nki_dist.compiler.values import BIG_INT, DTYPE, ENUM, ENUMS
+from nki_dist.compiler.decode_tables import REGIONS
+from nki_dist.compiler.values import DTYPE, ENUM, ENUMS
 from nki_dist.errors import ProgramFormatError
-from nki_dist.isa import INSTRUCTIONS, alu
+from nki_dist.isa import INSTRUCTIONS
 
 Body = dict[str, Any]
-
-INTS: Final = (
-    0, 1, 2, 3, 4, 5, 7, 8, 15, 16, 31, 32, 33, 64, 100, 127, 128, 129, 255, 256, 512, 1000, 4096,
-    65535, 65536, 1 << 20, 1 << 24, (1 << 31) - 1, 1 << 31, 1 << 32, 1 << 40, (1 << 48) - 1,
-    1 << 62, (1 << 63) - 1, (1 << 64) - 1, -1, -2, -3, -8, -128, -65536, -(1 << 31), -(1 << 63),
-)  # fmt: skip
-HUGE: Final = [BIG_INT, "0x" + "f" * 400]
-FLOATS: Final = (0.0, -0.0, 0.5, 1.0, -1.5, 3e38, 1e308, 5e-324, float("inf"), float("nan"))
-OTHERS: Final = (None, True, False, "", b"", b"\xff" * 9, [], {}, HUGE, [0], [3])
-STEPS: Final = (-4096, -128, -64, -8, -4, -2, -1, 1, 2, 3, 4, 8, 16, 64, 128, 4096)
-DTYPES: Final = tuple(d.name for d in dtypes.ALL)
-
-
-@cache
-def _words() -> tuple[str, ...]:
-    """Names that mean something somewhere in a program."""
-    engines = {e for spec in INSTRUCTIONS.values() for e in spec.engines}
-    return (*DTYPES, *sorted(REGIONS), *sorted(ROLES), *INSTRUCTIONS, *sorted(engines),
-            *sorted(alu.ALU), "trn1", "trn2", "trn3", "for", "while", "scalar", "vector", "tensor",
-            "add", "replace", "runtime")  # fmt: skip
 
 
 def sealed(data: bytes) -> bytes:
@@ -60,7 +52,7 @@ def tampered(seed: int, n: int) -> tuple[Intact, bytes]:
     one = files[n % len(files)]
     how = rng.random()
     if how < 0.05:
-        return one, _damaged(one.data, rng)
+        return one, damaged(one.data, rng)
     if how < 0.15:
         return one, _damaged_inside(one.data, rng)
     inputs, programs = _apart(one)
@@ -92,31 +84,13 @@ def _together(inputs: Any, programs: list[Body]) -> bytes:
 # ---- bytes ------------------------------------------------------------------------------------
 
 
-def _damaged(data: bytes, rng: random.Random) -> bytes:
-    changed = bytearray(data)
-    for _ in range(rng.choice((1, 1, 2, 5))):
-        at = rng.randrange(len(changed)) if changed else 0
-        kind = rng.randrange(5)
-        if kind == 0 and changed:
-            changed[at] ^= 1 << rng.randrange(8)
-        elif kind == 1 and changed:
-            changed[at] = rng.randrange(256)
-        elif kind == 2:
-            del changed[at:]
-        elif kind == 3:
-            changed[at:at] = rng.randbytes(rng.randrange(1, 9))
-        else:
-            del changed[at : at + rng.randrange(1, 9)]
-    return bytes(changed)
-
-
 def _damaged_inside(data: bytes, rng: random.Random) -> bytes:
     """Damage behind both headers: only what the values say can be wrong, or the msgpack."""
     body = wire.unpack(wire.COMPILED, data)
     which = rng.randrange(len(body["programs"]))
     program = body["programs"][which]
     start = 11 + program[10]
-    body["programs"][which] = sealed(program[:start] + _damaged(program[start:], rng))
+    body["programs"][which] = sealed(program[:start] + damaged(program[start:], rng))
     return wire.pack(wire.COMPILED, body)
 
 
@@ -125,7 +99,7 @@ def _damaged_inside(data: bytes, rng: random.Random) -> bytes:
 
 def _change(inputs: Any, programs: list[Any], rng: random.Random) -> None:
     if rng.random() < 0.06:
-        return _anywhere(inputs, rng, {"inputs": inputs})
+        return anywhere(inputs, rng, {"inputs": inputs})
     if rng.random() < 0.03:
         return _whole_programs(programs, rng)
     program = rng.choice(programs)
@@ -139,25 +113,25 @@ def _field(program: Body, inputs: Any, programs: list[Any], rng: random.Random) 
     """Any place of one field."""
     field = rng.choice(list(program))
     if isinstance(program[field], (list, dict)) and program[field] and rng.random() < 0.95:
-        _anywhere(program[field], rng, program)
+        anywhere(program[field], rng, program)
     else:
-        program[field] = _other(program[field], rng, program)
+        program[field] = other_than(program[field], rng, program)
 
 
 def _everywhere(program: Body, inputs: Any, programs: list[Any], rng: random.Random) -> None:
     """One number or name for another, wherever it stands: what was consistent may stay so."""
     fields = rng.choice((("kinds", "patterns"), ("patterns",), ("kinds", "patterns", "forms"),
                          ("forms",), ("patterns", "accesses")))  # fmt: skip
-    found = [v for f in fields for v in _leaves(program.get(f)) if type(v) in (int, str)]
+    found = [v for f in fields for v in leaves(program.get(f)) if type(v) in (int, str)]
     if not found:
         return
     old = rng.choice(found)
-    new = rng.choice(DTYPES) if old in DTYPES else _other(old, rng, program)
+    new = rng.choice(DTYPES) if old in DTYPES else other_than(old, rng, program)
     for p in programs:
         if isinstance(p, dict):
             for f in fields:
-                _replace(p.get(f), old, new)
-    _replace(inputs, old, new)
+                replace_all(p.get(f), old, new)
+    replace_all(inputs, old, new)
 
 
 def _operands(program: Body, inputs: Any, programs: list[Any], rng: random.Random) -> None:
@@ -208,9 +182,9 @@ def _argument(program: Body, inputs: Any, programs: list[Any], rng: random.Rando
     elif isinstance(old, list) and old[:1] == [DTYPE]:
         row[at] = [DTYPE, rng.choice(DTYPES)]
     elif type(old) is str:
-        row[at] = rng.choice(_words())
+        row[at] = rng.choice(words())
     elif isinstance(old, list) and len(old) > 1 and rng.random() < 0.8:
-        _anywhere(old, rng, program)
+        anywhere(old, rng, program)
     else:
         row[at] = rng.choice(
             (None, True, False, *INTS, *FLOATS, 0, 1, 2, 0.5, 2.0, HUGE, [0, 0, 0])
@@ -377,85 +351,3 @@ def _whole_programs(programs: list[Any], rng: random.Random) -> None:
         del programs[rng.randrange(len(programs))]
     else:
         rng.shuffle(programs)
-
-
-def _anywhere(tree: Any, rng: random.Random, body: Any) -> None:
-    """One change at some place in a tree of lists and dicts."""
-    at = tree
-    while True:
-        keys = list(at) if isinstance(at, dict) else range(len(at))
-        key = rng.choice(keys) if keys else None
-        if key is None or rng.random() < 0.15 or not isinstance(at[key], (list, dict)):
-            break
-        at = at[key]
-    if isinstance(at, list) and rng.random() < 0.35:
-        _list(at, rng, body)
-    elif key is not None:
-        at[key] = _other(at[key], rng, body)
-
-
-def _list(items: list[Any], rng: random.Random, body: Any) -> None:
-    """A list with other elements, fewer, or many more."""
-    at = rng.randrange(len(items)) if items else 0
-    kind = rng.randrange(7)
-    if kind == 0 and items:
-        del items[at]
-    elif kind == 1 and items:
-        items.insert(at, deepcopy(items[at]))
-    elif kind == 2 and items:
-        other = rng.randrange(len(items))
-        items[at], items[other] = items[other], items[at]
-    elif kind == 3 and items:
-        items[at:] = deepcopy(items[at:]) * rng.choice((2, 10, 300))
-    elif kind == 4:
-        del items[at:]
-    elif kind == 5:
-        items.reverse()
-    else:
-        items.insert(at, _other(items[at] if items else 0, rng, body))
-
-
-def _other(value: Any, rng: random.Random, body: Any) -> Any:
-    """Something else: near it, of its kind, from elsewhere in the program, or of another type."""
-    kind = rng.random()
-    if type(value) is int and kind < 0.4:
-        return value + rng.choice(STEPS)
-    if type(value) is int and kind < 0.7:
-        return rng.choice(INTS)
-    if type(value) is float and kind < 0.5:
-        return rng.choice(FLOATS)
-    if type(value) is str and kind < 0.7:
-        return rng.choice(_words())
-    if kind < 0.8:
-        found = list(_leaves(body))
-        if found:
-            return rng.choice(found)
-    if kind < 0.84:
-        return _deep(value, rng.choice((1, 3, 23, 30, 250)))
-    return deepcopy(rng.choice((*OTHERS, *INTS, *FLOATS, *_words())))
-
-
-def _deep(value: Any, levels: int) -> Any:
-    for _ in range(levels):
-        value = [0, value]
-    return value
-
-
-def _leaves(tree: Any) -> Iterator[Any]:
-    if isinstance(tree, dict):
-        tree = list(tree.values())
-    if not isinstance(tree, list):
-        yield tree
-        return
-    for item in tree:
-        yield from _leaves(item)
-
-
-def _replace(tree: Any, old: Any, new: Any) -> None:
-    if not isinstance(tree, (list, dict)):
-        return
-    for key in list(tree) if isinstance(tree, dict) else range(len(tree)):
-        if type(tree[key]) is type(old) and tree[key] == old:
-            tree[key] = deepcopy(new)
-        else:
-            _replace(tree[key], old, new)

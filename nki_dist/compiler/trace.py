@@ -14,6 +14,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -191,8 +192,12 @@ class Trace(LoopTrace):
 
     def _view(self, storage: Storage) -> NkiTensor:
         if not (storage.name or storage.called):
-            storage.called = self.names.of(sys._getframe(2))  # what asked for the allocation
+            storage.called = self.called(sys._getframe(2))  # what asked for the allocation
         return make(storage, 0, storage.shape, storage.strides, storage.dtype)
+
+    def called(self, frame: FrameType) -> str:
+        """What the user's code assigns the result of this call to, "" if that can't be known."""
+        return self.names.of(frame)
 
     def publish(self, storage: Storage) -> None:
         """Make a returned private tensor visible to the launcher, as shared ones are."""

@@ -8,8 +8,9 @@ were traced; nobody traces when they are read.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
+from types import FrameType
 from typing import Any, Protocol
 
 from nki_dist.arch import Arch
@@ -36,6 +37,8 @@ class Tracer(Protocol):
     def warn(self, warning: NkiWarning) -> None: ...
     def label(self, name: str, handle: Any) -> None: ...
     def assign(self, view: Any, value: Any) -> None: ...
+    def schedule(self, edges: Any) -> AbstractContextManager[None]: ...
+    def called(self, frame: FrameType) -> str: ...
 
 
 _tracer: ContextVar[Tracer | None] = ContextVar("nki_dist_tracer", default=None)

@@ -18,8 +18,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from nki_dist import dtypes, frameworks
-from nki_dist.compiler.locations import kernel_location as kernel_location  # for checking.py
-from nki_dist.compiler.locations import users_line
+from nki_dist.compiler.locations import kernel_location, users_line
 from nki_dist.compiler.ownership import owns, refuse_storage
 from nki_dist.compiler.trace import Trace
 from nki_dist.dtypes import DType

@@ -24,11 +24,11 @@ from typing import Any, Final
 from nki_dist.checks import Checks
 from nki_dist.collectives.check import check_world
 from nki_dist.compiler.compiled import Compiled
-from nki_dist.compiler.locations import Locations, is_machinery
+from nki_dist.compiler.locations import Locations, is_machinery, kernel_location
 from nki_dist.compiler.passes.unwritten import DOUBTFUL
 from nki_dist.compiler.survey import Survey, survey
 from nki_dist.errors import CompileError, Diagnostic, LaunchError, NkiError, NkiWarning
-from nki_dist.launcher.binding import Args, BoundArguments, Kwargs, collect_outputs, kernel_location
+from nki_dist.launcher.binding import Args, BoundArguments, Kwargs, collect_outputs
 from nki_dist.launcher.hollow import Hollows
 from nki_dist.launcher.session import session
 from nki_dist.program.pytree import flatten

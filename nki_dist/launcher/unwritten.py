@@ -72,7 +72,7 @@ def _difference(
         again = host.launch(
             replace(launch, key=f"{launch.key}-zeroed", compiled=zeroed, printer=_silent)
         ).memories
-    except NkiError:  # in zeros it goes another way, so the values decided where it went
+    except NkiError:  # in zeros it goes another way, or its process was lost: the pattern decides
         again = None
     as_run = launch.compiled.as_run
 

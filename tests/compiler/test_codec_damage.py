@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from bench.fuzz.values import damaged
 from nki_dist import dtypes
 from nki_dist.compiler import wire
 from nki_dist.compiler.decode import decode
@@ -210,23 +211,8 @@ def test_storages_alive_at_once_have_a_limit():
 
 def mutated(data: bytes, rng: random.Random) -> bytes:
     """One to three random edits; half of the results get a checksum that fits."""
-    changed = bytearray(data)
-    for _ in range(rng.choice((1, 1, 2, 3))):
-        at = rng.randrange(len(changed))
-        kind = rng.randrange(5)
-        if kind == 0:
-            changed[at] ^= 1 << rng.randrange(8)
-        elif kind == 1:
-            changed[at] = rng.randrange(256)
-        elif kind == 2:
-            del changed[at:]
-        elif kind == 3:
-            changed[at:at] = rng.randbytes(rng.randrange(1, 9))
-        else:
-            del changed[at : at + rng.randrange(1, 9)]
-        if not changed:
-            return bytes(changed)
-    return resealed(bytes(changed)) if rng.random() < 0.5 and len(changed) > 10 else bytes(changed)
+    changed = damaged(data, rng, (1, 1, 2, 3))
+    return resealed(changed) if rng.random() < 0.5 and len(changed) > 10 else changed
 
 
 def rewritten(data: bytes, rng: random.Random) -> bytes:

@@ -7,8 +7,7 @@ import warnings
 import nki_dist as nki
 import nki_dist.collectives as ncc
 import nki_dist.language as nl
-from tests.refusals.memory import _filled as made
-from tests.refusals.rule import F32, I32, U32, Rule
+from tests.refusals.rule import F32, I32, U32, Rule, made
 
 NCC = "nki/api/nki/collectives (%s)"
 GROUP = ncc.ReplicaGroup([[0]])

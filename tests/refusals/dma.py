@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import nki_dist.isa as nisa
 import nki_dist.language as nl
-from tests.refusals.memory import _filled as made
-from tests.refusals.rule import BF16, E5M2_X4, F32, I32, U32, Rule, hbm, ps, sb
+from tests.refusals.rule import BF16, E5M2_X4, F32, I32, U32, Rule, hbm, made, ps, sb
 
 COPY = "nki/api/nki/isa (dma_copy)"
 TRANSPOSE = "nki/api/nki/isa (dma_transpose)"

@@ -4,33 +4,11 @@ from __future__ import annotations
 
 import nki_dist.isa as nisa
 import nki_dist.language as nl
-from tests.refusals.memory import _filled as made
-from tests.refusals.rule import BF16, F32, I32, U16, U32, Rule, sb
+from tests.refusals.rule import BF16, F32, I32, U16, U32, Rule, made, sb, tt
 
 ISA = "nki/api/nki/isa (%s)"
 E = nisa.engine
 V3, V4 = {"platform": "trn2", "good_on": "trn3"}, {"platform": "trn3"}
-
-
-def tt(
-    op=nl.add,
-    a=F32,
-    b=F32,
-    d=F32,
-    pa=nl.sbuf,
-    pb=nl.sbuf,
-    pd=sb,
-    shape=(8, 6),
-    second=(8, 6),
-    **options,
-):
-    nisa.tensor_tensor(
-        pd(*shape, dtype=d),
-        made(*shape, dtype=a, buffer=pa),
-        made(*second, dtype=b, buffer=pb),
-        op,
-        **options,
-    )
 
 
 def gather(src=(16, 8), index=(16, 4), dst=(16, 64), dtype=U16, d=F32, **options):

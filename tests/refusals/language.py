@@ -9,8 +9,7 @@ import numpy as np
 import nki_dist as nki
 import nki_dist.isa as nisa
 import nki_dist.language as nl
-from tests.refusals.memory import _filled as made
-from tests.refusals.rule import Rule, sb, zeros
+from tests.refusals.rule import Rule, made, sb, zeros
 
 GUIDE = "nki/get-started/nki-language-guide.rst"
 MIGRATION = "nki/migration/index.rst (%s)"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import nki_dist.isa as nisa
 import nki_dist.language as nl
-from tests.refusals.memory import _filled as made
 from tests.refusals.rule import (
     BF16,
     E2M1_X4,
@@ -17,6 +16,7 @@ from tests.refusals.rule import (
     I32,
     U8,
     Rule,
+    made,
     ps,
     sb,
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import nki_dist.isa as nisa
 import nki_dist.language as nl
-from tests.refusals.rule import BF16, F32, I32, U32, Rule, hbm, ps, sb
+from tests.refusals.rule import BF16, F32, I32, U32, Rule, hbm, made, ps, sb
 
 TILING = "nki/get-started/about/tiling-overview.rst"
 GUIDE = "nki/get-started/nki-language-guide.rst"
@@ -36,12 +36,6 @@ def _banks(count):
 def _copy(src, like=None):
     shape = like or src.shape
     nisa.tensor_copy(dst=sb(*shape, dtype=src.dtype), src=src)
-
-
-def _filled(*shape, dtype=F32, buffer=nl.sbuf):
-    tile = nl.ndarray(shape, dtype=dtype, buffer=buffer)
-    nisa.memset(tile, value=0)
-    return tile
 
 
 def _dma(src, *shape):
@@ -98,7 +92,7 @@ RULES = [
         "An index lies within its tensor",
         GUIDE,
         "index 64 on dimension 0 of size 64 of",
-        lambda b: _filled(64, 8)[64 if b else 63],
+        lambda b: made(64, 8)[64 if b else 63],
     ),
     Rule(
         "reshape-elements",
@@ -204,7 +198,7 @@ RULES = [
         PATTERNS,
         "only free dimensions of on-chip tensors can be selected at run time",
         lambda b: _copy(
-            _filled(64, 8, 4).select(0 if b else 1, _filled(1, 1, dtype=I32)),
+            made(64, 8, 4).select(0 if b else 1, made(1, 1, dtype=I32)),
             (1, 8, 4) if b else (64, 4),
         ),
     ),
@@ -213,22 +207,22 @@ RULES = [
         "`vector_select` takes dimension 0",
         VIEWS,
         "vector_select on dimension 1",
-        lambda b: hbm(64, 32).vector_select(1 if b else 0, _filled(32, 1, dtype=U32)),
+        lambda b: hbm(64, 32).vector_select(1 if b else 0, made(32, 1, dtype=U32)),
     ),
     Rule(
         "vector-select-hbm",
         "`vector_select` is for tensors in HBM",
         VIEWS,
         "a vector offset indexes tensors in HBM",
-        lambda b: (sb if b else hbm)(64, 32).vector_select(0, _filled(32, 1, dtype=U32)),
+        lambda b: (sb if b else hbm)(64, 32).vector_select(0, made(32, 1, dtype=U32)),
     ),
     Rule(
         "indirect-once",
         "A view has one run-time index",
         VIEWS,
         "this view already has a run-time index",
-        lambda b: (lambda v: v.vector_select(0, _filled(32, 1, dtype=U32)) if b else v)(
-            hbm(64, 32).vector_select(0, _filled(32, 1, dtype=U32))
+        lambda b: (lambda v: v.vector_select(0, made(32, 1, dtype=U32)) if b else v)(
+            hbm(64, 32).vector_select(0, made(32, 1, dtype=U32))
         ),
     ),
     Rule(
@@ -237,7 +231,7 @@ RULES = [
         VIEWS,
         "view(dtype) of a tensor with a run-time index",
         lambda b: (lambda v: v.view(I32) if b else v)(
-            hbm(64, 32).vector_select(0, _filled(32, 1, dtype=U32))
+            hbm(64, 32).vector_select(0, made(32, 1, dtype=U32))
         ),
     ),
     Rule(
@@ -245,14 +239,14 @@ RULES = [
         "The first step of a tile's access pattern is its elements per partition",
         PATTERNS,
         "Use a pattern for each run of partitions",
-        lambda b: _copy(_filled(128, 32).ap([[64 if b else 32, 64], [1, 32]])),
+        lambda b: _copy(made(128, 32).ap([[64 if b else 32, 64], [1, 32]])),
     ),
     Rule(
         "ap-inside",
         "An access pattern stays within its tensor's partitions",
         PATTERNS,
         "only dimension 0 goes from partition to partition",
-        lambda b: _copy(_filled(128, 32).ap([[32, 64], [2, 17 if b else 16]])),
+        lambda b: _copy(made(128, 32).ap([[32, 64], [2, 17 if b else 16]])),
     ),
     Rule(
         "ap-offsets",
@@ -261,9 +255,9 @@ RULES = [
         "scalar_offset and vector_offset exclude each other",
         lambda b: hbm(64, 32).ap(
             [[32, 32], [1, 32]],
-            vector_offset=_filled(32, 1, dtype=U32),
+            vector_offset=made(32, 1, dtype=U32),
             indirect_dim=0,
-            **({"scalar_offset": _filled(1, 1, dtype=I32)} if b else {}),
+            **({"scalar_offset": made(1, 1, dtype=I32)} if b else {}),
         ),
     ),
     Rule(
@@ -274,7 +268,7 @@ RULES = [
         lambda b: _dma(
             hbm(64, 32).ap(
                 [[32, 8], [1, 32]],
-                scalar_offset=_filled(2 if b else 1, 1, dtype=I32),
+                scalar_offset=made(2 if b else 1, 1, dtype=I32),
                 indirect_dim=0,
             ),
             8,
@@ -287,9 +281,9 @@ RULES = [
         "nki/deep-dives/nki-aps.rst; nki-moe report NCC_INLA001",
         "only free dimensions of on-chip tensors can be selected at run time",
         lambda b: _copy(
-            _filled(64, 8).ap(
+            made(64, 8).ap(
                 [[8, 32], [1, 4]],
-                scalar_offset=_filled(1, 1, dtype=I32),
+                scalar_offset=made(1, 1, dtype=I32),
                 indirect_dim=0 if b else 1,
             )
         ),
@@ -300,9 +294,9 @@ RULES = [
         PATTERNS,
         "src has shape (8, 2, 2, 2, 2, 2) and strides (3125, 625, 125, 25, 5, 1), 5 free",
         lambda b: _copy(
-            _filled(8, 5, 5, 5, 5, 5)[:, 0:2, 0:2, 0:2, 0:2, 0:2]
+            made(8, 5, 5, 5, 5, 5)[:, 0:2, 0:2, 0:2, 0:2, 0:2]
             if b
-            else _filled(8, 5, 5, 5, 5)[:, 0:2, 0:2, 0:2, 0:2]
+            else made(8, 5, 5, 5, 5)[:, 0:2, 0:2, 0:2, 0:2]
         ),
     ),
     Rule(
@@ -310,7 +304,7 @@ RULES = [
         "An engine starts at partition 0, 32, 64 or 96",
         "nki/guides/architecture/trainium_inferentia2_arch.rst",
         "an engine accesses 32 partitions from 0, 32, 64, 96 only",
-        lambda b: _copy(_filled(64, 8)[16 if b else 32 : 48], (32 if b else 16, 8)),
+        lambda b: _copy(made(64, 8)[16 if b else 32 : 48], (32 if b else 16, 8)),
     ),
     Rule(
         "buffer-string",

@@ -6,8 +6,7 @@ import numpy as np
 
 import nki_dist.isa as nisa
 import nki_dist.language as nl
-from tests.refusals.memory import _filled as made
-from tests.refusals.rule import BF16, F32, Rule, sb
+from tests.refusals.rule import BF16, F32, Rule, made, sb
 
 NOTES = "release-notes/components/nki.rst (0.4.0, known issues carried forward to 0.6.0)"
 RAND = "trnsci/trnrand, CHANGELOG.md"

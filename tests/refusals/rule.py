@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import nki_dist as nki
+import nki_dist.isa as nisa
 import nki_dist.language as nl
 from nki_dist.errors import CompilerMayRejectWarning, NkiError
 from nki_dist.language.creation import ndarray
@@ -35,6 +36,33 @@ def ps(*shape: int, dtype: Any = F32) -> Any:
 
 def hbm(*shape: int, dtype: Any = F32) -> Any:
     return ndarray(shape, dtype=dtype, buffer=nl.private_hbm)
+
+
+def made(*shape, dtype=F32, buffer=nl.sbuf):
+    tile = nl.ndarray(shape, dtype=dtype, buffer=buffer)
+    nisa.memset(tile, value=0)
+    return tile
+
+
+def tt(
+    op=nl.add,
+    a=F32,
+    b=F32,
+    d=F32,
+    pa=nl.sbuf,
+    pb=nl.sbuf,
+    pd=sb,
+    shape=(8, 6),
+    second=(8, 6),
+    **options,
+):
+    nisa.tensor_tensor(
+        pd(*shape, dtype=d),
+        made(*shape, dtype=a, buffer=pa),
+        made(*second, dtype=b, buffer=pb),
+        op,
+        **options,
+    )
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import nki_dist.isa as nisa
 import nki_dist.language as nl
-from tests.refusals.memory import _filled as made
-from tests.refusals.rule import BF16, F32, I32, U8, U16, U32, Rule, ps, sb
+from tests.refusals.rule import BF16, F32, I32, U8, U16, U32, Rule, made, ps, sb
 
 ISA = "nki/api/nki/isa (%s)"
 E = nisa.engine

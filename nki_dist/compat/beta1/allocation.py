@@ -132,7 +132,7 @@ def allocate(
     fill: Any = None,
 ) -> Any:
     """A tensor; filled with a number unless `fill` is None."""
-    called = current_tracer().names.of(sys._getframe(1))  # type: ignore[attr-defined]
+    called = current_tracer().called(sys._getframe(1))
     blocks, inner = split(shape)
     buffer = MemoryRegion.sbuf if buffer is None else buffer
     place = None

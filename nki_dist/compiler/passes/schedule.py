@@ -61,7 +61,7 @@ def with_edges(function: Callable[..., Any], edges: Edges) -> Callable[..., Any]
 
     @functools.wraps(function)
     def scheduled(*args: Any, **kwargs: Any) -> Any:
-        with current_tracer().schedule(edges):  # type: ignore[attr-defined]
+        with current_tracer().schedule(edges):
             return function(*args, **kwargs)
 
     return scheduled
