@@ -44,6 +44,7 @@ def profile_launch(
     placement: Sequence[Seat] | None = None,
     all_addresses: bool = False,
     exchanges: Mapping[str, Rule] = EXCHANGES,
+    schedule: str = "compiled",
 ) -> Profile:
     """The profile of a launch.
 
@@ -56,6 +57,7 @@ def profile_launch(
         LaunchError: the trip counts don't belong to the programs.
     """
     timeline = replay(
-        programs, trips, arch, placement, exchanges=exchanges, all_addresses=all_addresses
+        programs, trips, arch, placement, exchanges=exchanges, all_addresses=all_addresses,
+        schedule=schedule,
     )
     return make_profile(timeline, kernel_name)

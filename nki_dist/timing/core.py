@@ -1,13 +1,15 @@
 """The state of one core in a replay: its queues, its engines, what each instruction waits for.
 
-Invariant: transfers of one DMA queue move their data one after the other, in program order.
+A queue takes its instructions in the order the kernel wrote them, or, as scheduled by a compiler,
+the first of those that are ready. Invariant: rounds of a dynamic loop never overlap in one queue,
+because a loop's body is one stretch of instructions whose order was settled before it ran.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from heapq import heappop, heappush
 
 from nki_dist.arch import Arch
 from nki_dist.isa.spec import Cost, Spec
@@ -15,7 +17,9 @@ from nki_dist.program import instructions
 from nki_dist.timing.dma import DmaEngines, HbmBandwidth, Transfer, transfer
 from nki_dist.timing.engines import TensorClock, drain_ns, locks_of, occupancy_ns, table_of
 from nki_dist.timing.order import OrderGraph
-from nki_dist.timing.timeline import QUEUE, RESOURCE, CoreTimeline, Seat, TableLoad
+from nki_dist.timing.room import Rooms
+from nki_dist.timing.rewrite import Plan
+from nki_dist.timing.timeline import RESOURCE, CoreTimeline, Seat, TableLoad
 
 
 @dataclass(frozen=True)
@@ -32,26 +36,56 @@ class Fixed:
     synchronises: bool
 
 
-def describe(graph: OrderGraph, table: Mapping[str, Spec], arch: Arch) -> dict[int, Fixed]:
+def describe(
+    graph: OrderGraph, plan: Plan, table: Mapping[str, Spec], arch: Arch
+) -> dict[int, Fixed]:
     """By ordinal, for every instruction of a program; cores that run it share the result."""
     found = {}
     for i in instructions(graph.program.body):
-        spec = table[i.opcode]
-        cost = spec.price(i, arch)
-        reads, writes = graph.tensors[i.ordinal]
-        both = (*reads, *writes)
-        dma = i.engine == "dma" and not spec.synchronises
-        found[i.ordinal] = Fixed(
-            cost,
-            occupancy_ns(i, cost, both, arch),
-            drain_ns(i.engine, arch),
-            transfer(i, cost, reads, writes, arch) if dma else None,
-            locks_of(i, both, arch),
-            table_of(i, spec),
-            bool(spec.chains) and i.engine == "tensor",
-            spec.synchronises,
-        )
+        found[i.ordinal] = fixed_of(i, graph, plan, table, arch)
     return found
+
+
+def fixed_of(i, graph, plan, table, arch, engine: str = "") -> Fixed:
+    spec = table[i.opcode]
+    i = plan.moved(i)
+    cost = spec.price(i, arch)
+    reads, writes = graph.tensors[i.ordinal]
+    both = (*reads, *writes)
+    dma = i.engine == "dma" and not spec.synchronises
+    return Fixed(
+        cost,
+        occupancy_ns(i, cost, both, arch),
+        drain_ns(i.engine, arch),
+        transfer(i, cost, reads, writes, arch) if dma else None,
+        locks_of(i, both, arch),
+        table_of(i, spec),
+        bool(spec.chains) and i.engine == "tensor",
+        spec.synchronises,
+    )
+
+
+class Queue:
+    """An engine's queue, or the queues of DMA.
+
+    Attributes:
+        order: positions of its instructions, in program order.
+        line: its transfers that could move their data, but for the one before or the DMA engines.
+        moving: a transfer of it moves its data (in program order, one at a time does).
+    """
+
+    __slots__ = ("busy", "done", "last", "line", "moving", "next", "order", "poked", "ready")
+
+    def __init__(self) -> None:
+        self.order: list[int] = []
+        self.next = 0
+        self.ready: list[int] = []  # heap of positions
+        self.done: set[int] = set()  # of `order` beyond `next`
+        self.busy = False
+        self.poked = False
+        self.last = -1
+        self.line: list[int] = []  # heap of positions
+        self.moving = False
 
 
 class CoreReplay:
@@ -60,7 +94,6 @@ class CoreReplay:
     Attributes:
         ready: for each position, when all it waits for is over (so far).
         waits: how much of that isn't known yet.
-        next_in_queue: the position after it in its queue, or -1.
         data_after, reuse_after, issued_after: edges of the order graph, forward.
     """
 
@@ -69,25 +102,29 @@ class CoreReplay:
         number: int,
         seat: Seat,
         graph: OrderGraph,
+        plan: Plan,
         arch: Arch,
         fixed: Mapping[int, Fixed],
     ) -> None:
         self.number = number
         self.seat = seat
         self.graph = graph
+        self.plan = plan
         self.arch = arch
         self.timeline = CoreTimeline(seat, graph)
         self.ready = self.timeline.ready
         self._fixed = fixed
-        self._by_position = [fixed[i.ordinal] for i in graph.executed]
-        self._enqueue()
+        self.by_position = [fixed[i.ordinal] for i in graph.executed]
         self._turn_edges()
+        self.rooms = Rooms(graph, plan, arch)
+        self._enqueue()
+        for at in self.rooms.writers():
+            self.waits[at] += 1
         self._clock = TensorClock(arch)
         self.engines = DmaEngines(arch)
+        self.line: list[int] = []  # transfers that could move their data, but for the DMA engines
         self._locks: dict[str, tuple[float, int]] = {}
         self._table = ""
-        self._moved: dict[int, tuple[float, int]] = {}  # queue -> end of its last transfer, and who
-        self._lines: dict[int, deque[tuple[float, int]]] = {}  # queue -> transfers behind the first
 
     # ---- before the replay ----------------------------------------------------------------------
 
@@ -95,22 +132,28 @@ class CoreReplay:
         """Give every instruction its queue; DMA with static descriptors goes round them."""
         names: dict[str, int] = {}
         turn = 0
-        last: dict[int, int] = {}
-        self.next_in_queue = [-1] * len(self.graph)
+        self.queues: list[Queue] = []
+        several = self.plan.reorders
+        rings = self.arch.dma_queues_per_engine
         for at, i in enumerate(self.graph.executed):
-            move = self._by_position[at].transfer
-            name = i.engine
+            if at in self.plan.dropped:
+                continue
+            move = self.by_position[at].transfer
+            name = self.plan.engines.get(i.ordinal, i.engine)
             if move is not None:
                 name = move.queue
-                if not name:
-                    name = f"dma q{turn % self.arch.dma_queues_per_engine}"
+                if not name and several:
+                    name = "dma"
+                elif not name:
+                    name = f"dma q{turn % rings}"
                     turn += 1
             elif i.engine == "dma":
                 name = f"dma {i.opcode} {i.args.get('pipe_id', '')}".strip()
-            queue = self.timeline.queue[at] = names.setdefault(name, len(names))
-            if queue in last:
-                self.next_in_queue[last[queue]] = at
-            last[queue] = at
+            number = names.setdefault(name, len(names))
+            if number == len(self.queues):
+                self.queues.append(Queue())
+            self.timeline.queue[at] = number
+            self.queues[number].order.append(at)
         self.timeline.queues = list(names)
 
     def _turn_edges(self) -> None:
@@ -128,26 +171,36 @@ class CoreReplay:
             for p in graph.issue[at]:
                 self.issued_after.setdefault(p, []).append(at)
             self.waits[at] = len(graph.data[at]) + len(graph.reuse[at]) + len(graph.issue[at])
-        for later in self.next_in_queue:
-            if later >= 0:
-                self.waits[later] += 1
-
-    def first(self) -> Iterator[int]:
-        """Positions that wait for nothing."""
-        return (at for at, n in enumerate(self.waits) if not n)
 
     def fixed(self, at: int) -> Fixed:
-        return self._by_position[at]
+        return self.by_position[at]
 
     def chained(self, at: int) -> bool:
         """Whether dependants on the same engine needn't wait for the result."""
-        return self._by_position[at].chains
+        return self.by_position[at].chains
 
     # ---- compute engines ------------------------------------------------------------------------
 
+    def next_of(self, q: Queue) -> int:
+        """Take the instruction a queue issues now, or -1."""
+        if not q.ready:
+            return -1
+        order, done = q.order, q.done
+        while q.next < len(order) and order[q.next] in done:
+            done.remove(order[q.next])
+            q.next += 1
+        at = q.ready[0]
+        first = order[q.next]
+        if at != first:
+            if not self.plan.reorders or self.graph.rounds[at] != self.graph.rounds[first]:
+                return -1
+        heappop(q.ready)
+        done.add(at)
+        return at
+
     def compute(self, at: int, start: float) -> None:
         """Run an instruction on its engine from `start`."""
-        fixed, timeline = self._by_position[at], self.timeline
+        fixed, timeline = self.by_position[at], self.timeline
         if fixed.function and fixed.function != self._table:
             self._table = fixed.function
             loaded = start + self.arch.act_table_load_ns
@@ -172,54 +225,18 @@ class CoreReplay:
 
     # ---- DMA ------------------------------------------------------------------------------------
 
-    def line_up(self, at: int, earliest: float) -> bool:
-        """Join the line of a queue; True for the transfer at its head, whose turn it is."""
-        line = self._lines.setdefault(self.timeline.queue[at], deque())
-        line.append((earliest, at))
-        return len(line) == 1
-
-    def turn(self, at: int) -> float:
-        """When the transfer at the head of its queue can ask for the DMA engines."""
-        queue = self.timeline.queue[at]
-        earliest = self._lines[queue][0][0]
-        free, last = self._moved.get(queue, (0.0, -1))
-        if free > earliest:
-            self.timeline.reason[at] = QUEUE
-            self.timeline.cause[at] = (self.number, last)
-        return max(earliest, free)
-
-    def ask(self, at: int, time: float) -> float | None:
-        """Ask for the DMA engines; if nobody is in line before it, when they can be had."""
-        t = self.transfer(at)
-        head = self.engines.head(t) if self.engines.ask(at, t, time) else None
-        return head[1] if head is not None else None
-
-    def move(
-        self, at: int, time: float, stack: HbmBandwidth
-    ) -> tuple[int, tuple[int, float] | None]:
-        """Run the data phase of a transfer.
-
-        Returns:
-            the next transfer in its queue's line or -1, and the next in line for the engines with
-            the time it can begin.
-        """
-        timeline, t = self.timeline, self.transfer(at)
-        end, blocker = self.engines.run(t, time, stack)
+    def move(self, at: int, time: float, stack: HbmBandwidth) -> set[float]:
+        """Run the data phase of a transfer; returns when its engines are free again."""
+        timeline = self.timeline
+        t = self.by_position[at].transfer
+        assert t is not None
+        end, blocker, free = self.engines.run(at, t, self.ready[at] + t.lead_ns, time, stack)
         if blocker >= 0:
             timeline.reason[at], timeline.cause[at] = RESOURCE, (self.number, blocker)
         timeline.start[at], timeline.end[at], timeline.done[at] = time, end, end
         timeline.hbm_read += t.hbm_read
         timeline.hbm_written += t.hbm_written
-        queue = timeline.queue[at]
-        self._moved[queue] = (end, at)
-        line = self._lines[queue]
-        line.popleft()
-        return (line[0][1] if line else -1), self.engines.head(t)
-
-    def transfer(self, at: int) -> Transfer:
-        t = self._by_position[at].transfer
-        assert t is not None
-        return t
+        return free
 
     def finish(self) -> CoreTimeline:
         """The timeline, once every instruction has run."""

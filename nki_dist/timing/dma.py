@@ -19,7 +19,6 @@ Follows: DMAO, DMAB, DGE.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -124,39 +123,27 @@ def _row_ns(size: float, pieces: float, arch: Arch) -> float:
 
 
 class DmaEngines:
-    """The DMA engines of one core, each serving one transfer at a time.
-
-    Transfers that ask for the same first engine are served in the order they asked; of these lines
-    only the heads ask for anything, at the moment their first engine is free.
-    """
+    """The DMA engines of one core; each moves what it is asked for in the order it is asked."""
 
     def __init__(self, arch: Arch) -> None:
         self.free = [0.0] * arch.dma_engines
+        self.before = [0.0] * arch.dma_engines  # when the transfer before the last ends
         self.busy = [0.0] * arch.dma_engines
         self.user = [-1] * arch.dma_engines
-        self._lines: dict[int, deque[tuple[int, Transfer, float]]] = {}
 
-    def ask(self, who: int, t: Transfer, at: float) -> bool:
-        """Join a line at time `at`; True if transfer `who` is its head."""
-        line = self._lines.setdefault(t.parts[0][0], deque())
-        line.append((who, t, at))
-        return len(line) == 1
+    def takes(self, t: Transfer, time: float) -> bool:
+        """Whether every engine of a transfer has at most one other to move before."""
+        before = self.before
+        return all([before[e] <= time for e, _ in t.parts])
 
-    def head(self, t: Transfer) -> tuple[int, float] | None:
-        """The transfer at the head of the line of `t`, and when it can begin."""
-        line = self._lines[t.parts[0][0]]
-        if not line:
-            return None
-        who, first, asked = line[0]
-        return who, max(asked, min(self.free[e] for e, _ in first.parts))
-
-    def run(self, t: Transfer, at: float, stack: HbmBandwidth) -> tuple[float, int]:
-        """Move the data of the head of the line of `t`, from `at` on.
+    def run(
+        self, who: int, t: Transfer, asked: float, at: float, stack: HbmBandwidth
+    ) -> tuple[float, int, set[float]]:
+        """Move the data of a transfer from time `at`, for which it asked at `asked`.
 
         Returns:
-            its end, and the transfer it had to wait for, or -1.
+            its end, the transfer it had to wait for (or -1), and when its engines are free again.
         """
-        who, t, asked = self._lines[t.parts[0][0]].popleft()
         free, user = self.free, self.user
         ends = [(free[e] if free[e] > at else at) + ns for e, ns in t.parts]
         end = max(ends)
@@ -165,10 +152,10 @@ class DmaEngines:
         # Where the stack is the bottleneck, all engines of the transfer wait for it.
         late = max(0.0, stack.run(t.hbm_read + t.hbm_written, at) - end)
         for (e, ns), own in zip(t.parts, ends, strict=True):
-            free[e] = own + late
+            self.before[e], free[e] = free[e], own + late
             self.busy[e] += ns
             user[e] = who
-        return end + late, blocker
+        return end + late, blocker, {own + late for own in ends}
 
 
 class HbmBandwidth:

@@ -48,6 +48,7 @@ class OrderGraph:
         executed: the instruction at each position, in program order.
         data, reuse, issue: positions each one must follow; see the module's docstring.
         tensors: by ordinal, the accesses that read and that write.
+        rounds: for each position, how many rounds of dynamic loops began or ended before it.
     """
 
     program: Program
@@ -56,6 +57,7 @@ class OrderGraph:
     reuse: list[tuple[int, ...]] = field(default_factory=list)
     issue: list[tuple[int, ...]] = field(default_factory=list)
     tensors: dict[int, AccessPair] = field(default_factory=dict)
+    rounds: list[int] = field(default_factory=list)
 
     def __len__(self) -> int:
         return len(self.executed)
@@ -172,6 +174,7 @@ class _Builder:
         self.graph = OrderGraph(program)
         self.trips = trips
         self.entered = 0
+        self.round = 0
         self.table = table
         self.territories = territories(program.storages, everything)
         self.cells: dict[int, Cells] = {}
@@ -222,6 +225,7 @@ class _Builder:
             start = self.known.get(start.number)
         self._decide(tested)
         for n in range(rounds):
+            self.round += 1
             if loop.kind == "while":
                 self._decide([loop.condition])
             if register is not None:
@@ -229,6 +233,7 @@ class _Builder:
             self.block(loop.body)
         if loop.kind == "while":
             self._decide([loop.condition])
+        self.round += 1
 
     def _decide(self, registers: Sequence[VirtualRegister | None]) -> None:
         """Nothing after a test can be issued before what it tests is known."""
@@ -275,6 +280,7 @@ class _Builder:
         reuse.discard(at)
         reuse -= data
         graph.executed.append(i)
+        graph.rounds.append(self.round)
         # Sorted, so that nothing later depends on the iteration order of sets.
         graph.data.append(tuple(sorted(data)))
         graph.reuse.append(tuple(sorted(reuse)))

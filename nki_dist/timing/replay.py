@@ -14,10 +14,9 @@ and branch instructions, semaphore counts. Follows: A2 "Engine synchronisation",
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from heapq import heappop, heappush
-from typing import TypeAlias
+from typing import Final
 
 from nki_dist.arch import Arch
 from nki_dist.errors import LaunchError
@@ -26,14 +25,16 @@ from nki_dist.isa.effects import Exchange
 from nki_dist.isa.spec import Spec
 from nki_dist.program import Program
 from nki_dist.program.collector import collector_paused
-from nki_dist.timing.core import CoreReplay, Fixed, describe
+from nki_dist.timing.core import CoreReplay, Fixed, Queue, describe
 from nki_dist.timing.dma import HbmBandwidth
 from nki_dist.timing.exchange import EXCHANGES, Rule
 from nki_dist.timing.meeting import Meetings
 from nki_dist.timing.order import OrderGraph, order
+from nki_dist.timing.rewrite import Plan, rewritten
 from nki_dist.timing.timeline import (
     DATA,
     ISSUE,
+    MEMORY,
     QUEUE,
     RESOURCE,
     REUSE,
@@ -51,6 +52,7 @@ def replay(
     table: Mapping[str, Spec] = INSTRUCTIONS,
     exchanges: Mapping[str, Rule] = EXCHANGES,
     all_addresses: bool = False,
+    schedule: str = "program",
 ) -> Timeline:
     """Simulated times of everything a launch executed.
 
@@ -76,7 +78,7 @@ def replay(
         )
     seats = list(placement) if placement is not None else default_placement(programs, arch)
     with collector_paused():
-        return _replayed(programs, trips_per_core, arch, seats, table, exchanges, all_addresses)
+        return _replayed(programs, trips_per_core, arch, seats, table, exchanges, all_addresses, schedule)
 
 
 def _replayed(
@@ -87,17 +89,18 @@ def _replayed(
     table: Mapping[str, Spec],
     exchanges: Mapping[str, Rule],
     all_addresses: bool,
+    schedule: str,
 ) -> Timeline:
     cores = []
-    graphs: dict[tuple[int, tuple[int, ...]], OrderGraph] = {}  # ranks often execute the same
-    fixed: dict[int, dict[int, Fixed]] = {}
+    graphs: dict[tuple[int, tuple[int, ...]], tuple[OrderGraph, Plan, dict[int, Fixed]]] = {}  # ranks often execute the same
     for number, (program, trips) in enumerate(zip(programs, trips_per_core, strict=True)):
         key = (id(program), tuple(trips))
         if key not in graphs:
-            graphs[key] = order(program, trips, table, all_addresses)
-        if id(program) not in fixed:
-            fixed[id(program)] = describe(graphs[key], table, arch)
-        cores.append(CoreReplay(number, seats[number], graphs[key], arch, fixed[id(program)]))
+            graph = order(program, trips, table, all_addresses)
+            plan = rewritten(graph, table, arch) if schedule == "compiled" else Plan()
+            graphs[key] = graph, plan, describe(graph, plan, table, arch)
+        graph, plan, fixed = graphs[key]
+        cores.append(CoreReplay(number, seats[number], graph, plan, arch, fixed))
     return _Replay(cores, seats, arch, exchanges).run()
 
 
@@ -106,7 +109,9 @@ def default_placement(programs: Sequence[Program], arch: Arch) -> list[Seat]:
     return [Seat(n // p.cores, p.core, n // arch.cores_per_stack) for n, p in enumerate(programs)]
 
 
-_Handler: TypeAlias = Callable[[CoreReplay, int, float], None]
+# Kinds of events; of those at the same time the first kind goes first.
+_READY, _FREE, _POKE, _ARRIVE, _TURN, _IDLE, _OVER = range(7)
+_LOOK: Final = 16  # transfers in line that are asked whether their engines are free
 
 
 class _Replay:
@@ -123,29 +128,183 @@ class _Replay:
         self.exchanges = exchanges
         self.stacks = {p.stack: HbmBandwidth(arch) for p in seats}
         self.timeline = Timeline(arch, [c.timeline for c in cores])
-        self.work: deque[tuple[CoreReplay, int]] = deque()
-        self.heap: list[tuple[float, int, _Handler, CoreReplay, int]] = []
-        self.pushed = 0
+        self.heap: list[tuple[float, int, int, int]] = []  # time, kind, position or number, core
         self.sent: dict[tuple[int, int, str], list[tuple[float, float, int]]] = {}
         self.taken: dict[tuple[int, int, str], int] = {}
         self.waiting: dict[tuple[int, int], list[tuple[int, str, int]]] = {}
         self.awaited: dict[tuple[int, int, str, int], tuple[int, int]] = {}
         self.meetings = Meetings()
         self.dma_to_use = arch.dma_semaphore_ns * (1 - arch.dma_lead_fraction)
+        self.now = 0.0
 
     def run(self) -> Timeline:
         for core in self.cores:
-            self.work.extend((core, at) for at in core.first())
-        while self.work or self.heap:
-            while self.work:
-                self._begin(*self.work.popleft())
-            if self.heap:
-                time, _, handler, core, at = heappop(self.heap)
-                handler(core, at, time)
+            first = [at for at, n in enumerate(core.waits) if not n]
+            self._give_room(core, 0.0, None)
+            for at in first:
+                self._known(core, at)
+        handlers = (
+            self._on_ready,
+            self._on_free,
+            self._on_poke,
+            self._on_arrive,
+            self._on_turn,
+            self._on_idle,
+            self._on_over,
+        )
+        heap, cores = self.heap, self.cores
+        while True:
+            while heap:
+                time, kind, number, c = heappop(heap)
+                self.now = time
+                handlers[kind](cores[c], number, time)
+            if not self._spill():
+                break
         self._check_all_done()
         for core in self.cores:
             core.finish()
         return self.timeline
+
+    def _spill(self) -> bool:
+        """Nothing can go on: whoever needs room next gets some that isn't there."""
+        for core in self.cores:
+            n = core.rooms.force()
+            if n >= 0:
+                for at in core.rooms.waiting[n]:
+                    self._arrive(core, at, self.now, MEMORY, None)
+                return True
+        return False
+
+    # ---- events -------------------------------------------------------------------------------
+
+    def _known(self, core: CoreReplay, at: int) -> None:
+        """All that an instruction waits for has a time."""
+        if at in core.plan.dropped:
+            self._pass(core, at)
+        else:
+            heappush(self.heap, (core.ready[at], _READY, at, core.number))
+
+    def _pass(self, core: CoreReplay, at: int) -> None:
+        """An instruction that the compiler left out: what follows it only waits for its inputs."""
+        timeline = core.timeline
+        time = core.ready[at]
+        timeline.start[at] = timeline.end[at] = timeline.done[at] = time
+        for later in core.issued_after.get(at, ()):
+            self._arrive(core, later, time, ISSUE, at)
+        cause = timeline.cause[at]
+        by = at if cause is None or cause[0] != core.number else cause[1]
+        for later in (*core.data_after[at], *core.reuse_after[at]):
+            self._arrive(core, later, time, timeline.reason[at], by)
+
+    def _on_ready(self, core: CoreReplay, at: int, time: float) -> None:
+        number = core.timeline.queue[at]
+        q = core.queues[number]
+        heappush(q.ready, at)
+        if not q.busy and not q.poked:
+            q.poked = True
+            heappush(self.heap, (time, _POKE, number, core.number))
+
+    def _on_free(self, core: CoreReplay, number: int, time: float) -> None:
+        q = core.queues[number]
+        q.busy = False
+        if q.ready and not q.poked:
+            q.poked = True
+            heappush(self.heap, (time, _POKE, number, core.number))
+
+    def _on_poke(self, core: CoreReplay, number: int, time: float) -> None:
+        """A queue that is free issues what it can."""
+        q = core.queues[number]
+        q.poked = False
+        if q.busy:
+            return
+        at = core.next_of(q)
+        if at < 0:
+            return
+        timeline = core.timeline
+        if core.ready[at] < time and q.last >= 0:
+            timeline.reason[at], timeline.cause[at] = QUEUE, (core.number, q.last)
+        fixed = core.by_position[at]
+        q.last = at
+        q.busy = True
+        if fixed.synchronises:
+            self._exchange(core, at, time)
+        elif fixed.transfer is not None:
+            core.ready[at] = time
+            self._issue(core, at, time)
+            heappush(self.heap, (time + fixed.transfer.issue_ns, _FREE, number, core.number))
+            heappush(self.heap, (time + fixed.transfer.lead_ns, _ARRIVE, at, core.number))
+        else:
+            start = time
+            if fixed.locks:
+                free = core.locks_free(fixed.locks)
+                if free > time:
+                    start = free
+                    timeline.reason[at] = RESOURCE
+                    timeline.cause[at] = core.lock_holder(fixed.locks)
+            core.compute(at, start)
+            if fixed.locks:
+                core.lock(fixed.locks, at)
+            self._issue(core, at, timeline.start[at])
+            self._finish(core, at)
+
+    def _finish(self, core: CoreReplay, at: int) -> None:
+        """An instruction of an engine has its end."""
+        queue, end = core.timeline.queue[at], core.timeline.end[at]
+        heappush(self.heap, (end, _FREE, queue, core.number))
+        self._release(core, at)
+
+    def _on_arrive(self, core: CoreReplay, at: int, time: float) -> None:
+        """A transfer could move its data now."""
+        if not core.plan.reorders:
+            q = core.queues[core.timeline.queue[at]]
+            if q.moving:
+                heappush(q.line, at)
+                return
+            q.moving = True
+        heappush(core.line, at)
+        self._move(core, time)
+
+    def _move(self, core: CoreReplay, time: float) -> None:
+        """Transfers in line move their data as far as DMA engines are free."""
+        line, engines = core.line, core.engines
+        passed: list[int] = []
+        while line and len(passed) < _LOOK:
+            at = heappop(line)
+            t = core.by_position[at].transfer
+            if not engines.takes(t, time):
+                passed.append(at)
+                continue
+            for free in core.move(at, time, self.stacks[core.seat.stack]):
+                heappush(self.heap, (free, _IDLE, 0, core.number))
+            if not core.plan.reorders:
+                heappush(self.heap, (core.timeline.end[at], _TURN, at, core.number))
+            self._release(core, at)
+        for at in passed:
+            heappush(line, at)
+
+    def _on_idle(self, core: CoreReplay, number: int, time: float) -> None:
+        """A DMA engine is free."""
+        if core.line:
+            self._move(core, time)
+
+    def _on_turn(self, core: CoreReplay, at: int, time: float) -> None:
+        """A transfer is over; the next of its queue can move its data."""
+        q = core.queues[core.timeline.queue[at]]
+        q.moving = False
+        if q.line:
+            later = heappop(q.line)
+            core.timeline.reason[later], core.timeline.cause[later] = QUEUE, (core.number, at)
+            self._on_arrive(core, later, time)
+
+    def _on_over(self, core: CoreReplay, storage: int, time: float) -> None:
+        """The last instruction that touches a tensor is over: its room is free."""
+        core.rooms.leave(storage)
+        self._give_room(core, time, core.rooms.last[storage])
+
+    def _give_room(self, core: CoreReplay, time: float, cause: int | None) -> None:
+        for n in core.rooms.given():
+            for at in core.rooms.waiting[n]:
+                self._arrive(core, at, time, MEMORY, cause)
 
     def _check_all_done(self) -> None:
         lines = self.meetings.describe(self.cores)
@@ -158,84 +317,17 @@ class _Replay:
             "replay: messages that are never sent: " + "; ".join(lines), code="profile-messages"
         )
 
-    # ---- an instruction whose inputs are known ------------------------------------------------
-
-    def _begin(self, core: CoreReplay, at: int) -> None:
-        fixed = core.fixed(at)
-        if fixed.synchronises:
-            self._exchange(core, at)
-        elif fixed.transfer is not None:
-            trigger = core.ready[at]
-            if core.line_up(at, trigger + fixed.transfer.lead_ns):
-                self._push(core.turn(at), self._queue_turn, core, at)
-            self._release_queue(core, at, trigger + fixed.transfer.issue_ns)
-            self._release_issued(core, at, trigger)
-        elif fixed.locks:
-            self._push(core.ready[at], self._port, core, at)
-        else:
-            self._compute(core, at, core.ready[at])
-
-    def _push(self, time: float, handler: _Handler, core: CoreReplay, at: int) -> None:
-        heappush(self.heap, (time, self.pushed, handler, core, at))
-        self.pushed += 1
-
-    def _compute(self, core: CoreReplay, at: int, start: float) -> None:
-        core.compute(at, start)
-        timeline = core.timeline
-        self._release_issued(core, at, timeline.start[at])
-        self._release_queue(core, at, timeline.end[at])
-        self._release(core, at)
-
-    # ---- served in order of simulated time ------------------------------------------------------
-
-    def _port(self, core: CoreReplay, at: int, time: float) -> None:
-        """An instruction asks for memory ports."""
-        locks = core.fixed(at).locks
-        free = core.locks_free(locks)
-        if free > time:
-            core.timeline.reason[at] = RESOURCE
-            core.timeline.cause[at] = core.lock_holder(locks)
-            self._push(free, self._port, core, at)
-            return
-        self._compute(core, at, time)
-        core.lock(locks, at)
-
-    def _queue_turn(self, core: CoreReplay, at: int, time: float) -> None:
-        """A transfer at the head of its queue asks for the DMA engines."""
-        begin = core.ask(at, time)
-        if begin is not None:
-            self._push(begin, self._transfer, core, at)
-
-    def _transfer(self, core: CoreReplay, at: int, time: float) -> None:
-        """A transfer has its first DMA engine."""
-        free = core.engines.head(core.transfer(at))
-        assert free is not None
-        if free[1] > time:  # a transfer of another line was faster
-            self._push(free[1], self._transfer, core, at)
-            return
-        behind, next_in_line = core.move(at, time, self.stacks[core.seat.stack])
-        self._release(core, at)
-        if behind >= 0:
-            self._push(core.turn(behind), self._queue_turn, core, behind)
-        if next_in_line is not None:
-            self._push(next_in_line[1], self._transfer, core, next_in_line[0])
-
     # ---- what follows ---------------------------------------------------------------------------
 
-    def _release_issued(self, core: CoreReplay, at: int, start: float) -> None:
+    def _issue(self, core: CoreReplay, at: int, start: float) -> None:
         for later in core.issued_after.get(at, ()):
             self._arrive(core, later, start, ISSUE, at)
 
-    def _release_queue(self, core: CoreReplay, at: int, free: float) -> None:
-        later = core.next_in_queue[at]
-        if later >= 0:
-            self._arrive(core, later, free, QUEUE, at)
-
     def _release(self, core: CoreReplay, at: int) -> None:
-        """The instruction is over: whoever follows it in the order graph learns when."""
+        """The instruction has its end: whoever follows it in the order graph learns when."""
         timeline = core.timeline
         done, end = timeline.done[at], timeline.end[at]
-        dma = core.fixed(at).transfer is not None
+        dma = core.by_position[at].transfer is not None
         hop = self.dma_to_use if dma else self.arch.semaphore_ns
         own = timeline.queue[at]
         for later in core.data_after[at]:
@@ -247,20 +339,26 @@ class _Replay:
         for later in core.reuse_after[at]:
             same = timeline.queue[later] == own and not dma
             self._arrive(core, later, end if same else end + hop, REUSE, at)
+        rooms = core.rooms
+        if rooms.left:
+            for n in rooms.over(core.graph.executed[at].ordinal, at, end):
+                heappush(self.heap, (rooms.until[n], _OVER, n, core.number))
 
-    def _arrive(self, core: CoreReplay, at: int, time: float, reason: str, cause: int) -> None:
+    def _arrive(
+        self, core: CoreReplay, at: int, time: float, reason: str, cause: int | None
+    ) -> None:
         """One of the things instruction `at` waits for is known."""
         if time > core.ready[at]:
             core.ready[at] = time
             core.timeline.reason[at] = reason
-            core.timeline.cause[at] = (core.number, cause)
+            core.timeline.cause[at] = None if cause is None else (core.number, cause)
         core.waits[at] -= 1
         if not core.waits[at]:
-            self.work.append((core, at))
+            self._known(core, at)
 
     # ---- messages -------------------------------------------------------------------------------
 
-    def _exchange(self, core: CoreReplay, at: int) -> None:
+    def _exchange(self, core: CoreReplay, at: int, start: float) -> None:
         i = core.graph.executed[at]
         rule = self.exchanges.get(i.opcode)
         if rule is None:
@@ -270,11 +368,10 @@ class _Replay:
                 code="profile-rule",
             )
         what = rule(i, core.number, self.seats, self.arch)
-        start = core.ready[at]
         timeline = core.timeline
         timeline.start[at] = start
         timeline.end[at] = timeline.done[at] = start + what.busy_ns
-        self._release_issued(core, at, start)
+        self._issue(core, at, start)
         if what.meets:
             self._meet(core, at, what)
             return
@@ -304,8 +401,7 @@ class _Replay:
                     Delivery(come.last, (number, theirs), what.channel, come.started, come.over)
                 )
             timeline.end[theirs] = timeline.done[theirs] = come.over
-            self._release_queue(self.cores[number], theirs, come.over)
-            self._release(self.cores[number], theirs)
+            self._finish(self.cores[number], theirs)
 
     def _send(
         self, source: int, target: int, channel: str, sent: float, arrived: float, at: int
@@ -334,5 +430,4 @@ class _Replay:
                 timeline.busy_end.setdefault(at, timeline.end[at])
                 timeline.end[at] = timeline.done[at] = arrived
                 timeline.held[at] = (source, theirs)
-        self._release_queue(core, at, timeline.end[at])
-        self._release(core, at)
+        self._finish(core, at)

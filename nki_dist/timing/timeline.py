@@ -23,6 +23,7 @@ QUEUE: Final = "queue"  # its engine or queue was busy
 DATA: Final = "data"  # an operand wasn't ready
 REUSE: Final = "reuse"  # memory it overwrites was still in use
 ISSUE: Final = "issue"  # an instruction that has to be issued first
+MEMORY: Final = "memory"  # room on chip, which another tensor left
 RESOURCE: Final = "resource"  # a memory port or the DMA engines, shared with others
 
 
@@ -106,6 +107,7 @@ class CoreTimeline:
         self.end = [0.0] * n
         self.done = [0.0] * n
         self.reason = [START] * n
+        self.server: dict[int, int] = {}
         self.cause: list[tuple[int, int] | None] = [None] * n
         self.held: dict[int, tuple[int, int]] = {}
         self.busy_end: dict[int, float] = {}
