@@ -44,9 +44,10 @@ def drain_ns(engine: str, arch: Arch) -> float:
     return cycles / arch.engine_clock_ghz.get(engine, arch.engine_clock_ghz["sync"])
 
 
-def table_of(i: Instruction, spec: Spec) -> str:
-    """The set of activation tables that an instruction needs, or ""."""
-    return table(i.args[spec.table]) if spec.table else ""
+def table_of(i: Instruction, spec: Spec) -> tuple[str, str]:
+    """The activation function of an instruction and the set of tables it needs; "" for none."""
+    function = i.args[spec.table] if spec.table else ""
+    return function, table(function) if function else ""
 
 
 def locks_of(i: Instruction, accesses: Sequence[Access], arch: Arch) -> tuple[str, ...]:
