@@ -92,7 +92,9 @@ class Timing:
     tensor_ramp_ns: float
     tensor_ramp_fraction: float  # speed of the Tensor engine during the ramp
     tensor_busy_fraction: float  # of tensor_ramp_ns; less, and the ramp begins again
-    vector_width_16bit: int  # elements per partition and cycle, best case
+    vector_width: int  # elements per partition and cycle, all inputs together
+    vector_width_16bit: int  # the same for 16-bit types, best case
+    reciprocal_cycles: int  # per element, on Vector
     activate_latency_ns: float  # what a dependent instruction of Scalar waits for
     act_table_load_ns: float
     semaphore_ns: float

@@ -46,6 +46,7 @@ FACTS: Final = FrozenMap(
         "tensor_ramp_ns": assumed(0.0, "EXP names trn2 and trn3 only: no ramp"),
         "tensor_ramp_fraction": assumed(1.0, "EXP names trn2 and trn3 only: no ramp"),
         "tensor_busy_fraction": assumed(0.0, "EXP names trn2 and trn3 only: no ramp"),
+        "vector_width": published(1, "A2: 128 elements per cycle"),
         "vector_width_16bit": published(1, "A2: 128 elements per cycle"),
         "activate_latency_ns": derived(159.0, "PROFILE: ACTIVATE of one element"),
         "act_table_load_ns": derived(368.0, "PROFILE: a tiny exp kernel"),

@@ -47,6 +47,7 @@ FACTS: Final = FrozenMap(
         "tensor_ramp_ns": published(3000.0, "EXP: full speed after about 3 us"),
         "tensor_ramp_fraction": published(0.5, "EXP: starts at about 50 % of peak"),
         "tensor_busy_fraction": published(0.5, "EXP: drops back below 50 % in a window of 3 us"),
+        "vector_width": published(2, "A3: 256 elements per cycle in other types"),
         "vector_width_16bit": published(4, "A3: 512 elements per cycle in 16 bits"),
         "activate_latency_ns": derived(290.0, "PROFILE: ACTIVATE takes 0.29 us + N x 0.833 ns"),
         "act_table_load_ns": derived(1290.0, "PROFILE: ACT_TABLE_LOAD takes 1.29 us"),

@@ -50,6 +50,7 @@ FACTS: Final = FrozenMap(
         "tensor_ramp_ns": published(3000.0, "EXP: full speed after about 3 us"),
         "tensor_ramp_fraction": published(0.5, "EXP: starts at about 50 % of peak"),
         "tensor_busy_fraction": published(0.5, "EXP: drops back below 50 % in a window of 3 us"),
+        "vector_width": published(2, "A4: 256 elements per cycle in other types"),
         "vector_width_16bit": published(4, "A4: 512 elements per cycle, float8 too"),
         "activate_latency_ns": assumed(290.0, "trn2's figure: the clock is the same"),
         "act_table_load_ns": assumed(1290.0, "trn2's figure: the clock is the same"),

@@ -138,8 +138,20 @@ def _math_rows() -> Iterable[Activation]:
 ACTIVATIONS: Final[Mapping[str, Activation]] = MappingProxyType({a.name: a for a in _rows()})
 MATH: Final[Mapping[str, Activation]] = MappingProxyType({a.name: a for a in _math_rows()})
 
+# The Scalar engine loads tables by sets of functions. A published list of a program's sets names
+# `natural_log_exp_and_others`, `reciprocal_sqrt_and_small`, `reciprocal_and_small` and
+# `gelu_and_others` (work-with-neff-files.rst): log and exp share one, and each brings the small
+# functions, taken to be those without a curve. Of the rest, each is assumed to have its own.
+_NO_TABLE: Final = frozenset({"copy", "identity", "square", "relu", "prelu", "abs", "sign"})
+_SETS: Final = MappingProxyType({"exp": "log and exp", "log": "log and exp"})
+
 # NumPy functions that Beta 1 kernels pass as activation, where the name differs.
 _NUMPY_NAMES: Final = MappingProxyType({"absolute": "abs", "positive": "copy"})
+
+
+def table(name: str) -> str:
+    """The set of tables that an activation function needs, or "" if every set has it."""
+    return "" if name in _NO_TABLE else _SETS.get(name, name)
 
 
 def activation(name: str) -> Activation:

@@ -96,5 +96,7 @@ def _meaning(i: Instruction, kit: Kit) -> Step:
 @memset.cost
 def _cost(i: Instruction, arch: Arch) -> Cost:
     n = i["dst"].free_size
+    if i.engine == "gpsimd":
+        return Cost(cycles=arch.gpsimd_start + n)
     half = i["value"] == 0 and i["dst"].dtype.bits == 16
     return Cost(cycles=issue_cycles(n / 2 if half else n, arch))

@@ -81,4 +81,6 @@ def _cost(i: Instruction, arch: Arch) -> Cost:
     n = i["dst"].free_size
     both = i["data"].dtype is bfloat16 and i["operand1"].dtype is bfloat16
     fast = both and i["op0"] == "subtract" and i["op1"] == "multiply" and n % 2 == 0
-    return Cost(cycles=issue_cycles(n if fast else 2 * n, arch), flops=2 * i["dst"].size)
+    return Cost(
+        cycles=issue_cycles(n if fast else 2 * n / arch.vector_width, arch), flops=2 * i["dst"].size
+    )

@@ -17,8 +17,8 @@ from nki_dist.isa.enums import reduce_cmd
 from nki_dist.isa.kit import Kit, Step, chain
 from nki_dist.isa.operands import FLAG, Choice, Op, read, write
 from nki_dist.isa.rows import column, private_rows, save_rows
-from nki_dist.isa.spec import instruction
-from nki_dist.isa.timing_rules import two_operators
+from nki_dist.isa.spec import Cost, instruction
+from nki_dist.isa.timing_rules import issue_cycles, pair_cycles
 from nki_dist.program import Instruction
 
 _VALUES = tuple(d for d in ALL if not d.is_mx and d not in (tfloat32, int32, uint32))
@@ -104,4 +104,8 @@ def _meaning(i: Instruction, kit: Kit) -> Step:
     return chain(steps)
 
 
-select_reduce.cost(two_operators)
+@select_reduce.cost
+def _cost(i: Instruction, arch: Arch) -> Cost:
+    # No figure is published; it reads two tiles, as tensor_copy_predicated does.
+    cycles = pair_cycles(i["dst"], i["on_true"], i["predicate"], arch, modes=False)
+    return Cost(cycles=issue_cycles(cycles, arch), flops=2 * i["dst"].size, known=False)

@@ -102,4 +102,4 @@ def _cost(i: Instruction, arch: Arch) -> Cost:
     n = i["dst"].free_size
     tiles = [a for a in (i["src"], i["predicate"]) if isinstance(a, Access)]
     one_in_psum = any(a.region.value == "psum" for a in tiles)
-    return Cost(cycles=issue_cycles(n if one_in_psum else 2 * n, arch))
+    return Cost(cycles=issue_cycles(n if one_in_psum else 2 * n / arch.vector_width, arch))

@@ -204,6 +204,5 @@ def _bitwise(i: Instruction, first: AluOp, second: AluOp | None, kit: Kit) -> St
 @tensor_scalar.cost
 def _cost(i: Instruction, arch: Arch) -> Cost:
     flops = i["dst"].size * max(1, len(_names(i)))
-    if i.engine == "gpsimd":
-        return Cost(cycles=arch.gpsimd_start + i["dst"].free_size, flops=flops, known=False)
-    return Cost(cycles=copy_cycles(i.engine, i["dst"], i["data"], arch), flops=flops)
+    cycles = copy_cycles(i.engine, i["dst"], i["data"], arch)
+    return Cost(cycles=cycles, flops=flops, known=i.engine != "gpsimd")

@@ -16,7 +16,7 @@ from nki_dist.isa.enums import engine
 from nki_dist.isa.kit import Kit, Step, chain
 from nki_dist.isa.operands import Op, read, write
 from nki_dist.isa.spec import Cost, instruction
-from nki_dist.isa.timing_rules import issue_cycles, second_mode
+from nki_dist.isa.timing_rules import issue_cycles, pair_cycles
 from nki_dist.program import Instruction
 
 BINARY = frozenset(name for name, op in ALU.items() if op.arity == 2)
@@ -120,13 +120,15 @@ def _on_integers(i: Instruction, kit: Kit) -> Step:
 
 @tensor_tensor.cost
 def _cost(i: Instruction, arch: Arch) -> Cost:
-    n = i["dst"].free_size
+    n, flops = i["dst"].free_size, i["dst"].size
     tiles = (i["dst"], i["data1"], i["data2"])
-    bf16 = all(t.dtype.bits == 16 and t.region.value == "sbuf" for t in tiles)
-    one_in_psum = i["data1"].region != i["data2"].region
-    fast = one_in_psum or (bf16 and i["op"] in _FAST)
-    speed = second_mode(arch) if bf16 and i.engine == "vector" else 1
-    return Cost(cycles=issue_cycles(n if fast else 2 * n / speed, arch), flops=i["dst"].size)
+    if i.engine == "gpsimd":
+        # A2: it reads 32 bits of a partition per cycle, so two tiles take twice as long.
+        return Cost(cycles=arch.gpsimd_start + 2 * n, flops=flops, known=False)
+    cycles = pair_cycles(*tiles, arch)
+    if i["op"] in _FAST and all(t.dtype.bits == 16 for t in tiles):
+        cycles = min(n, cycles)
+    return Cost(cycles=issue_cycles(cycles, arch), flops=flops)
 
 
 __all__ = ["tensor_tensor"]

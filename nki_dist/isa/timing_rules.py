@@ -1,7 +1,7 @@
 """Cost rules that several instructions share.
 
-Sources: "Cost" of the per-instruction documentation of SDK 2.26 and the Vector engine performance
-modes of the Trainium2 architecture guide.
+Sources: "Cost" of the per-instruction documentation of SDK 2.26 (NeuronCore-v2), the width of the
+Vector engine's data path and its performance modes in the Trainium2 and Trainium3 guides.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ def second_mode(arch: Arch) -> float:
 def copy_cycles(engine: str, dst: Access, src: Access, arch: Arch) -> float:
     """tensor_copy and tensor_scalar: N cycles, fewer in the Vector engine's two 16-bit modes."""
     n = dst.free_size
+    if engine == "gpsimd":
+        return arch.gpsimd_start + n
     sides = (dst, src)
     if engine != "vector" or any(a.dtype.bits != 16 for a in sides):
         return issue_cycles(n, arch)
@@ -34,6 +36,20 @@ def copy_cycles(engine: str, dst: Access, src: Access, arch: Arch) -> float:
     if (in_psum == 0 and not packed) or (in_psum == 1 and packed):
         return issue_cycles(n / second_mode(arch), arch)
     return issue_cycles(n, arch)
+
+
+def pair_cycles(dst: Access, a: Access, b: Access, arch: Arch, modes: bool = True) -> float:
+    """Vector reads two tiles for each element of dst: both come through one path from SBUF.
+
+    N cycles if one of them comes from PSUM, which has a path of its own; otherwise what the width
+    takes: 2N on gen2, N from gen3, N/2 with `modes` when all three are in 16 bits. Source: ISA26
+    tensor_tensor; A3, A4: 512 elements per cycle in 16 bits, 256 in others, for 128 lanes.
+    """
+    n = dst.free_size
+    if (a.region.value == "psum") != (b.region.value == "psum"):
+        return n
+    narrow = modes and all(t.dtype.bits == 16 for t in (dst, a, b))
+    return 2 * n / (arch.vector_width_16bit if narrow else arch.vector_width)
 
 
 def two_operators(i: Instruction, arch: Arch) -> Cost:

@@ -31,7 +31,7 @@ class Fixed:
     drain: float
     transfer: Transfer | None
     locks: tuple[str, ...]
-    function: str
+    function: tuple[str, str]  # an activation function and its set of tables
     chains: bool
     synchronises: bool
 
@@ -201,10 +201,11 @@ class CoreReplay:
     def compute(self, at: int, start: float) -> None:
         """Run an instruction on its engine from `start`."""
         fixed, timeline = self.by_position[at], self.timeline
-        if fixed.function and fixed.function != self._table:
-            self._table = fixed.function
+        function, table = fixed.function
+        if table and table != self._table:
+            self._table = table
             loaded = start + self.arch.act_table_load_ns
-            timeline.table_loads[at] = TableLoad(at, start, loaded, fixed.function)
+            timeline.table_loads[at] = TableLoad(at, start, loaded, function)
             start = loaded
         end = start + fixed.occupancy
         if self.graph.executed[at].engine == "tensor":

@@ -3,24 +3,22 @@
 Occupancy is the instruction's own cost at the engine's clock (at least `dynamic_address_cycles` if
 its address comes from a register). A dependent instruction also waits for the pipeline to drain:
 `dependent_latency` cycles, on Scalar what an ACTIVATE takes beyond its issue interval. Back-to-back
-matmuls into the same PSUM don't wait for each other. Scalar loads a table when the activation
-function changes, after the operands are there (as in DMAO's profile).
+matmuls into the same PSUM don't wait for each other. Scalar loads tables when an activation
+function needs others than are there, after its operands have come (as in DMAO's profile).
 
 Tensor's clock: slower for the first `tensor_ramp_ns`, and again when it was busy less than
-`tensor_busy_fraction` of a window of that length. Doesn't model: which functions share a table
-(each has its own, copies need none), power caps. Follows: A2, A3, EXP "dI/dt".
+`tensor_busy_fraction` of a window of that length. Doesn't model: tables that the compiler loads
+ahead of their use, power caps. Follows: A2, A3, EXP "dI/dt".
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
 from nki_dist.arch import Arch
+from nki_dist.isa.activations import table
 from nki_dist.isa.spec import Cost, Spec
 from nki_dist.program import Access, Instruction
-
-_NO_TABLE: Final = frozenset({"copy", "identity"})
 
 
 def occupancy_ns(i: Instruction, cost: Cost, accesses: Sequence[Access], arch: Arch) -> float:
@@ -46,10 +44,10 @@ def drain_ns(engine: str, arch: Arch) -> float:
     return cycles / arch.engine_clock_ghz.get(engine, arch.engine_clock_ghz["sync"])
 
 
-def table_of(i: Instruction, spec: Spec) -> str:
-    """The activation function whose table an instruction needs, or ""."""
-    op = i.args[spec.table] if spec.table else ""
-    return "" if op in _NO_TABLE else op
+def table_of(i: Instruction, spec: Spec) -> tuple[str, str]:
+    """The activation function of an instruction and the set of tables it needs; "" for none."""
+    function = i.args[spec.table] if spec.table else ""
+    return function, table(function) if function else ""
 
 
 def locks_of(i: Instruction, accesses: Sequence[Access], arch: Arch) -> tuple[str, ...]:

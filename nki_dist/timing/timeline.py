@@ -57,7 +57,7 @@ class Event:
 
 @dataclass(frozen=True)
 class TableLoad:
-    """The Scalar engine loading the table of another activation function."""
+    """The Scalar engine loading tables, for the activation function that needs them first."""
 
     position: int
     start: float

@@ -203,6 +203,16 @@ def combined(x):
     nisa.tensor_tensor(dst=tile, data1=tile, data2=tile, op=nl.maximum)
 
 
+def combined_wide(x):
+    tile = sbuf(128, 512)
+    nisa.tensor_tensor(dst=tile, data1=tile, data2=tile, op=nl.add)
+
+
+def inverted(x):
+    tile = sbuf(128, 512)
+    nisa.reciprocal(dst=tile, data=tile)
+
+
 def addressed(x):
     """Addresses in registers: the descriptors of DMA, and compute engines."""
     tile = nl.load(x)

@@ -211,6 +211,8 @@ _TIMED: Final[Mapping[Callable[[Arch], Probe], str]] = {
     timing(kernels.copied_fast): "vector_width_16bit",
     timing(kernels.copied_apart): "vector_width_16bit",
     timing(kernels.combined): "vector_width_16bit",
+    timing(kernels.combined_wide): "vector_width",
+    timing(kernels.inverted): "reciprocal_cycles",
     _PORTS: "vector_gpsimd_exclude_sbuf vector_scalar_exclude_psum",
     _LOADING: "dma_engine_gbps dma_trigger_ns hbm_stack_gbps cores_per_stack",
     _MEETING: "core_barrier_ns sendrecv_ns sendrecv_gbps sendrecv_gpsimd_ns gpsimd_dma_gbps",

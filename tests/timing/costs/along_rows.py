@@ -120,7 +120,14 @@ SELECTIONS = [
         "tensor_copy_predicated",
         "in SBUF",
         chosen(wide(401), lambda: sb(401, dtype=U32)),
+        cycles(401),
+    ),
+    Row(
+        "tensor_copy_predicated",
+        "in SBUF on trn1",
+        chosen(wide(401), lambda: sb(401, dtype=U32)),
         cycles(802),
+        "trn1",
     ),
     Row(
         "tensor_copy_predicated",
@@ -139,6 +146,7 @@ SELECTIONS = [
         "a number",
         chosen(lambda: 1.0, lambda: sb(401, dtype=U32)),
         cycles(802),
+        "trn1",
     ),
     Row("iota", "", lambda: nisa.iota(sb(401, dtype=I32), [[1, 401]]), cycles(551)),
     Row(
