@@ -72,6 +72,9 @@ FACTS: Final = FrozenMap(
             {"xy": 48.0}, "HW: 384 GB/s per chip over 4 links, both directions summed (assumed)"
         ),
         "links_per_chip": published({"xy": 4}, "A2"),
+        "collective_channel_gbps": derived(
+            37.5, "NCT: permutation of trn2 ranks; two such channels fit trn1's all-reduce, too"
+        ),
         "chip_fabric_gbps": assumed(410.0, "no figure exists; taken as one HBM stack"),
         "sendrecv_gbps": assumed(272.0, "sendrecv needs LNC=2, unused here; 16 engines, DMAB"),
         "efa_chip_gbps": derived(6.25, "HW: 800 Gbps per instance over 16 chips"),

@@ -1,17 +1,26 @@
 """Ranks that carry out a stage together, in simulated time: their links, their HBM, their steps.
 
 An algorithm is a list of stages that follow each other. A stage takes its latency (a fixed time per
-step), and the longer of two transfers that overlap: the busiest kind of link, and the HBM that its
-ranks read and write. A price grows with the number of bytes.
+step), and the longer of two transfers that overlap: the busiest kind of link, and what its ranks
+read and write. A price never falls as bytes are added.
 
-Steps and traffic are as documented; so are the times per hop, within a range. Two figures aren't
-published and are chosen so that prices cross where the documented ranges of sizes meet:
-`mesh_link_share` (1 MiB) and `ring_hbm_share` (56 MiB); both are for an all-reduce of 64 trn2 ranks
-and are used everywhere. Doesn't model other traffic on the links, DMA engines shared with the
-kernel, the smaller number of touches in SBUF, or who computes the sums. Links of a kind are loaded
-evenly, as if routes and cycles were chosen well.
+A rank copies over channels, one for each CC-core of its physical cores. A channel copies at
+`collective_channel_gbps`, which reads and writes each byte once; a byte that is added to another is
+touched three times and takes half as long again. Channels share the bytes of a step in packets, so
+a step that is smaller than a packet has one of them. That is what measured collectives show: an
+all-reduce of two trn1 ranks has two channels, a permutation of trn2 ranks one, and small all-gathers
+one (`bench/collectives_accuracy.py`). HBM is faster than its ranks' channels on every platform, and
+limits a stage only where somebody sets it lower.
 
-Source: neuron-runtime/explore/intranode-collective-comm.rst, internode-collective-comm.rst.
+Steps and traffic are as documented. Two figures are chosen so that prices of an all-reduce of 64
+trn2 ranks cross where the documented ranges of sizes meet: `ring_hop_ns` (56 MiB; it lies in the
+documented range of 1 to 2 us) and `mesh_link_share` (1 MiB). Both are used everywhere. Doesn't model
+other traffic on the links, DMA engines shared with the kernel, the smaller number of touches in
+SBUF, or who computes the sums. Links of a kind are loaded evenly, as if routes and cycles were
+chosen well.
+
+Source: neuron-runtime/explore/intranode-collective-comm.rst, internode-collective-comm.rst; CC-cores,
+streams and packets: compute-comm-overlap.rst.
 """
 
 from __future__ import annotations
@@ -34,15 +43,21 @@ def touches(reduces: bool) -> int:
 
 @dataclass(frozen=True)
 class Stage:
-    """A part of an algorithm, in nanoseconds: see the module's docstring."""
+    """A part of an algorithm, in nanoseconds: see the module's docstring.
+
+    Attributes:
+        latency: of its steps.
+        links: on the busiest kind of link.
+        copying: of a rank's channels, or of its share of the HBM.
+    """
 
     latency: float
     links: float
-    hbm: float
+    copying: float
 
     @property
     def total(self) -> float:
-        return self.latency + max(self.links, self.hbm)
+        return self.latency + max(self.links, self.copying)
 
 
 class Members:
@@ -66,6 +81,8 @@ class Members:
         self.on_chip = self.size / len(self.chips)
         stacks = self.arch.hbm_stack_gbps * self.arch.stacks_per_chip
         self.hbm_gbps = stacks / layout.ranks_per_chip
+        lnc = question.arch.cores_per_chip // layout.ranks_per_chip
+        self.channels = question.arch.cc_cores_per_core * lnc
         self.ports = {k: self._ports(k) for k in self.arch.link_gbps}
 
     def among(self, members: Sequence[int]) -> Members:
@@ -112,8 +129,19 @@ class Members:
         """Latency of a step to all others."""
         return max((self.hop(self.chips[0], c) for c in self.chips[1:]), default=0.0)
 
-    def touch(self, nbytes: float, share: float = 1.0) -> float:
-        return nbytes / (self.hbm_gbps * share)
+    def touch(self, nbytes: float, steps: int = 1, channels: int = 0) -> float:
+        """Time in which a rank reads and writes.
+
+        Args:
+            nbytes: read and written, together.
+            steps: that follow each other, with an equal part of the bytes each.
+            channels: how many are allowed; those of the rank if 0.
+        """
+        copied = nbytes / 2
+        packets = copied / steps / self.arch.collective_packet_bytes
+        used = max(1.0, min(packets, channels or self.channels, self.channels))
+        rate = used * self.arch.collective_channel_gbps
+        return max(nbytes / self.hbm_gbps, copied / rate)
 
     def share_chip(self, nbytes: float, reduces: bool) -> list[Stage]:
         """The stage in which the ranks of each chip gather or reduce `nbytes` among themselves."""

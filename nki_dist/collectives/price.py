@@ -52,5 +52,6 @@ def move_ns(question: Question, topology: Topology, channels: int, touches: int)
             rates.append(m.rank_efa)
         else:
             rates.append(arch.link_gbps[kind] * min(channels, arch.links_per_chip.get(kind, 1)))
-    stage = Stage(m.hop(a, b), nbytes / min(rates), m.touch(touches * nbytes))
+    copying = m.touch(touches * nbytes, channels=channels)
+    stage = Stage(m.hop(a, b), nbytes / min(rates), copying)
     return arch.collective_start_ns + stage.total
