@@ -89,7 +89,7 @@ _FABRIC: Final = FrozenMap(
     {
         "link_hop_ns": assumed(200, "no figure exists for one link; small beside ring_hop_ns"),
         "ring_hop_ns": derived(
-            1930,
+            1940,
             "INTRA: RDH and KangaRing take equally long at rdh_max_bytes, trn2, 64 ranks, with "
             "collective_channel_gbps; INTRA also says 1 to 2 us, depending on HBM load",
         ),
@@ -104,7 +104,7 @@ _FABRIC: Final = FrozenMap(
         "mesh_max_bytes": published(1 << 20, "INTRA: Mesh below 1 MB (taken as MiB)"),
         "rdh_max_bytes": published(56 << 20, "INTRA: RDH from 1 to 56 MB (taken as MiB)"),
         "mesh_link_share": derived(
-            0.397, "INTRA: Mesh and RDH take equally long at mesh_max_bytes, trn2, 64 ranks"
+            0.365, "INTRA: Mesh and RDH take equally long at mesh_max_bytes, trn2, 64 ranks"
         ),
         "cc_cores_per_core": published(2, "CCO: two CC-cores per physical core"),
         "collective_packet_bytes": published(64 * KIB, "CCO: default and most for collectives"),

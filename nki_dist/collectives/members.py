@@ -6,11 +6,12 @@ read and write. A price never falls as bytes are added.
 
 A rank copies over channels, one for each CC-core of its physical cores. A channel copies at
 `collective_channel_gbps`, which reads and writes each byte once; a byte that is added to another is
-touched three times and takes half as long again. Channels share the bytes of a step in packets, so
-a step that is smaller than a packet has one of them. That is what measured collectives show: an
-all-reduce of two trn1 ranks has two channels, a permutation of trn2 ranks one, and small all-gathers
-one (`bench/collectives_accuracy.py`). HBM is faster than its ranks' channels on every platform, and
-limits a stage only where somebody sets it lower.
+touched three times and takes half as long again. Rings use all channels at any size: each carries a
+cycle of its own. Elsewhere channels share the bytes of a step in packets, so a step that is smaller
+than a packet has one of them. That is what measured collectives show: an all-reduce of two trn1 ranks
+has two channels, a permutation of trn2 ranks one, and small all-gathers one
+(`bench/collectives_accuracy.py`). HBM is faster than its ranks' channels on every platform, and limits
+a stage only where somebody sets it lower.
 
 Steps and traffic are as documented. Two figures are chosen so that prices of an all-reduce of 64
 trn2 ranks cross where the documented ranges of sizes meet: `ring_hop_ns` (56 MiB; it lies in the
@@ -105,13 +106,24 @@ class Members:
         once = self.arch.fabric == "switch"
         return {kind: 1 if once else path.count(kind) for kind in path}
 
-    def wire(self, flows: Iterable[tuple[dict[str, int], float]]) -> float:
-        """Time on the busiest kind of link; flows are (links crossed, bytes a chip sends)."""
+    def wire(self, flows: Iterable[tuple[dict[str, int], float]], share: float = 1.0) -> float:
+        """Time on the busiest kind of link.
+
+        Args:
+            flows: (links crossed, bytes a chip sends).
+            share: of a link's bandwidth, for what chips in between pass on.
+        """
         loads: dict[str, float] = {}
         for links, nbytes in flows:
+            routed = share if sum(links.values()) > 1 else 1.0
             for kind, count in links.items():
-                loads[kind] = loads.get(kind, 0.0) + count * nbytes * self.sharing
+                load = count * nbytes * self.sharing / routed
+                loads[kind] = loads.get(kind, 0.0) + load
         return max((load / self._gbps(kind) for kind, load in loads.items()), default=0.0)
+
+    def to_all(self, flows: Iterable[tuple[dict[str, int], float]]) -> float:
+        """As `wire`, for flows to all chips at once, which overload the links they are routed over."""
+        return self.wire(flows, self.arch.mesh_link_share)
 
     def _gbps(self, kind: str) -> float:
         if kind == "efa":  # a rank's share; sharing groups have shares of their own
@@ -129,19 +141,20 @@ class Members:
         """Latency of a step to all others."""
         return max((self.hop(self.chips[0], c) for c in self.chips[1:]), default=0.0)
 
-    def touch(self, nbytes: float, steps: int = 1, channels: int = 0) -> float:
-        """Time in which a rank reads and writes.
+    def touch(self, nbytes: float, channels: int = 0) -> float:
+        """Time in which a rank reads and writes in one step.
 
         Args:
             nbytes: read and written, together.
-            steps: that follow each other, with an equal part of the bytes each.
             channels: how many are allowed; those of the rank if 0.
         """
-        copied = nbytes / 2
-        packets = copied / steps / self.arch.collective_packet_bytes
-        used = max(1.0, min(packets, channels or self.channels, self.channels))
-        rate = used * self.arch.collective_channel_gbps
-        return max(nbytes / self.hbm_gbps, copied / rate)
+        packets = nbytes / 2 / self.arch.collective_packet_bytes
+        return self.copy(nbytes, max(1.0, min(packets, channels or self.channels, self.channels)))
+
+    def copy(self, nbytes: float, channels: float = 0) -> float:
+        """As `touch`, with exactly so many channels; with all of the rank if 0."""
+        rate = (channels or self.channels) * self.arch.collective_channel_gbps
+        return max(nbytes / self.hbm_gbps, nbytes / 2 / rate)
 
     def share_chip(self, nbytes: float, reduces: bool) -> list[Stage]:
         """The stage in which the ranks of each chip gather or reduce `nbytes` among themselves."""

@@ -34,7 +34,7 @@ def all_to_all_ns(question: Question, topology: Topology, sharing: int = 1) -> f
     m = Members(question, topology, sharing)
     chunk = question.nbytes / m.size
     sent = [(m.crossed(m.chips[0], c), m.on_chip**2 * chunk) for c in m.chips[1:]]
-    links = m.wire(sent) / (m.arch.mesh_link_share if m.nodes == 1 else 1.0)
+    links = m.to_all(sent)
     latency = max(m.farthest(), m.arch.ring_hop_ns if m.size > 1 else 0.0)
     here = (m.on_chip - 1) * chunk / m.arch.chip_fabric_gbps
     stage = Stage(latency, max(links, here), m.touch(GATHER * m.size * chunk))

@@ -67,7 +67,7 @@ def cycle(m: Members, chunk: float, touched: float, hops: int) -> list[Stage]:
         links = m.wire([(near, moved)])
     if m.nodes > 1:
         links = max(links, moved / (m.rank_efa * m.size / m.nodes))
-    return [Stage(_hop(m) * hops, links, m.touch(touched * chunk, hops))]
+    return [Stage(_hop(m) * hops, links, m.copy(touched * chunk))]
 
 
 def _hop(m: Members) -> float:
