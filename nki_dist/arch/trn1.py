@@ -95,6 +95,7 @@ INF2: Final = FrozenMap(
     {
         **FACTS,
         "chips_per_instance": published(12, "HW inf2-arch: 48xlarge; 24xlarge has 6"),
+        "mesh_link_share": derived(1.0, "LAYOUT: in a ring there is one shortest way to each chip"),
         "fabric": published("ring", "LAYOUT: neighbours d - 1 and d + 1 modulo 12"),
         "link_gbps": derived(
             {"xy": 96 * GIB / 1e9 / 2}, "HW: 96 GiB/s per link, both directions summed (assumed)"

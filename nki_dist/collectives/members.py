@@ -1,4 +1,4 @@
-"""Ranks that carry out a stage together, in simulated time: their links, their HBM, their steps.
+"""Ranks that carry out a stage together, in simulated time: their links, channels and steps.
 
 An algorithm is a list of stages that follow each other. A stage takes its latency (a fixed time per
 step), and the longer of two transfers that overlap: the busiest kind of link, and what its ranks
@@ -8,20 +8,20 @@ A rank copies over channels, one for each CC-core of its physical cores. A chann
 `collective_channel_gbps`, which reads and writes each byte once; a byte that is added to another is
 touched three times and takes half as long again. Rings use all channels at any size: each carries a
 cycle of its own. Elsewhere channels share the bytes of a step in packets, so a step that is smaller
-than a packet has one of them. That is what measured collectives show: an all-reduce of two trn1 ranks
-has two channels, a permutation of trn2 ranks one, and small all-gathers one
-(`bench/collectives_accuracy.py`). HBM is faster than its ranks' channels on every platform, and limits
+than a packet has one of them. That is what measured collectives show: an all-reduce of two trn1
+ranks has two channels, a permutation of trn2 ranks one, and small all-gathers one
+(docs/collectives_accuracy.md). HBM is faster than its ranks' channels on every platform, and limits
 a stage only where somebody sets it lower.
 
 Steps and traffic are as documented. Two figures are chosen so that prices of an all-reduce of 64
 trn2 ranks cross where the documented ranges of sizes meet: `ring_hop_ns` (56 MiB; it lies in the
-documented range of 1 to 2 us) and `mesh_link_share` (1 MiB). Both are used everywhere. Doesn't model
-other traffic on the links, DMA engines shared with the kernel, the smaller number of touches in
-SBUF, or who computes the sums. Links of a kind are loaded evenly, as if routes and cycles were
+documented range of 1 to 2 us) and `mesh_link_share` (1 MiB). Both are used everywhere. Doesn't
+model other traffic on the links, DMA engines shared with the kernel, the smaller number of touches
+in SBUF, or who computes the sums. Links of a kind are loaded evenly, as if routes and cycles were
 chosen well.
 
-Source: neuron-runtime/explore/intranode-collective-comm.rst, internode-collective-comm.rst; CC-cores,
-streams and packets: compute-comm-overlap.rst.
+Source: neuron-runtime/explore/intranode-collective-comm.rst, internode-collective-comm.rst, and
+compute-comm-overlap.rst for CC-cores, streams and packets.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class Members:
         return max((load / self._gbps(kind) for kind, load in loads.items()), default=0.0)
 
     def to_all(self, flows: Iterable[tuple[dict[str, int], float]]) -> float:
-        """As `wire`, for flows to all chips at once, which overload the links they are routed over."""
+        """As `wire`, for flows to all chips at once, which overload what they are routed over."""
         return self.wire(flows, self.arch.mesh_link_share)
 
     def _gbps(self, kind: str) -> float:

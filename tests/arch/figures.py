@@ -130,6 +130,7 @@ FIGURES: Final[dict[str, tuple[str, ...]]] = {
 VARIANTS: Final[dict[str, dict[str, str]]] = {
     "trn1n": {"link_gbps.xy": "96.0 ~HW", "efa_chip_gbps": "12.5 ~HW"},
     "inf2": {
+        "mesh_link_share": "1.0 ~LAYOUT",
         "chips_per_instance": "12 HW",
         "fabric": "'ring' LAYOUT",
         "link_gbps.xy": "51.539607552 ~HW",

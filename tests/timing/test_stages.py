@@ -243,7 +243,7 @@ def test_a_rank_has_two_channels_for_each_of_its_cores() -> None:
 
 
 def test_what_is_not_routed_over_other_chips_has_the_whole_link() -> None:
-    """Chips 0, 1 and 4: both are neighbours. Chips 0 and 10: four links, two rows and two columns."""
+    """Chips 0, 1 and 4: both are neighbours. Chips 0 and 10: two rows and two columns apart."""
     near = found("mesh", "all_gather", 3 * MIB, (0, 4, 16))[0]
     assert near.links == pytest.approx(2 * MIB / (2 * LINK))
     far = found("mesh", "all_gather", 2 * MIB, (0, 40))[0]
