@@ -334,6 +334,18 @@ def test_tensors_of_a_core_meet_those_of_the_same_core() -> None:
     assert np.all(run.outputs[0] == 3)
 
 
+def test_tensors_of_a_core_have_the_channels_of_that_core() -> None:
+    x = nki.per_rank([np.full((128, 512), 1, np.float32)] * 2)
+    with nki.World(ranks=2, lnc=2, host="inprocess", platform="trn2") as world:
+        run = world.run(in_sbuf, x, profile=True)
+    events = collectives(run)
+    q = question(128 * 512 * 4, Topology(run.profile.timeline.arch, 2, 2))
+    own, shared = (price_ns(q, choose(q), TRN2, 2, cores) for cores in (1, 2))
+    took = events[0].end - max(events[0].start, events[2].start)
+    assert took == pytest.approx(own)
+    assert own > shared
+
+
 def test_equal_launches_give_equal_profiles() -> None:
     one = profiled(reduced, 2, ((0, 1),), 0).profile.to_dict()
     assert one == profiled(reduced, 2, ((0, 1),), 0).profile.to_dict()

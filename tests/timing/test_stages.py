@@ -242,6 +242,19 @@ def test_a_rank_has_two_channels_for_each_of_its_cores() -> None:
         assert stage.copying == pytest.approx(moved / (channels * 37.5))
 
 
+def test_cores_of_a_rank_that_take_part_alone_have_their_own_channels() -> None:
+    """Two of four; a part of the group has as many."""
+    q = ask("all_reduce", 64 * MIB, range(128))
+    for name in ("rdh", "kangaring", "hierarchical"):
+        whole, half = (stages(q, choose(q, name), TWO, cores=n) for n in (2, 1))
+        assert whole == stages(q, choose(q, name), TWO)
+        assert [s.copying for s in half] == [pytest.approx(2 * s.copying) for s in whole]
+    q = ask("all_to_all", 64 * MIB, range(4))
+    assert all_to_all_ns(q, TWO, cores=1) - START - HOP == pytest.approx(2 * 64 * MIB / 150)
+    q = ask("collective_permute", 64 * MIB, (0, 1))
+    assert move_ns(q, TWO, 4, 2, cores=1) == move_ns(q, TWO, 2, 2)
+
+
 def test_what_is_not_routed_over_other_chips_has_the_whole_link() -> None:
     """Chips 0, 1 and 4: both are neighbours. Chips 0 and 10: two rows and two columns apart."""
     near = found("mesh", "all_gather", 3 * MIB, (0, 4, 16))[0]
