@@ -31,6 +31,7 @@ DOCUMENTS: Final[tuple[tuple[str, str], ...]] = (
     ("INTRA", "neuron-runtime/explore/intranode-collective-comm.rst"),
     ("INTER", "neuron-runtime/explore/internode-collective-comm.rst"),
     ("CCO", "neuron-runtime/explore/compute-comm-overlap.rst"),
+    ("NCT", "tools/neuron-sys-tools/nccom-test.rst, figures of its examples"),
     ("LS", "tools/neuron-sys-tools/neuron-ls.rst"),
     ("LAYOUT", "neuron-runtime/explore/runtime-performance-tips.rst"),
     ("EXP", "tools/neuron-explorer/*.rst"),

@@ -143,8 +143,10 @@ class Fabric:
     efa_chip_gbps: float
     mesh_max_bytes: int  # up to here Mesh, then RDH, then KangaRing
     rdh_max_bytes: int
-    mesh_link_share: float  # of the links' bandwidth, for Mesh and all_to_all, which overload them
-    ring_hbm_share: float  # of the HBM's bandwidth, for Ring and KangaRing
+    mesh_link_share: float  # of a link's bandwidth, for what Mesh and all_to_all route over chips
+    cc_cores_per_core: int  # processors that carry out collectives; each has a channel
+    collective_channel_gbps: float  # that one channel copies: read once, written once
+    collective_packet_bytes: int  # channels don't share less
     collective_start_ns: float
     kernel_start_ns: float
     kernel_end_ns: float

@@ -73,6 +73,9 @@ FACTS: Final = FrozenMap(
             {"xy": 48.0}, "HW: 384 GB/s per chip over 4 links, both directions summed (assumed)"
         ),
         "links_per_chip": published({"xy": 4}, "A2"),
+        "collective_channel_gbps": derived(
+            37.5, "NCT: permutation of trn2 ranks; two such channels fit trn1's all-reduce, too"
+        ),
         "chip_fabric_gbps": assumed(410.0, "no figure exists; taken as one HBM stack"),
         "sendrecv_gbps": assumed(272.0, "sendrecv needs LNC=2, unused here; 16 engines, DMAB"),
         "efa_chip_gbps": derived(6.25, "HW: 800 Gbps per instance over 16 chips"),
@@ -93,6 +96,7 @@ INF2: Final = FrozenMap(
     {
         **FACTS,
         "chips_per_instance": published(12, "HW inf2-arch: 48xlarge; 24xlarge has 6"),
+        "mesh_link_share": derived(1.0, "LAYOUT: in a ring there is one shortest way to each chip"),
         "fabric": published("ring", "LAYOUT: neighbours d - 1 and d + 1 modulo 12"),
         "link_gbps": derived(
             {"xy": 96 * GIB / 1e9 / 2}, "HW: 96 GiB/s per link, both directions summed (assumed)"

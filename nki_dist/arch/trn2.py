@@ -74,6 +74,9 @@ FACTS: Final = FrozenMap(
             "HW: 1024 GB/s over 4 links and 256 over 2, both directions summed (assumed)",
         ),
         "links_per_chip": published({"xy": 4, "z": 2}, "HW; Z only in an UltraServer"),
+        "collective_channel_gbps": derived(
+            37.5, "NCT: permutation on one chip, 32 MiB in 894 us, with one channel"
+        ),
         "chip_fabric_gbps": assumed(716.8, "no figure exists; taken as one HBM stack"),
         "sendrecv_gbps": assumed(368.0, "no figure exists; 16 engines at DMAB's sustained rate"),
         "efa_chip_gbps": published(25.0, "COLL: one 200 Gbps interface per chip"),

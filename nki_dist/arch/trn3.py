@@ -76,6 +76,10 @@ FACTS: Final = FrozenMap(
             "direction; HW also says 2.56 TB/s and 2048 GiB/s per chip, three bases that don't fit",
         ),
         "links_per_chip": published({"server": 4, "rack": 5, "direct": 2}, "HW trn3-arch, Gen2"),
+        "collective_channel_gbps": assumed(
+            53.0, "no figure exists; trn2's, as much faster as the DMA engines are"
+        ),
+        "mesh_link_share": derived(1.0, "HW: between switches, no chip passes on what others send"),
         "chip_fabric_gbps": assumed(1225.0, "no figure exists; taken as one HBM stack"),
         "sendrecv_gbps": assumed(528.0, "no figure exists; 16 engines at DMAB's sustained rate"),
         "efa_chip_gbps": derived(25.0, "HW: 12800 Gbps over 64 chips"),

@@ -32,8 +32,8 @@ class _Rules:
     def __init__(self, topology: Topology, forced: str) -> None:
         self.topology = topology
         self.forced = forced
-        self._prices: dict[tuple[Question, int], float] = {}
-        self._moves: dict[tuple[Question, int], float] = {}
+        self._prices: dict[tuple[Question, int, int], float] = {}
+        self._moves: dict[tuple[Question, int, int], float] = {}
         self._meets: dict[tuple[tuple[int, ...], tuple[int, ...]], tuple[int, ...]] = {}
         self._cores: dict[int, dict[int, int]] = {}  # rank -> number within it -> over the launch
 
@@ -71,9 +71,9 @@ class _Rules:
         sharing = sum(on)
         if not belongs_to_rank(i, 2):
             sharing *= len(self._cores[rank])  # each core has tensors of its own
-        key = (question, sharing)
+        key = (question, sharing, len(kind))
         if key not in self._prices:
-            self._prices[key] = self._price(question, sharing)
+            self._prices[key] = self._price(*key)
         who = (question.group, kind)
         if who not in self._meets:
             self._meets[who] = self._numbers(group, kind)
@@ -81,10 +81,10 @@ class _Rules:
         price = self._prices[key]
         return Exchange(i.opcode, (), (), price, price, meets)
 
-    def _price(self, question: Question, sharing: int) -> float:
+    def _price(self, question: Question, sharing: int, cores: int) -> float:
         if OPERATIONS[question.opcode].kind is Kind.DIRECT:
-            return all_to_all_ns(question, self.topology, sharing)
-        return price_ns(question, choose(question, self.forced), self.topology, sharing)
+            return all_to_all_ns(question, self.topology, sharing, cores)
+        return price_ns(question, choose(question, self.forced), self.topology, sharing, cores)
 
     def ring(self, i: Instruction, me: int, seats: Sequence[Seat], arch: Arch) -> Exchange:
         """A step of a ring: to the next of the group, from the one before."""
@@ -118,10 +118,10 @@ class _Rules:
         busy = 0.0
         if target is not None:
             question = self._question(i, (rank, target), arch)
-            key = (question, channels)
+            key = (question, channels, len(kind))
             if key not in self._moves:
                 touches = OPERATIONS[i.opcode].touches
-                self._moves[key] = move_ns(question, self.topology, channels, touches)
+                self._moves[key] = move_ns(question, self.topology, channels, touches, len(kind))
             busy = self._moves[key]
         out = self._numbers([r for r in (target,) if r not in (None, rank)], kind)
         come = self._numbers([r for r in (source,) if r not in (None, rank)], kind)

@@ -235,8 +235,8 @@ _SEEN: Final[Mapping[Probe, str]] = {
     prices: """stacks_per_chip hbm_stack_gbps link_gbps.xy link_gbps.z link_gbps.server
         link_gbps.rack link_gbps.direct links_per_chip.xy links_per_chip.z links_per_chip.server
         links_per_chip.rack links_per_chip.direct link_hop_ns ring_hop_ns chip_fabric_gbps
-        efa_alpha_ns efa_chip_gbps mesh_max_bytes rdh_max_bytes mesh_link_share ring_hbm_share
-        collective_start_ns""",
+        efa_alpha_ns efa_chip_gbps mesh_max_bytes rdh_max_bytes mesh_link_share cc_cores_per_core
+        collective_channel_gbps collective_packet_bytes collective_start_ns""",
     starts: "partitions partition_quadrant",
     addresses(kernels.sbuf): "sbuf_min_align",
     addresses(kernels.psum): "psum_min_align",
@@ -266,6 +266,7 @@ FEATURES: Final[Mapping[str, Mapping[str, Any]]] = {
     "link_gbps.z": {"instances_per_ultraserver": 4},
     "links_per_chip.z": {"instances_per_ultraserver": 4},
     "psum_bank_bytes": {"generation": 3},
+    "stacks_per_chip": {"hbm_stack_gbps": 1.0},  # else collectives are slower than the HBM
     "stationary_free_max": {"generation": 4},
     "tensor_busy_fraction": {"tensor_ramp_ns": 3000.0, "tensor_ramp_fraction": 0.5},
     "tensor_ramp_fraction": {"tensor_ramp_ns": 3000.0},

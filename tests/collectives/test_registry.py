@@ -190,7 +190,7 @@ def total(run: nki.Run) -> float:
 def test_a_new_algorithm_is_chosen_executed_and_priced() -> None:
     run = summed(3)
     assert total(run) == 2
-    assert took(run) == pytest.approx(5000 + 2 * 3000 + 16 / 3, abs=1e-6)
+    assert took(run) == pytest.approx(3700 + 2 * 3000 + 16 / 3, abs=1e-6)
     assert total(summed(4)) == 0  # four members add in order: Mesh, or in a single step
 
 
@@ -199,7 +199,7 @@ def test_a_new_algorithm_can_be_asked_for(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setenv(VARIABLE, "star")
     run = summed(4)
     assert total(run) == 4  # 3 ones and 2**24, to the nearest even
-    assert took(run) == pytest.approx(5000 + 2 * 4000 + 16 / 4, abs=1e-6)
+    assert took(run) == pytest.approx(3700 + 2 * 4000 + 16 / 4, abs=1e-6)
     with pytest.raises(errors.LaunchError, match="needs fewer than five of members"):
         summed(5)
     monkeypatch.setenv(VARIABLE, "rings")

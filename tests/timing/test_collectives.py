@@ -28,6 +28,8 @@ from nki_dist.topology.topology import Topology, system
 from tests.collectives import kernels as K
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
+START, HOP = 3700, 1940
+TOUCH = 2 * 4 * 37.5  # what the four channels of a trn2 rank read and write, GB/s
 TRN2 = system("trn2")
 
 
@@ -51,10 +53,12 @@ def sizes(step: int = 1) -> list[int]:
 # ---- the curve of 64 ranks ----------------------------------------------------------------------
 
 
-def test_time_grows_with_size_whichever_algorithm_is_chosen() -> None:
+def test_time_never_falls_with_size_whichever_algorithm_is_chosen() -> None:
+    """It stays where a second to a fourth channel takes what is added."""
     points = sorted({*sizes(8), MIB - 4, MIB, MIB + 4, 56 * MIB - 4, 56 * MIB, 56 * MIB + 4})
     times = [price(n) for n in points]
-    assert all(a < b for a, b in pairwise(times))
+    assert all(a <= b for a, b in pairwise(times))
+    assert all(price(n) < price(5 * n) for n in points)
 
 
 @pytest.mark.parametrize("name", ["ring", "mesh", "single_step_mesh", "rdh", "kangaring"])
@@ -96,31 +100,31 @@ def test_the_choice_is_the_cheapest_but_for_single_step() -> None:
 
 
 def test_ring_by_hand() -> None:
-    # 126 hops of 1.5 us; 5 touches of 63/64 of the buffer, one rank per stack.
+    # 126 hops; 5 reads or writes of 63/64 of the buffer.
     nbytes = 64 * MIB
-    hbm = 5 * 63 / 64 * nbytes / (716.8 * 0.785)
-    assert price(nbytes, "ring") == pytest.approx(5000 + 126 * 1500 + hbm)
+    copying = 5 * 63 / 64 * nbytes / TOUCH
+    assert price(nbytes, "ring") == pytest.approx(START + 126 * HOP + copying)
 
 
 def test_kangaring_has_half_the_hops_and_fewer_touches() -> None:
     nbytes = 128 * MIB
-    hbm = 3.5 * 63 / 64 * nbytes / (716.8 * 0.785)
-    assert price(nbytes, "kangaring") == pytest.approx(5000 + 64 * 1500 + hbm)
+    copying = (4 * 32 - 1 + 3 * 32 - 1) / 64 * nbytes / TOUCH
+    assert price(nbytes, "kangaring") == pytest.approx(START + 64 * HOP + copying)
 
 
 def test_rdh_has_ten_steps() -> None:
     q = question(4)
     found = stages(q, choose(q, "rdh"), TRN2)
     assert len(found) == 10
-    assert sum(s.latency for s in found) == 10 * 1500
+    assert sum(s.latency for s in found) == 10 * HOP
 
 
 def test_mesh_loads_the_links_with_what_is_routed_over_them() -> None:
-    # 15 chips at 32 links in all; 4 links of a chip; each chunk once to each chip.
+    # 15 chips at 32 links in all, 4 of them to neighbours; 4 links of a chip; each chunk once.
     q = question(MIB, opcode="all_gather")
     across = stages(q, choose(q, "mesh"), TRN2)[-1]
-    assert across.links == pytest.approx(32 * MIB / 16 / (4 * 128 * 0.704))
-    assert across.latency == 1500 + 3 * 200  # four links to the farthest chip
+    assert across.links == pytest.approx((4 + 28 / 0.365) * MIB / 16 / (4 * 128))
+    assert across.latency == HOP + 3 * 200  # four links to the farthest chip
 
 
 def test_single_step_mesh_sends_whole_buffers() -> None:
@@ -130,11 +134,10 @@ def test_single_step_mesh_sends_whole_buffers() -> None:
 
 
 def test_two_neighbours_have_one_link() -> None:
-    pair = price(MIB // 2, "rdh", group=(0, 4), opcode="all_gather")
-    assert pair == pytest.approx(5000 + 1500 + MIB / 4 / 128)
-    far = price(MIB // 2, "mesh", group=(0, 40), opcode="all_gather")  # chip 10: two rows, two cols
-    near = price(MIB // 2, "mesh", group=(0, 4), opcode="all_gather")
-    assert far == pytest.approx(near + 3 * 200 + 3 * MIB / 4 / (128 * 0.704))
+    pair = question(MIB // 2, group=(0, 4), opcode="all_gather")
+    for name in ("rdh", "mesh"):
+        (stage,) = stages(pair, choose(pair, name), TRN2)
+        assert (stage.latency, stage.links) == (HOP, pytest.approx(MIB / 4 / 128))
 
 
 def test_an_all_reduce_is_scattering_then_gathering() -> None:
@@ -143,7 +146,7 @@ def test_an_all_reduce_is_scattering_then_gathering() -> None:
         scatter = price(256 * MIB, name, opcode="reduce_scatter")
         assert name in ("mesh", "rdh") or scatter > gather, name  # on a chip, sums are read once
         whole = price(256 * MIB, name)
-        assert whole == pytest.approx(gather + scatter - 5000), name
+        assert whole == pytest.approx(gather + scatter - START), name
 
 
 def test_between_instances_a_rank_has_its_share_of_efa() -> None:
@@ -198,7 +201,7 @@ def test_every_system_and_algorithm_has_a_price(name: str, opcode: str) -> None:
 
 
 def test_a_group_of_one_only_starts() -> None:
-    assert price(MIB, group=(3,)) == 5000.0
+    assert price(MIB, group=(3,)) == START
 
 
 # ---- in a profile -------------------------------------------------------------------------------
@@ -258,7 +261,7 @@ def test_groups_do_not_wait_for_each_other() -> None:
 
 def test_profiles_of_collectives_say_what_they_rest_on(tmp_path: Path) -> None:
     profile = profiled(reduced, 2, ((0, 1),), 0).profile
-    assert "collective_start_ns" in profile.assumed_parameters
+    assert "chip_fabric_gbps" in profile.assumed_parameters
     assert profile.critical["cc"] > 5
     assert sum(profile.critical.values()) == pytest.approx(profile.total_us)
     assert any(line.opcode == "all_reduce" for line in profile.lines)
@@ -287,14 +290,14 @@ def test_rings_and_permutations_have_times() -> None:
     run = profiled(ring_of_three, 3, 0)
     assert [int(o[0, 0]) for o in run.outputs] == [2, 2, 3]
     steps = collectives(run, "collective_permute_implicit")
-    assert all(e.end - e.start >= 6500 for e in steps)
+    assert all(e.end - e.start >= START + HOP for e in steps)
     zero, one, two = collectives(run, "collective_permute")
     assert one.end == one.start
     assert zero.end == pytest.approx(two.end, rel=0.01)
 
 
 def test_a_step_of_a_ring_that_reduces_reads_two_tensors_and_writes_one_twice() -> None:
-    """One rank to the next on its chip, 8 ranks to four stacks: what is limited is the HBM."""
+    """One rank to the next on its chip: a channel reads and writes 75 GB/s in all."""
 
     def took(kernel, opcode: str, *tensors) -> float:
         per = [nki.per_rank([np.full((64, 96), 1, np.float32)] * 2) for _ in tensors]
@@ -306,9 +309,9 @@ def test_a_step_of_a_ring_that_reduces_reads_two_tensors_and_writes_one_twice() 
 
     nbytes = 64 * 96 * 4
     step = took(K.ring_reduce, "collective_permute_implicit_reduce", "srcs0", "srcs1")
-    assert step == pytest.approx(5000 + 1500 + 4 * nbytes / 358.4)
+    assert step == pytest.approx(START + HOP + 4 * nbytes / 75)
     step = took(K.ring, "collective_permute_implicit", "srcs")
-    assert step == pytest.approx(5000 + 1500 + 2 * nbytes / 358.4)
+    assert step == pytest.approx(START + HOP + 2 * nbytes / 75)
 
 
 @nki.jit
@@ -329,6 +332,18 @@ def test_tensors_of_a_core_meet_those_of_the_same_core() -> None:
     assert events[0].end == events[2].end
     assert events[1].end == events[3].end
     assert np.all(run.outputs[0] == 3)
+
+
+def test_tensors_of_a_core_have_the_channels_of_that_core() -> None:
+    x = nki.per_rank([np.full((128, 512), 1, np.float32)] * 2)
+    with nki.World(ranks=2, lnc=2, host="inprocess", platform="trn2") as world:
+        run = world.run(in_sbuf, x, profile=True)
+    events = collectives(run)
+    q = question(128 * 512 * 4, Topology(run.profile.timeline.arch, 2, 2))
+    own, shared = (price_ns(q, choose(q), TRN2, 2, cores) for cores in (1, 2))
+    took = events[0].end - max(events[0].start, events[2].start)
+    assert took == pytest.approx(own)
+    assert own > shared
 
 
 def test_equal_launches_give_equal_profiles() -> None:

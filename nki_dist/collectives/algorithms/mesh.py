@@ -43,7 +43,7 @@ class Mesh(TwoPasses):
         others = m.chips[1:]
         if others:
             sent = [(m.crossed(m.chips[0], c), m.on_chip * chunk) for c in others]
-            links = m.wire(sent) / (m.arch.mesh_link_share if m.nodes == 1 else 1.0)
-            hbm = m.touch(touches(reduces) * len(others) * chunk)
-            stages.append(Stage(m.farthest(), links, hbm))
+            links = m.to_all(sent)
+            copying = m.touch(touches(reduces) * len(others) * chunk)
+            stages.append(Stage(m.farthest(), links, copying))
         return stages

@@ -47,14 +47,14 @@ class Ring(TwoPasses):
         return moving
 
     def one_pass(self, m: Members, chunk: float, reduces: bool) -> list[Stage]:
-        return cycle(m, chunk, touches(reduces), m.size - 1)
+        return cycle(m, chunk, touches(reduces) * (m.size - 1), m.size - 1)
 
 
 def cycle(m: Members, chunk: float, touched: float, hops: int) -> list[Stage]:
     """One way round: everybody's chunk comes by.
 
     Args:
-        touched: how often HBM is touched per byte that comes.
+        touched: how often HBM is touched by a rank, for each byte of a chunk.
         hops: one after the other.
     """
     if m.size == 1:
@@ -67,8 +67,7 @@ def cycle(m: Members, chunk: float, touched: float, hops: int) -> list[Stage]:
         links = m.wire([(near, moved)])
     if m.nodes > 1:
         links = max(links, moved / (m.rank_efa * m.size / m.nodes))
-    hbm = m.touch(touched * moved, m.arch.ring_hbm_share)
-    return [Stage(_hop(m) * hops, links, hbm)]
+    return [Stage(_hop(m) * hops, links, m.copy(touched * chunk))]
 
 
 def _hop(m: Members) -> float:

@@ -119,8 +119,8 @@ def _messages_alike(i: Instruction) -> Any:
 MEETS: Final = Meets(
     orders=lambda i, core: True,
     channel=_messages_alike,
-    figures="chip_fabric_gbps collective_start_ns efa_alpha_ns link_gbps link_hop_ns "
-    "mesh_link_share ring_hbm_share ring_hop_ns",
+    figures="chip_fabric_gbps collective_channel_gbps collective_start_ns efa_alpha_ns link_gbps "
+    "link_hop_ns mesh_link_share ring_hop_ns",
     time=None,
 )
 # The data comes from other cores. Where ranks send different amounts, or some nothing, the rest of

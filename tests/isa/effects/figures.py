@@ -19,6 +19,8 @@ from nki_dist.topology.topology import Topology
 from tests.isa.effects.exchanging import Met
 
 ELSEWHERE: Final = {
+    "cc_cores_per_core": "published, and never assumed",
+    "collective_packet_bytes": "published, and never assumed",
     "efa_chip_gbps": "published, and never assumed",
     "links_per_chip": "published, and never assumed",
     "mesh_max_bytes": "published: which algorithm is chosen",
