@@ -12,8 +12,20 @@ from nki_dist.program import Access, Instruction
 
 
 def issue_cycles(cycles: float, arch: Arch) -> float:
-    """`cycles`, but at least what lies between two instructions of one engine."""
-    return max(arch.min_issue_cycles, cycles)
+    """Vector and Scalar: `cycles` after those that reaching the operands takes, and at least what
+    lies between two instructions of one engine.
+    """
+    return max(arch.min_issue_cycles, arch.access_cycles + cycles)
+
+
+def product_cycles(n: float, columns: int, arch: Arch, passes: float = 1) -> float:
+    """Tensor: `n` rows of the moving operand pass, then comes the change to the next product.
+
+    Few rows take as long as a product needs to begin, or as its columns need if they are fewer
+    (A2, ISA26). Loading the stationary operand is hidden behind the product before.
+    """
+    shortest = min(arch.matmul_init_cycles, columns)
+    return passes * max(shortest, n + arch.matmul_switch_cycles / passes)
 
 
 def second_mode(arch: Arch) -> float:

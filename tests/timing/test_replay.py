@@ -44,8 +44,8 @@ def test_load_activate_store_by_hand():
     table = arrived + 300  # what is left of dma_semaphore_ns
     begun = table + 1290
     assert core.start == pytest.approx([1000, begun, core.ready[2] + 1000])
-    assert core.end[:2] == pytest.approx([arrived, begun + 4096 / 1.2])
-    assert core.ready[2] == pytest.approx(begun + 290 + (4096 - 64) / 1.2 + 30)
+    assert core.end[:2] == pytest.approx([arrived, begun + (60 + 4096) / 1.2])
+    assert core.ready[2] == pytest.approx(begun + 290 + 4096 / 1.2 + 30)
     (load,) = core.table_loads.values()
     assert (load.start, load.function) == (pytest.approx(table), "exp")
 
@@ -104,7 +104,7 @@ def test_dependent_instructions_wait_for_the_pipeline():
         nisa.tensor_copy(dst=a, src=c, engine=nisa.engine.scalar)  # 4: another engine
 
     (core,) = timed(kernel, [(2, 2)]).cores
-    busy, drain = 512 / 0.96, 100 / 0.96
+    busy, drain = (60 + 512) / 0.96, 100 / 0.96
     assert core.start == pytest.approx(
         [0, busy, 2 * busy + drain, 3 * busy + drain, 3 * busy + 2 * drain + 30]
     )
@@ -129,7 +129,7 @@ def accumulate(matmuls, columns=512, dtype=nl.float32):
 def test_matmuls_into_one_bank_follow_each_other():
     (core,) = timed(accumulate(8), [(2, 2)]).cores
     gaps = np.diff(core.start[2:])
-    full = 4 * 512 / 2.4
+    full = (4 * 512 + 15) / 2.4
     # Half speed for the first 3 us: the first matmul, and 1293 ns of the second.
     assert gaps == pytest.approx([2 * full, 3000 - 2 * full + (full - 1500 + full), *[full] * 5])
 
