@@ -6,8 +6,10 @@ Vector engine's data path and its performance modes in the Trainium2 and Trainiu
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from nki_dist.arch import Arch
-from nki_dist.isa.spec import Cost
+from nki_dist.isa.spec import ArrayTile, Cost
 from nki_dist.program import Access, Instruction
 
 
@@ -26,6 +28,11 @@ def product_cycles(n: float, columns: int, arch: Arch, passes: float = 1) -> flo
     """
     shortest = min(arch.matmul_init_cycles, columns)
     return passes * max(shortest, n + arch.matmul_switch_cycles / passes)
+
+
+def array_tile(position: Sequence[int] | None, size: Sequence[int] | None) -> ArrayTile | None:
+    """What a product takes of the Tensor engine's array: None for all of it."""
+    return ArrayTile(*position, *size) if position and size else None
 
 
 def second_mode(arch: Arch) -> float:
