@@ -54,8 +54,7 @@ _TIMING: Final = FrozenMap(
             "instruction (rope and mamba of several widths), though ISA26 has max(64, N)",
         ),
         "dependent_latency": published(
-            {"tensor": 64, "vector": 100},
-            "A2: 100 more for small or dependent ones on Vector, matmul init on Tensor",
+            {"vector": 100}, "A2: 100 more for small or dependent ones on Vector"
         ),
         "dependent_latency.gpsimd": assumed(
             0, "no figure exists; gpsimd_start is charged to every GpSimd instruction already"

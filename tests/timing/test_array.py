@@ -42,4 +42,4 @@ def test_products_in_tiles_of_the_array_run_side_by_side(positions, size, begun)
     (core,) = timed(tiled(positions, size), [(2, 2)], platform=steady).cores
     found = [t - core.start[2] for t in core.start[2:]]
     assert found == pytest.approx([SPAN * b for b in begun])
-    assert core.done[-1] - core.start[-1] == pytest.approx(SPAN + 64 / 2.4)
+    assert core.done[-1] - core.start[-1] == pytest.approx(SPAN + 390 / 2.4)
