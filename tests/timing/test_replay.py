@@ -50,29 +50,6 @@ def test_load_activate_store_by_hand():
     assert (load.start, load.function) == (pytest.approx(table), "exp")
 
 
-def test_load_activate_store_as_published():
-    """DMAO's profile, from the trigger of the load on: 6 steps, each within 20 %."""
-    (core,) = timed(load_activate_store, [(4, 4096)], dtype=dtypes.bfloat16).cores
-    (load,) = core.table_loads.values()
-    found = {
-        "trigger to data": core.start[0],
-        "load": core.end[0] - core.start[0],
-        "data to Scalar": load.start - core.end[0],
-        "table": load.end - load.start,
-        "activate": core.done[1] - core.start[1],
-        "store": core.end[2] - core.start[2],
-    }
-    published = {
-        "trigger to data": 1008,
-        "load": 1416,
-        "data to Scalar": 316,
-        "table": 1290,
-        "activate": 3705,
-        "store": 1220,
-    }
-    assert found == pytest.approx(published, rel=0.2)
-
-
 @pytest.mark.parametrize(
     ("functions", "loads"),
     [
