@@ -48,9 +48,13 @@ _LIMITS: Final = FrozenMap(
 _TIMING: Final = FrozenMap(
     {
         "min_issue_cycles": published(64, "ISA26, SHR: about 64 cycles for any compute engine"),
+        "access_cycles": published(
+            60,
+            "A2: about 60 cycles to begin an access to SBUF or PSUM; ROWS have 40 to 85 a Vector "
+            "instruction (rope and mamba of several widths), though ISA26 has max(64, N)",
+        ),
         "dependent_latency": published(
-            {"tensor": 64, "vector": 100},
-            "A2: 100 more for small or dependent ones on Vector, matmul init on Tensor",
+            {"vector": 100}, "A2: 100 more for small or dependent ones on Vector"
         ),
         "dependent_latency.gpsimd": assumed(
             0, "no figure exists; gpsimd_start is charged to every GpSimd instruction already"
@@ -60,6 +64,11 @@ _TIMING: Final = FrozenMap(
         "accumulator_read_cycles": published(64, "ISA26 activation_reduce: one instruction"),
         "dynamic_address_cycles": published(600, "ISA26 tensor_copy_dynamic_src and _dst"),
         "register_cycles": assumed(64, "no figure exists; taken as the minimum issue interval"),
+        "matmul_switch_cycles": derived(
+            15,
+            "PROFILE (kernel-optimization.rst, v3): 32,768 float32 nc_matmul keep Tensor busy for "
+            "28.16 ms, 859.4 ns each; 4 x 512 cycles are 853.3. ROWS in bfloat16: 17 to 20",
+        ),
         "matmul_fp32_passes": published(4, "A2, ISA26: float32 runs at a quarter of the rate"),
         "reciprocal_cycles": derived(
             2,

@@ -82,6 +82,7 @@ class Timing:
 
     engine_clock_ghz: Mapping[str, float]
     min_issue_cycles: int
+    access_cycles: int  # Vector and Scalar, before the first element of SBUF or PSUM is there
     dependent_latency: Mapping[str, int]  # cycles added to a dependent one; not Scalar, see below
     gpsimd_start: int  # cycles
     accumulator_read_cycles: int
@@ -89,6 +90,7 @@ class Timing:
     register_cycles: int
     matmul_fp32_passes: int
     matmul_init_cycles: int
+    matmul_switch_cycles: int  # from one matmul to the next, beyond the columns that pass
     tensor_ramp_ns: float
     tensor_ramp_fraction: float  # speed of the Tensor engine during the ramp
     tensor_busy_fraction: float  # of tensor_ramp_ns; less, and the ramp begins again

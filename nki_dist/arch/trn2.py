@@ -43,6 +43,9 @@ FACTS: Final = FrozenMap(
             {"tensor": 2.4, "vector": 0.96, "scalar": 1.2, "gpsimd": 1.2}, "A3"
         ),
         "engine_clock_ghz.sync": assumed(1.2, "no figure exists; taken as scalar"),
+        "dependent_latency.tensor": derived(
+            390, "PROFILE: a float32 MATMUL of 512 rows takes 590 ns, of which 427 are its rows"
+        ),
         "matmul_init_cycles": assumed(64, "A2's figure for gen2; none is given for gen3"),
         "tensor_ramp_ns": published(3000.0, "EXP: full speed after about 3 us"),
         "tensor_ramp_fraction": published(0.5, "EXP: starts at about 50 % of peak"),

@@ -46,6 +46,7 @@ FACTS: Final = FrozenMap(
             {"tensor": 2.4, "vector": 1.2, "scalar": 1.2, "gpsimd": 1.2}, "A4"
         ),
         "engine_clock_ghz.sync": assumed(1.2, "no figure exists; taken as scalar"),
+        "dependent_latency.tensor": assumed(390, "trn2's figure: the clock is the same"),
         "matmul_init_cycles": assumed(64, "A2's figure for gen2; none is given for gen4"),
         "tensor_ramp_ns": published(3000.0, "EXP: full speed after about 3 us"),
         "tensor_ramp_fraction": published(0.5, "EXP: starts at about 50 % of peak"),

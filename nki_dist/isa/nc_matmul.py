@@ -28,6 +28,7 @@ from nki_dist.isa.indirection import is_indirect
 from nki_dist.isa.kit import Kit, Step
 from nki_dist.isa.operands import FLAG, PSUM, SBUF, Choice, Custom, read, write
 from nki_dist.isa.spec import Cost, instruction, require_generation
+from nki_dist.isa.timing_rules import array_tile, product_cycles
 from nki_dist.program import Access, Instruction
 
 FP8 = frozenset({float8_e4m3, float8_e4m3fn, float8_e5m2})
@@ -230,13 +231,14 @@ def _meaning(i: Instruction, kit: Kit) -> Step:
 def _cost(i: Instruction, arch: Arch) -> Cost:
     double = _double(i)
     columns, n = _free(i["stationary"], double), _free(i["moving"], double)
-    cycles: float = max(min(arch.matmul_init_cycles, columns), n)
+    passes: float = 1
     if i["stationary"].dtype is float32:
-        cycles *= arch.matmul_fp32_passes
         halved = i["is_stationary_onezero"] or i["is_moving_onezero"] or _moves(i, arch)
-        cycles /= 2 if halved else 1
+        passes = arch.matmul_fp32_passes / (2 if halved else 1)
+    tile = array_tile(i["tile_position"], i["tile_size"])
     rows = i["stationary"].shape[0] * (2 if double else 1)
-    return Cost(cycles=cycles, flops=2 * rows * columns * n)
+    cycles = product_cycles(n, columns, arch, passes)
+    return Cost(cycles=cycles, flops=2 * rows * columns * n, tile=tile)
 
 
 __all__ = ["nc_matmul"]

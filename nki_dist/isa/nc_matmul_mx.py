@@ -30,6 +30,7 @@ from nki_dist.isa.kit import Kit, Step, chain
 from nki_dist.isa.operands import PSUM, SBUF, Custom, read, write
 from nki_dist.isa.quantize_mx import SCALES
 from nki_dist.isa.spec import Cost, instruction
+from nki_dist.isa.timing_rules import array_tile, product_cycles
 from nki_dist.program import Access, Instruction
 
 PACKED = (float8_e5m2_x4, float8_e4m3fn_x4, float4_e2m1fn_x4)
@@ -146,7 +147,8 @@ def _matrix(a: Access, scale: Access, kit: Kit) -> tuple[np.ndarray, Step]:
 def _cost(i: Instruction, arch: Arch) -> Cost:
     columns, n = i["stationary"].free_size, i["moving"].free_size
     flops = 2 * 4 * i["stationary"].shape[0] * columns * n
-    return Cost(cycles=max(min(arch.matmul_init_cycles, columns), n), flops=flops, known=False)
+    tile = array_tile(i["tile_position"], i["tile_size"])
+    return Cost(cycles=product_cycles(n, columns, arch), flops=flops, known=False, tile=tile)
 
 
 __all__ = ["nc_matmul_mx"]

@@ -18,7 +18,7 @@ from nki_dist.isa.enums import engine
 from nki_dist.isa.kit import Kit, Step, chain
 from nki_dist.isa.operands import read, write
 from nki_dist.isa.spec import Cost, instruction
-from nki_dist.isa.timing_rules import issue_cycles
+from nki_dist.isa.timing_rules import issue_cycles, product_cycles
 from nki_dist.program import Instruction
 
 
@@ -127,7 +127,7 @@ def _meaning(i: Instruction, kit: Kit) -> Step:
 def _cost(i: Instruction, arch: Arch) -> Cost:
     data = i["data"]
     if i.engine == "tensor":
-        return Cost(cycles=max(data.shape[0], min(arch.matmul_init_cycles, data.free_size)))
+        return Cost(cycles=product_cycles(data.shape[0], data.free_size, arch))
     return Cost(cycles=issue_cycles(data.free_size, arch))
 
 

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from math import prod
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from nki_dist.arch import Arch
 from nki_dist.errors import CompileError, NkiError, NkiValidationError
@@ -55,6 +55,24 @@ WRITES_TO_DST: Final = (
 _OF_ENGINE: Final = (("scalar", "table"), ("tensor", "accumulates"), ("tensor", "chains"))
 
 
+class ArrayTile(NamedTuple):
+    """Rows and columns of the Tensor engine's array."""
+
+    row: int
+    column: int
+    rows: int
+    columns: int
+
+    def overlaps(self, other: ArrayTile) -> bool:
+        """Whether they have cells in common."""
+        return (
+            self.row < other.row + other.rows
+            and other.row < self.row + self.rows
+            and self.column < other.column + other.columns
+            and other.column < self.column + self.columns
+        )
+
+
 @dataclass(frozen=True)
 class Cost:
     """Work of one instruction, for the timing model.
@@ -66,6 +84,7 @@ class Cost:
         flops: floating-point operations, for utilisation.
         known: False where the documentation gives no formula and we assume one.
         figures: fields of the architecture that it rests on besides those of its engine.
+        tile: what it takes of the Tensor engine's array, if not all of it.
     """
 
     cycles: float = 0.0
@@ -74,6 +93,7 @@ class Cost:
     flops: int = 0
     known: bool = True
     figures: tuple[str, ...] = ()
+    tile: ArrayTile | None = None
 
 
 class Spec:

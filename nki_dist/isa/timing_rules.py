@@ -6,14 +6,33 @@ Vector engine's data path and its performance modes in the Trainium2 and Trainiu
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from nki_dist.arch import Arch
-from nki_dist.isa.spec import Cost
+from nki_dist.isa.spec import ArrayTile, Cost
 from nki_dist.program import Access, Instruction
 
 
 def issue_cycles(cycles: float, arch: Arch) -> float:
-    """`cycles`, but at least what lies between two instructions of one engine."""
-    return max(arch.min_issue_cycles, cycles)
+    """Vector and Scalar: `cycles` after those that reaching the operands takes, and at least what
+    lies between two instructions of one engine.
+    """
+    return max(arch.min_issue_cycles, arch.access_cycles + cycles)
+
+
+def product_cycles(n: float, columns: int, arch: Arch, passes: float = 1) -> float:
+    """Tensor: `n` rows of the moving operand pass, then comes the change to the next product.
+
+    Few rows take as long as a product needs to begin, or as its columns need if they are fewer
+    (A2, ISA26). Loading the stationary operand is hidden behind the product before.
+    """
+    shortest = min(arch.matmul_init_cycles, columns)
+    return passes * max(shortest, n + arch.matmul_switch_cycles / passes)
+
+
+def array_tile(position: Sequence[int] | None, size: Sequence[int] | None) -> ArrayTile | None:
+    """What a product takes of the Tensor engine's array: None for all of it."""
+    return ArrayTile(*position, *size) if position and size else None
 
 
 def second_mode(arch: Arch) -> float:

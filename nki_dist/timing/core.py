@@ -14,6 +14,7 @@ from heapq import heappop, heappush
 from nki_dist.arch import Arch
 from nki_dist.isa.spec import Cost, Spec
 from nki_dist.program import instructions
+from nki_dist.timing.array import Array
 from nki_dist.timing.dma import DmaEngines, HbmBandwidth, Transfer, transfer
 from nki_dist.timing.engines import TensorClock, drain_ns, locks_of, occupancy_ns, table_of
 from nki_dist.timing.order import OrderGraph
@@ -121,6 +122,7 @@ class CoreReplay:
         for at in self.rooms.writers():
             self.waits[at] += 1
         self._clock = TensorClock(arch)
+        self._array = Array()
         self.engines = DmaEngines(arch)
         self.line: list[int] = []  # transfers that could move their data, but for the DMA engines
         self._locks: dict[str, tuple[float, int]] = {}
@@ -207,10 +209,19 @@ class CoreReplay:
             loaded = start + self.arch.act_table_load_ns
             timeline.table_loads[at] = TableLoad(at, start, loaded, function)
             start = loaded
-        end = start + fixed.occupancy
+        end = over = start + fixed.occupancy
         if self.graph.executed[at].engine == "tensor":
-            end = self._clock.run(start, fixed.occupancy)
-        timeline.start[at], timeline.end[at], timeline.done[at] = start, end, end + fixed.drain
+            start, end, over = self._multiply(fixed, start)
+        timeline.start[at], timeline.end[at], timeline.done[at] = start, end, over + fixed.drain
+
+    def _multiply(self, fixed: Fixed, start: float) -> tuple[float, float, float]:
+        """When Tensor begins an instruction, when it can begin the next, and when this is over."""
+        tile = fixed.cost.tile
+        start = max(start, self._array.free(tile))
+        over = self._clock.run(start, fixed.occupancy)
+        self._array.take(tile, over)
+        share = self._array.share(tile, self.arch)
+        return start, start + (over - start) * share, over
 
     def locks_free(self, locks: tuple[str, ...]) -> float:
         return max(self._locks.get(name, (0.0, -1))[0] for name in locks)

@@ -38,7 +38,7 @@ def _addressed(a: Access) -> bool:
 def drain_ns(engine: str, arch: Arch) -> float:
     """From the end of an instruction's occupancy to its result."""
     if engine == "scalar":
-        issue = arch.min_issue_cycles / arch.engine_clock_ghz["scalar"]
+        issue = arch.access_cycles / arch.engine_clock_ghz["scalar"]
         return max(0.0, arch.activate_latency_ns - issue)
     cycles = arch.dependent_latency.get(engine, 0)
     return cycles / arch.engine_clock_ghz.get(engine, arch.engine_clock_ghz["sync"])

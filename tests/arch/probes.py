@@ -198,7 +198,7 @@ _MEETING: Final = timing(kernels.meeting, cores=2)
 
 _TIMED: Final[Mapping[Callable[[Arch], Probe], str]] = {
     _BUSY: """engine_clock_ghz.vector engine_clock_ghz.scalar engine_clock_ghz.gpsimd
-        min_issue_cycles dependent_latency.vector dependent_latency.gpsimd gpsimd_start
+        access_cycles dependent_latency.vector dependent_latency.gpsimd gpsimd_start
         accumulator_read_cycles activate_latency_ns act_table_load_ns
         semaphore_ns dma_engines dma_queues_per_engine dma_partitions_per_engine dma_floor_ns
         dma_element_ns dma_semaphore_ns dma_lead_fraction dma_packet_bytes
@@ -207,10 +207,12 @@ _TIMED: Final[Mapping[Callable[[Arch], Probe], str]] = {
     _ADDRESSED: """engine_clock_ghz.sync dependent_latency.sync dynamic_address_cycles
         register_cycles has_hwdge dma_issue_hwdge_ns dma_issue_swdge_ns""",
     _MATMULS: """engine_clock_ghz.tensor dependent_latency.tensor matmul_fp32_passes
-        matmul_init_cycles tensor_ramp_ns tensor_ramp_fraction tensor_busy_fraction""",
+        matmul_init_cycles matmul_switch_cycles tensor_ramp_ns tensor_ramp_fraction
+        tensor_busy_fraction""",
     timing(kernels.copied_fast): "vector_width_16bit",
     timing(kernels.copied_apart): "vector_width_16bit",
     timing(kernels.combined): "vector_width_16bit",
+    timing(kernels.short): "min_issue_cycles",
     timing(kernels.combined_wide): "vector_width",
     timing(kernels.inverted): "reciprocal_cycles",
     _PORTS: "vector_gpsimd_exclude_sbuf vector_scalar_exclude_psum",

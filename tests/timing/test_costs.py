@@ -1,7 +1,8 @@
 """Every instruction's work, by hand: cycles of its engine, bytes and pieces of DMA, operations.
 
 Figures are those of the documents that `nki_dist/arch` names: 64 cycles between two instructions of
-an engine and for reading an accumulator, 150 to start one on GpSimd, 4 passes of a float32 matmul,
+an engine and for reading an accumulator, 60 to reach the operands on Vector and Scalar, 150 to
+start one on GpSimd, 15 from one matmul to the next, 4 passes of a float32 matmul,
 DMA that computes at half, transposes at 0.9 (from HBM) and 0.5 (from SBUF) of the rate of a copy.
 Tiles have 30 partitions, and more elements per partition than 64 unless the row is about that.
 """
@@ -24,7 +25,7 @@ ROWS = [
 ]  # fmt: skip
 
 
-SHORT = 2 * 31  # elements: less than an issue interval
+SHORT = 2 * 31  # elements: less than the issue interval of that test
 AT_LEAST = {
     "activation": lambda: nisa.activation(sb(SHORT), nl.exp, sb(SHORT)),
     "bn_stats": lambda: nisa.bn_stats(sb(6), sb(SHORT)),
@@ -63,7 +64,7 @@ AT_LEAST = {
 
 @pytest.mark.parametrize("opcode", AT_LEAST)
 def test_an_instruction_keeps_its_engine_for_the_issue_interval(opcode):
-    assert priced(opcode, AT_LEAST[opcode]).cycles == 64
+    assert priced(opcode, AT_LEAST[opcode], min_issue_cycles=130).cycles == 130
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.opcode} {row.case}".strip())

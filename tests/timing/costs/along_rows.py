@@ -20,6 +20,7 @@ from tests.timing.costs.rows import (
     narrow,
     ps,
     sb,
+    started,
     wide,
 )
 
@@ -29,21 +30,24 @@ def reduced(op: Any, dst: Any, data: Any) -> Callable[[], Any]:
 
 
 REDUCTIONS = [
-    Row("tensor_reduce", "float32", reduced(nl.add, wide(1), wide(401)), cycles(401, SIZE)),
+    Row("tensor_reduce", "float32", reduced(nl.add, wide(1), wide(401)), started(401, SIZE)),
     Row(
         "tensor_reduce",
         "sum of bfloat16",
         reduced(nl.add, narrow(1), narrow(401)),
-        cycles(200.5, SIZE),
+        started(200.5, SIZE),
     ),
     Row(
-        "tensor_reduce", "largest", reduced(nl.maximum, narrow(1), narrow(401)), cycles(200.5, SIZE)
+        "tensor_reduce",
+        "largest",
+        reduced(nl.maximum, narrow(1), narrow(401)),
+        started(200.5, SIZE),
     ),
     Row(
-        "tensor_reduce", "smallest", reduced(nl.minimum, narrow(1), narrow(401)), cycles(401, SIZE)
+        "tensor_reduce", "smallest", reduced(nl.minimum, narrow(1), narrow(401)), started(401, SIZE)
     ),
-    Row("tensor_reduce", "into float32", reduced(nl.add, wide(1), narrow(401)), cycles(401, SIZE)),
-    Row("tensor_reduce", "from float32", reduced(nl.add, narrow(1), wide(401)), cycles(401, SIZE)),
+    Row("tensor_reduce", "into float32", reduced(nl.add, wide(1), narrow(401)), started(401, SIZE)),
+    Row("tensor_reduce", "from float32", reduced(nl.add, narrow(1), wide(401)), started(401, SIZE)),
     Row(
         "tensor_partition_reduce",
         "GpSimd",
@@ -54,29 +58,28 @@ REDUCTIONS = [
         "tensor_scalar_cumulative",
         "",
         lambda: nisa.tensor_scalar_cumulative(sb(401), sb(401), nl.multiply, nl.add, 2.0),
-        cycles(401, 2 * SIZE, known=False),
+        started(401, 2 * SIZE, known=False),
     ),
     Row(
         "tensor_tensor_scan",
         "two per element",
         lambda: nisa.tensor_tensor_scan(sb(401), sb(401), sb(401), 0.0, nl.multiply, nl.add),
-        cycles(802, 2 * SIZE),
+        started(802, 2 * SIZE),
     ),
-    Row("bn_stats", "", lambda: nisa.bn_stats(sb(6), sb(401)), cycles(401, 4 * SIZE)),
-    Row("bn_aggr", "13 per triple", lambda: nisa.bn_aggr(sb(2), sb(21)), cycles(91, 4 * P * 21)),
-    Row("bn_aggr", "at least", lambda: nisa.bn_aggr(sb(2), sb(12)), cycles(64, 4 * P * 12)),
-    Row("max8", "", lambda: nisa.max8(sb(8), sb(401)), cycles(401)),
+    Row("bn_stats", "", lambda: nisa.bn_stats(sb(6), sb(401)), started(401, 4 * SIZE)),
+    Row("bn_aggr", "13 per triple", lambda: nisa.bn_aggr(sb(2), sb(21)), started(91, 4 * P * 21)),
+    Row("max8", "", lambda: nisa.max8(sb(8), sb(401)), started(401)),
     Row(
         "nc_find_index8",
         "",
         lambda: nisa.nc_find_index8(sb(8, dtype=U32), sb(401), sb(8)),
-        cycles(401),
+        started(401),
     ),
     Row(
         "nc_match_replace8",
         "",
         lambda: nisa.nc_match_replace8(sb(401), sb(401), sb(8), 0.0),
-        cycles(401),
+        started(401),
     ),
     Row(
         "range_select",
@@ -84,13 +87,13 @@ REDUCTIONS = [
         lambda: nisa.range_select(
             sb(401), sb(401), nl.greater_equal, nl.less, sb(1), sb(1), reduce_res=sb(1)
         ),
-        cycles(401, 4 * SIZE),
+        started(401, 4 * SIZE),
     ),
     Row(
         "select_reduce",
         "",
         lambda: nisa.select_reduce(sb(401), sb(401, dtype=nl.uint8), sb(401), 1.0),
-        cycles(401, 2 * SIZE, known=False),
+        started(401, 2 * SIZE, known=False),
     ),
 ]
 
@@ -120,32 +123,32 @@ SELECTIONS = [
         "tensor_copy_predicated",
         "in SBUF",
         chosen(wide(401), lambda: sb(401, dtype=U32)),
-        cycles(401),
+        started(401),
     ),
     Row(
         "tensor_copy_predicated",
         "in SBUF on trn1",
         chosen(wide(401), lambda: sb(401, dtype=U32)),
-        cycles(802),
+        started(802),
         "trn1",
     ),
     Row(
         "tensor_copy_predicated",
         "source in PSUM",
         chosen(wide(401, place=ps), lambda: sb(401, dtype=U32)),
-        cycles(401),
+        started(401),
     ),
     Row(
         "tensor_copy_predicated",
         "predicate in PSUM",
         chosen(wide(401), lambda: ps(401, dtype=U32)),
-        cycles(401),
+        started(401),
     ),
     Row(
         "tensor_copy_predicated",
         "a number",
         chosen(lambda: 1.0, lambda: sb(401, dtype=U32)),
-        cycles(802),
+        started(802),
         "trn1",
     ),
     Row("iota", "", lambda: nisa.iota(sb(401, dtype=I32), [[1, 401]]), cycles(551)),
@@ -155,7 +158,7 @@ SELECTIONS = [
         lambda: nisa.affine_select(sb(401), [[1, 401]], 1, sb(401), 0.0),
         cycles(551),
     ),
-    Row("nc_stream_shuffle", "", shuffled, cycles(401)),
+    Row("nc_stream_shuffle", "", shuffled, started(401)),
     # w neighbours of s bytes each: (28 + 4w) / 4w / min(4 / s, w) elements per cycle.
     Row("local_gather", "4 bytes, one by one", gathered(F32, 1, 40), cycles(150 + 40 / 8)),
     Row(
@@ -165,7 +168,10 @@ SELECTIONS = [
         cycles(150 + 320 / (60 / 32 / 2)),
     ),
     Row(
-        "local_gather", "1 byte, by two", gathered(nl.uint8, 2, 40), cycles(150 + 80 / (36 / 8 / 2))
+        "local_gather",
+        "1 byte, by two",
+        gathered(nl.uint8, 2, 40),
+        cycles(150 + 80 / (36 / 8 / 2)),
     ),
     Row(
         "nc_n_gather",
@@ -197,8 +203,8 @@ SELECTIONS = [
 
 
 RANDOM = [
-    Row("rng", "", lambda: nisa.rng(sb(401, dtype=U32)), cycles(401, known=False)),
-    Row("rand2", "four at a time", lambda: nisa.rand2(sb(402), 0.0, 1.0), cycles(100.5), "trn3"),
+    Row("rng", "", lambda: nisa.rng(sb(401, dtype=U32)), started(401, known=False)),
+    Row("rand2", "four at a time", lambda: nisa.rand2(sb(402), 0.0, 1.0), started(100.5), "trn3"),
     Row(
         "set_rng_seed",
         "",

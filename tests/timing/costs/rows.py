@@ -46,6 +46,11 @@ def cycles(count: float, flops: int = 0, known: bool = True) -> Cost:
     return Cost(cycles=count, flops=flops, known=known)
 
 
+def started(count: float, flops: int = 0, known: bool = True) -> Cost:
+    """Vector and Scalar: 60 cycles to reach the operands come first."""
+    return cycles(60 + count, flops, known)
+
+
 def moves(nbytes: int, pieces: int, **more: Any) -> Cost:
     return Cost(dma_bytes=nbytes, dma_elements=pieces, **more)
 
@@ -58,7 +63,9 @@ def wide(*free: int, place: Any = sb) -> Callable[[], Any]:
     return lambda: place(*free)
 
 
-def priced(opcode: str, issue: Callable[[], Any], platform: str = "trn2", cores: int = 1) -> Cost:
+def priced(
+    opcode: str, issue: Callable[[], Any], platform: str = "trn2", cores: int = 1, **figures: Any
+) -> Cost:
     """The cost of the last instruction of that kind that `issue` issues."""
 
     def kernel():
@@ -66,4 +73,4 @@ def priced(opcode: str, issue: Callable[[], Any], platform: str = "trn2", cores:
 
     program = compiled(kernel, lnc=cores, platform=platform).programs[0]
     found = [i for i in instructions(program.body) if i.opcode == opcode]
-    return INSTRUCTIONS[opcode].price(found[-1], arch.get(platform))
+    return INSTRUCTIONS[opcode].price(found[-1], arch.get(platform).with_values(**figures))
