@@ -47,6 +47,7 @@ from nki_dist.program import (
     VirtualRegister,
 )
 from nki_dist.program.memory import region_of
+from nki_dist.program.walk import operands
 
 
 class Trace(LoopTrace):
@@ -228,6 +229,34 @@ class Trace(LoopTrace):
         unused.first = unused.last = -1
         unused.written = False
         self._touch(INSTRUCTIONS[i.opcode], i.args, i.ordinal)
+
+    def replace(self, start: int, items: list[Instruction]) -> None:
+        """Put other instructions in the place of those recorded since `start` in this block.
+
+        Storages made since then begin and end where these use them; of older ones, only the end
+        moves. There are no loops among them.
+        """
+        old = [i for i in self.block[start:] if isinstance(i, Instruction)]
+        begin = old[0].ordinal if old else self._ordinal
+        numbers = {i.ordinal: begin + n for n, i in enumerate(items) if i.ordinal >= 0}
+        for i in old:
+            for _, access in operands(i.args):
+                self._forget(access.storage, begin)
+        touched = self._open[-1].touched if self._open else set()
+        touched -= {s for s in touched if s.first < 0}
+        for n, i in enumerate(items):
+            i.ordinal = begin + n
+            i.after = tuple(numbers.get(o, o) for o in i.after if o < begin or o in numbers)
+            self._touch(INSTRUCTIONS[i.opcode], i.args, i.ordinal)
+        self.block[start:] = items
+        self._ordinal = begin + len(items)
+
+    @staticmethod
+    def _forget(storage: Storage, begin: int) -> None:
+        """A storage is used before an ordinal only, or not at all."""
+        if storage.first >= begin:
+            storage.first = storage.last = -1
+            storage.written = False
 
     def _touch(self, spec: Spec, args: dict[str, Any], ordinal: int) -> None:
         touched = self._open[-1].touched if self._open else None
