@@ -47,7 +47,6 @@ from nki_dist.program import (
     VirtualRegister,
 )
 from nki_dist.program.memory import region_of
-from nki_dist.program.walk import operands
 
 
 class Trace(LoopTrace):
@@ -239,24 +238,19 @@ class Trace(LoopTrace):
         old = [i for i in self.block[start:] if isinstance(i, Instruction)]
         begin = old[0].ordinal if old else self._ordinal
         numbers = {i.ordinal: begin + n for n, i in enumerate(items) if i.ordinal >= 0}
-        for i in old:
-            for _, access in operands(i.args):
-                self._forget(access.storage, begin)
-        touched = self._open[-1].touched if self._open else set()
-        touched -= {s for s in touched if s.first < 0}
+        for s in self.program.storages:
+            if s.first >= begin:
+                s.first = s.last = -1
+                s.written = False
+        if self._open:
+            touched = self._open[-1].touched
+            touched -= {s for s in touched if s.first < 0}
         for n, i in enumerate(items):
             i.ordinal = begin + n
             i.after = tuple(numbers.get(o, o) for o in i.after if o < begin or o in numbers)
             self._touch(INSTRUCTIONS[i.opcode], i.args, i.ordinal)
         self.block[start:] = items
         self._ordinal = begin + len(items)
-
-    @staticmethod
-    def _forget(storage: Storage, begin: int) -> None:
-        """A storage is used before an ordinal only, or not at all."""
-        if storage.first >= begin:
-            storage.first = storage.last = -1
-            storage.written = False
 
     def _touch(self, spec: Spec, args: dict[str, Any], ordinal: int) -> None:
         touched = self._open[-1].touched if self._open else None

@@ -1,7 +1,8 @@
 """Sums of products: matmuls that add to PSUM themselves, and write where their result is copied.
 
 `r = nisa.nc_matmul(x, y)` followed by `acc += r`, `acc[...] = acc + r` or `acc[...] = r` is traced
-as it is written: a product, a copy of it to SBUF (Vector reads one operand only from PSUM), a sum.
+as it is written: a product, a copy of it or of `acc` to SBUF (Vector reads one operand only from PSUM),
+a sum.
 AWS's compiler lets the matmul accumulate in `acc`, and so does this: PSUM adds in float32, one
 product at a time, as the Vector engine did, so the bits are the same.
 
@@ -95,14 +96,17 @@ def _sum(recorded: Recorded, at: int) -> Sum | None:
         product = _maker(recorded, i.args["src"], at, "nc_matmul")
         return None if product is None else Sum(product, None, at, dst, False)
     operands = i.args["data1"], i.args["data2"]
-    for old, new in (operands, operands[::-1]):
-        if not old.same_elements(dst):
-            continue
-        copy = _maker(recorded, new, at, "tensor_copy")
+    for one, other in (operands, operands[::-1]):
+        copy = _maker(recorded, other, at, "tensor_copy")
         if copy is None:
-            return None
+            continue
         source: Access = recorded.items[copy].args["src"]  # type: ignore[union-attr]
-        product = _maker(recorded, source, copy, "nc_matmul")
+        if one.same_elements(dst):
+            product = _maker(recorded, source, copy, "nc_matmul")
+        elif source.same_elements(dst):  # the accumulator was copied, not the product
+            product = _maker(recorded, one, at, "nc_matmul")
+        else:
+            product = None
         return None if product is None else Sum(product, copy, at, dst, True)
     return None
 
@@ -140,16 +144,11 @@ def _merge(recorded: Recorded, found: Sum, arch: Arch) -> bool:
     chain = [i for i in (product, copy, total) if i is not None]
     if len({i.order_group for i in chain}) > 1:
         return False
-    between = (found.product, found.total)
-    early = all(
-        i in chain or _leaves(i, found.dst, "rw")
-        for i in recorded.between(found.dst.storage, *between)
-    )
-    if not early and not all(
-        _leaves(i, a, "w")
-        for a in INSTRUCTIONS[product.opcode].reads(product)
-        for i in recorded.between(a.storage, *between)
-    ):
+    first = found.product if found.copy is None else min(found.product, found.copy)
+    between = recorded.between(found.dst.storage, first, found.total)
+    early = all(i in chain or _leaves(i, found.dst, "rw") for i in between)
+    moved = copy is not None and copy.args["src"].storage is found.dst.storage
+    if not early and (moved or not _operands_last(recorded, product, found)):
         return False
     args = dict(product.args)
     args["dst"] = found.dst
@@ -165,6 +164,15 @@ def _merge(recorded: Recorded, found: Sum, arch: Arch) -> bool:
     product.args = args
     recorded.put(found.product if early else found.total, product)
     return True
+
+
+def _operands_last(recorded: Recorded, product: Instruction, found: Sum) -> bool:
+    """Whether a matmul would read the same where its result is added."""
+    return all(
+        _leaves(i, a, "w")
+        for a in INSTRUCTIONS[product.opcode].reads(product)
+        for i in recorded.between(a.storage, found.product, found.total)
+    )
 
 
 def _leaves(i: Instruction, view: Access, modes: str) -> bool:
