@@ -20,8 +20,8 @@ from nki_dist.compat.beta1 import isa as nisa
 from nki_dist.compat.beta1 import jit
 from nki_dist.compat.beta1 import language as nl
 from nki_dist.compat.beta1.finish import Finish
-from nki_dist.errors import OutOfMemoryError
-from nki_dist.isa.spec import current_tracer
+from nki_dist.errors import NkiValidationError, OutOfMemoryError
+from nki_dist.launcher.session import CompileCache, session
 from nki_dist.program.instruction import instructions
 from tests.beta1.helpers import close, normal, run
 
@@ -48,9 +48,14 @@ def as_written(monkeypatch):
     """Runs a kernel whose trace is left as it is."""
 
     def runs(kernel, *args):
+        left = []
         with monkeypatch.context() as patch:
-            patch.setattr(Finish, "__call__", lambda self: None)
-            return np.asarray(run(kernel, *args))
+            patch.setattr(Finish, "__call__", lambda self: left.append(self))
+            patch.setattr(session(), "cache", CompileCache())
+            with World(ranks=1, platform="trn2", host="inprocess") as world:
+                (result,) = world.run(jit(kernel), *args)
+        assert left  # it was traced again
+        return np.asarray(result)
 
     return runs
 
@@ -281,6 +286,36 @@ def test_a_named_product_is_written_where_it_is_assigned():
     wanted = [A[n : n + 40].astype(np.float64).T @ B[n : n + 40] for n in (0, 40)]
     close(run(kernel, A, B), np.stack(wanted), 1e-5)
     assert opcodes(kernel, A, B) == {"nc_matmul": 2, "tensor_copy": 2}
+
+
+@pytest.mark.parametrize("turned_over", [False, True], ids=["moving", "stationary"])
+def test_a_mask_bounds_the_free_axis_that_has_its_size(turned_over):
+    """The sum has the columns that the mask leaves; the others stay zero."""
+    rows, columns = (N, M) if turned_over else (M, N)
+
+    def kernel(a, b):
+        out = nl.ndarray((rows, columns), dtype=nl.float32, buffer=nl.shared_hbm)
+        acc = nl.zeros((rows, columns), dtype=nl.float32, buffer=nl.psum)
+        for k in nl.affine_range(3):
+            x, y = operands(a, b, k)
+            left, right = (y, x) if turned_over else (x, y)
+            acc += nisa.nc_matmul(left, right, mask=nl.arange(N)[None, :] < 50)
+        nl.store(out, acc)
+        return out
+
+    wanted = (PRODUCT.T if turned_over else PRODUCT).copy()
+    wanted[(slice(50, None),) if turned_over else (slice(None), slice(50, None))] = 0
+    close(run(kernel, A, B), wanted, 1e-5)
+    assert opcodes(kernel, A, B) == {"memset": 1, "nc_matmul": 3, "tensor_copy": 1}
+
+
+def test_a_mask_that_both_operands_could_mean_is_refused():
+    def kernel(a):
+        x = nl.load(a)
+        nisa.nc_matmul(x, x, mask=nl.arange(20)[None, :] < 5)
+
+    with pytest.raises(NkiValidationError, match=r"only one operand has its size; .* \(30, 20\)"):
+        run(kernel, normal(30, 20))
 
 
 # ---- zeros --------------------------------------------------------------------------------------

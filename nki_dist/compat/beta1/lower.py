@@ -17,7 +17,7 @@ import numpy as np
 from nki_dist.compat.beta1.mask import Box, Mask
 from nki_dist.compat.beta1.moves import copied, emit_load, in_sbuf, move
 from nki_dist.compat.beta1.promotion import of_operand, promoted
-from nki_dist.compat.beta1.regions import box_mask, common, own_box, region
+from nki_dist.compat.beta1.regions import box_mask, common, own_box, region, whole
 from nki_dist.compat.beta1.retarget import accumulate_into, retarget
 from nki_dist.compat.beta1.select import cut
 from nki_dist.compat.beta1.state import state
@@ -272,12 +272,13 @@ def in_place(function: str, dst: Any, value: Any, temporary: bool = False) -> An
     if dst.parts is not None or not dst.on_chip:
         return binary(function, dst, value)
     dst.own()
-    target = dst.resolve()
+    box = _kept_box(dst, value)
+    target = dst.resolve(box)
     state().before_write(target.storage)
     if isinstance(value, emit.NUMBERS):
         _tensor_scalar(target, target, function, value)
         return dst
-    source = fitted(value, target.shape)
+    source = fitted(value, dst.shape, box)
     preloaded = target.storage in state().preloaded
     if temporary and accumulate_into(target, source, preloaded):
         return dst
@@ -288,6 +289,15 @@ def in_place(function: str, dst: Any, value: Any, temporary: bool = False) -> An
     state().starting.add(id(current_tracer().block[-1]))  # type: ignore[attr-defined]
     writing(target)
     return dst
+
+
+def _kept_box(dst: Tile, value: Any) -> Box | None:
+    """The part of `dst op= value` that a masked value has; None for all of it."""
+    kept = getattr(value, "mask", None)
+    if kept is None or kept.shape != dst.shape:
+        return None
+    box: Box | None = kept.box()
+    return None if box == whole(dst.shape) else box
 
 
 # ---- transfers ----------------------------------------------------------------------------------
