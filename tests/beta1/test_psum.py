@@ -16,6 +16,7 @@ from nki_dist import World
 from nki_dist import isa as current
 from nki_dist import jit as jit_today
 from nki_dist import language as today
+from nki_dist.compat.beta1 import compiler
 from nki_dist.compat.beta1 import isa as nisa
 from nki_dist.compat.beta1 import jit
 from nki_dist.compat.beta1 import language as nl
@@ -195,10 +196,24 @@ def two_readers(acc, x, y):
 
 
 def overwritten_operand(acc, x, y):
+    """Neither before the copy nor after the operand has changed."""
     r = nisa.nc_matmul(x, y)
-    seen = nl.copy(acc)
+    nl.copy(acc)
     x[...] = nl.multiply(x, 2.0)
-    acc += nl.multiply(seen, 0.0)
+    acc += r
+
+
+def stale_copy(acc, x, y):
+    """What is added to isn't what the accumulator holds by then."""
+    old = nl.copy(acc)
+    r = nisa.nc_matmul(x, y)
+    acc[...] = nisa.nc_matmul(y[:, 0:M], y)
+    acc[...] = nl.add(r, old)
+
+
+def kept_in_order(acc, x, y):
+    with compiler.no_reorder():
+        r = nisa.nc_matmul(x, y)
     acc += r
 
 
@@ -224,7 +239,10 @@ def subtracted(acc, x, y):
     acc -= r
 
 
-KEPT = (read_between, two_readers, overwritten_operand, onto_values, repeated, turned, subtracted)
+KEPT = (
+    read_between, two_readers, overwritten_operand, stale_copy, kept_in_order, onto_values, repeated,
+    turned, subtracted,
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("body", KEPT)
@@ -232,6 +250,33 @@ def test_other_sums_stay_sums(body, as_written):
     kernel = summing(body)
     np.testing.assert_array_equal(run(kernel, A, B), as_written(kernel, A, B))
     assert opcodes(kernel, A, B)["tensor_tensor"] >= 3
+
+
+def test_other_columns_do_not_matter(as_written):
+    """Between a product and its sum another is added beside it, and an operand changes."""
+
+    def body(acc, x, y):
+        r = nisa.nc_matmul(x, y[:, 0:30])
+        acc[:, 30:N] += nisa.nc_matmul(x, y[:, 30:N])
+        x[...] = nl.multiply(x, 2.0)
+        acc[:, 0:30] += r
+
+    kernel = summing(body)
+    np.testing.assert_array_equal(run(kernel, A, B), as_written(kernel, A, B))
+    assert opcodes(kernel, A, B)["tensor_tensor"] == 0
+
+
+def test_an_assigned_product_replaces_a_sum(as_written):
+    def body(acc, x, y):
+        acc += nisa.nc_matmul(x, y)
+        r = nisa.nc_matmul(x, y)
+        acc[...] = r
+
+    kernel = summing(body)
+    got = np.asarray(run(kernel, A, B))
+    np.testing.assert_array_equal(got, as_written(kernel, A, B))
+    close(got, A[80:].astype(np.float64).T @ B[80:], 1e-5)
+    assert opcodes(kernel, A, B) == {"nc_matmul": 6, "tensor_copy": 1}
 
 
 def test_the_order_of_sums_is_kept(as_written):
@@ -489,6 +534,35 @@ def test_blocks_in_sbuf_take_part_in_everything():
     assert program(kernel, LEFT, RIGHT).facts["peak_psum"] <= 8 * 2048
 
 
+def beside(acc, x, b):
+    """A product of all columns beside zeros and a product of half of them."""
+    for n in nl.affine_range(BLOCKS):
+        acc[n, :, 0:256] += nisa.nc_matmul(x[:, 0, :], nl.load(b[n, :, 0, 0:256]))
+    for n in nl.affine_range(BLOCKS):
+        acc[n] += nisa.nc_matmul(x[:, 1, :], nl.load(b[n, :, 1, :]))
+
+
+def test_products_are_added_to_zeros_in_sbuf():
+    parts = np.einsum("ikm,bikn->kbmn", LEFT.astype(np.float64), RIGHT)
+    parts[0, :, :, 256:] = 0
+    close(run(in_blocks(beside), LEFT, RIGHT), parts[0] + parts[1], 1e-5)
+    assert program(in_blocks(beside), LEFT, RIGHT).facts["peak_psum"] <= 8 * 2048
+
+
+def test_blocks_that_start_in_part_from_nothing_stay_in_psum():
+    """Which elements a matmul adds to is decided one by one, which Vector can't."""
+
+    def kernel(a, b):
+        out = nl.ndarray((BLOCKS, 128, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+        acc = nl.ndarray((BLOCKS, nl.par_dim(128), 512), dtype=nl.float32, buffer=nl.psum)
+        beside(acc, nl.load(a), b)
+        nl.store(out, acc)
+        return out
+
+    with pytest.raises(OutOfMemoryError, match=r"PSUM has 16384"):
+        run(kernel, LEFT, RIGHT)
+
+
 def test_tiles_that_are_no_blocks_stay_where_they_are():
     def kernel(a):
         tiles = [nl.zeros((128, 512), dtype=nl.float32, buffer=nl.psum) for _ in range(9)]
@@ -528,6 +602,22 @@ def test_a_kernel_within_a_loop_of_todays(rounds):
     close(got, rounds * PRODUCT, 1e-5)
     assert [i.ordinal for i in instructions(found.body)] == list(range(len(found)))
     assert Counter(i.opcode for i in instructions(found.body))["tensor_tensor"] == 1
+
+
+def test_a_kernel_with_a_loop_of_todays_stays_as_it_is_written():
+    def kernel(a, b):
+        out = nl.ndarray((M, N), dtype=nl.float32, buffer=nl.shared_hbm)
+        acc = nl.zeros((M, N), dtype=nl.float32, buffer=nl.psum)
+        x, y = operands(a, b, 0)
+        doubled = nl.copy(x)
+        for _ in today.dynamic_range(2):
+            current.tensor_tensor(doubled.access, doubled.access, doubled.access, today.add)
+        r = nisa.nc_matmul(doubled, y)
+        acc += r
+        nl.store(out, acc)
+        return out
+
+    close(run(kernel, A, B), 4 * (A[:40].astype(np.float64).T @ B[:40]), 1e-5)
 
 
 def test_each_program_instance_is_settled():

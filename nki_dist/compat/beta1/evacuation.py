@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nki_dist.arch import Arch
-from nki_dist.compat.beta1.recorded import PRODUCT, Contents, Recorded
+from nki_dist.compat.beta1.recorded import PRODUCT, ZERO, Contents, Recorded
 from nki_dist.compiler.passes.allocate import spaces
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.language.tensor import NkiTensor, make
@@ -73,8 +73,7 @@ def evacuate(
     room -= PASSING * arch.psum_bank_bytes * space.quadrants
     leaving = _leaving(recorded, movable, sizes, room)
     leavers = {
-        s: Leaver(at, new_tile(s.shape, s.dtype, sbuf, s), Contents(s))
-        for s, at in leaving.items()
+        s: Leaver(at, new_tile(s.shape, s.dtype, sbuf, s), Contents(s)) for s, at in leaving.items()
     }
     return _Rewriter(recorded, leavers, arch, new_tile).run()
 
@@ -96,14 +95,17 @@ def _plain(recorded: Recorded, storage: Storage) -> bool:
 
 
 def adds(i: Instruction, dst: Access, contents: Contents) -> bool | None:
-    """Whether a matmul adds to what its destination holds; None if to a part of it."""
+    """Whether a matmul adds to what its destination holds; None if to a part of it.
+
+    To zeros beside products it may add, too: where a block is in SBUF, the zeros are.
+    """
     asked: bool | None = i.args["accumulate"]
     if asked is not None:
         return asked
     least, most = contents.within(dst)
-    if least == most == PRODUCT:
+    if most == PRODUCT and least >= ZERO:
         return True
-    return None if least <= PRODUCT <= most else False
+    return None if least < most and least <= PRODUCT <= most else False
 
 
 def _leaving(

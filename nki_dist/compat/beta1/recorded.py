@@ -182,5 +182,3 @@ def kind_of(i: Instruction) -> int:
 def zeroes(i: Instruction) -> bool:
     """Whether it fills a tile with zeros."""
     return i.opcode == "memset" and i["value"] == 0
-
-
