@@ -229,6 +229,29 @@ class Trace(LoopTrace):
         unused.written = False
         self._touch(INSTRUCTIONS[i.opcode], i.args, i.ordinal)
 
+    def replace(self, start: int, items: list[Instruction]) -> None:
+        """Put other instructions in the place of those recorded since `start` in this block.
+
+        Storages made since then begin and end where these use them; of older ones, only the end
+        moves. There are no loops among them.
+        """
+        old = [i for i in self.block[start:] if isinstance(i, Instruction)]
+        begin = old[0].ordinal if old else self._ordinal
+        numbers = {i.ordinal: begin + n for n, i in enumerate(items) if i.ordinal >= 0}
+        for s in self.program.storages:
+            if s.first >= begin:
+                s.first = s.last = -1
+                s.written = False
+        if self._open:
+            touched = self._open[-1].touched
+            touched -= {s for s in touched if s.first < 0}
+        for n, i in enumerate(items):
+            i.ordinal = begin + n
+            i.after = tuple(numbers.get(o, o) for o in i.after if o < begin or o in numbers)
+            self._touch(INSTRUCTIONS[i.opcode], i.args, i.ordinal)
+        self.block[start:] = items
+        self._ordinal = begin + len(items)
+
     def _touch(self, spec: Spec, args: dict[str, Any], ordinal: int) -> None:
         touched = self._open[-1].touched if self._open else None
         for name, role in spec._role_items:

@@ -24,7 +24,7 @@ from nki_dist import dtypes
 from nki_dist.arch import Arch, allowed_start_partitions
 from nki_dist.compat.beta1 import lower
 from nki_dist.compat.beta1.state import state
-from nki_dist.compat.beta1.tile import BlockTile, SpilledTile, Tile
+from nki_dist.compat.beta1.tile import BlockTile, Tile
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa.spec import current_tracer
 from nki_dist.language import creation
@@ -145,29 +145,15 @@ def allocate(
         return filled(Tile(whole), fill)
     inner = inner if len(inner) > 1 else (*inner, 1)
     size = prod(inner[1:]) * dtypes.of(dtype).itemsize
-    arch = current_tracer().arch
-    automatic = place is None or place.function is None
-    room = arch.psum_partition_bytes if MemoryRegion.psum == region else None
-    if blocks and automatic and room is not None and size * prod(blocks) > room:
-        return _spilled(blocks, inner, dtype, name, fill)
     tiles = np.empty(blocks, object)
     for block in np.ndindex(blocks):
         address = None if place is None else place.address(block, inner[0], size)
         tile = Tile(creation.ndarray(inner, dtype, region, name, address))
         tile.access.storage.called = called
+        if blocks:
+            state().blocks.add(tile.access.storage)
         tiles[block] = filled(tile, fill)
     return BlockTile(tiles) if blocks else tiles[()]
-
-
-def _spilled(
-    blocks: tuple[int, ...], inner: tuple[int, ...], dtype: Any, name: str, fill: Any
-) -> BlockTile:
-    """A PSUM tensor that is larger than PSUM: its blocks are kept in HBM."""
-    tiles = np.empty(blocks, object)
-    for block in np.ndindex(blocks):
-        tile = SpilledTile(creation.ndarray(inner, dtype, MemoryRegion.private_hbm, name))
-        tiles[block] = filled(tile, fill)
-    return BlockTile(tiles)
 
 
 def filled(tile: Tile, value: Any) -> Tile:

@@ -46,8 +46,8 @@ def nc_matmul(
 ):  # fmt: skip
     """stationary.T @ moving, a new float32 tile in PSUM.
 
-    A mask may bound the contraction (axis 0); the free axes of the operands are bounded by
-    subscripts: `stationary[i_f < 64]`.
+    A mask may bound the contraction (axis 0), and the free axis of the operand that has the mask's
+    size where the other hasn't; else free axes are bounded by subscripts: `stationary[i_f < 64]`.
     """
     left, right = contracted(stationary, moving, mask)
     double = str(getattr(perf_mode, "name", perf_mode)).startswith("double_row")
@@ -72,17 +72,29 @@ def nc_matmul(
 def contracted(stationary: Any, moving: Any, mask: Any) -> tuple[NkiTensor, NkiTensor]:
     """The parts of a matmul's operands that take part."""
     left, right = (x.part() if hasattr(x, "part") else x.resolve() for x in (stationary, moving))
-    kept = regions.region(mask, right.shape)
+    over = _bounded(left, right, mask)
+    kept = regions.region(mask, over.shape)
     if kept is None:
         return left, right
     box = kept.box()
-    if box is None or box[0] == (0, 0) or box[1:] != regions.whole(right.shape)[1:]:
+    free = None if box is None else box[1:] != regions.whole(over.shape)[1:]
+    if box is None or box[0] == (0, 0) or (free and left.shape[1:] == right.shape[1:]):
         raise NkiValidationError(
-            "nisa.nc_matmul: a mask may bound the contraction (axis 0) only, because both operands "
-            "have an axis 1; bound that by subscripts, stationary[i_f < 64] and moving[i_f < 256]",
+            "nisa.nc_matmul: a mask may bound the contraction (axis 0), and axis 1 where only one "
+            f"operand has its size; here stationary is {left.shape}, moving {right.shape}. Bound "
+            "free axes by subscripts, stationary[i_f < 64] and moving[i_f < 256]",
             code="mask-unsupported",
         )
-    return tuple(cut(x, (box[0], *regions.whole(x.shape)[1:])) for x in (left, right))  # type: ignore[return-value]
+    left, right = (
+        cut(x, box if x is over else (box[0], *regions.whole(x.shape)[1:])) for x in (left, right)
+    )
+    return left, right
+
+
+def _bounded(left: NkiTensor, right: NkiTensor, mask: Any) -> NkiTensor:
+    """The operand whose free axis a mask is about: the one of that size, by default moving."""
+    size = mask.shape[1:] if isinstance(mask, Mask) else ()
+    return left if size == left.shape[1:] != right.shape[1:] else right
 
 
 def _product_tile(rows: int, columns: int, kind: Any, position: tuple) -> NkiTensor:

@@ -12,6 +12,7 @@ import functools
 from typing import Any
 
 from nki_dist.compat.beta1 import lower
+from nki_dist.compat.beta1.finish import Finish
 from nki_dist.compat.beta1.state import active, fresh_state
 from nki_dist.compat.beta1.tile import BlockTile, Tile
 from nki_dist.compat.beta1.typing import TensorType
@@ -43,9 +44,11 @@ def wrapped(function: Any) -> Any:
         if active():  # a kernel called by a kernel
             return function(*args, **kwargs)
         args, kwargs = tree_map(_enter, (args, kwargs))
-        with held_to_beta1(), fresh_state(lower):
-            result = function(*args, **kwargs)
-            return tree_map(_leave, result)
+        with held_to_beta1(), fresh_state(lower) as state:
+            finish = Finish(state)
+            result = tree_map(_leave, function(*args, **kwargs))
+            finish()
+            return result
 
     traced.__beta1__ = True  # type: ignore[attr-defined]
     return traced

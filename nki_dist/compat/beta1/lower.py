@@ -17,16 +17,17 @@ import numpy as np
 from nki_dist.compat.beta1.mask import Box, Mask
 from nki_dist.compat.beta1.moves import copied, emit_load, in_sbuf, move
 from nki_dist.compat.beta1.promotion import of_operand, promoted
-from nki_dist.compat.beta1.regions import box_mask, common, own_box, region
+from nki_dist.compat.beta1.regions import box_mask, common, own_box, region, whole
 from nki_dist.compat.beta1.retarget import accumulate_into, retarget
 from nki_dist.compat.beta1.select import cut
 from nki_dist.compat.beta1.state import state
-from nki_dist.compat.beta1.tile import BlockTile, SpilledTile, Tile
+from nki_dist.compat.beta1.tile import BlockTile, Tile
 from nki_dist.dtypes import bool_
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa import dma_copy, memset, tensor_copy_predicated
 from nki_dist.isa import tensor_scalar as _tensor_scalar
 from nki_dist.isa import tensor_tensor as _tensor_tensor
+from nki_dist.isa.spec import current_tracer
 from nki_dist.language import emit
 from nki_dist.language.creation import shared_constant
 from nki_dist.language.tensor import NkiTensor
@@ -165,9 +166,6 @@ def assign(dst: Any, value: Any) -> None:
             blocks = isinstance(value, BlockTile) and value.tiles.shape == dst.tiles.shape
             assign(dst.tiles[place], value.tiles[place] if blocks else value)
         return
-    if isinstance(dst, SpilledTile):
-        _spill(dst, value)
-        return
     if isinstance(value, emit.NUMBERS):
         _fill(dst, value)
         return
@@ -211,13 +209,6 @@ def _assign_whole(dst: Tile, value: Tile) -> None:
             value.borrow(target)
             return
     move(writing(target), source)
-
-
-def _spill(dst: SpilledTile, value: Any) -> None:
-    """Write to a tile that is kept in HBM."""
-    if isinstance(value, SpilledTile) and value.access.same_elements(dst.access):
-        return  # the end of `tensor[...] += x`
-    store(dst.home(), value, getattr(value, "mask", None))
 
 
 def _fill(dst: Tile, number: Any) -> None:
@@ -278,18 +269,16 @@ def in_place(function: str, dst: Any, value: Any, temporary: bool = False) -> An
             same = isinstance(value, BlockTile) and value.tiles.shape == dst.tiles.shape
             in_place(function, dst.tiles[place], value.tiles[place] if same else value)
         return dst
-    if isinstance(dst, SpilledTile):
-        store(dst.home(), binary(function, dst, value))
-        return dst
     if dst.parts is not None or not dst.on_chip:
         return binary(function, dst, value)
     dst.own()
-    target = dst.resolve()
+    box = _kept_box(dst, value)
+    target = dst.resolve(box)
     state().before_write(target.storage)
     if isinstance(value, emit.NUMBERS):
         _tensor_scalar(target, target, function, value)
         return dst
-    source = fitted(value, target.shape)
+    source = fitted(value, dst.shape, box)
     preloaded = target.storage in state().preloaded
     if temporary and accumulate_into(target, source, preloaded):
         return dst
@@ -297,8 +286,18 @@ def in_place(function: str, dst: Any, value: Any, temporary: bool = False) -> An
         move(writing(target), source)  # PSUM starts to accumulate from nothing
         return dst
     _tensor_tensor(target, target, in_sbuf(source) if target.buffer is psum else source, function)
+    state().starting.add(id(current_tracer().block[-1]))  # type: ignore[attr-defined]
     writing(target)
     return dst
+
+
+def _kept_box(dst: Tile, value: Any) -> Box | None:
+    """The part of `dst op= value` that a masked value has; None for all of it."""
+    kept = getattr(value, "mask", None)
+    if kept is None or kept.shape != dst.shape:
+        return None
+    box: Box | None = kept.box()
+    return None if box == whole(dst.shape) else box
 
 
 # ---- transfers ----------------------------------------------------------------------------------

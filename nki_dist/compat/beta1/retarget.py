@@ -68,7 +68,7 @@ def accumulate_into(dst: NkiTensor, result: NkiTensor, preloaded: bool) -> bool:
     last = maker(result)
     if last is None or last.opcode != "nc_matmul" or dst.buffer is not psum or preloaded:
         return False
-    if dst.shape != result.shape or dst.dtype is not result.dtype:
+    if dst.shape != result.shape or dst.dtype is not result.dtype or last.args["is_transpose"]:
         return False
     return _rewritten(last, {**last.args, "dst": dst, "accumulate": None}, result)
 

@@ -35,6 +35,8 @@ class State:
         self.loops: list[Loop] = []
         self.joined: Any = None  # the mask before an `and`
         self.preloaded: set[Any] = set()
+        self.blocks: set[Any] = set()  # storages of tensors with block dimensions
+        self.starting: set[int] = set()  # ids of sums made by `+=`, which may start from nothing
         self._places: dict[Any, Any] = {}
         self._passes: dict[Any, int] = {}
 

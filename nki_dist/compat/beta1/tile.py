@@ -194,28 +194,6 @@ class OperandTile(Tile):
         return Tile(self.access, self.guards, self.parts).resolve(self.box)
 
 
-class SpilledTile(Tile):
-    """A block of a PSUM tensor larger than PSUM, kept in HBM as AWS's compiler does.
-
-    It is loaded to SBUF where it is read and stored where it is written, so it costs DMA.
-    """
-
-    __slots__ = ()
-    buffer = property(lambda self: psum)
-    on_chip = property(lambda self: True)
-
-    def resolve(self, box: Box | None = None) -> NkiTensor:
-        """A copy of it in SBUF."""
-        return emit_load(self.home().resolve(box))
-
-    def home(self) -> Tile:
-        """Its place in HBM."""
-        return Tile(self.access, self.guards, self.parts)
-
-    def _viewed(self, found: Selection) -> Tile:
-        return SpilledTile(*found)
-
-
 class BlockTile(Operators):
     """A tensor with block dimensions: an array of tiles that have their own storages."""
 

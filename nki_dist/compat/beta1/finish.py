@@ -1,0 +1,62 @@
+"""What AWS's compiler does with PSUM, once a Beta 1 kernel has been traced.
+
+In this order: products accumulate where their sums are (products), zeros that matmuls replace go
+(fills), and blocks that don't fit leave PSUM (evacuation). Each needs to know what comes later,
+which nobody does while the kernel is traced.
+
+A kernel that holds a dynamic loop, which Beta 1 can't write but a helper in today's language can,
+is left as it was traced: a tile's uses don't come in one order then.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nki_dist.compat.beta1.evacuation import evacuate
+from nki_dist.compat.beta1.fills import settle_fills
+from nki_dist.compat.beta1.products import fold
+from nki_dist.compat.beta1.recorded import Recorded
+from nki_dist.compat.beta1.state import State
+from nki_dist.isa.spec import current_tracer
+from nki_dist.language import creation
+from nki_dist.language.tensor import NkiTensor
+from nki_dist.program import Instruction, MemoryRegion, Storage
+
+
+class Finish:
+    """The end of one kernel's trace.
+
+    Args:
+        state: of the trace, which begins now.
+    """
+
+    def __init__(self, state: State) -> None:
+        trace: Any = current_tracer()
+        self.trace = trace
+        self.state = state
+        self.block = trace.block
+        self.start = len(trace.block)
+        self.made = len(trace.program.storages)
+
+    def __call__(self) -> None:
+        """Settle what the kernel recorded since it began."""
+        items = self.block[self.start :]
+        if not all(isinstance(i, Instruction) for i in items):
+            return
+        recorded = Recorded(items, self.made)
+        changed = fold(recorded, self.state.starting, self.trace.arch)
+        changed |= settle_fills(recorded)
+        if changed:
+            recorded = Recorded(recorded.program(), self.made)
+        moved = evacuate(recorded, self.state.blocks, self.trace.arch, _tile_for)
+        if changed or moved is not None:
+            self.trace.replace(self.start, recorded.program() if moved is None else moved)
+
+
+def _tile_for(
+    shape: tuple[int, ...], dtype: Any, region: MemoryRegion, storage: Storage
+) -> NkiTensor:
+    """A tile that stands for a storage, and is called like it."""
+    made: NkiTensor = creation.ndarray(shape, dtype, region, storage.name)
+    made.storage.called, made.storage.location = storage.called, storage.location
+    return made
