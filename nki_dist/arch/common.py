@@ -19,6 +19,9 @@ _MEMORY: Final = FrozenMap(
         "partitions": published(128, "A2, A3, A4"),
         "partition_quadrant": published(32, "A2: partitions are reached in groups of 32"),
         "sbuf_min_align": derived(4, "NKL norm_tkg_utils aligns to 4 bytes; TS gives no number"),
+        "hbm_efficiency": derived(
+            0.91, "ROWS: two cores of trn2 stream weights at 650 GB/s from one stack of 716.8"
+        ),
         "psum_banks": published(8, "A2"),
         "psum_usable_banks": published(8, "TS"),
         "psum_bank_bytes": published(2 * KIB, "A2: 16 KiB per partition in 8 banks"),
@@ -75,8 +78,8 @@ _TIMING: Final = FrozenMap(
             "ROWS: Vector is busy for 985 us of AccelOpt's silu on trn1, of which 410 are products "
             "and 100 starts; 448 reciprocals of 512 elements have the rest. ISA26 says 8",
         ),
-        "semaphore_ns": assumed(
-            30, "no figure exists; PROFILE trn1: dependent ACTIVATE every 189 ns, latency 159 ns"
+        "semaphore_ns": derived(
+            200, "ROWS: chains of small instructions on several engines; no document has a figure"
         ),
     }
 )
@@ -95,6 +98,7 @@ _DMA: Final = FrozenMap(
             "DMAO's profile of a [4, 4096] load: trigger at 22,275 ns, first packet at 23,283, "
             "last at 24,699, its user at 25,015",
         ),
+        "dma_efficient_bytes": published(512, "DMAB: pieces of 512 bytes and more move well"),
         "dma_packet_bytes": published(4 * KIB, "CCO: default of static compute DMA"),
     }
 )
@@ -110,7 +114,9 @@ _FABRIC: Final = FrozenMap(
         "core_barrier_ns": assumed(
             369, "no figure exists; PROFILE: barrier of the collectives takes 369 ns"
         ),
-        "sendrecv_ns": assumed(1300, "no figure exists; DMAB's alpha of any DMA"),
+        "sendrecv_ns": derived(
+            3000, "ROWS: token generation on two cores; no document has a figure"
+        ),
         "sendrecv_gpsimd_ns": assumed(
             500, "no figure exists; below DMA's alpha because AWS calls this path low-latency"
         ),
@@ -127,8 +133,8 @@ _FABRIC: Final = FrozenMap(
             "NCT: all-gathers of 1 KB take 6.2 us (32 ranks) and 10.0 us (8); their mean, without "
             "Mesh's two steps. INTRA: 1 to tens of us for all latencies together",
         ),
-        "kernel_start_ns": derived(15000, "PROFILE: 13 to 20 us before, in several profiles"),
-        "kernel_end_ns": derived(5000, "PROFILE: about 5 us after, in several profiles"),
+        "kernel_start_ns": derived(9000, "ROWS: the smallest kernels; PROFILE: 13 to 20 us before"),
+        "kernel_end_ns": derived(3000, "ROWS: the smallest kernels; PROFILE: about 5 us after"),
     }
 )
 

@@ -52,6 +52,7 @@ class Memory:
     psum_min_align: int
     hbm_stack_bytes: int
     hbm_stack_gbps: float
+    hbm_efficiency: float  # of it, what transfers reach
     vector_gpsimd_exclude_sbuf: bool  # the two never access SBUF at the same time
     vector_scalar_exclude_psum: bool  # the two never access PSUM at the same time
 
@@ -120,6 +121,7 @@ class Dma:
     dma_semaphore_ns: float  # from semaphore to start, across engines
     dma_lead_fraction: float  # of dma_semaphore_ns, what passes before the first byte
     dma_packet_bytes: int
+    dma_efficient_bytes: int  # pieces below this are moved one by one, with a small share
     dma_compute_fraction: float  # of the copy rate
     dma_transpose_hbm_fraction: float
     dma_transpose_sbuf_fraction: float

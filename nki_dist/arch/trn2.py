@@ -58,12 +58,16 @@ FACTS: Final = FrozenMap(
             {"bfloat16": _BF16, "float16": _BF16, "float32": _BF16 / 4, "float8": _BF16 * 2},
             "2 x 128 x 128 x clock, the profiler's denominator; A3 79, 20, 158; HW 667 per chip",
         ),
-        "dma_engine_gbps": published(27.2, "DMAO"),
+        "dma_engine_gbps": derived(
+            25.5, "ROWS: weights streamed by one core; DMAO's peak is 27.2, DMAB's sustained rate 23"
+        ),
         "dma_trigger_ns": derived(8.0, "PROFILE: trigger instruction on its queue"),
         "dma_floor_ns": derived(
-            88.0, "DMAO's curve: flat from 0.7 us for 128 partitions, 8 to an engine"
+            28.0, "ROWS: rows of 512 bytes one after the other; DMAO's 88 ns is their latency"
         ),
-        "dma_element_ns": assumed(7.0, "trn1's figure (PERF); the engine's peak rate is the same"),
+        "dma_element_ns": derived(
+            16.0, "ROWS: norms that load pieces of 24 to 64 bytes; PERF has 7 for 4 bytes on trn1"
+        ),
         "has_hwdge": published(True, "A3, DGE"),
         "dma_issue_hwdge_ns": published(600.0, "A3, DGE: about 600 ns per DMA instruction"),
         "dma_compute_fraction": published(0.5, "ISA dma_compute: about 50 % before gen4"),

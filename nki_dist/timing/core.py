@@ -75,7 +75,7 @@ class Queue:
         moving: a transfer of it moves its data (in program order, one at a time does).
     """
 
-    __slots__ = ("busy", "done", "last", "line", "moving", "next", "order", "poked", "ready")
+    __slots__ = ("busy", "done", "last", "line", "moving", "next", "order", "poked", "ready", "window")
 
     def __init__(self) -> None:
         self.order: list[int] = []
@@ -87,6 +87,7 @@ class Queue:
         self.last = -1
         self.line: list[int] = []  # heap of positions
         self.moving = False
+        self.window = 0
 
 
 class CoreReplay:
@@ -124,6 +125,7 @@ class CoreReplay:
         self._clock = TensorClock(arch)
         self._array = Array()
         self.engines = DmaEngines(arch)
+        self.scatter_line: list[int] = []  # those of small packets
         self.line: list[int] = []  # transfers that could move their data, but for the DMA engines
         self._locks: dict[str, tuple[float, int]] = {}
         self._table = ""
@@ -154,6 +156,8 @@ class CoreReplay:
             number = names.setdefault(name, len(names))
             if number == len(self.queues):
                 self.queues.append(Queue())
+                import os
+                if move is None: self.queues[-1].window = int(os.environ.get("WIN", "0"))
             self.timeline.queue[at] = number
             self.queues[number].order.append(at)
         self.timeline.queues = list(names)
@@ -195,6 +199,8 @@ class CoreReplay:
         first = order[q.next]
         if at != first:
             if not self.plan.reorders or self.graph.rounds[at] != self.graph.rounds[first]:
+                return -1
+            if q.window and at > order[min(q.next + q.window, len(order) - 1)]:
                 return -1
         heappop(q.ready)
         done.add(at)
@@ -249,6 +255,27 @@ class CoreReplay:
         timeline.hbm_read += t.hbm_read
         timeline.hbm_written += t.hbm_written
         return free
+
+    def scatter(self, at: int, time: float) -> float:
+        """Begin the data phase of a transfer of small packets; returns when to look after it."""
+        t = self.by_position[at].transfer
+        assert t is not None
+        self.timeline.start[at] = time
+        self.timeline.hbm_read += t.hbm_read
+        self.timeline.hbm_written += t.hbm_written
+        return self.engines.scatter(at, t, time)
+
+    def scattered(self, at: int, time: float) -> float:
+        """Look after it: when to do so again, or `time` if it is over."""
+        timeline = self.timeline
+        t = self.by_position[at].transfer
+        assert t is not None
+        again, blocker = self.engines.scattered(t, time)
+        if again <= time:
+            timeline.end[at] = timeline.done[at] = time
+            if blocker >= 0 and timeline.start[at] + max(ns for _, ns in t.parts) < time:
+                timeline.held[at] = (self.number, blocker)
+        return again
 
     def finish(self) -> CoreTimeline:
         """The timeline, once every instruction has run."""

@@ -38,6 +38,8 @@ class Transfer:
         issue_ns: time until its queue can trigger another.
         lead_ns: from the trigger to the first byte.
         parts: (engine, ns) for each DMA engine it uses.
+        packets: the most that one engine has to move, if they are small; else 0. Where engines
+            take turns between queues, such a transfer has a small share.
         hbm_read, hbm_written: bytes.
     """
 
@@ -46,6 +48,7 @@ class Transfer:
     issue_ns: float
     lead_ns: float
     parts: tuple[tuple[int, float], ...]
+    packets: float
     hbm_read: int
     hbm_written: int
 
@@ -61,12 +64,14 @@ def transfer(
         "swdge": arch.dma_issue_swdge_ns,
     }[mode]
     lead = max(issue, arch.dma_semaphore_ns * arch.dma_lead_fraction)
+    parts = _parts(cost, (*writes, *reads), arch)
     return Transfer(
         mode,
         _queue(i, mode),
         issue,
         lead,
-        _parts(cost, (*writes, *reads), arch),
+        parts,
+        _packets(cost, parts, arch),
         sum(a.nbytes for a in reads if a.region.is_hbm),
         sum(a.nbytes for a in writes if a.region.is_hbm),
     )
@@ -118,6 +123,13 @@ def _parts(cost: Cost, accesses: Sequence[Access], arch: Arch) -> tuple[tuple[in
     return tuple((e, each) for e in range(shares))
 
 
+def _packets(cost: Cost, parts: tuple[tuple[int, float], ...], arch: Arch) -> float:
+    """Packets of the busiest engine, if they are smaller than DMA moves well."""
+    if cost.dma_bytes >= cost.dma_elements * arch.dma_efficient_bytes:
+        return 0.0
+    return cost.dma_elements * max(ns for _, ns in parts) / sum(ns for _, ns in parts)
+
+
 def _row_ns(size: float, pieces: float, arch: Arch) -> float:
     return max(arch.dma_floor_ns, size / arch.dma_engine_gbps, pieces * arch.dma_element_ns)
 
@@ -130,6 +142,9 @@ class DmaEngines:
         self.before = [0.0] * arch.dma_engines  # when the transfer before the last ends
         self.busy = [0.0] * arch.dma_engines
         self.user = [-1] * arch.dma_engines
+        self._taken = [0.0] * arch.dma_engines  # by transfers of large packets, up to `free`
+        self._turn_ns = arch.dma_packet_bytes / arch.dma_engine_gbps
+        self._scattered: dict[int, _Scattered] = {}  # by engine
 
     def takes(self, t: Transfer, time: float) -> bool:
         """Whether every engine of a transfer has at most one other to move before."""
@@ -152,17 +167,81 @@ class DmaEngines:
         # Where the stack is the bottleneck, all engines of the transfer wait for it.
         late = max(0.0, stack.run(t.hbm_read + t.hbm_written, at) - end)
         for (e, ns), own in zip(t.parts, ends, strict=True):
+            self._taken[e] += own + late - max(free[e], at)
             self.before[e], free[e] = free[e], own + late
             self.busy[e] += ns
             user[e] = who
         return end + late, blocker, {own + late for own in ends}
 
 
+    # ---- transfers of small packets ---------------------------------------------------------------
+
+    def scatters(self, t: Transfer) -> bool:
+        """Whether none of a transfer's engines moves small packets already."""
+        return not any(e in self._scattered for e, _ in t.parts)
+
+    def scatter(self, who: int, t: Transfer, at: float) -> float:
+        """Begin a transfer of small packets; when to look after it."""
+        engine, work = max(t.parts, key=lambda part: part[1])
+        packet = work / t.packets
+        share = packet / (packet + self._turn_ns)
+        what = _Scattered(engine, work, share, at, self._moved(engine, at))
+        for e, _ in t.parts:
+            self._scattered[e] = what
+        if self.free[engine] > at:
+            what.blocker = self.user[engine]
+        return self._next(what, at)
+
+    def scattered(self, t: Transfer, at: float) -> tuple[float, int]:
+        """Look after a transfer of small packets.
+
+        Returns:
+            when to look again, or `at` if it is over; and a transfer it shared engines with, or -1.
+        """
+        what = self._scattered[t.parts[0][0]]
+        moved = self._moved(what.engine, at)
+        shared = moved - what.moved
+        what.left -= (at - what.looked - shared) + shared * what.share
+        what.looked, what.moved = at, moved
+        if shared > 0:
+            what.blocker = self.user[what.engine]
+        if what.left > 1e-6:
+            return self._next(what, at), what.blocker
+        for e, ns in t.parts:
+            del self._scattered[e]
+            self.busy[e] += ns
+            if self.free[e] > at:
+                self.free[e] += ns  # which the others had to wait for
+        return at, what.blocker
+
+    def _moved(self, engine: int, now: float) -> float:
+        """Time that an engine spent on large packets until now."""
+        return self._taken[engine] - max(0.0, self.free[engine] - now)
+
+    def _next(self, what: _Scattered, now: float) -> float:
+        shared = self.free[what.engine] - now
+        if shared <= 0:
+            return now + what.left
+        return now + min(max(shared, 1.0), what.left / what.share)
+
+
+@dataclass
+class _Scattered:
+    """A transfer of small packets under way: work left, and when it was looked at last."""
+
+    engine: int
+    left: float
+    share: float
+    looked: float
+    moved: float
+    blocker: int = -1
+
+
 class HbmBandwidth:
     """The bandwidth of one HBM stack."""
 
     def __init__(self, arch: Arch) -> None:
-        self.rate = arch.hbm_stack_gbps
+        self.rate = arch.hbm_stack_gbps * arch.hbm_efficiency
         self.free = 0.0
 
     def run(self, size: int, at: float) -> float:

@@ -110,7 +110,7 @@ def default_placement(programs: Sequence[Program], arch: Arch) -> list[Seat]:
 
 
 # Kinds of events; of those at the same time the first kind goes first.
-_READY, _FREE, _POKE, _ARRIVE, _TURN, _IDLE, _OVER = range(7)
+_READY, _FREE, _POKE, _ARRIVE, _TURN, _LOOK_AFTER, _IDLE, _OVER = range(8)
 _LOOK: Final = 16  # transfers in line that are asked whether their engines are free
 
 
@@ -149,6 +149,7 @@ class _Replay:
             self._on_poke,
             self._on_arrive,
             self._on_turn,
+            self._on_look_after,
             self._on_idle,
             self._on_over,
         )
@@ -261,8 +262,38 @@ class _Replay:
                 heappush(q.line, at)
                 return
             q.moving = True
+        t = core.by_position[at].transfer
+        assert t is not None
+        if t.packets:
+            heappush(core.scatter_line, at)
+            self._scatter(core, time)
+            return
         heappush(core.line, at)
         self._move(core, time)
+
+    def _scatter(self, core: CoreReplay, time: float) -> None:
+        """Transfers of small packets begin; engines move one at a time."""
+        passed: list[int] = []
+        while core.scatter_line and len(passed) < _LOOK:
+            at = heappop(core.scatter_line)
+            t = core.by_position[at].transfer
+            if core.engines.scatters(t):
+                heappush(self.heap, (core.scatter(at, time), _LOOK_AFTER, at, core.number))
+            else:
+                passed.append(at)
+        for at in passed:
+            heappush(core.scatter_line, at)
+
+    def _on_look_after(self, core: CoreReplay, at: int, time: float) -> None:
+        """A transfer of small packets could be over."""
+        again = core.scattered(at, time)
+        if again > time:
+            heappush(self.heap, (again, _LOOK_AFTER, at, core.number))
+            return
+        if not core.plan.reorders:
+            self._on_turn(core, at, time)
+        self._release(core, at)
+        self._scatter(core, time)
 
     def _move(self, core: CoreReplay, time: float) -> None:
         """Transfers in line move their data as far as DMA engines are free."""
