@@ -130,6 +130,31 @@ def test_transposes(engine):
     np.testing.assert_array_equal(run(kernel, a), a.T)
 
 
+@pytest.mark.parametrize("rows, columns", [(128, 128), (70, 33), (32, 100)])
+def test_vector_transposes_large_tiles_in_blocks(rows, columns):
+    opcodes = []
+
+    def kernel(a):
+        out = nl.ndarray((columns, rows), dtype=a.dtype, buffer=nl.shared_hbm)
+        nl.store(out, nisa.nc_transpose(nl.load(a), engine=nisa.vector_engine))
+        opcodes.extend((i.opcode, i.engine) for i in current_tracer().block)
+        return out
+
+    a = normal(rows, columns)
+    np.testing.assert_array_equal(run(kernel, a), a.T)
+    blocks = -(-rows // 32) * -(-columns // 32)
+    assert opcodes.count(("nc_transpose", "vector")) == blocks
+    assert len(opcodes) == blocks + 2
+
+
+def test_vector_makes_no_tile_of_more_than_all_partitions():
+    def kernel(a):
+        nisa.nc_transpose(nl.load(a), engine=nisa.vector_engine)
+
+    with pytest.raises(NkiValidationError, match=r"129 partitions"):
+        run(kernel, normal(32, 129))
+
+
 def test_transposes_into_a_tile_of_another_dtype():
     def kernel(a):
         out = nl.ndarray((17, 23), dtype=nl.float16, buffer=nl.shared_hbm)
