@@ -5,8 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from nki_dist import World
 from nki_dist.compat.beta1 import isa as nisa
+from nki_dist.compat.beta1 import jit
 from nki_dist.compat.beta1 import language as nl
+from nki_dist.dtypes import bfloat16
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa.spec import current_tracer
 from tests.beta1.helpers import close, normal, run
@@ -128,6 +131,22 @@ def test_transposes(engine):
 
     a = normal(23, 17)
     np.testing.assert_array_equal(run(kernel, a), a.T)
+
+
+def test_is_transpose_is_a_hint_on_neuroncore_v2():
+    """It multiplies there, into float32; `moving` needn't be an identity."""
+
+    def kernel(a, b):
+        out = nl.ndarray((M, N), dtype=nl.float32, buffer=nl.shared_hbm)
+        acc = nl.ndarray((M, N), dtype=nl.float32, buffer=nl.psum)
+        acc[...] = nisa.nc_matmul(nl.load(a), nl.load(b), is_transpose=True)
+        nl.store(out, acc)
+        return out
+
+    a, b = (normal(40, n, dtype=bfloat16.dtype, seed=n) for n in (M, N))
+    with World(ranks=1, platform="trn1", host="inprocess") as world:
+        (got,) = world.run(jit(kernel), a, b)
+    close(got, product(a, b), 1e-5)
 
 
 @pytest.mark.parametrize("rows, columns", [(128, 128), (70, 33), (32, 100)])

@@ -57,9 +57,9 @@ def nc_matmul(
     rows, columns = (prod(x.shape[1:]) // halves for x in (stationary, moving))
     whole = rows, columns
     part = left.free_size // halves, right.free_size // halves
-    dst = _product_tile(
-        rows, columns, left.dtype if is_transpose else float32, tuple(tile_position)
-    )
+    # NeuronCore-v2 multiplies whatever the hint says, and products are float32; later ones move.
+    moves = is_transpose and current_tracer().arch.generation >= 3
+    dst = _product_tile(rows, columns, left.dtype if moves else float32, tuple(tile_position))
     current.nc_matmul(
         dst if part == whole else dst[0 : part[0], 0 : part[1]], left, right,
         is_stationary_onezero, is_moving_onezero, is_transpose,
