@@ -149,6 +149,26 @@ def test_is_transpose_is_a_hint_on_neuroncore_v2():
     close(got, product(a, b), 1e-5)
 
 
+def transposed_first(**options):
+    def kernel(a, b):
+        out = nl.ndarray((M, N), dtype=nl.float32, buffer=nl.shared_hbm)
+        turned = nisa.nc_transpose(nl.load(a), dtype=a.dtype, **options)
+        nl.store(out, nisa.nc_matmul(turned, nl.load(b)))
+        return out
+
+    return kernel
+
+
+def test_a_matmul_takes_what_the_compiler_may_place():
+    a, b = normal(M, 40), normal(40, N, seed=1)
+    close(run(transposed_first(), a, b), product(a.T, b), 1e-5)
+
+
+def test_a_matmul_refuses_what_the_kernel_has_put_in_psum():
+    with pytest.raises(NkiValidationError, match=r"stationary is in psum"):
+        run(transposed_first(engine=nisa.tensor_engine), normal(M, 40), normal(40, N, seed=1))
+
+
 @pytest.mark.parametrize("rows, columns", [(128, 128), (70, 33), (32, 100)])
 def test_vector_transposes_large_tiles_in_blocks(rows, columns):
     opcodes = []

@@ -17,6 +17,7 @@ from nki_dist.compat.beta1.index import Index
 from nki_dist.compat.beta1.mask import Mask
 from nki_dist.compat.beta1.ops import operator_name
 from nki_dist.compat.beta1.select import cut
+from nki_dist.compat.beta1.state import state
 from nki_dist.compat.beta1.tile import Tile
 from nki_dist.dtypes import float32
 from nki_dist.errors import NkiValidationError
@@ -73,7 +74,9 @@ def nc_matmul(
 
 def contracted(stationary: Any, moving: Any, mask: Any) -> tuple[NkiTensor, NkiTensor]:
     """The parts of a matmul's operands that take part."""
-    left, right = (x.part() if hasattr(x, "part") else x.resolve() for x in (stationary, moving))
+    left, right = (
+        _readable(x.part() if hasattr(x, "part") else x.resolve()) for x in (stationary, moving)
+    )
     over = _bounded(left, right, mask)
     kept = regions.region(mask, over.shape)
     if kept is None:
@@ -93,6 +96,11 @@ def contracted(stationary: Any, moving: Any, mask: Any) -> tuple[NkiTensor, NkiT
     return left, right
 
 
+def _readable(view: NkiTensor) -> NkiTensor:
+    """An operand in SBUF, if the compiler may choose where it is."""
+    return lower.in_sbuf(view) if view.storage in state().homeless else view
+
+
 def _bounded(left: NkiTensor, right: NkiTensor, mask: Any) -> NkiTensor:
     """The operand whose free axis a mask is about: the one of that size, by default moving."""
     size = mask.shape[1:] if isinstance(mask, Mask) else ()
@@ -109,6 +117,9 @@ def _product_tile(rows: int, columns: int, kind: Any, position: tuple) -> NkiTen
 def nc_transpose(data, *, mask=None, dtype=None, engine=_ENGINE, **hints):
     """The tile with partitions and free dimensions swapped: in PSUM, or SBUF on Vector.
 
+    Without `engine` the compiler selects one, and where the result is: a matmul may take it at
+    once, which then costs a copy to SBUF.
+
     Vector transposes blocks of (32, 32), as documented; a larger tile takes one instruction for
     each. That isn't documented, but published kernels were compiled and measured with it.
     """
@@ -123,6 +134,8 @@ def nc_transpose(data, *, mask=None, dtype=None, engine=_ENGINE, **hints):
         _by_blocks(dst, view, engine)
     else:
         current.nc_transpose(dst, view, engine=engine if vector else current.tensor_engine)
+    if getattr(engine, "name", engine) in ("unknown", None):
+        state().homeless.add(dst.storage)
     if dtype is not None and dtypes.of(dtype) is not view.dtype:
         return Tile(emit.copy(dst, dtype))
     return Tile(dst)
