@@ -5,8 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from nki_dist import World
 from nki_dist.compat.beta1 import isa as nisa
+from nki_dist.compat.beta1 import jit
 from nki_dist.compat.beta1 import language as nl
+from nki_dist.dtypes import bfloat16
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa.spec import current_tracer
 from tests.beta1.helpers import close, normal, run
@@ -128,6 +131,67 @@ def test_transposes(engine):
 
     a = normal(23, 17)
     np.testing.assert_array_equal(run(kernel, a), a.T)
+
+
+def test_is_transpose_is_a_hint_on_neuroncore_v2():
+    """It multiplies there, into float32; `moving` needn't be an identity."""
+
+    def kernel(a, b):
+        out = nl.ndarray((M, N), dtype=nl.float32, buffer=nl.shared_hbm)
+        acc = nl.ndarray((M, N), dtype=nl.float32, buffer=nl.psum)
+        acc[...] = nisa.nc_matmul(nl.load(a), nl.load(b), is_transpose=True)
+        nl.store(out, acc)
+        return out
+
+    a, b = (normal(40, n, dtype=bfloat16.dtype, seed=n) for n in (M, N))
+    with World(ranks=1, platform="trn1", host="inprocess") as world:
+        (got,) = world.run(jit(kernel), a, b)
+    close(got, product(a, b), 1e-5)
+
+
+def transposed_first(**options):
+    def kernel(a, b):
+        out = nl.ndarray((M, N), dtype=nl.float32, buffer=nl.shared_hbm)
+        turned = nisa.nc_transpose(nl.load(a), dtype=a.dtype, **options)
+        nl.store(out, nisa.nc_matmul(turned, nl.load(b)))
+        return out
+
+    return kernel
+
+
+def test_a_matmul_takes_what_the_compiler_may_place():
+    a, b = normal(M, 40), normal(40, N, seed=1)
+    close(run(transposed_first(), a, b), product(a.T, b), 1e-5)
+
+
+def test_a_matmul_refuses_what_the_kernel_has_put_in_psum():
+    with pytest.raises(NkiValidationError, match=r"stationary is in psum"):
+        run(transposed_first(engine=nisa.tensor_engine), normal(M, 40), normal(40, N, seed=1))
+
+
+@pytest.mark.parametrize("rows, columns", [(128, 128), (70, 33), (32, 100)])
+def test_vector_transposes_large_tiles_in_blocks(rows, columns):
+    opcodes = []
+
+    def kernel(a):
+        out = nl.ndarray((columns, rows), dtype=a.dtype, buffer=nl.shared_hbm)
+        nl.store(out, nisa.nc_transpose(nl.load(a), engine=nisa.vector_engine))
+        opcodes.extend((i.opcode, i.engine) for i in current_tracer().block)
+        return out
+
+    a = normal(rows, columns)
+    np.testing.assert_array_equal(run(kernel, a), a.T)
+    blocks = -(-rows // 32) * -(-columns // 32)
+    assert opcodes.count(("nc_transpose", "vector")) == blocks
+    assert len(opcodes) == blocks + 2
+
+
+def test_vector_makes_no_tile_of_more_than_all_partitions():
+    def kernel(a):
+        nisa.nc_transpose(nl.load(a), engine=nisa.vector_engine)
+
+    with pytest.raises(NkiValidationError, match=r"129 partitions"):
+        run(kernel, normal(32, 129))
 
 
 def test_transposes_into_a_tile_of_another_dtype():

@@ -5,6 +5,7 @@ Follows: `nki.isa` of the NKI 0.1 documentation (SDK 2.26).
 
 from __future__ import annotations
 
+from itertools import product
 from math import prod
 from typing import Any
 
@@ -16,10 +17,12 @@ from nki_dist.compat.beta1.index import Index
 from nki_dist.compat.beta1.mask import Mask
 from nki_dist.compat.beta1.ops import operator_name
 from nki_dist.compat.beta1.select import cut
+from nki_dist.compat.beta1.state import state
 from nki_dist.compat.beta1.tile import Tile
 from nki_dist.dtypes import float32
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa import dge_mode, engine, oob_mode
+from nki_dist.isa.spec import current_tracer
 from nki_dist.language import emit
 from nki_dist.language.tensor import NkiTensor
 from nki_dist.program import psum
@@ -55,9 +58,9 @@ def nc_matmul(
     rows, columns = (prod(x.shape[1:]) // halves for x in (stationary, moving))
     whole = rows, columns
     part = left.free_size // halves, right.free_size // halves
-    dst = _product_tile(
-        rows, columns, left.dtype if is_transpose else float32, tuple(tile_position)
-    )
+    # NeuronCore-v2 multiplies whatever the hint says, and products are float32; later ones move.
+    moves = is_transpose and current_tracer().arch.generation >= 3
+    dst = _product_tile(rows, columns, left.dtype if moves else float32, tuple(tile_position))
     current.nc_matmul(
         dst if part == whole else dst[0 : part[0], 0 : part[1]], left, right,
         is_stationary_onezero, is_moving_onezero, is_transpose,
@@ -71,7 +74,9 @@ def nc_matmul(
 
 def contracted(stationary: Any, moving: Any, mask: Any) -> tuple[NkiTensor, NkiTensor]:
     """The parts of a matmul's operands that take part."""
-    left, right = (x.part() if hasattr(x, "part") else x.resolve() for x in (stationary, moving))
+    left, right = (
+        _readable(x.part() if hasattr(x, "part") else x.resolve()) for x in (stationary, moving)
+    )
     over = _bounded(left, right, mask)
     kept = regions.region(mask, over.shape)
     if kept is None:
@@ -91,6 +96,11 @@ def contracted(stationary: Any, moving: Any, mask: Any) -> tuple[NkiTensor, NkiT
     return left, right
 
 
+def _readable(view: NkiTensor) -> NkiTensor:
+    """An operand in SBUF, if the compiler may choose where it is."""
+    return lower.in_sbuf(view) if view.storage in state().homeless else view
+
+
 def _bounded(left: NkiTensor, right: NkiTensor, mask: Any) -> NkiTensor:
     """The operand whose free axis a mask is about: the one of that size, by default moving."""
     size = mask.shape[1:] if isinstance(mask, Mask) else ()
@@ -105,7 +115,14 @@ def _product_tile(rows: int, columns: int, kind: Any, position: tuple) -> NkiTen
 
 
 def nc_transpose(data, *, mask=None, dtype=None, engine=_ENGINE, **hints):
-    """The tile with partitions and free dimensions swapped: in PSUM, or SBUF on Vector."""
+    """The tile with partitions and free dimensions swapped: in PSUM, or SBUF on Vector.
+
+    Without `engine` the compiler selects one, and where the result is: a matmul may take it at
+    once, which then costs a copy to SBUF.
+
+    Vector transposes blocks of (32, 32), as documented; a larger tile takes one instruction for
+    each. That isn't documented, but published kernels were compiled and measured with it.
+    """
     view = data.resolve()
     _no_mask("nc_transpose", mask, view.shape)
     shape = (view.free_size, view.shape[0])
@@ -113,10 +130,24 @@ def nc_transpose(data, *, mask=None, dtype=None, engine=_ENGINE, **hints):
     if not vector:
         view = lower.in_sbuf(view)
     dst = emit.new(shape, view.dtype, "sbuf" if vector else psum)
-    current.nc_transpose(dst, view, engine=engine if vector else current.tensor_engine)
+    if vector and len(view.shape) == 2:
+        _by_blocks(dst, view, engine)
+    else:
+        current.nc_transpose(dst, view, engine=engine if vector else current.tensor_engine)
+    if getattr(engine, "name", engine) in ("unknown", None):
+        state().homeless.add(dst.storage)
     if dtype is not None and dtypes.of(dtype) is not view.dtype:
         return Tile(emit.copy(dst, dtype))
     return Tile(dst)
+
+
+def _by_blocks(dst: NkiTensor, view: NkiTensor, engine: Any) -> None:
+    """A transpose on Vector, block by block."""
+    size = current_tracer().arch.transpose_vector_max
+    rows, columns = view.shape
+    for low, left in product(range(0, rows, size), range(0, columns, size)):
+        part = slice(low, min(low + size, rows)), slice(left, min(left + size, columns))
+        current.nc_transpose(dst[part[::-1]], view[part], engine=engine)
 
 
 # ---- constants ----------------------------------------------------------------------------------

@@ -1,10 +1,9 @@
 """Sums of products: matmuls that add to PSUM themselves, and write where their result is copied.
 
 `r = nisa.nc_matmul(x, y)` followed by `acc += r`, `acc[...] = acc + r` or `acc[...] = r` is traced
-as it is written: a product, a copy of it or of `acc` to SBUF (Vector reads one operand only from PSUM),
-a sum.
-AWS's compiler lets the matmul accumulate in `acc`, and so does this: PSUM adds in float32, one
-product at a time, as the Vector engine did, so the bits are the same.
+as it is written: a product, a copy of it or of `acc` to SBUF (Vector reads one operand only from
+PSUM), a sum. AWS's compiler lets the matmul accumulate in `acc`, and so does this: PSUM adds in
+float32, one product at a time, as the Vector engine did, so the bits are the same.
 
 It is done where nobody can tell: the product has no other reader, all three are float32 in the same
 order of elements, nobody touches `acc` in between (or nobody overwrites the matmul's operands), and
@@ -65,11 +64,11 @@ def fold(recorded: Recorded, started: Collection[int], arch: Arch) -> bool:
             continue
         if at in wanted:
             found = _sum(recorded, at)
-            if found is not None and _allowed(found, followed, id(i) in started):
-                if _merge(recorded, found, arch):
-                    followed[found.dst.storage].put(found.dst, PRODUCT)
-                    changed = True
-                    continue
+            allowed = found is not None and _allowed(found, followed, id(i) in started)
+            if found is not None and allowed and _merge(recorded, found, arch):
+                followed[found.dst.storage].put(found.dst, PRODUCT)
+                changed = True
+                continue
         for storage in {a.storage for a in INSTRUCTIONS[i.opcode].writes(i)} & followed.keys():
             followed[storage].follow(i)
     return changed

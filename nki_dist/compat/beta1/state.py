@@ -36,6 +36,7 @@ class State:
         self.joined: Any = None  # the mask before an `and`
         self.preloaded: set[Any] = set()
         self.blocks: set[Any] = set()  # storages of tensors with block dimensions
+        self.homeless: set[Any] = set()  # storages in a memory that the kernel didn't choose
         self.starting: set[int] = set()  # ids of sums made by `+=`, which may start from nothing
         self._places: dict[Any, Any] = {}
         self._passes: dict[Any, int] = {}

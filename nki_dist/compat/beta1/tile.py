@@ -18,14 +18,13 @@ import numpy as np
 
 from nki_dist.compat.beta1.index import Index
 from nki_dist.compat.beta1.mask import Box, Mask
-from nki_dist.compat.beta1.moves import emit_load, move
+from nki_dist.compat.beta1.moves import move
 from nki_dist.compat.beta1.operators import Operators
 from nki_dist.compat.beta1.select import Guard, Selection, cut, operand_box, select
 from nki_dist.compat.beta1.state import state
 from nki_dist.errors import NkiValidationError, OutOfBoundsError
 from nki_dist.language import emit
 from nki_dist.language.tensor import NkiTensor
-from nki_dist.program import psum
 
 
 class Tile(Operators):
