@@ -1,7 +1,7 @@
 """`Profile`: what a launch did with its simulated time, as a table, a dict or a file.
 
-Doesn't include the time before and after a kernel on the device (`Profile.overhead_us`), nor the
-host's. Terms follow the EXP glossary: MFU is the share of peak FLOPs, MBU that of HBM bandwidth.
+`total_us` doesn't include the time before and after a kernel on the device (`overhead_us`),
+`device_us` does; the host's isn't part of either. Terms follow the EXP glossary: MFU is the share of peak FLOPs, MBU that of HBM bandwidth.
 """
 
 from __future__ import annotations
@@ -92,11 +92,16 @@ class Profile:
     assumed_parameters: dict[str, str]
     timeline: Timeline = field(repr=False, compare=False)
 
+    @property
+    def device_us(self) -> float:
+        """What a device profiler would show: the kernel with its start and end, in us."""
+        return self.total_us + self.overhead_us
+
     def to_dict(self) -> dict[str, Any]:
         """Plain data: everything but the timeline."""
         shallow = {k: v for k, v in self.__dict__.items() if k not in ("timeline", *_LISTS)}
         lists = {name: [asdict(x) for x in getattr(self, name)] for name in _LISTS}
-        return {"version": VERSION, **shallow, **lists}
+        return {"version": VERSION, "device_us": self.device_us, **shallow, **lists}
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write `to_dict()` as JSON."""
@@ -125,7 +130,7 @@ def _head(p: Profile) -> str:
             f"  {p.instructions:,} instructions; {p.tflops:,.2f} TFLOPS{peak}",
             f"  HBM: {_bytes(p.hbm_read)} read, {_bytes(p.hbm_written)} written "
             f"({p.mbu:.1%} of bandwidth)",
-            f"  not included: about {p.overhead_us:,.0f} us around a kernel on the device",
+            f"  about {p.overhead_us:,.0f} us around it on the device: {p.device_us:,.3f} us in all",
         ]
     )
 
