@@ -25,16 +25,18 @@ NOTHING = Profile(
     tflops=1234.5,
     mfu=0.5,
     mbu=0.125,
+    assumed_us=0.0,
     assumed_costs={},
     assumed_parameters={},
     timeline=None,
 )
 
-TEXT = """\
+TEXT = f"""\
 k on trn2, 1 core: 2,000.000 us simulated
   1,234 instructions; 1,234.50 TFLOPS
   HBM: 1023 B read, 3.00 KiB written (12.5% of bandwidth)
   about 20 us around it on the device: 2,020.000 us in all
+  80% band: {NOTHING.low_us:,.1f} to {NOTHING.high_us:,.1f} us
 
 core  engine  instructions     busy us   busy
    0  tensor         1,234     500.000  25.0%
