@@ -150,7 +150,8 @@ def _head(p: Profile) -> str:
             f"  {p.instructions:,} instructions; {p.tflops:,.2f} TFLOPS{peak}",
             f"  HBM: {_bytes(p.hbm_read)} read, {_bytes(p.hbm_written)} written "
             f"({p.mbu:.1%} of bandwidth)",
-            f"  about {p.overhead_us:,.0f} us around it on the device: {p.device_us:,.3f} us in all",
+            f"  about {p.overhead_us:,.0f} us around it on the device: "
+            f"{p.device_us:,.3f} us in all",
             f"  {LEVEL:.0%} band: {p.low_us:,.1f} to {p.high_us:,.1f} us",
         ]
     )

@@ -62,7 +62,7 @@ def test_profiles_have_their_band():
     assert data["low_us"] == profile.low_us < data["device_us"] < data["high_us"]
 
 
-# ---- what rests on figures nobody publishes -------------------------------------------------------
+# ---- what rests on figures nobody publishes -----------------------------------------------------
 
 
 def profiled(machine):
