@@ -1,7 +1,7 @@
-"""Kernels as they were published, imported from checkouts below `$NKI_REF`; nothing is written there.
+"""Kernels as they were published, imported from checkouts below `$NKI_REF`, which stay as they are.
 
-Host-side code of some files names torch and scipy.linalg, which needn't be installed: while a file is
-imported, modules that are empty but for what runs stand in for them.
+Host-side code of some files names torch and scipy.linalg, which needn't be installed: while a file
+is imported, modules that are empty but for what runs stand in for them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Errors of simulated times: by family, among variants of a problem, and against what was asked for.
+"""Errors of simulated times: of a family, and among the variants of a problem.
 
 An error is the logarithm of simulated over measured time, so that half and double are equally far
 off; shown as percent, 100 % is a factor of 2. Medians and quantiles are of absolute errors.
@@ -123,7 +123,8 @@ class Variants:
     """Of one problem's variants.
 
     Attributes:
-        pairs: measured further apart than CLOSE; `ordered` are those in the same order.
+        pairs: measured further apart than CLOSE; `ordered` are those in the same order, which
+            equal simulated times aren't in.
         picked: whether the one simulated fastest is measured about the fastest.
         median: error once the problem's median error is taken off, in percent.
     """
@@ -152,7 +153,7 @@ def _variants(problem: str, of: list[Point]) -> Variants:
         for a, b in combinations(of, 2)
         if abs(log(a.row.measured_us / b.row.measured_us)) > CLOSE
     ]
-    ordered = sum((a.us < b.us) == (a.row.measured_us < b.row.measured_us) for a, b in pairs)
+    ordered = sum(log(a.us / b.us) * (a.row.measured_us - b.row.measured_us) > 0 for a, b in pairs)
     chosen = min(of, key=lambda p: p.us).row.measured_us
     best = min(p.row.measured_us for p in of)
     signed = np.array([p.error for p in of])

@@ -24,7 +24,8 @@ _HUES: Final = (
 _SHAPES: Final = ("circle", "square", "diamond")
 _STYLE: Final = """<style>
   .page { fill: #ffffff } .ink { fill: #333333 } .axis { stroke: #333333; fill: none }
-  .grid { stroke: #e5e5e5 } .same { stroke: #999999 } .off { stroke: #cccccc; stroke-dasharray: 4 4 }
+  .grid { stroke: #e5e5e5 } .same { stroke: #999999 }
+  .off { stroke: #cccccc; stroke-dasharray: 4 4 }
   @media (prefers-color-scheme: dark) {
     .page { fill: #131416 } .ink { fill: #cfd0d0 } .axis { stroke: #cfd0d0 }
     .grid { stroke: #2b2d31 } .same { stroke: #8a8a8a } .off { stroke: #4a4d52 }
@@ -54,7 +55,9 @@ class _Axes:
     def line(self, factor: float, style: str) -> str:
         """The points where simulated is `factor` times measured, within the square."""
         start, end = max(self.low, self.low / factor), min(self.high, self.high / factor)
-        return _line(self.x(start), self.y(start * factor), self.x(end), self.y(end * factor), style)
+        return _line(
+            self.x(start), self.y(start * factor), self.x(end), self.y(end * factor), style
+        )
 
 
 def _line(x1: float, y1: float, x2: float, y2: float, style: str) -> str:
@@ -86,9 +89,7 @@ def _frame(axes: _Axes) -> list[str]:
         parts += [_line(x, _TOP, x, bottom, "grid"), _text(x, bottom + 18, name)]
         parts += [_line(_LEFT, y, right, y, "grid"), _text(_LEFT - 8, y + 4, name, "end")]
     parts += [axes.line(1.0, "same"), axes.line(2.0, "off"), axes.line(0.5, "off")]
-    parts.append(
-        f'<rect x="{_LEFT}" y="{_TOP}" width="{_SIDE}" height="{_SIDE}" class="axis"/>'
-    )
+    parts.append(f'<rect x="{_LEFT}" y="{_TOP}" width="{_SIDE}" height="{_SIDE}" class="axis"/>')
     middle = _TOP + _SIDE / 2
     turned = f' transform="rotate(-90 14 {middle:.1f})"'
     parts.append(_text(_LEFT + _SIDE / 2, bottom + 38, "measured"))

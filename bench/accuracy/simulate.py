@@ -85,7 +85,7 @@ def result_of(row: Row) -> Result:
 
 
 def each(
-    ask: Callable[[Row], Any], rows: Sequence[Row], jobs: int, limits: Limits = Limits()
+    ask: Callable[[Row], Any], rows: Sequence[Row], jobs: int, limits: Limits
 ) -> Iterator[tuple[Row, Any, str]]:
     """Ask about rows, `jobs` at a time; each answer as it comes, or None and what went wrong."""
     todo, fork = list(rows)[::-1], get_context("fork")
@@ -130,9 +130,7 @@ def _child(ask: Callable[[Row], Any], row: Row, limits: Limits, pipe: Connection
     pipe.close()
 
 
-def estimate(
-    rows: Sequence[Row], jobs: int, limits: Limits = Limits()
-) -> Iterator[tuple[Row, Result]]:
+def estimate(rows: Sequence[Row], jobs: int, limits: Limits) -> Iterator[tuple[Row, Result]]:
     """Results of rows, as they come."""
     for row, answer, error in each(result_of, rows, jobs, limits):
         yield row, answer if answer is not None else Result(row.id, error=error)

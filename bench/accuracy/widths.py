@@ -17,11 +17,11 @@ import numpy as np
 from scipy.optimize import linprog
 
 from bench.accuracy.judge import Point, by_family
-from nki_dist.timing.band import AROUND, BOUND_BY, LEVEL, WAITS
+from nki_dist.timing.band import AROUND, BOUND_BY, COLLECTIVES, LEVEL, WAITS
 
 # Measured rows were looked at while the model was made, other kernels will be further off.
 AIM: Final = LEVEL + 0.04
-BOUNDS: Final = (*sorted({*BOUND_BY.values()} - {"exchanges"}), WAITS, AROUND)
+BOUNDS: Final = (*sorted({*BOUND_BY.values()} - {COLLECTIVES}), WAITS, AROUND)
 _WITNESSES: Final = 5.0  # covered rows it takes to narrow a bound below the width of all
 _LEAST: Final = 0.02  # narrower than this, not even a measurement repeats
 
@@ -47,8 +47,8 @@ def fitted(points: Sequence[Point]) -> Widths:
     """The table of widths, rounded as it is stored."""
     scaled = _regression(points).scaled(_factor(points))
     rounded = {bound: round(max(w, _LEAST), 3) for bound, w in scaled.by_bound.items()}
-    # No measured row waits for other cores in a collective, so it's taken for the least known.
-    rounded["exchanges"] = max(rounded.values())
+    # No measured row has a collective, so that is taken for as unknown as the least known.
+    rounded[COLLECTIVES] = max(rounded.values())
     return Widths(rounded, round(scaled.assumed, 3))
 
 

@@ -21,6 +21,7 @@ from typing import Final, NamedTuple
 from nki_dist.timing.critical import DMA_BUSY, MESSAGES
 
 LEVEL: Final = 0.8  # of the kernels are meant to be inside
+COLLECTIVES: Final = "collectives"
 
 # What a piece of the critical path says about what bounded the launch; other pieces are waits.
 BOUND_BY: Final = MappingProxyType(
@@ -32,7 +33,7 @@ BOUND_BY: Final = MappingProxyType(
         "dma data": "transfers",
         DMA_BUSY: "transfers",
         MESSAGES: "exchanges",
-        "cc": "exchanges",
+        "cc": COLLECTIVES,
     }
 )
 WAITS: Final = "waits"
@@ -46,7 +47,8 @@ WIDTHS: Final = MappingProxyType(
         "transfers": 0.2,
         "waits": 0.2,
         "around": 0.2,
-        "exchanges": 0.35,
+        "exchanges": 0.2,
+        "collectives": 0.35,
     }
 )
 # What is added where all of the time rests on figures or costs that nobody publishes.
