@@ -14,7 +14,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
@@ -24,7 +24,10 @@ import numpy as np
 from bench.real_kernels.shims import LIBRARY, RepairedSource
 
 VARIABLE: Final = "NKI_REF"
-_TORCH: Final = ("torch", "torch.nn", "torch.nn.functional")
+_PACKAGES: Final = (
+    ("torch", "torch.nn", "torch.nn.functional"),
+    ("scipy", "scipy.linalg"),
+)
 
 
 def root() -> Path:
@@ -52,18 +55,23 @@ def _circulant(column: Any) -> np.ndarray:
     return np.stack([np.roll(column, shift) for shift in range(len(column))], axis=1)
 
 
-@contextlib.contextmanager
-def _stand_ins() -> Iterator[None]:
-    added = {}
-    if importlib.util.find_spec("torch") is None:
-        added = {name: _StandIn(name) for name in _TORCH}
-    if importlib.util.find_spec("scipy") is None:
-        added["scipy"], added["scipy.linalg"] = _StandIn("scipy"), _StandIn("scipy.linalg")
-        added["scipy.linalg"].circulant = _circulant  # type: ignore[attr-defined]
-    for name, module in added.items():
+def _absent(names: Sequence[str]) -> dict[str, ModuleType]:
+    """Stand-ins for a package and modules of it, or none if it's installed."""
+    if importlib.util.find_spec(names[0]) is not None:
+        return {}
+    added: dict[str, ModuleType] = {name: _StandIn(name) for name in names}
+    for name in names[1:]:
         parent, _, child = name.rpartition(".")
-        if parent:
-            setattr(added[parent], child, module)
+        setattr(added[parent], child, added[name])
+    return added
+
+
+@contextlib.contextmanager
+def stand_ins(packages: Sequence[Sequence[str]] = _PACKAGES) -> Iterator[None]:
+    """While foreign files are imported, names of packages that aren't installed can be imported."""
+    added = {name: module for names in packages for name, module in _absent(names).items()}
+    if "scipy.linalg" in added:
+        added["scipy.linalg"].circulant = _circulant  # type: ignore[attr-defined]
     sys.modules.update(added)
     try:
         yield
@@ -78,7 +86,7 @@ def library(module: str) -> ModuleType:
     if source not in sys.path:
         sys.path.insert(0, source)
         sys.meta_path.insert(0, RepairedSource())
-    with _stand_ins():
+    with stand_ins():
         return importlib.import_module(f"{LIBRARY}.{module}")
 
 
@@ -93,7 +101,7 @@ def from_file(path: str) -> ModuleType:
     sys.modules[name] = module
     sys.path.insert(0, str(full.parent))
     try:
-        with _stand_ins():
+        with stand_ins():
             spec.loader.exec_module(module)
     finally:
         sys.path.remove(str(full.parent))
@@ -106,7 +114,7 @@ def from_text(text: str, title: str) -> ModuleType:
     module.__file__ = f"<{title}>"
     linecache.cache[module.__file__] = len(text), None, text.splitlines(True), module.__file__
     sys.modules[module.__name__] = module
-    with _stand_ins():
+    with stand_ins():
         exec(compile(text, module.__file__, "exec"), module.__dict__)
     return module
 

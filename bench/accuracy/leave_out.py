@@ -24,13 +24,12 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+import nki_dist as nki
 from bench.accuracy.judge import percent
 from bench.accuracy.rows import ONE_CORE, TWO_CORES, Result, Row
 from bench.accuracy.simulate import Limits, each, profile_of
 from nki_dist import arch
 from nki_dist.arch import Arch
-from nki_dist.launcher import world as launching
-from nki_dist.topology.topology import Topology
 
 FACTORS: Final = (0.6, 0.8, 1.25, 1.6)
 PLATFORMS: Final = ("trn1", "trn2")
@@ -74,28 +73,29 @@ def changed(machine: Arch, factors: Mapping[Figure, float]) -> Arch:
     return machine.with_values("fitted anew", **values) if values else machine
 
 
-def times(row: Row, trials: Sequence[Mapping[Figure, float]]) -> list[float]:
-    """The simulated time of a row with the figures as they are, then for each of the trials.
+class _Trials(nki.World):
+    """Profiles of a launch with the figures as they are, then for each of the trials.
 
-    The kernel is traced once: programs don't depend on what its instructions cost.
+    The kernel is compiled and run once: programs don't depend on what their instructions cost.
     """
-    kept: list[Any] = []
-    real = launching.profile_of
 
-    def keeping(*launch: Any) -> Any:
-        kept.append(launch)
-        return real(*launch)
+    def __init__(self, trials: Sequence[Mapping[Figure, float]], **options: Any) -> None:
+        super().__init__(**options)
+        self.trials = trials
+        self.device_us: list[float] = []
 
-    launching.profile_of = keeping
-    try:
-        found = [profile_of(row).device_us]
-    finally:
-        launching.profile_of = real
-    topology, *rest = kept[0]
-    for trial in trials:
-        machine = changed(topology.arch, trial)
-        found.append(real(Topology(machine, topology.ranks, topology.lnc), *rest).device_us)
-    return found
+    def _profile(self, *launch: Any) -> Any:
+        today = self.arch
+        for trial in ({}, *self.trials):
+            self.arch = changed(today, trial)
+            self.device_us.append(super()._profile(*launch).device_us)
+        self.arch = today
+        return self.device_us
+
+
+def times(row: Row, trials: Sequence[Mapping[Figure, float]]) -> list[float]:
+    """The simulated time of a row with the figures as they are, then for each of the trials."""
+    return profile_of(row, partial(_Trials, trials))
 
 
 def sample(rows: Iterable[Row], results: Mapping[str, Result], most: int = SAMPLE) -> list[Row]:

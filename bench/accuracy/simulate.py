@@ -54,15 +54,15 @@ def launch_of(row: Row) -> Launch:
     return BUILDERS[row.family](row.lnc, **row.config)
 
 
-def profile_of(row: Row) -> Any:
-    """The profile of a row's launch, without arithmetic."""
+def profile_of(row: Row, make: Callable[..., nki.World] = nki.World) -> Any:
+    """The profile of a row's launch, without arithmetic, in a world that `make` makes."""
     os.environ[PLATFORM_VARIABLE] = row.platform  # kernels ask for it
     nki_dist.compat.install()
     launch = launch_of(row)
     options: dict[str, Any] = {"platform": row.platform, "host": "inprocess"}
     if launch.check is not None:
         options["check"] = launch.check
-    with nki.World(ranks=1, lnc=row.lnc, **options) as world:
+    with make(ranks=1, lnc=row.lnc, **options) as world:
         return world.dry_run(launch.kernel, *launch.args, profile=True, **launch.kwargs).profile
 
 
@@ -125,7 +125,7 @@ def _child(ask: Callable[[Row], Any], row: Row, limits: Limits, pipe: Connection
     try:
         answer = ask(row), ""
     except BaseException as error:  # whatever a foreign kernel ends with is this row's answer
-        answer = None, f"{type(error).__name__}: {' '.join(str(error).split())}"[:_MESSAGE]
+        answer = None, f"{type(error).__name__}: {' '.join(str(error).split())}"[:_MESSAGE].strip()
     pipe.send(answer)
     pipe.close()
 

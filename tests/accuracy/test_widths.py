@@ -1,0 +1,94 @@
+"""Widths of the band: quantiles by bound, shrinking, coverage of families that took no part."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from bench.accuracy import widths
+from bench.accuracy.judge import by_family
+from nki_dist.timing.band import COLLECTIVES, WIDTHS
+from tests.accuracy.made import point
+
+SHAPES = ({"tensor": 1.0}, {"transfers": 1.0}, {"tensor": 0.5, "transfers": 0.5})
+
+
+def drawn(per_family: int, spreads: dict[str, float], seed: int = 0, families: int = 6):
+    """Families whose rows err normally, by the spreads of what bounds them."""
+    draw = np.random.default_rng(seed)
+    of = []
+    for family in range(families):
+        for n in range(per_family):
+            bounds = SHAPES[n % len(SHAPES)]
+            spread = sum(share * spreads[bound] for bound, share in bounds.items())
+            of.append(point(f"f{family}-{n}", spread * draw.standard_normal(), bounds=bounds))
+    return of
+
+
+def test_bounds_get_the_width_of_their_errors():
+    table = widths.fitted(drawn(30, {"tensor": 0.05, "transfers": 0.3}))
+    # The two-sided AIM quantile of a normal distribution.
+    wanted = 1.41
+    assert table.by_bound["tensor"] == pytest.approx(wanted * 0.05, rel=0.35)
+    assert table.by_bound["transfers"] == pytest.approx(wanted * 0.3, rel=0.2)
+
+
+def test_a_bound_without_rows_gets_the_width_of_all():
+    table = widths.fitted(drawn(30, {"tensor": 0.2, "transfers": 0.2}))
+    for bound in ("elementwise", "waits", "around"):
+        assert table.by_bound[bound] == pytest.approx(1.41 * 0.2, rel=0.2)
+    assert table.assumed == pytest.approx(1.41 * 0.2, rel=0.2)
+
+
+def test_few_rows_do_not_narrow_a_bound():
+    of = drawn(30, {"tensor": 0.2, "transfers": 0.2})
+    perfect = [point(f"f0-w{n}", 0.0, bounds={"waits": 1.0}) for n in range(3)]
+    some = widths.fitted(of + perfect).by_bound["waits"]
+    assert some == pytest.approx(1.41 * 0.2, rel=0.2)
+    perfect = [point(f"f{n % 6}-w{n}", 0.0, bounds={"waits": 1.0}) for n in range(80)]
+    assert widths.fitted(of + perfect).by_bound["waits"] < 0.1
+
+
+def test_what_is_assumed_adds_where_errors_say_so():
+    of = drawn(30, {"tensor": 0.1, "transfers": 0.1})
+    draw = np.random.default_rng(1)
+    guessed = [
+        point(f"f{n % 6}-a{n}", 0.5 * draw.standard_normal(), assumed=1.0) for n in range(80)
+    ]
+    assert widths.fitted(of + guessed).assumed > 2 * widths.fitted(of).assumed
+
+
+def test_no_row_has_a_collective_so_it_is_the_widest():
+    table = widths.fitted(drawn(30, {"tensor": 0.05, "transfers": 0.3})).by_bound
+    assert table[COLLECTIVES] == max(table.values()) and set(table) == set(WIDTHS)
+
+
+def test_families_that_took_no_part_are_covered_as_often_as_wanted():
+    of = drawn(30, {"tensor": 0.05, "transfers": 0.3})
+    covered = widths.left_out(of)
+    assert set(covered) == set(by_family(of))
+    assert np.mean(list(covered.values())) == pytest.approx(widths.AIM, abs=0.02)
+
+
+def test_a_family_unlike_the_others_widens_the_band_of_all():
+    alike = drawn(18, {"tensor": 0.05, "transfers": 0.1}, families=10)
+    off = [p for p in alike if p.row.family != "f0"]
+    off += [point(f"f0-{n}", 0.8, bounds=SHAPES[n % 3]) for n in range(18)]
+    assert widths.left_out(off)["f0"] == 0.0
+    assert widths.fitted(off).by_bound["tensor"] > widths.fitted(alike).by_bound["tensor"]
+
+
+def test_many_rows_of_one_kernel_are_not_as_many_witnesses():
+    few = [point(f"a-{n}", 0.1) for n in range(4)]
+    few += [point(f"b{n}-0", 0.3) for n in range(4)]
+    many = few + [point(f"a-{n}", 0.1) for n in range(4, 100)]
+    assert widths.fitted(many).by_bound["tensor"] > 0.15
+
+
+def test_one_family_alone_is_judged_by_itself():
+    of = [point(f"a-{n}", 0.01 * n) for n in range(40)]
+    assert widths.left_out(of)["a"] == pytest.approx(widths.AIM, abs=0.04)
+
+
+def test_errors_of_nothing_still_have_a_width():
+    assert min(widths.fitted([point("a-1"), point("b-1")]).by_bound.values()) > 0
