@@ -3,8 +3,8 @@
 Each bound's width is a quantile of the errors of the kernels it bounds, by regression of quantiles
 on the shares, drawn towards the quantile of all where few rows speak for it. Widths fitted to a
 family aren't used to judge that family: a factor on all of them is chosen so that families which
-took no part are covered as often as wanted. Families count by the root of their size: the many
-rows of one kernel aren't as many witnesses.
+took no part are covered as often as wanted. In the regression, families count by the root of their
+size: the many rows of one kernel aren't as many witnesses.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from nki_dist.timing.band import AROUND, BOUND_BY, COLLECTIVES, LEVEL, WAITS
 # Measured rows were looked at while the model was made, other kernels will be further off.
 AIM: Final = LEVEL + 0.04
 BOUNDS: Final = (*sorted({*BOUND_BY.values()} - {COLLECTIVES}), WAITS, AROUND)
-_WITNESSES: Final = 5.0  # covered rows it takes to narrow a bound below the width of all
+_WITNESSES: Final = 10.0  # covered rows it takes to narrow a bound below the width of all
+_APART: Final = 3.0  # a bound's width is at most so many times that of all, or so much less
 _LEAST: Final = 0.02  # narrower than this, not even a measurement repeats
 
 
@@ -64,12 +65,11 @@ def left_out(points: Sequence[Point]) -> dict[str, float]:
 
 def _factor(points: Sequence[Point]) -> float:
     """On widths that others gave a family, so that it is covered as often as wanted."""
-    scores, weights = [], []
+    scores = []
     for name, members in by_family(points).items():
         widths = _without(points, name)
         scores += [abs(p.error) / widths.of(p) for p in members]
-        weights += [len(members) ** -0.5] * len(members)
-    return _quantile(scores, weights)
+    return _quantile(scores, [1.0] * len(scores))
 
 
 def _without(points: Sequence[Point], family: str) -> Widths:
@@ -116,12 +116,12 @@ def _regression(points: Sequence[Point]) -> Widths:
             (1 - AIM) * weights,
         ]
     )
-    lower = [(_LEAST, None)] * (k - 1) + [(0.0, None)]
+    near = [(common / _APART, common * _APART)] * k
     found = linprog(
         price,
         A_eq=equations,
         b_eq=np.concatenate([off, np.full(k, common)]),
-        bounds=lower + [(0.0, None)] * (2 * k + 2 * n),
+        bounds=near + [(0.0, None)] * (2 * k + 2 * n),
         method="highs",
     )
     if not found.success:

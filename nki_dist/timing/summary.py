@@ -12,6 +12,7 @@ from typing import Final
 
 from nki_dist.arch import Arch
 from nki_dist.isa import INSTRUCTIONS
+from nki_dist.isa.spec import Cost
 from nki_dist.program import Instruction
 from nki_dist.timing.band import MEASURED
 from nki_dist.timing.critical import (
@@ -33,7 +34,7 @@ _TENSOR: Final = (
     "tensor_ramp_fraction",
     "tensor_ramp_ns",
 )
-# The figure that sets the length of a piece of the critical path that no engine works on.
+# The figure that sets the length of a piece of the critical path that no compute engine works on.
 _FIGURE: Final = {
     "dma data": "dma_engine_gbps",
     DMA_BUSY: "dma_engine_gbps",
@@ -41,6 +42,7 @@ _FIGURE: Final = {
     SEMAPHORE: "semaphore_ns",
     TABLE: "act_table_load_ns",
 }
+_UNKNOWN: Final = "cost"  # stands for a cost that nobody documents
 _DMA: Final = ("dma_element_ns", "dma_engine_gbps", "dma_floor_ns", "dma_semaphore_ns")
 
 
@@ -162,19 +164,27 @@ def _assumed_us(timeline: Timeline, pieces: list[Piece]) -> float:
     around = [("kernel_start_ns", arch.kernel_start_ns), ("kernel_end_ns", arch.kernel_end_ns)]
     if arch.generation not in MEASURED:
         return (timeline.total_ns + sum(ns for _, ns in around)) / 1000
-    assumed = arch.assumptions().keys()
+    assumed = {*arch.assumptions(), _UNKNOWN}
     ns = sum(ns for name, ns in around if name in assumed)
     for p in pieces:
         core = timeline.cores[p.core]
-        engine, cost = core.graph.executed[p.position].engine, core.cost(p.position)
-        if p.kind == engine:
-            doubtful = not cost.known or not assumed.isdisjoint(cost.figures)
-        elif p.kind == PIPELINE:
-            doubtful = f"dependent_latency.{engine}" in assumed
-        else:
-            doubtful = _FIGURE.get(p.kind) in assumed
-        ns += (p.end - p.start) * doubtful
+        engine = core.graph.executed[p.position].engine
+        figures = _figures(p.kind, engine, core.cost(p.position))
+        if not assumed.isdisjoint(figures):
+            ns += p.end - p.start
     return ns / 1000
+
+
+def _figures(kind: str, engine: str, cost: Cost) -> tuple[str, ...]:
+    """What the length of a piece of the critical path rests on; of a cost nobody knows, itself."""
+    if kind == engine:
+        clock = ("engine_clock_ghz", f"engine_clock_ghz.{engine}")
+        return (*clock, *cost.figures, *(() if cost.known else (_UNKNOWN,)))
+    if kind != PIPELINE:
+        return (_FIGURE[kind],) if kind in _FIGURE else ()
+    if engine == "scalar":
+        return ("activate_latency_ns",)
+    return ("dependent_latency", f"dependent_latency.{engine}")
 
 
 def _assumed_parameters(timeline: Timeline) -> dict[str, str]:

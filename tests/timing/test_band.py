@@ -12,8 +12,11 @@ import nki_dist as nki
 import nki_dist.isa as nisa
 import nki_dist.language as nl
 from nki_dist import arch
+from nki_dist.arch.facts import assumed
+from nki_dist.isa.spec import Cost
 from nki_dist.timing import make_profile, profile_launch, replay
 from nki_dist.timing.band import ASSUMED, BOUND_BY, WAITS, WIDTHS, Shares, band, shares, width
+from nki_dist.timing.summary import _figures
 from tests.timing.build import compiled
 from tests.timing.test_replay import load_activate_store
 from tests.timing.test_table import NOTHING
@@ -85,11 +88,22 @@ def test_assumed_figures_count_with_the_time_they_set():
         ("dma_engine_gbps", "dma data"),
         ("dma_semaphore_ns", "dma latency"),
         ("semaphore_ns", "semaphores"),
+        ("engine_clock_ghz", "scalar"),
+        ("activate_latency_ns", "result latency"),
     ):
         same = machine.with_values("a guess", **{figure: getattr(machine, figure)})
         assert 0 < profiled(same).assumed_us == pytest.approx(known.critical[kind]), figure
     ends = machine.with_values("a guess", kernel_end_ns=7000.0)
     assert profiled(ends).assumed_us == 7.0
+
+
+def test_latencies_are_those_of_their_engine():
+    known = published(arch.get("trn2"))
+    facts = {**known.facts, "dependent_latency.vector": assumed(100, "a guess")}
+    machine = type(known).from_facts(known.name, known.instance, facts)
+    for engine, doubtful in (("vector", True), ("gpsimd", False), ("scalar", False)):
+        figures = _figures("result latency", engine, Cost())
+        assert (not machine.assumptions().keys().isdisjoint(figures)) is doubtful
 
 
 def test_costs_nobody_documents_count_with_their_time():
