@@ -19,8 +19,9 @@ from scipy.optimize import linprog
 from bench.accuracy.judge import Point, by_family
 from nki_dist.timing.band import AROUND, BOUND_BY, COLLECTIVES, LEVEL, WAITS
 
-# Measured rows were looked at while the model was made, other kernels will be further off.
-AIM: Final = LEVEL + 0.04
+# Of rows that took no part, halves drawn at random, some 4 % fewer are covered than of those that
+# did, and all measured rows were looked at while the model was made. So more than LEVEL of them.
+AIM: Final = LEVEL + 0.07
 BOUNDS: Final = (*sorted({*BOUND_BY.values()} - {COLLECTIVES}), WAITS, AROUND)
 _WITNESSES: Final = 10.0  # covered rows it takes to narrow a bound below the width of all
 _APART: Final = 3.0  # a bound's width is at most so many times that of all, or so much less

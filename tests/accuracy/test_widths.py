@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.stats import norm
 
 from bench.accuracy import widths
 from bench.accuracy.judge import by_family
 from nki_dist.timing.band import COLLECTIVES, WIDTHS
 from tests.accuracy.made import point
 
+WANTED = norm.ppf((1 + widths.AIM) / 2)  # spreads that hold AIM of normal errors
 SHAPES = ({"tensor": 1.0}, {"transfers": 1.0}, {"tensor": 0.5, "transfers": 0.5})
 
 
@@ -26,25 +28,28 @@ def drawn(per_family: int, spreads: dict[str, float], seed: int = 0, families: i
 
 
 def test_bounds_get_the_width_of_their_errors():
-    table = widths.fitted(drawn(30, {"tensor": 0.05, "transfers": 0.3}))
-    # The two-sided AIM quantile of a normal distribution.
-    wanted = 1.41
-    assert table.by_bound["tensor"] == pytest.approx(wanted * 0.05, rel=0.35)
-    assert table.by_bound["transfers"] == pytest.approx(wanted * 0.3, rel=0.2)
+    table = widths.fitted(drawn(60, {"tensor": 0.1, "transfers": 0.2}))
+    assert table.by_bound["tensor"] == pytest.approx(WANTED * 0.1, rel=0.25)
+    assert table.by_bound["transfers"] == pytest.approx(WANTED * 0.2, rel=0.25)
+
+
+def test_bounds_are_not_further_apart_than_rows_can_tell():
+    table = widths.fitted(drawn(30, {"tensor": 0.001, "transfers": 0.3})).by_bound
+    assert table["tensor"] > max(table.values()) / widths._APART**2 - 0.001
 
 
 def test_a_bound_without_rows_gets_the_width_of_all():
     table = widths.fitted(drawn(30, {"tensor": 0.2, "transfers": 0.2}))
     for bound in ("elementwise", "waits", "around"):
-        assert table.by_bound[bound] == pytest.approx(1.41 * 0.2, rel=0.2)
-    assert table.assumed == pytest.approx(1.41 * 0.2, rel=0.2)
+        assert table.by_bound[bound] == pytest.approx(WANTED * 0.2, rel=0.2)
+    assert table.assumed == pytest.approx(WANTED * 0.2, rel=0.2)
 
 
 def test_few_rows_do_not_narrow_a_bound():
     of = drawn(30, {"tensor": 0.2, "transfers": 0.2})
     perfect = [point(f"f0-w{n}", 0.0, bounds={"waits": 1.0}) for n in range(3)]
     some = widths.fitted(of + perfect).by_bound["waits"]
-    assert some == pytest.approx(1.41 * 0.2, rel=0.2)
+    assert some == pytest.approx(WANTED * 0.2, rel=0.2)
     perfect = [point(f"f{n % 6}-w{n}", 0.0, bounds={"waits": 1.0}) for n in range(80)]
     assert widths.fitted(of + perfect).by_bound["waits"] < 0.1
 
@@ -82,7 +87,7 @@ def test_many_rows_of_one_kernel_are_not_as_many_witnesses():
     few = [point(f"a-{n}", 0.1) for n in range(4)]
     few += [point(f"b{n}-0", 0.3) for n in range(4)]
     many = few + [point(f"a-{n}", 0.1) for n in range(4, 100)]
-    assert widths.fitted(many).by_bound["tensor"] > 0.15
+    assert widths._regression(many).by_bound["tensor"] > 0.15
 
 
 def test_one_family_alone_is_judged_by_itself():
