@@ -83,6 +83,14 @@ def test_a_family_unlike_the_others_widens_the_band_of_all():
     assert widths.fitted(off).by_bound["tensor"] > widths.fitted(alike).by_bound["tensor"]
 
 
+def test_widths_without_a_family_know_nothing_of_it():
+    a = [point(f"a-{n}", 0.1) for n in range(20)]
+    b = [point(f"b-{n}", 0.5) for n in range(20)]
+    assert widths._without(a + b, "b").by_bound["tensor"] == pytest.approx(0.1)
+    assert widths._without(a + b, "a").by_bound["tensor"] == pytest.approx(0.5)
+    assert widths._without(a, "a").by_bound["tensor"] == pytest.approx(0.1), "there is no other"
+
+
 def test_many_rows_of_one_kernel_are_not_as_many_witnesses():
     few = [point(f"a-{n}", 0.1) for n in range(4)]
     few += [point(f"b{n}-0", 0.3) for n in range(4)]
