@@ -14,7 +14,7 @@ import nki_dist.language as nl
 from bench.accuracy import leave_out
 from bench.accuracy.leave_out import Effects, Figure, changed, loss, refitted, sample
 from nki_dist import arch
-from nki_dist.arch.facts import fitted
+from nki_dist.arch.facts import derived, fitted
 from tests.accuracy.made import result, row
 
 RATE = Figure("dma_engine_gbps", 27.2, "", ("trn2",))
@@ -25,19 +25,19 @@ LATENCY = Figure("dependent_latency.vector", 100, "", ("trn1", "trn2"))
 def test_figures_are_those_of_that_kind_and_shared_ones_count_once(monkeypatch):
     def with_fits(name):
         machine = real(name)
-        facts = {**machine.facts, "kernel_end_ns": fitted(5000.0, "small rows")}
+        facts = {key: replace(f, kind="published", source="A2") for key, f in machine.facts.items()}
+        facts = {**facts, "kernel_end_ns": fitted(5000.0, "small rows")}
         facts["dependent_latency"] = fitted({"tensor": 64, "vector": 100 + (name == "trn1")}, "x")
+        facts["semaphore_ns"] = derived(30, "ROWS: mamba; A2")
+        facts["dma_trigger_ns"] = derived(8.0, "PROFILE; ROWS have 7 to 9")
         return arch.Arch.from_facts(machine.name, machine.instance, facts)
 
     real = arch.get
     monkeypatch.setattr(leave_out.arch, "get", with_fits)
-    found = {
-        (f.name, f.value): f.platforms
-        for f in leave_out.figures()
-        if f.source in ("small rows", "x")
-    }
+    found = {(f.name, f.value): f.platforms for f in leave_out.figures()}
     assert found == {
         ("kernel_end_ns", 5000.0): ("trn1", "trn2"),
+        ("semaphore_ns", 30): ("trn1", "trn2"),
         ("dependent_latency.tensor", 64): ("trn1", "trn2"),
         ("dependent_latency.vector", 101): ("trn1",),
         ("dependent_latency.vector", 100): ("trn2",),

@@ -96,6 +96,8 @@ def test_many_rows_of_one_kernel_are_not_as_many_witnesses():
     few += [point(f"b{n}-0", 0.3) for n in range(4)]
     many = few + [point(f"a-{n}", 0.1) for n in range(4, 100)]
     assert widths._regression(many).by_bound["tensor"] > 0.15
+    # But the level of all widths is that of rows.
+    assert widths.fitted(many).by_bound["tensor"] == pytest.approx(0.1)
 
 
 def test_one_family_alone_is_judged_by_itself():
