@@ -38,6 +38,7 @@ def main() -> None:
         table = widths.fitted(found.points)
         print("WIDTHS", json.dumps(dict(table.by_bound), indent=4))
         print("ASSUMED", table.assumed)
+        print("FREEDOM", table.freedom)
     if options.json:
         print(json.dumps([bar.__dict__ for bar in found.bars()], indent=1))
     else:

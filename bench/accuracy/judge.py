@@ -66,7 +66,7 @@ def points(rows: Iterable[Row], results: Mapping[str, Result]) -> list[Point]:
         Point(
             row,
             result.device_us / (factor * cores if TWO_CORES in row.flags else 1.0),
-            shares(result.critical, result.overhead_us, result.assumed_us),
+            shares(result.critical, result.overhead_us, result.assumed_us, result.beta1),
         )
         for row, result, cores in ran
     ]

@@ -116,7 +116,7 @@ class Result:
 
     Attributes:
         device_us: simulated time on the device; 0 where the row couldn't be run.
-        overhead_us, assumed_us, critical: as of `Profile`.
+        overhead_us, assumed_us, critical, beta1: as of `Profile`.
         instructions: executed.
         line: the kernel line with most of the critical path.
         seconds: it took to estimate.
@@ -128,6 +128,7 @@ class Result:
     overhead_us: float = 0.0
     assumed_us: float = 0.0
     critical: dict[str, float] = field(default_factory=dict)
+    beta1: bool = False
     instructions: int = 0
     line: str = ""
     seconds: float = 0.0

@@ -78,6 +78,7 @@ def result_of(row: Row) -> Result:
         round(profile.overhead_us, 3),
         round(profile.assumed_us, 3),
         {kind: round(us, 3) for kind, us in profile.critical.items()},
+        profile.beta1,
         profile.instructions,
         where,
         round(time.perf_counter() - started, 1),

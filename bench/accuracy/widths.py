@@ -17,32 +17,32 @@ import numpy as np
 from scipy.optimize import linprog
 
 from bench.accuracy.judge import Point, by_family
-from nki_dist.timing.band import AROUND, BOUND_BY, COLLECTIVES, LEVEL, WAITS
+from nki_dist.timing.band import AROUND, BOUND_BY, COLLECTIVES, LEVEL, WAITS, width
 
 # Of rows that took no part, halves drawn at random, some 4 % fewer are covered than of those that
 # did, and all measured rows were looked at while the model was made. So more than LEVEL of them.
 AIM: Final = LEVEL + 0.07
 BOUNDS: Final = (*sorted({*BOUND_BY.values()} - {COLLECTIVES}), WAITS, AROUND)
-_WITNESSES: Final = 10.0  # covered rows it takes to narrow a bound below the width of all
+_WITNESSES: Final = 4.0  # covered rows it takes to narrow a bound below the width of all
 _APART: Final = 3.0  # a bound's width is at most so many times that of all, or so much less
 _LEAST: Final = 0.02  # narrower than this, not even a measurement repeats
 
 
 @dataclass(frozen=True)
 class Widths:
-    """As of `nki_dist.timing.band`: by bound, and what is added where all is assumed."""
+    """As of `nki_dist.timing.band`: by bound, added where all is assumed, and for Beta 1."""
 
     by_bound: Mapping[str, float]
     assumed: float
+    freedom: float
 
     def scaled(self, factor: float) -> Widths:
         scaled = {bound: factor * w for bound, w in self.by_bound.items()}
-        return Widths(scaled, factor * self.assumed)
+        return Widths(scaled, factor * self.assumed, factor * self.freedom)
 
     def of(self, p: Point) -> float:
         """The width of a point's band."""
-        columns = sum(share * self.by_bound[bound] for bound, share in p.of.bounds.items())
-        return columns + p.of.assumed * self.assumed
+        return width(p.of, self.by_bound, self.assumed, self.freedom)
 
 
 def fitted(points: Sequence[Point]) -> Widths:
@@ -51,7 +51,7 @@ def fitted(points: Sequence[Point]) -> Widths:
     rounded = {bound: round(max(w, _LEAST), 3) for bound, w in scaled.by_bound.items()}
     # No measured row has a collective, so that is taken for as unknown as the least known.
     rounded[COLLECTIVES] = max(rounded.values())
-    return Widths(rounded, round(scaled.assumed, 3))
+    return Widths(rounded, round(scaled.assumed, 3), round(scaled.freedom, 3))
 
 
 def left_out(points: Sequence[Point]) -> dict[str, float]:
@@ -99,7 +99,10 @@ def _regression(points: Sequence[Point]) -> Widths:
     off = np.array([abs(p.error) for p in points])
     common = max(_quantile(list(off), list(weights)), _LEAST)
     shares = np.array(
-        [[*(p.of.bounds.get(bound, 0.0) for bound in BOUNDS), p.of.assumed] for p in points]
+        [
+            [*(p.of.bounds.get(bound, 0.0) for bound in BOUNDS), p.of.assumed, p.of.free]
+            for p in points
+        ]
     )
     n, k = shares.shape
     rows, columns = np.eye(n), np.eye(k)
@@ -117,14 +120,16 @@ def _regression(points: Sequence[Point]) -> Widths:
             (1 - AIM) * weights,
         ]
     )
-    near = [(common / _APART, common * _APART)] * k
+    # What a kernel of Beta 1 adds is for rows to say, and may be nothing.
+    near = [(common / _APART, common * _APART)] * (k - 1) + [(0.0, common * _APART)]
+    drawn = np.array([common] * (k - 1) + [0.0])
     found = linprog(
         price,
         A_eq=equations,
-        b_eq=np.concatenate([off, np.full(k, common)]),
+        b_eq=np.concatenate([off, drawn]),
         bounds=near + [(0.0, None)] * (2 * k + 2 * n),
         method="highs",
     )
     if not found.success:
         raise RuntimeError(f"no widths: {found.message}")
-    return Widths(dict(zip(BOUNDS, found.x[: k - 1].tolist())), float(found.x[k - 1]))
+    return Widths(dict(zip(BOUNDS, found.x[: k - 2].tolist())), *map(float, found.x[k - 2 : k]))

@@ -69,6 +69,7 @@ class Profile:
         tflops: achieved by the Tensor engines.
         mfu: their share of the peak for the dtypes used, over all cores.
         mbu: share of the bandwidth of the HBM stacks used.
+        beta1: of a kernel of Beta 1, which AWS's compiler orders and places as it sees fit.
         assumed_us: what of the time on the device rests on costs and figures nobody publishes.
         assumed_costs: instructions whose cost nobody publishes, with how often each ran.
         assumed_parameters: figures of the platform that were assumed and used, with the reason.
@@ -91,6 +92,7 @@ class Profile:
     tflops: float
     mfu: float
     mbu: float
+    beta1: bool
     assumed_us: float
     assumed_costs: dict[str, int]
     assumed_parameters: dict[str, str]
@@ -113,7 +115,7 @@ class Profile:
 
     @property
     def _band(self) -> tuple[float, float]:
-        spent = shares(self.critical, self.overhead_us, self.assumed_us)
+        spent = shares(self.critical, self.overhead_us, self.assumed_us, self.beta1)
         return band(self.device_us, spent)
 
     def to_dict(self) -> dict[str, Any]:

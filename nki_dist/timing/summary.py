@@ -78,6 +78,7 @@ def make_profile(timeline: Timeline, kernel: str) -> Profile:
         tflops=flops / total / 1000 if total else 0.0,
         mfu=ideal / total / len(cores) if total else 0.0,
         mbu=moved / (total * arch.hbm_stack_gbps * stacks) if total else 0.0,
+        beta1=any(c.graph.program.beta1 for c in cores),
         assumed_us=_assumed_us(timeline, pieces),
         assumed_costs=_assumed_costs(timeline),
         assumed_parameters=_assumed_parameters(timeline),

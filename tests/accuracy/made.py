@@ -27,6 +27,9 @@ def point(
     bounds: Mapping[str, float] | None = None,
     assumed: float = 0.0,
     flags: str = "",
+    free: float = 0.0,
 ) -> Point:
     """A row measured at `us` and simulated `exp(error)` times as long."""
-    return Point(row(name, us, flags), us * exp(error), Shares(bounds or {"tensor": 1.0}, assumed))
+    return Point(
+        row(name, us, flags), us * exp(error), Shares(bounds or {"tensor": 1.0}, assumed, free)
+    )

@@ -14,7 +14,7 @@ from bench.accuracy import widths
 from bench.accuracy.leave_out import Figure
 from bench.accuracy.plot import scatter
 from bench.accuracy.rows import DATA, Result
-from nki_dist.timing.band import ASSUMED, WIDTHS, Shares
+from nki_dist.timing.band import ASSUMED, FREEDOM, WIDTHS, Shares
 from tests.accuracy.made import point, result, row
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -38,7 +38,10 @@ def test_the_page_and_its_plot_are_what_is_stored(found):
 def test_widths_are_those_of_the_stored_results(found):
     table = widths.fitted(found.points)
     why = "run python -m bench.accuracy --fit, and put what it prints into nki_dist/timing/band.py"
-    assert dict(table.by_bound) == dict(WIDTHS) and table.assumed == ASSUMED, why
+    assert dict(table.by_bound) == dict(WIDTHS) and (table.assumed, table.freedom) == (
+        ASSUMED,
+        FREEDOM,
+    ), why
 
 
 @stored

@@ -63,6 +63,16 @@ def test_what_is_assumed_adds_where_errors_say_so():
     assert widths.fitted(of + guessed).assumed > 2 * widths.fitted(of).assumed
 
 
+def test_beta1_adds_what_its_rows_say():
+    of = drawn(30, {"tensor": 0.1, "transfers": 0.1})
+    assert widths.fitted(of).freedom == 0.0
+    draw = np.random.default_rng(1)
+    free = [point(f"f{n % 6}-b{n}", 0.3 * draw.standard_normal(), free=1.0) for n in range(80)]
+    table = widths.fitted(of + free)
+    assert table.freedom + table.by_bound["tensor"] == pytest.approx(WANTED * 0.3, rel=0.25)
+    assert table.by_bound["tensor"] == pytest.approx(WANTED * 0.1, rel=0.25)
+
+
 def test_no_row_has_a_collective_so_it_is_the_widest():
     table = widths.fitted(drawn(30, {"tensor": 0.05, "transfers": 0.3})).by_bound
     assert table[COLLECTIVES] == max(table.values()) and set(table) == set(WIDTHS)

@@ -13,9 +13,21 @@ import nki_dist.isa as nisa
 import nki_dist.language as nl
 from nki_dist import arch
 from nki_dist.arch.facts import assumed
+from nki_dist.compat import beta1
+from nki_dist.compat.beta1 import language as beta1_language
 from nki_dist.isa.spec import Cost
 from nki_dist.timing import make_profile, profile_launch, replay
-from nki_dist.timing.band import ASSUMED, BOUND_BY, WAITS, WIDTHS, Shares, band, shares, width
+from nki_dist.timing.band import (
+    ASSUMED,
+    BOUND_BY,
+    FREEDOM,
+    WAITS,
+    WIDTHS,
+    Shares,
+    band,
+    shares,
+    width,
+)
 from nki_dist.timing.summary import _figures
 from tests.timing.build import compiled
 from tests.timing.test_replay import load_activate_store
@@ -26,24 +38,25 @@ WIDER = {"tensor": 0.1, "transfers": 0.5, "waits": 0.2, "around": 0.0}
 
 def test_shares_are_of_the_time_on_the_device():
     critical = {"tensor": 30.0, "dma data": 10.0, "dma engines busy": 5.0, "semaphores": 5.0}
-    of = shares(critical, 50.0, 20.0)
+    of = shares(critical, 50.0, 20.0, False)
     assert of.bounds == {"around": 0.5, "tensor": 0.3, "transfers": 0.15, "waits": 0.05}
     assert of.assumed == 0.2
 
 
 def test_what_is_not_known_to_bound_a_kernel_is_a_wait():
     assert "activation tables" not in BOUND_BY
-    assert shares({"activation tables": 3.0, "new": 1.0}, 0.0, 0.0).bounds == {WAITS: 1.0}
+    assert shares({"activation tables": 3.0, "new": 1.0}, 0.0, 0.0, False).bounds == {WAITS: 1.0}
 
 
 def test_of_nothing_nothing_is_known():
-    assert shares({}, 0.0, 0.0) == Shares({WAITS: 1.0}, 1.0)
+    assert shares({}, 0.0, 0.0, True) == Shares({WAITS: 1.0}, 1.0, 1.0)
 
 
 def test_a_width_is_the_mean_of_what_bounds_the_kernel():
     of = Shares({"tensor": 0.25, "transfers": 0.5, "around": 0.25}, 0.0)
     assert width(of, WIDER, 0.3) == pytest.approx(0.25 * 0.1 + 0.5 * 0.5)
     assert width(of._replace(assumed=0.5), WIDER, 0.3) == pytest.approx(0.275 + 0.15)
+    assert width(of._replace(free=1.0), WIDER, 0.3, 0.4) == pytest.approx(0.275 + 0.4)
 
 
 def test_a_band_is_as_wide_upwards_as_downwards_in_ratio():
@@ -123,12 +136,30 @@ def test_nothing_was_measured_on_later_generations():
     assert profile.assumed_us == pytest.approx(profile.device_us)
 
 
-def test_worlds_give_bands():
-    @nki.jit
-    def copied(x):
-        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
-        nisa.dma_copy(dst=out, src=x)
-        return out
+@nki.jit
+def copied(x):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    nisa.dma_copy(dst=out, src=x)
+    return out
 
+
+@beta1.jit
+def copied_by_beta1(x):
+    out = beta1_language.ndarray(x.shape, dtype=x.dtype, buffer=beta1_language.shared_hbm)
+    beta1_language.store(out, beta1_language.load(x))
+    return out
+
+
+def test_kernels_of_beta1_have_wider_bands():
+    x = np.ones((128, 64), np.float32)
+    with nki.World(host="inprocess", lnc=1) as world:
+        today = world.dry_run(copied, x, profile=True).profile
+        former = world.dry_run(copied_by_beta1, x, profile=True).profile
+    assert (today.beta1, former.beta1) == (False, True)
+    same = replace(former, beta1=False)
+    assert log(former.high_us / same.high_us) == pytest.approx(FREEDOM)
+
+
+def test_worlds_give_bands():
     run = nki.profile(copied, host="inprocess")(np.ones((128, 64), np.float32))
     assert 0 < run.profile.low_us < run.profile.device_us < run.profile.high_us

@@ -25,6 +25,7 @@ NOTHING = Profile(
     tflops=1234.5,
     mfu=0.5,
     mbu=0.125,
+    beta1=False,
     assumed_us=0.0,
     assumed_costs={},
     assumed_parameters={},
