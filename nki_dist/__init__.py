@@ -7,9 +7,11 @@ import nki_dist.isa as nisa
 
 from nki_dist import collectives, errors, isa, language
 from nki_dist.checks import Checks
-from nki_dist.launcher.kernel import Kernel, benchmark, jit, profile, simulate
+from nki_dist.launcher.binding import PerRank, per_rank
+from nki_dist.launcher.kernel import Kernel, benchmark, estimate, jit, profile, simulate
+from nki_dist.launcher.results import Run
 from nki_dist.launcher.specs import TensorSpec
-from nki_dist.launcher.world import PerRank, Run, World, per_rank
+from nki_dist.launcher.world import World
 from nki_dist.runtime.dry_report import DryRun
 
 from nki_dist.compat.simulator import cpu_simulate  # isort: skip  (needs the names above)
@@ -28,6 +30,7 @@ __all__ = [
     "collectives",
     "cpu_simulate",
     "errors",
+    "estimate",
     "isa",
     "jit",
     "language",
