@@ -1,4 +1,4 @@
-"""`@nki.jit`, `kernel[grid](...)`, and kernels made of kernels: `nki.simulate`, `nki.profile`, ..."""
+"""`@nki.jit`, `kernel[grid](...)`, and kernels made of kernels: `nki.simulate` and its like."""
 
 from __future__ import annotations
 
