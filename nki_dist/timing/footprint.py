@@ -208,7 +208,6 @@ def moving_registers(accesses: Iterable[Access]) -> set[int]:
     """Numbers of the registers that decide which bytes these accesses touch."""
     found: set[int] = set()
     for a in accesses:
-        source: Any = a.dynamic.source if a.dynamic is not None else None
-        if isinstance(source, VirtualRegister):
-            found.add(source.number)
+        if a.dynamic is not None and isinstance(a.dynamic.source, VirtualRegister):
+            found.add(a.dynamic.source.number)
     return found

@@ -36,9 +36,13 @@ def box(s):
     return partition, partition + rows, byte, byte + nbytes
 
 
-@pytest.mark.parametrize("seed", range(0, 300))
-def test_tensors_that_overlap_share_a_key(seed):
-    placed = storages(seed)
+@pytest.mark.parametrize("start", range(0, 400, 100))
+def test_tensors_that_overlap_share_a_key(start):
+    for seed in range(start, start + 100):
+        _check_keys(storages(seed))
+
+
+def _check_keys(placed):
     group = {s.number: {s.number} for s in placed}
     for a in placed:
         for b in placed:
@@ -51,7 +55,7 @@ def test_tensors_that_overlap_share_a_key(seed):
     assert [t.base is not None for t in found] == [len(group[s.number]) > 1 for s in placed]
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(20))
 def test_cells_know_their_neighbours(seed):
     pick = random.Random(seed)
     dimensions = pick.randrange(1, 4)
