@@ -14,8 +14,9 @@ from typing import Any, Final
 
 from nki_dist.cli import run as program
 from nki_dist.errors import Diagnostic, split_location
-from nki_dist.launcher.checking import Checked, Checker, raised_at
+from nki_dist.launcher.checking import Checked, Checker
 from nki_dist.launcher.session import session
+from nki_dist.launcher.tracebacks import raised_at
 
 VERSION: Final = 1
 """Of the JSON report; fields may be added to it, others don't change."""

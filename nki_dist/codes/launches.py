@@ -91,6 +91,21 @@ LAUNCHES: Final = (
         "A program that is only checked needs the result of a kernel that has mistakes.",
         "Repair the kernel's mistakes, and check again.",
     ),
+    Code(
+        "autotune-config",
+        "nki.autotune has no such configurations to choose from.",
+        "Give a list of dicts from names of parameters to values, and not these in the call.",
+    ),
+    Code(
+        "autotune-nothing",
+        "No configuration that nki.autotune has to choose from compiles.",
+        "Repair what the message says of each, or add a configuration.",
+    ),
+    Code(
+        "autotune-refused",
+        "Configurations that nki.autotune has to choose from don't compile.",
+        "Nothing, if others do; `.failures` of the kernel says why.",
+    ),
     # Worlds and settings ------------------------------------------------------------------------
     Code("world-option", "An option of nki.World is wrong.", "See the allowed values."),
     Code("world-closed", "The world was closed.", "Make another nki.World."),

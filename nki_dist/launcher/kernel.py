@@ -48,10 +48,11 @@ class Kernel:
         **options: Any,
     ) -> None:
         checks: Checks | None = None  # those of the environment
+        tuner: Any = None
         if isinstance(fn, Kernel):  # nki.jit(nki.jit(f)); fn.fn is never a Kernel itself
             inner: Kernel = fn
             options = {**inner.options, **options}
-            checks = inner.checks
+            checks, tuner = inner.checks, inner.tuner
             grid = inner.grid if grid is None else grid
             fn = inner.fn
         if not callable(fn):
@@ -71,6 +72,7 @@ class Kernel:
         self._profile = profile
         self._estimate = False
         self.checks: Checks | None = checks
+        self.tuner: Any = tuner  # chooses compile-time arguments (see launcher.autotune), or None
         functools.update_wrapper(self, fn)
 
     def but(self, **changes: Any) -> Kernel:

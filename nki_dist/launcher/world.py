@@ -156,8 +156,6 @@ class World:
         """Ranks that NeuronLink connects."""
         return self.topology.ranks_per_instance * self.arch.instances_per_ultraserver
 
-    # ---- life -------------------------------------------------------------------------------
-
     def __enter__(self) -> World:
         self.start()
         return self
@@ -211,8 +209,6 @@ class World:
                     session().process,
                 )
         return self._host
-
-    # ---- running ----------------------------------------------------------------------------
 
     @leaves_package
     def run(self, kernel: Any, *args: Any, profile: bool = False, **kwargs: Any) -> Any:
@@ -325,30 +321,39 @@ class World:
         if isinstance(kernel, Compiled):
             self._refuse_closed()
             bound = bind_loaded(kernel, args, kwargs, self.topology)
-            self._check_groups(kernel.key, kernel)
+            self.check_groups(kernel.key, kernel)
             return bound, kernel.key, kernel
         function = getattr(kernel, "fn", kernel)
         name = getattr(function, "__name__", type(function).__name__)
-        bound, grid = self.bound(kernel, grid, args, kwargs)
+        bound, grid = self.bound(kernel, grid, args, kwargs, doubts)
         key, compiled = session().cache.get(function, name, bound[0], self.arch, grid, self.checks)
-        self._check_groups(key, compiled)
+        self.check_groups(key, compiled)
         return bound, key, compiled
 
-    def _check_groups(self, key: str, compiled: Compiled) -> None:
+    def check_groups(self, key: str, compiled: Compiled) -> None:
+        """Compare the groups of its collectives with the world, once for each kernel."""
         if key not in self._groups_checked:
             check_world(compiled.programs, self.topology, self.checks.strict)
             self._groups_checked.add(key)
 
     def bound(
-        self, kernel: Any, grid: Grid | None, args: Args, kwargs: Kwargs
+        self,
+        kernel: Any,
+        grid: Grid | None,
+        args: Args,
+        kwargs: Kwargs,
+        doubts: Doubts = nothing_unknown,
     ) -> tuple[list[BoundArguments], Grid]:
-        """Every rank's arguments and the grid, before anything is compiled."""
+        """Every rank's arguments and the grid, before the kernel is compiled for them."""
         function = getattr(kernel, "fn", kernel)
         if not callable(function):
             raise not_a_kernel(function)
         self._refuse_closed()
-        bound = bind_ranks(function, args, kwargs, self.ranks)
-        return bound, self._grid(getattr(kernel, "grid", None)) if grid is None else grid
+        grid = self._grid(getattr(kernel, "grid", None)) if grid is None else grid
+        tuner = getattr(kernel, "tuner", None)
+        if tuner is not None:
+            kwargs = tuner.fitted(self, function, grid, args, kwargs, doubts)
+        return bind_ranks(function, args, kwargs, self.ranks), grid
 
     def _launch(
         self, kernel: Any, grid: Grid | None, args: Args, kwargs: Kwargs

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 def uncollected() -> Iterator[None]:
     """Collect no cycles meanwhile, unless somebody else has switched that off or on.
 
-    Threads that do this together may end it for each other early, which costs time and nothing else.
+    Threads that do this together may end it for each other early: that costs time, nothing else.
     """
     if not gc.isenabled():
         yield

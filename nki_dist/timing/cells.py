@@ -36,8 +36,8 @@ class Cell:
 class Cells:
     """The cells of one territory.
 
-    From `_SCAN` cells on they are found by grids, one for each size of cell (rounded up to powers of
-    two): a cell touches at most two buckets of its own grid in each dimension, so a look-up costs
+    From `_SCAN` cells on they are found by grids, one for each size of cell (rounded up to powers
+    of two): a cell touches at most two buckets of its own grid in each dimension, so a look-up costs
     about as much as it finds, whatever sizes are mixed.
     """
 

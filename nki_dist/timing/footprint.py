@@ -13,7 +13,7 @@ Follows: the access patterns of A2, "Accessing SBUF and PSUM tensors".
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
