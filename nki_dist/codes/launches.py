@@ -221,6 +221,11 @@ LAUNCHES: Final = (
     Code("profile-trips", "Trip counts don't fit the program.", "Record them with this program."),
     Code("profile-messages", "A replay waits for messages never sent.", "Replay all cores."),
     Code("profile-rule", "There is no timing rule for an instruction.", "Report it."),
+    Code(
+        "rank-program",
+        "A program can't be timed.",
+        "Make it end by itself, and launch its kernels in its own process.",
+    ),
     # Checking kernels ---------------------------------------------------------------------------
     Code("check-case", "A case for check_kernel can't be used.", "See the allowed values."),
     Code("check-option", "An option of check_kernel can't be used.", "See the allowed values."),

@@ -233,6 +233,10 @@ class Look:
         place = kernel_location(self._function) if callable(self._function) else None
         self._checker.keep(self.entry, error.at(location=place))
 
+    def launched(self) -> tuple[Compiled, list[Any]] | None:
+        """The kernel and the cores' reports, if its dry run came to the end."""
+        return (self._compiled, self._reports) if self._compiled and self._reports else None
+
     def profile(self) -> tuple[Any, list[Any]]:
         """The profile of simulated time and the cores' reports, where there are no mistakes."""
         if self._compiled is None or not self._reports:

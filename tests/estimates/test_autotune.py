@@ -190,7 +190,7 @@ def test_errors_of_ours_are_told_with_code_and_line():
 
 @pytest.mark.parametrize("call", [lambda k: k(X, 256), lambda k: k(X, columns=256)])
 def test_a_call_cannot_give_what_is_chosen(call):
-    with pytest.raises(LaunchError, match="is given columns, which nki.autotune chooses"):
+    with pytest.raises(LaunchError, match=r"is given columns, which nki\.autotune chooses"):
         call(tuned(128, 256))
 
 
