@@ -14,6 +14,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from hashlib import sha256
 from importlib import metadata
 from pathlib import Path
@@ -26,6 +27,21 @@ VERSION: Final = 1  # of the reports that are kept
 CACHE_VARIABLE: Final = "NKI_DIST_CACHE"
 _SETTINGS: Final = ("NKI_", "NEURON_")
 _NO_SETTINGS: Final = (CACHE_VARIABLE,)
+
+
+@dataclass(frozen=True)
+class Task:
+    """A program to be timed.
+
+    Attributes:
+        program: its path.
+        options: of `nki-dist run`, beside those for all programs.
+        folder: where to leave the kernels it launched; such a report isn't kept.
+    """
+
+    program: str
+    options: tuple[str, ...] = ()
+    folder: Path | None = None
 
 
 class Programs:
@@ -45,37 +61,31 @@ class Programs:
         self._folder = _folder() if cache else None
         self._package = _package_digest()
 
-    def reports(
-        self, programs: Sequence[str], folders: Sequence[Path | None] = ()
-    ) -> list[dict[str, Any]]:
-        """The report of each: `kernels` with their times, `diagnostics` if it has none.
-
-        Args:
-            folders: for each, where to leave the kernels it launched; such reports aren't kept.
-        """
-        wanted = list(folders) or [None] * len(programs)
+    def reports(self, tasks: Sequence[Task]) -> list[dict[str, Any]]:
+        """The report of each: `kernels` with their times, or `diagnostics` if it has none."""
         with ThreadPoolExecutor(self._jobs) as pool:
-            return list(pool.map(self._report, programs, wanted))
+            return list(pool.map(self._report, tasks))
 
-    def _report(self, program: str, folder: Path | None) -> dict[str, Any]:
-        entry = None if folder is not None else self._entry(program)
+    def _report(self, task: Task) -> dict[str, Any]:
+        entry = self._entry(task)
         found = None if entry is None else _kept(entry)
         if found is None:
-            found, lasting = self._run(program, folder)
+            found, lasting = self._run(task)
             if entry is not None and lasting:
                 _keep(entry, found)
         return found
 
-    def _run(self, program: str, folder: Path | None) -> tuple[dict[str, Any], bool]:
+    def _run(self, task: Task) -> tuple[dict[str, Any], bool]:
         """The report, and whether another run would give the same."""
         with tempfile.TemporaryDirectory(prefix="nki-dist-") as made:
             report = Path(made) / "report.json"
-            command = [sys.executable, "-m", "nki_dist.cli._timed", str(report), *self._options]
-            if folder is not None:
-                command += ["--launches", str(folder)]
+            command = [sys.executable, "-m", "nki_dist.cli._timed", str(report)]
+            command += [*self._options, *task.options]
+            if task.folder is not None:
+                command += ["--launches", str(task.folder)]
             try:
                 ended = subprocess.run(
-                    [*command, program],
+                    [*command, task.program],
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.PIPE,
@@ -94,18 +104,19 @@ class Programs:
 
     # ---- reports that are kept ------------------------------------------------------------------
 
-    def _entry(self, program: str) -> Path | None:
+    def _entry(self, task: Task) -> Path | None:
         """The file that keeps a program's report."""
-        if self._folder is None:
+        if self._folder is None or task.folder is not None:
             return None
-        path = Path(program).resolve()
+        path = Path(task.program).resolve()
+        options = [*self._options, *task.options]
         settings = sorted(
             (name, value)
             for name, value in os.environ.items()
             if name.startswith(_SETTINGS) and name not in _NO_SETTINGS
         )
         versions = [sys.version, *(metadata.version(n) for n in ("numpy", "ml_dtypes"))]
-        told = [VERSION, self._package, versions, self._options, settings, str(path), os.getcwd()]
+        told = [VERSION, self._package, versions, options, settings, str(path), os.getcwd()]
         return self._folder / f"{sha256(json.dumps(told).encode()).hexdigest()}.json"
 
 
@@ -132,7 +143,7 @@ def _kept(entry: Path) -> dict[str, Any] | None:
     """A report whose files are all as they were."""
     try:
         found: dict[str, Any] = json.loads(entry.read_text("utf-8"))
-        files = found["files"]
+        files = dict(found["files"])
     except (OSError, ValueError, KeyError, TypeError):  # none, or a damaged one: it is made anew
         return None
     return found if files and digests(list(files), set()) == files else None

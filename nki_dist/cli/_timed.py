@@ -127,7 +127,7 @@ class _Opened:
     def __call__(self, event: str, arguments: tuple[Any, ...]) -> None:
         if event != "open" or self.over:
             return
-        name, mode, flags = arguments
+        name, mode, _ = arguments
         if isinstance(name, bytes):
             name = name.decode(errors="surrogateescape")
         if not isinstance(name, str) or (isinstance(mode, str) and set(mode) & {"w", "a", "x"}):

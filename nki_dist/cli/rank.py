@@ -8,7 +8,7 @@ import os
 from collections.abc import Sequence
 from typing import Any, Final
 
-from nki_dist.cli._programs import Programs
+from nki_dist.cli._programs import Programs, Task
 from nki_dist.errors import LaunchError
 
 VERSION: Final = 1
@@ -81,7 +81,8 @@ def run(arguments: argparse.Namespace) -> int:
     Raises:
         LaunchError: wrong options.
     """
-    reports = programs_of(arguments, not arguments.no_cache).reports(arguments.programs)
+    tasks = [Task(program) for program in arguments.programs]
+    reports = programs_of(arguments, not arguments.no_cache).reports(tasks)
     report = report_of(arguments.programs, reports)
     print(json.dumps(report, indent=2) if arguments.json else _text(report))
     return 1 if report["failures"] else 0

@@ -125,6 +125,11 @@ LAUNCHES: Final = (
         "Choose one from the message.",
     ),
     Code(
+        "architecture-file",
+        "A file of measured figures can't be used.",
+        "Let nki-dist calibrate write it.",
+    ),
+    Code(
         "topology",
         "There is no such place, number or system in the topology.",
         "Count ranks, chips and instances from 0 within the world.",
@@ -225,6 +230,11 @@ LAUNCHES: Final = (
         "rank-program",
         "A program can't be timed.",
         "Make it end by itself, and launch its kernels in its own process.",
+    ),
+    Code(
+        "calibrate-rows",
+        "Measured times can't be used to calibrate.",
+        "See nki-dist calibrate --help for the columns, and measure enough programs.",
     ),
     # Checking kernels ---------------------------------------------------------------------------
     Code("check-case", "A case for check_kernel can't be used.", "See the allowed values."),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import inspect
+import os
 import sys
 import types
 from collections.abc import Callable, Sequence
@@ -12,6 +13,7 @@ from typing import Any
 
 from nki_dist import arch as architectures
 from nki_dist import frameworks
+from nki_dist.arch.measured import VARIABLE as ARCH_VARIABLE
 from nki_dist.checks import Checks, Policy, checks_of
 from nki_dist.compiler.compiled import Compiled, Grid
 from nki_dist.compiler.locations import users_line
@@ -163,7 +165,7 @@ class Kernel:
         host = self._host or default_host()
         checks = self.checks or default_check()
         world = session().world(
-            (platform.instance, grid.cores, host, checks),
+            (platform.instance, grid.cores, host, checks, os.environ.get(ARCH_VARIABLE)),
             lambda: World(lnc=grid.cores, platform=platform.instance, host=host, check=checks),
         )
         return world, grid

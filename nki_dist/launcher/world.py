@@ -5,9 +5,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from os import PathLike
 from typing import Any
 
 from nki_dist import arch as architectures
+from nki_dist.arch.measured import measured
 from nki_dist.checks import Policy, checks_of
 from nki_dist.collectives.check import check_world
 from nki_dist.compiler.compiled import Compiled, Grid
@@ -21,7 +23,7 @@ from nki_dist.launcher.binding import (
 )
 from nki_dist.launcher.estimates import Doubts, estimated, nothing_unknown
 from nki_dist.launcher.findings import report_compiled, report_findings, report_races
-from nki_dist.launcher.grid import make_grid
+from nki_dist.launcher.grid import grid_of_world
 from nki_dist.launcher.loaded import bind_loaded
 from nki_dist.launcher.options import check_options, check_size
 from nki_dist.launcher.profiles import profile_of
@@ -78,6 +80,8 @@ class World:
             lost a process, a node or its Ray session; one that doesn't answer within `timeout` is
             lost, too. Programs are deterministic and arrays that a kernel writes are only changed
             at the end, so it gives the same bits. In process nothing can be lost.
+        arch: a file of figures that `nki-dist calibrate` wrote; NKI_DIST_ARCH by default. Only
+            simulated time depends on them.
 
     Raises:
         LaunchError: the combination isn't possible.
@@ -97,11 +101,13 @@ class World:
         transport: str | None = None,
         memory: int | None = None,
         retries: int = 0,
+        arch: str | PathLike[str] | None = None,
     ) -> None:
         host = default_host() if host is None else host
         transport = default_transport() if transport is None else transport
-        self.arch = (
-            architectures.from_environment() if platform is None else architectures.get(platform)
+        self.arch = measured(
+            architectures.from_environment() if platform is None else architectures.get(platform),
+            arch,
         )
         check_size(self.arch, ranks, lnc)
         check_options(host, transport, timeout, memory)
@@ -349,7 +355,7 @@ class World:
         if not callable(function):
             raise not_a_kernel(function)
         self._refuse_closed()
-        grid = self._grid(getattr(kernel, "grid", None)) if grid is None else grid
+        grid = grid or grid_of_world(getattr(kernel, "grid", None), self.arch, self.lnc)
         tuner = getattr(kernel, "tuner", None)
         if tuner is not None:
             kwargs = tuner.fitted(self, function, grid, args, kwargs, doubts)
@@ -380,17 +386,6 @@ class World:
                 for b, memory in zip(bound, result.memories)
             ]
         return outputs, result, compiled
-
-    def _grid(self, spec: Any) -> Grid:
-        grid = make_grid(spec, self.arch, self.lnc)
-        if grid.cores != self.lnc:
-            raise LaunchError(
-                f"a launch grid of {grid.cores} cores in a world of lnc={self.lnc}; run the kernel "
-                "without a grid, or make the world with as many cores per rank",
-                code="grid-and-world",
-                numbers={"got": grid.cores, "allowed": self.lnc},
-            )
-        return grid
 
     def _profile(
         self, compiled: Compiled, reports: Sequence[Any], algorithm: str | None = None

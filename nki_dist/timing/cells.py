@@ -37,8 +37,8 @@ class Cells:
     """The cells of one territory.
 
     From `_SCAN` cells on they are found by grids, one for each size of cell (rounded up to powers
-    of two): a cell touches at most two buckets of its own grid in each dimension, so a look-up costs
-    about as much as it finds, whatever sizes are mixed.
+    of two): a cell touches at most two buckets of its own grid in each dimension, so a look-up
+    costs about as much as it finds, whatever sizes are mixed.
     """
 
     def __init__(self) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from nki_dist.cli import _programs, _timed, main, rank
-from nki_dist.cli._programs import Programs
+from nki_dist.cli._programs import Programs, Task
 
 KERNEL = """
 import numpy as np
@@ -89,9 +89,9 @@ def test_the_report_is_made_once(folder, capfd):
     runs = []
     before = Programs._run
 
-    def run(self, program, made):
-        runs.append(program)
-        return before(self, program, made)
+    def run(self, task):
+        runs.append(task.program)
+        return before(self, task)
 
     patch = pytest.MonkeyPatch()
     patch.setattr(Programs, "_run", run)
@@ -168,7 +168,7 @@ def test_options_that_are_none(option, capsys):
 
 def test_a_program_without_end_is_given_up(folder):
     Path("endless.py").write_text("import time\nwhile True: time.sleep(1)\n")
-    (found,) = Programs([], 1, 1.0, cache=False).reports(["endless.py"])
+    (found,) = Programs([], 1, 1.0, cache=False).reports([Task("endless.py")])
     (diagnostic,) = found["diagnostics"]
     assert "made no end within 1 s" in diagnostic["message"]
 
