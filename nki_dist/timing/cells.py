@@ -24,12 +24,13 @@ _CROWDED: Final = 32  # accesses remembered by one cell before looking for those
 class Cell:
     """One box: the accesses made to it that no later write hides."""
 
-    __slots__ = ("box", "near", "reads", "writes")
+    __slots__ = ("box", "crowded", "near", "reads", "writes")
 
     def __init__(self, box: Box) -> None:
         self.box = box
         self.reads: list[int] = []
         self.writes: list[int] = []
+        self.crowded = _CROWDED
         self.near: list[tuple[Cell, bool]] = [(self, True)]
 
 
@@ -110,9 +111,10 @@ def note_read(
     """Access number `at` reads a cell; adds what it must wait for to `data`."""
     for other, _ in cell.near:
         data.update(other.writes)
-    if len(cell.reads) >= _CROWDED:
+    if len(cell.reads) >= cell.crowded:
         implied = ancestors(data)
         cell.reads = [r for r in cell.reads if r not in implied]
+        cell.crowded = max(_CROWDED, 2 * len(cell.reads))  # so that looking is linear in the reads
     cell.reads.append(at)
 
 
