@@ -75,7 +75,7 @@ def windows(x: Any, count: int) -> Any:
 def rounds(x: Any, count: int) -> Any:
     """A loop at run time: few instructions, executed often."""
     out = nl.ndarray((128, 64), nl.float32, buffer=nl.shared_hbm)
-    for n in nl.dynamic_range(0, count // 3):
+    for _ in nl.dynamic_range(0, count // 3):
         tile = nl.load(x[0:128, 0:64])
         nisa.tensor_scalar(dst=tile, data=tile, op0=nl.multiply, operand0=3.0)
         nl.store(out, tile)

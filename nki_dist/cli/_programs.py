@@ -133,9 +133,9 @@ def _folder() -> Path:
 
 
 def _package_digest() -> str:
-    total = sha256()
-    for path in sorted(PACKAGE.rglob("*.py")):
-        total.update(str(path.relative_to(PACKAGE)).encode() + b"\0" + path.read_bytes())
+    total, package = sha256(), Path(PACKAGE)
+    for path in sorted(package.rglob("*.py")):
+        total.update(str(path.relative_to(package)).encode() + b"\0" + path.read_bytes())
     return total.hexdigest()
 
 

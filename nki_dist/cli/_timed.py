@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Sequence
 from hashlib import sha256
@@ -23,7 +24,7 @@ from nki_dist.cli import run as program
 from nki_dist.errors import LaunchError, NkiError
 from nki_dist.launcher.tally import Seen, TimingChecker
 
-PACKAGE: Final = Path(__file__).resolve().parent.parent
+PACKAGE: Final = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
 def main(argv: Sequence[str]) -> int:
@@ -143,7 +144,7 @@ def _sources() -> list[str]:
 
 def digests(names: Sequence[str], other: set[Path]) -> dict[str, str]:
     """SHA-256 of files' contents by absolute path; what is installed counts by its version."""
-    installed = [Path(sys.prefix).resolve(), Path(sys.base_prefix).resolve(), PACKAGE]
+    installed = [Path(sys.prefix).resolve(), Path(sys.base_prefix).resolve(), Path(PACKAGE)]
     system = [Path(p) for p in ("/proc", "/sys", "/dev", "/etc", "/usr")]
     found: dict[str, str] = {}
     for name in names:

@@ -179,7 +179,7 @@ def test_rows_that_cannot_be_used(tmp_path, text, message):
 def test_a_machine_is_found_again(tmp_path, monkeypatch, capfd):
     """Times of a machine with a slower launch and DMA; the figures come back from them."""
     monkeypatch.chdir(tmp_path)
-    package = str(Path(_timed.PACKAGE).parent)
+    package = os.path.dirname(_timed.PACKAGE)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([package, os.environ.get("PYTHONPATH", "")]))
     true = {"launch_overhead": 1.5, "DMA_rate": 0.6}
     world = nki.World(host="inprocess", arch=figures(tmp_path, **true))

@@ -50,7 +50,7 @@ def folder(tmp_path, monkeypatch):
     """A folder with programs, and a cache of its own."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("NKI_DIST_CACHE", str(tmp_path / "cache"))
-    package = str(Path(_timed.PACKAGE).parent)
+    package = os.path.dirname(_timed.PACKAGE)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([package, os.environ.get("PYTHONPATH", "")]))
     (tmp_path / "helper.py").write_text("FACTOR = 3.0\n")
     for name, columns, call in [
