@@ -7,9 +7,12 @@ import nki_dist.isa as nisa
 
 from nki_dist import collectives, errors, isa, language
 from nki_dist.checks import Checks
-from nki_dist.launcher.kernel import Kernel, benchmark, jit, profile, simulate
+from nki_dist.launcher.autotune import Autotuned, autotune
+from nki_dist.launcher.binding import PerRank, per_rank
+from nki_dist.launcher.kernel import Kernel, benchmark, estimate, jit, profile, simulate
+from nki_dist.launcher.results import Run
 from nki_dist.launcher.specs import TensorSpec
-from nki_dist.launcher.world import PerRank, Run, World, per_rank
+from nki_dist.launcher.world import World
 from nki_dist.runtime.dry_report import DryRun
 
 from nki_dist.compat.simulator import cpu_simulate  # isort: skip  (needs the names above)
@@ -17,6 +20,7 @@ from nki_dist.compat.simulator import cpu_simulate  # isort: skip  (needs the na
 __version__ = "0.1.0"
 
 __all__ = [
+    "Autotuned",
     "Checks",
     "DryRun",
     "Kernel",
@@ -24,10 +28,12 @@ __all__ = [
     "Run",
     "TensorSpec",
     "World",
+    "autotune",
     "benchmark",
     "collectives",
     "cpu_simulate",
     "errors",
+    "estimate",
     "isa",
     "jit",
     "language",

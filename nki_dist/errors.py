@@ -198,6 +198,12 @@ class RetryWarning(NkiWarning):
     default_code = "launch-again"
 
 
+class RefusedConfigWarning(NkiWarning):
+    """Some of the configurations that nki.autotune has to choose from don't compile."""
+
+    default_code = "autotune-refused"
+
+
 def as_warning(error: NkiError, kind: type[NkiWarning]) -> NkiWarning:
     """The same facts, where a policy lifts an error."""
     made = kind(error.message)

@@ -24,17 +24,20 @@ API = json.loads((Path(__file__).parent / "data" / "nki_api.json").read_text())
 
 BEYOND = {
     "nki": {
+        "Autotuned": "the type of what autotune returns",
         "Checks": "what kernels are held to",
         "DryRun": "what world.dry_run returns",
         "Kernel": "the type of what jit returns, for isinstance and annotations",
         "PerRank": "the type of what per_rank returns",
         "Run": "what world.run(profile=True) returns",
-        "TensorSpec": "a shape and a dtype in place of an array, in dry runs",
+        "TensorSpec": "a shape and a dtype in place of an array, in dry runs and estimates",
         "World": "ranks: many logical cores in one launch",
+        "autotune": "chooses compile-time arguments by simulated time",
         "benchmark": "Beta 1 decorator that published scripts use: simulated time here",
         "collectives": "submodule",
         "cpu_simulate": "how published test harnesses start AWS's simulator",
         "errors": "submodule: the typed errors",
+        "estimate": "simulated time of a kernel that isn't run",
         "isa": "submodule",
         "language": "submodule",
         "per_rank": "an argument that differs from rank to rank",

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-Kind = Literal["published", "derived", "assumed"]
+Kind = Literal["published", "derived", "fitted", "assumed"]
 
 # The short names used in source texts, and the documents of the AWS Neuron SDK they stand for.
 DOCUMENTS: Final[tuple[tuple[str, str], ...]] = (
@@ -68,7 +68,9 @@ class Fact:
     """A value with its trust (`kind`) and where it was found (`source`).
 
     `published`: stated in a document. `derived`: arithmetic on published numbers, or read off a
-    published figure. `assumed`: no figure exists; the text says why this one was chosen.
+    published figure. `fitted`: chosen so that simulated times of whole kernels are those measured
+    (`bench/data`); the text says which rows tell it. `assumed`: no figure exists; the text says why
+    this one was chosen.
     """
 
     value: Any
@@ -91,6 +93,11 @@ def published(value: Any, source: str) -> Fact:
 def derived(value: Any, source: str) -> Fact:
     """A value computed from published numbers or read off a published figure."""
     return Fact(value, "derived", source)
+
+
+def fitted(value: Any, source: str) -> Fact:
+    """A value fitted to measured times; `python -m bench.accuracy` lists them, and keeps count."""
+    return Fact(value, "fitted", source)
 
 
 def assumed(value: Any, source: str) -> Fact:

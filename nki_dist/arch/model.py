@@ -1,9 +1,10 @@
 """`Arch`: what one NeuronCore generation can do, and how fast, as one frozen object.
 
 Invariant: every value except the two names comes from a `Fact`, so `Arch.sources()` can say for
-each whether it is published, derived or assumed. Fields are grouped in the classes below and read
-flat: `arch.psum_banks`, `arch.dma_engines`. Units are in the names: `_bytes`, `_ns` nanoseconds,
-`_cycles` of the engine concerned, `_gbps` 10^9 bytes per second (one direction unless said).
+each whether it is published, derived, fitted or assumed. Fields are grouped in the classes below
+and read flat: `arch.psum_banks`, `arch.dma_engines`. Units are in the names: `_bytes`, `_ns`
+nanoseconds, `_cycles` of the engine concerned, `_gbps` 10^9 bytes per second (one direction unless
+said).
 
 Doesn't hold cost formulas or dtype rules of instructions (each is in its own file of `isa`), nor
 which ranks sit where (see the room topology). Source tags: `facts.DOCUMENTS`.

@@ -14,8 +14,9 @@ from typing import Any, Final
 
 from nki_dist.cli import run as program
 from nki_dist.errors import Diagnostic, split_location
-from nki_dist.launcher.checking import Checked, Checker, raised_at
+from nki_dist.launcher.checking import Checked, Checker
 from nki_dist.launcher.session import session
+from nki_dist.launcher.tracebacks import raised_at
 
 VERSION: Final = 1
 """Of the JSON report; fields may be added to it, others don't change."""
@@ -56,36 +57,50 @@ def run(arguments: argparse.Namespace) -> int:
     own = arguments.json or arguments.arguments[:1] == ["--json"]
     if own and not arguments.json:
         del arguments.arguments[0]
-    checker = session().checker = Checker()
-    with _printing_to_stderr() if own else nullcontext():
-        ended: BaseException | None = None
+    checker = Checker()
+    with printing_to_stderr() if own else nullcontext():
         try:
-            program.prepare(arguments)
-            status = program.execute(arguments)
-            if status:  # the file can't be read, and that was said
-                return status
+            status, ended = look_at(arguments, checker)
         except KeyboardInterrupt as error:
             program.show(error)
             return 130
-        except SystemExit as error:
-            ended = error if error.code not in (None, 0) else None
-            if isinstance(error.code, str):
-                print(error.code, file=sys.stderr)  # as Python does
-        except Exception as error:
-            ended = error
-            if not checker.reported(error):
-                program.show(error)
-        _wait_for_threads()
-    report = _report(arguments.program, checker, ended)
+        if status:  # the file can't be read, and that was said
+            return status
+    report = report_of(arguments.program, checker, ended)
     print(json.dumps(report, indent=2) if own else _text(report, checker))
     sys.stdout.flush()
     return 0 if report["ok"] else 1
 
 
+def look_at(arguments: argparse.Namespace, checker: Checker) -> tuple[int, BaseException | None]:
+    """Run a program whose launches a checker takes the place of.
+
+    Returns:
+        2 if the file can't be read, else 0; and what ended the program, if something did.
+    """
+    session().checker = checker
+    ended: BaseException | None = None
+    try:
+        program.prepare(arguments)
+        status = program.execute(arguments)
+        if status:
+            return status, None
+    except SystemExit as error:
+        ended = error if error.code not in (None, 0) else None
+        if isinstance(error.code, str):
+            print(error.code, file=sys.stderr)  # as Python does
+    except Exception as error:
+        ended = error
+        if not checker.reported(error):
+            program.show(error)
+    _wait_for_threads()
+    return 0, ended
+
+
 # ---- the report ---------------------------------------------------------------------------------
 
 
-def _report(name: str, checker: Checker, ended: BaseException | None) -> dict[str, Any]:
+def report_of(name: str, checker: Checker, ended: BaseException | None) -> dict[str, Any]:
     """The report as data; docs/checking.md says what its fields mean."""
     kernels = checker.kernels()
     exception = None if ended is None else _exception(checker, ended)
@@ -163,7 +178,7 @@ def _lines(kernel: Checked) -> Iterator[str]:
 
 
 @contextmanager
-def _printing_to_stderr() -> Iterator[None]:
+def printing_to_stderr() -> Iterator[None]:
     """What is printed goes to stderr, by processes that are started and C libraries, too."""
     sys.stdout.flush()
     kept = os.dup(1)

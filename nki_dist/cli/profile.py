@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from nki_dist import arch
+from nki_dist.arch.measured import measured
 from nki_dist.cli import run as program
 from nki_dist.compiler.compiled import Compiled
 from nki_dist.compiler.wire import COMPILED
@@ -100,7 +101,7 @@ def _of_file(path: str) -> Profile:
             code="profile-dynamic-loop",
         )
     cores = len(compiled.programs)
-    topology = Topology(arch.get(first.platform), 1, cores)
+    topology = Topology(measured(arch.get(first.platform)), 1, cores)
     return profile_of(topology, forced_algorithm(), compiled, [()] * cores)
 
 

@@ -91,6 +91,21 @@ LAUNCHES: Final = (
         "A program that is only checked needs the result of a kernel that has mistakes.",
         "Repair the kernel's mistakes, and check again.",
     ),
+    Code(
+        "autotune-config",
+        "nki.autotune has no such configurations to choose from.",
+        "Give a list of dicts from names of parameters to values, and not these in the call.",
+    ),
+    Code(
+        "autotune-nothing",
+        "No configuration that nki.autotune has to choose from compiles.",
+        "Repair what the message says of each, or add a configuration.",
+    ),
+    Code(
+        "autotune-refused",
+        "Configurations that nki.autotune has to choose from don't compile.",
+        "Nothing, if others do; `.failures` of the kernel says why.",
+    ),
     # Worlds and settings ------------------------------------------------------------------------
     Code("world-option", "An option of nki.World is wrong.", "See the allowed values."),
     Code("world-closed", "The world was closed.", "Make another nki.World."),
@@ -108,6 +123,11 @@ LAUNCHES: Final = (
         "architecture-value",
         "An architecture has no value of this name.",
         "Choose one from the message.",
+    ),
+    Code(
+        "architecture-file",
+        "A file of measured figures can't be used.",
+        "Let nki-dist calibrate write it.",
     ),
     Code(
         "topology",
@@ -206,6 +226,16 @@ LAUNCHES: Final = (
     Code("profile-trips", "Trip counts don't fit the program.", "Record them with this program."),
     Code("profile-messages", "A replay waits for messages never sent.", "Replay all cores."),
     Code("profile-rule", "There is no timing rule for an instruction.", "Report it."),
+    Code(
+        "rank-program",
+        "A program can't be timed.",
+        "Make it end by itself, and launch its kernels in its own process.",
+    ),
+    Code(
+        "calibrate-rows",
+        "Measured times can't be used to calibrate.",
+        "See nki-dist calibrate --help for the columns, and measure enough programs.",
+    ),
     # Checking kernels ---------------------------------------------------------------------------
     Code("check-case", "A case for check_kernel can't be used.", "See the allowed values."),
     Code("check-option", "An option of check_kernel can't be used.", "See the allowed values."),

@@ -30,6 +30,7 @@ from nki_dist.compiler.widen import FACT
 from nki_dist.errors import CompileError, NkiValidationError
 from nki_dist.isa.spec import tracing_with
 from nki_dist.program import Program, TensorSignature
+from nki_dist.program.instruction import BETA1
 from nki_dist.program.walk import returned
 
 Bind = Callable[[Trace], tuple[tuple[Any, ...], dict[str, Any]]]
@@ -83,6 +84,8 @@ def compile_kernel(
         functions |= trace.locations.functions
         program = trace.finish()
         program.outputs = outputs
+        if beta1:
+            program.facts[BETA1] = True
         resolve_accumulation(program)
         allocate(program, arch, checks.capacity == "spill")
         check_overwritten(program)

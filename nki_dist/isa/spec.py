@@ -19,7 +19,7 @@ and coverage page read these declarations. Nothing here knows about threads, clo
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
 from types import MappingProxyType
@@ -163,6 +163,8 @@ class Spec:
         self.has_engine = "engine" in self.signature.parameters and "engine" not in roles
         self._role_items = tuple(self.roles.items())
         self._tensors = tuple(name for name, role in self._role_items if isinstance(role, Tensor))
+        self._modes = tuple((n, r.mode) for n, r in self._role_items if isinstance(r, Tensor))
+        self._written = tuple(name for name, mode in self._modes if "w" in mode)
         self._quadrants = tuple(
             name
             for name, role in self._role_items
@@ -267,22 +269,24 @@ class Spec:
         for check in self._checks:
             check(i, arch)
 
-    def writes(self, i: Instruction) -> Iterator[Access]:
-        return self._accesses(i, "w")
+    def writes(self, i: Instruction) -> list[Access]:
+        found: list[Access] = []
+        for name in self._written:
+            value = i.args[name]
+            found += (value,) if isinstance(value, Access) else tensors(value)
+        return found
 
-    def reads(self, i: Instruction) -> Iterator[Access]:
+    def reads(self, i: Instruction) -> list[Access]:
         """Tensors read, the sources of run-time indices included."""
-        return self._accesses(i, "r")
-
-    def _accesses(self, i: Instruction, letter: str) -> Iterator[Access]:
-        for name, role in self._role_items:
-            if isinstance(role, Tensor):
-                for access in tensors(i.args[name]):
-                    if letter in role.mode:
-                        yield access
-                    dynamic = access.dynamic
-                    if letter == "r" and dynamic is not None and isinstance(dynamic.source, Access):
-                        yield dynamic.source
+        found: list[Access] = []
+        for name, mode in self._modes:
+            value = i.args[name]
+            for a in (value,) if isinstance(value, Access) else tensors(value):
+                if "r" in mode:
+                    found.append(a)
+                if a.dynamic is not None and isinstance(a.dynamic.source, Access):
+                    found.append(a.dynamic.source)
+        return found
 
     # ---- the public API function --------------------------------------------------------------
 

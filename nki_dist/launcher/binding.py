@@ -76,6 +76,15 @@ class PerRank:
             ) from None
 
 
+def per_rank(values: Sequence[Any] | Callable[[int], Any]) -> PerRank:
+    """Give every rank its own array.
+
+    Args:
+        values: a list with one entry per rank, or a function from rank to array.
+    """
+    return PerRank(values)
+
+
 @dataclass
 class BoundArguments:
     """Arguments of one launch.
@@ -173,6 +182,25 @@ def bind_arguments(function: Callable[..., Any], args: Args, kwargs: Kwargs) -> 
     foreign = originals and not isinstance(originals[0], np.ndarray)
     framework = frameworks.describe(originals[0]) if foreign else None
     return BoundArguments(new_args, new_kwargs, signatures, originals, arrays, framework)
+
+
+def bind_ranks(
+    function: Callable[..., Any], args: Args, kwargs: Kwargs, ranks: int
+) -> list[BoundArguments]:
+    """The arguments of every rank; one object for all of them where they don't differ.
+
+    Raises:
+        LaunchError: as of `bind_arguments`, or ranks differ in more than contents.
+    """
+    if not any(isinstance(v, PerRank) for v in (*args, *kwargs.values())):
+        return [bind_arguments(function, args, kwargs)] * ranks
+    found: list[BoundArguments] = []
+    for rank in range(ranks):
+        mine = [of_rank(v, rank, ranks) for v in args]
+        named = {k: of_rank(v, rank, ranks) for k, v in kwargs.items()}
+        found.append(bind_arguments(function, tuple(mine), named))
+        check_same_signatures(found[0], found[-1], rank)
+    return found
 
 
 def take_array(function: Any, path: str, value: Any) -> tuple[np.ndarray, tuple[int, ...], DType]:

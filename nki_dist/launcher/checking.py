@@ -13,10 +13,7 @@ for the latter.
 from __future__ import annotations
 
 import inspect
-import os
-import sysconfig
 import threading
-import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -24,13 +21,14 @@ from typing import Any, Final
 from nki_dist.checks import Checks
 from nki_dist.collectives.check import check_world
 from nki_dist.compiler.compiled import Compiled
-from nki_dist.compiler.locations import Locations, is_machinery, kernel_location
+from nki_dist.compiler.locations import kernel_location
 from nki_dist.compiler.passes.unwritten import DOUBTFUL
 from nki_dist.compiler.survey import Survey, survey
 from nki_dist.errors import CompileError, Diagnostic, LaunchError, NkiError, NkiWarning
 from nki_dist.launcher.binding import Args, BoundArguments, Kwargs, collect_outputs
 from nki_dist.launcher.hollow import Hollows
 from nki_dist.launcher.session import session
+from nki_dist.launcher.tracebacks import raised_at
 from nki_dist.program.pytree import flatten
 from nki_dist.program.walk import returned
 from nki_dist.runtime.dry_report import run_dry
@@ -214,7 +212,8 @@ class Look:
             if isinstance(self._kernel, Compiled):  # nothing is left to trace or to survey
                 bound, _, compiled = self._world._compiled(self._kernel, grid, args, kwargs)
             else:
-                bound, grid = self._world.bound(self._kernel, grid, args, kwargs)
+                doubts = self._checker.hollows.unknown
+                bound, grid = self._world.bound(self._kernel, grid, args, kwargs, doubts)
                 compiled = self._compile(bound, grid)
         except Exception as error:
             self.note(error)
@@ -233,6 +232,10 @@ class Look:
             error = CompileError(text, location=raised_at(error), code="kernel-raised")
         place = kernel_location(self._function) if callable(self._function) else None
         self._checker.keep(self.entry, error.at(location=place))
+
+    def launched(self) -> tuple[Compiled, list[Any]] | None:
+        """The kernel and the cores' reports, if its dry run came to the end."""
+        return (self._compiled, self._reports) if self._compiled and self._reports else None
 
     def profile(self) -> tuple[Any, list[Any]]:
         """The profile of simulated time and the cores' reports, where there are no mistakes."""
@@ -347,14 +350,3 @@ def _line(code: Any) -> int | None:
         if text.lstrip().startswith(("def ", "async def ")):
             return first + n
     return first
-
-
-def raised_at(error: BaseException) -> str | None:
-    """The innermost line of the program that an exception passed through."""
-    found = None
-    installed = tuple({sysconfig.get_path(name) + os.sep for name in ("stdlib", "purelib")})
-    for frame, line in traceback.walk_tb(error.__traceback__):
-        name = frame.f_code.co_filename
-        if not is_machinery(frame.f_code) and not name.startswith(installed):
-            found = f"{name}:{line}"
-    return found or Locations().raised(error)

@@ -41,6 +41,23 @@ def make_grid(spec: Any, arch: Arch, default_cores: int) -> Grid:
     return _limited(Grid(tuple(shape), cores, tuple(core_axes)), arch)
 
 
+def grid_of_world(spec: Any, arch: Arch, lnc: int) -> Grid:
+    """The grid of a launch in a world of `lnc` cores per rank.
+
+    Raises:
+        LaunchError: as of `make_grid`, or it has another number of cores.
+    """
+    grid = make_grid(spec, arch, lnc)
+    if grid.cores != lnc:
+        raise LaunchError(
+            f"a launch grid of {grid.cores} cores in a world of lnc={lnc}; run the kernel "
+            "without a grid, or make the world with as many cores per rank",
+            code="grid-and-world",
+            numbers={"got": grid.cores, "allowed": lnc},
+        )
+    return grid
+
+
 def _axis(part: Any) -> tuple[int, int]:
     """(cores, instances per core) of one axis."""
     if isinstance(part, Nc):

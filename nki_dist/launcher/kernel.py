@@ -1,10 +1,11 @@
-"""`@nki.jit`, `kernel[grid](...)`, `nki.simulate`, `nki.profile`, `nki.benchmark`."""
+"""`@nki.jit`, `kernel[grid](...)`, and kernels made of kernels: `nki.simulate` and its like."""
 
 from __future__ import annotations
 
 import copy
 import functools
 import inspect
+import os
 import sys
 import types
 from collections.abc import Callable, Sequence
@@ -12,6 +13,7 @@ from typing import Any
 
 from nki_dist import arch as architectures
 from nki_dist import frameworks
+from nki_dist.arch.measured import VARIABLE as ARCH_VARIABLE
 from nki_dist.checks import Checks, Policy, checks_of
 from nki_dist.compiler.compiled import Compiled, Grid
 from nki_dist.compiler.locations import users_line
@@ -48,10 +50,11 @@ class Kernel:
         **options: Any,
     ) -> None:
         checks: Checks | None = None  # those of the environment
+        tuner: Any = None
         if isinstance(fn, Kernel):  # nki.jit(nki.jit(f)); fn.fn is never a Kernel itself
             inner: Kernel = fn
             options = {**inner.options, **options}
-            checks = inner.checks
+            checks, tuner = inner.checks, inner.tuner
             grid = inner.grid if grid is None else grid
             fn = inner.fn
         if not callable(fn):
@@ -69,7 +72,9 @@ class Kernel:
         self.platform: str | None = options.get("platform_target")
         self._host = host
         self._profile = profile
+        self._estimate = False
         self.checks: Checks | None = checks
+        self.tuner: Any = tuner  # chooses compile-time arguments (see launcher.autotune), or None
         functools.update_wrapper(self, fn)
 
     def but(self, **changes: Any) -> Kernel:
@@ -124,6 +129,9 @@ class Kernel:
         return self._world().compile(self, *args, **kwargs)
 
     def _launch(self, args: Args, kwargs: Kwargs) -> Any:
+        if self._estimate:
+            world, grid = self._placed()
+            return world.estimate_one(self, grid, args, kwargs)
         try:
             world, grid = self._placed()
         except NkiError as error:
@@ -136,10 +144,10 @@ class Kernel:
         """A launch where arguments may be placeholders of a jax transformation."""
         if not placeholders(args, kwargs):
             return self._launch(args, kwargs)
-        if self._profile:
+        if self._profile or self._estimate:
             raise LaunchError(
-                "nki.profile and nki.benchmark return a Run, which can't be part of a jax "
-                "transformation; call the profiled kernel outside jax.jit",
+                "nki.profile, nki.benchmark and nki.estimate return what can't be part of a jax "
+                "transformation; call them outside jax.jit",
                 code="framework-transformation",
             )
         return launch_traced(self._world(), self, args, kwargs)
@@ -157,7 +165,7 @@ class Kernel:
         host = self._host or default_host()
         checks = self.checks or default_check()
         world = session().world(
-            (platform.instance, grid.cores, host, checks),
+            (platform.instance, grid.cores, host, checks, os.environ.get(ARCH_VARIABLE)),
             lambda: World(lnc=grid.cores, platform=platform.instance, host=host, check=checks),
         )
         return world, grid
@@ -231,7 +239,7 @@ def simulate(kernel: Any, check: Policy | None = None) -> Kernel:
     """
     _refuse_arguments("simulate", check)
     checks = None if check is None else checks_of(check)
-    return _kernel(kernel).but(_host="inprocess", _profile=False, checks=checks)
+    return _kernel(kernel).but(_host="inprocess", _profile=False, _estimate=False, checks=checks)
 
 
 @leaves_package
@@ -239,10 +247,23 @@ def profile(kernel: Any, host: str | None = None) -> Kernel:
     """A kernel whose call returns a Run: `.outputs` and `.profile` (simulated time)."""
     _refuse_arguments("profile", host)
     base = _kernel(kernel)
-    return base.but(_host=host or base._host, _profile=True)
+    return base.but(_host=host or base._host, _profile=True, _estimate=False)
 
 
 @leaves_package
 def benchmark(kernel: Any, host: str | None = None) -> Kernel:
     """A kernel whose call returns a Run, as `profile` does: simulated time needs no repetition."""
     return profile(kernel, host)
+
+
+@leaves_package
+def estimate(kernel: Any) -> Kernel:
+    """A kernel whose call returns the Profile of its simulated time, without running it.
+
+    It is compiled and replayed: no arithmetic, no simulated cores, no Ray. A `TensorSpec` may stand
+    for any array; loops whose rounds depend on an array's contents need the array.
+
+    Args:
+        kernel: an `nki.jit` kernel, with its grid if it has one, or a plain function.
+    """
+    return _kernel(kernel).but(_estimate=True)

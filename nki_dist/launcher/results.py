@@ -8,6 +8,7 @@ once, to the declared type, when they are read. Invariant: callers see declared 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -16,13 +17,24 @@ from nki_dist import frameworks
 from nki_dist.compiler.compiled import Compiled
 from nki_dist.dtypes import DType, float32
 from nki_dist.dtypes.casts import converter
-from nki_dist.errors import LaunchError
+from nki_dist.errors import CoreLostError, LaunchError
 from nki_dist.hbm.layout import Layout
 from nki_dist.launcher.binding import BoundArguments
 from nki_dist.program import Access
 from nki_dist.program.pytree import flatten, tree_map
 from nki_dist.runtime.host_memory import typed
 from nki_dist.runtime.hosts import LaunchResult
+
+
+@dataclass
+class Run:
+    """A launch with its profile: `.outputs`, `.profile`, `.reports` (one per core), and `.losses`,
+    the CoreLostErrors after which it was run again (World's `retries`)."""
+
+    outputs: Any
+    profile: Any
+    reports: list[Any]
+    losses: list[CoreLostError] = field(default_factory=list)
 
 
 def inputs_as_run(compiled: Compiled, bound: Sequence[BoundArguments]) -> list[list[np.ndarray]]:

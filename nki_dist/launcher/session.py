@@ -57,7 +57,7 @@ class CompileCache:
         precise = precise_fp()
         read = map(os.environ.get, READ_WHEN_TRACING)
         setting = (arch.instance, grid, checks, precise, *read)
-        print_key = self._key(function, values)
+        print_key = self.fingerprint(function, values)
         key = None if print_key is None else (print_key, setting)
         with self._lock:
             known = self._kept.get(key)
@@ -77,14 +77,15 @@ class CompileCache:
         )
         entry = (f"{self._name}-{next(self._numbers)}", compiled)
         # A kernel that changes what it reads has another key now, and must not be found again.
-        if key is not None and self._key(function, values) == print_key:
+        if key is not None and self.fingerprint(function, values) == print_key:
             with self._lock:
                 self._kept[key] = entry
                 while len(self._kept) > KEPT_KERNELS:
                     self._kept.popitem(last=False)
         return entry
 
-    def _key(self, function: Callable[..., Any], values: Any) -> Any:
+    def fingerprint(self, function: Callable[..., Any], values: Any) -> Any:
+        """Equal for what is traced alike; None where that can't be shown."""
         with self._lock:
             try:
                 return self._fingerprinter.fingerprint(function, values)

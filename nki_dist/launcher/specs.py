@@ -10,13 +10,13 @@ import numpy as np
 
 from nki_dist import dtypes
 from nki_dist.errors import LaunchError
-from nki_dist.launcher.binding import BoundArguments, PerRank
+from nki_dist.launcher.binding import Args, BoundArguments, Kwargs, PerRank
 from nki_dist.program.pytree import tree_map
 
 
 @dataclass(frozen=True)
 class TensorSpec:
-    """Stands for an array in the arguments of a dry run: a shape and a dtype, no contents.
+    """Stands for an array where only shape and dtype matter: in dry runs and estimates.
 
     Args:
         shape: a tuple of ints.
@@ -63,6 +63,11 @@ class SpecArguments:
         array = leaf.hollow()  # one each: an array that is passed twice is one tensor
         self._made[id(array)] = array
         return array
+
+    def replaced_in(self, args: Args, kwargs: Kwargs) -> tuple[Args, Kwargs]:
+        """All arguments of a call without TensorSpecs."""
+        named = {name: self.replaced(value) for name, value in kwargs.items()}
+        return tuple(self.replaced(value) for value in args), named
 
     def unknown(self, bound: Sequence[BoundArguments]) -> set[int]:
         """Indices of the inputs that are a TensorSpec on some rank."""

@@ -1,4 +1,4 @@
-"""What a process has launched, counted: for `nki-dist profile` and `nki-dist bench`.
+"""What a process has launched, counted: for `nki-dist profile`, `bench` and `rank`.
 
 Invariant: launches that take the same simulated time by construction (the same compiled kernel on
 the same world, whose loops went round equally often) are one entry. Nothing of their data is kept.
@@ -7,12 +7,15 @@ the same world, whose loops went round equally often) are one entry. Nothing of 
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from nki_dist.compiler.compiled import Compiled
+from nki_dist.launcher.binding import Args, Kwargs
+from nki_dist.launcher.checking import Checker, Look
 from nki_dist.launcher.profiles import profile_of
-from nki_dist.runtime.hosts import Launch, LaunchResult
+from nki_dist.runtime.hosts import Launch, LaunchResult, forced_algorithm
 from nki_dist.timing import Profile
 from nki_dist.topology.topology import Topology
 
@@ -49,15 +52,18 @@ class Tally:
 
     def __call__(self, world: Any, launch: Launch, result: LaunchResult) -> Seen:
         """Count a launch, and return its entry."""
-        reports = sorted(result.reports, key=lambda r: r.core)
-        trips = [tuple(r.trips) for r in reports]
-        key = (launch.key, world.arch.instance, world.ranks, world._algorithm, tuple(trips))
+        return self.count(world, launch.key, launch.compiled, world._algorithm, result.reports)
+
+    def count(
+        self, world: Any, key: Any, compiled: Compiled, algorithm: str, reports: Sequence[Any]
+    ) -> Seen:
+        """Count a launch of a kernel that `key` names in this process, and return its entry."""
+        trips = [tuple(r.trips) for r in sorted(reports, key=lambda r: r.core)]
+        full = (key, world.arch, world.ranks, world.lnc, algorithm, tuple(trips))
         with self._lock:
-            seen = self._seen.get(key)
+            seen = self._seen.get(full)
             if seen is None:
-                seen = self._seen[key] = Seen(
-                    world.topology, world._algorithm, launch.compiled, trips
-                )
+                seen = self._seen[full] = Seen(world.topology, algorithm, compiled, trips)
             seen.count += 1
             return seen
 
@@ -65,3 +71,29 @@ class Tally:
         """All entries, in the order of their first launches."""
         with self._lock:
             return list(self._seen.values())
+
+
+class TimingChecker(Checker):
+    """A checker that also counts the launches that it looked at, to tell their simulated time.
+
+    Attributes:
+        tally: the launches whose cores come to their end.
+        untimed: names of kernels with launches whose rounds of loops aren't known, because they
+            depend on results that weren't computed.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tally = Tally()
+        self.untimed: list[str] = []
+
+    def launch(self, world: Any, kernel: Any, grid: Any, args: Args, kwargs: Kwargs) -> Look:
+        """Look at a launch, and count it."""
+        look = super().launch(world, kernel, grid, args, kwargs)
+        made = look.launched()
+        if made is not None:
+            compiled, reports = made
+            self.tally.count(world, id(compiled), compiled, forced_algorithm(), reports)
+        elif look.name not in self.untimed:
+            self.untimed.append(look.name)
+        return look

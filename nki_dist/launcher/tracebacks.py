@@ -15,11 +15,12 @@ import functools
 import os
 import sys
 import sysconfig
+import traceback
 from collections.abc import Callable
 from types import TracebackType
 from typing import ParamSpec, TypeVar
 
-from nki_dist.compiler.locations import is_machinery
+from nki_dist.compiler.locations import Locations, is_machinery
 from nki_dist.errors import Diagnostic
 from nki_dist.runtime.settings import full_tracebacks
 
@@ -83,3 +84,14 @@ def _trimmed(error: BaseException) -> TracebackType | None:
     for e in reversed(kept):
         made = TracebackType(made, e.tb_frame, e.tb_lasti, e.tb_lineno)
     return made
+
+
+def raised_at(error: BaseException) -> str | None:
+    """The innermost line of the program that an exception passed through."""
+    found = None
+    installed = tuple({sysconfig.get_path(name) + os.sep for name in ("stdlib", "purelib")})
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        name = frame.f_code.co_filename
+        if not is_machinery(frame.f_code) and not name.startswith(installed):
+            found = f"{name}:{line}"
+    return found or Locations().raised(error)

@@ -3,39 +3,37 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from os import PathLike
 from typing import Any
 
 from nki_dist import arch as architectures
+from nki_dist.arch.measured import measured
 from nki_dist.checks import Policy, checks_of
 from nki_dist.collectives.check import check_world
 from nki_dist.compiler.compiled import Compiled, Grid
-from nki_dist.errors import (
-    CoreLostError,
-    LaunchError,
-)
+from nki_dist.errors import LaunchError
 from nki_dist.launcher.binding import (
     Args,
     BoundArguments,
     Kwargs,
-    PerRank,
-    bind_arguments,
-    check_same_signatures,
+    bind_ranks,
     not_a_kernel,
-    of_rank,
 )
+from nki_dist.launcher.estimates import Doubts, estimated, nothing_unknown
 from nki_dist.launcher.findings import report_compiled, report_findings, report_races
-from nki_dist.launcher.grid import make_grid
+from nki_dist.launcher.grid import grid_of_world
 from nki_dist.launcher.loaded import bind_loaded
 from nki_dist.launcher.options import check_options, check_size
 from nki_dist.launcher.profiles import profile_of
-from nki_dist.launcher.results import check_written, inputs_as_run, read_outputs
+from nki_dist.launcher.results import Run, check_written, inputs_as_run, read_outputs
 from nki_dist.launcher.retrying import check_retries, launch_again
 from nki_dist.launcher.session import session
 from nki_dist.launcher.specs import SpecArguments
 from nki_dist.launcher.tracebacks import leaves_package
 from nki_dist.runtime.dry_report import DryRun, run_dry
+from nki_dist.runtime.group import CoreReport
 from nki_dist.runtime.hosts import (
     Host,
     InProcessHost,
@@ -52,27 +50,8 @@ from nki_dist.runtime.settings import (
     default_transport,
 )
 from nki_dist.runtime.unread import check_messages
+from nki_dist.timing import Profile
 from nki_dist.topology.topology import Topology, system
-
-
-def per_rank(values: Sequence[Any] | Callable[[int], Any]) -> PerRank:
-    """Give every rank its own array.
-
-    Args:
-        values: a list with one entry per rank, or a function from rank to array.
-    """
-    return PerRank(values)
-
-
-@dataclass
-class Run:
-    """A launch with its profile: `.outputs`, `.profile`, `.reports` (one per core), and `.losses`,
-    the CoreLostErrors after which it was run again (World's `retries`)."""
-
-    outputs: Any
-    profile: Any
-    reports: list[Any]
-    losses: list[CoreLostError] = field(default_factory=list)
 
 
 class World:
@@ -101,6 +80,8 @@ class World:
             lost a process, a node or its Ray session; one that doesn't answer within `timeout` is
             lost, too. Programs are deterministic and arrays that a kernel writes are only changed
             at the end, so it gives the same bits. In process nothing can be lost.
+        arch: a file of figures that `nki-dist calibrate` wrote; NKI_DIST_ARCH by default. Only
+            simulated time depends on them.
 
     Raises:
         LaunchError: the combination isn't possible.
@@ -120,11 +101,13 @@ class World:
         transport: str | None = None,
         memory: int | None = None,
         retries: int = 0,
+        arch: str | PathLike[str] | None = None,
     ) -> None:
         host = default_host() if host is None else host
         transport = default_transport() if transport is None else transport
-        self.arch = (
-            architectures.from_environment() if platform is None else architectures.get(platform)
+        self.arch = measured(
+            architectures.from_environment() if platform is None else architectures.get(platform),
+            arch,
         )
         check_size(self.arch, ranks, lnc)
         check_options(host, transport, timeout, memory)
@@ -178,8 +161,6 @@ class World:
     def _ranks_per_node(self) -> int:
         """Ranks that NeuronLink connects."""
         return self.topology.ranks_per_instance * self.arch.instances_per_ultraserver
-
-    # ---- life -------------------------------------------------------------------------------
 
     def __enter__(self) -> World:
         self.start()
@@ -235,8 +216,6 @@ class World:
                 )
         return self._host
 
-    # ---- running ----------------------------------------------------------------------------
-
     @leaves_package
     def run(self, kernel: Any, *args: Any, profile: bool = False, **kwargs: Any) -> Any:
         """Run a kernel on every rank.
@@ -287,17 +266,46 @@ class World:
             LaunchError: how often a loop goes round depends on the contents of a TensorSpec.
         """
         specs = SpecArguments()
-        args = tuple(specs.replaced(a) for a in args)
-        kwargs = {name: specs.replaced(value) for name, value in kwargs.items()}
-        bound, _, compiled = self._compiled(kernel, None, args, kwargs)
-        cores = slots(self.ranks, self.lnc, self._ranks_per_node)
-        inputs = [b.arrays for b in bound]
-        unknown, timeout = specs.unknown(bound), self.timeout
-        report, reports = run_dry(cores, compiled.as_run, inputs, unknown, timeout)
+        args, kwargs = specs.replaced_in(args, kwargs)
+        bound, _, compiled = self._compiled(kernel, None, args, kwargs, specs.unknown)
+        report, reports = self.run_dry(compiled, bound, specs.unknown(bound))
         report_compiled(compiled)
         if not profile:
             return report
         return replace(report, profile=self._profile(compiled, reports, forced_algorithm()))
+
+    @leaves_package
+    def estimate(self, kernel: Any, *args: Any, **kwargs: Any) -> Profile:
+        """The simulated time of a launch: compiled and replayed, without arithmetic or cores.
+
+        Args:
+            kernel, args, kwargs: as in `run`; a `TensorSpec` may stand for any array.
+
+        Returns:
+            The profile that `run(..., profile=True)` would give.
+
+        Raises:
+            LaunchError: how often a loop goes round depends on the contents of a TensorSpec.
+            NkiError: the kernel doesn't compile.
+        """
+        return self.estimate_one(kernel, None, args, kwargs)
+
+    def estimate_one(self, kernel: Any, grid: Grid | None, args: Args, kwargs: Kwargs) -> Profile:
+        """`estimate` of a kernel whose grid is known."""
+        specs = SpecArguments()
+        args, kwargs = specs.replaced_in(args, kwargs)
+        bound, _, compiled = self._compiled(kernel, grid, args, kwargs, specs.unknown)
+        profile = estimated(self, compiled, bound, specs.unknown(bound))
+        report_compiled(compiled)
+        return profile
+
+    def run_dry(
+        self, compiled: Compiled, bound: Sequence[BoundArguments], unknown: Collection[int]
+    ) -> tuple[DryRun, list[CoreReport]]:
+        """A dry run of a compiled kernel, and what each core reports of it."""
+        cores = slots(self.ranks, self.lnc, self._ranks_per_node)
+        inputs = [b.arrays for b in bound]
+        return run_dry(cores, compiled.as_run, inputs, unknown, self.timeout)
 
     @leaves_package
     def compile(self, kernel: Any, *args: Any, **kwargs: Any) -> Compiled:
@@ -308,36 +316,50 @@ class World:
         return self._compiled(kernel, None, args, kwargs)[2]
 
     def _compiled(
-        self, kernel: Any, grid: Grid | None, args: Args, kwargs: Kwargs
+        self,
+        kernel: Any,
+        grid: Grid | None,
+        args: Args,
+        kwargs: Kwargs,
+        doubts: Doubts = nothing_unknown,
     ) -> tuple[list[BoundArguments], str, Compiled]:
         """Every rank's arguments, and the compiled kernel with its name in this process."""
         if isinstance(kernel, Compiled):
             self._refuse_closed()
             bound = bind_loaded(kernel, args, kwargs, self.topology)
-            self._check_groups(kernel.key, kernel)
+            self.check_groups(kernel.key, kernel)
             return bound, kernel.key, kernel
         function = getattr(kernel, "fn", kernel)
         name = getattr(function, "__name__", type(function).__name__)
-        bound, grid = self.bound(kernel, grid, args, kwargs)
+        bound, grid = self.bound(kernel, grid, args, kwargs, doubts)
         key, compiled = session().cache.get(function, name, bound[0], self.arch, grid, self.checks)
-        self._check_groups(key, compiled)
+        self.check_groups(key, compiled)
         return bound, key, compiled
 
-    def _check_groups(self, key: str, compiled: Compiled) -> None:
+    def check_groups(self, key: str, compiled: Compiled) -> None:
+        """Compare the groups of its collectives with the world, once for each kernel."""
         if key not in self._groups_checked:
             check_world(compiled.programs, self.topology, self.checks.strict)
             self._groups_checked.add(key)
 
     def bound(
-        self, kernel: Any, grid: Grid | None, args: Args, kwargs: Kwargs
+        self,
+        kernel: Any,
+        grid: Grid | None,
+        args: Args,
+        kwargs: Kwargs,
+        doubts: Doubts = nothing_unknown,
     ) -> tuple[list[BoundArguments], Grid]:
-        """Every rank's arguments and the grid, before anything is compiled."""
+        """Every rank's arguments and the grid, before the kernel is compiled for them."""
         function = getattr(kernel, "fn", kernel)
         if not callable(function):
             raise not_a_kernel(function)
         self._refuse_closed()
-        bound = self._bind(function, args, kwargs)
-        return bound, self._grid(getattr(kernel, "grid", None)) if grid is None else grid
+        grid = grid or grid_of_world(getattr(kernel, "grid", None), self.arch, self.lnc)
+        tuner = getattr(kernel, "tuner", None)
+        if tuner is not None:
+            kwargs = tuner.fitted(self, function, grid, args, kwargs, doubts)
+        return bind_ranks(function, args, kwargs, self.ranks), grid
 
     def _launch(
         self, kernel: Any, grid: Grid | None, args: Args, kwargs: Kwargs
@@ -365,34 +387,9 @@ class World:
             ]
         return outputs, result, compiled
 
-    def _grid(self, spec: Any) -> Grid:
-        grid = make_grid(spec, self.arch, self.lnc)
-        if grid.cores != self.lnc:
-            raise LaunchError(
-                f"a launch grid of {grid.cores} cores in a world of lnc={self.lnc}; run the kernel "
-                "without a grid, or make the world with as many cores per rank",
-                code="grid-and-world",
-                numbers={"got": grid.cores, "allowed": self.lnc},
-            )
-        return grid
-
-    def _bind(self, function: Any, args: Args, kwargs: Kwargs) -> list[BoundArguments]:
-        if not any(isinstance(v, PerRank) for v in (*args, *kwargs.values())):
-            return [bind_arguments(function, args, kwargs)] * self.ranks
-        found = []
-        for rank in range(self.ranks):
-            mine = [of_rank(v, rank, self.ranks) for v in args]
-            named = {k: of_rank(v, rank, self.ranks) for k, v in kwargs.items()}
-            found.append(bind_arguments(function, tuple(mine), named))
-            check_same_signatures(found[0], found[-1], rank)
-        return found
-
     def _profile(
         self, compiled: Compiled, reports: Sequence[Any], algorithm: str | None = None
-    ) -> Any:
+    ) -> Profile:
         chosen = self._algorithm if algorithm is None else algorithm
         trips = [r.trips for r in sorted(reports, key=lambda r: r.core)]
         return profile_of(self.topology, chosen, compiled, trips)
-
-
-__all__ = ["PerRank", "Run", "World", "per_rank"]

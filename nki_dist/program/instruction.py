@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from copy import copy
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from nki_dist.dtypes import DType
 from nki_dist.dtypes.poison import poison_bits
@@ -120,6 +120,9 @@ def instructions(block: Block) -> Iterator[Instruction]:
             yield item
 
 
+BETA1: Final = "beta1"  # the fact that a program is of a kernel of Beta 1
+
+
 @dataclass
 class Program:
     """The instruction stream of one core.
@@ -159,6 +162,11 @@ class Program:
         """The bits that an element has before anything writes it: poison, or with the fact
         `zeroed` (`Checks(unwritten="zero")`) none."""
         return 0 if "zeroed" in self.facts else poison_bits(dtype)
+
+    @property
+    def beta1(self) -> bool:
+        """Whether it's of a kernel of Beta 1, whose order and places AWS's compiler chooses."""
+        return BETA1 in self.facts
 
     def shared(self) -> list[Storage]:
         """What all cores allocate alike, by index: shared tensors and constants."""

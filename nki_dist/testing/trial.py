@@ -20,8 +20,9 @@ from nki_dist.compiler.locations import Locations, kernel_location
 from nki_dist.errors import LaunchError, NkiWarning, UnwrittenOutputWarning
 from nki_dist.launcher.checking import Checker, UnknownResult
 from nki_dist.launcher.kernel import Kernel
+from nki_dist.launcher.results import Run
 from nki_dist.launcher.session import session
-from nki_dist.launcher.world import Run, World
+from nki_dist.launcher.world import World
 from nki_dist.testing.arguments import Arguments, Call, arrays, for_world
 from nki_dist.testing.cases import Case
 from nki_dist.testing.deadline import TimeOver, deadline

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from nki_dist.arch import Arch
 from nki_dist.program import Program
+from nki_dist.program.uncollected import uncollected
 from nki_dist.timing.exchange import EXCHANGES, Rule
 from nki_dist.timing.order import OrderGraph, order
 from nki_dist.timing.perfetto import read_trace, write_trace
@@ -36,6 +37,7 @@ __all__ = [
 ]
 
 
+@uncollected()
 def profile_launch(
     programs: Sequence[Program],
     trips: Sequence[Sequence[int]],

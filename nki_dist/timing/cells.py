@@ -12,72 +12,89 @@ because whatever overlaps one of those overlaps the write's own cell as well.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
-
-import numpy as np
+from typing import Final, TypeAlias
 
 from nki_dist.timing.footprint import Box
 
-_SCAN: Final = 24  # cells up to which a Python loop is faster than NumPy
+_Index: TypeAlias = tuple[int, ...]
+_SCAN: Final = 24  # cells up to which looking at each is faster than a grid
 _CROWDED: Final = 32  # accesses remembered by one cell before looking for those that are implied
 
 
 class Cell:
     """One box: the accesses made to it that no later write hides."""
 
-    __slots__ = ("box", "near", "reads", "writes")
+    __slots__ = ("box", "crowded", "near", "reads", "writes")
 
     def __init__(self, box: Box) -> None:
         self.box = box
         self.reads: list[int] = []
         self.writes: list[int] = []
+        self.crowded = _CROWDED
         self.near: list[tuple[Cell, bool]] = [(self, True)]
 
 
 class Cells:
-    """The cells of one territory."""
+    """The cells of one territory.
+
+    From `_SCAN` cells on they are found by grids, one for each size of cell (rounded up to powers
+    of two): a cell touches at most two buckets of its own grid in each dimension, so a look-up
+    costs about as much as it finds, whatever sizes are mixed.
+    """
 
     def __init__(self) -> None:
         self._by_box: dict[Box, Cell] = {}
-        self._cells: list[Cell] = []
-        self._bounds: np.ndarray | None = None
+        self._grids: dict[_Index, dict[_Index, list[Cell]]] = {}  # by exponents, by bucket
 
     def cell(self, box: Box) -> Cell:
         """The cell of a box, made and connected to those it overlaps if it is new."""
         found = self._by_box.get(box)
         if found is None:
-            found = self._by_box[box] = Cell(box)
+            found = Cell(box)
             for other in self._overlapping(box):
                 found.near.append((other, _covers(box, other.box)))
                 other.near.append((found, _covers(other.box, box)))
-            self._cells.append(found)
+            self._by_box[box] = found
+            if self._grids:
+                self._enter(found)
+            elif len(self._by_box) > _SCAN:
+                for cell in self._by_box.values():
+                    self._enter(cell)
         return found
 
     def _overlapping(self, box: Box) -> list[Cell]:
-        if len(self._cells) <= _SCAN:
-            return [c for c in self._cells if overlap(c.box, box)]
-        bounds = self._table(len(box))
-        hits = np.ones(len(self._cells), bool)
-        for d in range(0, len(box), 2):
-            hits &= bounds[d] < box[d + 1]
-            hits &= bounds[d + 1] > box[d]
-        return [self._cells[n] for n in np.flatnonzero(hits)]
+        if not self._grids:
+            return [c for c in self._by_box.values() if overlap(c.box, box)]
+        found: list[Cell] = []
+        for exponents, buckets in self._grids.items():
+            touched = _touched(box, exponents, len(buckets))
+            if len(touched) == 1:  # a cell is in a bucket once
+                found += [c for c in buckets.get(touched[0], ()) if overlap(c.box, box)]
+            else:
+                several = {id(c): c for at in touched or buckets for c in buckets.get(at, ())}
+                found += [c for c in several.values() if overlap(c.box, box)]
+        return found
 
-    def _table(self, width: int) -> np.ndarray:
-        """Bounds of all cells, one column each; grown by doubling."""
-        count = len(self._cells)
-        table = self._bounds
-        if table is None or table.shape[1] < count:
-            table = np.zeros((width, 2 * count), np.int64)
-            table[:, :count] = np.array([c.box for c in self._cells]).T
-            self._bounds = table
+    def _enter(self, cell: Cell) -> None:
+        box = cell.box
+        exponents = tuple([(box[d + 1] - box[d] - 1).bit_length() for d in range(0, len(box), 2)])
+        buckets = self._grids.setdefault(exponents, {})
+        for at in _touched(box, exponents):
+            buckets.setdefault(at, []).append(cell)
+
+
+def _touched(box: Box, exponents: _Index, most: int = 1 << 30) -> list[_Index]:
+    """The buckets that a box touches; none of them if there are more than `most`."""
+    found: list[_Index] = [()]
+    for d, exponent in enumerate(exponents):
+        first, last = box[2 * d] >> exponent, (box[2 * d + 1] - 1) >> exponent
+        if first == last:
+            found = [(*at, first) for at in found]
+        elif len(found) * (last - first + 1) > most:
+            return []
         else:
-            # Exactly the cells added since the last look are missing; zero-width columns mark them.
-            for n in range(count - 1, -1, -1):
-                if table[1, n]:
-                    break
-                table[:, n] = self._cells[n].box
-        return table[:, :count]
+            found = [(*at, n) for at in found for n in range(first, last + 1)]
+    return found
 
 
 def overlap(a: Box, b: Box) -> bool:
@@ -94,9 +111,10 @@ def note_read(
     """Access number `at` reads a cell; adds what it must wait for to `data`."""
     for other, _ in cell.near:
         data.update(other.writes)
-    if len(cell.reads) >= _CROWDED:
+    if len(cell.reads) >= cell.crowded:
         implied = ancestors(data)
         cell.reads = [r for r in cell.reads if r not in implied]
+        cell.crowded = max(_CROWDED, 2 * len(cell.reads))  # so that looking is linear in the reads
     cell.reads.append(at)
 
 

@@ -13,12 +13,15 @@ Follows: the access patterns of A2, "Accessing SBUF and PSUM tensors".
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import TypeAlias
+
+import numpy as np
 
 from nki_dist.program import Access, Dynamic, Storage, VirtualRegister
 from nki_dist.program.storage import contiguous_strides
 
 Box: TypeAlias = tuple[int, ...]
+_Ranges: TypeAlias = tuple[int, int, int, int]
 
 
 class Territory:
@@ -112,8 +115,14 @@ def _dimensions(s: Storage) -> tuple[int, ...]:
 
 
 def _overlapping(placed: list[Storage]) -> dict[int, int]:
-    """For every storage that overlaps another one in memory, the least number of its group."""
+    """For every storage that overlaps another one in memory, the least number of its group.
+
+    Storages in the same place are one before anything is compared. The rest is gone through from
+    low bytes to high ones; for each partition it is enough to know which storage so far reaches
+    farthest: others that reach as far as the next one begins overlap that one and are of its group.
+    """
     parent = {s.number: s.number for s in placed}
+    shared: set[int] = set()
 
     def root(n: int) -> int:
         while parent[n] != n:
@@ -121,21 +130,30 @@ def _overlapping(placed: list[Storage]) -> dict[int, int]:
             n = parent[n]
         return n
 
-    shared: set[int] = set()
-    active: list[Storage] = []
-    for s in sorted(placed, key=lambda s: (s.region.value, *_ranges(s))):
-        first, _, low, high = _ranges(s)
-        active = [a for a in active if a.region is s.region and _ranges(a)[1] > first]
-        for a in active:
-            if _ranges(a)[2] < high and low < _ranges(a)[3]:
-                older, younger = sorted((root(a.number), root(s.number)))
-                parent[younger] = older
-                shared |= {a.number, s.number}
-        active.append(s)
+    def join(a: int, b: int) -> None:
+        older, younger = sorted((root(a), root(b)))
+        parent[younger] = older
+        shared.update((a, b))
+
+    places: dict[tuple[str, _Ranges], int] = {}
+    for s in placed:
+        first = places.setdefault((s.region.value, _ranges(s)), s.number)
+        if first != s.number:
+            join(first, s.number)
+    below = max((ranges[1] for _, ranges in places), default=0)
+    for region in sorted({region for region, _ in places}):
+        here = [(ranges, n) for (name, ranges), n in places.items() if name == region]
+        reach, holder = np.zeros(below, np.int64), np.zeros(below, np.int64)
+        for (start, stop, low, high), n in sorted(here, key=lambda item: item[0][2:]):
+            for other in set(holder[start:stop][reach[start:stop] > low].tolist()):
+                join(other, n)
+            farther = reach[start:stop] < high
+            holder[start:stop][farther] = n
+            reach[start:stop][farther] = high
     return {n: root(n) for n in shared}
 
 
-def _ranges(s: Storage) -> tuple[int, int, int, int]:
+def _ranges(s: Storage) -> _Ranges:
     """Partitions and bytes of a placed storage, half open."""
     assert s.address is not None
     partition, byte = s.address
@@ -190,7 +208,6 @@ def moving_registers(accesses: Iterable[Access]) -> set[int]:
     """Numbers of the registers that decide which bytes these accesses touch."""
     found: set[int] = set()
     for a in accesses:
-        source: Any = a.dynamic.source if a.dynamic is not None else None
-        if isinstance(source, VirtualRegister):
-            found.add(source.number)
+        if a.dynamic is not None and isinstance(a.dynamic.source, VirtualRegister):
+            found.add(a.dynamic.source.number)
     return found

@@ -112,23 +112,28 @@ class _Operands:
 
     def __init__(self, i: Instruction, spec: Spec, tensors: AccessPair, written: set[int]) -> None:
         reads, writes = tensors
-        moving = {id(a) for a in (*reads, *writes) if moving_registers([a])}
-        self.registers_read = registers_read(i, spec) | moving_registers((*reads, *writes))
-        reads = [a for a in reads if a.storage.number in written]
-        self.moving = [(a, False) for a in reads if id(a) in moving]
-        self.moving += [(a, True) for a in writes if id(a) in moving]
-        self.still = [(a, False) for a in reads if id(a) not in moving]
-        self.still += [(a, True) for a in writes if id(a) not in moving]
+        self.registers_read = moving_registers((*reads, *writes))
+        touched = [(a, False) for a in reads if a.storage.number in written]
+        touched += [(a, True) for a in writes]
+        self.moving: list[tuple[Access, bool]] = []
+        self.still = touched
+        if self.registers_read:
+            self.moving = [(a, writes) for a, writes in touched if moving_registers([a])]
+            self.still = [(a, writes) for a, writes in touched if not moving_registers([a])]
         self.fixed: list[tuple[Cell, bool]] | None = None
-        self.registers_written = registers_written(i, spec)
-        self.copied = copied(i, spec)
+        self.registers_written: list[int] = []
+        self.copied: Any = None
+        if any(isinstance(value, VirtualRegister) for value in i.args.values()):
+            self.registers_read |= registers_read(i, spec)
+            self.registers_written = registers_written(i, spec)
+            self.copied = copied(i, spec)
         self.state = spec.effects.states(i)
         self.after = i.after
 
 
 def _tensors(i: Instruction, spec: Spec) -> AccessPair:
     """Accesses read and written; what a synchronising instruction only orders counts as written."""
-    reads, writes = list(spec.reads(i)), list(spec.writes(i))
+    reads, writes = spec.reads(i), spec.writes(i)
     if spec.synchronises:
         for name, role in spec.roles.items():
             value = i.args.get(name)
@@ -340,6 +345,8 @@ class _Builder:
             self.known.pop(register, None)
 
     def _issued_after(self, i: Instruction, spec: Spec, at: int) -> tuple[int, ...]:
+        if not i.order_group and not spec.synchronises:
+            return ()
         found = []
         if i.order_group:
             group, last = self.group

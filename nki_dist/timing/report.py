@@ -1,7 +1,8 @@
 """`Profile`: what a launch did with its simulated time, as a table, a dict or a file.
 
-Doesn't include the time before and after a kernel on the device (`Profile.overhead_us`), nor the
-host's. Terms follow the EXP glossary: MFU is the share of peak FLOPs, MBU that of HBM bandwidth.
+`total_us` doesn't include the time before and after a kernel on the device (`overhead_us`),
+`device_us` does; the host's isn't part of either. Terms follow the EXP glossary: MFU is the share
+of peak FLOPs, MBU that of HBM bandwidth.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from pathlib import PurePath
 from textwrap import fill
 from typing import Any, Final
 
+from nki_dist.timing.band import LEVEL, band, shares
 from nki_dist.timing.perfetto import write_trace
 from nki_dist.timing.timeline import Timeline
 
@@ -67,6 +69,8 @@ class Profile:
         tflops: achieved by the Tensor engines.
         mfu: their share of the peak for the dtypes used, over all cores.
         mbu: share of the bandwidth of the HBM stacks used.
+        beta1: of a kernel of Beta 1, which AWS's compiler orders and places as it sees fit.
+        assumed_us: what of the time on the device rests on costs and figures nobody publishes.
         assumed_costs: instructions whose cost nobody publishes, with how often each ran.
         assumed_parameters: figures of the platform that were assumed and used, with the reason.
         timeline: when everything happened.
@@ -88,15 +92,38 @@ class Profile:
     tflops: float
     mfu: float
     mbu: float
+    beta1: bool
+    assumed_us: float
     assumed_costs: dict[str, int]
     assumed_parameters: dict[str, str]
     timeline: Timeline = field(repr=False, compare=False)
+
+    @property
+    def device_us(self) -> float:
+        """What a device profiler would show: the kernel with its start and end, in us."""
+        return self.total_us + self.overhead_us
+
+    @property
+    def low_us(self) -> float:
+        """The lower end of an 80 % band around `device_us`, in us; see docs/accuracy.md."""
+        return self._band[0]
+
+    @property
+    def high_us(self) -> float:
+        """The upper end of an 80 % band around `device_us`, in us; see docs/accuracy.md."""
+        return self._band[1]
+
+    @property
+    def _band(self) -> tuple[float, float]:
+        spent = shares(self.critical, self.overhead_us, self.assumed_us, self.beta1)
+        return band(self.device_us, spent)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data: everything but the timeline."""
         shallow = {k: v for k, v in self.__dict__.items() if k not in ("timeline", *_LISTS)}
         lists = {name: [asdict(x) for x in getattr(self, name)] for name in _LISTS}
-        return {"version": VERSION, **shallow, **lists}
+        ends = {"device_us": self.device_us, "low_us": self.low_us, "high_us": self.high_us}
+        return {"version": VERSION, **ends, **shallow, **lists}
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write `to_dict()` as JSON."""
@@ -125,7 +152,9 @@ def _head(p: Profile) -> str:
             f"  {p.instructions:,} instructions; {p.tflops:,.2f} TFLOPS{peak}",
             f"  HBM: {_bytes(p.hbm_read)} read, {_bytes(p.hbm_written)} written "
             f"({p.mbu:.1%} of bandwidth)",
-            f"  not included: about {p.overhead_us:,.0f} us around a kernel on the device",
+            f"  about {p.overhead_us:,.0f} us around it on the device: "
+            f"{p.device_us:,.3f} us in all",
+            f"  {LEVEL:.0%} band: {p.low_us:,.1f} to {p.high_us:,.1f} us",
         ]
     )
 

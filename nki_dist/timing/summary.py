@@ -12,8 +12,18 @@ from typing import Final
 
 from nki_dist.arch import Arch
 from nki_dist.isa import INSTRUCTIONS
+from nki_dist.isa.spec import Cost
 from nki_dist.program import Instruction
-from nki_dist.timing.critical import critical_path
+from nki_dist.timing.band import MEASURED
+from nki_dist.timing.critical import (
+    DMA_BUSY,
+    DMA_LATENCY,
+    PIPELINE,
+    SEMAPHORE,
+    TABLE,
+    Piece,
+    critical_path,
+)
 from nki_dist.timing.report import EngineUse, LineUse, Profile
 from nki_dist.timing.timeline import CoreTimeline, Timeline
 
@@ -24,6 +34,15 @@ _TENSOR: Final = (
     "tensor_ramp_fraction",
     "tensor_ramp_ns",
 )
+# The figure that sets the length of a piece of the critical path that no compute engine works on.
+_FIGURE: Final = {
+    "dma data": "dma_engine_gbps",
+    DMA_BUSY: "dma_engine_gbps",
+    DMA_LATENCY: "dma_semaphore_ns",
+    SEMAPHORE: "semaphore_ns",
+    TABLE: "act_table_load_ns",
+}
+_UNKNOWN: Final = "cost"  # stands for a cost that nobody documents
 _DMA: Final = ("dma_element_ns", "dma_engine_gbps", "dma_floor_ns", "dma_semaphore_ns")
 
 
@@ -59,6 +78,8 @@ def make_profile(timeline: Timeline, kernel: str) -> Profile:
         tflops=flops / total / 1000 if total else 0.0,
         mfu=ideal / total / len(cores) if total else 0.0,
         mbu=moved / (total * arch.hbm_stack_gbps * stacks) if total else 0.0,
+        beta1=any(c.graph.program.beta1 for c in cores),
+        assumed_us=_assumed_us(timeline, pieces),
         assumed_costs=_assumed_costs(timeline),
         assumed_parameters=_assumed_parameters(timeline),
         timeline=timeline,
@@ -136,6 +157,35 @@ def _assumed_costs(timeline: Timeline) -> dict[str, int]:
             if not core.costs[i.ordinal].known:
                 found[i.opcode] += 1
     return dict(sorted(found.items()))
+
+
+def _assumed_us(timeline: Timeline, pieces: list[Piece]) -> float:
+    """Time on the device that rests on costs and figures nobody publishes."""
+    arch = timeline.arch
+    around = [("kernel_start_ns", arch.kernel_start_ns), ("kernel_end_ns", arch.kernel_end_ns)]
+    if arch.generation not in MEASURED:
+        return (timeline.total_ns + sum(ns for _, ns in around)) / 1000
+    assumed = {*arch.assumptions(), _UNKNOWN}
+    ns = sum(ns for name, ns in around if name in assumed)
+    for p in pieces:
+        core = timeline.cores[p.core]
+        engine = core.graph.executed[p.position].engine
+        figures = _figures(p.kind, engine, core.cost(p.position))
+        if not assumed.isdisjoint(figures):
+            ns += p.end - p.start
+    return ns / 1000
+
+
+def _figures(kind: str, engine: str, cost: Cost) -> tuple[str, ...]:
+    """What the length of a piece of the critical path rests on; of a cost nobody knows, itself."""
+    if kind == engine:
+        clock = ("engine_clock_ghz", f"engine_clock_ghz.{engine}")
+        return (*clock, *cost.figures, *(() if cost.known else (_UNKNOWN,)))
+    if kind != PIPELINE:
+        return (_FIGURE[kind],) if kind in _FIGURE else ()
+    if engine == "scalar":
+        return ("activate_latency_ns",)
+    return ("dependent_latency", f"dependent_latency.{engine}")
 
 
 def _assumed_parameters(timeline: Timeline) -> dict[str, str]:

@@ -1,8 +1,9 @@
 """Every figure of the tables a second time, entered from the documents.
 
 A cell is a value and how it is known: the documents that state it, "~" before those it is derived
-from, or "?" where nobody publishes it. A row has one cell if all generations agree, else those of
-trn1, trn2 and trn3, "-" where a generation has no such key. Figures of mappings are `field.key`.
+from, "=" where it was fitted to measured times, or "?" where nobody publishes it. A row has one
+cell if all generations agree, else those of trn1, trn2 and trn3, "-" where a generation has no such
+key. Figures of mappings are `field.key`.
 
 So a figure that is changed by accident, in the tables or here, makes `test_figures.py` fail.
 """

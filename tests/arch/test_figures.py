@@ -13,7 +13,7 @@ from nki_dist.arch import DOCUMENTS, Arch
 from tests.arch.figures import FIGURES, VARIANTS
 from tests.arch.platforms import GENERATIONS, PLATFORMS, facts
 
-KINDS = {"": "published", "~": "derived", "?": "assumed"}
+KINDS = {"": "published", "~": "derived", "=": "fitted", "?": "assumed"}
 
 
 def words(source: str) -> set[str]:
@@ -33,7 +33,7 @@ def test_every_figure_was_entered_twice_and_is_the_same(platform):
     assert found.keys() == expected.keys()
     for name, cell in expected.items():
         text, _, known = cell.partition(" ")
-        mark = known[:1] if known[:1] in ("~", "?") else ""
+        mark = known[:1] if known[:1] in KINDS else ""
         value, fact = ast.literal_eval(text), found[name]
         assert (type(fact.value), fact.value) == (type(value), value), name
         assert fact.kind == KINDS[mark], name

@@ -25,16 +25,19 @@ NOTHING = Profile(
     tflops=1234.5,
     mfu=0.5,
     mbu=0.125,
+    beta1=False,
+    assumed_us=0.0,
     assumed_costs={},
     assumed_parameters={},
     timeline=None,
 )
 
-TEXT = """\
+TEXT = f"""\
 k on trn2, 1 core: 2,000.000 us simulated
   1,234 instructions; 1,234.50 TFLOPS
   HBM: 1023 B read, 3.00 KiB written (12.5% of bandwidth)
-  not included: about 20 us around a kernel on the device
+  about 20 us around it on the device: 2,020.000 us in all
+  80% band: {NOTHING.low_us:,.1f} to {NOTHING.high_us:,.1f} us
 
 core  engine  instructions     busy us   busy
    0  tensor         1,234     500.000  25.0%
@@ -49,6 +52,10 @@ critical us    total us      count  instruction (engine) at line
 
 def test_the_whole_table():
     assert str(NOTHING) == TEXT
+
+
+def test_the_device_sees_what_is_around_a_kernel():
+    assert NOTHING.device_us == 2020.0 == NOTHING.to_dict()["device_us"]
 
 
 def test_the_share_of_the_peak_is_given_where_there_are_products():

@@ -96,7 +96,8 @@ def _kernel(function: Any, options: dict[str, Any], **made: Any) -> Kernel:
     grid = getattr(function, "grid", None)
     if isinstance(function, Kernel):
         options = {**function.options, **options}
-    return Beta1Kernel(wrapped(function), grid, **made, **options)
+    kernel = Beta1Kernel(wrapped(function), grid, **made, **options)
+    return kernel.but(tuner=getattr(function, "tuner", None))
 
 
 def jit(func: Any = None, mode: str = "auto", **options: Any) -> Any:

@@ -228,7 +228,7 @@ def _undecided(
     wanted = sorted(names.get(n, str(n)) for n in unknown if ("input", n) in needed)
     return LaunchError(
         f"how often this loop goes round depends on the contents of argument {', '.join(wanted)}, "
-        "and a TensorSpec has none; give dry_run an array there",
+        "and a TensorSpec has none; give an array there",
         location=program.where(loop.location),
         core=program.core,
         code="spec-contents",

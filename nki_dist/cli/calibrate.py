@@ -1,0 +1,272 @@
+"""`nki-dist calibrate`: figures of a machine, from times that were measured on it."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from nki_dist import arch
+from nki_dist.arch import Arch
+from nki_dist.arch.measured import FIGURES, VARIABLE, scaled, write
+from nki_dist.cli import rank
+from nki_dist.cli._programs import Task
+from nki_dist.compiler.compiled import Compiled
+from nki_dist.errors import LaunchError
+from nki_dist.launcher.calibrating import LIMIT, Fit, fit
+from nki_dist.launcher.profiles import profile_of
+from nki_dist.topology.topology import Topology
+
+LEAST: Final = 2 * len(FIGURES)
+"""Rows of a platform: with fewer, figures would be fitted to the model's other errors."""
+COLUMNS: Final = ("program", "measured_us", "platform", "lnc")
+
+_DESCRIPTION: Final = f"""\
+Fit the figures that differ between machines (launch overhead, DMA rate, DMA latency, semaphore) to
+times that you measured, and write them to a file. Worlds take it as nki.World(arch=FILE); programs,
+kernels and estimates by {VARIABLE}=FILE.
+
+MEASURED is a CSV file with a line for each program and these columns:
+  program      a script as for nki-dist rank, relative to the CSV file's folder
+  measured_us  what a device profiler shows for all its launches together, in microseconds
+  platform     trn1, trn2 or trn3; may be left out, as in nki-dist run
+  lnc          cores of kernels without a grid; may be left out
+At least {LEAST} rows of a platform are needed. Programs are timed without running their kernels."""
+
+_EPILOG: Final = """\
+examples:
+  nki-dist calibrate measured.csv --output ours.json
+  NKI_DIST_ARCH=ours.json nki-dist rank variants/*.py"""
+
+
+def register(subparsers: Any) -> None:
+    parser = subparsers.add_parser(
+        "calibrate",
+        help="fit a machine's figures to times measured on it",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--output",
+        "-o",
+        default="nki-dist-arch.json",
+        metavar="FILE",
+        help="where to write the figures (default nki-dist-arch.json)",
+    )
+    rank.add_options(parser)
+    parser.add_argument("measured", metavar="MEASURED", help="a CSV file")
+    parser.set_defaults(run=run)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line of the CSV file: a program, its time, and the options it is run with."""
+
+    line: int
+    program: str
+    measured_us: float
+    options: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Timed:
+    """A kernel that a program launches `count` times, and all its time depends on."""
+
+    arch: Arch
+    ranks: int
+    lnc: int
+    algorithm: str
+    compiled: Compiled
+    trips: Sequence[Sequence[int]]
+    count: int
+
+    def device_us(self, machine: Arch) -> float:
+        """The time of its launches on a machine with other figures."""
+        topology = Topology(machine, self.ranks, self.lnc)
+        profile = profile_of(topology, self.algorithm, self.compiled, self.trips)
+        return profile.device_us * self.count
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Fit, print how well, and write the file.
+
+    Raises:
+        LaunchError: wrong options, a CSV file or program that can't be used, or too few rows.
+    """
+    rows = read(Path(arguments.measured))
+    if len(rows) < LEAST:
+        raise _too_few(arguments.measured, len(rows), "")
+    launches = _launches(arguments, rows)
+    platforms: dict[str, list[int]] = {}
+    for n, found in enumerate(launches):
+        names = sorted({timed.arch.name for timed in found})
+        if len(names) > 1:
+            raise _wrong(f"line {rows[n].line} has launches on {' and '.join(names)}; give one")
+        platforms.setdefault(names[0], []).append(n)
+    for name, lines in platforms.items():
+        if len(lines) < LEAST:
+            raise _too_few(arguments.measured, len(lines), f" of {name}")
+    values = {}
+    for name, lines in platforms.items():
+        fitted = _fit([launches[n] for n in lines], [rows[n].measured_us for n in lines])
+        base = arch.get(name)
+        factors = dict(zip(FIGURES, map(float, fitted.factors), strict=True))
+        values[name] = scaled(base, factors)
+        print(_text(name, base, values[name], fitted, [rows[n].program for n in lines]))
+    source = f"calibrated with {len(rows)} rows of {Path(arguments.measured).name}"
+    write(arguments.output, values, source)
+    print(f"\nwritten to {arguments.output}; {VARIABLE}={arguments.output} makes launches use it")
+    return 0
+
+
+def _fit(launches: Sequence[Sequence[Timed]], measured: Sequence[float]) -> Fit:
+    return fit(lambda factors: _estimates(launches, factors), measured, len(FIGURES))
+
+
+def _estimates(launches: Sequence[Sequence[Timed]], factors: np.ndarray) -> np.ndarray:
+    """The time of every row, with the figures multiplied."""
+    by_name = dict(zip(FIGURES, map(float, factors), strict=True))
+    machines = {
+        timed.arch: timed.arch.with_values("being fitted", **scaled(timed.arch, by_name))
+        for row in launches
+        for timed in row
+    }
+    return np.array([sum(t.device_us(machines[t.arch]) for t in row) for row in launches])
+
+
+# ---- rows ---------------------------------------------------------------------------------------
+
+
+def read(path: Path) -> list[Row]:
+    """The rows of a CSV file.
+
+    Raises:
+        LaunchError: it can't be read, has other columns, or a value that can't be used.
+    """
+    try:
+        with open(path, encoding="utf-8-sig", newline="") as file:
+            reader = csv.DictReader(file)
+            columns = reader.fieldnames or ()
+            lines = [(reader.line_num, line) for line in reader]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise _wrong(f"{path} can't be read: {error}") from None
+    wrong = sorted({*columns} - {*COLUMNS}) or sorted({*COLUMNS[:2]} - {*columns})
+    if wrong:
+        raise _wrong(
+            f"{path} has the columns {', '.join(columns) or 'none'}; needed are program and "
+            "measured_us, allowed platform and lnc"
+        )
+    return [_row(path, number, line) for number, line in lines]
+
+
+def _row(path: Path, number: int, line: dict[str, Any]) -> Row:
+    where = f"{path} line {number}"
+    if None in line or None in line.values():
+        raise _wrong(f"{where} has more or fewer values than there are columns")
+    try:
+        measured = float(line["measured_us"])
+    except ValueError:
+        measured = 0.0
+    if not 0 < measured < float("inf"):
+        raise _wrong(f"{where}: measured_us is {line['measured_us']!r}; must be a positive number")
+    options: list[str] = []
+    platform, lnc = line.get("platform", "").strip(), line.get("lnc", "").strip()
+    if platform:
+        options += ["--platform", arch.get(platform).instance]
+    if lnc:
+        if lnc not in ("1", "2"):
+            raise _wrong(f"{where}: lnc is {lnc!r}; allowed: 1 or 2")
+        options += ["--lnc", lnc]
+    return Row(number, str(path.parent / line["program"].strip()), measured, tuple(options))
+
+
+def _launches(arguments: argparse.Namespace, rows: Sequence[Row]) -> list[list[Timed]]:
+    """What each row's program launches.
+
+    Raises:
+        LaunchError: a program can't be timed.
+    """
+    programs = rank.programs_of(arguments, cache=False)
+    with tempfile.TemporaryDirectory(prefix="nki-dist-") as made:
+        folders = [Path(made) / str(n) for n in range(len(rows))]
+        for folder in folders:
+            folder.mkdir()
+        tasks = [Task(r.program, r.options, f) for r, f in zip(rows, folders, strict=True)]
+        reports = programs.reports(tasks)
+        failed = [
+            f"line {row.line}, {row.program}: {report['diagnostics'][0]['message']}"
+            for row, report in zip(rows, reports, strict=True)
+            if report["diagnostics"]
+        ]
+        if failed:
+            raise _wrong("programs can't be timed:" + "".join(f"\n  {line}" for line in failed))
+        return [_loaded(folder) for folder in folders]
+
+
+def _loaded(folder: Path) -> list[Timed]:
+    index = json.loads((folder / "launches.json").read_text("utf-8"))
+    return [
+        Timed(
+            arch.get(entry["platform"]),
+            entry["ranks"],
+            entry["lnc"],
+            entry["algorithm"],
+            Compiled.load(folder / f"{n}.nki-dist"),
+            entry["trips"],
+            entry["count"],
+        )
+        for n, entry in enumerate(index)
+    ]
+
+
+def _too_few(file: str, count: int, kind: str) -> LaunchError:
+    return LaunchError(
+        f"{file} has {count} rows{kind}; {len(FIGURES)} figures need at least {LEAST}",
+        code="calibrate-rows",
+        numbers={"got": count, "least": LEAST},
+    )
+
+
+def _wrong(message: str) -> LaunchError:
+    return LaunchError(f"calibrate: {message}", code="calibrate-rows")
+
+
+# ---- what is printed ----------------------------------------------------------------------------
+
+
+def _text(
+    name: str, base: Arch, values: dict[str, Any], found: Fit, programs: Sequence[str]
+) -> str:
+    lines = [f"{name}, {len(programs)} rows", "figure             factor  fields"]
+    for figure, factor, known in zip(FIGURES, found.factors, found.known, strict=True):
+        fields = ", ".join(
+            f"{f} {_short(getattr(base, f))} -> {_short(values[f])}" for f in FIGURES[figure]
+        )
+        note = "  (the rows say little about it)" if known < 0.5 else ""
+        if abs(abs(np.log(factor)) - LIMIT) < 1e-6:
+            note = "  (at its limit: look for something else that is wrong)"
+        lines.append(f"{figure:<17}{factor:>8.3f}  {fields}{note}")
+    lines.append("estimated / measured: before  fitted  left out")
+    for program, *ratios in zip(programs, found.before, found.after, found.left_out, strict=True):
+        lines.append("".join(f"{r:>10.3f}" for r in ratios) + f"  {program}")
+    off = [100 * np.abs(np.exp(np.abs(np.log(r))) - 1) for r in (found.before, found.left_out)]
+    lines.append(
+        f"off by (median, worst): before {np.median(off[0]):.1f} %, {max(off[0]):.1f} %; each row "
+        f"left out {np.median(off[1]):.1f} %, {max(off[1]):.1f} %"
+    )
+    if np.median(off[1]) > np.median(off[0]):
+        print("nki-dist: the fit predicts worse than the figures it began with", file=sys.stderr)
+    return "\n".join(lines)
+
+
+def _short(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, (int, float)) else str(value)
