@@ -72,6 +72,9 @@ _TIMING: Final = FrozenMap(
             "PROFILE (kernel-optimization.rst, v3): 32,768 float32 nc_matmul keep Tensor busy for "
             "28.16 ms, 859.4 ns each; 4 x 512 cycles are 853.3. ROWS in bfloat16: 17 to 20",
         ),
+        "matmul_exposed_cycles": derived(
+            0, "PROFILE (kernel-optimization.rst, v3): products follow each other without a gap"
+        ),
         "matmul_fp32_passes": published(4, "A2, ISA26: float32 runs at a quarter of the rate"),
         "reciprocal_cycles": derived(
             2,

@@ -92,6 +92,7 @@ class Timing:
     register_cycles: int
     matmul_fp32_passes: int
     matmul_init_cycles: int
+    matmul_exposed_cycles: int  # of each pass, loading the stationary operand
     matmul_switch_cycles: int  # from one matmul to the next, beyond the columns that pass
     tensor_ramp_ns: float
     tensor_ramp_fraction: float  # speed of the Tensor engine during the ramp

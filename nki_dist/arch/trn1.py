@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from nki_dist.arch.common import COMMON, GIB, KIB, matmul_tflops
-from nki_dist.arch.facts import FrozenMap, assumed, derived, published
+from nki_dist.arch.facts import FrozenMap, assumed, derived, fitted, published
 
 _BF16: Final = matmul_tflops(2.8)
 
@@ -46,6 +46,9 @@ FACTS: Final = FrozenMap(
             415, "PROFILE: MATMUL of 128 rows takes 188, 195 and 219 ns, of which 46 are its rows"
         ),
         "matmul_init_cycles": published(64, "A2"),
+        "matmul_exposed_cycles": fitted(
+            64, "A2's start of a product, not hidden: PERF's and the tutorial's matmul, 85 % HFU"
+        ),
         "tensor_ramp_ns": assumed(0.0, "EXP names trn2 and trn3 only: no ramp"),
         "tensor_ramp_fraction": assumed(1.0, "EXP names trn2 and trn3 only: no ramp"),
         "tensor_busy_fraction": assumed(0.0, "EXP names trn2 and trn3 only: no ramp"),
@@ -57,9 +60,11 @@ FACTS: Final = FrozenMap(
             {"bfloat16": _BF16, "float16": _BF16, "float32": _BF16 / 4, "float8": _BF16},
             "2 x 128 x 128 x clock; A2 rounds to 92, 23 and 92; HW gives 95 (190 per chip)",
         ),
-        "dma_engine_gbps": published(27.2, "DMAO; A2 says 27 GiB/s. Chosen: DMAO"),
+        "dma_engine_gbps": fitted(
+            17.0, "ROWS: a matmul that moves 5.4 GB; DMAB's sustained rate. DMAO's peak is 27.2"
+        ),
         "dma_trigger_ns": assumed(8.0, "the figure of trn2; none exists for trn1"),
-        "dma_floor_ns": assumed(88.0, "the figure of trn2; none exists for trn1"),
+        "dma_floor_ns": assumed(30.0, "near trn2's; small transfers of autocomp's rows"),
         "dma_element_ns": derived(7.0, "PERF: 4 bytes take about 7 ns on the engine"),
         "has_hwdge": published(False, "A3, DGE: from gen3"),
         "dma_issue_hwdge_ns": assumed(600.0, "unused, since has_hwdge is False; trn2's figure"),

@@ -24,6 +24,7 @@ from nki_dist.program import Instruction
 @instruction(
     engines="vector gpsimd",
     effects=Effects(CLEAN, partial=False, bits=None, state=None),
+    fills="value",
     dst=write(ANYWHERE),
     value=Number(),
 )

@@ -107,6 +107,7 @@ class Spec:
         accumulates: it adds to what an earlier such instruction left in PSUM, unless it is told to
             replace it. Must be given for the Tensor engine's, as is `chains`.
         chains: instructions of the Tensor engine that depend on it needn't wait for its result.
+        fills: the parameter with the number that every element of its destination becomes, or "".
         meets: how it meets other cores, if it waits for them (has `exchange`, no `meaning`).
         default_engine: which one when the kernel doesn't say, if it depends on the operands.
         min_generation: first NeuronCore generation that has it.
@@ -130,6 +131,7 @@ class Spec:
         table: str | None = None,
         accumulates: bool | None = None,
         chains: bool | None = None,
+        fills: str = "",
         meets: Meets | None = None,
         default_engine: Callable[[Instruction, Arch], str] | str | None = None,
         min_generation: int = 2,
@@ -158,6 +160,7 @@ class Spec:
         self.table = table
         self.accumulates = accumulates
         self.chains = chains
+        self.fills = fills
         self.documented = documented or f"{DOCS}nki.{_MODULES[namespace]}.{self.name}"
         self.former = former.split()
         self.has_engine = "engine" in self.signature.parameters and "engine" not in roles
@@ -183,7 +186,7 @@ class Spec:
         self._check_declaration()
 
     def _check_declaration(self) -> None:
-        named = self.effects.parameters() | ({self.table} if self.table else set())
+        named = self.effects.parameters() | ({self.table, self.fills} - {"", None})
         unknown = {*self.roles} - {*self.signature.parameters} | named - {*self.roles}
         if unknown:
             raise TypeError(f"{self.name} declares parameters it doesn't have: {unknown}")

@@ -24,10 +24,11 @@ def product_cycles(n: float, columns: int, arch: Arch, passes: float = 1) -> flo
     """Tensor: `n` rows of the moving operand pass, then comes the change to the next product.
 
     Few rows take as long as a product needs to begin, or as its columns need if they are fewer
-    (A2, ISA26). Loading the stationary operand is hidden behind the product before.
+    (A2, ISA26). From gen3 loading the stationary operand is hidden behind the product before.
     """
     shortest = min(arch.matmul_init_cycles, columns)
-    return passes * max(shortest, n + arch.matmul_switch_cycles / passes)
+    rows = n + arch.matmul_exposed_cycles + arch.matmul_switch_cycles / passes
+    return passes * max(shortest, rows)
 
 
 def array_tile(position: Sequence[int] | None, size: Sequence[int] | None) -> ArrayTile | None:

@@ -15,11 +15,11 @@ from nki_dist.arch import Arch
 from nki_dist.isa.spec import Cost, Spec
 from nki_dist.program import instructions
 from nki_dist.timing.array import Array
-from nki_dist.timing.dma import DmaEngines, HbmBandwidth, Transfer, transfer
+from nki_dist.timing.compiled.plan import Plan
+from nki_dist.timing.dma import DmaEngines, HbmBandwidth, Transfer, spilling, transfer
 from nki_dist.timing.engines import TensorClock, drain_ns, locks_of, occupancy_ns, table_of
 from nki_dist.timing.order import OrderGraph
 from nki_dist.timing.room import Rooms
-from nki_dist.timing.rewrite import Plan
 from nki_dist.timing.timeline import RESOURCE, CoreTimeline, Seat, TableLoad
 
 
@@ -37,33 +37,26 @@ class Fixed:
     synchronises: bool
 
 
-def describe(
-    graph: OrderGraph, plan: Plan, table: Mapping[str, Spec], arch: Arch
-) -> dict[int, Fixed]:
+def describe(graph: OrderGraph, table: Mapping[str, Spec], arch: Arch) -> dict[int, Fixed]:
     """By ordinal, for every instruction of a program; cores that run it share the result."""
     found = {}
     for i in instructions(graph.program.body):
-        found[i.ordinal] = fixed_of(i, graph, plan, table, arch)
+        spec = table[i.opcode]
+        cost = spec.price(i, arch)
+        reads, writes = graph.tensors[i.ordinal]
+        both = (*reads, *writes)
+        dma = i.engine == "dma" and not spec.synchronises
+        found[i.ordinal] = Fixed(
+            cost,
+            occupancy_ns(i, cost, both, arch),
+            drain_ns(i.engine, arch),
+            transfer(i, cost, reads, writes, arch) if dma else None,
+            locks_of(i, both, arch),
+            table_of(i, spec),
+            bool(spec.chains) and i.engine == "tensor",
+            spec.synchronises,
+        )
     return found
-
-
-def fixed_of(i, graph, plan, table, arch, engine: str = "") -> Fixed:
-    spec = table[i.opcode]
-    i = plan.moved(i)
-    cost = spec.price(i, arch)
-    reads, writes = graph.tensors[i.ordinal]
-    both = (*reads, *writes)
-    dma = i.engine == "dma" and not spec.synchronises
-    return Fixed(
-        cost,
-        occupancy_ns(i, cost, both, arch),
-        drain_ns(i.engine, arch),
-        transfer(i, cost, reads, writes, arch) if dma else None,
-        locks_of(i, both, arch),
-        table_of(i, spec),
-        bool(spec.chains) and i.engine == "tensor",
-        spec.synchronises,
-    )
 
 
 class Queue:
@@ -75,7 +68,7 @@ class Queue:
         moving: a transfer of it moves its data (in program order, one at a time does).
     """
 
-    __slots__ = ("busy", "done", "last", "line", "moving", "next", "order", "poked", "ready", "window")
+    __slots__ = ("busy", "done", "last", "line", "moving", "next", "order", "poked", "ready")
 
     def __init__(self) -> None:
         self.order: list[int] = []
@@ -87,7 +80,6 @@ class Queue:
         self.last = -1
         self.line: list[int] = []  # heap of positions
         self.moving = False
-        self.window = 0
 
 
 class CoreReplay:
@@ -120,11 +112,13 @@ class CoreReplay:
         self._turn_edges()
         self.rooms = Rooms(graph, plan, arch)
         self._enqueue()
-        for at in self.rooms.writers():
+        for at in self.rooms.waiters():
             self.waits[at] += 1
         self._clock = TensorClock(arch)
         self._array = Array()
         self.engines = DmaEngines(arch)
+        self.reloaded: set[int] = set()
+        self._spills: dict[int, Transfer] = {}
         self.scatter_line: list[int] = []  # those of small packets
         self.line: list[int] = []  # transfers that could move their data, but for the DMA engines
         self._locks: dict[str, tuple[float, int]] = {}
@@ -143,7 +137,7 @@ class CoreReplay:
             if at in self.plan.dropped:
                 continue
             move = self.by_position[at].transfer
-            name = self.plan.engines.get(i.ordinal, i.engine)
+            name = i.engine
             if move is not None:
                 name = move.queue
                 if not name and several:
@@ -156,8 +150,6 @@ class CoreReplay:
             number = names.setdefault(name, len(names))
             if number == len(self.queues):
                 self.queues.append(Queue())
-                import os
-                if move is None: self.queues[-1].window = int(os.environ.get("WIN", "0"))
             self.timeline.queue[at] = number
             self.queues[number].order.append(at)
         self.timeline.queues = list(names)
@@ -177,6 +169,9 @@ class CoreReplay:
             for p in graph.issue[at]:
                 self.issued_after.setdefault(p, []).append(at)
             self.waits[at] = len(graph.data[at]) + len(graph.reuse[at]) + len(graph.issue[at])
+        for at, first in self.plan.after.items():
+            self.data_after[first].append(at)
+            self.waits[at] += 1
 
     def fixed(self, at: int) -> Fixed:
         return self.by_position[at]
@@ -200,7 +195,8 @@ class CoreReplay:
         if at != first:
             if not self.plan.reorders or self.graph.rounds[at] != self.graph.rounds[first]:
                 return -1
-            if q.window and at > order[min(q.next + q.window, len(order) - 1)]:
+            ahead = self.plan.look_ahead
+            if ahead and at > order[min(q.next + ahead, len(order) - 1)]:
                 return -1
         heappop(q.ready)
         done.add(at)
@@ -255,6 +251,17 @@ class CoreReplay:
         timeline.hbm_read += t.hbm_read
         timeline.hbm_written += t.hbm_written
         return free
+
+    def spill(self, size: int, time: float, stack: HbmBandwidth, back: bool = False) -> float:
+        """Move spilled bytes; returns the end."""
+        t = self._spills.get(size)
+        if t is None:
+            t = self._spills[size] = spilling(size, self.arch)
+        if back:
+            self.timeline.hbm_read += size
+        else:
+            self.timeline.hbm_written += size
+        return self.engines.run(-1, t, time, time, stack)[0]
 
     def scatter(self, at: int, time: float) -> float:
         """Begin the data phase of a transfer of small packets; returns when to look after it."""

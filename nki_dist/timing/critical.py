@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from nki_dist.timing.timeline import DATA, ISSUE, RESOURCE, Timeline
+from nki_dist.timing.timeline import DATA, ISSUE, MEMORY, RESOURCE, Timeline
 
 # What a piece of the chain was spent on, beside working on an engine ("tensor", "dma data", ...).
 PIPELINE: Final = "result latency"
@@ -21,6 +21,7 @@ DMA_LATENCY: Final = "dma latency"
 DMA_BUSY: Final = "dma engines busy"
 PORTS: Final = "memory ports"
 MESSAGES: Final = "messages"
+ROOM: Final = "room on chip"
 
 
 @dataclass(frozen=True)
@@ -100,5 +101,5 @@ class _Walk:
             triggered = c.ready[at]
             self._spend(core, at, max(since, triggered + transfer.lead_ns), DMA_BUSY)
             self._spend(core, at, max(since, triggered), DMA_LATENCY)
-        self._spend(core, at, since, PORTS if reason == RESOURCE else SEMAPHORE)
+        self._spend(core, at, since, {RESOURCE: PORTS, MEMORY: ROOM}.get(reason, SEMAPHORE))
         return cause

@@ -77,6 +77,13 @@ def transfer(
     )
 
 
+def spilling(size: int, arch: Arch) -> Transfer:
+    """The demands of saving or loading a spilled tensor: large packets on all engines."""
+    ns = size / arch.dma_engines / arch.dma_engine_gbps
+    parts = tuple((e, ns) for e in range(arch.dma_engines))
+    return Transfer("none", "", 0.0, 0.0, parts, 0.0, size, 0)
+
+
 def _label(value: Any) -> str:
     return getattr(value, "name", "") or ""
 

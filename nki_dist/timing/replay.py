@@ -25,12 +25,12 @@ from nki_dist.isa.effects import Exchange
 from nki_dist.isa.spec import Spec
 from nki_dist.program import Program
 from nki_dist.program.collector import collector_paused
+from nki_dist.timing.compiled import AS_WRITTEN, Plan, compiled
 from nki_dist.timing.core import CoreReplay, Fixed, Queue, describe
 from nki_dist.timing.dma import HbmBandwidth
 from nki_dist.timing.exchange import EXCHANGES, Rule
 from nki_dist.timing.meeting import Meetings
 from nki_dist.timing.order import OrderGraph, order
-from nki_dist.timing.rewrite import Plan, rewritten
 from nki_dist.timing.timeline import (
     DATA,
     ISSUE,
@@ -97,8 +97,8 @@ def _replayed(
         key = (id(program), tuple(trips))
         if key not in graphs:
             graph = order(program, trips, table, all_addresses)
-            plan = rewritten(graph, table, arch) if schedule == "compiled" else Plan()
-            graphs[key] = graph, plan, describe(graph, plan, table, arch)
+            plan = compiled(graph, table, arch) if schedule == "compiled" else AS_WRITTEN
+            graphs[key] = graph, plan, describe(graph, table, arch)
         graph, plan, fixed = graphs[key]
         cores.append(CoreReplay(number, seats[number], graph, plan, arch, fixed))
     return _Replay(cores, seats, arch, exchanges).run()
@@ -110,7 +110,7 @@ def default_placement(programs: Sequence[Program], arch: Arch) -> list[Seat]:
 
 
 # Kinds of events; of those at the same time the first kind goes first.
-_READY, _FREE, _POKE, _ARRIVE, _TURN, _LOOK_AFTER, _IDLE, _OVER = range(8)
+_READY, _FREE, _POKE, _ARRIVE, _TURN, _LOOK_AFTER, _IDLE, _OVER, _RELOAD = range(9)
 _LOOK: Final = 16  # transfers in line that are asked whether their engines are free
 
 
@@ -152,6 +152,7 @@ class _Replay:
             self._on_look_after,
             self._on_idle,
             self._on_over,
+            self._on_reload,
         )
         heap, cores = self.heap, self.cores
         while True:
@@ -182,6 +183,9 @@ class _Replay:
         """All that an instruction waits for has a time."""
         if at in core.plan.dropped:
             self._pass(core, at)
+        elif at in core.plan.reloads and at not in core.reloaded:
+            core.reloaded.add(at)
+            heappush(self.heap, (core.ready[at], _RELOAD, at, core.number))
         else:
             heappush(self.heap, (core.ready[at], _READY, at, core.number))
 
@@ -327,10 +331,19 @@ class _Replay:
             core.timeline.reason[later], core.timeline.cause[later] = QUEUE, (core.number, at)
             self._on_arrive(core, later, time)
 
-    def _on_over(self, core: CoreReplay, storage: int, time: float) -> None:
+    def _on_reload(self, core: CoreReplay, at: int, time: float) -> None:
+        """What was spilled comes back before an instruction that needs it."""
+        begin = time + self.arch.dma_semaphore_ns * self.arch.dma_lead_fraction
+        stack = self.stacks[core.seat.stack]
+        end = core.spill(core.plan.reloads[at], begin, stack, back=True)
+        core.ready[at] = end + self.dma_to_use
+        core.timeline.reason[at] = MEMORY
+        heappush(self.heap, (core.ready[at], _READY, at, core.number))
+
+    def _on_over(self, core: CoreReplay, stay: int, time: float) -> None:
         """The last instruction that touches a tensor is over: its room is free."""
-        core.rooms.leave(storage)
-        self._give_room(core, time, core.rooms.last[storage])
+        core.rooms.leave(stay)
+        self._give_room(core, time, core.rooms.last[stay])
 
     def _give_room(self, core: CoreReplay, time: float, cause: int | None) -> None:
         for n in core.rooms.given():
@@ -370,10 +383,10 @@ class _Replay:
         for later in core.reuse_after[at]:
             same = timeline.queue[later] == own and not dma
             self._arrive(core, later, end if same else end + hop, REUSE, at)
-        rooms = core.rooms
-        if rooms.left:
-            for n in rooms.over(core.graph.executed[at].ordinal, at, end):
-                heappush(self.heap, (rooms.until[n], _OVER, n, core.number))
+        if at in core.plan.saves:
+            core.spill(core.plan.saves[at], self.now, self.stacks[core.seat.stack])
+        for stay in core.rooms.over(at, end):
+            heappush(self.heap, (core.rooms.until[stay], _OVER, stay, core.number))
 
     def _arrive(
         self, core: CoreReplay, at: int, time: float, reason: str, cause: int | None

@@ -3,8 +3,9 @@
 A compiler gives tensors their addresses knowing what is alive when, and so decides how far loads
 run ahead. Here room is given in the order in which the kernel first touches its tensors, and taken
 back when the last instruction that touches one is over. Invariant: that can't deadlock where the
-kernel's own order fits, because whatever comes earlier in it has its room already. Where nothing
-else can go on, the next one gets room that isn't there: spilled.
+kernel's own order fits (what doesn't fit was spilled before, see `compiled.spill`), because
+whatever comes earlier in that order has its room already. Where nothing else can go on all the
+same, the next one gets room that isn't there.
 
 Doesn't model addresses: a tensor may lie in several pieces. Tensors that the kernel placed are
 reserved throughout; their conflicts are edges of the order graph.
@@ -13,113 +14,159 @@ reserved throughout; their conflicts are edges of the order graph.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 
 from nki_dist.arch import Arch
 from nki_dist.program import MemoryRegion, Storage
+from nki_dist.timing.compiled.plan import Plan
 from nki_dist.timing.order import OrderGraph
-from nki_dist.timing.rewrite import Plan
+
+
+def capacities(storages: Sequence[Storage], arch: Arch) -> dict[MemoryRegion, int]:
+    """Bytes times quadrants of partitions that each memory has for tensors nobody placed."""
+    rows = arch.partitions // arch.partition_quadrant
+    found = {
+        MemoryRegion.sbuf: arch.sbuf_usable_bytes * rows,
+        MemoryRegion.psum: arch.psum_usable_banks * arch.psum_bank_bytes * rows,
+    }
+    for s in storages:
+        if s.placed and s.region in found and s.first >= 0 and s.address is not None:
+            end = (s.address[1] + s.partition_bytes) * rows
+            most = arch.sbuf_usable_bytes if s.region is MemoryRegion.sbuf else _psum(arch)
+            found[s.region] = max(0, min(found[s.region], most * rows - end))
+    return found
+
+
+def _psum(arch: Arch) -> int:
+    return arch.psum_usable_banks * arch.psum_bank_bytes
+
+
+def room_of(s: Storage, arch: Arch) -> int:
+    """Bytes times quadrants that a tensor needs; in PSUM, more than half a bank counts as whole."""
+    size = s.partition_bytes
+    if s.region is MemoryRegion.psum and size > arch.psum_bank_bytes // 2:
+        size = -(-size // arch.psum_bank_bytes) * arch.psum_bank_bytes
+    return -(-size // arch.sbuf_min_align) * arch.sbuf_min_align * -(
+        -s.partitions // arch.partition_quadrant
+    )
+
+
+def touched(graph: OrderGraph, plan: Plan, of: Collection[int]) -> list[tuple[int, ...]]:
+    """By position, the storages among `of` that an instruction touches; none if it is dropped."""
+    found: list[tuple[int, ...]] = []
+    known: dict[int, tuple[int, ...]] = {}
+    for at, i in enumerate(graph.executed):
+        if at in plan.dropped:
+            found.append(())
+            continue
+        numbers = known.get(i.ordinal)
+        if numbers is None:
+            r, w = graph.tensors[i.ordinal]
+            same = (plan.same.get(a.storage.number, a.storage.number) for a in (*r, *w))
+            numbers = known[i.ordinal] = tuple(sorted({n for n in same if n in of}))
+        found.append(numbers)
+    return found
 
 
 class Room:
-    """One memory."""
+    """One memory: what is free, and the tensors that have none yet, in order."""
 
     def __init__(self, capacity: int) -> None:
         self.free = capacity
-        self.line: deque[int] = deque()  # storages in the order of their first use
+        self.line: deque[int] = deque()
 
 
 class Rooms:
-    """SBUF and PSUM of one core."""
+    """SBUF and PSUM of one core. A tensor that is spilled counts anew after every reload.
+
+    Attributes:
+        waiting: by number of a stay on chip, the positions that can't begin before it has room.
+        until, last: end of the last access so far, and whose that is.
+    """
 
     def __init__(self, graph: OrderGraph, plan: Plan, arch: Arch) -> None:
-        self.size: dict[int, int] = {}
-        self.left: dict[int, int] = {}  # accesses that aren't over
-        self.touched: list[tuple[int, ...]] = []  # by ordinal -> storages
-        self.waiting: dict[int, list[int]] = {}  # storage -> positions that write it
-        self.graph = graph
-        self.rooms: dict[MemoryRegion, Room] = {}
-        self.room_of: dict[int, Room] = {}
-        self.of: dict[int, tuple[int, ...]] = {}
-        self.spilled = 0
-        self.until: dict[int, float] = {}  # storage -> end of its last access so far
-        self.last: dict[int, int] = {}  # and whose that is
-        if not plan.reorders:
-            return
+        self.waiting: list[list[int]] = []
+        self.until: list[float] = []
+        self.last: list[int] = []
+        self.stays: list[tuple[int, ...]] = []
+        self._left: list[int] = []
+        self._size: list[int] = []
+        self._room: list[Room] = []
+        self._rooms: dict[MemoryRegion, Room] = {}
+        if plan.reorders:
+            self._furnish(graph, plan, arch)
+
+    def _furnish(self, graph: OrderGraph, plan: Plan, arch: Arch) -> None:
         storages = graph.program.storages
-        quad = arch.partition_quadrant
-        rows = arch.partitions // quad
-        capacity = {
-            MemoryRegion.sbuf: arch.sbuf_usable_bytes * rows,
-            MemoryRegion.psum: arch.psum_usable_banks * arch.psum_bank_bytes * rows,
+        self._rooms = {r: Room(n) for r, n in capacities(storages, arch).items()}
+        size = {
+            s.number: room_of(s, arch) for s in storages if s.region in self._rooms and not s.placed
         }
-        for region, most in capacity.items():
-            placed = max((s.address[1] + s.partition_bytes for s in storages if s.region is region and s.placed and s.address and s.first >= 0), default=0)
-            self.rooms[region] = Room(max(0, most - placed * rows))
-        size = {}
-        for s in storages:
-            if s.region in self.rooms and not s.placed:
-                size[s.number] = self._bytes(s, arch, quad)
-        writes: dict[int, set[int]] = {}
-        for ordinal, (r, w) in graph.tensors.items():
-            both = {a.storage.number for a in (*r, *w)}
-            self.of[ordinal] = tuple(sorted(n for n in both if n in size))
-            writes[ordinal] = {a.storage.number for a in w}
-        for at, i in enumerate(graph.executed):
-            if at in plan.dropped:
-                continue
-            for n in self.of[i.ordinal]:
-                if n not in self.left:
-                    self.left[n] = 0
-                    room = self.room_of[n] = self.rooms[storages[n].region]
-                    room.line.append(n)
-                    self.size[n] = size[n]
-                    self.waiting[n] = []
-                self.left[n] += 1
-                if n in writes[i.ordinal]:
-                    self.waiting[n].append(at)
+        stay: dict[int, int] = {}
+        for at, numbers in enumerate(touched(graph, plan, size)):
+            here = []
+            for n in numbers:
+                renewed = (n, at) in plan.renewed
+                if n not in stay or renewed:
+                    stay[n] = self._open(self._rooms[storages[n].region], size[n])
+                    if renewed:
+                        self.waiting[-1].append(at)
+                number = stay[n]
+                self._left[number] += 1
+                here.append(number)
+            self.stays.append(tuple(here))
+            if here:
+                for a in graph.tensors[graph.executed[at].ordinal][1]:
+                    number = stay.get(a.storage.number, -1)
+                    if number >= 0 and at not in self.waiting[number][-1:]:
+                        self.waiting[number].append(at)
 
-    @staticmethod
-    def _bytes(s: Storage, arch: Arch, quad: int) -> int:
-        size = s.partition_bytes
-        if s.region is MemoryRegion.psum:
-            size = -(-size // arch.psum_bank_bytes) * arch.psum_bank_bytes if size > arch.psum_bank_bytes // 2 else size
-        return -(-size // 4) * 4 * -(-s.partitions // quad)
+    def _open(self, room: Room, size: int) -> int:
+        number = len(self._size)
+        room.line.append(number)
+        self._room.append(room)
+        self._size.append(size)
+        self._left.append(0)
+        self.until.append(-1.0)
+        self.last.append(-1)
+        self.waiting.append([])
+        return number
 
-    def writers(self) -> Iterator[int]:
-        """Positions that wait for room, once for each tensor."""
-        for positions in self.waiting.values():
+    def waiters(self) -> Iterator[int]:
+        """Positions that wait for room, once for each stay."""
+        for positions in self.waiting:
             yield from positions
 
     def given(self) -> Iterator[int]:
-        """Give room to whoever is next in line; the tensors that got it."""
-        for room in self.rooms.values():
-            while room.line and self.size[room.line[0]] <= room.free:
-                n = room.line.popleft()
-                room.free -= self.size[n]
-                yield n
+        """Give room to whoever is next in line; the stays that got it."""
+        for room in self._rooms.values():
+            while room.line and self._size[room.line[0]] <= room.free:
+                number = room.line.popleft()
+                room.free -= self._size[number]
+                yield number
 
     def force(self) -> int:
         """Give room that isn't there to the first in any line; -1 if nobody waits."""
-        heads = [room for room in self.rooms.values() if room.line]
+        heads = [room for room in self._rooms.values() if room.line]
         if not heads:
             return -1
-        first = min(heads, key=lambda room: self.waiting[room.line[0]][0] if self.waiting[room.line[0]] else -1)
-        n = first.line.popleft()
-        self.spilled += self.size[n]
-        first.free -= self.size[n]
-        return n
+        room = min(heads, key=lambda r: self.waiting[r.line[0]][:1])
+        number = room.line.popleft()
+        room.free -= self._size[number]
+        return number
 
-    def over(self, ordinal: int, at: int, end: float) -> list[int]:
-        """An execution of an instruction has its end; the tensors that nobody needs after it."""
-        dead = []
-        for n in self.of[ordinal]:
-            self.left[n] -= 1
-            if end >= self.until.get(n, -1.0):
-                self.until[n], self.last[n] = end, at
-            if not self.left[n]:
-                dead.append(n)
-        return dead
+    def over(self, at: int, end: float) -> list[int]:
+        """An instruction has its end; the stays that are over then."""
+        if not self.stays:
+            return []
+        ended = []
+        for number in self.stays[at]:
+            self._left[number] -= 1
+            if end >= self.until[number]:
+                self.until[number], self.last[number] = end, at
+            if not self._left[number]:
+                ended.append(number)
+        return ended
 
-    def leave(self, n: int) -> None:
-        self.room_of[n].free += self.size[n]
+    def leave(self, number: int) -> None:
+        self._room[number].free += self._size[number]

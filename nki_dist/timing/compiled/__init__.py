@@ -1,0 +1,39 @@
+"""What AWS's compiler makes of a program, as far as its time is concerned.
+
+Each pass works on a core's order graph and notes what it changes in a `Plan`, which the replay
+follows. Values never depend on it: a plan is for simulated time and for what fits on chip. Which
+liberties a compiler has depends on the release a kernel is written for: a kernel of Beta 1 says
+what is computed, the compiler decides when and where; later releases keep close to the order of
+the kernel's lines.
+
+Doesn't model: tiles merged or split, instructions chosen anew, copies left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from nki_dist.arch import Arch
+from nki_dist.isa.spec import Spec
+from nki_dist.timing.compiled.plan import AS_WRITTEN, Change, Plan
+from nki_dist.timing.compiled.repeated import drop_repeated
+from nki_dist.timing.compiled.spill import spill
+from nki_dist.timing.compiled.zeroing import drop_zeroing
+from nki_dist.timing.order import OrderGraph
+
+# How far an engine looks ahead of the first instruction it hasn't issued, in kernels of the
+# releases after Beta 1. A rule of ours: published profiles show neighbours swapped, not blocks.
+LOOK_AHEAD = 8
+
+
+def compiled(graph: OrderGraph, table: Mapping[str, Spec], arch: Arch) -> Plan:
+    """The plan of a core's program."""
+    plan = Plan(reorders=True, look_ahead=0 if graph.program.beta1 else LOOK_AHEAD)
+    drop_zeroing(graph, table, plan)
+    if graph.program.beta1:
+        drop_repeated(graph, table, plan)
+    spill(graph, plan, arch)
+    return plan
+
+
+__all__ = ["AS_WRITTEN", "Change", "Plan", "compiled"]

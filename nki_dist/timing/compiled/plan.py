@@ -1,0 +1,58 @@
+"""`Plan`: what the replay does differently from the order written."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+
+class Change(NamedTuple):
+    """What a pass did at one kernel line.
+
+    Attributes:
+        location: `file:line`.
+        what: "zeroing dropped", "repetition dropped", "spilled" or "reloaded".
+        count: how many instructions; of spills, how many tensors.
+        bytes: that move for it, or that needn't move.
+    """
+
+    location: str
+    what: str
+    count: int
+    bytes: int
+
+
+@dataclass
+class Plan:
+    """How a core's order graph is replayed.
+
+    Attributes:
+        reorders: queues take what is ready; otherwise in the order written.
+        look_ahead: how many instructions an engine may issue out of turn, 0 for any number.
+        dropped: positions that take no time and no queue.
+        after: positions that a dropped one waits for besides, as its result is theirs.
+        same: storages whose contents are those of another, and take no room.
+        saves, reloads: by position, bytes moved to HBM after it, and back before it.
+        renewed: (storage, position) of the first access after a reload.
+        notes: (location number, what) -> count and bytes.
+    """
+
+    reorders: bool = False
+    look_ahead: int = 0
+    dropped: set[int] = field(default_factory=set)
+    after: dict[int, int] = field(default_factory=dict)
+    same: dict[int, int] = field(default_factory=dict)
+    saves: Counter[int] = field(default_factory=Counter)
+    reloads: Counter[int] = field(default_factory=Counter)
+    renewed: set[tuple[int, int]] = field(default_factory=set)
+    notes: dict[tuple[int, str], list[int]] = field(default_factory=dict)
+
+    def note(self, location: int, what: str, size: int = 0) -> None:
+        """A pass changed something at a location of the program."""
+        entry = self.notes.setdefault((location, what), [0, 0])
+        entry[0] += 1
+        entry[1] += size
+
+
+AS_WRITTEN: Final = Plan()

@@ -1,0 +1,91 @@
+"""Loads that a loop repeats without need: moved out of it, as compilers do.
+
+A load is left out where the same line loaded the same when it was last executed, and that is still
+there. That is what moving invariant loads out of the innermost loops comes to; what comes back
+after other loads isn't kept, and arithmetic isn't moved: measured kernels do repeat both. The first
+tile lives on until the last use of those left out.
+
+Follows: measured kernels whose HBM traffic counts such loads once (docs/accuracy.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+
+from nki_dist.isa.spec import Spec
+from nki_dist.program import Access, Instruction
+from nki_dist.timing.compiled.plan import Plan
+from nki_dist.timing.order import AccessPair, OrderGraph
+
+
+def drop_repeated(graph: OrderGraph, table: Mapping[str, Spec], plan: Plan) -> None:
+    """Drop loads whose line loaded the same the time before."""
+    writes = _writes(graph)
+    changed: dict[int, int] = {}  # storage -> how often it was written so far
+    number: dict[int, Hashable] = {}  # storage -> what it holds, where that has a name
+    last: dict[tuple[int, int, str], tuple[Hashable, int, int]] = {}  # line -> key, where, storage
+    for at, i in enumerate(graph.executed):
+        pair = graph.tensors[i.ordinal]
+        key = _key(i, pair, table[i.opcode], changed, number, writes)
+        for a in pair[1]:
+            changed[a.storage.number] = changed.get(a.storage.number, 0) + 1
+        if key is None:
+            continue
+        target = pair[1][0].storage.number
+        line = (i.location, 0, i.opcode)
+        before = last.get(line)
+        if before is not None and before[0] == key:
+            _, first, same = before
+            number[target] = number[same]
+            plan.dropped.add(at)
+            plan.after[at] = first
+            plan.same[target] = same
+            plan.note(i.location, "repetition dropped", sum(a.nbytes for a in pair[0]))
+            continue
+        number[target] = ("made", at)
+        last[line] = (key, at, target)
+
+
+def _writes(graph: OrderGraph) -> dict[int, int]:
+    """How often each storage is written."""
+    found: dict[int, int] = {}
+    for i in graph.executed:
+        for a in graph.tensors[i.ordinal][1]:
+            found[a.storage.number] = found.get(a.storage.number, 0) + 1
+    return found
+
+
+def _key(
+    i: Instruction,
+    pair: AccessPair,
+    spec: Spec,
+    changed: Mapping[int, int],
+    number: Mapping[int, Hashable],
+    writes: Mapping[int, int],
+) -> Hashable | None:
+    """What names the contents of a load's tile; None if it isn't a new tile's only write."""
+    reads, written = pair
+    if len(written) != 1 or i.engine != "dma" or spec.synchronises or i.after:
+        return None
+    (dst,) = written
+    whole = dst.offset == 0 and dst.size * dst.dtype.itemsize == dst.storage.nbytes
+    if not dst.storage.region.on_chip or not whole or writes[dst.storage.number] != 1:
+        return None
+    if any(a.dynamic is not None for a in (*reads, *written)):
+        return None
+    values = []
+    for a in reads:
+        n = a.storage.number
+        held = number.get(n) if writes.get(n, 0) == 1 else (n, changed.get(n, 0))
+        values.append((held if held is not None else (n, changed.get(n, 0)), *_where(a)))
+    plain = tuple((k, v) for k, v in i.args.items() if not isinstance(v, Access) and v is not None)
+    try:
+        key = (i.engine, _where(dst), tuple(values), plain)
+        hash(key)
+    except TypeError:  # lists of operands and the like aren't compared
+        return None
+    return key
+
+
+def _where(a: Access) -> tuple[Hashable, ...]:
+    return a.offset, a.shape, a.strides, a.dtype

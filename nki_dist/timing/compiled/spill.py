@@ -1,0 +1,78 @@
+"""What doesn't fit on chip goes to HBM and comes back: which tensors, when, and how many bytes.
+
+In the order written, whenever a tensor has no room, the one whose next use lies farthest ahead
+leaves (Belady's rule, which moves least for tensors of one size). It is saved after its last use
+and loaded before the next one. Only what the kernel didn't place can leave.
+
+Follows: AWS's description of spills in its profiles; A2, "memory hierarchy".
+"""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+
+from nki_dist.arch import Arch
+from nki_dist.program import MemoryRegion
+from nki_dist.timing.compiled.plan import Plan
+from nki_dist.timing.order import OrderGraph
+from nki_dist.timing.room import capacities, room_of, touched
+
+
+def spill(graph: OrderGraph, plan: Plan, arch: Arch) -> None:
+    """Find the tensors that leave SBUF for a while."""
+    storages = graph.program.storages
+    most = capacities(storages, arch)[MemoryRegion.sbuf]
+    size = {
+        s.number: room_of(s, arch)
+        for s in storages
+        if s.region is MemoryRegion.sbuf and not s.placed and s.first >= 0
+    }
+    if sum(size.values()) <= most:
+        return
+    uses: dict[int, list[int]] = {}
+    by_position = touched(graph, plan, size)
+    for at, numbers in enumerate(by_position):
+        for n in numbers:
+            uses.setdefault(n, []).append(at)
+    turn = dict.fromkeys(uses, 0)  # how many uses are over
+    there: dict[int, int] = {}  # storage -> its last use so far
+    farthest: list[tuple[int, int]] = []  # (-next use, storage)
+    gone: set[int] = set()
+    saved: set[int] = set()  # unchanged since
+    used = 0
+    for at, numbers in enumerate(by_position):
+        if not numbers:
+            continue
+        written = {a.storage.number for a in graph.tensors[graph.executed[at].ordinal][1]}
+        for n in numbers:
+            if n not in there:
+                used += size[n]
+                if n in gone:
+                    gone.discard(n)
+                    plan.renewed.add((n, at))
+                    plan.reloads[at] += storages[n].nbytes
+                    plan.note(graph.executed[at].location, "reloaded", storages[n].nbytes)
+            there[n] = at
+            if plan.same.get(n, n) in written or n in written:
+                saved.discard(n)
+        while used > most:
+            while farthest and (farthest[0][1] not in there or farthest[0][1] in numbers
+                                or -farthest[0][0] != uses[farthest[0][1]][turn[farthest[0][1]]]):
+                heappop(farthest)
+            if not farthest:
+                break  # one instruction's own operands
+            victim = heappop(farthest)[1]
+            last = there.pop(victim)
+            used -= size[victim]
+            gone.add(victim)
+            if victim not in saved:
+                saved.add(victim)
+                plan.saves[last] += storages[victim].nbytes
+                plan.note(graph.executed[last].location, "spilled", storages[victim].nbytes)
+        for n in numbers:
+            turn[n] += 1
+            if turn[n] == len(uses[n]):
+                used -= size[n]
+                del there[n]
+            else:
+                heappush(farthest, (-uses[n][turn[n]], n))
