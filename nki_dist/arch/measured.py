@@ -84,7 +84,7 @@ def measured(arch: Arch, path: str | PathLike[str] | None = None) -> Arch:
         return arch
     found = _read(path)
     values = found["platforms"].get(arch.name)
-    return arch.with_values(found["source"], **values) if values else arch
+    return arch.with_values(found["source"], kind="fitted", **values) if values else arch
 
 
 def _read(path: str | PathLike[str]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from nki_dist.arch.facts import Fact, FrozenMap
+from nki_dist.arch.facts import Fact, FrozenMap, Kind
 from nki_dist.errors import LaunchError
 
 
@@ -186,7 +186,9 @@ class Arch(Chips, Memory, Limits, Timing, Dma, Fabric):
         """The fields nobody publishes a figure for, with the reason for the value chosen."""
         return {key: fact.source for key, fact in self.facts.items() if fact.kind == "assumed"}
 
-    def with_values(self, source: str = "set by the user", **values: Any) -> Arch:
+    def with_values(
+        self, source: str = "set by the user", *, kind: Kind = "assumed", **values: Any
+    ) -> Arch:
         """The same generation with other values, for instance a measured link latency.
 
         Raises LaunchError for a name that isn't a field.
@@ -199,7 +201,7 @@ class Arch(Chips, Memory, Limits, Timing, Dma, Fabric):
                 f"allowed: {', '.join(sorted(changeable))}",
                 code="architecture-value",
             )
-        changed = {key: Fact(value, "assumed", source) for key, value in values.items()}
+        changed = {key: Fact(value, kind, source) for key, value in values.items()}
         kept = {key: f for key, f in self.facts.items() if key.partition(".")[0] not in changed}
         return Arch.from_facts(self.name, self.instance, {**kept, **changed})
 

@@ -31,12 +31,14 @@ from nki_dist.errors import CompileError, NkiValidationError
 from nki_dist.isa.spec import tracing_with
 from nki_dist.program import Program, TensorSignature
 from nki_dist.program.instruction import BETA1
+from nki_dist.program.uncollected import uncollected
 from nki_dist.program.walk import returned
 
 Bind = Callable[[Trace], tuple[tuple[Any, ...], dict[str, Any]]]
 CheckOutputs = Callable[[Trace, Any], Any]
 
 
+@uncollected()
 def compile_kernel(
     function: Callable[..., Any],
     name: str,

@@ -95,7 +95,7 @@ def test_worlds_kernels_and_estimates_take_a_file(tmp_path, monkeypatch):
     after = world.estimate(copied, spec)
     assert after.overhead_us == pytest.approx(2 * before.overhead_us)
     assert after.total_us > before.total_us
-    assert world.arch.sources()["dma_semaphore_ns"] == "assumed: a test"
+    assert world.arch.sources()["dma_semaphore_ns"] == "fitted: a test"
     assert nki.World(host="inprocess").arch is TRN2
     assert nki.World(host="inprocess", platform="trn1", arch=path).arch is arch.get("trn1")
     monkeypatch.setenv("NKI_DIST_ARCH", str(path))
