@@ -270,18 +270,16 @@ class CoreReplay:
         self.timeline.start[at] = time
         self.timeline.hbm_read += t.hbm_read
         self.timeline.hbm_written += t.hbm_written
-        return self.engines.scatter(at, t, time)
+        return self.engines.scatter(t, time)
 
     def scattered(self, at: int, time: float) -> float:
         """Look after it: when to do so again, or `time` if it is over."""
         timeline = self.timeline
         t = self.by_position[at].transfer
         assert t is not None
-        again, blocker = self.engines.scattered(t, time)
+        again = self.engines.scattered(t, time)
         if again <= time:
             timeline.end[at] = timeline.done[at] = time
-            if blocker >= 0 and timeline.start[at] + max(ns for _, ns in t.parts) < time:
-                timeline.held[at] = (self.number, blocker)
         return again
 
     def finish(self) -> CoreTimeline:

@@ -187,7 +187,7 @@ class DmaEngines:
         """Whether none of a transfer's engines moves small packets already."""
         return not any(e in self._scattered for e, _ in t.parts)
 
-    def scatter(self, who: int, t: Transfer, at: float) -> float:
+    def scatter(self, t: Transfer, at: float) -> float:
         """Begin a transfer of small packets; when to look after it."""
         engine, work = max(t.parts, key=lambda part: part[1])
         packet = work / t.packets
@@ -195,31 +195,23 @@ class DmaEngines:
         what = _Scattered(engine, work, share, at, self._moved(engine, at))
         for e, _ in t.parts:
             self._scattered[e] = what
-        if self.free[engine] > at:
-            what.blocker = self.user[engine]
         return self._next(what, at)
 
-    def scattered(self, t: Transfer, at: float) -> tuple[float, int]:
-        """Look after a transfer of small packets.
-
-        Returns:
-            when to look again, or `at` if it is over; and a transfer it shared engines with, or -1.
-        """
+    def scattered(self, t: Transfer, at: float) -> float:
+        """Look after a transfer of small packets: when to do so again, or `at` if it is over."""
         what = self._scattered[t.parts[0][0]]
         moved = self._moved(what.engine, at)
         shared = moved - what.moved
         what.left -= (at - what.looked - shared) + shared * what.share
         what.looked, what.moved = at, moved
-        if shared > 0:
-            what.blocker = self.user[what.engine]
         if what.left > 1e-6:
-            return self._next(what, at), what.blocker
+            return self._next(what, at)
         for e, ns in t.parts:
             del self._scattered[e]
             self.busy[e] += ns
             if self.free[e] > at:
                 self.free[e] += ns  # which the others had to wait for
-        return at, what.blocker
+        return at
 
     def _moved(self, engine: int, now: float) -> float:
         """Time that an engine spent on large packets until now."""
@@ -241,7 +233,6 @@ class _Scattered:
     share: float
     looked: float
     moved: float
-    blocker: int = -1
 
 
 class HbmBandwidth:
