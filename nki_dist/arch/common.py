@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from nki_dist.arch.facts import FrozenMap, assumed, derived, published
+from nki_dist.arch.facts import FrozenMap, assumed, derived, fitted, published
 
 KIB: Final = 1024
 GIB: Final = 1024**3
@@ -76,6 +76,9 @@ _TIMING: Final = FrozenMap(
             0, "PROFILE (kernel-optimization.rst, v3): products follow each other without a gap"
         ),
         "matmul_fp32_passes": published(4, "A2, ISA26: float32 runs at a quarter of the rate"),
+        "range_select_passes": fitted(
+            2, "ROWS: attention on parts of the context, whose masks it makes; no figure exists"
+        ),
         "reciprocal_cycles": derived(
             2,
             "ROWS: Vector is busy for 985 us of AccelOpt's silu on trn1, of which 410 are products "
@@ -137,6 +140,9 @@ _FABRIC: Final = FrozenMap(
             "Mesh's two steps. INTRA: 1 to tens of us for all latencies together",
         ),
         "kernel_start_ns": derived(9000, "ROWS: the smallest kernels; PROFILE: 13 to 20 us before"),
+        "kernel_pair_ns": fitted(
+            10000, "ROWS: kernels on both cores of a pair, against the same on one; no figure exists"
+        ),
         "kernel_end_ns": derived(3000, "ROWS: the smallest kernels; PROFILE: about 5 us after"),
     }
 )

@@ -137,4 +137,5 @@ def _meaning(i: Instruction, kit: Kit) -> Step:
 
 @range_select.cost
 def _cost(i: Instruction, arch: Arch) -> Cost:
-    return Cost(cycles=issue_cycles(i["dst"].free_size, arch), flops=4 * i["dst"].size)
+    cycles = arch.range_select_passes * i["dst"].free_size
+    return Cost(cycles=issue_cycles(cycles, arch), flops=4 * i["dst"].size)

@@ -13,9 +13,9 @@ from heapq import heappop, heappush
 
 from nki_dist.arch import Arch
 from nki_dist.isa.spec import Cost, Spec
-from nki_dist.program import instructions
+from nki_dist.program import Instruction, instructions
 from nki_dist.timing.array import Array
-from nki_dist.timing.compiled.plan import Plan
+from nki_dist.timing.compiled.plan import AS_WRITTEN, Plan
 from nki_dist.timing.dma import DmaEngines, HbmBandwidth, Transfer, spilling, transfer
 from nki_dist.timing.engines import TensorClock, drain_ns, locks_of, occupancy_ns, table_of
 from nki_dist.timing.order import OrderGraph
@@ -37,7 +37,9 @@ class Fixed:
     synchronises: bool
 
 
-def describe(graph: OrderGraph, table: Mapping[str, Spec], arch: Arch) -> dict[int, Fixed]:
+def describe(
+    graph: OrderGraph, table: Mapping[str, Spec], arch: Arch, plan: Plan = AS_WRITTEN
+) -> dict[int, Fixed]:
     """By ordinal, for every instruction of a program; cores that run it share the result."""
     found = {}
     for i in instructions(graph.program.body):
@@ -48,7 +50,7 @@ def describe(graph: OrderGraph, table: Mapping[str, Spec], arch: Arch) -> dict[i
         dma = i.engine == "dma" and not spec.synchronises
         found[i.ordinal] = Fixed(
             cost,
-            occupancy_ns(i, cost, both, arch),
+            occupancy_ns(i, cost, both, arch) - _shared_start(i, plan, arch),
             drain_ns(i.engine, arch),
             transfer(i, cost, reads, writes, arch) if dma else None,
             locks_of(i, both, arch),
@@ -57,6 +59,14 @@ def describe(graph: OrderGraph, table: Mapping[str, Spec], arch: Arch) -> dict[i
             spec.synchronises,
         )
     return found
+
+
+def _shared_start(i: Instruction, plan: Plan, arch: Arch) -> float:
+    """What an instruction saves that is merged with others of its line."""
+    together = plan.merged.get(i.ordinal)
+    if together is None:
+        return 0.0
+    return arch.cycles_to_ns(arch.access_cycles * (1 - 1 / together), i.engine)
 
 
 class Queue:
@@ -117,7 +127,6 @@ class CoreReplay:
         self._clock = TensorClock(arch)
         self._array = Array()
         self.engines = DmaEngines(arch)
-        self.reloaded: set[int] = set()
         self._spills: dict[int, Transfer] = {}
         self.scatter_line: list[int] = []  # those of small packets
         self.line: list[int] = []  # transfers that could move their data, but for the DMA engines

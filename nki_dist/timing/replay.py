@@ -98,7 +98,7 @@ def _replayed(
         if key not in graphs:
             graph = order(program, trips, table, all_addresses)
             plan = compiled(graph, table, arch) if schedule == "compiled" else AS_WRITTEN
-            graphs[key] = graph, plan, describe(graph, table, arch)
+            graphs[key] = graph, plan, describe(graph, table, arch, plan)
         graph, plan, fixed = graphs[key]
         cores.append(CoreReplay(number, seats[number], graph, plan, arch, fixed))
     return _Replay(cores, seats, arch, exchanges).run()
@@ -110,7 +110,7 @@ def default_placement(programs: Sequence[Program], arch: Arch) -> list[Seat]:
 
 
 # Kinds of events; of those at the same time the first kind goes first.
-_READY, _FREE, _POKE, _ARRIVE, _TURN, _LOOK_AFTER, _IDLE, _OVER, _RELOAD = range(9)
+_READY, _FREE, _POKE, _ARRIVE, _TURN, _LOOK_AFTER, _IDLE, _OVER = range(8)
 _LOOK: Final = 16  # transfers in line that are asked whether their engines are free
 
 
@@ -152,7 +152,6 @@ class _Replay:
             self._on_look_after,
             self._on_idle,
             self._on_over,
-            self._on_reload,
         )
         heap, cores = self.heap, self.cores
         while True:
@@ -183,9 +182,6 @@ class _Replay:
         """All that an instruction waits for has a time."""
         if at in core.plan.dropped:
             self._pass(core, at)
-        elif at in core.plan.reloads and at not in core.reloaded:
-            core.reloaded.add(at)
-            heappush(self.heap, (core.ready[at], _RELOAD, at, core.number))
         else:
             heappush(self.heap, (core.ready[at], _READY, at, core.number))
 
@@ -331,24 +327,21 @@ class _Replay:
             core.timeline.reason[later], core.timeline.cause[later] = QUEUE, (core.number, at)
             self._on_arrive(core, later, time)
 
-    def _on_reload(self, core: CoreReplay, at: int, time: float) -> None:
-        """What was spilled comes back before an instruction that needs it."""
-        begin = time + self.arch.dma_semaphore_ns * self.arch.dma_lead_fraction
-        stack = self.stacks[core.seat.stack]
-        end = core.spill(core.plan.reloads[at], begin, stack, back=True)
-        core.ready[at] = end + self.dma_to_use
-        core.timeline.reason[at] = MEMORY
-        heappush(self.heap, (core.ready[at], _READY, at, core.number))
-
     def _on_over(self, core: CoreReplay, stay: int, time: float) -> None:
         """The last instruction that touches a tensor is over: its room is free."""
         core.rooms.leave(stay)
         self._give_room(core, time, core.rooms.last[stay])
 
     def _give_room(self, core: CoreReplay, time: float, cause: int | None) -> None:
-        for n in core.rooms.given():
-            for at in core.rooms.waiting[n]:
-                self._arrive(core, at, time, MEMORY, cause)
+        for stay in core.rooms.given():
+            begin = time
+            if core.rooms.reload[stay]:  # what was spilled comes back as soon as there is room
+                begin += self.arch.dma_semaphore_ns * self.arch.dma_lead_fraction
+                stack = self.stacks[core.seat.stack]
+                begin = core.spill(core.rooms.reload[stay], begin, stack, back=True)
+                begin += self.dma_to_use
+            for at in core.rooms.waiting[stay]:
+                self._arrive(core, at, begin, MEMORY, cause)
 
     def _check_all_done(self) -> None:
         lines = self.meetings.describe(self.cores)

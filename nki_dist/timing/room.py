@@ -81,11 +81,13 @@ class Rooms:
 
     Attributes:
         waiting: by number of a stay on chip, the positions that can't begin before it has room.
+        reload: bytes that come back from HBM when it has room.
         until, last: end of the last access so far, and whose that is.
     """
 
     def __init__(self, graph: OrderGraph, plan: Plan, arch: Arch) -> None:
         self.waiting: list[list[int]] = []
+        self.reload: list[int] = []
         self.until: list[float] = []
         self.last: list[int] = []
         self.stays: list[tuple[int, ...]] = []
@@ -111,6 +113,7 @@ class Rooms:
                     stay[n] = self._open(self._rooms[storages[n].region], size[n])
                     if renewed:
                         self.waiting[-1].append(at)
+                        self.reload[-1] = storages[n].nbytes
                 number = stay[n]
                 self._left[number] += 1
                 here.append(number)
@@ -127,6 +130,7 @@ class Rooms:
         self._room.append(room)
         self._size.append(size)
         self._left.append(0)
+        self.reload.append(0)
         self.until.append(-1.0)
         self.last.append(-1)
         self.waiting.append([])

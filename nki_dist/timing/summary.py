@@ -66,7 +66,7 @@ def make_profile(timeline: Timeline, kernel: str) -> Profile:
         platform=arch.instance,
         cores=len(cores),
         total_us=total / 1000,
-        overhead_us=(arch.kernel_start_ns + arch.kernel_end_ns) / 1000,
+        overhead_us=_around(timeline) / 1000,
         instructions=sum(len(c.graph) for c in cores),
         engines=[use for n, c in enumerate(cores) for use in _engines(n, c, arch, total)],
         lines=_lines(timeline, by_line),
@@ -84,6 +84,18 @@ def make_profile(timeline: Timeline, kernel: str) -> Profile:
         assumed_parameters=_assumed_parameters(timeline),
         timeline=timeline,
     )
+
+
+def _paired(timeline: Timeline) -> bool:
+    """Whether ranks have two cores."""
+    return any(c.seat.core for c in timeline.cores)
+
+
+def _around(timeline: Timeline) -> float:
+    """Nanoseconds on the device before and after the launch."""
+    arch = timeline.arch
+    around: float = arch.kernel_start_ns + arch.kernel_end_ns
+    return around + (arch.kernel_pair_ns if _paired(timeline) else 0)
 
 
 def _engines(number: int, core: CoreTimeline, arch: Arch, total: float) -> list[EngineUse]:
@@ -163,6 +175,8 @@ def _assumed_us(timeline: Timeline, pieces: list[Piece]) -> float:
     """Time on the device that rests on costs and figures nobody publishes."""
     arch = timeline.arch
     around = [("kernel_start_ns", arch.kernel_start_ns), ("kernel_end_ns", arch.kernel_end_ns)]
+    if _paired(timeline):
+        around.append(("kernel_pair_ns", arch.kernel_pair_ns))
     if arch.generation not in MEASURED:
         return (timeline.total_ns + sum(ns for _, ns in around)) / 1000
     assumed = {*arch.assumptions(), _UNKNOWN}

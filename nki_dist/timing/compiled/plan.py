@@ -33,8 +33,9 @@ class Plan:
         dropped: positions that take no time and no queue.
         after: positions that a dropped one waits for besides, as its result is theirs.
         same: storages whose contents are those of another, and take no room.
-        saves, reloads: by position, bytes moved to HBM after it, and back before it.
+        saves: by position, bytes moved to HBM after it.
         renewed: (storage, position) of the first access after a reload.
+        merged: executions of an instruction that become one, by ordinal.
         notes: (location number, what) -> count and bytes.
     """
 
@@ -44,8 +45,8 @@ class Plan:
     after: dict[int, int] = field(default_factory=dict)
     same: dict[int, int] = field(default_factory=dict)
     saves: Counter[int] = field(default_factory=Counter)
-    reloads: Counter[int] = field(default_factory=Counter)
     renewed: set[tuple[int, int]] = field(default_factory=set)
+    merged: dict[int, float] = field(default_factory=dict)
     notes: dict[tuple[int, str], list[int]] = field(default_factory=dict)
 
     def note(self, location: int, what: str, size: int = 0) -> None:

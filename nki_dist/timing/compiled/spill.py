@@ -2,13 +2,14 @@
 
 In the order written, whenever a tensor has no room, the one whose next use lies farthest ahead
 leaves (Belady's rule, which moves least for tensors of one size). It is saved after its last use
-and loaded before the next one. Only what the kernel didn't place can leave.
+and loaded before the next one; what was loaded from an input needn't be saved. Only what the kernel didn't place can leave.
 
 Follows: AWS's description of spills in its profiles; A2, "memory hierarchy".
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from heapq import heappop, heappush
 
 from nki_dist.arch import Arch
@@ -38,7 +39,7 @@ def spill(graph: OrderGraph, plan: Plan, arch: Arch) -> None:
     there: dict[int, int] = {}  # storage -> its last use so far
     farthest: list[tuple[int, int]] = []  # (-next use, storage)
     gone: set[int] = set()
-    saved: set[int] = set()  # unchanged since
+    saved = _loaded(graph, size)  # HBM has what they hold
     used = 0
     for at, numbers in enumerate(by_position):
         if not numbers:
@@ -50,10 +51,9 @@ def spill(graph: OrderGraph, plan: Plan, arch: Arch) -> None:
                 if n in gone:
                     gone.discard(n)
                     plan.renewed.add((n, at))
-                    plan.reloads[at] += storages[n].nbytes
                     plan.note(graph.executed[at].location, "reloaded", storages[n].nbytes)
             there[n] = at
-            if plan.same.get(n, n) in written or n in written:
+            if n in written and at != uses[n][0]:
                 saved.discard(n)
         while used > most:
             while farthest and (farthest[0][1] not in there or farthest[0][1] in numbers
@@ -76,3 +76,17 @@ def spill(graph: OrderGraph, plan: Plan, arch: Arch) -> None:
                 del there[n]
             else:
                 heappush(farthest, (-uses[n][turn[n]], n))
+
+
+def _loaded(graph: OrderGraph, of: Collection[int]) -> set[int]:
+    """Tensors whose only writes are loads of what nobody writes; they needn't be saved."""
+    constant = {s.number for s in graph.program.storages if not s.written}
+    found, other = set(), set()
+    for i in graph.executed:
+        reads, writes = graph.tensors[i.ordinal]
+        numbers = {a.storage.number for a in writes if a.storage.number in of}
+        if i.engine == "dma" and all(a.storage.number in constant for a in reads):
+            found |= numbers
+        else:
+            other |= numbers
+    return found - other
