@@ -106,6 +106,7 @@ class CoreReplay:
         self.plan = plan
         self.arch = arch
         self.timeline = CoreTimeline(seat, graph)
+        self.timeline.dropped, self.timeline.changes = plan.dropped, plan.notes
         self.ready = self.timeline.ready
         self._fixed = fixed
         self.by_position = [fixed[i.ordinal] for i in graph.executed]

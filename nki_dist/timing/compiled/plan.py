@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final
 
 
-class Change(NamedTuple):
-    """What a pass did at one kernel line.
+@dataclass(frozen=True)
+class Change:
+    """What AWS's compiler is taken to change at one kernel line, over all cores.
 
     Attributes:
         location: `file:line`.
