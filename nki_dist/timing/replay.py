@@ -25,7 +25,7 @@ from nki_dist.isa.effects import Exchange
 from nki_dist.isa.spec import Spec
 from nki_dist.program import Program
 from nki_dist.program.collector import collector_paused
-from nki_dist.timing.compiled import AS_WRITTEN, Plan, compiled
+from nki_dist.timing.compiled import Plan, compiled
 from nki_dist.timing.core import CoreReplay, Fixed, describe
 from nki_dist.timing.dma import HbmBandwidth
 from nki_dist.timing.exchange import EXCHANGES, Rule
@@ -103,7 +103,7 @@ def _replayed(
         key = (id(program), tuple(trips))
         if key not in graphs:
             graph = order(program, trips, table, all_addresses)
-            plan = compiled(graph, table, arch) if schedule == COMPILED else AS_WRITTEN
+            plan = compiled(graph, table, arch) if schedule == COMPILED else Plan()
             graphs[key] = graph, plan, describe(graph, table, arch)
         graph, plan, fixed = graphs[key]
         cores.append(CoreReplay(number, seats[number], graph, plan, arch, fixed))

@@ -54,6 +54,3 @@ class Plan:
         entry = self.notes.setdefault((location, what), [0, 0])
         entry[0] += 1
         entry[1] += size
-
-
-AS_WRITTEN: Final = Plan()
