@@ -260,6 +260,7 @@ def profile(kernel: Any, host: str | None = None, schedule: str = COMPILED) -> K
         LaunchError: no such schedule.
     """
     _refuse_arguments("profile", host)
+    _refuse_arguments("profile", schedule)
     base = _kernel(kernel)
     return base.but(
         _host=host or base._host,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from typing import Any, Final
 
 from nki_dist.errors import LaunchError
@@ -23,9 +24,9 @@ def check_schedule(schedule: Any, location: str | None = None) -> str:
     if isinstance(schedule, str) and schedule in SCHEDULES:
         return schedule
     raise LaunchError(
-        f"schedule={schedule!r}; allowed: 'compiled' (time as AWS's compiler orders a kernel) and "
-        "'program' (in the order written); a kernel's own argument of that name is given by "
-        "position",
+        f"schedule={reprlib.repr(schedule)}; allowed: 'compiled' (time as AWS's compiler orders a "
+        "kernel) and 'program' (in the order written); a kernel's own argument of that name is "
+        "given by position",
         location=location,
         code="profile-schedule",
     )

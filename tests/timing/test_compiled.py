@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -204,52 +205,41 @@ def test_what_does_not_fit_goes_to_hbm_and_comes_back(columns, spilled):
         assert "  spilled at test_compiled.py:" in str(p)
 
 
+def worked_on(x, tiles=6):
+    """Tile after tile: load, work longer than a load takes, store."""
+    out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+    for n in range(tiles):
+        tile = nl.load(x[n * ROWS : (n + 1) * ROWS])
+        for _ in range(4):
+            nisa.activation(dst=tile, op=nl.exp, data=tile)
+        nl.store(out[n * ROWS : (n + 1) * ROWS], tile)
+    return out
+
+
 @pytest.mark.parametrize(("columns", "ahead"), [(80 * KIB // 4, 1), (64 * KIB // 4, 2), (256, 5)])
-def test_loads_run_ahead_as_far_as_there_is_room(columns, ahead):
+def test_loads_run_ahead_as_far_as_there_is_room(tmp_path, columns, ahead):
     """Of six tiles, two of 80 KiB or three of 64 KiB are on chip at once, or all small ones."""
-
-    def kernel(x):
-        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
-        for n in range(6):
-            tile = nl.load(x[n * ROWS : (n + 1) * ROWS])
-            for _ in range(4):  # longer than the loads
-                nisa.activation(dst=tile, op=nl.exp, data=tile)
-            nl.store(out[n * ROWS : (n + 1) * ROWS], tile)
-        return out
-
-    p = estimated(kernel, spec(6 * ROWS, columns))
+    p = estimated(worked_on, spec(6 * ROWS, columns))
     moves, core = positions(p, "dma_copy")
     loads, stores = moves[::2], moves[1::2]
     first_out = core.end[stores[0]]
     assert [core.start[at] < first_out for at in loads] == [n <= ahead for n in range(6)]
-    if ahead < 5:
-        assert core.reason[loads[ahead + 1]] == MEMORY
-        assert all(core.start[b] >= core.end[a] for a, b in zip(stores, loads[ahead + 1 :]))
-    else:
-        assert MEMORY not in core.reason and ROOM not in p.critical
-
-
-def test_waiting_for_room_is_on_the_critical_path(tmp_path):
-    def kernel(x):
-        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
-        for n in range(3):  # two fit
-            tile = nl.load(x[n * ROWS : (n + 1) * ROWS])
-            nisa.activation(dst=tile, op=nl.exp, data=tile)
-            nl.store(out[n * ROWS : (n + 1) * ROWS], tile)
-        return out
-
-    p = estimated(kernel, spec(3 * ROWS, 80 * KIB // 4))
-    moves, core = positions(p, "dma_copy")
-    third = moves[4]
-    assert core.start[third] >= core.end[moves[1]]
-    spilled = estimated(begun, spec(4 * ROWS, 64 * KIB // 4), check="spill")
-    size = ROWS * 64 * KIB
-    assert counts(spilled) == [("reloaded", 1, size), ("spilled", 1, size)]
-    assert spilled.critical[ROOM] > size / 435e3  # us, at 16 engines of 27.2 GB/s
     p.write_trace(tmp_path / "trace.json")
-    trace = read_trace(tmp_path / "trace.json")
-    waited = {e["args"].get("position"): e["args"].get("waited_for") for e in trace.events["X"]}
-    assert waited[moves[4]] == "memory"
+    events = [e["args"] for e in read_trace(tmp_path / "trace.json").events["X"]]
+    waited = {args.get("position"): args.get("waited_for") for args in events}
+    if ahead == 5:
+        assert "memory" not in waited.values() and ROOM not in p.critical
+        return
+    assert core.reason[loads[ahead + 1]] == MEMORY == waited[loads[ahead + 1]] == "memory"
+    later = loads[ahead + 1 :]
+    assert all(core.start[at] >= core.end[stores[n]] for n, at in enumerate(later))
+
+
+def test_waiting_for_a_reload_is_on_the_critical_path():
+    p = estimated(begun, spec(4 * ROWS, 64 * KIB // 4), check="spill")
+    size = ROWS * 64 * KIB
+    assert counts(p) == [("reloaded", 1, size), ("spilled", 1, size)]
+    assert p.critical[ROOM] > size / 435e3  # us, at 16 engines of 27.2 GB/s
 
 
 # ---- order --------------------------------------------------------------------------------------
@@ -306,7 +296,7 @@ def test_rounds_of_a_dynamic_loop_follow_each_other(loop):
     assert len(slow) == 3
     assert core.start[quick[0]] < core.start[slow[0]]  # within a round
     rounds = [(min(core.start[a], core.start[b]), core.end[a]) for a, b in zip(slow, quick)]
-    apart = all(end <= start for (_, end), (start, _) in zip(rounds, rounds[1:]))
+    apart = all(end <= start for (_, end), (start, _) in pairwise(rounds))
     assert apart == (loop is nl.dynamic_range)
 
 

@@ -97,9 +97,9 @@ def test_a_refused_schedule_runs_nothing():
     def kernel(x):
         nl.store(x, nl.add(nl.load(x), 1.0))
 
-    with nki.World(host="inprocess") as world:
-        with pytest.raises(LaunchError, match="schedule='best'"):
-            world.run(kernel, out, profile=True, schedule="best")
+    refused = pytest.raises(LaunchError, match="schedule='best'")
+    with nki.World(host="inprocess") as world, refused:
+        world.run(kernel, out, profile=True, schedule="best")
     assert not out.any()
 
 
