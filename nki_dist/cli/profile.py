@@ -12,14 +12,14 @@ from nki_dist import arch
 from nki_dist.arch.measured import measured
 from nki_dist.cli import run as program
 from nki_dist.compiler.compiled import Compiled
-from nki_dist.compiler.wire import COMPILED
+from nki_dist.compiler.wire import COMPILED as FILE_BEGINS
 from nki_dist.errors import LaunchError
 from nki_dist.launcher.profiles import profile_of
 from nki_dist.launcher.session import session
 from nki_dist.launcher.tally import Tally
 from nki_dist.program import Loop
 from nki_dist.runtime.hosts import forced_algorithm
-from nki_dist.timing import Profile
+from nki_dist.timing import COMPILED, SCHEDULES, Profile
 from nki_dist.topology.topology import Topology
 
 _DESCRIPTION: Final = """\
@@ -56,6 +56,12 @@ def register(subparsers: Any) -> None:
         metavar="DIR",
         help="directory for traces and numbers (default nki-dist-profile)",
     )
+    parser.add_argument(
+        "--schedule",
+        choices=SCHEDULES,
+        default=COMPILED,
+        help="as AWS's compiler is taken to order a kernel (default), or in program order",
+    )
     program.add_options(parser)
     parser.set_defaults(run=run)
 
@@ -73,25 +79,27 @@ def run(arguments: argparse.Namespace) -> int:
         )
     folder = Path(arguments.output)
     if not arguments.module and _is_compiled(arguments.program):
-        _show([(_of_file(arguments.program), 1)], arguments.most, folder)
+        profile = _of_file(arguments.program, arguments.schedule)
+        _show([(profile, 1)], arguments.most, folder)
         return 0
     session().observer = tally = Tally()
     try:
         return program.run(arguments)
     finally:  # kernels that ran before an error or sys.exit() are of interest, too
         session().observer = None
-        _show([(seen.profile(), seen.count) for seen in tally.launches()], arguments.most, folder)
+        found = [(seen.profile(arguments.schedule), seen.count) for seen in tally.launches()]
+        _show(found, arguments.most, folder)
 
 
 def _is_compiled(path: str) -> bool:
     try:
         with open(path, "rb") as file:
-            return file.read(len(COMPILED)) == COMPILED
+            return file.read(len(FILE_BEGINS)) == FILE_BEGINS
     except OSError:  # `program.run` says what is wrong with it
         return False
 
 
-def _of_file(path: str) -> Profile:
+def _of_file(path: str, schedule: str = COMPILED) -> Profile:
     compiled = Compiled.load(path)
     first = compiled.programs[0]
     if any(isinstance(i, Loop) for p in compiled.programs for i in p.body):
@@ -102,7 +110,7 @@ def _of_file(path: str) -> Profile:
         )
     cores = len(compiled.programs)
     topology = Topology(measured(arch.get(first.platform)), 1, cores)
-    return profile_of(topology, forced_algorithm(), compiled, [()] * cores)
+    return profile_of(topology, forced_algorithm(), compiled, [()] * cores, schedule)
 
 
 def _show(profiles: Sequence[tuple[Profile, int]], most: int, folder: Path) -> None:

@@ -223,6 +223,11 @@ LAUNCHES: Final = (
         "A saved program doesn't know how often its loops go round.",
         "Profile the program that launches it.",
     ),
+    Code(
+        "profile-schedule",
+        "There is no such schedule to simulate time by.",
+        "Use schedule='compiled' or schedule='program'.",
+    ),
     Code("profile-trips", "Trip counts don't fit the program.", "Record them with this program."),
     Code("profile-messages", "A replay waits for messages never sent.", "Replay all cores."),
     Code("profile-rule", "There is no timing rule for an instruction.", "Report it."),

@@ -27,6 +27,8 @@ from nki_dist.compiler.survey import Survey, survey
 from nki_dist.errors import CompileError, Diagnostic, LaunchError, NkiError, NkiWarning
 from nki_dist.launcher.binding import Args, BoundArguments, Kwargs, collect_outputs
 from nki_dist.launcher.hollow import Hollows
+from nki_dist.launcher.profiles import profile_of_reports
+from nki_dist.launcher.results import Run
 from nki_dist.launcher.session import session
 from nki_dist.launcher.tracebacks import raised_at
 from nki_dist.program.pytree import flatten
@@ -237,13 +239,14 @@ class Look:
         """The kernel and the cores' reports, if its dry run came to the end."""
         return (self._compiled, self._reports) if self._compiled and self._reports else None
 
-    def profile(self) -> tuple[Any, list[Any]]:
-        """The profile of simulated time and the cores' reports, where there are no mistakes."""
+    def run(self, outputs: Any, schedule: str) -> Run:
+        """The Run that the program gets: with simulated time where there are no mistakes."""
         if self._compiled is None or not self._reports:
-            return UnknownResult(self.name), []
-        return self._world._profile(
-            self._compiled, self._reports, forced_algorithm()
-        ), self._reports
+            return Run(outputs, UnknownResult(self.name), [])
+        profile = profile_of_reports(
+            self._world, forced_algorithm(), self._compiled, self._reports, schedule
+        )
+        return Run(outputs, profile, self._reports)
 
     # ---- steps ------------------------------------------------------------------------------
 

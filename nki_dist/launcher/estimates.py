@@ -8,14 +8,18 @@ refuses what would never end; otherwise there is nothing to run.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from typing import Any, TypeAlias
 
-from nki_dist.compiler.compiled import Compiled
-from nki_dist.launcher.binding import BoundArguments
-from nki_dist.launcher.profiles import profile_of
+from nki_dist.compiler.compiled import Compiled, Grid
+from nki_dist.launcher.binding import Args, BoundArguments, Kwargs
+from nki_dist.launcher.findings import report_compiled
+from nki_dist.launcher.profiles import profile_of, profile_of_reports
+from nki_dist.launcher.specs import SpecArguments
 from nki_dist.program import Loop
+from nki_dist.runtime.dry_report import DryRun
 from nki_dist.runtime.hosts import forced_algorithm
-from nki_dist.timing import Profile
+from nki_dist.timing import COMPILED, Profile
 
 Doubts: TypeAlias = "Callable[[Sequence[BoundArguments]], Collection[int]]"
 """Tells which inputs have no contents, by index."""
@@ -27,13 +31,18 @@ def nothing_unknown(bound: Sequence[BoundArguments]) -> Collection[int]:
 
 
 def estimated(
-    world: Any, compiled: Compiled, bound: Sequence[BoundArguments], unknown: Collection[int]
+    world: Any,
+    compiled: Compiled,
+    bound: Sequence[BoundArguments],
+    unknown: Collection[int],
+    schedule: str = COMPILED,
 ) -> Profile:
     """The profile of a launch on a world.
 
     Args:
         bound: every rank's arguments.
         unknown: indices of the inputs without contents.
+        schedule: "compiled" or "program".
 
     Raises:
         LaunchError: how often a loop goes round depends on an input without contents.
@@ -43,4 +52,45 @@ def estimated(
     loops = any(isinstance(item, Loop) for p in compiled.programs for item in p.body)
     if loops or compiled.exchanges:
         trips = [report.trips for report in world.run_dry(compiled, bound, unknown)[1]]
-    return profile_of(world.topology, forced_algorithm(), compiled, trips)
+    return profile_of(world.topology, forced_algorithm(), compiled, trips, schedule)
+
+
+def estimate_of(
+    world: Any, kernel: Any, grid: Grid | None, args: Args, kwargs: Kwargs, schedule: str
+) -> Profile:
+    """The profile of a launch whose arguments may be TensorSpecs.
+
+    Args:
+        grid: None for what the kernel and the world say.
+        schedule: "compiled" or "program".
+
+    Raises:
+        NkiError: as `estimated`, and of a kernel that doesn't compile.
+    """
+    specs = SpecArguments()
+    args, kwargs = specs.replaced_in(args, kwargs)
+    bound, _, compiled = world._compiled(kernel, grid, args, kwargs, specs.unknown)
+    profile = estimated(world, compiled, bound, specs.unknown(bound), schedule)
+    report_compiled(compiled)
+    return profile
+
+
+def dry_run_of(world: Any, kernel: Any, args: Args, kwargs: Kwargs, schedule: str | None) -> DryRun:
+    """A dry run of a launch whose arguments may be TensorSpecs.
+
+    Args:
+        schedule: "compiled" or "program" for a report with a profile, None for one without.
+
+    Raises:
+        NkiError: as `World.dry_run`.
+    """
+    specs = SpecArguments()
+    args, kwargs = specs.replaced_in(args, kwargs)
+    bound, _, compiled = world._compiled(kernel, None, args, kwargs, specs.unknown)
+    report: DryRun
+    report, reports = world.run_dry(compiled, bound, specs.unknown(bound))
+    report_compiled(compiled)
+    if schedule is None:
+        return report
+    profile = profile_of_reports(world, forced_algorithm(), compiled, reports, schedule)
+    return replace(report, profile=profile)

@@ -21,12 +21,14 @@ from nki_dist.compiler.passes.schedule import edges_of, with_edges
 from nki_dist.errors import LaunchError, NkiError
 from nki_dist.isa.spec import tracing
 from nki_dist.launcher.binding import Args, Kwargs, not_a_kernel
+from nki_dist.launcher.estimates import estimate_of
 from nki_dist.launcher.grid import make_grid
 from nki_dist.launcher.session import session
 from nki_dist.launcher.tracebacks import leaves_package, trim
 from nki_dist.launcher.traced import launch_traced, placeholders
 from nki_dist.launcher.world import World
 from nki_dist.runtime.settings import default_check, default_host, default_lnc
+from nki_dist.timing import COMPILED, check_schedule
 
 
 class Kernel:
@@ -73,6 +75,7 @@ class Kernel:
         self._host = host
         self._profile = profile
         self._estimate = False
+        self._schedule = COMPILED
         self.checks: Checks | None = checks
         self.tuner: Any = tuner  # chooses compile-time arguments (see launcher.autotune), or None
         functools.update_wrapper(self, fn)
@@ -131,14 +134,15 @@ class Kernel:
     def _launch(self, args: Args, kwargs: Kwargs) -> Any:
         if self._estimate:
             world, grid = self._placed()
-            return world.estimate_one(self, grid, args, kwargs)
+            return estimate_of(world, self, grid, args, kwargs, self._schedule)
         try:
             world, grid = self._placed()
         except NkiError as error:
             if (checker := session().checker) is None:
                 raise
             return checker.refused(self, error)
-        return world.run_one(self, grid, args, kwargs, self._profile)
+        schedule = self._schedule if self._profile else None
+        return world.run_one(self, grid, args, kwargs, schedule)
 
     def _launch_beside_others(self, args: Args, kwargs: Kwargs) -> Any:
         """A launch where arguments may be placeholders of a jax transformation."""
@@ -243,21 +247,37 @@ def simulate(kernel: Any, check: Policy | None = None) -> Kernel:
 
 
 @leaves_package
-def profile(kernel: Any, host: str | None = None) -> Kernel:
-    """A kernel whose call returns a Run: `.outputs` and `.profile` (simulated time)."""
+def profile(kernel: Any, host: str | None = None, schedule: str = COMPILED) -> Kernel:
+    """A kernel whose call returns a Run: `.outputs` and `.profile` (simulated time).
+
+    Args:
+        kernel: an `nki.jit` kernel, with its grid if it has one, or a plain function.
+        host: as of World.
+        schedule: "compiled" (time as AWS's compiler is taken to order the kernel) or "program" (in
+            the order written). Results are the same.
+
+    Raises:
+        LaunchError: no such schedule.
+    """
     _refuse_arguments("profile", host)
+    _refuse_arguments("profile", schedule)
     base = _kernel(kernel)
-    return base.but(_host=host or base._host, _profile=True, _estimate=False)
+    return base.but(
+        _host=host or base._host,
+        _profile=True,
+        _estimate=False,
+        _schedule=check_schedule(schedule, users_line()),
+    )
 
 
 @leaves_package
-def benchmark(kernel: Any, host: str | None = None) -> Kernel:
+def benchmark(kernel: Any, host: str | None = None, schedule: str = COMPILED) -> Kernel:
     """A kernel whose call returns a Run, as `profile` does: simulated time needs no repetition."""
-    return profile(kernel, host)
+    return profile(kernel, host, schedule)
 
 
 @leaves_package
-def estimate(kernel: Any) -> Kernel:
+def estimate(kernel: Any, schedule: str = COMPILED) -> Kernel:
     """A kernel whose call returns the Profile of its simulated time, without running it.
 
     It is compiled and replayed: no arithmetic, no simulated cores, no Ray. A `TensorSpec` may stand
@@ -265,5 +285,10 @@ def estimate(kernel: Any) -> Kernel:
 
     Args:
         kernel: an `nki.jit` kernel, with its grid if it has one, or a plain function.
+        schedule: as of `profile`.
+
+    Raises:
+        LaunchError: no such schedule.
     """
-    return _kernel(kernel).but(_estimate=True)
+    _refuse_arguments("estimate", schedule)
+    return _kernel(kernel).but(_estimate=True, _schedule=check_schedule(schedule, users_line()))

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from nki_dist.collectives.timing import collective_rules
 from nki_dist.compiler.compiled import Compiled
-from nki_dist.timing import Profile, profile_launch
+from nki_dist.timing import COMPILED, Profile, profile_launch
 from nki_dist.timing.exchange import EXCHANGES
 from nki_dist.topology.topology import Topology
 
 
 def profile_of(
-    topology: Topology, algorithm: str, compiled: Compiled, trips: Sequence[Sequence[int]]
+    topology: Topology,
+    algorithm: str,
+    compiled: Compiled,
+    trips: Sequence[Sequence[int]],
+    schedule: str = COMPILED,
 ) -> Profile:
     """The profile of a launch.
 
@@ -20,6 +25,7 @@ def profile_of(
         topology: of the world that launched it.
         algorithm: the one its collectives were told to use, or "".
         trips: per core, ranks one after the other, the rounds of each dynamic loop.
+        schedule: "compiled" or "program".
     """
     rules = collective_rules(topology, algorithm)
     return profile_launch(
@@ -28,4 +34,13 @@ def profile_of(
         topology.arch,
         compiled.programs[0].kernel,
         exchanges={**EXCHANGES, **rules},
+        schedule=schedule,
     )
+
+
+def profile_of_reports(
+    world: Any, algorithm: str, compiled: Compiled, reports: Sequence[Any], schedule: str
+) -> Profile:
+    """The profile of a launch on a world, from what each core reports."""
+    trips = [r.trips for r in sorted(reports, key=lambda r: r.core)]
+    return profile_of(world.topology, algorithm, compiled, trips, schedule)

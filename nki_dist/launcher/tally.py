@@ -16,7 +16,7 @@ from nki_dist.launcher.binding import Args, Kwargs
 from nki_dist.launcher.checking import Checker, Look
 from nki_dist.launcher.profiles import profile_of
 from nki_dist.runtime.hosts import Launch, LaunchResult, forced_algorithm
-from nki_dist.timing import Profile
+from nki_dist.timing import COMPILED, Profile
 from nki_dist.topology.topology import Topology
 
 
@@ -38,9 +38,9 @@ class Seen:
     count: int = 0
     host_seconds: float | None = None
 
-    def profile(self) -> Profile:
+    def profile(self, schedule: str = COMPILED) -> Profile:
         """Their simulated time."""
-        return profile_of(self.topology, self.algorithm, self.compiled, self.trips)
+        return profile_of(self.topology, self.algorithm, self.compiled, self.trips, schedule)
 
 
 class Tally:

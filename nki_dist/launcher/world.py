@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 from os import PathLike
 from typing import Any
 
@@ -21,16 +20,15 @@ from nki_dist.launcher.binding import (
     bind_ranks,
     not_a_kernel,
 )
-from nki_dist.launcher.estimates import Doubts, estimated, nothing_unknown
-from nki_dist.launcher.findings import report_compiled, report_findings, report_races
+from nki_dist.launcher.estimates import Doubts, dry_run_of, estimate_of, nothing_unknown
+from nki_dist.launcher.findings import report_findings, report_races
 from nki_dist.launcher.grid import grid_of_world
 from nki_dist.launcher.loaded import bind_loaded
 from nki_dist.launcher.options import check_options, check_size
-from nki_dist.launcher.profiles import profile_of
+from nki_dist.launcher.profiles import profile_of_reports
 from nki_dist.launcher.results import Run, check_written, inputs_as_run, read_outputs
 from nki_dist.launcher.retrying import check_retries, launch_again
 from nki_dist.launcher.session import session
-from nki_dist.launcher.specs import SpecArguments
 from nki_dist.launcher.tracebacks import leaves_package
 from nki_dist.runtime.dry_report import DryRun, run_dry
 from nki_dist.runtime.group import CoreReport
@@ -50,7 +48,7 @@ from nki_dist.runtime.settings import (
     default_transport,
 )
 from nki_dist.runtime.unread import check_messages
-from nki_dist.timing import Profile
+from nki_dist.timing import COMPILED, Profile, check_schedule
 from nki_dist.topology.topology import Topology, system
 
 
@@ -217,7 +215,14 @@ class World:
         return self._host
 
     @leaves_package
-    def run(self, kernel: Any, *args: Any, profile: bool = False, **kwargs: Any) -> Any:
+    def run(
+        self,
+        kernel: Any,
+        *args: Any,
+        profile: bool = False,
+        schedule: str = COMPILED,
+        **kwargs: Any,
+    ) -> Any:
         """Run a kernel on every rank.
 
         Args:
@@ -225,30 +230,41 @@ class World:
             args, kwargs: its arguments; `per_rank(...)` where ranks differ. A compiled kernel takes
                 its tensors only, in the order of its `inputs`.
             profile: also simulate time, and return a `Run`.
+            schedule: of that time, "compiled" or "program"; see `nki.profile`.
 
         Returns:
             A list with what the kernel returns for each rank, or a Run.
         """
+        check_schedule(schedule)
         if (checker := session().checker) is not None:
             look = checker.launch(self, kernel, None, args, kwargs)
-            return Run(look.outputs, *look.profile()) if profile else look.outputs
+            return look.run(look.outputs, schedule) if profile else look.outputs
         outputs, result, compiled = self._launch(kernel, None, args, kwargs)
-        return self._as_run(outputs, result, compiled) if profile else outputs
+        return self._run(outputs, result, compiled, schedule) if profile else outputs
 
-    def run_one(self, kernel: Any, grid: Grid, args: Args, kwargs: Kwargs, profile: bool) -> Any:
-        """`kernel[grid](...)` on a one-rank world: the result itself, or a Run."""
+    def run_one(
+        self, kernel: Any, grid: Grid, args: Args, kwargs: Kwargs, schedule: str | None
+    ) -> Any:
+        """`kernel[grid](...)` on a one-rank world: the result, or a Run if time has a schedule."""
         if (checker := session().checker) is not None:
             look = checker.launch(self, kernel, grid, args, kwargs)
-            return Run(look.outputs[0], *look.profile()) if profile else look.outputs[0]
+            return look.outputs[0] if schedule is None else look.run(look.outputs[0], schedule)
         outputs, result, compiled = self._launch(kernel, grid, args, kwargs)
-        return self._as_run(outputs[0], result, compiled) if profile else outputs[0]
+        return outputs[0] if schedule is None else self._run(outputs[0], result, compiled, schedule)
 
-    def _as_run(self, outputs: Any, result: LaunchResult, compiled: Compiled) -> Run:
-        profile = self._profile(compiled, result.reports)
+    def _run(self, outputs: Any, result: LaunchResult, compiled: Compiled, schedule: str) -> Run:
+        profile = profile_of_reports(self, self._algorithm, compiled, result.reports, schedule)
         return Run(outputs, profile, result.reports, result.losses)
 
     @leaves_package
-    def dry_run(self, kernel: Any, *args: Any, profile: bool = False, **kwargs: Any) -> DryRun:
+    def dry_run(
+        self,
+        kernel: Any,
+        *args: Any,
+        profile: bool = False,
+        schedule: str = COMPILED,
+        **kwargs: Any,
+    ) -> DryRun:
         """Run a kernel without arithmetic, to see whether its cores synchronise as they should.
 
         Loops, semaphores, `sendrecv`, barriers, collectives and run-time addresses are as in `run`
@@ -257,7 +273,7 @@ class World:
 
         Args:
             kernel, args, kwargs: as in `run`; a `TensorSpec` may stand for any array.
-            profile: also simulate time, in the report's `profile`.
+            profile, schedule: also simulate time, in the report's `profile`; see `run`.
 
         Returns:
             A DryRun: what was executed, and what couldn't be checked. Results aren't computed.
@@ -265,21 +281,16 @@ class World:
         Raises:
             LaunchError: how often a loop goes round depends on the contents of a TensorSpec.
         """
-        specs = SpecArguments()
-        args, kwargs = specs.replaced_in(args, kwargs)
-        bound, _, compiled = self._compiled(kernel, None, args, kwargs, specs.unknown)
-        report, reports = self.run_dry(compiled, bound, specs.unknown(bound))
-        report_compiled(compiled)
-        if not profile:
-            return report
-        return replace(report, profile=self._profile(compiled, reports, forced_algorithm()))
+        check_schedule(schedule)
+        return dry_run_of(self, kernel, args, kwargs, schedule if profile else None)
 
     @leaves_package
-    def estimate(self, kernel: Any, *args: Any, **kwargs: Any) -> Profile:
+    def estimate(self, kernel: Any, *args: Any, schedule: str = COMPILED, **kwargs: Any) -> Profile:
         """The simulated time of a launch: compiled and replayed, without arithmetic or cores.
 
         Args:
             kernel, args, kwargs: as in `run`; a `TensorSpec` may stand for any array.
+            schedule: "compiled" or "program"; see `nki.profile`.
 
         Returns:
             The profile that `run(..., profile=True)` would give.
@@ -288,16 +299,7 @@ class World:
             LaunchError: how often a loop goes round depends on the contents of a TensorSpec.
             NkiError: the kernel doesn't compile.
         """
-        return self.estimate_one(kernel, None, args, kwargs)
-
-    def estimate_one(self, kernel: Any, grid: Grid | None, args: Args, kwargs: Kwargs) -> Profile:
-        """`estimate` of a kernel whose grid is known."""
-        specs = SpecArguments()
-        args, kwargs = specs.replaced_in(args, kwargs)
-        bound, _, compiled = self._compiled(kernel, grid, args, kwargs, specs.unknown)
-        profile = estimated(self, compiled, bound, specs.unknown(bound))
-        report_compiled(compiled)
-        return profile
+        return estimate_of(self, kernel, None, args, kwargs, check_schedule(schedule))
 
     def run_dry(
         self, compiled: Compiled, bound: Sequence[BoundArguments], unknown: Collection[int]
@@ -386,10 +388,3 @@ class World:
                 for b, memory in zip(bound, result.memories)
             ]
         return outputs, result, compiled
-
-    def _profile(
-        self, compiled: Compiled, reports: Sequence[Any], algorithm: str | None = None
-    ) -> Profile:
-        chosen = self._algorithm if algorithm is None else algorithm
-        trips = [r.trips for r in sorted(reports, key=lambda r: r.core)]
-        return profile_of(self.topology, chosen, compiled, trips)

@@ -18,14 +18,18 @@ from nki_dist.timing.perfetto import read_trace, write_trace
 from nki_dist.timing.reorder import legal_order, reordered
 from nki_dist.timing.replay import replay
 from nki_dist.timing.report import Profile
+from nki_dist.timing.schedules import COMPILED, SCHEDULES, check_schedule
 from nki_dist.timing.summary import make_profile
 from nki_dist.timing.timeline import Seat, Timeline
 
 __all__ = [
+    "COMPILED",
+    "SCHEDULES",
     "OrderGraph",
     "Profile",
     "Seat",
     "Timeline",
+    "check_schedule",
     "legal_order",
     "make_profile",
     "order",
@@ -46,20 +50,25 @@ def profile_launch(
     placement: Sequence[Seat] | None = None,
     all_addresses: bool = False,
     exchanges: Mapping[str, Rule] = EXCHANGES,
-    schedule: str = "compiled",
+    schedule: str = COMPILED,
 ) -> Profile:
     """The profile of a launch.
 
     Args:
         programs: one per physical core, ranks one after the other.
         trips: for each, the trip counts its executor recorded.
-        placement, all_addresses, exchanges: see `replay`.
+        placement, all_addresses, exchanges, schedule: see `replay`.
 
     Raises:
-        LaunchError: the trip counts don't belong to the programs.
+        LaunchError: the trip counts don't belong to the programs, or there is no such schedule.
     """
     timeline = replay(
-        programs, trips, arch, placement, exchanges=exchanges, all_addresses=all_addresses,
+        programs,
+        trips,
+        arch,
+        placement,
+        exchanges=exchanges,
+        all_addresses=all_addresses,
         schedule=schedule,
     )
     return make_profile(timeline, kernel_name)

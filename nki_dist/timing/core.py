@@ -15,7 +15,7 @@ from nki_dist.arch import Arch
 from nki_dist.isa.spec import Cost, Spec
 from nki_dist.program import Instruction, instructions
 from nki_dist.timing.array import Array
-from nki_dist.timing.compiled.plan import AS_WRITTEN, Plan
+from nki_dist.timing.compiled.plan import Plan
 from nki_dist.timing.dma import DmaEngines, HbmBandwidth, Transfer, spilling, transfer
 from nki_dist.timing.engines import TensorClock, drain_ns, locks_of, occupancy_ns, table_of
 from nki_dist.timing.order import OrderGraph
@@ -38,7 +38,7 @@ class Fixed:
 
 
 def describe(
-    graph: OrderGraph, table: Mapping[str, Spec], arch: Arch, plan: Plan = AS_WRITTEN
+    graph: OrderGraph, table: Mapping[str, Spec], arch: Arch, plan: Plan
 ) -> dict[int, Fixed]:
     """By ordinal, for every instruction of a program; cores that run it share the result."""
     found = {}
@@ -116,6 +116,7 @@ class CoreReplay:
         self.plan = plan
         self.arch = arch
         self.timeline = CoreTimeline(seat, graph)
+        self.timeline.dropped, self.timeline.changes = plan.dropped, plan.notes
         self.ready = self.timeline.ready
         self._fixed = fixed
         self.by_position = [fixed[i.ordinal] for i in graph.executed]

@@ -1,8 +1,9 @@
 """Traces for ui.perfetto.dev and chrome://tracing, and their reader.
 
 One process per core, one thread per engine and DMA queue, one complete event per instruction (and
-per activation table load), an arrow per message between cores. Times are microseconds, as the
-format wants them, and `args.ns` holds the nanoseconds.
+per activation table load), an arrow per message between cores. Where transfers of a queue overlap,
+the queue has as many threads as it takes: "dma 0", "dma 1". What the compiler is taken to leave out
+isn't shown. Times are microseconds, as the format wants them, and `args.ns` holds the nanoseconds.
 
 Invariant: `read_trace` accepts what `write_trace` writes and refuses what doesn't keep its rules;
 events of one thread don't overlap. Follows the Trace Event Format.
@@ -50,18 +51,53 @@ def write_trace(timeline: Timeline, path: str | PathLike[str]) -> None:
 
 def trace_events(timeline: Timeline) -> Iterator[dict[str, Any]]:
     """The events of a trace, names first."""
+    threads = [Threads(core) for core in timeline.cores]
     for number, core in enumerate(timeline.cores):
-        yield from _names(number, core)
+        yield from _names(number, core, threads[number])
     for number, core in enumerate(timeline.cores):
-        yield from _work(number, core)
+        yield from _work(number, core, threads[number])
     for n, delivery in enumerate(timeline.deliveries):
-        yield from _arrow(n, delivery, timeline)
+        yield from _arrow(n, delivery, timeline, threads)
 
 
-def _names(number: int, core: CoreTimeline) -> Iterator[dict[str, Any]]:
+class Threads:
+    """Which thread of a trace shows an instruction.
+
+    Viewers nest events of a thread that overlap, so transfers of one queue that do get a lane each:
+    the first that is free.
+
+    Attributes:
+        names: by number.
+    """
+
+    def __init__(self, core: CoreTimeline) -> None:
+        self._queue = core.queue
+        self._lane: dict[int, int] = {}
+        ends: list[list[float]] = [[] for _ in core.queues]
+        moves = (at for at, i in enumerate(core.graph.executed) if i.ordinal in core.transfers)
+        shown = [at for at in moves if at not in core.dropped]
+        for at in sorted(shown, key=lambda at: (core.start[at], core.end[at], at)):
+            lanes = ends[core.queue[at]]
+            start = core.start[at]
+            lane = next((n for n, end in enumerate(lanes) if end <= start), len(lanes))
+            lanes[lane : lane + 1] = [core.end[at]]
+            self._lane[at] = lane
+        self.names: list[str] = []
+        self._first: list[int] = []  # thread of each queue
+        for queue, lanes in zip(core.queues, ends, strict=True):
+            self._first.append(len(self.names))
+            several = len(lanes) > 1
+            self.names += [f"{queue} {n}" for n in range(len(lanes))] if several else [queue]
+
+    def of(self, at: int) -> int:
+        """The thread of the instruction at a position."""
+        return self._first[self._queue[at]] + self._lane.get(at, 0)
+
+
+def _names(number: int, core: CoreTimeline, threads: Threads) -> Iterator[dict[str, Any]]:
     name = f"rank {core.seat.rank} core {core.seat.core}"
     yield _name("process_name", number, None, name)
-    for tid, queue in enumerate(core.queues):
+    for tid, queue in enumerate(threads.names):
         yield _name("thread_name", number, tid, queue)
 
 
@@ -72,10 +108,12 @@ def _name(kind: str, pid: int, tid: int | None, name: str) -> dict[str, Any]:
     return event
 
 
-def _work(number: int, core: CoreTimeline) -> Iterator[dict[str, Any]]:
+def _work(number: int, core: CoreTimeline, threads: Threads) -> Iterator[dict[str, Any]]:
     shown: dict[int, dict[str, Any]] = {}
     for at, i in enumerate(core.graph.executed):
-        tid = core.queue[at]
+        if at in core.dropped:
+            continue
+        tid = threads.of(at)
         load = core.table_loads.get(at)
         if load is not None:
             what: dict[str, Any] = {"function": load.function, "ns": [load.start, load.end]}
@@ -118,7 +156,9 @@ def _describe(core: CoreTimeline, i: Instruction) -> dict[str, Any]:
     }
 
 
-def _arrow(n: int, delivery: Delivery, timeline: Timeline) -> Iterator[dict[str, Any]]:
+def _arrow(
+    n: int, delivery: Delivery, timeline: Timeline, threads: list[Threads]
+) -> Iterator[dict[str, Any]]:
     ends = (("s", delivery.source, delivery.sent), ("f", delivery.target, delivery.arrived))
     for phase, (number, at), time in ends:
         core = timeline.cores[number]
@@ -130,7 +170,7 @@ def _arrow(n: int, delivery: Delivery, timeline: Timeline) -> Iterator[dict[str,
             "name": delivery.channel,
             "cat": "message",
             "pid": number,
-            "tid": core.queue[at],
+            "tid": threads[number].of(at),
             "ts": time / 1000,
         }
         yield event if phase == "s" else {**event, "bp": "e"}

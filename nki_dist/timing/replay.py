@@ -25,12 +25,13 @@ from nki_dist.isa.effects import Exchange
 from nki_dist.isa.spec import Spec
 from nki_dist.program import Program
 from nki_dist.program.collector import collector_paused
-from nki_dist.timing.compiled import AS_WRITTEN, Plan, compiled
-from nki_dist.timing.core import CoreReplay, Fixed, Queue, describe
+from nki_dist.timing.compiled import Plan, compiled
+from nki_dist.timing.core import CoreReplay, Fixed, describe
 from nki_dist.timing.dma import HbmBandwidth
 from nki_dist.timing.exchange import EXCHANGES, Rule
 from nki_dist.timing.meeting import Meetings
 from nki_dist.timing.order import OrderGraph, order
+from nki_dist.timing.schedules import COMPILED, PROGRAM, check_schedule
 from nki_dist.timing.timeline import (
     DATA,
     ISSUE,
@@ -52,7 +53,7 @@ def replay(
     table: Mapping[str, Spec] = INSTRUCTIONS,
     exchanges: Mapping[str, Rule] = EXCHANGES,
     all_addresses: bool = False,
-    schedule: str = "program",
+    schedule: str = PROGRAM,
 ) -> Timeline:
     """Simulated times of everything a launch executed.
 
@@ -65,11 +66,13 @@ def replay(
         exchanges: a rule for each instruction that waits for other cores.
         all_addresses: tensors also wait for those whose bytes the allocator gave them. Off, because
             it packs tightly, without an eye on what could overlap in time.
+        schedule: "compiled", with what AWS's compiler is taken to change, or "program".
 
     Raises:
-        LaunchError: the trip counts don't belong to the programs, or cores wait for messages that
-            are never sent.
+        LaunchError: the trip counts don't belong to the programs, cores wait for messages that are
+            never sent, or there is no such schedule.
     """
+    check_schedule(schedule)
     if len(programs) != len(trips_per_core):
         raise LaunchError(
             f"{len(programs)} programs, but trip counts of {len(trips_per_core)}",
@@ -78,7 +81,9 @@ def replay(
         )
     seats = list(placement) if placement is not None else default_placement(programs, arch)
     with collector_paused():
-        return _replayed(programs, trips_per_core, arch, seats, table, exchanges, all_addresses, schedule)
+        return _replayed(
+            programs, trips_per_core, arch, seats, table, exchanges, all_addresses, schedule
+        )
 
 
 def _replayed(
@@ -92,16 +97,19 @@ def _replayed(
     schedule: str,
 ) -> Timeline:
     cores = []
-    graphs: dict[tuple[int, tuple[int, ...]], tuple[OrderGraph, Plan, dict[int, Fixed]]] = {}  # ranks often execute the same
+    # Ranks often execute the same.
+    graphs: dict[tuple[int, tuple[int, ...]], tuple[OrderGraph, Plan, dict[int, Fixed]]] = {}
     for number, (program, trips) in enumerate(zip(programs, trips_per_core, strict=True)):
         key = (id(program), tuple(trips))
         if key not in graphs:
             graph = order(program, trips, table, all_addresses)
-            plan = compiled(graph, table, arch) if schedule == "compiled" else AS_WRITTEN
+            plan = compiled(graph, table, arch) if schedule == COMPILED else Plan()
             graphs[key] = graph, plan, describe(graph, table, arch, plan)
         graph, plan, fixed = graphs[key]
         cores.append(CoreReplay(number, seats[number], graph, plan, arch, fixed))
-    return _Replay(cores, seats, arch, exchanges).run()
+    timeline = _Replay(cores, seats, arch, exchanges).run()
+    timeline.schedule = schedule
+    return timeline
 
 
 def default_placement(programs: Sequence[Program], arch: Arch) -> list[Seat]:

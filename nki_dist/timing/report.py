@@ -15,13 +15,16 @@ from textwrap import fill
 from typing import Any, Final
 
 from nki_dist.timing.band import LEVEL, band, shares
+from nki_dist.timing.compiled.plan import Change
 from nki_dist.timing.perfetto import write_trace
+from nki_dist.timing.schedules import COMPILED
 from nki_dist.timing.timeline import Timeline
 
 VERSION: Final = 1
-_LISTS: Final = ("engines", "lines")
+_LISTS: Final = ("engines", "lines", "changes")
 _LINES: Final = 12  # kernel lines shown
 _CORES: Final = 4  # cores whose engines are shown
+_CHANGES: Final = 7  # of the compiler, shown
 
 
 @dataclass(frozen=True)
@@ -59,6 +62,7 @@ class Profile:
     Attributes:
         total_us: from the start of the kernel on the device to its last result.
         overhead_us: what the device spends before and after a kernel, not part of `total_us`.
+        instructions: executed by the kernel, those left out by the compiler included.
         engines: use of every engine of every core.
         lines: by time, the longest first.
         critical: microseconds of the critical path by what they were spent on; sums to the total.
@@ -70,6 +74,10 @@ class Profile:
         mfu: their share of the peak for the dtypes used, over all cores.
         mbu: share of the bandwidth of the HBM stacks used.
         beta1: of a kernel of Beta 1, which AWS's compiler orders and places as it sees fit.
+        schedule: "compiled" if engines and queues take their instructions as AWS's compiler is
+            taken to order them, "program" if as written.
+        changes: what that compiler is taken to change, by kernel line; the most bytes first. What
+            is spilled and reloaded is part of `hbm_written` and `hbm_read`.
         assumed_us: what of the time on the device rests on costs and figures nobody publishes.
         assumed_costs: instructions whose cost nobody publishes, with how often each ran.
         assumed_parameters: figures of the platform that were assumed and used, with the reason.
@@ -93,6 +101,8 @@ class Profile:
     mfu: float
     mbu: float
     beta1: bool
+    schedule: str
+    changes: list[Change]
     assumed_us: float
     assumed_costs: dict[str, int]
     assumed_parameters: dict[str, str]
@@ -136,7 +146,14 @@ class Profile:
         write_trace(self.timeline, path)
 
     def __str__(self) -> str:
-        parts = [_head(self), _engines(self), _critical(self), _lines(self), _doubts(self)]
+        parts = [
+            _head(self),
+            _engines(self),
+            _critical(self),
+            _changes(self),
+            _lines(self),
+            _doubts(self),
+        ]
         return "\n\n".join(part for part in parts if part)
 
 
@@ -145,10 +162,11 @@ class Profile:
 
 def _head(p: Profile) -> str:
     cores = "1 core" if p.cores == 1 else f"{p.cores} cores"
+    order = "as compiled" if p.schedule == COMPILED else "in program order"
     peak = f" ({p.mfu:.1%} of peak)" if p.flops else ""
     return "\n".join(
         [
-            f"{p.kernel} on {p.platform}, {cores}: {p.total_us:,.3f} us simulated",
+            f"{p.kernel} on {p.platform}, {cores}: {p.total_us:,.3f} us simulated, {order}",
             f"  {p.instructions:,} instructions; {p.tflops:,.2f} TFLOPS{peak}",
             f"  HBM: {_bytes(p.hbm_read)} read, {_bytes(p.hbm_written)} written "
             f"({p.mbu:.1%} of bandwidth)",
@@ -185,6 +203,20 @@ def _critical(p: Profile) -> str:
     rows = ["what bounded it             us  share"]
     for kind, us in p.critical.items():
         rows.append(f"  {kind:<18}{us:>10,.3f}{us / p.total_us:>7.1%}")
+    return "\n".join(rows)
+
+
+def _changes(p: Profile) -> str:
+    if not p.changes:
+        return ""
+    rows = ["what the compiler is taken to change"]
+    # Where not all fit, the last row says how many are left.
+    shown = p.changes if len(p.changes) <= _CHANGES else p.changes[: _CHANGES - 1]
+    for c in shown:
+        size = f", {_bytes(c.bytes)}" if c.bytes else ""
+        rows.append(f"  {c.what} at {PurePath(c.location).name}: {c.count:,}{size}")
+    if len(p.changes) > len(shown):
+        rows.append(f"  ... {len(p.changes) - len(shown)} more")
     return "\n".join(rows)
 
 

@@ -15,6 +15,7 @@ from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.spec import Cost
 from nki_dist.program import Instruction
 from nki_dist.timing.band import MEASURED
+from nki_dist.timing.compiled.plan import Change
 from nki_dist.timing.critical import (
     DMA_BUSY,
     DMA_LATENCY,
@@ -79,6 +80,8 @@ def make_profile(timeline: Timeline, kernel: str) -> Profile:
         mfu=ideal / total / len(cores) if total else 0.0,
         mbu=moved / (total * arch.hbm_stack_gbps * stacks) if total else 0.0,
         beta1=any(c.graph.program.beta1 for c in cores),
+        schedule=timeline.schedule,
+        changes=_changes(timeline),
         assumed_us=_assumed_us(timeline, pieces),
         assumed_costs=_assumed_costs(timeline),
         assumed_parameters=_assumed_parameters(timeline),
@@ -140,6 +143,18 @@ def _lines(timeline: Timeline, critical: dict[tuple[str, str, str], float]) -> l
     return sorted(lines, key=lambda x: (-x.critical_us, -x.total_us, x.location, x.opcode))
 
 
+def _changes(timeline: Timeline) -> list[Change]:
+    """What the compiler is taken to change, the most bytes first."""
+    found: dict[tuple[str, str], list[int]] = {}
+    for core in timeline.cores:
+        for (location, what), (count, size) in core.changes.items():
+            entry = found.setdefault((core.graph.program.where(location) or "?", what), [0, 0])
+            entry[0] += count
+            entry[1] += size
+    changes = [Change(*key, count, size) for key, (count, size) in found.items()]
+    return sorted(changes, key=lambda c: (-c.bytes, -c.count, c.location, c.what))
+
+
 def _tensor_work(timeline: Timeline) -> tuple[int, float]:
     """FLOPs of the Tensor engines, and the ns they would take at the peak of their dtypes."""
     flops, ideal = 0, 0.0
@@ -165,8 +180,8 @@ def _assumed_costs(timeline: Timeline) -> dict[str, int]:
     """Instructions without a documented cost: how often each was executed."""
     found = Counter[str]()
     for core in timeline.cores:
-        for i in core.graph.executed:
-            if not core.costs[i.ordinal].known:
+        for at, i in enumerate(core.graph.executed):
+            if at not in core.dropped and not core.costs[i.ordinal].known:
                 found[i.opcode] += 1
     return dict(sorted(found.items()))
 

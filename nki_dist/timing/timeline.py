@@ -7,7 +7,7 @@ position of the order graph, because launches have millions of instructions.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -16,6 +16,7 @@ from nki_dist.isa.spec import Cost
 from nki_dist.program import Instruction
 from nki_dist.timing.dma import Transfer
 from nki_dist.timing.order import OrderGraph
+from nki_dist.timing.schedules import PROGRAM
 
 # What fixed the start of an instruction.
 START: Final = "start"  # nothing: it could begin at once
@@ -23,7 +24,7 @@ QUEUE: Final = "queue"  # its engine or queue was busy
 DATA: Final = "data"  # an operand wasn't ready
 REUSE: Final = "reuse"  # memory it overwrites was still in use
 ISSUE: Final = "issue"  # an instruction that has to be issued first
-MEMORY: Final = "memory"  # room on chip, which another tensor left
+MEMORY: Final = "memory"  # room on chip that another tensor leaves, or the reload of a spill
 RESOURCE: Final = "resource"  # a memory port or the DMA engines, shared with others
 
 
@@ -87,6 +88,9 @@ class CoreTimeline:
         start, end, done: see the module's docstring.
         reason: what fixed the start.
         cause: the (core, position) that fixed it, or None.
+        dropped: positions that the compiler is taken to leave out: they are on no queue and take no
+            time; their `start` is when what follows could begin.
+        changes: what it is taken to change: (location, what) -> count and bytes.
         held: what fixed the end where the instruction itself didn't, by position.
         busy_end: when such an instruction's own work was over.
         costs: by ordinal.
@@ -107,8 +111,9 @@ class CoreTimeline:
         self.end = [0.0] * n
         self.done = [0.0] * n
         self.reason = [START] * n
-        self.server: dict[int, int] = {}
         self.cause: list[tuple[int, int] | None] = [None] * n
+        self.dropped: Collection[int] = ()
+        self.changes: Mapping[tuple[int, str], Sequence[int]] = {}
         self.held: dict[int, tuple[int, int]] = {}
         self.busy_end: dict[int, float] = {}
         self.costs: dict[int, Cost] = {}
@@ -124,11 +129,12 @@ class CoreTimeline:
 
 @dataclass
 class Timeline:
-    """A launch: its cores and the messages between them."""
+    """A launch: its cores, the messages between them, and the schedule it was replayed by."""
 
     arch: Arch
     cores: list[CoreTimeline]
     deliveries: list[Delivery] = field(default_factory=list)
+    schedule: str = PROGRAM
 
     @property
     def total_ns(self) -> float:
@@ -136,9 +142,11 @@ class Timeline:
         return max((max(c.done, default=0.0) for c in self.cores), default=0.0)
 
     def events(self) -> Iterator[Event]:
-        """Every instruction, core by core in program order."""
+        """Every instruction that takes time, core by core in program order."""
         for number, c in enumerate(self.cores):
             for at, i in enumerate(c.graph.executed):
+                if at in c.dropped:
+                    continue
                 yield Event(
                     number, c.queues[c.queue[at]], at, c.start[at], c.end[at], i, c.reason[at]
                 )

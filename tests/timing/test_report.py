@@ -224,7 +224,7 @@ def test_a_trace_is_read_back(tmp_path):
     assert len(trace.events["X"]) == p.instructions
     processes = {e["pid"]: e["args"]["name"] for e in trace.events["M"] if "tid" not in e}
     assert processes == {0: "rank 0 core 0", 1: "rank 0 core 1"}
-    assert {"vector", "gpsimd", "dma q0", "dma sendrecv 0"} <= set(trace.threads().values())
+    assert {"vector", "gpsimd", "dma", "dma sendrecv 0"} <= set(trace.threads().values())
     assert len(trace.events["s"]) == len(trace.events["f"]) == 4
     barrier = next(e for e in trace.events["X"] if e["name"] == "core_barrier")
     assert trace.threads()[barrier["pid"], barrier["tid"]] == "gpsimd"
@@ -265,4 +265,6 @@ def test_profile_of_a_kernel_that_ran():
     run = nki.profile(nki.jit(matmul), host="inprocess")(a, b)
     assert np.array_equal(run.outputs, np.full((128, 384), 256, np.float32))
     programs, machine = compiled(matmul, [(256, 128), (256, 384)])
-    assert run.profile == make_profile(replay(programs, [[]], machine), run.profile.kernel)
+    assert run.profile == make_profile(
+        replay(programs, [[]], machine, schedule="compiled"), run.profile.kernel
+    )

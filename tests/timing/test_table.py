@@ -26,6 +26,8 @@ NOTHING = Profile(
     mfu=0.5,
     mbu=0.125,
     beta1=False,
+    schedule="program",
+    changes=[],
     assumed_us=0.0,
     assumed_costs={},
     assumed_parameters={},
@@ -33,7 +35,7 @@ NOTHING = Profile(
 )
 
 TEXT = f"""\
-k on trn2, 1 core: 2,000.000 us simulated
+k on trn2, 1 core: 2,000.000 us simulated, in program order
   1,234 instructions; 1,234.50 TFLOPS
   HBM: 1023 B read, 3.00 KiB written (12.5% of bandwidth)
   about 20 us around it on the device: 2,020.000 us in all

@@ -17,7 +17,7 @@ from typing import Final
 from nki_dist.arch import Arch
 from nki_dist.isa.spec import Spec
 from nki_dist.timing.compiled.merged import merge_narrow
-from nki_dist.timing.compiled.plan import AS_WRITTEN, Change, Plan
+from nki_dist.timing.compiled.plan import Change, Plan
 from nki_dist.timing.compiled.repeated import drop_repeated
 from nki_dist.timing.compiled.spill import spill
 from nki_dist.timing.compiled.zeroing import drop_zeroing
@@ -40,4 +40,4 @@ def compiled(graph: OrderGraph, table: Mapping[str, Spec], arch: Arch) -> Plan:
     return plan
 
 
-__all__ = ["AS_WRITTEN", "Change", "Plan", "compiled"]
+__all__ = ["Change", "Plan", "compiled"]

@@ -1,11 +1,15 @@
 """Zeroes written to PSUM before a sum of products: the first product replaces them instead.
 
+A product overwrites or adds, and so reads nothing in the order graph: it follows the fill because
+both write. A fill is left out where the products that follow it directly cover it, and nothing
+else reads it.
+
 Follows: the accumulate flag of nc_matmul, which AWS's compiler sets itself (ISA).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 
 from nki_dist.isa.spec import Spec
 from nki_dist.program import MemoryRegion
@@ -14,7 +18,7 @@ from nki_dist.timing.order import OrderGraph
 
 
 def drop_zeroing(graph: OrderGraph, table: Mapping[str, Spec], plan: Plan) -> None:
-    """Drop fills with 0 of PSUM that only sums of products read."""
+    """Drop fills with 0 of PSUM that only sums of products follow."""
     zeroes = set()
     for ordinal, (_, writes) in graph.tensors.items():
         if len(writes) == 1 and writes[0].region is MemoryRegion.psum:
@@ -24,14 +28,19 @@ def drop_zeroing(graph: OrderGraph, table: Mapping[str, Spec], plan: Plan) -> No
         for at, i in enumerate(graph.executed)
         if i.ordinal in zeroes and table[i.opcode].fills and not i.args[table[i.opcode].fills]
     }
-    read: set[int] = set()
     kept: set[int] = set()
+    covered: dict[int, dict[Hashable, int]] = {at: {} for at in filling}  # where -> elements
     for at, i in enumerate(graph.executed):
+        product = table[i.opcode].accumulates
         for p in graph.data[at]:
+            if p in filling and not product:
+                kept.add(p)
+        for p in (*graph.data[at], *graph.reuse[at]) if product else ():
             if p in filling:
-                read.add(p)
-                if not table[i.opcode].accumulates or i.accumulation == "replace":
-                    kept.add(p)
-    for at in sorted((filling & read) - kept):
-        plan.dropped.add(at)
-        plan.note(graph.executed[at].location, "zeroing dropped")
+                for a in graph.tensors[i.ordinal][1]:
+                    covered[p][a.storage.number, a.offset, a.shape, a.strides] = a.size
+    for at in sorted(filling - kept):
+        (filled,) = graph.tensors[graph.executed[at].ordinal][1]
+        if sum(covered[at].values()) >= filled.size:
+            plan.dropped.add(at)
+            plan.note(graph.executed[at].location, "zeroing dropped")
