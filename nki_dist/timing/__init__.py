@@ -53,13 +53,18 @@ def profile_launch(
     Args:
         programs: one per physical core, ranks one after the other.
         trips: for each, the trip counts its executor recorded.
-        placement, all_addresses, exchanges: see `replay`.
+        placement, all_addresses, exchanges, schedule: see `replay`.
 
     Raises:
-        LaunchError: the trip counts don't belong to the programs.
+        LaunchError: the trip counts don't belong to the programs, or there is no such schedule.
     """
     timeline = replay(
-        programs, trips, arch, placement, exchanges=exchanges, all_addresses=all_addresses,
+        programs,
+        trips,
+        arch,
+        placement,
+        exchanges=exchanges,
+        all_addresses=all_addresses,
         schedule=schedule,
     )
     return make_profile(timeline, kernel_name)

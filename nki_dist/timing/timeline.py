@@ -7,13 +7,13 @@ position of the order graph, because launches have millions of instructions.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from nki_dist.arch import Arch
 from nki_dist.isa.spec import Cost
-from nki_dist.program import Instruction
+from nki_dist.program import Instruction, Program
 from nki_dist.timing.dma import Transfer
 from nki_dist.timing.order import OrderGraph
 
@@ -40,6 +40,11 @@ class Seat:
     rank: int
     core: int
     stack: int
+
+
+def default_placement(programs: Sequence[Program], arch: Arch) -> list[Seat]:
+    """Rank after rank, core after core; neighbours share an HBM stack."""
+    return [Seat(n // p.cores, p.core, n // arch.cores_per_stack) for n, p in enumerate(programs)]
 
 
 @dataclass(frozen=True)
@@ -107,7 +112,6 @@ class CoreTimeline:
         self.end = [0.0] * n
         self.done = [0.0] * n
         self.reason = [START] * n
-        self.server: dict[int, int] = {}
         self.cause: list[tuple[int, int] | None] = [None] * n
         self.held: dict[int, tuple[int, int]] = {}
         self.busy_end: dict[int, float] = {}

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final
 
 
-class Change(NamedTuple):
+@dataclass(frozen=True)
+class Change:
     """What a pass did at one kernel line.
 
     Attributes:
