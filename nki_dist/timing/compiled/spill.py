@@ -2,7 +2,8 @@
 
 In the order written, whenever a tensor has no room, the one whose next use lies farthest ahead
 leaves (Belady's rule, which moves least for tensors of one size). It is saved after its last use
-and loaded before the next one; what was loaded from an input needn't be saved. Only what the kernel didn't place can leave.
+and loaded before the next one; what was loaded from an input needn't be saved. Only what the kernel
+didn't place can leave.
 
 Follows: AWS's description of spills in its profiles; A2, "memory hierarchy".
 """
@@ -56,8 +57,11 @@ def spill(graph: OrderGraph, plan: Plan, arch: Arch) -> None:
             if n in written and at != uses[n][0]:
                 saved.discard(n)
         while used > most:
-            while farthest and (farthest[0][1] not in there or farthest[0][1] in numbers
-                                or -farthest[0][0] != uses[farthest[0][1]][turn[farthest[0][1]]]):
+            while farthest and (
+                farthest[0][1] not in there
+                or farthest[0][1] in numbers
+                or -farthest[0][0] != uses[farthest[0][1]][turn[farthest[0][1]]]
+            ):
                 heappop(farthest)
             if not farthest:
                 break  # one instruction's own operands
