@@ -141,7 +141,8 @@ _FABRIC: Final = FrozenMap(
         ),
         "kernel_start_ns": derived(9000, "ROWS: the smallest kernels; PROFILE: 13 to 20 us before"),
         "kernel_pair_ns": fitted(
-            10000, "ROWS: kernels on both cores of a pair, against the same on one; no figure exists"
+            10000,
+            "ROWS: kernels on both cores of a pair, against the same on one; no figure exists",
         ),
         "kernel_end_ns": derived(3000, "ROWS: the smallest kernels; PROFILE: about 5 us after"),
     }

@@ -59,7 +59,8 @@ FACTS: Final = FrozenMap(
             "2 x 128 x 128 x clock, the profiler's denominator; A3 79, 20, 158; HW 667 per chip",
         ),
         "dma_engine_gbps": derived(
-            25.5, "ROWS: weights streamed by one core; DMAO's peak is 27.2, DMAB's sustained rate 23"
+            25.5,
+            "ROWS: weights streamed by one core; DMAO's peak is 27.2, DMAB's sustained rate 23",
         ),
         "dma_trigger_ns": derived(8.0, "PROFILE: trigger instruction on its queue"),
         "dma_floor_ns": derived(

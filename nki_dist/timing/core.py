@@ -1,15 +1,17 @@
 """The state of one core in a replay: its queues, its engines, what each instruction waits for.
 
 A queue takes its instructions in the order the kernel wrote them, or, as scheduled by a compiler,
-the first of those that are ready. Invariant: rounds of a dynamic loop never overlap in one queue,
-because a loop's body is one stretch of instructions whose order was settled before it ran.
+the first of those that are ready, no further ahead of the first it hasn't issued than the core's
+`Plan` says. Invariant: rounds of a dynamic loop never overlap in one queue, because a loop's body
+is one stretch of instructions whose order was settled before it ran. When things happen is decided
+in `replay`; what they cost and whom they keep waiting, here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from heapq import heappop, heappush
+from heapq import heappop
 
 from nki_dist.arch import Arch
 from nki_dist.isa.spec import Cost, Spec
@@ -70,10 +72,13 @@ def _shared_start(i: Instruction, plan: Plan, arch: Arch) -> float:
 
 
 class Queue:
-    """An engine's queue, or the queues of DMA.
+    """An engine's queue, or one of DMA.
 
     Attributes:
-        order: positions of its instructions, in program order.
+        order: positions of its instructions, in program order; those before `next` are issued.
+        ready: those that wait for nothing but the queue.
+        busy: it can't issue yet; `poked`: an event will make it issue.
+        last: the one it issued last, or -1.
         line: its transfers that could move their data, but for the one before or the DMA engines.
         moving: a transfer of it moves its data (in program order, one at a time does).
     """
@@ -98,6 +103,9 @@ class CoreReplay:
     Attributes:
         ready: for each position, when all it waits for is over (so far).
         waits: how much of that isn't known yet.
+        by_position: what is fixed of each instruction.
+        line, scatter_line: transfers that could move their data, but for the DMA engines; of large
+            packets, and of small ones.
         data_after, reuse_after, issued_after: edges of the order graph, forward.
     """
 
@@ -129,8 +137,8 @@ class CoreReplay:
         self._array = Array()
         self.engines = DmaEngines(arch)
         self._spills: dict[int, Transfer] = {}
-        self.scatter_line: list[int] = []  # those of small packets
-        self.line: list[int] = []  # transfers that could move their data, but for the DMA engines
+        self.scatter_line: list[int] = []
+        self.line: list[int] = []
         self._locks: dict[str, tuple[float, int]] = {}
         self._table = ""
 
@@ -182,9 +190,6 @@ class CoreReplay:
         for at, first in self.plan.after.items():
             self.data_after[first].append(at)
             self.waits[at] += 1
-
-    def fixed(self, at: int) -> Fixed:
-        return self.by_position[at]
 
     def chained(self, at: int) -> bool:
         """Whether dependants on the same engine needn't wait for the result."""
@@ -262,8 +267,10 @@ class CoreReplay:
         timeline.hbm_written += t.hbm_written
         return free
 
-    def spill(self, size: int, time: float, stack: HbmBandwidth, back: bool = False) -> float:
-        """Move spilled bytes; returns the end."""
+    def spill(
+        self, size: int, time: float, stack: HbmBandwidth, back: bool = False
+    ) -> tuple[float, set[float]]:
+        """Move spilled bytes; returns the end, and when engines are free again."""
         t = self._spills.get(size)
         if t is None:
             t = self._spills[size] = spilling(size, self.arch)
@@ -271,7 +278,8 @@ class CoreReplay:
             self.timeline.hbm_read += size
         else:
             self.timeline.hbm_written += size
-        return self.engines.run(-1, t, time, time, stack)[0]
+        end, _, free = self.engines.run(-1, t, time, time, stack)
+        return end, free
 
     def scatter(self, at: int, time: float) -> float:
         """Begin the data phase of a transfer of small packets; returns when to look after it."""
@@ -282,15 +290,23 @@ class CoreReplay:
         self.timeline.hbm_written += t.hbm_written
         return self.engines.scatter(t, time)
 
-    def scattered(self, at: int, time: float) -> float:
-        """Look after it: when to do so again, or `time` if it is over."""
-        timeline = self.timeline
+    def scattered(self, at: int, time: float) -> tuple[float, set[float]]:
+        """Look after it: when to do so again, or `time` if it is over and its engines are free."""
         t = self.by_position[at].transfer
         assert t is not None
         again = self.engines.scattered(t, time)
-        if again <= time:
-            timeline.end[at] = timeline.done[at] = time
-        return again
+        if again > time:
+            return again, set()
+        self.timeline.end[at] = self.timeline.done[at] = time
+        return time, {self.engines.free[e] for e, _ in t.parts}
+
+    def left(self) -> list[int]:
+        """Positions that aren't over: none at the end, unless they wait for messages."""
+        found = {at for at, n in enumerate(self.waits) if n}
+        found.update(self.line, self.scatter_line)
+        for q in self.queues:
+            found.update(q.ready, q.line)
+        return sorted(found)
 
     def finish(self) -> CoreTimeline:
         """The timeline, once every instruction has run."""

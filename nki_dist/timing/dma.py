@@ -1,18 +1,23 @@
-"""Simulated time of DMA: queues, the 16 engines of a core, and the HBM stack cores share.
+"""Simulated time of DMA: what transfers ask for, the engines of a core, the HBM cores share.
 
 A DMA instruction is triggered on its queue once its semaphores allow it; `dma_semaphore_ns` passes
-between trigger and use, most of it before the data moves. The data phase begins when the queue's
-earlier transfer is over. Every 8 partitions have their engine; a row (one partition's share) takes
-the longest of the floor of a descriptor, its bytes at the engine's rate, and its discontiguous
-pieces. Bytes from and to HBM also pass the stack, whose bandwidth its cores share first come, first
-served.
+between trigger and use, most of it before the data moves. Every 8 partitions have their engine; a
+row (one partition's share) takes the longest of the floor of a descriptor, its bytes at the
+engine's rate, and its discontiguous pieces. Bytes from and to HBM also pass the stack, whose
+bandwidth its cores share first come, first served.
 
-Queues, a choice of ours: static descriptors go round the 16 queues of a core in program order, so
-that at most 16 transfers are under way and a store waiting for its data delays every sixteenth
-transfer only; hardware descriptors go to the queue of the engine that commands them (Sync unless
-the kernel says Scalar), software descriptors to GpSimd's.
+A transfer begins when each of its engines has at most one other to move before it (`takes`), and
+engines serve transfers in that order. Packets of less than `dma_efficient_bytes` are the exception:
+an engine takes turns between queues, a packet of each, so a transfer of small packets gets a small
+share while there are others and goes at full rate in between; each engine has one such transfer at
+a time. Its work is added to that of the transfers beside it when it is over.
 
-Doesn't model: packet-wise sharing of an engine between queues (transfers take turns instead), QoS
+Queues, a choice of ours: in the order written, static descriptors go round the 16 queues of a core,
+each of which moves one transfer at a time; as compiled, they have one queue that any number may
+leave. Hardware descriptors go to the queue of the engine that commands them (Sync unless the kernel
+says Scalar), software descriptors to GpSimd's.
+
+Doesn't model: turns between large packets, the stack's bandwidth that small packets take, QoS
 classes, time GpSimd itself spends on software descriptors, descriptor fetches from HBM.
 Follows: DMAO, DMAB, DGE.
 """
@@ -142,11 +147,18 @@ def _row_ns(size: float, pieces: float, arch: Arch) -> float:
 
 
 class DmaEngines:
-    """The DMA engines of one core; each moves what it is asked for in the order it is asked."""
+    """The DMA engines of one core; each moves large packets in the order it is asked.
+
+    Attributes:
+        free: when each engine has moved all it was given.
+        before: when it has moved all but the last of that.
+        busy: ns that it was moving data.
+        user: whose data it moves last, as `run` was told.
+    """
 
     def __init__(self, arch: Arch) -> None:
         self.free = [0.0] * arch.dma_engines
-        self.before = [0.0] * arch.dma_engines  # when the transfer before the last ends
+        self.before = [0.0] * arch.dma_engines
         self.busy = [0.0] * arch.dma_engines
         self.user = [-1] * arch.dma_engines
         self._taken = [0.0] * arch.dma_engines  # by transfers of large packets, up to `free`
@@ -155,8 +167,10 @@ class DmaEngines:
 
     def takes(self, t: Transfer, time: float) -> bool:
         """Whether every engine of a transfer has at most one other to move before."""
-        before = self.before
-        return all([before[e] <= time for e, _ in t.parts])
+        for e, _ in t.parts:
+            if self.before[e] > time:
+                return False
+        return True
 
     def run(
         self, who: int, t: Transfer, asked: float, at: float, stack: HbmBandwidth
@@ -180,8 +194,7 @@ class DmaEngines:
             user[e] = who
         return end + late, blocker, {own + late for own in ends}
 
-
-    # ---- transfers of small packets ---------------------------------------------------------------
+    # ---- transfers of small packets -------------------------------------------------------------
 
     def scatters(self, t: Transfer) -> bool:
         """Whether none of a transfer's engines moves small packets already."""
@@ -204,8 +217,9 @@ class DmaEngines:
         shared = moved - what.moved
         what.left -= (at - what.looked - shared) + shared * what.share
         what.looked, what.moved = at, moved
-        if what.left > 1e-6:
-            return self._next(what, at)
+        again = self._next(what, at)
+        if what.left > 1e-6 and again > at:
+            return again
         for e, ns in t.parts:
             del self._scattered[e]
             self.busy[e] += ns
@@ -226,7 +240,15 @@ class DmaEngines:
 
 @dataclass
 class _Scattered:
-    """A transfer of small packets under way: work left, and when it was looked at last."""
+    """A transfer of small packets under way.
+
+    Attributes:
+        engine: its busiest.
+        left: ns of work there.
+        share: of that engine, while it also moves large packets.
+        looked: when it was looked at last.
+        moved: ns that the engine had spent on large packets by then.
+    """
 
     engine: int
     left: float

@@ -1,27 +1,28 @@
 """Replaying the programs of a launch in simulated time.
 
-Every engine and DMA queue of every core takes its instructions in program order. One starts when
-its queue is free and what it follows in the order graph is over, plus the latency of a semaphore if
-that ran on another queue. Most of this is arithmetic on a directed graph, worked off as inputs
-become known; only instructions that share something with others (the DMA engines, an HBM stack, a
-memory port) go through a heap and are served in order of simulated time.
+A launch is a heap of events: an instruction has all it waits for, an engine is free, a transfer
+can move its data. An engine issues what is ready: in the order written (schedule "program"), or out
+of turn as far as its core's `Plan` lets it ("compiled", which also leaves out, merges and spills
+what AWS's compiler does). An instruction is ready once what it follows in the order graph is over,
+plus the latency of a semaphore if that ran on another queue, and what it writes has room on chip.
+Its end is known when it begins; only transfers of small packets are looked at again.
 
-Invariant: when the heap is popped nothing known can ask for a shared resource earlier, because
-everything that follows from the past has been worked off. No host clock takes part and ties are
-broken by a counter, so the same launch gives the same bits. Doesn't model instruction fetch, loop
-and branch instructions, semaphore counts. Follows: A2 "Engine synchronisation", DMAO, DMAB.
+Invariant: an event never leads to an earlier one, so whatever is shared (DMA engines, an HBM stack,
+memory ports, room) is asked for in order of simulated time. No host clock takes part; events of one
+time go by kind, then by position and core, so the same launch gives the same bits. Doesn't model
+instruction fetch, loop and branch instructions, semaphore counts. Follows: A2 "Engine
+synchronisation", DMAO, DMAB.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from heapq import heappop, heappush
 from typing import Final
 
 from nki_dist.arch import Arch
 from nki_dist.errors import LaunchError
 from nki_dist.isa import INSTRUCTIONS
-from nki_dist.isa.effects import Exchange
 from nki_dist.isa.spec import Spec
 from nki_dist.program import Program
 from nki_dist.program.collector import collector_paused
@@ -29,7 +30,7 @@ from nki_dist.timing.compiled import Plan, compiled
 from nki_dist.timing.core import CoreReplay, Fixed, describe
 from nki_dist.timing.dma import HbmBandwidth
 from nki_dist.timing.exchange import EXCHANGES, Rule
-from nki_dist.timing.meeting import Meetings
+from nki_dist.timing.messages import Messages
 from nki_dist.timing.order import OrderGraph, order
 from nki_dist.timing.schedules import COMPILED, PROGRAM, check_schedule
 from nki_dist.timing.timeline import (
@@ -39,9 +40,9 @@ from nki_dist.timing.timeline import (
     QUEUE,
     RESOURCE,
     REUSE,
-    Delivery,
     Seat,
     Timeline,
+    default_placement,
 )
 
 
@@ -112,13 +113,8 @@ def _replayed(
     return timeline
 
 
-def default_placement(programs: Sequence[Program], arch: Arch) -> list[Seat]:
-    """Rank after rank, core after core; neighbours share an HBM stack."""
-    return [Seat(n // p.cores, p.core, n // arch.cores_per_stack) for n, p in enumerate(programs)]
-
-
 # Kinds of events; of those at the same time the first kind goes first.
-_READY, _FREE, _POKE, _ARRIVE, _TURN, _LOOK_AFTER, _IDLE, _OVER = range(8)
+_READY, _FREE, _POKE, _ARRIVE, _TURN, _LOOK_AFTER, _IDLE, _OVER, _RELOAD, _SAVE = range(10)
 _LOOK: Final = 16  # transfers in line that are asked whether their engines are free
 
 
@@ -131,17 +127,12 @@ class _Replay:
         exchanges: Mapping[str, Rule],
     ) -> None:
         self.cores = cores
-        self.seats = seats
         self.arch = arch
-        self.exchanges = exchanges
         self.stacks = {p.stack: HbmBandwidth(arch) for p in seats}
         self.timeline = Timeline(arch, [c.timeline for c in cores])
         self.heap: list[tuple[float, int, int, int]] = []  # time, kind, position or number, core
-        self.sent: dict[tuple[int, int, str], list[tuple[float, float, int]]] = {}
-        self.taken: dict[tuple[int, int, str], int] = {}
-        self.waiting: dict[tuple[int, int], list[tuple[int, str, int]]] = {}
-        self.awaited: dict[tuple[int, int, str, int], tuple[int, int]] = {}
-        self.meetings = Meetings()
+        self.returning: dict[tuple[int, int], int | None] = {}  # reloads: who made room
+        self.messages = Messages(cores, seats, arch, exchanges, self._finish)
         self.dma_to_use = arch.dma_semaphore_ns * (1 - arch.dma_lead_fraction)
         self.now = 0.0
 
@@ -160,6 +151,8 @@ class _Replay:
             self._on_look_after,
             self._on_idle,
             self._on_over,
+            self._on_reload,
+            self._on_save,
         )
         heap, cores = self.heap, self.cores
         while True:
@@ -172,15 +165,15 @@ class _Replay:
         self._check_all_done()
         for core in self.cores:
             core.finish()
+        self.timeline.deliveries = self.messages.deliveries
         return self.timeline
 
     def _spill(self) -> bool:
         """Nothing can go on: whoever needs room next gets some that isn't there."""
         for core in self.cores:
-            n = core.rooms.force()
-            if n >= 0:
-                for at in core.rooms.waiting[n]:
-                    self._arrive(core, at, self.now, MEMORY, None)
+            stay = core.rooms.force()
+            if stay >= 0:
+                self._settle(core, stay, self.now, None)
                 return True
         return False
 
@@ -236,7 +229,8 @@ class _Replay:
         q.last = at
         q.busy = True
         if fixed.synchronises:
-            self._exchange(core, at, time)
+            self._issue(core, at, time)
+            self.messages.exchange(core, at, time)
         elif fixed.transfer is not None:
             core.ready[at] = time
             self._issue(core, at, time)
@@ -285,6 +279,7 @@ class _Replay:
         while core.scatter_line and len(passed) < _LOOK:
             at = heappop(core.scatter_line)
             t = core.by_position[at].transfer
+            assert t is not None
             if core.engines.scatters(t):
                 heappush(self.heap, (core.scatter(at, time), _LOOK_AFTER, at, core.number))
             else:
@@ -294,10 +289,11 @@ class _Replay:
 
     def _on_look_after(self, core: CoreReplay, at: int, time: float) -> None:
         """A transfer of small packets could be over."""
-        again = core.scattered(at, time)
+        again, free = core.scattered(at, time)
         if again > time:
             heappush(self.heap, (again, _LOOK_AFTER, at, core.number))
             return
+        self._wake(core, free)
         if not core.plan.reorders:
             self._on_turn(core, at, time)
         self._release(core, at)
@@ -310,16 +306,21 @@ class _Replay:
         while line and len(passed) < _LOOK:
             at = heappop(line)
             t = core.by_position[at].transfer
+            assert t is not None
             if not engines.takes(t, time):
                 passed.append(at)
                 continue
-            for free in core.move(at, time, self.stacks[core.seat.stack]):
-                heappush(self.heap, (free, _IDLE, 0, core.number))
+            self._wake(core, core.move(at, time, self.stacks[core.seat.stack]))
             if not core.plan.reorders:
                 heappush(self.heap, (core.timeline.end[at], _TURN, at, core.number))
             self._release(core, at)
         for at in passed:
             heappush(line, at)
+
+    def _wake(self, core: CoreReplay, free: Iterable[float]) -> None:
+        """DMA engines are free at these times."""
+        for time in free:
+            heappush(self.heap, (time, _IDLE, 0, core.number))
 
     def _on_idle(self, core: CoreReplay, number: int, time: float) -> None:
         """A DMA engine is free."""
@@ -335,6 +336,16 @@ class _Replay:
             core.timeline.reason[later], core.timeline.cause[later] = QUEUE, (core.number, at)
             self._on_arrive(core, later, time)
 
+    def _on_save(self, core: CoreReplay, at: int, time: float) -> None:
+        """What will be spilled has its last value: it goes to HBM."""
+        self._swap(core, core.plan.saves[at], time)
+
+    def _swap(self, core: CoreReplay, size: int, time: float, back: bool = False) -> float:
+        """Move spilled bytes, from HBM if they come back; returns the end."""
+        end, free = core.spill(size, time, self.stacks[core.seat.stack], back)
+        self._wake(core, free)
+        return end
+
     def _on_over(self, core: CoreReplay, stay: int, time: float) -> None:
         """The last instruction that touches a tensor is over: its room is free."""
         core.rooms.leave(stay)
@@ -342,25 +353,33 @@ class _Replay:
 
     def _give_room(self, core: CoreReplay, time: float, cause: int | None) -> None:
         for stay in core.rooms.given():
-            begin = time
-            if core.rooms.reload[stay]:  # what was spilled comes back as soon as there is room
-                begin += self.arch.dma_semaphore_ns * self.arch.dma_lead_fraction
-                stack = self.stacks[core.seat.stack]
-                begin = core.spill(core.rooms.reload[stay], begin, stack, back=True)
-                begin += self.dma_to_use
-            for at in core.rooms.waiting[stay]:
-                self._arrive(core, at, begin, MEMORY, cause)
+            if not core.rooms.reload[stay]:
+                self._settle(core, stay, time, cause)
+                continue
+            # What was spilled comes back as soon as there is room.
+            self.returning[core.number, stay] = cause
+            begin = time + self.arch.dma_semaphore_ns * self.arch.dma_lead_fraction
+            heappush(self.heap, (begin, _RELOAD, stay, core.number))
+
+    def _on_reload(self, core: CoreReplay, stay: int, time: float) -> None:
+        end = self._swap(core, core.rooms.reload[stay], time, back=True)
+        self._settle(core, stay, end + self.dma_to_use, self.returning.pop((core.number, stay)))
+
+    def _settle(self, core: CoreReplay, stay: int, time: float, cause: int | None) -> None:
+        """A tensor is where it belongs on chip."""
+        for at in core.rooms.waiting[stay]:
+            self._arrive(core, at, time, MEMORY, cause)
 
     def _check_all_done(self) -> None:
-        lines = self.meetings.describe(self.cores)
-        if not self.waiting and not lines:
-            return
-        for (number, at), awaited in sorted(self.waiting.items()):
-            i = self.cores[number].graph.executed[at]
-            lines += [f"core {number} in {i!r} for core {s} ({ch})" for s, ch, _ in awaited]
-        raise LaunchError(
-            "replay: messages that are never sent: " + "; ".join(lines), code="profile-messages"
-        )
+        lines = self.messages.describe()
+        if lines:
+            what = "; ".join(lines)
+            raise LaunchError(
+                f"replay: messages that are never sent: {what}", code="profile-messages"
+            )
+        for core in self.cores:
+            left = [repr(core.graph.executed[at]) for at in core.left()]
+            assert not left, f"replay: core {core.number} never came to {', '.join(left[:4])}"
 
     # ---- what follows ---------------------------------------------------------------------------
 
@@ -385,7 +404,7 @@ class _Replay:
             same = timeline.queue[later] == own and not dma
             self._arrive(core, later, end if same else end + hop, REUSE, at)
         if at in core.plan.saves:
-            core.spill(core.plan.saves[at], self.now, self.stacks[core.seat.stack])
+            heappush(self.heap, (done, _SAVE, at, core.number))
         for stay in core.rooms.over(at, end):
             heappush(self.heap, (core.rooms.until[stay], _OVER, stay, core.number))
 
@@ -400,79 +419,3 @@ class _Replay:
         core.waits[at] -= 1
         if not core.waits[at]:
             self._known(core, at)
-
-    # ---- messages -------------------------------------------------------------------------------
-
-    def _exchange(self, core: CoreReplay, at: int, start: float) -> None:
-        i = core.graph.executed[at]
-        rule = self.exchanges.get(i.opcode)
-        if rule is None:
-            raise LaunchError(
-                f"no timing rule for nisa.{i.opcode}; rules exist for {', '.join(self.exchanges)}",
-                location=core.graph.program.where(i.location),
-                code="profile-rule",
-            )
-        what = rule(i, core.number, self.seats, self.arch)
-        timeline = core.timeline
-        timeline.start[at] = start
-        timeline.end[at] = timeline.done[at] = start + what.busy_ns
-        self._issue(core, at, start)
-        if what.meets:
-            self._meet(core, at, what)
-            return
-        awaited = []
-        for source in what.receives:
-            key = (source, core.number, what.channel)
-            sequence = self.taken.get(key, 0)
-            self.taken[key] = sequence + 1
-            awaited.append((source, what.channel, sequence))
-        self.waiting[core.number, at] = awaited
-        for target in what.sends:
-            self._send(core.number, target, what.channel, start, start + what.latency_ns, at)
-        self._collect(core, at)
-
-    def _meet(self, core: CoreReplay, at: int, what: Exchange) -> None:
-        """Finish a meeting once the last core has come."""
-        start = core.timeline.start[at]
-        come = self.meetings.come(what.channel, what.meets, core.number, at, start, what.latency_ns)
-        if come is None:
-            return
-        for number, theirs in come.who:
-            timeline = self.cores[number].timeline
-            if (number, theirs) != come.last:
-                timeline.busy_end[theirs] = timeline.end[theirs]
-                timeline.held[theirs] = come.last
-                self.timeline.deliveries.append(
-                    Delivery(come.last, (number, theirs), what.channel, come.started, come.over)
-                )
-            timeline.end[theirs] = timeline.done[theirs] = come.over
-            self._finish(self.cores[number], theirs)
-
-    def _send(
-        self, source: int, target: int, channel: str, sent: float, arrived: float, at: int
-    ) -> None:
-        queue = self.sent.setdefault((source, target, channel), [])
-        queue.append((sent, arrived, at))
-        receiver = self.awaited.pop((source, target, channel, len(queue) - 1), None)
-        if receiver is not None:
-            self._collect(self.cores[receiver[0]], receiver[1])
-
-    def _collect(self, core: CoreReplay, at: int) -> None:
-        """Finish an exchange once everything it awaits has been sent."""
-        awaited = self.waiting[core.number, at]
-        for source, channel, sequence in awaited:
-            if len(self.sent.get((source, core.number, channel), ())) <= sequence:
-                self.awaited[source, core.number, channel, sequence] = (core.number, at)
-                return
-        del self.waiting[core.number, at]
-        timeline = core.timeline
-        for source, channel, sequence in awaited:
-            sent, arrived, theirs = self.sent[source, core.number, channel][sequence]
-            self.timeline.deliveries.append(
-                Delivery((source, theirs), (core.number, at), channel, sent, arrived)
-            )
-            if arrived > timeline.end[at]:
-                timeline.busy_end.setdefault(at, timeline.end[at])
-                timeline.end[at] = timeline.done[at] = arrived
-                timeline.held[at] = (source, theirs)
-        self._finish(core, at)

@@ -46,8 +46,10 @@ def room_of(s: Storage, arch: Arch) -> int:
     size = s.partition_bytes
     if s.region is MemoryRegion.psum and size > arch.psum_bank_bytes // 2:
         size = -(-size // arch.psum_bank_bytes) * arch.psum_bank_bytes
-    return -(-size // arch.sbuf_min_align) * arch.sbuf_min_align * -(
-        -s.partitions // arch.partition_quadrant
+    return (
+        -(-size // arch.sbuf_min_align)
+        * arch.sbuf_min_align
+        * -(-s.partitions // arch.partition_quadrant)
     )
 
 

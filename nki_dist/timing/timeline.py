@@ -13,7 +13,7 @@ from typing import Final
 
 from nki_dist.arch import Arch
 from nki_dist.isa.spec import Cost
-from nki_dist.program import Instruction
+from nki_dist.program import Instruction, Program
 from nki_dist.timing.dma import Transfer
 from nki_dist.timing.order import OrderGraph
 from nki_dist.timing.schedules import PROGRAM
@@ -41,6 +41,11 @@ class Seat:
     rank: int
     core: int
     stack: int
+
+
+def default_placement(programs: Sequence[Program], arch: Arch) -> list[Seat]:
+    """Rank after rank, core after core; neighbours share an HBM stack."""
+    return [Seat(n // p.cores, p.core, n // arch.cores_per_stack) for n, p in enumerate(programs)]
 
 
 @dataclass(frozen=True)

@@ -56,8 +56,11 @@ def spill(graph: OrderGraph, plan: Plan, arch: Arch) -> None:
             if n in written and at != uses[n][0]:
                 saved.discard(n)
         while used > most:
-            while farthest and (farthest[0][1] not in there or farthest[0][1] in numbers
-                                or -farthest[0][0] != uses[farthest[0][1]][turn[farthest[0][1]]]):
+            while farthest and (
+                farthest[0][1] not in there
+                or farthest[0][1] in numbers
+                or -farthest[0][0] != uses[farthest[0][1]][turn[farthest[0][1]]]
+            ):
                 heappop(farthest)
             if not farthest:
                 break  # one instruction's own operands
