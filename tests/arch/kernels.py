@@ -265,6 +265,13 @@ def loading(x):
         nisa.dma_copy(dst=sbuf(*x.shape), src=x)
 
 
+def scattered(x):
+    """Pieces of 256 bytes, beside long rows on the same DMA engines."""
+    for _ in range(6):
+        nisa.dma_copy(dst=sbuf(*x.shape), src=x)
+        nisa.dma_copy(dst=sbuf(128, 64), src=x[:, 0:64])
+
+
 def meeting(x):
     """Both cores exchange a tile twice, and wait for each other."""
     me = nl.program_id(0)

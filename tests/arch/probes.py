@@ -96,20 +96,26 @@ def _programs(
 
 
 def timing(
-    kernel: Callable[..., Any], cores: int = 1, alone: int = 1, shape: tuple[int, ...] = (128, 512)
+    kernel: Callable[..., Any],
+    cores: int = 1,
+    alone: int = 1,
+    shape: tuple[int, ...] = (128, 512),
+    schedule: str = "compiled",
 ) -> Callable[[Arch], Probe]:
     """The profile of a kernel, and when each of its instructions began and ended.
 
     Args:
         cores: of the logical core.
         alone: how many logical cores run it.
+        schedule: see `replay`.
     """
 
     def of(base: Arch) -> Probe:
         programs = _programs(kernel, base, cores, shape) * alone
 
         def probe(arch: Arch) -> Any:
-            profile = profile_launch(programs, [[]] * len(programs), arch, "probe")
+            trips: list[list[int]] = [[]] * len(programs)
+            profile = profile_launch(programs, trips, arch, "probe", schedule=schedule)
             profile.assumed_parameters.clear()  # says "set by the user", whatever it is for
             cores = profile.timeline.cores
             times = [(c.ready, c.start, c.end, c.done, c.queues) for c in cores]
@@ -200,15 +206,17 @@ _TIMED: Final[Mapping[Callable[[Arch], Probe], str]] = {
     _BUSY: """engine_clock_ghz.vector engine_clock_ghz.scalar engine_clock_ghz.gpsimd
         access_cycles dependent_latency.vector dependent_latency.gpsimd gpsimd_start
         accumulator_read_cycles activate_latency_ns act_table_load_ns
-        semaphore_ns dma_engines dma_queues_per_engine dma_partitions_per_engine dma_floor_ns
+        semaphore_ns dma_engines dma_partitions_per_engine dma_floor_ns
         dma_element_ns dma_semaphore_ns dma_lead_fraction dma_packet_bytes
         dma_compute_fraction dma_transpose_hbm_fraction dma_transpose_sbuf_fraction
         kernel_start_ns kernel_end_ns""",
     _ADDRESSED: """engine_clock_ghz.sync dependent_latency.sync dynamic_address_cycles
         register_cycles has_hwdge dma_issue_hwdge_ns dma_issue_swdge_ns""",
     _MATMULS: """engine_clock_ghz.tensor dependent_latency.tensor matmul_fp32_passes
-        matmul_init_cycles matmul_switch_cycles tensor_ramp_ns tensor_ramp_fraction
+        matmul_init_cycles matmul_exposed_cycles matmul_switch_cycles tensor_ramp_ns tensor_ramp_fraction
         tensor_busy_fraction""",
+    timing(kernels.busy, schedule="program"): "dma_queues_per_engine",
+    timing(kernels.scattered, shape=(128, 4096)): "dma_efficient_bytes",
     timing(kernels.copied_fast): "vector_width_16bit",
     timing(kernels.copied_apart): "vector_width_16bit",
     timing(kernels.combined): "vector_width_16bit",
@@ -216,7 +224,7 @@ _TIMED: Final[Mapping[Callable[[Arch], Probe], str]] = {
     timing(kernels.combined_wide): "vector_width",
     timing(kernels.inverted): "reciprocal_cycles",
     _PORTS: "vector_gpsimd_exclude_sbuf vector_scalar_exclude_psum",
-    _LOADING: "dma_engine_gbps dma_trigger_ns hbm_stack_gbps cores_per_stack",
+    _LOADING: "dma_engine_gbps dma_trigger_ns hbm_stack_gbps hbm_efficiency cores_per_stack",
     _MEETING: "core_barrier_ns sendrecv_ns sendrecv_gbps sendrecv_gpsimd_ns gpsimd_dma_gbps",
     **{
         timing(kernels.product_of(getattr(nl, dtype))): f"peak_tflops.{key}"
