@@ -44,8 +44,8 @@ FACTS: Final = FrozenMap(
         "engine_clock_ghz.sync": assumed(1.4, "no figure exists; taken as scalar"),
         "dependent_latency.tensor": derived(
             351,
-            "PROFILE: MATMUL of 128 rows takes 188, 195 and 219 ns, of which 46 are its rows and 23 "
-            "loading its stationary operand (matmul_exposed_cycles)",
+            "PROFILE: MATMUL of 128 rows takes 188, 195 and 219 ns, of which 46 are its rows and "
+            "23 loading its stationary operand (matmul_exposed_cycles)",
         ),
         "matmul_init_cycles": published(64, "A2"),
         "matmul_exposed_cycles": fitted(

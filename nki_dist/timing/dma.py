@@ -167,10 +167,8 @@ class DmaEngines:
 
     def takes(self, t: Transfer, time: float) -> bool:
         """Whether every engine of a transfer has at most one other to move before."""
-        for e, _ in t.parts:
-            if self.before[e] > time:
-                return False
-        return True
+        before = self.before
+        return max(before[e] for e, _ in t.parts) <= time
 
     def run(
         self, who: int, t: Transfer, asked: float, at: float, stack: HbmBandwidth

@@ -401,8 +401,10 @@ class _Replay:
             else:
                 self._arrive(core, later, end if core.chained(at) else done, DATA, at)
         for later in core.reuse_after[at]:
-            same = timeline.queue[later] == own and not dma
-            self._arrive(core, later, end if same else end + hop, REUSE, at)
+            if timeline.queue[later] == own and not dma:
+                self._arrive(core, later, end, QUEUE, at)  # which it would wait for anyway
+            else:
+                self._arrive(core, later, end + hop, REUSE, at)
         if at in core.plan.saves:
             heappush(self.heap, (done, _SAVE, at, core.number))
         for stay in core.rooms.over(at, end):

@@ -213,8 +213,8 @@ _TIMED: Final[Mapping[Callable[[Arch], Probe], str]] = {
     _ADDRESSED: """engine_clock_ghz.sync dependent_latency.sync dynamic_address_cycles
         register_cycles has_hwdge dma_issue_hwdge_ns dma_issue_swdge_ns""",
     _MATMULS: """engine_clock_ghz.tensor dependent_latency.tensor matmul_fp32_passes
-        matmul_init_cycles matmul_exposed_cycles matmul_switch_cycles tensor_ramp_ns tensor_ramp_fraction
-        tensor_busy_fraction""",
+        matmul_init_cycles matmul_exposed_cycles matmul_switch_cycles tensor_ramp_ns
+        tensor_ramp_fraction tensor_busy_fraction""",
     timing(kernels.busy, schedule="program"): "dma_queues_per_engine",
     timing(kernels.scattered, shape=(128, 4096)): "dma_efficient_bytes",
     timing(kernels.copied_fast): "vector_width_16bit",
