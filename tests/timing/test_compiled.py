@@ -98,6 +98,21 @@ def test_what_else_reads_zeroes_keeps_them(options):
     assert counts(estimated(kernel, spec(96, 64))) == []
 
 
+def test_several_products_may_cover_the_zeroes():
+    def kernel(x):
+        tile = nl.load(x)
+        total = nl.ndarray((64, 64), nl.float32, buffer=nl.psum)
+        nisa.memset(dst=total, value=0.0)
+        for first in (0, 40):
+            some = slice(first, min(first + 40, 64))
+            nisa.nc_matmul(dst=total[:, some], stationary=tile, moving=tile[:, some])
+        out = nl.ndarray((64, 64), nl.float32, buffer=nl.shared_hbm)
+        nl.store(out, nl.copy(total))
+        return out
+
+    assert counts(estimated(kernel, spec(96, 64))) == [("zeroing dropped", 1, 0)]
+
+
 def test_the_order_written_changes_nothing():
     p = estimated(summed, spec(96, 64), schedule="program")
     assert p.changes == [] and "compiler is taken" not in str(p)
