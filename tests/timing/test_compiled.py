@@ -98,6 +98,21 @@ def test_what_else_reads_zeroes_keeps_them(options):
     assert counts(estimated(kernel, spec(96, 64))) == []
 
 
+def test_several_products_may_cover_the_zeroes():
+    def kernel(x):
+        tile = nl.load(x)
+        total = nl.ndarray((64, 64), nl.float32, buffer=nl.psum)
+        nisa.memset(dst=total, value=0.0)
+        for first in (0, 40):
+            some = slice(first, min(first + 40, 64))
+            nisa.nc_matmul(dst=total[:, some], stationary=tile, moving=tile[:, some])
+        out = nl.ndarray((64, 64), nl.float32, buffer=nl.shared_hbm)
+        nl.store(out, nl.copy(total))
+        return out
+
+    assert counts(estimated(kernel, spec(96, 64))) == [("zeroing dropped", 1, 0)]
+
+
 def test_the_order_written_changes_nothing():
     p = estimated(summed, spec(96, 64), schedule="program")
     assert p.changes == [] and "compiler is taken" not in str(p)
@@ -163,25 +178,30 @@ def test_what_was_stored_in_between_is_loaded_again():
 # ---- room on chip -------------------------------------------------------------------------------
 
 
-def kept(x, tiles=4):
-    """Load all tiles, then store all: they are alive together."""
+def kept(x, tiles=4, changed=True):
+    """Load (and change) all tiles, then store all: they are alive together."""
     out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
     held = []
     for n in range(tiles):
         held.append(nl.load(x[n * ROWS : (n + 1) * ROWS]))
+        if changed:
+            nisa.activation(dst=held[n][:, :8], op=nl.copy, data=held[n][:, 8:16])
     for n in range(tiles):
         nl.store(out[n * ROWS : (n + 1) * ROWS], held[n])
     return out
 
 
 def begun(x, tiles=4):
-    """Load all tiles, then use a little of each: the reload of one is the last to come."""
+    """Load all tiles, then use a little of each, and long the one that is reloaded."""
     out = nl.ndarray((ROWS, 8 * tiles), x.dtype, buffer=nl.shared_hbm)
     held = []
     for n in range(tiles):
         held.append(nl.load(x[n * ROWS : (n + 1) * ROWS]))
     for n in range(tiles):
         result = nl.ndarray((ROWS, 8), x.dtype, buffer=nl.sbuf)
+        if n == 2:
+            for _ in range(4):
+                nisa.tensor_reduce(dst=result[:, :1], op=nl.add, data=held[n], axis=1)
         nisa.activation(dst=result, op=nl.copy, data=held[n][:, :8])
         nl.store(out[:, 8 * n : 8 * n + 8], result)
     return out
@@ -200,7 +220,7 @@ def test_what_does_not_fit_goes_to_hbm_and_comes_back(columns, spilled):
     assert written.hbm_read == written.hbm_written == 4 * size
     if spilled:
         assert p.total_us > written.total_us
-        line = kept.__code__.co_firstlineno + 5  # whose next use is farthest: the tile before last
+        line = kept.__code__.co_firstlineno + 7  # whose next use is farthest: the tile before last
         assert [c.location for c in p.changes if c.what == "spilled"] == [f"{__file__}:{line}"]
         assert "  spilled at test_compiled.py:" in str(p)
 
@@ -214,6 +234,16 @@ def worked_on(x, tiles=6):
             nisa.activation(dst=tile, op=nl.exp, data=tile)
         nl.store(out[n * ROWS : (n + 1) * ROWS], tile)
     return out
+
+
+def test_what_is_as_it_was_loaded_needs_no_saving():
+    def kernel(x):
+        return kept(x, changed=False)
+
+    size = ROWS * 64 * KIB
+    p = estimated(kernel, spec(4 * ROWS, 64 * KIB // 4), check="spill")
+    assert counts(p) == [("reloaded", 1, size)]
+    assert p.hbm_read == 5 * size and p.hbm_written == 4 * size
 
 
 @pytest.mark.parametrize(("columns", "ahead"), [(80 * KIB // 4, 1), (64 * KIB // 4, 2), (256, 5)])
@@ -238,7 +268,7 @@ def test_loads_run_ahead_as_far_as_there_is_room(tmp_path, columns, ahead):
 def test_waiting_for_a_reload_is_on_the_critical_path():
     p = estimated(begun, spec(4 * ROWS, 64 * KIB // 4), check="spill")
     size = ROWS * 64 * KIB
-    assert counts(p) == [("reloaded", 1, size), ("spilled", 1, size)]
+    assert counts(p) == [("reloaded", 1, size)]
     assert p.critical[ROOM] > size / 435e3  # us, at 16 engines of 27.2 GB/s
 
 

@@ -12,7 +12,7 @@ class Change:
 
     Attributes:
         location: `file:line`.
-        what: "zeroing dropped", "repetition dropped", "spilled" or "reloaded".
+        what: "zeroing dropped", "repetition dropped", "tiles merged", "spilled" or "reloaded".
         count: how many instructions; of spills, how many tensors.
         bytes: that move for it, or that needn't move.
     """

@@ -1,8 +1,7 @@
 """Zeroes written to PSUM before a sum of products: the first product replaces them instead.
 
 A product overwrites or adds, and so reads nothing in the order graph: it follows the fill because
-both write. A fill is left out where the products that follow it directly cover it, and nothing
-else reads it.
+both write. A fill is left out where products cover all of it before anything else reads it.
 
 Follows: the accumulate flag of nc_matmul, which AWS's compiler sets itself (ISA).
 """
@@ -33,14 +32,19 @@ def drop_zeroing(graph: OrderGraph, table: Mapping[str, Spec], plan: Plan) -> No
     for at, i in enumerate(graph.executed):
         product = table[i.opcode].accumulates
         for p in graph.data[at]:
-            if p in filling and not product:
+            if p in filling and not product and not _whole(graph, p, covered[p]):
                 kept.add(p)
         for p in (*graph.data[at], *graph.reuse[at]) if product else ():
             if p in filling:
                 for a in graph.tensors[i.ordinal][1]:
                     covered[p][a.storage.number, a.offset, a.shape, a.strides] = a.size
     for at in sorted(filling - kept):
-        (filled,) = graph.tensors[graph.executed[at].ordinal][1]
-        if sum(covered[at].values()) >= filled.size:
+        if _whole(graph, at, covered[at]):
             plan.dropped.add(at)
             plan.note(graph.executed[at].location, "zeroing dropped")
+
+
+def _whole(graph: OrderGraph, at: int, covered: Mapping[Hashable, int]) -> bool:
+    """Whether products cover all that a fill writes; different ones are taken to lie apart."""
+    (filled,) = graph.tensors[graph.executed[at].ordinal][1]
+    return sum(covered.values()) >= filled.size
