@@ -167,7 +167,8 @@ class DmaEngines:
 
     def takes(self, t: Transfer, time: float) -> bool:
         """Whether every engine of a transfer has at most one other to move before."""
-        return all(self.before[e] <= time for e, _ in t.parts)
+        before = self.before
+        return max(before[e] for e, _ in t.parts) <= time
 
     def run(
         self, who: int, t: Transfer, asked: float, at: float, stack: HbmBandwidth

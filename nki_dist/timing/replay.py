@@ -114,7 +114,7 @@ def _replayed(
 
 
 # Kinds of events; of those at the same time the first kind goes first.
-_READY, _FREE, _POKE, _ARRIVE, _TURN, _LOOK_AFTER, _IDLE, _OVER, _SAVE = range(9)
+_READY, _FREE, _POKE, _ARRIVE, _TURN, _LOOK_AFTER, _IDLE, _OVER, _RELOAD, _SAVE = range(10)
 _LOOK: Final = 16  # transfers in line that are asked whether their engines are free
 
 
@@ -131,6 +131,7 @@ class _Replay:
         self.stacks = {p.stack: HbmBandwidth(arch) for p in seats}
         self.timeline = Timeline(arch, [c.timeline for c in cores])
         self.heap: list[tuple[float, int, int, int]] = []  # time, kind, position or number, core
+        self.returning: dict[tuple[int, int], int | None] = {}  # reloads: who made room
         self.messages = Messages(cores, seats, arch, exchanges, self._finish)
         self.dma_to_use = arch.dma_semaphore_ns * (1 - arch.dma_lead_fraction)
         self.now = 0.0
@@ -150,6 +151,7 @@ class _Replay:
             self._on_look_after,
             self._on_idle,
             self._on_over,
+            self._on_reload,
             self._on_save,
         )
         heap, cores = self.heap, self.cores
@@ -169,10 +171,9 @@ class _Replay:
     def _spill(self) -> bool:
         """Nothing can go on: whoever needs room next gets some that isn't there."""
         for core in self.cores:
-            n = core.rooms.force()
-            if n >= 0:
-                for at in core.rooms.waiting[n]:
-                    self._arrive(core, at, self.now, MEMORY, None)
+            stay = core.rooms.force()
+            if stay >= 0:
+                self._furnish(core, stay, self.now, None)
                 return True
         return False
 
@@ -352,13 +353,25 @@ class _Replay:
 
     def _give_room(self, core: CoreReplay, time: float, cause: int | None) -> None:
         for stay in core.rooms.given():
-            begin = time
-            if core.rooms.reload[stay]:  # what was spilled comes back as soon as there is room
-                begin += self.arch.dma_semaphore_ns * self.arch.dma_lead_fraction
-                begin = self._swap(core, core.rooms.reload[stay], begin, back=True)
-                begin += self.dma_to_use
-            for at in core.rooms.waiting[stay]:
-                self._arrive(core, at, begin, MEMORY, cause)
+            self._furnish(core, stay, time, cause)
+
+    def _furnish(self, core: CoreReplay, stay: int, time: float, cause: int | None) -> None:
+        """There is room; what was spilled comes back first."""
+        if not core.rooms.reload[stay]:
+            self._settle(core, stay, time, cause)
+            return
+        self.returning[core.number, stay] = cause
+        begin = time + self.arch.dma_semaphore_ns * self.arch.dma_lead_fraction
+        heappush(self.heap, (begin, _RELOAD, stay, core.number))
+
+    def _on_reload(self, core: CoreReplay, stay: int, time: float) -> None:
+        end = self._swap(core, core.rooms.reload[stay], time, back=True)
+        self._settle(core, stay, end + self.dma_to_use, self.returning.pop((core.number, stay)))
+
+    def _settle(self, core: CoreReplay, stay: int, time: float, cause: int | None) -> None:
+        """A tensor is where it belongs on chip."""
+        for at in core.rooms.waiting[stay]:
+            self._arrive(core, at, time, MEMORY, cause)
 
     def _check_all_done(self) -> None:
         lines = self.messages.describe()
@@ -391,8 +404,10 @@ class _Replay:
             else:
                 self._arrive(core, later, end if core.chained(at) else done, DATA, at)
         for later in core.reuse_after[at]:
-            same = timeline.queue[later] == own and not dma
-            self._arrive(core, later, end if same else end + hop, REUSE, at)
+            if timeline.queue[later] == own and not dma:
+                self._arrive(core, later, end, QUEUE, at)  # which it would wait for anyway
+            else:
+                self._arrive(core, later, end + hop, REUSE, at)
         if at in core.plan.saves:
             heappush(self.heap, (done, _SAVE, at, core.number))
         for stay in core.rooms.over(at, end):

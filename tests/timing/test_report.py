@@ -12,7 +12,7 @@ import pytest
 import nki_dist as nki
 import nki_dist.isa as nisa
 import nki_dist.language as nl
-from nki_dist import dtypes
+from nki_dist import arch, dtypes
 from nki_dist.errors import ProgramFormatError
 from nki_dist.timing import make_profile, profile_launch, read_trace, replay
 from nki_dist.timing.critical import critical_path
@@ -90,11 +90,12 @@ def test_what_a_load_an_activation_and_a_store_are_bounded_by():
     p = profile_launch(programs, [[]], machine, "k")
     assert p.critical == pytest.approx(
         {
-            "dma data": 2 * 4 * 8.192 / 27.2,
+            "dma data": 2 * 4 * 8.192 / machine.dma_engine_gbps,
             "scalar": 0.06 / 1.2 + 4.096 / 1.2,
             "dma latency": 2 * 1.0,
             "activation tables": 1.29,
-            "semaphores": 0.3 + 0.03,  # from the load to Scalar, from Scalar to the store
+            "semaphores": 0.3
+            + machine.semaphore_ns / 1000,  # from the load to Scalar, from Scalar to the store
             "result latency": 0.29 - 0.06 / 1.2,
         }
     )
@@ -170,12 +171,13 @@ def test_lines_point_into_the_kernel():
 def test_guesses_are_named():
     p = exchange_profile()
     assert p.assumed_costs == {"core_barrier": 2, "sendrecv": 2}
-    assert "sendrecv_ns" in p.assumed_parameters
-    assert "core_barrier" in str(p) and "sendrecv_ns" in str(p)
+    assert "core_barrier_ns" in p.assumed_parameters
+    assert "sendrecv" in str(p) and "core_barrier_ns" in str(p)
     plain = matmul_profile()
     assert plain.assumed_costs == {}
-    assumed = {"dma_element_ns", "matmul_init_cycles", "semaphore_ns"}
-    assert set(plain.assumed_parameters) == assumed
+    used = {"dma_element_ns", "dma_engine_gbps", "matmul_init_cycles", "semaphore_ns"}
+    assumed = used & arch.get("trn2").assumptions().keys()
+    assert "matmul_init_cycles" in assumed and set(plain.assumed_parameters) == assumed
 
 
 def test_guesses_about_an_engine_are_named_if_it_is_used():
