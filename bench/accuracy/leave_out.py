@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from math import log
 from pathlib import Path
@@ -31,6 +32,9 @@ from bench.accuracy.rows import ONE_CORE, TWO_CORES, Result, Row
 from bench.accuracy.simulate import Limits, each, profile_of
 from nki_dist import arch
 from nki_dist.arch import Arch
+from nki_dist.launcher.profiles import profile_of_reports
+from nki_dist.runtime.hosts import forced_algorithm
+from nki_dist.timing import COMPILED
 
 FACTORS: Final = (0.6, 0.8, 1.25, 1.6)
 PLATFORMS: Final = ("trn1", "trn2")
@@ -84,18 +88,25 @@ class _Trials(nki.World):
     def __init__(self, trials: Sequence[Mapping[Figure, float]], **options: Any) -> None:
         super().__init__(**options)
         self.trials = trials
-        self.device_us: list[float] = []
 
-    def _profile(self, *launch: Any) -> Any:
+    def run_dry(self, compiled: Any, bound: Any, unknown: Any) -> Any:
+        report, reports = super().run_dry(compiled, bound, unknown)
+        self.launched = compiled, reports
+        return report, reports
+
+    def dry_run(self, *launch: Any, **options: Any) -> Any:
+        report = super().dry_run(*launch, **options)
         today = self.arch
-        self.device_us = [super()._profile(*launch).device_us]
+        device_us = [report.profile.device_us]
         for trial in self.trials:
             self.arch = changed(today, trial)
             same = self.arch is today  # a trial of another platform's figures
-            us = self.device_us[0] if same else super()._profile(*launch).device_us
-            self.device_us.append(us)
+            device_us.append(device_us[0] if same else self._again().device_us)
         self.arch = today
-        return self.device_us
+        return replace(report, profile=device_us)
+
+    def _again(self) -> Any:
+        return profile_of_reports(self, forced_algorithm(), *self.launched, COMPILED)
 
 
 def times(row: Row, trials: Sequence[Mapping[Figure, float]]) -> list[float]:

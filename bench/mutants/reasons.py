@@ -163,29 +163,14 @@ REASONS: Final[Mapping[tuple[str, str, str], str]] = {
     ): "equivalent: what precedes `sequence` is the same for a whole queue",
     (
         "nki_dist/timing/cells.py",
-        "if len(self._cells) <= _SCAN:",
-        "if len(self._cells) > _SCAN:",
+        "elif len(self._by_box) > _SCAN:",
+        "elif len(self._by_box) <= _SCAN:",
     ): "tuning: two ways to the same cells",
-    (
-        "nki_dist/timing/cells.py",
-        "table = np.zeros((width, 2 * count), np.int64)",
-        "table = np.zeros((width, 3 * count), np.int64)",
-    ): _TUNING,
-    (
-        "nki_dist/timing/cells.py",
-        "break",
-        "continue",
-    ): "equivalent: looks at columns that have their box already, and leaves them",
     (
         "nki_dist/timing/core.py",
         "return max(self._locks.get(name, (0.0, -1))[0] for name in locks)",
         "return max(self._locks.get(name, (0.0, +1))[0] for name in locks)",
     ): "equivalent: only the time is taken from the pair",
-    (
-        "nki_dist/timing/core.py",
-        "free, last = self._moved.get(queue, (0.0, -1))",
-        "free, last = self._moved.get(queue, (0.0, +1))",
-    ): "equivalent: a queue that is free at 0 is waited for by nobody",
     (
         "nki_dist/timing/critical.py",
         "if held is not None and self.now >= c.end[at]:",

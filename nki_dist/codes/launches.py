@@ -229,7 +229,6 @@ LAUNCHES: Final = (
         "Use schedule='compiled' or schedule='program'.",
     ),
     Code("profile-trips", "Trip counts don't fit the program.", "Record them with this program."),
-    Code("profile-schedule", "There is no such schedule.", "See the allowed values."),
     Code("profile-messages", "A replay waits for messages never sent.", "Replay all cores."),
     Code("profile-rule", "There is no timing rule for an instruction.", "Report it."),
     Code(

@@ -173,7 +173,7 @@ class _Replay:
         for core in self.cores:
             stay = core.rooms.force()
             if stay >= 0:
-                self._settle(core, stay, self.now, None)
+                self._furnish(core, stay, self.now, None)
                 return True
         return False
 
@@ -353,13 +353,16 @@ class _Replay:
 
     def _give_room(self, core: CoreReplay, time: float, cause: int | None) -> None:
         for stay in core.rooms.given():
-            if not core.rooms.reload[stay]:
-                self._settle(core, stay, time, cause)
-                continue
-            # What was spilled comes back as soon as there is room.
-            self.returning[core.number, stay] = cause
-            begin = time + self.arch.dma_semaphore_ns * self.arch.dma_lead_fraction
-            heappush(self.heap, (begin, _RELOAD, stay, core.number))
+            self._furnish(core, stay, time, cause)
+
+    def _furnish(self, core: CoreReplay, stay: int, time: float, cause: int | None) -> None:
+        """There is room; what was spilled comes back first."""
+        if not core.rooms.reload[stay]:
+            self._settle(core, stay, time, cause)
+            return
+        self.returning[core.number, stay] = cause
+        begin = time + self.arch.dma_semaphore_ns * self.arch.dma_lead_fraction
+        heappush(self.heap, (begin, _RELOAD, stay, core.number))
 
     def _on_reload(self, core: CoreReplay, stay: int, time: float) -> None:
         end = self._swap(core, core.rooms.reload[stay], time, back=True)

@@ -18,7 +18,7 @@ from nki_dist.arch.facts import derived, fitted
 from tests.accuracy.made import result, row
 
 RATE = Figure("dma_engine_gbps", 27.2, "", ("trn2",))
-START = Figure("kernel_start_ns", 15000.0, "", ("trn1", "trn2"))
+START = Figure("kernel_start_ns", arch.get("trn2").kernel_start_ns, "", ("trn1", "trn2"))
 LATENCY = Figure("dependent_latency.vector", 100, "", ("trn1", "trn2"))
 
 

@@ -218,6 +218,11 @@ def inverted(x):
     nisa.reciprocal(dst=tile, data=tile)
 
 
+def selected(x):
+    tile, bound = sbuf(128, 512), sbuf(128, 1)
+    nisa.range_select(tile, tile, nl.greater_equal, nl.less, bound, bound, reduce_res=sbuf(128, 1))
+
+
 def addressed(x):
     """Addresses in registers: the descriptors of DMA, and compute engines."""
     tile = nl.load(x)

@@ -215,6 +215,7 @@ _TIMED: Final[Mapping[Callable[[Arch], Probe], str]] = {
     _MATMULS: """engine_clock_ghz.tensor dependent_latency.tensor matmul_fp32_passes
         matmul_init_cycles matmul_exposed_cycles matmul_switch_cycles tensor_ramp_ns
         tensor_ramp_fraction tensor_busy_fraction""",
+    timing(kernels.copied_fast, cores=2): "kernel_pair_ns",
     timing(kernels.busy, schedule="program"): "dma_queues_per_engine",
     timing(kernels.scattered, shape=(128, 4096)): "dma_efficient_bytes",
     timing(kernels.copied_fast): "vector_width_16bit",
@@ -223,6 +224,7 @@ _TIMED: Final[Mapping[Callable[[Arch], Probe], str]] = {
     timing(kernels.short): "min_issue_cycles",
     timing(kernels.combined_wide): "vector_width",
     timing(kernels.inverted): "reciprocal_cycles",
+    timing(kernels.selected): "range_select_passes",
     _PORTS: "vector_gpsimd_exclude_sbuf vector_scalar_exclude_psum",
     _LOADING: "dma_engine_gbps dma_trigger_ns hbm_stack_gbps hbm_efficiency cores_per_stack",
     _MEETING: "core_barrier_ns sendrecv_ns sendrecv_gbps sendrecv_gpsimd_ns gpsimd_dma_gbps",
@@ -276,6 +278,7 @@ FEATURES: Final[Mapping[str, Mapping[str, Any]]] = {
     "link_gbps.z": {"instances_per_ultraserver": 4},
     "links_per_chip.z": {"instances_per_ultraserver": 4},
     "psum_bank_bytes": {"generation": 3},
+    "range_select_passes": {"generation": 3},
     "stacks_per_chip": {"hbm_stack_gbps": 1.0},  # else collectives are slower than the HBM
     "stationary_free_max": {"generation": 4},
     "tensor_busy_fraction": {"tensor_ramp_ns": 3000.0, "tensor_ramp_fraction": 0.5},

@@ -39,7 +39,7 @@ AT_LEAST = {
         sb(SHORT, rows=32), sb(SHORT, rows=32), list(range(32))
     ),
     "range_select": lambda: nisa.range_select(
-        sb(SHORT), sb(SHORT), nl.greater_equal, nl.less, sb(1), sb(1), reduce_res=sb(1)
+        sb(31), sb(31), nl.greater_equal, nl.less, sb(1), sb(1), reduce_res=sb(1)
     ),
     "rng": lambda: nisa.rng(sb(SHORT, dtype=U32)),
     "scalar_tensor_tensor": lambda: nisa.scalar_tensor_tensor(

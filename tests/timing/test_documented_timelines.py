@@ -52,8 +52,12 @@ PUBLISHED = {
 LOOSE = {
     ((4, 4096), "load", "length"): 0.16,  # this load has 23.1 bytes per ns, its store 26.9
     ((128, 128), "load", "start"): 0.40,  # GpSimd's dynamic queue starts a quarter earlier
-    ((128, 128), "load", "length"): 0.55,  # 8 rows of 256 bytes in 468 ns, 58 ns a row
-    ((128, 128), "store", "length"): 2.0,  # and 31 ns a row into HBM
+    (
+        (128, 128),
+        "load",
+        "length",
+    ): 0.67,  # 8 rows of 256 bytes: 58 ns each, alone
+    ((128, 128), "store", "length"): 0.37,  # and 31 ns each into HBM
     ((128, 128), "store", "start"): 0.16,  # 881 ns pass before GpSimd, which did nothing, triggers
     ((128, 128), "table", "start"): 0.35,  # after the load
     ((128, 128), "activate", "start"): 0.20,
@@ -123,7 +127,7 @@ def test_instructions_of_the_performance_guide(kernel, engine, published):
 def test_one_of_many_dependent_activations():
     """The guide's text: one of N = 1 begins 189 ns after the one before; ours 14 % earlier.
 
-    What is missing is the 30 ns from a result to its use, which only other engines wait for here.
+    What is missing is the time from a result to its use, which only other engines wait for here.
     """
     (core,) = timed(lambda x: scalars(), [(2, 2)], platform=arch.get("trn1")).cores
     begun = [core.start[at] for at, i in enumerate(core.graph.executed) if i.engine == "scalar"]

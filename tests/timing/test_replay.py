@@ -179,7 +179,7 @@ def test_dma_rate_against_row_size_as_published(row, ratio):
     """PN-G: throughput of one 128-partition transfer, relative to 32 KiB rows.
 
     Of shorter rows (64 bytes: 0.0278, 256: 0.104, 1024: 0.4252), one transfer by itself is slower
-    than here: 88 ns a row, which kernels with many under way don't see (see the next test).
+    than here: 88 ns a row, which kernels with many under way don't see.
     """
 
     def rate(size):
@@ -191,18 +191,6 @@ def test_dma_rate_against_row_size_as_published(row, ratio):
         return 128 * size / (core.end[0] - core.start[0])
 
     assert rate(row) / rate(32768) == pytest.approx(ratio, rel=0.05)
-
-
-def test_rows_of_512_bytes_one_after_the_other_as_measured():
-    """Rope of nki-library, trn2: 28 ns a row, where many transfers are under way."""
-
-    def kernel(x):
-        for n in range(64):
-            tile = nl.ndarray((128, 128), nl.float32, buffer=nl.sbuf)
-            nisa.dma_copy(dst=tile, src=x[:, n * 128 : n * 128 + 128])
-
-    timeline = timed(kernel, [(128, 64 * 128)], schedule="compiled")
-    assert (timeline.total_ns - 1000) / 64 / 8 == pytest.approx(28, rel=0.1)
 
 
 def test_sixteen_transfers_go_round_the_queues():
@@ -332,7 +320,7 @@ def test_a_transfer_begins_behind_one_other_at_most():
 def test_an_unknown_schedule_is_refused(schedule):
     assert timed(accumulate(2), [(2, 2)], schedule=schedule).total_ns > 0
     wrong = f"{schedule}s"
-    with pytest.raises(LaunchError, match=f"'{wrong}'; allowed: 'compiled', 'program'"):
+    with pytest.raises(LaunchError, match=f"'{wrong}'; allowed: 'compiled'.*'program'"):
         timed(accumulate(2), [(2, 2)], schedule=wrong)
 
 
