@@ -1,0 +1,350 @@
+"""The events of a replay, in order of simulated time.
+
+A launch is a heap of events: an instruction has all it waits for, an engine is free, a transfer
+can move its data. An engine issues what is ready: in the order written (schedule "program"), or out
+of turn as far as its core's `Plan` lets it ("compiled", which also leaves out, merges and spills
+what AWS's compiler does). An instruction is ready once what it follows in the order graph is over,
+plus the latency of a semaphore if that ran on another queue, and what it writes has room on chip.
+Its end is known when it begins; only transfers of small packets are looked at again.
+
+Invariant: an event never leads to an earlier one, so whatever is shared (DMA engines, an HBM stack,
+memory ports, room) is asked for in order of simulated time. Events of one time go by kind, then by
+position and core, so the same launch gives the same bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from heapq import heappop, heappush
+from typing import Final
+
+from nki_dist.arch import Arch
+from nki_dist.errors import LaunchError
+from nki_dist.timing.core import CoreReplay
+from nki_dist.timing.dma import HbmBandwidth
+from nki_dist.timing.exchange import Rule
+from nki_dist.timing.messages import Messages
+from nki_dist.timing.timeline import (
+    DATA,
+    ISSUE,
+    MEMORY,
+    QUEUE,
+    RESOURCE,
+    REUSE,
+    Seat,
+    Timeline,
+)
+
+# Kinds of events; of those at the same time the first kind goes first.
+_READY, _FREE, _POKE, _ARRIVE, _TURN, _LOOK_AFTER, _IDLE, _OVER, _RELOAD, _SAVE = range(10)
+_LOOK: Final = 16  # transfers in line that are asked whether their engines are free
+
+
+class Events:
+    """The cores of a launch while they are replayed."""
+
+    def __init__(
+        self,
+        cores: list[CoreReplay],
+        seats: list[Seat],
+        arch: Arch,
+        exchanges: Mapping[str, Rule],
+    ) -> None:
+        self.cores = cores
+        self.arch = arch
+        self.stacks = {p.stack: HbmBandwidth(arch) for p in seats}
+        self.timeline = Timeline(arch, [c.timeline for c in cores])
+        self.heap: list[tuple[float, int, int, int]] = []  # time, kind, position or number, core
+        self.returning: dict[tuple[int, int], int | None] = {}  # reloads: who made room
+        self.messages = Messages(cores, seats, arch, exchanges, self._finish)
+        self.dma_to_use = arch.dma_semaphore_ns * (1 - arch.dma_lead_fraction)
+        self.now = 0.0
+
+    def run(self) -> Timeline:
+        for core in self.cores:
+            first = [at for at, n in enumerate(core.waits) if not n]
+            self._give_room(core, 0.0, None)
+            for at in first:
+                self._known(core, at)
+        handlers = (
+            self._on_ready,
+            self._on_free,
+            self._on_poke,
+            self._on_arrive,
+            self._on_turn,
+            self._on_look_after,
+            self._on_idle,
+            self._on_over,
+            self._on_reload,
+            self._on_save,
+        )
+        heap, cores = self.heap, self.cores
+        while True:
+            while heap:
+                time, kind, number, c = heappop(heap)
+                self.now = time
+                handlers[kind](cores[c], number, time)
+            if not self._spill():
+                break
+        self._check_all_done()
+        for core in self.cores:
+            core.finish()
+        self.timeline.deliveries = self.messages.deliveries
+        return self.timeline
+
+    def _spill(self) -> bool:
+        """Nothing can go on: whoever needs room next gets some that isn't there."""
+        for core in self.cores:
+            stay = core.rooms.force()
+            if stay >= 0:
+                self._furnish(core, stay, self.now, None)
+                return True
+        return False
+
+    # ---- events -------------------------------------------------------------------------------
+
+    def _known(self, core: CoreReplay, at: int) -> None:
+        """All that an instruction waits for has a time."""
+        if at in core.plan.dropped:
+            self._pass(core, at)
+        else:
+            heappush(self.heap, (core.ready[at], _READY, at, core.number))
+
+    def _pass(self, core: CoreReplay, at: int) -> None:
+        """An instruction that the compiler left out: what follows it only waits for its inputs."""
+        timeline = core.timeline
+        time = core.ready[at]
+        timeline.start[at] = timeline.end[at] = timeline.done[at] = time
+        for later in core.issued_after.get(at, ()):
+            self._arrive(core, later, time, ISSUE, at)
+        cause = timeline.cause[at]
+        by = at if cause is None or cause[0] != core.number else cause[1]
+        for later in (*core.data_after[at], *core.reuse_after[at]):
+            self._arrive(core, later, time, timeline.reason[at], by)
+
+    def _on_ready(self, core: CoreReplay, at: int, time: float) -> None:
+        number = core.timeline.queue[at]
+        q = core.queues[number]
+        heappush(q.ready, at)
+        if not q.busy and not q.poked:
+            q.poked = True
+            heappush(self.heap, (time, _POKE, number, core.number))
+
+    def _on_free(self, core: CoreReplay, number: int, time: float) -> None:
+        q = core.queues[number]
+        q.busy = False
+        if q.ready and not q.poked:
+            q.poked = True
+            heappush(self.heap, (time, _POKE, number, core.number))
+
+    def _on_poke(self, core: CoreReplay, number: int, time: float) -> None:
+        """A queue that is free issues what it can."""
+        q = core.queues[number]
+        q.poked = False
+        if q.busy:
+            return
+        at = core.next_of(q)
+        if at < 0:
+            return
+        timeline = core.timeline
+        if core.ready[at] < time and q.last >= 0:
+            timeline.reason[at], timeline.cause[at] = QUEUE, (core.number, q.last)
+        fixed = core.by_position[at]
+        q.last = at
+        q.busy = True
+        if fixed.synchronises:
+            self._issue(core, at, time)
+            self.messages.exchange(core, at, time)
+        elif fixed.transfer is not None:
+            core.ready[at] = time
+            self._issue(core, at, time)
+            heappush(self.heap, (time + fixed.transfer.issue_ns, _FREE, number, core.number))
+            heappush(self.heap, (time + fixed.transfer.lead_ns, _ARRIVE, at, core.number))
+        else:
+            start = time
+            if fixed.locks:
+                free = core.locks_free(fixed.locks)
+                if free > time:
+                    start = free
+                    timeline.reason[at] = RESOURCE
+                    timeline.cause[at] = core.lock_holder(fixed.locks)
+            core.compute(at, start)
+            if fixed.locks:
+                core.lock(fixed.locks, at)
+            self._issue(core, at, timeline.start[at])
+            self._finish(core, at)
+
+    def _finish(self, core: CoreReplay, at: int) -> None:
+        """An instruction of an engine has its end."""
+        queue, end = core.timeline.queue[at], core.timeline.end[at]
+        heappush(self.heap, (end, _FREE, queue, core.number))
+        self._release(core, at)
+
+    def _on_arrive(self, core: CoreReplay, at: int, time: float) -> None:
+        """A transfer could move its data now."""
+        if not core.plan.reorders:
+            q = core.queues[core.timeline.queue[at]]
+            if q.moving:
+                heappush(q.line, at)
+                return
+            q.moving = True
+        t = core.by_position[at].transfer
+        assert t is not None
+        if t.packets:
+            heappush(core.scatter_line, at)
+            self._scatter(core, time)
+            return
+        heappush(core.line, at)
+        self._move(core, time)
+
+    def _scatter(self, core: CoreReplay, time: float) -> None:
+        """Transfers of small packets begin; engines move one at a time."""
+        passed: list[int] = []
+        while core.scatter_line and len(passed) < _LOOK:
+            at = heappop(core.scatter_line)
+            t = core.by_position[at].transfer
+            assert t is not None
+            if core.engines.scatters(t):
+                heappush(self.heap, (core.scatter(at, time), _LOOK_AFTER, at, core.number))
+            else:
+                passed.append(at)
+        for at in passed:
+            heappush(core.scatter_line, at)
+
+    def _on_look_after(self, core: CoreReplay, at: int, time: float) -> None:
+        """A transfer of small packets could be over."""
+        again, free = core.scattered(at, time)
+        if again > time:
+            heappush(self.heap, (again, _LOOK_AFTER, at, core.number))
+            return
+        self._wake(core, free)
+        if not core.plan.reorders:
+            self._on_turn(core, at, time)
+        self._release(core, at)
+        self._scatter(core, time)
+
+    def _move(self, core: CoreReplay, time: float) -> None:
+        """Transfers in line move their data as far as DMA engines are free."""
+        line, engines = core.line, core.engines
+        passed: list[int] = []
+        while line and len(passed) < _LOOK:
+            at = heappop(line)
+            t = core.by_position[at].transfer
+            assert t is not None
+            if not engines.takes(t, time):
+                passed.append(at)
+                continue
+            self._wake(core, core.move(at, time, self.stacks[core.seat.stack]))
+            if not core.plan.reorders:
+                heappush(self.heap, (core.timeline.end[at], _TURN, at, core.number))
+            self._release(core, at)
+        for at in passed:
+            heappush(line, at)
+
+    def _wake(self, core: CoreReplay, free: Iterable[float]) -> None:
+        """DMA engines are free at these times."""
+        for time in free:
+            heappush(self.heap, (time, _IDLE, 0, core.number))
+
+    def _on_idle(self, core: CoreReplay, number: int, time: float) -> None:
+        """A DMA engine is free."""
+        if core.line:
+            self._move(core, time)
+
+    def _on_turn(self, core: CoreReplay, at: int, time: float) -> None:
+        """A transfer is over; the next of its queue can move its data."""
+        q = core.queues[core.timeline.queue[at]]
+        q.moving = False
+        if q.line:
+            later = heappop(q.line)
+            core.timeline.reason[later], core.timeline.cause[later] = QUEUE, (core.number, at)
+            self._on_arrive(core, later, time)
+
+    def _on_save(self, core: CoreReplay, at: int, time: float) -> None:
+        """What will be spilled has its last value: it goes to HBM."""
+        self._swap(core, core.plan.saves[at], time)
+
+    def _swap(self, core: CoreReplay, size: int, time: float, back: bool = False) -> float:
+        """Move spilled bytes, from HBM if they come back; returns the end."""
+        end, free = core.spill(size, time, self.stacks[core.seat.stack], back)
+        self._wake(core, free)
+        return end
+
+    def _on_over(self, core: CoreReplay, stay: int, time: float) -> None:
+        """The last instruction that touches a tensor is over: its room is free."""
+        core.rooms.leave(stay)
+        self._give_room(core, time, core.rooms.last[stay])
+
+    def _give_room(self, core: CoreReplay, time: float, cause: int | None) -> None:
+        for stay in core.rooms.given():
+            self._furnish(core, stay, time, cause)
+
+    def _furnish(self, core: CoreReplay, stay: int, time: float, cause: int | None) -> None:
+        """There is room; what was spilled comes back first."""
+        if not core.rooms.reload[stay]:
+            self._settle(core, stay, time, cause)
+            return
+        self.returning[core.number, stay] = cause
+        begin = time + self.arch.dma_semaphore_ns * self.arch.dma_lead_fraction
+        heappush(self.heap, (begin, _RELOAD, stay, core.number))
+
+    def _on_reload(self, core: CoreReplay, stay: int, time: float) -> None:
+        end = self._swap(core, core.rooms.reload[stay], time, back=True)
+        self._settle(core, stay, end + self.dma_to_use, self.returning.pop((core.number, stay)))
+
+    def _settle(self, core: CoreReplay, stay: int, time: float, cause: int | None) -> None:
+        """A tensor is where it belongs on chip."""
+        for at in core.rooms.waiting[stay]:
+            self._arrive(core, at, time, MEMORY, cause)
+
+    def _check_all_done(self) -> None:
+        lines = self.messages.describe()
+        if lines:
+            what = "; ".join(lines)
+            raise LaunchError(
+                f"replay: messages that are never sent: {what}", code="profile-messages"
+            )
+        for core in self.cores:
+            left = [repr(core.graph.executed[at]) for at in core.left()]
+            assert not left, f"replay: core {core.number} never came to {', '.join(left[:4])}"
+
+    # ---- what follows ---------------------------------------------------------------------------
+
+    def _issue(self, core: CoreReplay, at: int, start: float) -> None:
+        for later in core.issued_after.get(at, ()):
+            self._arrive(core, later, start, ISSUE, at)
+
+    def _release(self, core: CoreReplay, at: int) -> None:
+        """The instruction has its end: whoever follows it in the order graph learns when."""
+        timeline = core.timeline
+        done, end = timeline.done[at], timeline.end[at]
+        dma = core.by_position[at].transfer is not None
+        hop = self.dma_to_use if dma else self.arch.semaphore_ns
+        own = timeline.queue[at]
+        for later in core.data_after[at]:
+            same = timeline.queue[later] == own and not dma
+            if not same:
+                self._arrive(core, later, done + hop, DATA, at)
+            else:
+                self._arrive(core, later, end if core.chained(at) else done, DATA, at)
+        for later in core.reuse_after[at]:
+            if timeline.queue[later] == own and not dma:
+                self._arrive(core, later, end, QUEUE, at)  # which it would wait for anyway
+            else:
+                self._arrive(core, later, end + hop, REUSE, at)
+        if at in core.plan.saves:
+            heappush(self.heap, (done, _SAVE, at, core.number))
+        for stay in core.rooms.over(at, end):
+            heappush(self.heap, (core.rooms.until[stay], _OVER, stay, core.number))
+
+    def _arrive(
+        self, core: CoreReplay, at: int, time: float, reason: str, cause: int | None
+    ) -> None:
+        """One of the things instruction `at` waits for is known."""
+        if time > core.ready[at]:
+            core.ready[at] = time
+            core.timeline.reason[at] = reason
+            core.timeline.cause[at] = None if cause is None else (core.number, cause)
+        core.waits[at] -= 1
+        if not core.waits[at]:
+            self._known(core, at)
