@@ -50,7 +50,7 @@ WIDTHS: Final = MappingProxyType(
         "transfers": 0.168,
         "waits": 0.14,
         "around": 0.214,
-        "collectives": 0.214,
+        "collectives": 0.35,
     }
 )
 # What is added where all of the time rests on figures or costs that nobody publishes.
