@@ -121,7 +121,7 @@ _FABRIC: Final = FrozenMap(
             369, "no figure exists; PROFILE: barrier of the collectives takes 369 ns"
         ),
         "sendrecv_ns": derived(
-            1500, "ROWS: token generation on two cores; no document has a figure"
+            3000, "ROWS: token generation on two cores; no document has a figure"
         ),
         "sendrecv_gpsimd_ns": assumed(
             500, "no figure exists; below DMA's alpha because AWS calls this path low-latency"

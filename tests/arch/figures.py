@@ -28,7 +28,7 @@ FIGURES: Final[dict[str, tuple[str, ...]]] = {
     "ring_hop_ns": ("1940 ~INTRA",),
     "chip_fabric_gbps": ("410.0 ?", "716.8 ?", "1225.0 ?"),
     "core_barrier_ns": ("369 ?",),
-    "sendrecv_ns": ("1500 ~ROWS",),
+    "sendrecv_ns": ("3000 ~ROWS",),
     "sendrecv_gbps": ("272.0 ?", "368.0 ?", "528.0 ?"),
     "sendrecv_gpsimd_ns": ("500 ?",),
     "efa_alpha_ns": ("15000 COLL INTER",),
