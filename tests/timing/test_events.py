@@ -1,0 +1,81 @@
+"""Events of a replay: spills beside transfers, and that nothing is left out silently."""
+
+from __future__ import annotations
+
+import pytest
+
+import nki_dist.isa as nisa
+import nki_dist.language as nl
+from nki_dist.isa import INSTRUCTIONS
+from nki_dist.timing import Seat, order, replay
+from nki_dist.timing.compiled import Plan
+from nki_dist.timing.core import CoreReplay, describe
+from nki_dist.timing.dma import DmaEngines, HbmBandwidth, Transfer
+from nki_dist.timing.events import Events
+from tests.timing.build import compiled
+from tests.timing.test_compiled import KIB, ROWS, estimated, kept, positions, spec
+
+SEAT = Seat(0, 0, 0)
+
+
+def loading(x):
+    for _ in range(5):
+        nisa.dma_copy(dst=nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf), src=x)
+
+
+def events_of(kernel, shape):
+    """A core that is about to run a kernel as compiled, and its events."""
+    (program,), machine = compiled(kernel, [shape])
+    graph, plan = order(program), Plan(reorders=True)
+    fixed = describe(graph, INSTRUCTIONS, machine, plan)
+    core = CoreReplay(0, SEAT, graph, plan, machine, fixed)
+    return core, Events([core], [SEAT], machine, {}), machine
+
+
+def test_what_is_spilled_leaves_when_its_last_value_is_there(monkeypatch):
+    swapped = []
+
+    def watched(core, size, time, stack, back=False):
+        end, free = spill(core, size, time, stack, back)
+        swapped.append((back, time, end))
+        return end, free
+
+    spill = CoreReplay.spill
+    monkeypatch.setattr(CoreReplay, "spill", watched)
+    p = estimated(kept, spec(4 * ROWS, 64 * KIB // 4), check="spill")
+    (out, saved, _), (back, begun, returned) = swapped
+    assert (out, back) == (False, True) and begun > saved
+    copies, core = positions(p, "activation")
+    assert saved in [core.done[at] for at in copies]
+    store = max(positions(p, "dma_copy")[0], key=lambda at: core.start[at])
+    assert core.start[store] > returned
+
+
+def test_transfers_behind_spills_are_woken_by_their_end():
+    core, events, machine = events_of(loading, (128, 512))
+    for _ in range(2):  # as many as an engine may have before a transfer begins, and one more
+        events._swap(core, 1 << 20, 0.0)
+    events.run()
+    each = (1 << 20) / machine.dma_engines / machine.dma_engine_gbps
+    assert each > 1000  # when the loads ask
+    assert core.timeline.start[0] == pytest.approx(each)
+    own = core.by_position[0].transfer.parts[0][1]
+    assert core.timeline.end[0] == pytest.approx(2 * each + own)
+
+
+def test_a_replay_that_never_comes_to_an_instruction_says_so(monkeypatch):
+    monkeypatch.setattr(Events, "_on_idle", lambda *_: None)
+    programs, machine = compiled(loading, [(128, 512)])
+    with pytest.raises(AssertionError, match=r"core 0 never came to .*dma_copy"):
+        replay(programs, [[]], machine, schedule="compiled")
+
+
+def test_small_packets_are_over_however_late_it_is():
+    """Beyond 1e10 ns a millionth of a nanosecond is less than a float can add."""
+    _, _, machine = events_of(loading, (128, 512))
+    engines, late = DmaEngines(machine), 3e10
+    t = Transfer("none", "", 8.0, 1000.0, ((0, 1.5e-6),), 1, 0, 0)
+    look = engines.scatter(t, late)
+    assert engines.scattered(t, look) == look and engines.scatters(t)
+    wide = Transfer("none", "", 8.0, 1000.0, ((0, 10.0),), 0.0, 0, 0)
+    assert engines.run(0, wide, look, look, HbmBandwidth(machine))[0] == look + 10
