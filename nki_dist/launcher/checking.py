@@ -215,7 +215,7 @@ class Look:
                 bound, _, compiled = self._world._compiled(self._kernel, grid, args, kwargs)
             else:
                 doubts = self._checker.hollows.unknown
-                bound, grid = self._world.bound(self._kernel, grid, args, kwargs, doubts)
+                bound, grid = self._world._bound(self._kernel, grid, args, kwargs, doubts)
                 compiled = self._compile(bound, grid)
         except Exception as error:
             self.note(error)

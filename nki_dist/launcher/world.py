@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Collection, Sequence
-from os import PathLike
 from typing import Any
 
 from nki_dist import arch as architectures
@@ -99,7 +99,7 @@ class World:
         transport: str | None = None,
         memory: int | None = None,
         retries: int = 0,
-        arch: str | PathLike[str] | None = None,
+        arch: str | os.PathLike[str] | None = None,
     ) -> None:
         host = default_host() if host is None else host
         transport = default_transport() if transport is None else transport
@@ -333,7 +333,7 @@ class World:
             return bound, kernel.key, kernel
         function = getattr(kernel, "fn", kernel)
         name = getattr(function, "__name__", type(function).__name__)
-        bound, grid = self.bound(kernel, grid, args, kwargs, doubts)
+        bound, grid = self._bound(kernel, grid, args, kwargs, doubts)
         key, compiled = session().cache.get(function, name, bound[0], self.arch, grid, self.checks)
         self.check_groups(key, compiled)
         return bound, key, compiled
@@ -344,7 +344,7 @@ class World:
             check_world(compiled.programs, self.topology, self.checks.strict)
             self._groups_checked.add(key)
 
-    def bound(
+    def _bound(
         self,
         kernel: Any,
         grid: Grid | None,
