@@ -19,7 +19,7 @@ _MEMORY: Final = FrozenMap(
         "partitions": published(128, "A2, A3, A4"),
         "partition_quadrant": published(32, "A2: partitions are reached in groups of 32"),
         "sbuf_min_align": derived(4, "NKL norm_tkg_utils aligns to 4 bytes; TS gives no number"),
-        "hbm_efficiency": derived(
+        "hbm_efficiency": fitted(
             0.91, "ROWS: two cores of trn2 stream weights at 650 GB/s from one stack of 716.8"
         ),
         "psum_banks": published(8, "A2"),
@@ -79,12 +79,12 @@ _TIMING: Final = FrozenMap(
         "range_select_passes": fitted(
             2, "ROWS: attention on parts of the context, whose masks it makes; no figure exists"
         ),
-        "reciprocal_cycles": derived(
+        "reciprocal_cycles": fitted(
             2,
             "ROWS: Vector is busy for 985 us of AccelOpt's silu on trn1, of which 410 are products "
             "and 100 starts; 448 reciprocals of 512 elements have the rest. ISA26 says 8",
         ),
-        "semaphore_ns": derived(
+        "semaphore_ns": fitted(
             200, "ROWS: chains of small instructions on several engines; no document has a figure"
         ),
     }
@@ -120,7 +120,7 @@ _FABRIC: Final = FrozenMap(
         "core_barrier_ns": assumed(
             369, "no figure exists; PROFILE: barrier of the collectives takes 369 ns"
         ),
-        "sendrecv_ns": derived(
+        "sendrecv_ns": fitted(
             3000, "ROWS: token generation on two cores; no document has a figure"
         ),
         "sendrecv_gpsimd_ns": assumed(
@@ -139,12 +139,12 @@ _FABRIC: Final = FrozenMap(
             "NCT: all-gathers of 1 KB take 6.2 us (32 ranks) and 10.0 us (8); their mean, without "
             "Mesh's two steps. INTRA: 1 to tens of us for all latencies together",
         ),
-        "kernel_start_ns": derived(9000, "ROWS: the smallest kernels; PROFILE: 13 to 20 us before"),
+        "kernel_start_ns": fitted(9000, "ROWS: the smallest kernels; PROFILE: 13 to 20 us before"),
         "kernel_pair_ns": fitted(
             10000,
             "ROWS: kernels on both cores of a pair, against the same on one; no figure exists",
         ),
-        "kernel_end_ns": derived(3000, "ROWS: the smallest kernels; PROFILE: about 5 us after"),
+        "kernel_end_ns": fitted(3000, "ROWS: the smallest kernels; PROFILE: about 5 us after"),
     }
 )
 

@@ -37,7 +37,7 @@ DOCUMENTS: Final[tuple[tuple[str, str], ...]] = (
     ("EXP", "tools/neuron-explorer/*.rst"),
     ("PROFILE", "figures of profiles in the AWS guides, read by eye"),
     ("NKL", "source of nki-library"),
-    ("ROWS", "engine times that authors of public kernels measured; docs/accuracy.md has the rows"),
+    ("ROWS", "times that authors of public kernels measured; docs/accuracy.md has the rows"),
 )
 
 

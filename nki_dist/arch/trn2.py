@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from nki_dist.arch.common import COMMON, GIB, KIB, matmul_tflops
-from nki_dist.arch.facts import FrozenMap, assumed, derived, published
+from nki_dist.arch.facts import FrozenMap, assumed, derived, fitted, published
 
 _BF16: Final = matmul_tflops(2.4)
 
@@ -58,15 +58,15 @@ FACTS: Final = FrozenMap(
             {"bfloat16": _BF16, "float16": _BF16, "float32": _BF16 / 4, "float8": _BF16 * 2},
             "2 x 128 x 128 x clock, the profiler's denominator; A3 79, 20, 158; HW 667 per chip",
         ),
-        "dma_engine_gbps": derived(
+        "dma_engine_gbps": fitted(
             25.5,
             "ROWS: weights streamed by one core; DMAO's peak is 27.2, DMAB's sustained rate 23",
         ),
         "dma_trigger_ns": derived(8.0, "PROFILE: trigger instruction on its queue"),
-        "dma_floor_ns": derived(
+        "dma_floor_ns": fitted(
             20.0, "ROWS: rows of 512 bytes one after the other; DMAO's 88 ns is their latency"
         ),
-        "dma_element_ns": derived(
+        "dma_element_ns": fitted(
             16.0, "ROWS: norms that load pieces of 24 to 64 bytes; PERF has 7 for 4 bytes on trn1"
         ),
         "has_hwdge": published(True, "A3, DGE"),

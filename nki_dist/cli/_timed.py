@@ -139,7 +139,8 @@ class _Opened:
 def _sources() -> list[str]:
     """Of modules; Python may have read their compiled form instead."""
     modules = [m for m in list(sys.modules.values()) if isinstance(m, ModuleType)]
-    return [m.__file__ for m in modules if isinstance(getattr(m, "__file__", None), str)]  # type: ignore[misc]
+    files = (getattr(m, "__file__", None) for m in modules)
+    return [name for name in files if isinstance(name, str)]
 
 
 def digests(names: Sequence[str], other: set[Path]) -> dict[str, str]:

@@ -25,9 +25,10 @@ def settle_fills(recorded: Recorded) -> bool:
     for storage, uses in list(recorded.uses.items()):
         if storage.region is not psum or not recorded.own(storage):
             continue
-        for at in [n for n in uses if recorded.items[n].opcode == "memset"]:  # type: ignore[union-attr]
+        for at in list(uses):
             i = recorded.items[at]
-            assert i is not None
+            if i is None or i.opcode != "memset":
+                continue
             if zeroes(i) and _unread(recorded, storage, at, i.args["dst"]):
                 recorded.remove(at)
                 changed = True

@@ -23,7 +23,7 @@ def drop_repeated(graph: OrderGraph, table: Mapping[str, Spec], plan: Plan) -> N
     writes = _writes(graph)
     changed: dict[int, int] = {}  # storage -> how often it was written so far
     number: dict[int, Hashable] = {}  # storage -> what it holds, where that has a name
-    last: dict[tuple[int, int, str], tuple[Hashable, int, int]] = {}  # line -> key, where, storage
+    last: dict[tuple[int, str], tuple[Hashable, int, int]] = {}  # line -> key, where, storage
     for at, i in enumerate(graph.executed):
         pair = graph.tensors[i.ordinal]
         key = _key(i, pair, table[i.opcode], changed, number, writes)
@@ -32,7 +32,7 @@ def drop_repeated(graph: OrderGraph, table: Mapping[str, Spec], plan: Plan) -> N
         if key is None:
             continue
         target = pair[1][0].storage.number
-        line = (i.location, 0, i.opcode)
+        line = (i.location, i.opcode)
         before = last.get(line)
         if before is not None and before[0] == key:
             _, first, same = before
@@ -76,8 +76,8 @@ def _key(
     values = []
     for a in reads:
         n = a.storage.number
-        held = number.get(n) if writes.get(n, 0) == 1 else (n, changed.get(n, 0))
-        values.append((held if held is not None else (n, changed.get(n, 0)), *_where(a)))
+        named = number.get(n) if writes.get(n) == 1 else None
+        values.append((named or (n, changed.get(n, 0)), *_where(a)))
     plain = tuple((k, v) for k, v in i.args.items() if not isinstance(v, Access) and v is not None)
     try:
         key = (i.engine, _where(dst), tuple(values), plain)
