@@ -10,12 +10,13 @@ in `replay`; what they cost and whom they keep waiting, here.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import dataclass
 from heapq import heappop
 
 from nki_dist.arch import Arch
 from nki_dist.isa.spec import Cost, Spec
-from nki_dist.program import Instruction, instructions
+from nki_dist.program import Access, Instruction, MemoryRegion, instructions
 from nki_dist.timing.array import Array
 from nki_dist.timing.compiled.plan import Plan
 from nki_dist.timing.dma import DmaEngines, HbmBandwidth, Transfer, spilling, transfer
@@ -37,6 +38,7 @@ class Fixed:
     function: tuple[str, str]  # an activation function and its set of tables
     chains: bool
     synchronises: bool
+    activity: float  # share of Tensor's array that works
 
 
 def describe(
@@ -46,21 +48,41 @@ def describe(
     found = {}
     for i in instructions(graph.program.body):
         spec = table[i.opcode]
-        cost = spec.price(i, arch)
+        if i.ordinal in plan.products:
+            shown, cost = plan.products[i.ordinal]
+        else:
+            shown, cost = i, spec.price(_as_compiled(i, plan), arch)
         reads, writes = graph.tensors[i.ordinal]
         both = (*reads, *writes)
-        dma = i.engine == "dma" and not spec.synchronises
+        dma = shown.engine == "dma" and not spec.synchronises
         found[i.ordinal] = Fixed(
             cost,
-            occupancy_ns(i, cost, both, arch) - _shared_start(i, plan, arch),
-            drain_ns(i.engine, arch),
+            occupancy_ns(shown, cost, both, arch) - _shared_start(i, plan, arch),
+            drain_ns(shown.engine, arch),
             transfer(i, cost, reads, writes, arch) if dma else None,
-            locks_of(i, both, arch),
+            locks_of(shown, both, arch),
             table_of(i, spec),
-            bool(spec.chains) and i.engine == "tensor",
+            bool(spec.chains) and shown.engine == "tensor",
             spec.synchronises,
+            1 / arch.partitions if i.ordinal in plan.products else 1.0,
         )
     return found
+
+
+def _as_compiled(i: Instruction, plan: Plan) -> Instruction:
+    """An instruction with its operands where the compiler has them."""
+    moved = {
+        name: _in_psum(a)
+        for name, a in i.args.items()
+        if isinstance(a, Access) and a.storage.number in plan.in_psum and a.region.on_chip
+    }
+    return i.with_args({**i.args, **moved}) if moved else i
+
+
+def _in_psum(a: Access) -> Access:
+    storage = copy(a.storage)
+    storage.region = MemoryRegion.psum
+    return Access(storage, a.offset, a.shape, a.strides, a.dtype, a.dynamic)
 
 
 def _shared_start(i: Instruction, plan: Plan, arch: Arch) -> float:
@@ -235,7 +257,7 @@ class CoreReplay:
         """When Tensor begins an instruction, when it can begin the next, and when this is over."""
         tile = fixed.cost.tile
         start = max(start, self._array.free(tile))
-        over = self._clock.run(start, fixed.occupancy)
+        over = self._clock.run(start, fixed.occupancy, fixed.activity)
         self._array.take(tile, over)
         share = self._array.share(tile, self.arch)
         return start, start + (over - start) * share, over
