@@ -48,16 +48,14 @@ def describe(
     found = {}
     for i in instructions(graph.program.body):
         spec = table[i.opcode]
-        if i.ordinal in plan.products:
-            shown, cost = plan.products[i.ordinal]
-        else:
-            shown, cost = i, spec.price(_as_compiled(i, plan), arch)
+        shown = plan.recast.get(i.ordinal, i)
+        cost = plan.products.get(i.ordinal) or spec.price(_as_compiled(shown, plan), arch)
         reads, writes = graph.tensors[i.ordinal]
         both = (*reads, *writes)
         dma = shown.engine == "dma" and not spec.synchronises
         found[i.ordinal] = Fixed(
             cost,
-            occupancy_ns(shown, cost, both, arch) - _shared_start(i, plan, arch),
+            occupancy_ns(shown, cost, both, arch) + _more_starts(shown, plan, arch),
             drain_ns(shown.engine, arch),
             transfer(i, cost, reads, writes, arch) if dma else None,
             locks_of(shown, both, arch),
@@ -85,12 +83,10 @@ def _in_psum(a: Access) -> Access:
     return Access(storage, a.offset, a.shape, a.strides, a.dtype, a.dynamic)
 
 
-def _shared_start(i: Instruction, plan: Plan, arch: Arch) -> float:
-    """What an instruction saves that is merged with others of its line."""
-    together = plan.merged.get(i.ordinal)
-    if together is None:
-        return 0.0
-    return arch.cycles_to_ns(arch.access_cycles * (1 - 1 / together), i.engine)
+def _more_starts(i: Instruction, plan: Plan, arch: Arch) -> float:
+    """What an instruction takes for beginning more often than once; less than 0 if it's merged."""
+    starts = plan.starts.get(i.ordinal, 1)
+    return arch.cycles_to_ns(arch.access_cycles * (starts - 1), i.engine)
 
 
 class Queue:

@@ -45,6 +45,7 @@ class Transfer:
         parts: (engine, ns) for each DMA engine it uses.
         packets: the most that one engine has to move, if they are small; else 0. Where engines
             take turns between queues, such a transfer has a small share.
+        packet_ns: what one of its packets takes an engine.
         hbm_read, hbm_written: bytes.
     """
 
@@ -54,6 +55,7 @@ class Transfer:
     lead_ns: float
     parts: tuple[tuple[int, float], ...]
     packets: float
+    packet_ns: float
     hbm_read: int
     hbm_written: int
 
@@ -77,6 +79,7 @@ def transfer(
         lead,
         parts,
         _packets(cost, parts, arch),
+        _packet_ns(cost, arch),
         sum(a.nbytes for a in reads if a.region.is_hbm),
         sum(a.nbytes for a in writes if a.region.is_hbm),
     )
@@ -86,7 +89,8 @@ def spilling(size: int, arch: Arch) -> Transfer:
     """The demands of saving or loading a spilled tensor: large packets on all engines."""
     ns = size / arch.dma_engines / arch.dma_engine_gbps
     parts = tuple((e, ns) for e in range(arch.dma_engines))
-    return Transfer("none", "", 0.0, 0.0, parts, 0.0, size, 0)
+    packet_ns = arch.dma_packet_bytes / arch.dma_engine_gbps
+    return Transfer("none", "", 0.0, 0.0, parts, 0.0, packet_ns, size, 0)
 
 
 def _label(value: Any) -> str:
@@ -142,6 +146,11 @@ def _packets(cost: Cost, parts: tuple[tuple[int, float], ...], arch: Arch) -> fl
     return cost.dma_elements * max(ns for _, ns in parts) / sum(ns for _, ns in parts)
 
 
+def _packet_ns(cost: Cost, arch: Arch) -> float:
+    size = min(cost.dma_bytes / max(cost.dma_elements, 1), arch.dma_packet_bytes)
+    return _row_ns(size, 1, arch)
+
+
 def _row_ns(size: float, pieces: float, arch: Arch) -> float:
     return max(arch.dma_floor_ns, size / arch.dma_engine_gbps, pieces * arch.dma_element_ns)
 
@@ -162,7 +171,7 @@ class DmaEngines:
         self.busy = [0.0] * arch.dma_engines
         self.user = [-1] * arch.dma_engines
         self._taken = [0.0] * arch.dma_engines  # by transfers of large packets, up to `free`
-        self._turn_ns = arch.dma_packet_bytes / arch.dma_engine_gbps
+        self._turn_ns = [0.0] * arch.dma_engines  # a packet of the last transfer of large ones
         self._scattered: dict[int, _Scattered] = {}  # by engine
 
     def takes(self, t: Transfer, time: float) -> bool:
@@ -190,6 +199,7 @@ class DmaEngines:
             self.before[e], free[e] = free[e], own + late
             self.busy[e] += ns
             user[e] = who
+            self._turn_ns[e] = t.packet_ns
         return end + late, blocker, {own + late for own in ends}
 
     # ---- transfers of small packets -------------------------------------------------------------
@@ -201,9 +211,7 @@ class DmaEngines:
     def scatter(self, t: Transfer, at: float) -> float:
         """Begin a transfer of small packets; when to look after it."""
         engine, work = max(t.parts, key=lambda part: part[1])
-        packet = work / t.packets
-        share = packet / (packet + self._turn_ns)
-        what = _Scattered(engine, work, share, at, self._moved(engine, at))
+        what = _Scattered(engine, work, work / t.packets, at, self._moved(engine, at))
         for e, _ in t.parts:
             self._scattered[e] = what
         return self._next(what, at)
@@ -213,7 +221,7 @@ class DmaEngines:
         what = self._scattered[t.parts[0][0]]
         moved = self._moved(what.engine, at)
         shared = moved - what.moved
-        what.left -= (at - what.looked - shared) + shared * what.share
+        what.left -= (at - what.looked - shared) + shared * self._share(what)
         what.looked, what.moved = at, moved
         again = self._next(what, at)
         if what.left > 1e-6 and again > at:
@@ -229,11 +237,15 @@ class DmaEngines:
         """Time that an engine spent on large packets until now."""
         return self._taken[engine] - max(0.0, self.free[engine] - now)
 
+    def _share(self, what: _Scattered) -> float:
+        """What small packets have of their engine while it also moves large ones."""
+        return what.packet_ns / (what.packet_ns + self._turn_ns[what.engine])
+
     def _next(self, what: _Scattered, now: float) -> float:
         shared = self.free[what.engine] - now
         if shared <= 0:
             return now + what.left
-        return now + min(max(shared, 1.0), what.left / what.share)
+        return now + min(max(shared, 1.0), what.left / self._share(what))
 
 
 @dataclass
@@ -243,14 +255,14 @@ class _Scattered:
     Attributes:
         engine: its busiest.
         left: ns of work there.
-        share: of that engine, while it also moves large packets.
+        packet_ns: what one of its packets takes.
         looked: when it was looked at last.
         moved: ns that the engine had spent on large packets by then.
     """
 
     engine: int
     left: float
-    share: float
+    packet_ns: float
     looked: float
     moved: float
 

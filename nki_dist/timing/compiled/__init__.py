@@ -6,7 +6,7 @@ liberties a compiler has depends on the release a kernel is written for: a kerne
 what is computed, the compiler decides when and where; later releases keep close to the order of
 the kernel's lines.
 
-Doesn't model: wide tiles split, instructions chosen anew.
+Doesn't model: engines or instructions chosen anew, addresses.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from nki_dist.arch import Arch
 from nki_dist.isa.spec import Spec
 from nki_dist.timing.compiled.broadcasts import broadcast_by_products
 from nki_dist.timing.compiled.copies import drop_copies
-from nki_dist.timing.compiled.merged import merge_narrow
 from nki_dist.timing.compiled.plan import Change, Plan
 from nki_dist.timing.compiled.repeated import drop_repeated
 from nki_dist.timing.compiled.spill import spill
+from nki_dist.timing.compiled.tiles import tile
 from nki_dist.timing.compiled.zeroing import drop_zeroing
 from nki_dist.timing.order import OrderGraph
 
@@ -39,7 +39,7 @@ def compiled(graph: OrderGraph, table: Mapping[str, Spec], arch: Arch) -> Plan:
         drop_repeated(graph, table, plan)
         drop_copies(graph, table, plan)
         broadcast_by_products(graph, plan, arch)
-        merge_narrow(graph, plan)
+        tile(graph, plan)
     spill(graph, plan, arch)
     return plan
 

@@ -34,14 +34,14 @@ def broadcast_by_products(graph: OrderGraph, plan: Plan, arch: Arch) -> None:
         fits = tile.storage.partition_bytes * _AT_ONCE <= arch.psum_banks * arch.psum_bank_bytes
         if not fits or written[tile.storage.number] != 1:
             continue
-        if i.ordinal not in plan.products:
-            product = i.with_args(i.args)
+        if i.ordinal not in plan.recast:
+            plan.recast[i.ordinal] = product = i.with_args(i.args)
             product.engine = "tensor"
             passes = arch.matmul_fp32_passes if tile.dtype.name == "float32" else 1
             cycles = product_cycles(tile.free_size, arch.partitions, arch, passes)
-            plan.products[i.ordinal] = product, Cost(cycles=cycles)
+            plan.products[i.ordinal] = Cost(cycles=cycles)
             plan.in_psum.add(tile.storage.number)
-        graph.executed[at] = plan.products[i.ordinal][0]
+        graph.executed[at] = plan.recast[i.ordinal]
         plan.note(i.location, "broadcast by a product", tile.nbytes)
 
 

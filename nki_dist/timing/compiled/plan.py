@@ -15,7 +15,8 @@ class Change:
 
     Attributes:
         location: `file:line`.
-        what: "zeroing dropped", "repetition dropped", "tiles merged", "spilled" or "reloaded".
+        what: "zeroing dropped", "repetition dropped", "copy dropped", "broadcast by a product",
+            "tiles merged", "tiles split", "spilled" or "reloaded".
         count: how many instructions; of spills, how many tensors.
         bytes: that move for it, or that needn't move.
     """
@@ -36,11 +37,13 @@ class Plan:
         dropped: positions that take no time and no queue.
         after: positions that a dropped one waits for besides, as its result is theirs.
         same: storages whose contents are those of another, and take no room.
-        products: by ordinal, what Tensor does in place of a transfer, with its cost.
+        recast: by ordinal, instructions that another engine executes than the kernel's.
+        products: by ordinal, what Tensor's products in place of transfers cost; also in `recast`.
         in_psum: storages in SBUF that the compiler has in PSUM.
         saves: by position, bytes moved to HBM after it.
         renewed: (storage, position) of the first access after a reload.
-        merged: executions of an instruction that become one, by ordinal.
+        starts: by ordinal, how often an instruction begins, if not once: merged with others of its
+            line, or split.
         notes: (location number, what) -> count and bytes.
     """
 
@@ -49,11 +52,12 @@ class Plan:
     dropped: set[int] = field(default_factory=set)
     after: dict[int, int] = field(default_factory=dict)
     same: dict[int, int] = field(default_factory=dict)
-    products: dict[int, tuple[Instruction, Cost]] = field(default_factory=dict)
+    recast: dict[int, Instruction] = field(default_factory=dict)
+    products: dict[int, Cost] = field(default_factory=dict)
     in_psum: set[int] = field(default_factory=set)
     saves: Counter[int] = field(default_factory=Counter)
     renewed: set[tuple[int, int]] = field(default_factory=set)
-    merged: dict[int, float] = field(default_factory=dict)
+    starts: dict[int, float] = field(default_factory=dict)
     notes: dict[tuple[int, str], list[int]] = field(default_factory=dict)
 
     def note(self, location: int, what: str, size: int = 0) -> None:

@@ -1,16 +1,19 @@
-"""Loads that a loop repeats without need: moved out of it, as compilers do.
+"""Loads and arithmetic that a loop repeats without need: moved out of it, as compilers do.
 
-A load is left out where the same line loaded the same when it was last executed, and that is still
-there. That is what moving invariant loads out of the innermost loops comes to; what comes back
-after other loads isn't kept, and arithmetic isn't moved: measured kernels do repeat both. The first
-tile lives on until the last use of those left out.
+An instruction is left out where the same line made the same when it was last executed, and that is
+still there. That is what moving what is invariant out of the innermost loop comes to; what comes
+back after something else isn't kept: measured kernels do repeat that. The first tile lives on until
+the last use of those left out.
 
-Follows: measured kernels whose HBM traffic counts such loads once (docs/accuracy.md).
+Follows: measured kernels whose HBM traffic counts such loads once; of the Mamba kernels those that
+multiply the same tiles in every round of the innermost loop are as fast as those that do it once
+(docs/accuracy.md).
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
+from typing import Final
 
 from nki_dist.isa.spec import Spec
 from nki_dist.program import Access, Instruction
@@ -18,11 +21,11 @@ from nki_dist.timing.compiled.plan import Plan
 from nki_dist.timing.order import AccessPair, OrderGraph
 
 
-_MOVED = ("dma", "vector", "scalar", "gpsimd")
+_MOVED: Final = frozenset({"dma", "vector", "scalar", "gpsimd"})
 
 
 def drop_repeated(graph: OrderGraph, table: Mapping[str, Spec], plan: Plan) -> None:
-    """Drop loads whose line loaded the same the time before."""
+    """Drop what its line made the time before."""
     writes = _writes(graph)
     changed: dict[int, int] = {}  # storage -> how often it was written so far
     number: dict[int, Hashable] = {}  # storage -> what it holds, where that has a name
@@ -43,7 +46,8 @@ def drop_repeated(graph: OrderGraph, table: Mapping[str, Spec], plan: Plan) -> N
             plan.dropped.add(at)
             plan.after[at] = first
             plan.same[target] = same
-            plan.note(i.location, "repetition dropped", sum(a.nbytes for a in pair[0]))
+            moved = sum(a.nbytes for a in pair[0]) if i.engine == "dma" else 0
+            plan.note(i.location, "repetition dropped", moved)
             continue
         number[target] = ("made", at)
         last[line] = (key, at, target)
@@ -66,9 +70,15 @@ def _key(
     number: Mapping[int, Hashable],
     writes: Mapping[int, int],
 ) -> Hashable | None:
-    """What names the contents of a load's tile; None if it isn't a new tile's only write."""
+    """What names the contents of a tile; None if the instruction isn't a new tile's only write."""
     reads, written = pair
-    if len(written) != 1 or spec.synchronises or i.engine not in _MOVED or spec.effects.state is not None or i.after:
+    if (
+        len(written) != 1
+        or spec.synchronises
+        or i.engine not in _MOVED
+        or spec.effects.state is not None
+        or i.after
+    ):
         return None
     (dst,) = written
     whole = dst.offset == 0 and dst.size * dst.dtype.itemsize == dst.storage.nbytes
