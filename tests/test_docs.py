@@ -215,7 +215,7 @@ def test_commands_and_files_exist(page: Path) -> None:
     made = set(re.findall(r"(?:^ {4}|`)make (\w+)", content, re.MULTILINE))
     targets = re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
     assert made <= set(targets)
-    called = set(re.findall(r"(?:^ {4}|`)nki-dist (\w+)", content, re.MULTILINE))
+    called = set(re.findall(r"(?:^ {4}|`)nki-dist ([\w-]*\w)", content, re.MULTILINE))
     assert called <= commands()
     for name in re.findall(r"\b(?:examples|tests|nki_dist|bench)/[\w/]+\.py", content):
         if f"file={name}" not in content:
