@@ -1,6 +1,6 @@
 """Files of arrays (.npy) that keep the types which NumPy doesn't know by itself.
 
-`np.save` writes bfloat16 and the float8 types as bytes without a type (`V2`, `V1`), and `np.load`
+`np.save` writes bfloat16 and most float8 types as bytes without a type (`V2`, `V1`), and `np.load`
 gives them back as such. Here the header has the type's name instead, so `np.load` gives the type
 wherever `ml_dtypes` has been imported (`nki_dist` does it), and says that it doesn't know the name
 elsewhere. Files of NumPy's own types are those that `np.save` writes.
@@ -36,4 +36,8 @@ def save_array(file: str | PathLike[str], array: np.ndarray[Any, Any]) -> None:
 
 
 def _known(dtype: np.dtype[Any]) -> bool:
-    return npy.descr_to_dtype(npy.dtype_to_descr(dtype)) == dtype
+    """Whether NumPy would read back what it writes for a type."""
+    try:
+        return npy.descr_to_dtype(npy.dtype_to_descr(dtype)) == dtype
+    except TypeError:  # it writes `<f1` for float8_e5m2, which it can't read
+        return False
