@@ -37,6 +37,7 @@ exclude_patterns = [".*", "build", "dist", "**/__pycache__", "docs/*.py", "docs/
 html_theme = "furo"
 html_title = f"nki_dist {release}"
 html_copy_source = False
+smartquotes_action = "qe"  # not dashes: options of commands begin with them
 
 # What programs print isn't for copying.
 copybutton_selector = "div.highlight-python pre, div.highlight-default pre, div.highlight-bash pre"
