@@ -14,7 +14,9 @@ import nki_dist.isa as nisa
 import nki_dist.language as nl
 from bench.collectives_time import time_us
 from nki_dist.cli import main
+from nki_dist.cli._nccom_plan import Plan
 from nki_dist.collectives.choose import VARIABLE
+from nki_dist.topology.topology import system
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 
@@ -210,14 +212,15 @@ def test_the_algorithm_that_was_asked_for(capsys, monkeypatch):
     assert rows(capsys.readouterr().out)[1][0][-1] == "direct"
 
 
-def test_groups_share_the_links(capsys, tmp_path):
-    (tmp_path / "groups.json").write_text('{"replica_groups": [[[0, 2], [1, 3], [4, 6], [5, 7]]]}')
+def test_groups_share_the_links():
+    def us(*groups):
+        return Plan("allg", "fp32", system("trn2", 8), tuple(range(8)), groups).time_us(MIB << 6)[1]
 
-    def us(*more):
-        assert nccom("allg -r 8 -b 64MB -e 64MB", *more) == 0
-        return float(rows(capsys.readouterr().out)[1][0][3])
-
-    assert us("--data-parallel-dimension", "2") > us("--custom-replica-groups", "groups.json")
+    assert us((0, 4), (1, 5), (2, 6), (3, 7)) > us((0, 4)) == us((1, 5))
+    line = "allg -r 8 -d fp32 -b 64MB -e 64MB --report-to-json-file r.json"
+    assert nccom(line, "--data-parallel-dimension", "2") == 0
+    (row,) = json.loads(Path("r.json").read_text())["results"]
+    assert row["time:avg(us)"] == us((0, 4), (1, 5), (2, 6), (3, 7))
 
 
 # ---- sizes --------------------------------------------------------------------------------------

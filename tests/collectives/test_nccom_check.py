@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import tempfile
 from pathlib import Path
 
@@ -79,6 +80,24 @@ def test_sizes_that_dont_fit_are_timed_only(capsys):
     assert json.loads(Path("r.json").read_text())["check"]["not_checked"] == [16384]
     printed = checked("allr -r 4 --check --check-limit 1KB", capsys)
     assert "right" not in printed.err and "not checked: 33554432" in printed.err
+
+
+def test_the_ranks_run_the_algorithm_that_was_asked_for(capsys, monkeypatch):
+    """And nothing of it is left in the environment."""
+    seen = []
+
+    def look(self, world, size):
+        seen.append(os.environ.get(VARIABLE))
+        return ""
+
+    monkeypatch.setattr(_nccom_check.Checker, "_check", look)
+    for before in (None, "mesh"):
+        if before:
+            monkeypatch.setenv(VARIABLE, before)
+        checked("allr -r 4 -b 8 -e 8 --check --algorithm ring", capsys)
+        checked("allr -r 4 -b 8 -e 8 --check", capsys)
+        assert os.environ.get(VARIABLE) == before
+    assert seen == ["ring", None, "ring", "mesh"]
 
 
 @nki.jit
