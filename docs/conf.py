@@ -23,14 +23,24 @@ project = "nki_dist"
 author = "the nki_dist authors"
 release = version = nki_dist.__version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "sphinxarg.ext",
+    "sphinx_copybutton",
+]
 root_doc = "docs/index"
 include_patterns = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/**"]
-exclude_patterns = [".*", "build", "dist", "**/__pycache__", "docs/*.py"]
+exclude_patterns = [".*", "build", "dist", "**/__pycache__", "docs/*.py", "docs/examples"]
 
 html_theme = "furo"
 html_title = f"nki_dist {release}"
 html_copy_source = False
+smartquotes_action = "qe"  # not dashes: options of commands begin with them
+
+# What programs print isn't for copying.
+copybutton_selector = "div.highlight-python pre, div.highlight-default pre, div.highlight-bash pre"
 
 myst_heading_anchors = 3
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from instruction_examples import EXAMPLES, program
+
 from nki_dist import arch
 from nki_dist.dtypes import DType
 from nki_dist.isa import coverage
@@ -26,6 +28,7 @@ _CONSTANTS = {
     "bypass": ["Operator that leaves one stage of an instruction out; not a function of tiles."],
     "INSTRUCTIONS": ["Every instruction, by name: a read-only mapping to its declaration."],
 }
+_SHORT = {"nki_dist.isa": "nisa", "nki_dist.collectives": "ncc", "nki_dist.language": "nl"}
 _MODES = {"r": "read", "w": "written", "rw": "read and written", "": "neither read nor written"}
 
 
@@ -39,6 +42,21 @@ def add_declaration(
         lines[:] = [_data_type(thing), ""]
     elif what == "data":  # the docstring would be the one of its class
         lines[:] = _CONSTANTS.get(name.rpartition(".")[2], [])
+    lines += example_of(name)
+
+
+def example_of(name: str) -> list[str]:
+    """reStructuredText lines of the example of what the reference has under a name, if any.
+
+    Args:
+        name: with its module; a function of tiles may be called as an instruction is.
+    """
+    module, _, short = name.rpartition(".")
+    called = f"{_SHORT.get(module, '')}.{short}("
+    if short not in EXAMPLES or called not in program(short):
+        return []
+    code = [f"    {line}".rstrip() for line in program(short).splitlines()]
+    return ["", ".. rubric:: Example", "", ".. code-block:: python", "", *code, ""]
 
 
 def declaration(spec: Spec) -> Iterator[str]:

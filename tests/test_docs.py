@@ -34,9 +34,10 @@ import nki_dist
 import nki_dist.collectives as ncc
 import nki_dist.isa as nisa
 import nki_dist.language as nl
-from nki_dist import kernels, testing
+from nki_dist import arch, kernels, testing
 from nki_dist.cli import parser
 from nki_dist.launcher.session import session
+from nki_dist.runtime import settings
 from tests.test_layering import LAYERS
 
 ROOT = Path(__file__).parents[1]
@@ -215,7 +216,7 @@ def test_commands_and_files_exist(page: Path) -> None:
     made = set(re.findall(r"(?:^ {4}|`)make (\w+)", content, re.MULTILINE))
     targets = re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
     assert made <= set(targets)
-    called = set(re.findall(r"(?:^ {4}|`)nki-dist (\w+)", content, re.MULTILINE))
+    called = set(re.findall(r"(?:^ {4}|`)nki-dist ([\w-]*\w)", content, re.MULTILINE))
     assert called <= commands()
     for name in re.findall(r"\b(?:examples|tests|nki_dist|bench)/[\w/]+\.py", content):
         if f"file={name}" not in content:
@@ -242,6 +243,59 @@ def test_the_readme_lists_every_command_and_every_variable_of_ours() -> None:
     assert not [c for c in commands() if f"nki-dist {c}" not in text]
     source = "".join(f.read_text() for f in (ROOT / "nki_dist").rglob("*.py"))
     assert not [v for v in set(re.findall(r'"(NKI_DIST_[A-Z_]+)"', source)) if f"`{v}`" not in text]
+
+
+def table_of(page: str) -> dict[str, list[str]]:
+    """The rows of a page's tables that begin with `code`, by it."""
+    found = {}
+    for line in (ROOT / "docs" / page).read_text().splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split(" | ")]
+        if line.startswith("| `"):
+            name = cells[0].strip("`")
+            assert name not in found, f"{name} is there twice"
+            found[name] = cells[1:]
+    return found
+
+
+# Ray's own, which are passed on or looked at and aren't for users.
+UNTOLD = {"RAY_RAYLET_PID", "RAY_USE_TLS"}
+
+
+def test_the_page_of_the_environment_has_every_variable_that_is_read():
+    source = "".join(f.read_text() for f in (ROOT / "nki_dist").rglob("*.py"))
+    read = set(re.findall(r'"((?:NKI|NEURON|RAY)_[A-Z_]+)"', source)) - UNTOLD
+    table = table_of("environment.md")
+    assert set(table) == read
+    assert all(len(cells) == 3 and all(cells) for cells in table.values())
+
+
+def test_the_page_of_the_environment_has_the_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = table_of("environment.md")
+    for name in table:
+        monkeypatch.delenv(name, raising=False)
+    told = {name: cells[1].strip("`") for name, cells in table.items()}
+    assert told["NKI_DIST_HOST"] == settings.default_host()
+    assert told["NKI_DIST_TRANSPORT"] == settings.default_transport()
+    assert told["NKI_DIST_START_TIMEOUT"] == f"{settings.start_timeout():.0f}"
+    assert (told["NKI_DIST_TIMEOUT"], settings.default_timeout()) == ("never", None)
+    assert told["NEURON_LOGICAL_NC_CONFIG"] == str(settings.default_lnc(2))
+    assert told["NKI_PRECISE_FP"] == str(int(settings.precise_fp()))
+    assert told["NEURON_PLATFORM_TARGET_OVERRIDE"] == arch.from_environment().instance
+    assert settings.default_check() == nki_dist.Checks()
+    assert told["NKI_DIST_CHECK"] == "default"
+
+
+def test_the_page_of_the_command_line_has_every_command() -> None:
+    assert {name.removeprefix("nki-dist ") for name in table_of("cli.md")} == commands()
+
+
+def test_the_page_of_pytest_has_every_option_and_fixture() -> None:
+    source = (ROOT / "nki_dist/pytest_plugin.py").read_text()
+    options = {name.split()[0] for name in table_of("pytest.md")}
+    assert options == set(re.findall(r'"(--nki-[a-z]+)"', source))
+    page = (ROOT / "docs/pytest.md").read_text()
+    fixtures = [*re.findall(r"@pytest.fixture\ndef (\w+)", source), "nki_ranks"]
+    assert len(fixtures) > 1 and all(f"`{name}`" in page for name in fixtures)
 
 
 PUBLIC = [nki_dist, nl, nisa, ncc, kernels, testing]

@@ -1,7 +1,8 @@
 """`nki-dist doctor`: can this machine run simulated NeuronCores, and if not, what to do.
 
 Every check is a function of a `Machine`, the plain facts that `look` gathers, so checks can be
-tried on machines that aren't there. It starts no Ray cluster: what needs one shows at launch.
+tried on machines that aren't there; those of Ray are in `_doctor_ray`. It starts no Ray cluster:
+what needs one shows at launch.
 """
 
 from __future__ import annotations
@@ -15,6 +16,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import metadata
 from typing import Any, Final
+
+from nki_dist.cli import _doctor_ray
+from nki_dist.cli._doctor_ray import RayFacts
+from nki_dist.cli._finding import Finding
 
 GIB: Final = 1 << 30
 SHM: Final = "/dev/shm"
@@ -34,23 +39,12 @@ _STORE_SHARE: Final = 0.3
 _STORE_LIMIT: Final = 200 * GIB
 
 _DESCRIPTION: Final = """\
-Check that this machine can run simulated NeuronCores: Python and packages, Ray, shared memory for
-its object store (where shared_hbm lives), processors and BLAS threads. Each line says ok, warn or
-FAIL, and what to do about it. The exit status is 1 if something failed."""
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One line of the report; `level` is "ok", "warn" or "FAIL"."""
-
-    level: str
-    subject: str
-    found: str
-    fix: str = ""
-
-    def __str__(self) -> str:
-        line = f"{self.level:<4}  {self.subject:<16} {self.found}"
-        return line + (f"\n      -> {self.fix}" if self.fix else "")
+Check that this machine can run simulated NeuronCores: Python and packages, shared memory for Ray's
+object store (where shared_hbm lives), processors and BLAS threads. Then what keeps Ray from
+starting, or makes it join the wrong cluster: RAY_ADDRESS (its form, and whether it answers), Rays
+that run here (left behind, of another version, heads without a node), ports, the folder of its
+sockets and logs, open files, tokens. Nothing is started or joined. Each line says ok, warn or FAIL,
+and what to do about it. The exit status is 1 if something failed."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +59,7 @@ class Machine:
         shm_total, shm_free: bytes of /dev/shm, or None if there is none.
         blas: (library, threads) that NumPy and SciPy have loaded.
         environment: the process's environment.
+        ray: what may keep Ray from starting, or make it join something else.
     """
 
     python: tuple[int, ...]
@@ -75,6 +70,7 @@ class Machine:
     shm_free: int | None
     blas: tuple[tuple[str, int], ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
+    ray: RayFacts = field(default_factory=RayFacts)
 
 
 def register(subparsers: Any) -> None:
@@ -99,7 +95,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 def examine(machine: Machine) -> list[Finding]:
     """All checks on one machine."""
-    return [finding for check in _CHECKS for finding in check(machine)]
+    found = [finding for check in _CHECKS for finding in check(machine)]
+    return found + [f for check in _doctor_ray.CHECKS for f in check(machine.ray)]
 
 
 # ---- looking ----------------------------------------------------------------------------------
@@ -119,6 +116,7 @@ def look() -> Machine:
         shm_free=shm.free if shm else None,
         blas=_blas(),
         environment=dict(os.environ),
+        ray=_doctor_ray.look(packages["ray"] if packages["ray"][0] != "!" else ""),
     )
 
 

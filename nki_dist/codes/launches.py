@@ -14,6 +14,11 @@ LAUNCHES: Final = (
         "A kernel is a plain function.",
         "Decorate a function that uses `def` and `return`.",
     ),
+    Code(
+        "kernel-pickle",
+        "A kernel can't be found by its name, so it can't be pickled.",
+        "Define it at the top of a module.",
+    ),
     Code("jit-option", "nki.jit has no such option.", "Use platform_target for the platform."),
     Code(
         "grid-form",

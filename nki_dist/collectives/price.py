@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from nki_dist.collectives.algorithm import Algorithm
 from nki_dist.collectives.members import GATHER, Members, Stage
 from nki_dist.collectives.question import Question
 from nki_dist.topology.topology import Topology
+
+
+def sharing_groups(groups: Sequence[Sequence[int]], question: Question) -> int:
+    """How many groups have members on the chip of the question's first rank."""
+    per_chip = question.layout.ranks_per_chip
+    chip = question.group[0] // per_chip
+    return sum(any(rank // per_chip == chip for rank in group) for group in groups)
 
 
 def stages(

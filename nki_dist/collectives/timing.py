@@ -17,7 +17,7 @@ from nki_dist.arch import Arch
 from nki_dist.collectives.choose import choose, named
 from nki_dist.collectives.operands import belongs_to_rank, larger_side
 from nki_dist.collectives.operations import OPERATIONS, Kind
-from nki_dist.collectives.price import all_to_all_ns, move_ns, price_ns
+from nki_dist.collectives.price import all_to_all_ns, move_ns, price_ns, sharing_groups
 from nki_dist.collectives.question import Question, RankLayout
 from nki_dist.isa.effects import Exchange
 from nki_dist.program import Instruction
@@ -63,12 +63,8 @@ class _Rules:
         rank = seats[me].rank
         group = next(g for g in i["replica_group"] if rank in g)
         question = self._question(i, group, arch)
-        chip = group[0] // question.layout.ranks_per_chip
-        on = [
-            any(r // question.layout.ranks_per_chip == chip for r in g) for g in i["replica_group"]
-        ]
         kind = self._kind(i, me, seats)
-        sharing = sum(on)
+        sharing = sharing_groups(i["replica_group"], question)
         if not belongs_to_rank(i, 2):
             sharing *= len(self._cores[rank])  # each core has tensors of its own
         key = (question, sharing, len(kind))

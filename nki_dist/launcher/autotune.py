@@ -110,6 +110,10 @@ class Tuner:
         self._lock = threading.Lock()
         self._known: OrderedDict[Any, Tuning] = OrderedDict()
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Without what was found: that holds for this process's platform and settings."""
+        return Tuner, (self.configs, self.key)
+
     def fitted(
         self,
         world: Any,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import functools
 import inspect
 import os
@@ -23,6 +22,7 @@ from nki_dist.isa.spec import tracing
 from nki_dist.launcher.binding import Args, Kwargs, not_a_kernel
 from nki_dist.launcher.estimates import estimate_of
 from nki_dist.launcher.grid import make_grid
+from nki_dist.launcher.pickling import reduced, stores_by_value
 from nki_dist.launcher.session import session
 from nki_dist.launcher.tracebacks import leaves_package, trim
 from nki_dist.launcher.traced import launch_traced, placeholders
@@ -82,9 +82,21 @@ class Kernel:
 
     def but(self, **changes: Any) -> Kernel:
         """The same kernel with other attributes."""
-        made = copy.copy(self)
+        made = self.__copy__()
         vars(made).update(changes)
         return made
+
+    def __copy__(self) -> Kernel:
+        made = object.__new__(type(self))
+        vars(made).update(vars(self))
+        return made
+
+    def __deepcopy__(self, memo: Any) -> Kernel:
+        return self.__copy__()  # as functions, which are copied by reference
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """By module and qualified name; see `nki_dist.launcher.pickling`."""
+        return super().__reduce_ex__(protocol) if stores_by_value() else reduced(self)
 
     def __getitem__(self, grid: Any) -> Kernel:
         return self.but(grid=grid)
@@ -120,8 +132,9 @@ class Kernel:
             NkiValidationError: the edges aren't such pairs; when traced: a name is unknown or means
                 several instructions, or an edge contradicts the order of the kernel's lines.
         """
-        scheduled = with_edges(self.fn, edges_of(edges))
-        return self.but(fn=scheduled)
+        made = edges_of(edges)
+        scheduled = with_edges(self.fn, made)
+        return self.but(fn=scheduled, _scheduled=(self, made))
 
     @leaves_package
     def compile(self, *args: Any, **kwargs: Any) -> Compiled:

@@ -2,8 +2,10 @@
 
 With NEURON_RT_DEBUG_OUTPUT_DIR set, every print is also saved as
 `<dir>/<prefix>/core_<logical core>/<iteration>/tensor.npy`: AWS's directories, the file's name and
-format are ours. Iterations count the prints of a prefix on a core, over all launches of the
-process. The second physical core of a logical one saves `tensor_lnc1.npy` beside it.
+format are ours. `np.load` gives arrays back with their dtype, bfloat16 and float8 included, where
+`nki_dist` or `ml_dtypes` has been imported. Iterations count the prints of a prefix on a core, over
+all launches of the process. The second physical core of a logical one saves `tensor_lnc1.npy`
+beside it.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from nki_dist import frameworks
+from nki_dist.dtypes.npy import save_array
 from nki_dist.errors import LaunchError
 
 DIRECTORY_VARIABLE = "NEURON_RT_DEBUG_OUTPUT_DIR"
@@ -48,7 +51,7 @@ class Printer:
 def _save(folder: Path, name: str, array: np.ndarray) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        np.save(folder / name, array)
+        save_array(folder / name, array)
     except OSError as error:
         raise LaunchError(
             f"{DIRECTORY_VARIABLE}={os.environ.get(DIRECTORY_VARIABLE)!r}: {folder / name} can't "

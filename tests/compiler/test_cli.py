@@ -81,7 +81,7 @@ def test_every_command_explains_itself(capsys):
     for name in names:
         assert callable(importlib.import_module(f"nki_dist.cli.{name}").register)
         with pytest.raises(SystemExit) as caught:
-            main([name, "--help"])
+            main([name.replace("_", "-"), "--help"])
         assert caught.value.code == 0
         assert len(capsys.readouterr().out.splitlines()) >= 5
 

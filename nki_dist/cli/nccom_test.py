@@ -1,0 +1,183 @@
+"""`nki-dist nccom-test`: AWS's benchmark of collectives, in simulated time.
+
+Options, columns and units are those of its guide. Times are prices of one operation whose ranks all
+start together (see docs/collectives_time.md): they have no spread, so every statistic is the same.
+
+Source: tools/neuron-sys-tools/nccom-test.rst of the Neuron SDK's documentation, which defines the
+unit of both bandwidths as 2^30 bytes per second. The newer of its printed examples have 10^9;
+`--bandwidth-unit GB` prints those.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from nki_dist.cli import _nccom_options as options
+from nki_dist.cli._nccom_check import Checker
+from nki_dist.cli._nccom_plan import Plan, bytes_of, sizes_of
+from nki_dist.errors import LaunchError
+
+_UNITS: Final = {"GiB": 1 << 30, "GB": 10**9}
+_SHOWN: Final = {"hierarchical": "hier"}  # as the guide calls it
+
+_DESCRIPTION: Final = """\
+Simulated time and bandwidth of a collective operation for a sweep of sizes, with the options and
+columns of AWS's nccom-test. size(B) is the larger of a rank's input and output; algbw is size over
+time, busbw is that times what makes it independent of the number of ranks, in 2^30 bytes per
+second. Nothing is run, so a sweep to 1 GB on hundreds of ranks takes no memory; --check runs
+the operation in this process with real data. sendrecv, and permute without a file of pairs, send
+from each rank to the next. Exit status: 0 done, 1 an error or a wrong result, 2 wrong usage."""
+
+_EPILOG: Final = """\
+examples:
+  nki-dist nccom-test allr -r 64 -b 1KB -e 1GB -f 4
+  nki-dist nccom-test -r 8 -b 1KB -e 1MB -f 4 -d bf16 --check allg
+  nki-dist nccom-test redsct -r 128 -N 2 --platform trn2 --show-algorithm
+  nki-dist nccom-test allr -r 64 --algorithm ring --report-to-json-file ring.json
+
+options that only say how a device is driven (--iters, --hosts, --slurm-mode, ...) change nothing"""
+
+
+def register(subparsers: Any) -> None:
+    parser = subparsers.add_parser(
+        "nccom-test",
+        help="time and bandwidth of collectives, as AWS's nccom-test shows them",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    options.add_options(parser)
+    parser.set_defaults(run=run)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One size.
+
+    Attributes:
+        us: simulated time, in microseconds.
+        algorithm: its name, as the guide writes it.
+        scale: bytes of the unit of bandwidths.
+    """
+
+    plan: Plan
+    size: int
+    us: float
+    algorithm: str
+    scale: int
+
+    @property
+    def algbw(self) -> float:
+        return self.size / (self.us / 1e6) / self.scale
+
+    @property
+    def busbw(self) -> float:
+        return self.algbw * self.plan.op.bus_factor(self.plan.ranks)
+
+    def cells(self, arguments: argparse.Namespace) -> dict[str, int | float | str]:
+        """Columns by the guide's names, in its order."""
+        cells: dict[str, int | float | str] = {
+            "size(B)": self.size,
+            "count(elems)": self.size // self.plan.dtype.itemsize,
+        }
+        if arguments.show_input_output_size:
+            read, written = self.plan.counts(self.size)
+            cells["total_input_size(B)"] = read * self.plan.dtype.itemsize
+            cells["total_output_size(B)"] = written * self.plan.dtype.itemsize
+        cells["type"] = self.plan.type
+        for stat in arguments.stats:
+            cells[f"time:{stat}(us)"] = self.us
+        cells["algbw(GB/s)"], cells["busbw(GB/s)"] = self.algbw, self.busbw
+        if arguments.show_algorithm:
+            cells["algorithm"] = self.algorithm
+        return cells
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the table, write the report, and check results if that is asked for.
+
+    Raises:
+        LaunchError: wrong options.
+    """
+    options.settle(arguments)
+    plan = options.plan_of(arguments)
+    sizes = sizes_of(
+        plan,
+        arguments.minbytes,
+        arguments.maxbytes,
+        arguments.stepbytes,
+        arguments.stepfactor,
+    )
+    limit = bytes_of(arguments.check_limit, "--check-limit")
+    metadata = arguments.variable_size_op_metadata
+    checker = Checker(plan, arguments.check or "random", arguments.seed, limit, metadata)
+    if metadata:
+        checker.check_counts(sizes)
+        _note("times are those of full buffers, whatever the counts")
+    if arguments.check:
+        checker.check_world()
+    ignored = options.without_effect(arguments)
+    if ignored:
+        _note(f"no effect on simulated time: {', '.join(ignored)}")
+    rows = [_row(plan, size, _UNITS[arguments.bandwidth_unit]) for size in sizes]
+    cells = [row.cells(arguments) for row in rows]
+    print("\n".join(table(cells)))
+    print(f"Avg bus bandwidth:\t{sum(row.busbw for row in rows) / len(rows):.4f}GB/s", flush=True)
+    report: dict[str, Any] = {"results": cells, "config": _config(arguments, plan)}
+    errors = 0
+    if arguments.check:
+        report["check"] = found = checker.run(sizes, _note)
+        errors = len(found["wrong"])
+    if arguments.report_to_json_file:
+        _write(arguments.report_to_json_file, report)
+    if errors:
+        print(f"{errors} errors found - test failed")
+    return 1 if errors else 0
+
+
+def _row(plan: Plan, size: int, scale: int) -> Row:
+    name, us = plan.time_us(size)
+    return Row(plan, size, us, _SHOWN.get(name, name), scale)
+
+
+def table(rows: Sequence[dict[str, int | float | str]]) -> list[str]:
+    """Lines of the columns, aligned at their right ends."""
+    texts = [list(rows[0])]
+    texts += [
+        [f"{v:.2f}" if isinstance(v, float) else str(v) for v in row.values()] for row in rows
+    ]
+    widths = [max(map(len, column)) for column in zip(*texts)]
+    return ["    ".join(cell.rjust(w) for cell, w in zip(line, widths)) for line in texts]
+
+
+def _config(arguments: argparse.Namespace, plan: Plan) -> dict[str, Any]:
+    """What was asked for, and what it was taken for."""
+    given = {
+        name: value
+        for name, value in vars(arguments).items()
+        if name != "run" and value is not None and value is not False
+    }
+    t = plan.topology
+    return {**given, "platform": t.arch.instance, "lnc": t.lnc, "instances": t.instances}
+
+
+def _write(file: str, report: dict[str, Any]) -> None:
+    try:
+        with open(file, "w", encoding="utf-8") as opened:
+            json.dump(report, opened, indent=4)
+    except OSError as error:
+        raise LaunchError(
+            f"--report-to-json-file {file}: {error.strerror or error}; name a file that can be "
+            "written",
+            code="command-option",
+        ) from None
+
+
+def _note(text: str) -> None:
+    """Beside the table, so that the table can be read by programs."""
+    print(f"nccom-test: {text}", file=sys.stderr, flush=True)
