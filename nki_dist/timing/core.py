@@ -85,7 +85,9 @@ def _in_psum(a: Access) -> Access:
 
 def _more_starts(i: Instruction, plan: Plan, arch: Arch) -> float:
     """What an instruction takes for beginning more often than once; less than 0 if it's merged."""
-    starts = plan.starts.get(i.ordinal, 1)
+    starts = plan.starts.get(i.ordinal)
+    if starts is None:
+        return 0.0
     return arch.cycles_to_ns(arch.access_cycles * (starts - 1), i.engine)
 
 

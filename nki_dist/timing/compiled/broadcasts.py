@@ -1,9 +1,10 @@
-"""Rows given to all partitions: a product with ones leaves them in PSUM, where their users read them.
+"""Rows given to all partitions: a product with ones leaves them in PSUM.
 
-Engines can't read one partition for all. AWS's compiler broadcasts with Tensor, as its guides say,
-and a product fills at most one PSUM bank; whoever reads the row together with a tile of SBUF reads
-both at once (`pair_cycles`). A kernel of Beta 1 has a transfer there. It becomes a product where
-the tile fits a bank; wider ones stay transfers.
+Engines can't read one partition for all. AWS's compiler broadcasts with Tensor, as its guides say.
+Whoever reads the result together with a tile of SBUF reads both at once (`pair_cycles`). A kernel
+of Beta 1 has a transfer there; it becomes products where PSUM has room for what is in use and for
+what comes next, wider ones stay transfers. One row of the array works, which doesn't count as being
+busy for Tensor's clock.
 
 Doesn't model: the room in PSUM.
 Follows: A2 "Partition broadcast"; the tutorial of the fused Mamba kernel.

@@ -20,7 +20,6 @@ from nki_dist.program import Access, Instruction
 from nki_dist.timing.compiled.plan import Plan
 from nki_dist.timing.order import AccessPair, OrderGraph
 
-
 _MOVED: Final = frozenset({"dma", "vector", "scalar", "gpsimd"})
 
 
