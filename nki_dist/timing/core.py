@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from heapq import heappop
+from math import inf
 
 from nki_dist.arch import Arch
 from nki_dist.isa.spec import Cost, Spec
@@ -20,6 +21,7 @@ from nki_dist.timing.array import Array
 from nki_dist.timing.compiled.plan import Plan
 from nki_dist.timing.dma import DmaEngines, HbmBandwidth, Transfer, spilling, transfer
 from nki_dist.timing.engines import TensorClock, drain_ns, locks_of, occupancy_ns, table_of
+from nki_dist.timing.line import Line
 from nki_dist.timing.order import OrderGraph
 from nki_dist.timing.room import Rooms
 from nki_dist.timing.timeline import RESOURCE, CoreTimeline, Seat, TableLoad
@@ -35,7 +37,7 @@ class Fixed:
     transfer: Transfer | None
     locks: tuple[str, ...]
     function: tuple[str, str]  # an activation function and its set of tables
-    chains: bool
+    chains: bool  # dependants on the same engine needn't wait for the result
     synchronises: bool
 
 
@@ -77,20 +79,21 @@ class Queue:
     Attributes:
         order: positions of its instructions, in program order; those before `next` are issued.
         ready: those that wait for nothing but the queue.
-        busy: it can't issue yet; `poked`: an event will make it issue.
+        free: when it can issue again; infinite while it waits for other cores.
+        poked: an event will make it issue.
         last: the one it issued last, or -1.
         line: its transfers that could move their data, but for the one before or the DMA engines.
         moving: a transfer of it moves its data (in program order, one at a time does).
     """
 
-    __slots__ = ("busy", "done", "last", "line", "moving", "next", "order", "poked", "ready")
+    __slots__ = ("done", "free", "last", "line", "moving", "next", "order", "poked", "ready")
 
     def __init__(self) -> None:
         self.order: list[int] = []
         self.next = 0
         self.ready: list[int] = []  # heap of positions
         self.done: set[int] = set()  # of `order` beyond `next`
-        self.busy = False
+        self.free = 0.0
         self.poked = False
         self.last = -1
         self.line: list[int] = []  # heap of positions
@@ -106,6 +109,8 @@ class CoreReplay:
         by_position: what is fixed of each instruction.
         line, scatter_line: transfers that could move their data, but for the DMA engines; of large
             packets, and of small ones.
+        wake: when an event looks at `line` again.
+        freed: nobody looked at `scatter_line` since a transfer of small packets was over.
         data_after, reuse_after, issued_after: edges of the order graph, forward.
     """
 
@@ -137,8 +142,10 @@ class CoreReplay:
         self._array = Array()
         self.engines = DmaEngines(arch)
         self._spills: dict[int, Transfer] = {}
-        self.scatter_line: list[int] = []
-        self.line: list[int] = []
+        self.scatter_line = Line()
+        self.line = Line()
+        self.wake = inf
+        self.freed = False
         self._locks: dict[str, tuple[float, int]] = {}
         self._table = ""
 
@@ -190,10 +197,6 @@ class CoreReplay:
         for at, first in self.plan.after.items():
             self.data_after[first].append(at)
             self.waits[at] += 1
-
-    def chained(self, at: int) -> bool:
-        """Whether dependants on the same engine needn't wait for the result."""
-        return self.by_position[at].chains
 
     # ---- compute engines ------------------------------------------------------------------------
 
@@ -254,23 +257,20 @@ class CoreReplay:
 
     # ---- DMA ------------------------------------------------------------------------------------
 
-    def move(self, at: int, time: float, stack: HbmBandwidth) -> set[float]:
-        """Run the data phase of a transfer; returns when its engines are free again."""
+    def move(self, at: int, time: float, stack: HbmBandwidth) -> None:
+        """Run the data phase of a transfer."""
         timeline = self.timeline
         t = self.by_position[at].transfer
         assert t is not None
-        end, blocker, free = self.engines.run(at, t, self.ready[at] + t.lead_ns, time, stack)
+        end, blocker = self.engines.run(at, t, self.ready[at] + t.lead_ns, time, stack)
         if blocker >= 0:
             timeline.reason[at], timeline.cause[at] = RESOURCE, (self.number, blocker)
         timeline.start[at], timeline.end[at], timeline.done[at] = time, end, end
         timeline.hbm_read += t.hbm_read
         timeline.hbm_written += t.hbm_written
-        return free
 
-    def spill(
-        self, size: int, time: float, stack: HbmBandwidth, back: bool = False
-    ) -> tuple[float, set[float]]:
-        """Move spilled bytes; returns the end, and when engines are free again."""
+    def spill(self, size: int, time: float, stack: HbmBandwidth, back: bool = False) -> float:
+        """Move spilled bytes; returns the end."""
         t = self._spills.get(size)
         if t is None:
             t = self._spills[size] = spilling(size, self.arch)
@@ -278,8 +278,7 @@ class CoreReplay:
             self.timeline.hbm_read += size
         else:
             self.timeline.hbm_written += size
-        end, _, free = self.engines.run(-1, t, time, time, stack)
-        return end, free
+        return self.engines.run(-1, t, time, time, stack)[0]
 
     def scatter(self, at: int, time: float) -> float:
         """Begin the data phase of a transfer of small packets; returns when to look after it."""
@@ -290,20 +289,19 @@ class CoreReplay:
         self.timeline.hbm_written += t.hbm_written
         return self.engines.scatter(t, time)
 
-    def scattered(self, at: int, time: float) -> tuple[float, set[float]]:
+    def scattered(self, at: int, time: float) -> float:
         """Look after it: when to do so again, or `time` if it is over and its engines are free."""
         t = self.by_position[at].transfer
         assert t is not None
         again = self.engines.scattered(t, time)
-        if again > time:
-            return again, set()
-        self.timeline.end[at] = self.timeline.done[at] = time
-        return time, {self.engines.free[e] for e, _ in t.parts}
+        if again <= time:
+            self.timeline.end[at] = self.timeline.done[at] = time
+        return again
 
     def left(self) -> list[int]:
         """Positions that aren't over: none at the end, unless they wait for messages."""
         found = {at for at, n in enumerate(self.waits) if n}
-        found.update(self.line, self.scatter_line)
+        found.update(self.line.everyone(), self.scatter_line.everyone())
         for q in self.queues:
             found.update(q.ready, q.line)
         return sorted(found)

@@ -6,7 +6,7 @@ row (one partition's share) takes the longest of the floor of a descriptor, its 
 engine's rate, and its discontiguous pieces. Bytes from and to HBM also pass the stack, whose
 bandwidth its cores share first come, first served.
 
-A transfer begins when each of its engines has at most one other to move before it (`takes`), and
+A transfer begins when each of its engines has at most one other to move before it (`takes_at`), and
 engines serve transfers in that order. Packets of less than `dma_efficient_bytes` are the exception:
 an engine takes turns between queues, a packet of each, so a transfer of small packets gets a small
 share while there are others and goes at full rate in between; each engine has one such transfer at
@@ -25,7 +25,7 @@ Follows: DMAO, DMAB, DGE.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from nki_dist.arch import Arch
@@ -46,6 +46,7 @@ class Transfer:
         packets: the most that one engine has to move, if they are small; else 0. Where engines
             take turns between queues, such a transfer has a small share.
         hbm_read, hbm_written: bytes.
+        engines: those of `parts`.
     """
 
     mode: str
@@ -56,6 +57,10 @@ class Transfer:
     packets: float
     hbm_read: int
     hbm_written: int
+    engines: tuple[int, ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "engines", tuple([e for e, _ in self.parts]))
 
 
 def transfer(
@@ -165,18 +170,18 @@ class DmaEngines:
         self._turn_ns = arch.dma_packet_bytes / arch.dma_engine_gbps
         self._scattered: dict[int, _Scattered] = {}  # by engine
 
-    def takes(self, t: Transfer, time: float) -> bool:
-        """Whether every engine of a transfer has at most one other to move before."""
+    def takes_at(self, t: Transfer) -> float:
+        """When every engine of a transfer has at most one other to move before."""
         before = self.before
-        return max(before[e] for e, _ in t.parts) <= time
+        return max([before[e] for e in t.engines])
 
     def run(
         self, who: int, t: Transfer, asked: float, at: float, stack: HbmBandwidth
-    ) -> tuple[float, int, set[float]]:
+    ) -> tuple[float, int]:
         """Move the data of a transfer from time `at`, for which it asked at `asked`.
 
         Returns:
-            its end, the transfer it had to wait for (or -1), and when its engines are free again.
+            its end, and the transfer it had to wait for (or -1).
         """
         free, user = self.free, self.user
         ends = [(free[e] if free[e] > at else at) + ns for e, ns in t.parts]
@@ -190,13 +195,17 @@ class DmaEngines:
             self.before[e], free[e] = free[e], own + late
             self.busy[e] += ns
             user[e] = who
-        return end + late, blocker, {own + late for own in ends}
+        return end + late, blocker
 
     # ---- transfers of small packets -------------------------------------------------------------
 
     def scatters(self, t: Transfer) -> bool:
         """Whether none of a transfer's engines moves small packets already."""
-        return not any(e in self._scattered for e, _ in t.parts)
+        return self._scattered.keys().isdisjoint(t.engines)
+
+    def all_scatter(self) -> bool:
+        """Whether every engine moves small packets already."""
+        return len(self._scattered) == len(self.free)
 
     def scatter(self, t: Transfer, at: float) -> float:
         """Begin a transfer of small packets; when to look after it."""

@@ -36,9 +36,9 @@ def test_what_is_spilled_leaves_when_its_last_value_is_there(monkeypatch):
     swapped = []
 
     def watched(core, size, time, stack, back=False):
-        end, free = spill(core, size, time, stack, back)
+        end = spill(core, size, time, stack, back)
         swapped.append((back, time, end))
-        return end, free
+        return end
 
     spill = CoreReplay.spill
     monkeypatch.setattr(CoreReplay, "spill", watched)
