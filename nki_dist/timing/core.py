@@ -10,67 +10,19 @@ in `replay`; what they cost and whom they keep waiting, here.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from heapq import heappop
 from math import inf
 
 from nki_dist.arch import Arch
-from nki_dist.isa.spec import Cost, Spec
-from nki_dist.program import Instruction, instructions
 from nki_dist.timing.array import Array
 from nki_dist.timing.compiled.plan import Plan
-from nki_dist.timing.dma import DmaEngines, HbmBandwidth, Transfer, spilling, transfer
-from nki_dist.timing.engines import TensorClock, drain_ns, locks_of, occupancy_ns, table_of
+from nki_dist.timing.dma import DmaEngines, HbmBandwidth, Transfer, spilling
+from nki_dist.timing.engines import TensorClock
+from nki_dist.timing.fixed import Fixed
 from nki_dist.timing.line import Line
 from nki_dist.timing.order import OrderGraph
 from nki_dist.timing.room import Rooms
 from nki_dist.timing.timeline import RESOURCE, CoreTimeline, Seat, TableLoad
-
-
-@dataclass(frozen=True)
-class Fixed:
-    """What every execution of one instruction has in common."""
-
-    cost: Cost
-    occupancy: float
-    drain: float
-    transfer: Transfer | None
-    locks: tuple[str, ...]
-    function: tuple[str, str]  # an activation function and its set of tables
-    chains: bool  # dependants on the same engine needn't wait for the result
-    synchronises: bool
-
-
-def describe(
-    graph: OrderGraph, table: Mapping[str, Spec], arch: Arch, plan: Plan
-) -> dict[int, Fixed]:
-    """By ordinal, for every instruction of a program; cores that run it share the result."""
-    found = {}
-    for i in instructions(graph.program.body):
-        spec = table[i.opcode]
-        cost = spec.price(i, arch)
-        reads, writes = graph.tensors[i.ordinal]
-        both = (*reads, *writes)
-        dma = i.engine == "dma" and not spec.synchronises
-        found[i.ordinal] = Fixed(
-            cost,
-            occupancy_ns(i, cost, both, arch) - _shared_start(i, plan, arch),
-            drain_ns(i.engine, arch),
-            transfer(i, cost, reads, writes, arch) if dma else None,
-            locks_of(i, both, arch),
-            table_of(i, spec),
-            bool(spec.chains) and i.engine == "tensor",
-            spec.synchronises,
-        )
-    return found
-
-
-def _shared_start(i: Instruction, plan: Plan, arch: Arch) -> float:
-    """What an instruction saves that is merged with others of its line."""
-    together = plan.merged.get(i.ordinal)
-    if together is None:
-        return 0.0
-    return arch.cycles_to_ns(arch.access_cycles * (1 - 1 / together), i.engine)
 
 
 class Queue:

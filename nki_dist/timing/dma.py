@@ -116,14 +116,21 @@ def _queue(i: Instruction, mode: str) -> str:
     return "dma swdge" if mode == "swdge" else ""
 
 
+def first_partition(a: Access) -> int:
+    """Where an access on chip begins; 0 in HBM."""
+    if not a.region.on_chip:
+        return 0
+    address = a.storage.address
+    return a.start_partition + (address[0] if address else 0)
+
+
 def _parts(cost: Cost, accesses: Sequence[Access], arch: Arch) -> tuple[tuple[int, float], ...]:
     """Time on each DMA engine."""
     on_chip = [a for a in accesses if a.region.on_chip]
     if on_chip:
         widest = max(on_chip, key=lambda a: a.shape[0])
         rows = widest.shape[0]
-        address = widest.storage.address
-        first = widest.start_partition + (address[0] if address else 0)
+        first = first_partition(widest)
         per_row = _row_ns(cost.dma_bytes / rows, cost.dma_elements / rows, arch)
         share = arch.dma_partitions_per_engine
         parts = []

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from heapq import heappop, heappush
 from math import inf
+from typing import TypeAlias
 
 from nki_dist.arch import Arch
 from nki_dist.errors import LaunchError
@@ -37,6 +38,10 @@ from nki_dist.timing.timeline import (
 
 # Kinds of events; of those at the same time the first kind goes first.
 _READY, _POKE, _ARRIVE, _TURN, _LOOK_AFTER, _IDLE, _OVER, _RELOAD, _SAVE = range(9)
+
+
+When: TypeAlias = tuple[float, str]  # and why
+Place: TypeAlias = tuple[int, int]  # core and position
 
 
 class Events:
@@ -371,13 +376,7 @@ class Events:
             heappush(self.heap, (core.rooms.until[stay], _OVER, stay, core.number))
 
     def _tell(
-        self,
-        core: CoreReplay,
-        after: Sequence[int],
-        own: int,
-        near: tuple[float, str],
-        far: tuple[float, str],
-        by: tuple[int, int],
+        self, core: CoreReplay, after: Sequence[int], own: int, near: When, far: When, by: Place
     ) -> None:
         """`_arrive` for all that follow `by`: when and why on its own queue, and on others."""
         timeline, ready, waits = core.timeline, core.ready, core.waits
