@@ -277,7 +277,10 @@ class Spec:
         found: list[Access] = []
         for name in self._written:
             value = i.args[name]
-            found += (value,) if isinstance(value, Access) else tensors(value)
+            if isinstance(value, Access):
+                found.append(value)
+            elif value is not None:
+                found += tensors(value)
         return found
 
     def reads(self, i: Instruction) -> list[Access]:
@@ -285,6 +288,8 @@ class Spec:
         found: list[Access] = []
         for name, mode in self._modes:
             value = i.args[name]
+            if value is None:
+                continue
             for a in (value,) if isinstance(value, Access) else tensors(value):
                 if "r" in mode:
                     found.append(a)

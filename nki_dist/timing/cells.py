@@ -42,6 +42,8 @@ class Cells:
     costs about as much as it finds, whatever sizes are mixed.
     """
 
+    __slots__ = ("_by_box", "_grids")
+
     def __init__(self) -> None:
         self._by_box: dict[Box, Cell] = {}
         self._grids: dict[_Index, dict[_Index, list[Cell]]] = {}  # by exponents, by bucket
@@ -97,12 +99,21 @@ def _touched(box: Box, exponents: _Index, most: int = 1 << 30) -> list[_Index]:
     return found
 
 
+# Loops instead of all(): making a generator takes longer than most of these comparisons.
+
+
 def overlap(a: Box, b: Box) -> bool:
-    return all(a[d] < b[d + 1] and b[d] < a[d + 1] for d in range(0, len(a), 2))
+    for d in range(0, len(a), 2):  # noqa: SIM110
+        if a[d] >= b[d + 1] or b[d] >= a[d + 1]:
+            return False
+    return True
 
 
 def _covers(a: Box, b: Box) -> bool:
-    return all(a[d] <= b[d] and b[d + 1] <= a[d + 1] for d in range(0, len(a), 2))
+    for d in range(0, len(a), 2):  # noqa: SIM110
+        if a[d] > b[d] or b[d + 1] > a[d + 1]:
+            return False
+    return True
 
 
 def note_read(
@@ -110,7 +121,8 @@ def note_read(
 ) -> None:
     """Access number `at` reads a cell; adds what it must wait for to `data`."""
     for other, _ in cell.near:
-        data.update(other.writes)
+        if other.writes:
+            data.update(other.writes)
     if len(cell.reads) >= cell.crowded:
         implied = ancestors(data)
         cell.reads = [r for r in cell.reads if r not in implied]
@@ -121,9 +133,12 @@ def note_read(
 def note_write(cell: Cell, at: int, reuse: set[int]) -> None:
     """Access number `at` writes a cell; adds the reads and writes it must not overtake."""
     for other, covered in cell.near:
-        reuse.update(other.writes)
-        reuse.update(other.reads)
-        if covered:
-            other.writes.clear()
-            other.reads.clear()
+        if other.writes:
+            reuse.update(other.writes)
+            if covered:
+                other.writes.clear()
+        if other.reads:
+            reuse.update(other.reads)
+            if covered:
+                other.reads.clear()
     cell.writes.append(at)
