@@ -372,8 +372,9 @@ class Events:
             self._tell(core, after, own, (end, QUEUE), (end + hop, REUSE), by)
         if at in core.plan.saves:
             heappush(self.heap, (done, _SAVE, at, core.number))
-        for stay in core.rooms.over(at, end):
-            heappush(self.heap, (core.rooms.until[stay], _OVER, stay, core.number))
+        if core.rooms.stays:
+            for stay in core.rooms.over(at, end):
+                heappush(self.heap, (core.rooms.until[stay], _OVER, stay, core.number))
 
     def _tell(
         self, core: CoreReplay, after: Sequence[int], own: int, near: When, far: When, by: Place
