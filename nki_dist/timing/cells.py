@@ -22,7 +22,12 @@ _CROWDED: Final = 32  # accesses remembered by one cell before looking for those
 
 
 class Cell:
-    """One box: the accesses made to it that no later write hides."""
+    """One box: the accesses made to it that no later write hides.
+
+    Attributes:
+        near: other cells that overlap it, and whether it covers them. Not itself: most cells are
+            alone, and needn't wait for the garbage collector then.
+    """
 
     __slots__ = ("box", "crowded", "near", "reads", "writes")
 
@@ -31,7 +36,7 @@ class Cell:
         self.reads: list[int] = []
         self.writes: list[int] = []
         self.crowded = _CROWDED
-        self.near: list[tuple[Cell, bool]] = [(self, True)]
+        self.near: list[tuple[Cell, bool]] = []
 
 
 class Cells:
@@ -120,9 +125,9 @@ def note_read(
     cell: Cell, at: int, data: set[int], ancestors: Callable[[set[int]], set[int]]
 ) -> None:
     """Access number `at` reads a cell; adds what it must wait for to `data`."""
+    data.update(cell.writes)
     for other, _ in cell.near:
-        if other.writes:
-            data.update(other.writes)
+        data.update(other.writes)
     if len(cell.reads) >= cell.crowded:
         implied = ancestors(data)
         cell.reads = [r for r in cell.reads if r not in implied]
@@ -132,13 +137,11 @@ def note_read(
 
 def note_write(cell: Cell, at: int, reuse: set[int]) -> None:
     """Access number `at` writes a cell; adds the reads and writes it must not overtake."""
+    reuse.update(cell.writes, cell.reads)
+    cell.writes[:] = (at,)
+    cell.reads.clear()
     for other, covered in cell.near:
-        if other.writes:
-            reuse.update(other.writes)
-            if covered:
-                other.writes.clear()
-        if other.reads:
-            reuse.update(other.reads)
-            if covered:
-                other.reads.clear()
-    cell.writes.append(at)
+        reuse.update(other.writes, other.reads)
+        if covered:
+            other.writes.clear()
+            other.reads.clear()

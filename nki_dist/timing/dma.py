@@ -46,7 +46,7 @@ class Transfer:
         packets: the most that one engine has to move, if they are small; else 0. Where engines
             take turns between queues, such a transfer has a small share.
         hbm_read, hbm_written: bytes.
-        engines: those of `parts`.
+        engines: those of `parts`; `busiest`: the part that takes longest.
     """
 
     mode: str
@@ -58,9 +58,11 @@ class Transfer:
     hbm_read: int
     hbm_written: int
     engines: tuple[int, ...] = field(init=False, repr=False, compare=False)
+    busiest: tuple[int, float] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "engines", tuple([e for e, _ in self.parts]))
+        object.__setattr__(self, "busiest", max(self.parts, key=lambda part: part[1]))
 
 
 def transfer(
@@ -216,12 +218,11 @@ class DmaEngines:
 
     def scatter(self, t: Transfer, at: float) -> float:
         """Begin a transfer of small packets; when to look after it."""
-        engine, work = max(t.parts, key=lambda part: part[1])
+        engine, work = t.busiest
         packet = work / t.packets
         share = packet / (packet + self._turn_ns)
         what = _Scattered(engine, work, share, at, self._moved(engine, at))
-        for e, _ in t.parts:
-            self._scattered[e] = what
+        self._scattered.update(dict.fromkeys(t.engines, what))
         return self._next(what, at)
 
     def scattered(self, t: Transfer, at: float) -> float:

@@ -60,7 +60,7 @@ class Events:
         self.timeline = Timeline(arch, [c.timeline for c in cores])
         self.heap: list[tuple[float, int, int, int]] = []  # time, kind, position or number, core
         self.returning: dict[tuple[int, int], int | None] = {}  # reloads: who made room
-        self.messages = Messages(cores, seats, arch, exchanges, self._finish)
+        self.messages = Messages(cores, seats, arch, exchanges)
         self.dma_to_use = arch.dma_semaphore_ns * (1 - arch.dma_lead_fraction)
         self.now = 0.0
 
@@ -131,12 +131,9 @@ class Events:
         heappush(q.ready, at)
         if q.poked or q.free == inf:
             return
-        if q.free > time:
+        if q.free > time or (self.heap and self.heap[0][0] <= time):
             q.poked = True
-            heappush(self.heap, (q.free, _POKE, number, core.number))
-        elif self.heap and self.heap[0][0] <= time:
-            q.poked = True
-            heappush(self.heap, (time, _POKE, number, core.number))
+            heappush(self.heap, (max(q.free, time), _POKE, number, core.number))
         else:  # that would be the next event
             self._on_poke(core, number, time)
 
@@ -168,7 +165,9 @@ class Events:
         elif fixed.synchronises:
             q.free = inf  # until it is over
             self._issue(core, at, time)
-            self.messages.exchange(core, at, time)
+            for other, theirs in self.messages.exchange(core, at, time):
+                self._busy(other, other.timeline.queue[theirs], other.timeline.end[theirs])
+                self._release(other, theirs)
         else:
             start = time
             if fixed.locks:
@@ -183,11 +182,6 @@ class Events:
             self._issue(core, at, timeline.start[at])
             self._busy(core, number, timeline.end[at])
             self._release(core, at)
-
-    def _finish(self, core: CoreReplay, at: int) -> None:
-        """An instruction that waited for other cores has its end."""
-        self._busy(core, core.timeline.queue[at], core.timeline.end[at])
-        self._release(core, at)
 
     def _on_arrive(self, core: CoreReplay, at: int, time: float) -> None:
         """A transfer could move its data now."""

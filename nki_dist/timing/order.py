@@ -16,7 +16,7 @@ spilled per engine. Follows: A2 "Engine synchronisation"; ISA `depends_on`, `nl.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -105,28 +105,21 @@ class _Operands:
         registers_read, registers_written, copied, state: see the functions that find them.
     """
 
-    __slots__ = (
-        "copied",
-        "moving",
-        "read",
-        "registers_read",
-        "registers_written",
-        "state",
-        "written",
-    )
+    moving: Sequence[tuple[Access, bool]] = ()
+    registers_read: Collection[int] = ()
+    registers_written: Sequence[int] = ()
+    copied: Any = None
+    state: Sequence[tuple[str, str]] = ()
 
     def __init__(self, i: Instruction, spec: Spec) -> None:
         self.read: list[Cell] = []
         self.written: list[Cell] = []
-        self.moving: list[tuple[Access, bool]] = []
-        self.registers_read: set[int] = set()
-        self.registers_written: list[int] = []
-        self.copied: Any = None
         if VirtualRegister in map(type, i.args.values()):
             self.registers_read = registers_read(i, spec)
             self.registers_written = registers_written(i, spec)
             self.copied = copied(i, spec)
-        self.state = spec.effects.states(i) if spec.effects.state is not None else ()
+        if spec.effects.state is not None:
+            self.state = spec.effects.states(i)
 
 
 def _in_order(positions: set[int]) -> tuple[int, ...]:
@@ -299,24 +292,21 @@ class _Builder:
         what = _Operands(i, spec)
         written, places = self.written, self.places
         reads, writes = self.tensors[i.ordinal]
+        dynamic = [a for a in (*reads, *writes) if a.dynamic is not None]
+        if dynamic:
+            what.registers_read = {*what.registers_read, *moving_registers(dynamic)}
         for a in reads:
-            if a.dynamic is not None and self._moves(a, what):
-                if a.storage.number in written:
-                    what.moving.append((a, False))
-            elif a.storage.number in written:
-                what.read.append(places.get(id(a)) or self._place(a))
+            if a.storage.number in written:
+                if a.dynamic is not None and moving_registers([a]):
+                    what.moving = [*what.moving, (a, False)]
+                else:
+                    what.read.append(places.get(id(a)) or self._place(a))
         for a in writes:
-            if a.dynamic is not None and self._moves(a, what):
-                what.moving.append((a, True))
+            if a.dynamic is not None and moving_registers([a]):
+                what.moving = [*what.moving, (a, True)]
             else:
                 what.written.append(places.get(id(a)) or self._place(a))
         return what
-
-    def _moves(self, a: Access, what: _Operands) -> bool:
-        """Whether a register decides which bytes an access touches; notes that it is read."""
-        registers = moving_registers([a])
-        what.registers_read |= registers
-        return bool(registers)
 
     def _memory(self, what: _Operands, at: int, data: set[int], reuse: set[int]) -> None:
         read, written = what.read, what.written

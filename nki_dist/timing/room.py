@@ -67,12 +67,11 @@ def touched(graph: OrderGraph, plan: Plan, of: Collection[int]) -> list[tuple[in
         numbers = known.get(i.ordinal)
         if numbers is None:
             r, w = tensors[i.ordinal]
-            here = {a.storage.number for a in r}
-            for a in w:
-                here.add(a.storage.number)
+            here = [a.storage.number for a in (*r, *w)]
             if same:
-                here = {same.get(n, n) for n in here}
-            numbers = known[i.ordinal] = tuple(sorted([n for n in here if n in of]))
+                here = [same.get(n, n) for n in here]
+            here = [n for n in here if n in of]
+            numbers = known[i.ordinal] = tuple(sorted({*here}) if len(here) > 1 else here)
         found.append(numbers)
     return found
 
