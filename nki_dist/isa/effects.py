@@ -105,6 +105,13 @@ class Effects:
     bits: Bits | None
     state: State | None
 
+    @property
+    def copies(self) -> bool:
+        """Whether its destination's elements are those of its source, converted at most."""
+        if self.bits is None or not self.bits.converts:
+            return False
+        return {*self.bits.names} == {"dst", *self.unwritten.sources}
+
     def states(self, i: Instruction) -> list[tuple[str, str]]:
         """The state that an instruction touches: equal for those that depend on each other."""
         if self.state is State.SUMS:

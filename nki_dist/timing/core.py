@@ -190,7 +190,7 @@ class CoreReplay:
         """When Tensor begins an instruction, when it can begin the next, and when this is over."""
         tile = fixed.cost.tile
         start = max(start, self._array.free(tile))
-        over = self._clock.run(start, fixed.occupancy)
+        over = self._clock.run(start, fixed.occupancy, fixed.activity)
         self._array.take(tile, over)
         share = self._array.share(tile, self.arch)
         return start, start + (over - start) * share, over

@@ -73,17 +73,20 @@ class TensorClock:
         self.cold_until = 0.0
         self.used = False
 
-    def run(self, start: float, work: float) -> float:
-        """When `work` ns of full speed, begun at `start`, are done."""
+    def run(self, start: float, work: float, activity: float = 1.0) -> float:
+        """When `work` ns of full speed, begun at `start`, are done; a share of the array works."""
         if self.window <= 0 or self.slow >= 1:
             return start + work
         self._look(start)
-        end = start + work
-        if start < self.cold_until:
-            slow_time = min(self.cold_until - start, work / self.slow)
-            end = start + slow_time + (work - slow_time * self.slow)
-        self.busy += end - start
-        return end
+        now, left = start, work
+        while now < self.cold_until and left > 0:
+            slow = min(self.cold_until - now, left / self.slow)
+            self.busy += slow * activity
+            now += slow
+            left -= slow * self.slow
+            self._look(now)
+        self.busy += left * activity
+        return now + left
 
     def _look(self, now: float) -> None:
         """Close the window if it is over; an idle one slows the clock down from now on."""

@@ -7,11 +7,12 @@ works out costs from what such a pattern says (`Spec`: `cost`). So each pattern 
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
+from copy import copy
 from dataclasses import dataclass
 
 from nki_dist.arch import Arch
 from nki_dist.isa.spec import Cost, Spec
-from nki_dist.program import Access, Instruction, instructions
+from nki_dist.program import Access, Instruction, MemoryRegion, instructions
 from nki_dist.timing.compiled.plan import Plan
 from nki_dist.timing.dma import Transfer, first_partition, transfer
 from nki_dist.timing.engines import drain_ns, locks_of, occupancy_ns, table_of
@@ -30,6 +31,7 @@ class Fixed:
     function: tuple[str, str]  # an activation function and its set of tables
     chains: bool  # dependants on the same engine needn't wait for the result
     synchronises: bool
+    activity: float  # share of Tensor's array that works
 
 
 def describe(
@@ -39,24 +41,25 @@ def describe(
     found: dict[int, Fixed] = {}
     known: dict[Hashable, Fixed] = {}
     for i in instructions(graph.program.body):
-        spec, together = table[i.opcode], plan.merged.get(i.ordinal)
-        pattern = _pattern(i, together)
+        pattern = _pattern(i, plan)
         try:
             fixed = known.get(pattern)
         except TypeError:  # lists of operands and the like aren't compared
             pattern, fixed = None, None
         if fixed is None:
-            fixed = _described(i, graph.tensors[i.ordinal], spec, arch, together)
+            fixed = _described(i, graph.tensors[i.ordinal], table[i.opcode], arch, plan)
             if pattern is not None:
                 known[pattern] = fixed
         found[i.ordinal] = fixed
     return found
 
 
-def _pattern(i: Instruction, together: float | None) -> Hashable:
-    """All that `_described` works with; None where an address is only known at run time."""
-    found: list[Hashable] = [i.opcode, i.engine, together]
-    moves = i.engine == "dma"
+def _pattern(i: Instruction, plan: Plan) -> Hashable:
+    """All that `_described` works with; None where it is more, as with run-time addresses."""
+    if i.ordinal in plan.products:
+        return None
+    found: list[Hashable] = [i.opcode, i.engine, plan.merged.get(i.ordinal)]
+    moves, in_psum = i.engine == "dma", plan.in_psum
     for value in i.args.values():
         if not isinstance(value, Access):
             found.append(value)
@@ -67,29 +70,50 @@ def _pattern(i: Instruction, together: float | None) -> Hashable:
         found += (value.shape, value.strides, value.dtype.name, id(value.storage.region))
         if moves:
             found.append(first_partition(value))
+        if in_psum:
+            found.append(value.storage.number in in_psum)
     return tuple(found)
 
 
-def _described(
-    i: Instruction, tensors: AccessPair, spec: Spec, arch: Arch, together: float | None
-) -> Fixed:
-    cost = spec.price(i, arch)
+def _described(i: Instruction, tensors: AccessPair, spec: Spec, arch: Arch, plan: Plan) -> Fixed:
+    if i.ordinal in plan.products:
+        shown, cost = plan.products[i.ordinal]
+    else:
+        shown, cost = i, spec.price(_as_compiled(i, plan), arch)
     both = (*tensors[0], *tensors[1])
-    dma = i.engine == "dma" and not spec.synchronises
+    dma = shown.engine == "dma" and not spec.synchronises
     return Fixed(
         cost,
-        occupancy_ns(i, cost, both, arch) - _shared_start(i, together, arch),
-        drain_ns(i.engine, arch),
+        occupancy_ns(shown, cost, both, arch) - _shared_start(i, plan, arch),
+        drain_ns(shown.engine, arch),
         transfer(i, cost, *tensors, arch) if dma else None,
-        locks_of(i, both, arch),
+        locks_of(shown, both, arch),
         table_of(i, spec),
-        bool(spec.chains) and i.engine == "tensor",
+        bool(spec.chains) and shown.engine == "tensor",
         spec.synchronises,
+        1 / arch.partitions if i.ordinal in plan.products else 1.0,
     )
 
 
-def _shared_start(i: Instruction, together: float | None, arch: Arch) -> float:
+def _as_compiled(i: Instruction, plan: Plan) -> Instruction:
+    """An instruction with its operands where the compiler has them."""
+    moved = {
+        name: _in_psum(a)
+        for name, a in i.args.items()
+        if isinstance(a, Access) and a.storage.number in plan.in_psum and a.region.on_chip
+    }
+    return i.with_args({**i.args, **moved}) if moved else i
+
+
+def _in_psum(a: Access) -> Access:
+    storage = copy(a.storage)
+    storage.region = MemoryRegion.psum
+    return Access(storage, a.offset, a.shape, a.strides, a.dtype, a.dynamic)
+
+
+def _shared_start(i: Instruction, plan: Plan, arch: Arch) -> float:
     """What an instruction saves that is merged with others of its line."""
+    together = plan.merged.get(i.ordinal)
     if together is None:
         return 0.0
     return arch.cycles_to_ns(arch.access_cycles * (1 - 1 / together), i.engine)

@@ -61,17 +61,13 @@ def varied(x):
     for source in (0, 1):
         kept = nl.ndarray((8, 64), nl.float32, buffer=nl.private_hbm)
         nisa.dma_copy(dst=kept, src=x[8 * source : 8 * source + 8, 0:64])
+        tile = nl.ndarray((128, 64), nl.bfloat16, buffer=nl.sbuf)
+        nisa.tensor_copy(dst=tile, src=tile, engine=nisa.vector_engine)
 
 
 def described_alone(graph, machine, plan):
     return {
-        i.ordinal: _described(
-            i,
-            graph.tensors[i.ordinal],
-            INSTRUCTIONS[i.opcode],
-            machine,
-            plan.merged.get(i.ordinal),
-        )
+        i.ordinal: _described(i, graph.tensors[i.ordinal], INSTRUCTIONS[i.opcode], machine, plan)
         for i in instructions(graph.program.body)
     }
 
@@ -82,6 +78,7 @@ def test_patterns_say_all_that_differs(platform):
     graph, plan = order(program), Plan()
     narrow = [i.ordinal for i in graph.executed if i.opcode == "activation"]
     plan.merged = {ordinal: 2.0 + n % 3 for n, ordinal in enumerate(narrow)}
+    plan.in_psum = {graph.executed[-1]["dst"].storage.number}  # as the compiler has it
     found = describe(graph, INSTRUCTIONS, machine, plan)
     assert found == described_alone(graph, machine, plan)
     shared = {id(fixed) for fixed in found.values()}

@@ -6,7 +6,7 @@ liberties a compiler has depends on the release a kernel is written for: a kerne
 what is computed, the compiler decides when and where; later releases keep close to the order of
 the kernel's lines.
 
-Doesn't model: wide tiles split, instructions chosen anew, copies left out.
+Doesn't model: wide tiles split, instructions chosen anew.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from typing import Final
 
 from nki_dist.arch import Arch
 from nki_dist.isa.spec import Spec
+from nki_dist.timing.compiled.broadcasts import broadcast_by_products
+from nki_dist.timing.compiled.copies import drop_copies
 from nki_dist.timing.compiled.merged import merge_narrow
 from nki_dist.timing.compiled.plan import Change, Plan
 from nki_dist.timing.compiled.repeated import drop_repeated
@@ -35,6 +37,8 @@ def compiled(graph: OrderGraph, table: Mapping[str, Spec], arch: Arch) -> Plan:
     drop_zeroing(graph, table, plan)
     if graph.program.beta1:
         drop_repeated(graph, table, plan)
+        drop_copies(graph, table, plan)
+        broadcast_by_products(graph, plan, arch)
         merge_narrow(graph, plan)
     spill(graph, plan, arch)
     return plan

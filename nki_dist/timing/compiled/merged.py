@@ -28,6 +28,8 @@ def merge_narrow(graph: OrderGraph, plan: Plan) -> None:
         if i.engine not in _ENGINES or not isinstance(dst, Access):
             continue
         columns = dst.free_size
+        if columns > WIDE:
+            plan.merged[i.ordinal] = 1 / -(-columns // WIDE)
         if LEAST <= columns < WIDE and lines[i.location, i.opcode] * columns >= WIDE:
             plan.merged[i.ordinal] = WIDE / columns
             plan.note(i.location, "tiles merged")

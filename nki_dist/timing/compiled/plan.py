@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
+from nki_dist.isa.spec import Cost
+from nki_dist.program import Instruction
+
 
 @dataclass(frozen=True)
 class Change:
@@ -33,6 +36,8 @@ class Plan:
         dropped: positions that take no time and no queue.
         after: positions that a dropped one waits for besides, as its result is theirs.
         same: storages whose contents are those of another, and take no room.
+        products: by ordinal, what Tensor does in place of a transfer, with its cost.
+        in_psum: storages in SBUF that the compiler has in PSUM.
         saves: by position, bytes moved to HBM after it.
         renewed: (storage, position) of the first access after a reload.
         merged: executions of an instruction that become one, by ordinal.
@@ -44,6 +49,8 @@ class Plan:
     dropped: set[int] = field(default_factory=set)
     after: dict[int, int] = field(default_factory=dict)
     same: dict[int, int] = field(default_factory=dict)
+    products: dict[int, tuple[Instruction, Cost]] = field(default_factory=dict)
+    in_psum: set[int] = field(default_factory=set)
     saves: Counter[int] = field(default_factory=Counter)
     renewed: set[tuple[int, int]] = field(default_factory=set)
     merged: dict[int, float] = field(default_factory=dict)

@@ -17,6 +17,8 @@ from nki_dist.program import Access, Instruction
 from nki_dist.timing.compiled.plan import Plan
 from nki_dist.timing.order import AccessPair, OrderGraph
 
+_MOVED = ("dma", "vector", "scalar", "gpsimd")
+
 
 def drop_repeated(graph: OrderGraph, table: Mapping[str, Spec], plan: Plan) -> None:
     """Drop loads whose line loaded the same the time before."""
@@ -65,7 +67,13 @@ def _key(
 ) -> Hashable | None:
     """What names the contents of a load's tile; None if it isn't a new tile's only write."""
     reads, written = pair
-    if len(written) != 1 or i.engine != "dma" or spec.synchronises or i.after:
+    if (
+        len(written) != 1
+        or spec.synchronises
+        or i.engine not in _MOVED
+        or spec.effects.state is not None
+        or i.after
+    ):
         return None
     (dst,) = written
     whole = dst.offset == 0 and dst.size * dst.dtype.itemsize == dst.storage.nbytes

@@ -1,0 +1,55 @@
+"""Copies of results: the instruction that makes a result writes it where it is copied to.
+
+In Beta 1 instructions return a new tile, and a kernel assigns it to a part of another: written out,
+that is a copy. Whoever makes the tile can write (and round) to that part itself, which is what a
+compiler does. A copy is left out where it is all that reads a tile, and one instruction of Vector,
+Scalar or GpSimd all that writes it. Products aren't meant: Tensor writes to PSUM only. Loads
+neither, where a copy converts.
+
+Follows: measured kernels that would be slower than on a device with such copies alone
+(docs/accuracy.md).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Final
+
+from nki_dist.isa.spec import Spec
+from nki_dist.program import Access, Instruction
+from nki_dist.timing.compiled.plan import Plan
+from nki_dist.timing.order import OrderGraph
+
+_COMPUTE: Final = frozenset({"vector", "scalar", "gpsimd"})
+
+
+def drop_copies(graph: OrderGraph, table: Mapping[str, Spec], plan: Plan) -> None:
+    """Drop the only reader of a tile where it copies all of it, and its maker could do so."""
+    read, written = Counter[int](), Counter[int]()
+    made: dict[int, int] = {}  # storage -> position of the last instruction that wrote it
+    found: list[tuple[int, int, int]] = []  # position, the tile copied, where to
+    for at, i in enumerate(graph.executed):
+        reads, writes = graph.tensors[i.ordinal]
+        for a in reads:
+            read[a.storage.number] += 1
+        if i.engine in _COMPUTE and table[i.opcode].effects.copies and len(reads) == 1:
+            source, target = reads[0], writes[0]
+            maker = made.get(source.storage.number)
+            if maker is not None and _can_write(graph.executed[maker], source, target):
+                found.append((at, source.storage.number, target.storage.number))
+        for a in writes:
+            written[a.storage.number] += 1
+            made[a.storage.number] = at
+    for at, source_number, target_number in found:
+        if read[source_number] == written[source_number] == 1:
+            plan.dropped.add(at)
+            plan.same[source_number] = target_number
+            plan.note(graph.executed[at].location, "copy dropped")
+
+
+def _can_write(maker: Instruction, source: Access, target: Access) -> bool:
+    """Whether the instruction that made a tile could write all of it to where it is copied."""
+    whole = source.offset == 0 and source.size == source.storage.nbytes // source.dtype.itemsize
+    plain = source.dynamic is None and target.dynamic is None and source.dtype is target.dtype
+    return whole and plain and target.region.on_chip and maker.engine in _COMPUTE
