@@ -157,17 +157,20 @@ class CoreReplay:
         if not q.ready:
             return -1
         order, done = q.order, q.done
-        while q.next < len(order) and order[q.next] in done:
+        while done and order[q.next] in done:
             done.remove(order[q.next])
             q.next += 1
         at = q.ready[0]
         first = order[q.next]
-        if at != first:
-            if not self.plan.reorders or self.graph.rounds[at] != self.graph.rounds[first]:
-                return -1
-            ahead = self.plan.look_ahead
-            if ahead and at > order[min(q.next + ahead, len(order) - 1)]:
-                return -1
+        if at == first:
+            q.next += 1
+            heappop(q.ready)
+            return at
+        if not self.plan.reorders or self.graph.rounds[at] != self.graph.rounds[first]:
+            return -1
+        ahead = self.plan.look_ahead
+        if ahead and at > order[min(q.next + ahead, len(order) - 1)]:
+            return -1
         heappop(q.ready)
         done.add(at)
         return at
