@@ -9,7 +9,8 @@ An instruction file declares the public function (its parameters and docstring; 
                        its Blocks (isa.transfers), of which `oob_mode.skip` drops rows
     exchange(i, kit)   instead of `meaning` for instructions that wait for other cores: returns a
                        generator function that yields what it waits for
-    cost(i, arch)      a Cost: cycles of its engine, or bytes moved by DMA
+    cost(i, arch)      a Cost: cycles of its engine, or bytes moved by DMA; of operands it may ask
+                       shapes, strides, dtypes and memories, not which tensor or where in it
 
 What passes and simulated time must know besides is in its `effects` (isa.effects) and in the facts
 of its engine. The public function, operand checks, codec, disassembly, footprints, executor, timing
@@ -276,7 +277,10 @@ class Spec:
         found: list[Access] = []
         for name in self._written:
             value = i.args[name]
-            found += (value,) if isinstance(value, Access) else tensors(value)
+            if isinstance(value, Access):
+                found.append(value)
+            elif value is not None:
+                found += tensors(value)
         return found
 
     def reads(self, i: Instruction) -> list[Access]:
@@ -284,6 +288,8 @@ class Spec:
         found: list[Access] = []
         for name, mode in self._modes:
             value = i.args[name]
+            if value is None:
+                continue
             for a in (value,) if isinstance(value, Access) else tensors(value):
                 if "r" in mode:
                     found.append(a)

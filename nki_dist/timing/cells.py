@@ -22,7 +22,12 @@ _CROWDED: Final = 32  # accesses remembered by one cell before looking for those
 
 
 class Cell:
-    """One box: the accesses made to it that no later write hides."""
+    """One box: the accesses made to it that no later write hides.
+
+    Attributes:
+        near: other cells that overlap it, and whether it covers them. Not itself: most cells are
+            alone, and needn't wait for the garbage collector then.
+    """
 
     __slots__ = ("box", "crowded", "near", "reads", "writes")
 
@@ -31,7 +36,7 @@ class Cell:
         self.reads: list[int] = []
         self.writes: list[int] = []
         self.crowded = _CROWDED
-        self.near: list[tuple[Cell, bool]] = [(self, True)]
+        self.near: list[tuple[Cell, bool]] = []
 
 
 class Cells:
@@ -41,6 +46,8 @@ class Cells:
     of two): a cell touches at most two buckets of its own grid in each dimension, so a look-up
     costs about as much as it finds, whatever sizes are mixed.
     """
+
+    __slots__ = ("_by_box", "_grids")
 
     def __init__(self) -> None:
         self._by_box: dict[Box, Cell] = {}
@@ -97,18 +104,28 @@ def _touched(box: Box, exponents: _Index, most: int = 1 << 30) -> list[_Index]:
     return found
 
 
+# Loops instead of all(): making a generator takes longer than most of these comparisons.
+
+
 def overlap(a: Box, b: Box) -> bool:
-    return all(a[d] < b[d + 1] and b[d] < a[d + 1] for d in range(0, len(a), 2))
+    for d in range(0, len(a), 2):  # noqa: SIM110
+        if a[d] >= b[d + 1] or b[d] >= a[d + 1]:
+            return False
+    return True
 
 
 def _covers(a: Box, b: Box) -> bool:
-    return all(a[d] <= b[d] and b[d + 1] <= a[d + 1] for d in range(0, len(a), 2))
+    for d in range(0, len(a), 2):  # noqa: SIM110
+        if a[d] > b[d] or b[d + 1] > a[d + 1]:
+            return False
+    return True
 
 
 def note_read(
     cell: Cell, at: int, data: set[int], ancestors: Callable[[set[int]], set[int]]
 ) -> None:
     """Access number `at` reads a cell; adds what it must wait for to `data`."""
+    data.update(cell.writes)
     for other, _ in cell.near:
         data.update(other.writes)
     if len(cell.reads) >= cell.crowded:
@@ -120,10 +137,11 @@ def note_read(
 
 def note_write(cell: Cell, at: int, reuse: set[int]) -> None:
     """Access number `at` writes a cell; adds the reads and writes it must not overtake."""
+    reuse.update(cell.writes, cell.reads)
+    cell.writes[:] = (at,)
+    cell.reads.clear()
     for other, covered in cell.near:
-        reuse.update(other.writes)
-        reuse.update(other.reads)
+        reuse.update(other.writes, other.reads)
         if covered:
             other.writes.clear()
             other.reads.clear()
-    cell.writes.append(at)

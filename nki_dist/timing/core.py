@@ -10,85 +10,19 @@ in `replay`; what they cost and whom they keep waiting, here.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from copy import copy
-from dataclasses import dataclass
 from heapq import heappop
+from math import inf
 
 from nki_dist.arch import Arch
-from nki_dist.isa.spec import Cost, Spec
-from nki_dist.program import Access, Instruction, MemoryRegion, instructions
 from nki_dist.timing.array import Array
 from nki_dist.timing.compiled.plan import Plan
-from nki_dist.timing.dma import DmaEngines, HbmBandwidth, Transfer, spilling, transfer
-from nki_dist.timing.engines import TensorClock, drain_ns, locks_of, occupancy_ns, table_of
+from nki_dist.timing.dma import DmaEngines, HbmBandwidth, Transfer, spilling
+from nki_dist.timing.engines import TensorClock
+from nki_dist.timing.fixed import Fixed
+from nki_dist.timing.line import Line
 from nki_dist.timing.order import OrderGraph
 from nki_dist.timing.room import Rooms
 from nki_dist.timing.timeline import RESOURCE, CoreTimeline, Seat, TableLoad
-
-
-@dataclass(frozen=True)
-class Fixed:
-    """What every execution of one instruction has in common."""
-
-    cost: Cost
-    occupancy: float
-    drain: float
-    transfer: Transfer | None
-    locks: tuple[str, ...]
-    function: tuple[str, str]  # an activation function and its set of tables
-    chains: bool
-    synchronises: bool
-    activity: float  # share of Tensor's array that works
-
-
-def describe(
-    graph: OrderGraph, table: Mapping[str, Spec], arch: Arch, plan: Plan
-) -> dict[int, Fixed]:
-    """By ordinal, for every instruction of a program; cores that run it share the result."""
-    found = {}
-    for i in instructions(graph.program.body):
-        spec = table[i.opcode]
-        shown = plan.recast.get(i.ordinal, i)
-        cost = plan.products.get(i.ordinal) or spec.price(_as_compiled(shown, plan), arch)
-        reads, writes = graph.tensors[i.ordinal]
-        both = (*reads, *writes)
-        dma = shown.engine == "dma" and not spec.synchronises
-        found[i.ordinal] = Fixed(
-            cost,
-            occupancy_ns(shown, cost, both, arch) + _more_starts(shown, plan, arch),
-            drain_ns(shown.engine, arch),
-            transfer(i, cost, reads, writes, arch) if dma else None,
-            locks_of(shown, both, arch),
-            table_of(i, spec),
-            bool(spec.chains) and shown.engine == "tensor",
-            spec.synchronises,
-            1 / arch.partitions if i.ordinal in plan.products else 1.0,
-        )
-    return found
-
-
-def _as_compiled(i: Instruction, plan: Plan) -> Instruction:
-    """An instruction with its operands where the compiler has them."""
-    moved = {
-        name: _in_psum(a)
-        for name, a in i.args.items()
-        if isinstance(a, Access) and a.storage.number in plan.in_psum and a.region.on_chip
-    }
-    return i.with_args({**i.args, **moved}) if moved else i
-
-
-def _in_psum(a: Access) -> Access:
-    storage = copy(a.storage)
-    storage.region = MemoryRegion.psum
-    return Access(storage, a.offset, a.shape, a.strides, a.dtype, a.dynamic)
-
-
-def _more_starts(i: Instruction, plan: Plan, arch: Arch) -> float:
-    """What an instruction takes for beginning more often than once; less than 0 if it's merged."""
-    starts = plan.starts.get(i.ordinal)
-    if starts is None:
-        return 0.0
-    return arch.cycles_to_ns(arch.access_cycles * (starts - 1), i.engine)
 
 
 class Queue:
@@ -97,20 +31,21 @@ class Queue:
     Attributes:
         order: positions of its instructions, in program order; those before `next` are issued.
         ready: those that wait for nothing but the queue.
-        busy: it can't issue yet; `poked`: an event will make it issue.
+        free: when it can issue again; infinite while it waits for other cores.
+        poked: an event will make it issue.
         last: the one it issued last, or -1.
         line: its transfers that could move their data, but for the one before or the DMA engines.
         moving: a transfer of it moves its data (in program order, one at a time does).
     """
 
-    __slots__ = ("busy", "done", "last", "line", "moving", "next", "order", "poked", "ready")
+    __slots__ = ("done", "free", "last", "line", "moving", "next", "order", "poked", "ready")
 
     def __init__(self) -> None:
         self.order: list[int] = []
         self.next = 0
         self.ready: list[int] = []  # heap of positions
         self.done: set[int] = set()  # of `order` beyond `next`
-        self.busy = False
+        self.free = 0.0
         self.poked = False
         self.last = -1
         self.line: list[int] = []  # heap of positions
@@ -126,6 +61,8 @@ class CoreReplay:
         by_position: what is fixed of each instruction.
         line, scatter_line: transfers that could move their data, but for the DMA engines; of large
             packets, and of small ones.
+        wake: when an event looks at `line` again.
+        freed: nobody looked at `scatter_line` since a transfer of small packets was over.
         data_after, reuse_after, issued_after: edges of the order graph, forward.
     """
 
@@ -157,8 +94,10 @@ class CoreReplay:
         self._array = Array()
         self.engines = DmaEngines(arch)
         self._spills: dict[int, Transfer] = {}
-        self.scatter_line: list[int] = []
-        self.line: list[int] = []
+        self.scatter_line = Line()
+        self.line = Line()
+        self.wake = inf
+        self.freed = False
         self._locks: dict[str, tuple[float, int]] = {}
         self._table = ""
 
@@ -211,10 +150,6 @@ class CoreReplay:
             self.data_after[first].append(at)
             self.waits[at] += 1
 
-    def chained(self, at: int) -> bool:
-        """Whether dependants on the same engine needn't wait for the result."""
-        return self.by_position[at].chains
-
     # ---- compute engines ------------------------------------------------------------------------
 
     def next_of(self, q: Queue) -> int:
@@ -222,17 +157,20 @@ class CoreReplay:
         if not q.ready:
             return -1
         order, done = q.order, q.done
-        while q.next < len(order) and order[q.next] in done:
+        while done and order[q.next] in done:
             done.remove(order[q.next])
             q.next += 1
         at = q.ready[0]
         first = order[q.next]
-        if at != first:
-            if not self.plan.reorders or self.graph.rounds[at] != self.graph.rounds[first]:
-                return -1
-            ahead = self.plan.look_ahead
-            if ahead and at > order[min(q.next + ahead, len(order) - 1)]:
-                return -1
+        if at == first:
+            q.next += 1
+            heappop(q.ready)
+            return at
+        if not self.plan.reorders or self.graph.rounds[at] != self.graph.rounds[first]:
+            return -1
+        ahead = self.plan.look_ahead
+        if ahead and at > order[min(q.next + ahead, len(order) - 1)]:
+            return -1
         heappop(q.ready)
         done.add(at)
         return at
@@ -274,23 +212,20 @@ class CoreReplay:
 
     # ---- DMA ------------------------------------------------------------------------------------
 
-    def move(self, at: int, time: float, stack: HbmBandwidth) -> set[float]:
-        """Run the data phase of a transfer; returns when its engines are free again."""
+    def move(self, at: int, time: float, stack: HbmBandwidth) -> None:
+        """Run the data phase of a transfer."""
         timeline = self.timeline
         t = self.by_position[at].transfer
         assert t is not None
-        end, blocker, free = self.engines.run(at, t, self.ready[at] + t.lead_ns, time, stack)
+        end, blocker = self.engines.run(at, t, self.ready[at] + t.lead_ns, time, stack)
         if blocker >= 0:
             timeline.reason[at], timeline.cause[at] = RESOURCE, (self.number, blocker)
         timeline.start[at], timeline.end[at], timeline.done[at] = time, end, end
         timeline.hbm_read += t.hbm_read
         timeline.hbm_written += t.hbm_written
-        return free
 
-    def spill(
-        self, size: int, time: float, stack: HbmBandwidth, back: bool = False
-    ) -> tuple[float, set[float]]:
-        """Move spilled bytes; returns the end, and when engines are free again."""
+    def spill(self, size: int, time: float, stack: HbmBandwidth, back: bool = False) -> float:
+        """Move spilled bytes; returns the end."""
         t = self._spills.get(size)
         if t is None:
             t = self._spills[size] = spilling(size, self.arch)
@@ -298,8 +233,7 @@ class CoreReplay:
             self.timeline.hbm_read += size
         else:
             self.timeline.hbm_written += size
-        end, _, free = self.engines.run(-1, t, time, time, stack)
-        return end, free
+        return self.engines.run(-1, t, time, time, stack)[0]
 
     def scatter(self, at: int, time: float) -> float:
         """Begin the data phase of a transfer of small packets; returns when to look after it."""
@@ -310,20 +244,19 @@ class CoreReplay:
         self.timeline.hbm_written += t.hbm_written
         return self.engines.scatter(t, time)
 
-    def scattered(self, at: int, time: float) -> tuple[float, set[float]]:
+    def scattered(self, at: int, time: float) -> float:
         """Look after it: when to do so again, or `time` if it is over and its engines are free."""
         t = self.by_position[at].transfer
         assert t is not None
         again = self.engines.scattered(t, time)
-        if again > time:
-            return again, set()
-        self.timeline.end[at] = self.timeline.done[at] = time
-        return time, {self.engines.free[e] for e, _ in t.parts}
+        if again <= time:
+            self.timeline.end[at] = self.timeline.done[at] = time
+        return again
 
     def left(self) -> list[int]:
         """Positions that aren't over: none at the end, unless they wait for messages."""
         found = {at for at, n in enumerate(self.waits) if n}
-        found.update(self.line, self.scatter_line)
+        found.update(self.line.everyone(), self.scatter_line.everyone())
         for q in self.queues:
             found.update(q.ready, q.line)
         return sorted(found)

@@ -8,8 +8,7 @@ they aren't reported.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from nki_dist.timing.timeline import DATA, ISSUE, MEMORY, RESOURCE, Timeline
 
@@ -24,8 +23,7 @@ MESSAGES: Final = "messages"
 ROOM: Final = "room on chip"
 
 
-@dataclass(frozen=True)
-class Piece:
+class Piece(NamedTuple):
     """A stretch of the critical path: what core `core` did or waited for, for an instruction."""
 
     core: int

@@ -6,7 +6,7 @@ row (one partition's share) takes the longest of the floor of a descriptor, its 
 engine's rate, and its discontiguous pieces. Bytes from and to HBM also pass the stack, whose
 bandwidth its cores share first come, first served.
 
-A transfer begins when each of its engines has at most one other to move before it (`takes`), and
+A transfer begins when each of its engines has at most one other to move before it (`takes_at`), and
 engines serve transfers in that order. Packets of less than `dma_efficient_bytes` are the exception:
 an engine takes turns between queues, a packet of each, so a transfer of small packets gets a small
 share while there are others and goes at full rate in between; each engine has one such transfer at
@@ -25,7 +25,7 @@ Follows: DMAO, DMAB, DGE.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from nki_dist.arch import Arch
@@ -47,6 +47,7 @@ class Transfer:
             take turns between queues, such a transfer has a small share.
         packet_ns: what one of its packets takes an engine.
         hbm_read, hbm_written: bytes.
+        engines: those of `parts`; `busiest`: the part that takes longest.
     """
 
     mode: str
@@ -58,6 +59,12 @@ class Transfer:
     packet_ns: float
     hbm_read: int
     hbm_written: int
+    engines: tuple[int, ...] = field(init=False, repr=False, compare=False)
+    busiest: tuple[int, float] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "engines", tuple([e for e, _ in self.parts]))
+        object.__setattr__(self, "busiest", max(self.parts, key=lambda part: part[1]))
 
 
 def transfer(
@@ -115,14 +122,21 @@ def _queue(i: Instruction, mode: str) -> str:
     return "dma swdge" if mode == "swdge" else ""
 
 
+def first_partition(a: Access) -> int:
+    """Where an access on chip begins; 0 in HBM."""
+    if not a.region.on_chip:
+        return 0
+    address = a.storage.address
+    return a.start_partition + (address[0] if address else 0)
+
+
 def _parts(cost: Cost, accesses: Sequence[Access], arch: Arch) -> tuple[tuple[int, float], ...]:
     """Time on each DMA engine."""
     on_chip = [a for a in accesses if a.region.on_chip]
     if on_chip:
         widest = max(on_chip, key=lambda a: a.shape[0])
         rows = widest.shape[0]
-        address = widest.storage.address
-        first = widest.start_partition + (address[0] if address else 0)
+        first = first_partition(widest)
         per_row = _row_ns(cost.dma_bytes / rows, cost.dma_elements / rows, arch)
         share = arch.dma_partitions_per_engine
         parts = []
@@ -174,18 +188,18 @@ class DmaEngines:
         self._turn_ns = [0.0] * arch.dma_engines  # a packet of the last transfer of large ones
         self._scattered: dict[int, _Scattered] = {}  # by engine
 
-    def takes(self, t: Transfer, time: float) -> bool:
-        """Whether every engine of a transfer has at most one other to move before."""
+    def takes_at(self, t: Transfer) -> float:
+        """When every engine of a transfer has at most one other to move before."""
         before = self.before
-        return max(before[e] for e, _ in t.parts) <= time
+        return max([before[e] for e in t.engines])
 
     def run(
         self, who: int, t: Transfer, asked: float, at: float, stack: HbmBandwidth
-    ) -> tuple[float, int, set[float]]:
+    ) -> tuple[float, int]:
         """Move the data of a transfer from time `at`, for which it asked at `asked`.
 
         Returns:
-            its end, the transfer it had to wait for (or -1), and when its engines are free again.
+            its end, and the transfer it had to wait for (or -1).
         """
         free, user = self.free, self.user
         ends = [(free[e] if free[e] > at else at) + ns for e, ns in t.parts]
@@ -200,20 +214,23 @@ class DmaEngines:
             self.busy[e] += ns
             user[e] = who
             self._turn_ns[e] = t.packet_ns
-        return end + late, blocker, {own + late for own in ends}
+        return end + late, blocker
 
     # ---- transfers of small packets -------------------------------------------------------------
 
     def scatters(self, t: Transfer) -> bool:
         """Whether none of a transfer's engines moves small packets already."""
-        return not any(e in self._scattered for e, _ in t.parts)
+        return self._scattered.keys().isdisjoint(t.engines)
+
+    def all_scatter(self) -> bool:
+        """Whether every engine moves small packets already."""
+        return len(self._scattered) == len(self.free)
 
     def scatter(self, t: Transfer, at: float) -> float:
         """Begin a transfer of small packets; when to look after it."""
-        engine, work = max(t.parts, key=lambda part: part[1])
+        engine, work = t.busiest
         what = _Scattered(engine, work, work / t.packets, at, self._moved(engine, at))
-        for e, _ in t.parts:
-            self._scattered[e] = what
+        self._scattered.update(dict.fromkeys(t.engines, what))
         return self._next(what, at)
 
     def scattered(self, t: Transfer, at: float) -> float:

@@ -14,9 +14,10 @@ position and core, so the same launch gives the same bits.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from heapq import heappop, heappush
-from typing import Final
+from math import inf
+from typing import TypeAlias
 
 from nki_dist.arch import Arch
 from nki_dist.errors import LaunchError
@@ -36,8 +37,11 @@ from nki_dist.timing.timeline import (
 )
 
 # Kinds of events; of those at the same time the first kind goes first.
-_READY, _FREE, _POKE, _ARRIVE, _TURN, _LOOK_AFTER, _IDLE, _OVER, _RELOAD, _SAVE = range(10)
-_LOOK: Final = 16  # transfers in line that are asked whether their engines are free
+_READY, _POKE, _ARRIVE, _TURN, _LOOK_AFTER, _IDLE, _OVER, _RELOAD, _SAVE = range(9)
+
+
+When: TypeAlias = tuple[float, str]  # and why
+Place: TypeAlias = tuple[int, int]  # core and position
 
 
 class Events:
@@ -56,7 +60,7 @@ class Events:
         self.timeline = Timeline(arch, [c.timeline for c in cores])
         self.heap: list[tuple[float, int, int, int]] = []  # time, kind, position or number, core
         self.returning: dict[tuple[int, int], int | None] = {}  # reloads: who made room
-        self.messages = Messages(cores, seats, arch, exchanges, self._finish)
+        self.messages = Messages(cores, seats, arch, exchanges)
         self.dma_to_use = arch.dma_semaphore_ns * (1 - arch.dma_lead_fraction)
         self.now = 0.0
 
@@ -68,7 +72,6 @@ class Events:
                 self._known(core, at)
         handlers = (
             self._on_ready,
-            self._on_free,
             self._on_poke,
             self._on_arrive,
             self._on_turn,
@@ -126,23 +129,26 @@ class Events:
         number = core.timeline.queue[at]
         q = core.queues[number]
         heappush(q.ready, at)
-        if not q.busy and not q.poked:
+        if q.poked or q.free == inf:
+            return
+        if q.free > time or (self.heap and self.heap[0][0] <= time):
             q.poked = True
-            heappush(self.heap, (time, _POKE, number, core.number))
+            heappush(self.heap, (max(q.free, time), _POKE, number, core.number))
+        else:  # that would be the next event
+            self._on_poke(core, number, time)
 
-    def _on_free(self, core: CoreReplay, number: int, time: float) -> None:
+    def _busy(self, core: CoreReplay, number: int, until: float) -> None:
+        """A queue issues nothing until then; if something is ready, it issues that."""
         q = core.queues[number]
-        q.busy = False
-        if q.ready and not q.poked:
+        q.free = until
+        if q.ready:
             q.poked = True
-            heappush(self.heap, (time, _POKE, number, core.number))
+            heappush(self.heap, (until, _POKE, number, core.number))
 
     def _on_poke(self, core: CoreReplay, number: int, time: float) -> None:
         """A queue that is free issues what it can."""
         q = core.queues[number]
         q.poked = False
-        if q.busy:
-            return
         at = core.next_of(q)
         if at < 0:
             return
@@ -151,15 +157,17 @@ class Events:
             timeline.reason[at], timeline.cause[at] = QUEUE, (core.number, q.last)
         fixed = core.by_position[at]
         q.last = at
-        q.busy = True
-        if fixed.synchronises:
-            self._issue(core, at, time)
-            self.messages.exchange(core, at, time)
-        elif fixed.transfer is not None:
+        if fixed.transfer is not None:
             core.ready[at] = time
             self._issue(core, at, time)
-            heappush(self.heap, (time + fixed.transfer.issue_ns, _FREE, number, core.number))
+            self._busy(core, number, time + fixed.transfer.issue_ns)
             heappush(self.heap, (time + fixed.transfer.lead_ns, _ARRIVE, at, core.number))
+        elif fixed.synchronises:
+            q.free = inf  # until it is over
+            self._issue(core, at, time)
+            for other, theirs in self.messages.exchange(core, at, time):
+                self._busy(other, other.timeline.queue[theirs], other.timeline.end[theirs])
+                self._release(other, theirs)
         else:
             start = time
             if fixed.locks:
@@ -172,13 +180,8 @@ class Events:
             if fixed.locks:
                 core.lock(fixed.locks, at)
             self._issue(core, at, timeline.start[at])
-            self._finish(core, at)
-
-    def _finish(self, core: CoreReplay, at: int) -> None:
-        """An instruction of an engine has its end."""
-        queue, end = core.timeline.queue[at], core.timeline.end[at]
-        heappush(self.heap, (end, _FREE, queue, core.number))
-        self._release(core, at)
+            self._busy(core, number, timeline.end[at])
+            self._release(core, at)
 
     def _on_arrive(self, core: CoreReplay, at: int, time: float) -> None:
         """A transfer could move its data now."""
@@ -191,33 +194,54 @@ class Events:
         t = core.by_position[at].transfer
         assert t is not None
         if t.packets:
-            heappush(core.scatter_line, at)
-            self._scatter(core, time)
+            line = core.scatter_line
+            if core.freed:  # others may begin, too
+                line.join(at)
+                self._scatter(core, time)
+            elif line.reaches(at) and core.engines.scatters(t):
+                self._begin(core, at, time)
+            else:
+                line.join(at)
             return
-        heappush(core.line, at)
-        self._move(core, time)
+        if core.wake <= time:  # others may go, too
+            core.line.join(at)
+            self._move(core, time)
+        elif core.line.reaches(at):
+            when = core.engines.takes_at(t)
+            if when <= time:
+                self._go(core, at, time)
+            else:
+                core.line.join(at)
+                self._wake(core, when)
+        else:
+            core.line.join(at)
 
     def _scatter(self, core: CoreReplay, time: float) -> None:
         """Transfers of small packets begin; engines move one at a time."""
-        passed: list[int] = []
-        while core.scatter_line and len(passed) < _LOOK:
-            at = heappop(core.scatter_line)
+        core.freed = False
+        line, n = core.scatter_line, 0
+        while n < len(line.head):
+            at = line.head[n]
             t = core.by_position[at].transfer
             assert t is not None
             if core.engines.scatters(t):
-                heappush(self.heap, (core.scatter(at, time), _LOOK_AFTER, at, core.number))
+                line.leave(n)
+                self._begin(core, at, time)
+                if core.engines.all_scatter():
+                    return
             else:
-                passed.append(at)
-        for at in passed:
-            heappush(core.scatter_line, at)
+                n += 1
+
+    def _begin(self, core: CoreReplay, at: int, time: float) -> None:
+        heappush(self.heap, (core.scatter(at, time), _LOOK_AFTER, at, core.number))
 
     def _on_look_after(self, core: CoreReplay, at: int, time: float) -> None:
         """A transfer of small packets could be over."""
-        again, free = core.scattered(at, time)
+        again = core.scattered(at, time)
         if again > time:
             heappush(self.heap, (again, _LOOK_AFTER, at, core.number))
             return
-        self._wake(core, free)
+        core.freed = True
         if not core.plan.reorders:
             self._on_turn(core, at, time)
         self._release(core, at)
@@ -225,30 +249,42 @@ class Events:
 
     def _move(self, core: CoreReplay, time: float) -> None:
         """Transfers in line move their data as far as DMA engines are free."""
-        line, engines = core.line, core.engines
-        passed: list[int] = []
-        while line and len(passed) < _LOOK:
-            at = heappop(line)
+        line, n, soon = core.line, 0, inf
+        refused = None
+        while n < len(line.head):
+            at = line.head[n]
             t = core.by_position[at].transfer
             assert t is not None
-            if not engines.takes(t, time):
-                passed.append(at)
+            if t is refused:  # engines only get busier here
+                n += 1
                 continue
-            self._wake(core, core.move(at, time, self.stacks[core.seat.stack]))
-            if not core.plan.reorders:
-                heappush(self.heap, (core.timeline.end[at], _TURN, at, core.number))
-            self._release(core, at)
-        for at in passed:
-            heappush(line, at)
+            when = core.engines.takes_at(t)
+            if when <= time:
+                line.leave(n)
+                self._go(core, at, time)
+            else:
+                refused = t
+                soon = min(soon, when)
+                n += 1
+        self._wake(core, soon)
 
-    def _wake(self, core: CoreReplay, free: Iterable[float]) -> None:
-        """DMA engines are free at these times."""
-        for time in free:
+    def _go(self, core: CoreReplay, at: int, time: float) -> None:
+        """A transfer moves its data."""
+        core.move(at, time, self.stacks[core.seat.stack])
+        if not core.plan.reorders:
+            heappush(self.heap, (core.timeline.end[at], _TURN, at, core.number))
+        self._release(core, at)
+
+    def _wake(self, core: CoreReplay, time: float) -> None:
+        """The first transfer in line can move its data then, or somewhat later."""
+        if time < core.wake:
+            core.wake = time
             heappush(self.heap, (time, _IDLE, 0, core.number))
 
     def _on_idle(self, core: CoreReplay, number: int, time: float) -> None:
-        """A DMA engine is free."""
-        if core.line:
+        """DMA engines are free that a transfer waits for."""
+        if time >= core.wake:
+            core.wake = inf
             self._move(core, time)
 
     def _on_turn(self, core: CoreReplay, at: int, time: float) -> None:
@@ -266,9 +302,7 @@ class Events:
 
     def _swap(self, core: CoreReplay, size: int, time: float, back: bool = False) -> float:
         """Move spilled bytes, from HBM if they come back; returns the end."""
-        end, free = core.spill(size, time, self.stacks[core.seat.stack], back)
-        self._wake(core, free)
-        return end
+        return core.spill(size, time, self.stacks[core.seat.stack], back)
 
     def _on_over(self, core: CoreReplay, stay: int, time: float) -> None:
         """The last instruction that touches a tensor is over: its room is free."""
@@ -316,26 +350,41 @@ class Events:
 
     def _release(self, core: CoreReplay, at: int) -> None:
         """The instruction has its end: whoever follows it in the order graph learns when."""
-        timeline = core.timeline
+        timeline, fixed = core.timeline, core.by_position[at]
         done, end = timeline.done[at], timeline.end[at]
-        dma = core.by_position[at].transfer is not None
-        hop = self.dma_to_use if dma else self.arch.semaphore_ns
-        own = timeline.queue[at]
-        for later in core.data_after[at]:
-            same = timeline.queue[later] == own and not dma
-            if not same:
-                self._arrive(core, later, done + hop, DATA, at)
-            else:
-                self._arrive(core, later, end if core.chained(at) else done, DATA, at)
-        for later in core.reuse_after[at]:
-            if timeline.queue[later] == own and not dma:
-                self._arrive(core, later, end, QUEUE, at)  # which it would wait for anyway
-            else:
-                self._arrive(core, later, end + hop, REUSE, at)
+        if fixed.transfer is not None:
+            hop, own = self.dma_to_use, -1  # its result is never there for its own queue
+        else:
+            hop, own = self.arch.semaphore_ns, timeline.queue[at]
+        by = (core.number, at)
+        after = core.data_after[at]
+        if after:
+            near = end if fixed.chains else done
+            self._tell(core, after, own, (near, DATA), (done + hop, DATA), by)
+        after = core.reuse_after[at]
+        if after:  # its own queue would wait for it anyway
+            self._tell(core, after, own, (end, QUEUE), (end + hop, REUSE), by)
         if at in core.plan.saves:
             heappush(self.heap, (done, _SAVE, at, core.number))
-        for stay in core.rooms.over(at, end):
-            heappush(self.heap, (core.rooms.until[stay], _OVER, stay, core.number))
+        if core.rooms.stays:
+            for stay in core.rooms.over(at, end):
+                heappush(self.heap, (core.rooms.until[stay], _OVER, stay, core.number))
+
+    def _tell(
+        self, core: CoreReplay, after: Sequence[int], own: int, near: When, far: When, by: Place
+    ) -> None:
+        """`_arrive` for all that follow `by`: when and why on its own queue, and on others."""
+        timeline, ready, waits = core.timeline, core.ready, core.waits
+        queue = timeline.queue
+        for later in after:
+            time, reason = near if queue[later] == own else far
+            if time > ready[later]:
+                ready[later] = time
+                timeline.reason[later] = reason
+                timeline.cause[later] = by
+            waits[later] -= 1
+            if not waits[later]:
+                self._known(core, later)
 
     def _arrive(
         self, core: CoreReplay, at: int, time: float, reason: str, cause: int | None

@@ -9,7 +9,8 @@ Doesn't model: contention of messages with the DMA traffic of either core.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
 
 from nki_dist.arch import Arch
 from nki_dist.errors import LaunchError
@@ -18,6 +19,8 @@ from nki_dist.timing.core import CoreReplay
 from nki_dist.timing.exchange import Rule
 from nki_dist.timing.meeting import Meetings
 from nki_dist.timing.timeline import Delivery, Seat
+
+Waiting: TypeAlias = tuple[CoreReplay, int]  # an instruction that waits for other cores
 
 
 class Messages:
@@ -33,22 +36,20 @@ class Messages:
         seats: Sequence[Seat],
         arch: Arch,
         rules: Mapping[str, Rule],
-        finish: Callable[[CoreReplay, int], None],
     ) -> None:
         self.deliveries: list[Delivery] = []
         self._cores = cores
         self._seats = seats
         self._arch = arch
         self._rules = rules
-        self._finish = finish
         self._sent: dict[tuple[int, int, str], list[tuple[float, float, int]]] = {}
         self._taken: dict[tuple[int, int, str], int] = {}
         self._waiting: dict[tuple[int, int], list[tuple[int, str, int]]] = {}
         self._awaited: dict[tuple[int, int, str, int], tuple[int, int]] = {}
         self._meetings = Meetings()
 
-    def exchange(self, core: CoreReplay, at: int, start: float) -> None:
-        """An instruction that waits for other cores begins.
+    def exchange(self, core: CoreReplay, at: int, start: float) -> list[Waiting]:
+        """An instruction that waits for other cores begins; those that have their end by that.
 
         Raises:
             LaunchError: there is no rule for it.
@@ -66,8 +67,7 @@ class Messages:
         timeline.start[at] = start
         timeline.end[at] = timeline.done[at] = start + what.busy_ns
         if what.meets:
-            self._meet(core, at, what)
-            return
+            return self._meet(core, at, what)
         awaited = []
         for source in what.receives:
             key = (source, core.number, what.channel)
@@ -75,9 +75,12 @@ class Messages:
             self._taken[key] = sequence + 1
             awaited.append((source, what.channel, sequence))
         self._waiting[core.number, at] = awaited
+        over: list[Waiting] = []
         for target in what.sends:
-            self._send(core.number, target, what.channel, start, start + what.latency_ns, at)
-        self._collect(core, at)
+            over += self._send(
+                core.number, target, what.channel, start, start + what.latency_ns, at
+            )
+        return over + self._collect(core, at)
 
     def describe(self) -> list[str]:
         """Who waits in vain, at the end."""
@@ -87,14 +90,14 @@ class Messages:
             lines += [f"core {number} in {i!r} for core {s} ({ch})" for s, ch, _ in awaited]
         return lines
 
-    def _meet(self, core: CoreReplay, at: int, what: Exchange) -> None:
+    def _meet(self, core: CoreReplay, at: int, what: Exchange) -> list[Waiting]:
         """Finish a meeting once the last core has come."""
         start = core.timeline.start[at]
         come = self._meetings.come(
             what.channel, what.meets, core.number, at, start, what.latency_ns
         )
         if come is None:
-            return
+            return []
         for number, theirs in come.who:
             timeline = self._cores[number].timeline
             if (number, theirs) != come.last:
@@ -104,24 +107,25 @@ class Messages:
                     Delivery(come.last, (number, theirs), what.channel, come.started, come.over)
                 )
             timeline.end[theirs] = timeline.done[theirs] = come.over
-            self._finish(self._cores[number], theirs)
+        return [(self._cores[number], theirs) for number, theirs in come.who]
 
     def _send(
         self, source: int, target: int, channel: str, sent: float, arrived: float, at: int
-    ) -> None:
+    ) -> list[Waiting]:
         queue = self._sent.setdefault((source, target, channel), [])
         queue.append((sent, arrived, at))
         receiver = self._awaited.pop((source, target, channel, len(queue) - 1), None)
-        if receiver is not None:
-            self._collect(self._cores[receiver[0]], receiver[1])
+        if receiver is None:
+            return []
+        return self._collect(self._cores[receiver[0]], receiver[1])
 
-    def _collect(self, core: CoreReplay, at: int) -> None:
+    def _collect(self, core: CoreReplay, at: int) -> list[Waiting]:
         """Finish an exchange once everything it awaits has been sent."""
         awaited = self._waiting[core.number, at]
         for source, channel, sequence in awaited:
             if len(self._sent.get((source, core.number, channel), ())) <= sequence:
                 self._awaited[source, core.number, channel, sequence] = (core.number, at)
-                return
+                return []
         del self._waiting[core.number, at]
         timeline = core.timeline
         for source, channel, sequence in awaited:
@@ -133,4 +137,4 @@ class Messages:
                 timeline.busy_end.setdefault(at, timeline.end[at])
                 timeline.end[at] = timeline.done[at] = arrived
                 timeline.held[at] = (source, theirs)
-        self._finish(core, at)
+        return [(core, at)]

@@ -16,7 +16,7 @@ spilled per engine. Follows: A2 "Engine synchronisation"; ISA `depends_on`, `nl.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -97,38 +97,34 @@ def order(
 
 
 class _Operands:
-    """What every execution of one instruction shares."""
+    """What every execution of one instruction shares.
 
-    __slots__ = (
-        "after",
-        "copied",
-        "fixed",
-        "moving",
-        "registers_read",
-        "registers_written",
-        "state",
-        "still",
-    )
+    Attributes:
+        read, written: cells of the accesses that are the same every time.
+        moving: the other accesses, and whether they write.
+        registers_read, registers_written, copied, state: see the functions that find them.
+    """
 
-    def __init__(self, i: Instruction, spec: Spec, tensors: AccessPair, written: set[int]) -> None:
-        reads, writes = tensors
-        self.registers_read = moving_registers((*reads, *writes))
-        touched = [(a, False) for a in reads if a.storage.number in written]
-        touched += [(a, True) for a in writes]
-        self.moving: list[tuple[Access, bool]] = []
-        self.still = touched
-        if self.registers_read:
-            self.moving = [(a, writes) for a, writes in touched if moving_registers([a])]
-            self.still = [(a, writes) for a, writes in touched if not moving_registers([a])]
-        self.fixed: list[tuple[Cell, bool]] | None = None
-        self.registers_written: list[int] = []
-        self.copied: Any = None
-        if any(isinstance(value, VirtualRegister) for value in i.args.values()):
-            self.registers_read |= registers_read(i, spec)
+    moving: Sequence[tuple[Access, bool]] = ()
+    registers_read: Collection[int] = ()
+    registers_written: Sequence[int] = ()
+    copied: Any = None
+    state: Sequence[tuple[str, str]] = ()
+
+    def __init__(self, i: Instruction, spec: Spec) -> None:
+        self.read: list[Cell] = []
+        self.written: list[Cell] = []
+        if VirtualRegister in map(type, i.args.values()):
+            self.registers_read = registers_read(i, spec)
             self.registers_written = registers_written(i, spec)
             self.copied = copied(i, spec)
-        self.state = spec.effects.states(i)
-        self.after = i.after
+        if spec.effects.state is not None:
+            self.state = spec.effects.states(i)
+
+
+def _in_order(positions: set[int]) -> tuple[int, ...]:
+    """Sorted, so that nothing later depends on the iteration order of sets."""
+    return tuple(sorted(positions)) if len(positions) > 1 else tuple(positions)
 
 
 def _tensors(i: Instruction, spec: Spec) -> AccessPair:
@@ -193,17 +189,18 @@ class _Builder:
         self.described: dict[int, _Operands] = {}
         self.last_run: dict[int, int] = {}
         self.wanted: set[int] = set()
-        self.written: set[int] = set()
         self.tensors = self.graph.tensors
+        # Tensors are used as they are again and again: cells of the accesses, by identity.
+        self.places: dict[int, Cell] = {}
+        written: set[int] = set()
         for i in instructions(program.body):
-            self.wanted.update(i.after)
+            if i.after:
+                self.wanted.update(i.after)
             self.tensors[i.ordinal] = pair = _tensors(i, table[i.opcode])
-            self.written.update([a.storage.number for a in pair[1]])
-        keys = {self.territories[n].key for n in self.written}
-        self.written |= {s.number for s in program.storages if self._key(s.number) in keys}
-
-    def _key(self, storage: int) -> int:
-        return self.territories[storage].key
+            for a in pair[1]:
+                written.add(a.storage.number)
+        keys = {self.territories[n].key for n in written}
+        self.written = {n for n, t in enumerate(self.territories) if t.key in keys}
 
     # ---- control flow -----------------------------------------------------------------------
 
@@ -265,8 +262,7 @@ class _Builder:
         what = self.described.get(i.ordinal)
         spec = self.table[i.opcode]
         if what is None:
-            what = _Operands(i, spec, self.tensors[i.ordinal], self.written)
-            self.described[i.ordinal] = what
+            what = self.described[i.ordinal] = self._describe(i, spec)
         data: set[int] = set(self.control)
         reuse: set[int] = set()
         self._memory(what, at, data, reuse)
@@ -276,43 +272,62 @@ class _Builder:
             if state in self.state_holder:
                 data.add(self.state_holder[state])
             self.state_holder[state] = at
-        for ordinal in what.after:
+        for ordinal in i.after:
             if ordinal in self.last_run:
                 data.add(self.last_run[ordinal])
         if i.ordinal in self.wanted:
             self.last_run[i.ordinal] = at
         data.discard(at)
-        reuse.discard(at)
-        reuse -= data
+        if reuse:
+            reuse.discard(at)
+            reuse -= data
+        issue = self._issued_after(i, spec, at) if i.order_group or spec.synchronises else ()
         graph.executed.append(i)
         graph.rounds.append(self.round)
-        # Sorted, so that nothing later depends on the iteration order of sets.
-        graph.data.append(tuple(sorted(data)))
-        graph.reuse.append(tuple(sorted(reuse)))
-        graph.issue.append(self._issued_after(i, spec, at))
+        graph.data.append(_in_order(data))
+        graph.reuse.append(_in_order(reuse))
+        graph.issue.append(issue)
+
+    def _describe(self, i: Instruction, spec: Spec) -> _Operands:
+        what = _Operands(i, spec)
+        written, places = self.written, self.places
+        reads, writes = self.tensors[i.ordinal]
+        dynamic = [a for a in (*reads, *writes) if a.dynamic is not None]
+        if dynamic:
+            what.registers_read = {*what.registers_read, *moving_registers(dynamic)}
+        for a in reads:
+            if a.storage.number in written:
+                if a.dynamic is not None and moving_registers([a]):
+                    what.moving = [*what.moving, (a, False)]
+                else:
+                    what.read.append(places.get(id(a)) or self._place(a))
+        for a in writes:
+            if a.dynamic is not None and moving_registers([a]):
+                what.moving = [*what.moving, (a, True)]
+            else:
+                what.written.append(places.get(id(a)) or self._place(a))
+        return what
 
     def _memory(self, what: _Operands, at: int, data: set[int], reuse: set[int]) -> None:
-        if what.fixed is None:
-            what.fixed = self._cells(what.still)
-        touched = what.fixed
+        read, written = what.read, what.written
         if what.moving:
-            touched = touched + self._cells(what.moving)
-        for cell, writes in touched:
-            if not writes:
-                note_read(cell, at, data, self._ancestors)
-        for cell, writes in touched:
-            if writes:
-                note_write(cell, at, reuse)
+            read = read + [self._cell(a) for a, writes in what.moving if not writes]
+            written = written + [self._cell(a) for a, writes in what.moving if writes]
+        for cell in read:
+            note_read(cell, at, data, self._ancestors)
+        for cell in written:
+            note_write(cell, at, reuse)
 
-    def _cells(self, accesses: list[tuple[Access, bool]]) -> list[tuple[Cell, bool]]:
-        found = []
-        for a, writes in accesses:
-            territory = self.territories[a.storage.number]
-            cells = self.cells.get(territory.key)
-            if cells is None:
-                cells = self.cells[territory.key] = Cells()
-            found.append((cells.cell(footprint(a, territory, self.known)), writes))
-        return found
+    def _place(self, a: Access) -> Cell:
+        cell = self.places[id(a)] = self._cell(a)
+        return cell
+
+    def _cell(self, a: Access) -> Cell:
+        territory = self.territories[a.storage.number]
+        cells = self.cells.get(territory.key)
+        if cells is None:
+            cells = self.cells[territory.key] = Cells()
+        return cells.cell(footprint(a, territory, self.known))
 
     def _ancestors(self, positions: set[int]) -> set[int]:
         """Positions up to two edges back."""
@@ -345,8 +360,6 @@ class _Builder:
             self.known.pop(register, None)
 
     def _issued_after(self, i: Instruction, spec: Spec, at: int) -> tuple[int, ...]:
-        if not i.order_group and not spec.synchronises:
-            return ()
         found = []
         if i.order_group:
             group, last = self.group

@@ -17,9 +17,10 @@ from nki_dist.isa.spec import Spec
 from nki_dist.program import Program
 from nki_dist.program.collector import collector_paused
 from nki_dist.timing.compiled import Plan, compiled
-from nki_dist.timing.core import CoreReplay, Fixed, describe
+from nki_dist.timing.core import CoreReplay
 from nki_dist.timing.events import Events
 from nki_dist.timing.exchange import EXCHANGES, Rule
+from nki_dist.timing.fixed import Fixed, describe
 from nki_dist.timing.order import OrderGraph, order
 from nki_dist.timing.schedules import COMPILED, PROGRAM, check_schedule
 from nki_dist.timing.timeline import Seat, Timeline, default_placement

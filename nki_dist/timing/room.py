@@ -55,17 +55,23 @@ def room_of(s: Storage, arch: Arch) -> int:
 
 def touched(graph: OrderGraph, plan: Plan, of: Collection[int]) -> list[tuple[int, ...]]:
     """By position, the storages among `of` that an instruction touches; none if it is dropped."""
+    if not of:
+        return [()] * len(graph)
     found: list[tuple[int, ...]] = []
     known: dict[int, tuple[int, ...]] = {}
+    same, dropped, tensors = plan.same, plan.dropped, graph.tensors
     for at, i in enumerate(graph.executed):
-        if at in plan.dropped:
+        if at in dropped:
             found.append(())
             continue
         numbers = known.get(i.ordinal)
         if numbers is None:
-            r, w = graph.tensors[i.ordinal]
-            same = (plan.same.get(a.storage.number, a.storage.number) for a in (*r, *w))
-            numbers = known[i.ordinal] = tuple(sorted({n for n in same if n in of}))
+            r, w = tensors[i.ordinal]
+            here = [a.storage.number for a in (*r, *w)]
+            if same:
+                here = [same.get(n, n) for n in here]
+            here = [n for n in here if n in of]
+            numbers = known[i.ordinal] = tuple(sorted({*here}) if len(here) > 1 else here)
         found.append(numbers)
     return found
 
@@ -85,6 +91,7 @@ class Rooms:
         waiting: by number of a stay on chip, the positions that can't begin before it has room.
         reload: bytes that come back from HBM when it has room.
         until, last: end of the last access so far, and whose that is.
+        stays: by position, the stays that it is part of; empty if there is room for everything.
     """
 
     def __init__(self, graph: OrderGraph, plan: Plan, arch: Arch) -> None:
@@ -102,13 +109,18 @@ class Rooms:
 
     def _furnish(self, graph: OrderGraph, plan: Plan, arch: Arch) -> None:
         storages = graph.program.storages
-        self._rooms = {r: Room(n) for r, n in capacities(storages, arch).items()}
-        size = {
-            s.number: room_of(s, arch) for s in storages if s.region in self._rooms and not s.placed
-        }
+        size: dict[int, int] = {}
+        for region, n in capacities(storages, arch).items():
+            here = [s for s in storages if s.region is region and not s.placed]
+            needed = {s.number: room_of(s, arch) for s in here}
+            if sum(needed.values()) > n:  # else nobody ever waits
+                self._rooms[region] = Room(n)
+                size.update(needed)
+        if not size:
+            return
         stay: dict[int, int] = {}
         for at, numbers in enumerate(touched(graph, plan, size)):
-            here = []
+            part = []
             for n in numbers:
                 renewed = (n, at) in plan.renewed
                 if n not in stay or renewed:
@@ -118,9 +130,9 @@ class Rooms:
                         self.reload[-1] = storages[n].nbytes
                 number = stay[n]
                 self._left[number] += 1
-                here.append(number)
-            self.stays.append(tuple(here))
-            if here:
+                part.append(number)
+            self.stays.append(tuple(part))
+            if part:
                 for a in graph.tensors[graph.executed[at].ordinal][1]:
                     number = stay.get(a.storage.number, -1)
                     if number >= 0 and at not in self.waiting[number][-1:]:
@@ -162,15 +174,13 @@ class Rooms:
         return number
 
     def over(self, at: int, end: float) -> list[int]:
-        """An instruction has its end; the stays that are over then."""
-        if not self.stays:
-            return []
+        """An instruction has its end; the stays that are over then, if anybody waits for room."""
         ended = []
         for number in self.stays[at]:
             self._left[number] -= 1
             if end >= self.until[number]:
                 self.until[number], self.last[number] = end, at
-            if not self._left[number]:
+            if not self._left[number] and self._room[number].line:
                 ended.append(number)
         return ended
 

@@ -8,7 +8,9 @@ that rest on guesses say so: `assumed_costs` are instructions without a document
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from typing import Final
+from collections.abc import Sequence
+from operator import attrgetter
+from typing import Any, Final, TypeAlias
 
 from nki_dist.arch import Arch
 from nki_dist.isa import INSTRUCTIONS
@@ -28,6 +30,8 @@ from nki_dist.timing.critical import (
 from nki_dist.timing.report import EngineUse, LineUse, Profile
 from nki_dist.timing.timeline import CoreTimeline, Timeline
 
+_Priced: TypeAlias = list[list[tuple[Cost, int]]]  # see `_costs`, by core
+_Line: TypeAlias = tuple[str, str, str]  # location, opcode, engine
 ENGINES: Final = ("tensor", "vector", "scalar", "gpsimd", "sync")
 _TENSOR: Final = (
     "matmul_init_cycles",
@@ -55,13 +59,10 @@ def make_profile(timeline: Timeline, kernel: str) -> Profile:
     moved = sum(c.hbm_read + c.hbm_written for c in cores)
     stacks = len({c.seat.stack for c in cores})
     pieces = critical_path(timeline)
+    priced = [_costs(c) for c in cores]
     spent: dict[str, float] = {}
     for p in pieces:
         spent[p.kind] = spent.get(p.kind, 0.0) + (p.end - p.start) / 1000
-    by_line: dict[tuple[str, str, str], float] = {}
-    for p in pieces:
-        key = _line(cores[p.core], cores[p.core].graph.executed[p.position])
-        by_line[key] = by_line.get(key, 0.0) + (p.end - p.start)
     return Profile(
         kernel=kernel,
         platform=arch.instance,
@@ -70,12 +71,12 @@ def make_profile(timeline: Timeline, kernel: str) -> Profile:
         overhead_us=_around(timeline) / 1000,
         instructions=sum(len(c.graph) for c in cores),
         engines=[use for n, c in enumerate(cores) for use in _engines(n, c, arch, total)],
-        lines=_lines(timeline, by_line),
+        lines=_lines(timeline, pieces),
         critical=dict(sorted(spent.items(), key=lambda item: (-item[1], item[0]))),
         hbm_read=sum(c.hbm_read for c in cores),
         hbm_written=sum(c.hbm_written for c in cores),
         flops=flops,
-        all_flops=sum(c.cost(at).flops for c in cores for at in range(len(c.graph))),
+        all_flops=sum(n * cost.flops for costs in priced for cost, n in costs),
         tflops=flops / total / 1000 if total else 0.0,
         mfu=ideal / total / len(cores) if total else 0.0,
         mbu=moved / (total * arch.hbm_stack_gbps * stacks) if total else 0.0,
@@ -83,8 +84,8 @@ def make_profile(timeline: Timeline, kernel: str) -> Profile:
         schedule=timeline.schedule,
         changes=_changes(timeline),
         assumed_us=_assumed_us(timeline, pieces),
-        assumed_costs=_assumed_costs(timeline),
-        assumed_parameters=_assumed_parameters(timeline),
+        assumed_costs=_assumed_costs(timeline, priced),
+        assumed_parameters=_assumed_parameters(timeline, priced),
         timeline=timeline,
     )
 
@@ -101,17 +102,26 @@ def _around(timeline: Timeline) -> float:
     return around + (arch.kernel_pair_ns if _paired(timeline) else 0)
 
 
+def _costs(core: CoreTimeline) -> list[tuple[Cost, int]]:
+    """The costs of what a core executed, and how often; many instructions share theirs."""
+    costs = [core.costs[i.ordinal] for i in core.graph.executed]
+    each = {id(cost): cost for cost in costs}
+    return [(each[key], n) for key, n in Counter(map(id, costs)).items()]
+
+
 def _engines(number: int, core: CoreTimeline, arch: Arch, total: float) -> list[EngineUse]:
     busy: dict[str, float] = defaultdict(float)
-    count = Counter[str]()
-    for at, i in enumerate(core.graph.executed):
-        count[i.engine] += 1
+    executed, loads = core.graph.executed, core.table_loads
+    ends: Sequence[float] = core.end
+    if core.busy_end:
+        ends = [core.busy_end.get(at, end) for at, end in enumerate(core.end)]
+    for at, (i, start, end) in enumerate(zip(executed, core.start, ends, strict=True)):
         if i.engine != "dma":
-            busy[i.engine] += core.busy_end.get(at, core.end[at]) - core.start[at]
-            load = core.table_loads.get(at)
-            if load is not None:
-                busy[i.engine] += load.end - load.start
+            busy[i.engine] += end - start
+            if at in loads:
+                busy[i.engine] += loads[at].end - loads[at].start
     busy["dma"] = sum(core.dma_busy) / arch.dma_engines
+    count = Counter(map(attrgetter("engine"), executed))
     names = [*ENGINES, "dma", *sorted(set(count) - {*ENGINES, "dma"})]
     return [
         EngineUse(number, e, count[e], busy[e] / 1000, busy[e] / total if total else 0.0)
@@ -119,28 +129,43 @@ def _engines(number: int, core: CoreTimeline, arch: Arch, total: float) -> list[
     ]
 
 
-def _line(core: CoreTimeline, i: Instruction) -> tuple[str, str, str]:
-    return core.graph.program.where(i.location) or "?", i.opcode, i.engine
+class _Lines:
+    """Sums for the kernel lines of one core; the same instruction on one line is one entry."""
+
+    def __init__(self, core: CoreTimeline, sums: dict[_Line, list[float]]) -> None:
+        self._where = core.graph.program.where
+        self._sums = sums
+        self._known: dict[tuple[int, str, str], list[float]] = {}
+
+    def of(self, i: Instruction) -> list[float]:
+        """Executions, ns, ns of the longest, and ns of the critical path."""
+        short = (i.location, i.opcode, i.engine)
+        entry = self._known.get(short)
+        if entry is None:
+            key = (self._where(i.location) or "?", i.opcode, i.engine)
+            entry = self._known[short] = self._sums.setdefault(key, [0, 0.0, 0.0, 0.0])
+        return entry
 
 
-def _lines(timeline: Timeline, critical: dict[tuple[str, str, str], float]) -> list[LineUse]:
-    found: dict[tuple[str, str, str], list[float]] = {}
-    for core in timeline.cores:
-        keys: dict[tuple[int, str, str], list[float]] = {}
-        for at, i in enumerate(core.graph.executed):
-            short = (i.location, i.opcode, i.engine)
-            entry = keys.get(short)
-            if entry is None:
-                entry = keys[short] = found.setdefault(_line(core, i), [0, 0.0, 0.0])
-            took = core.end[at] - core.start[at]
+def _lines(timeline: Timeline, pieces: list[Piece]) -> list[LineUse]:
+    found: dict[_Line, list[float]] = {}
+    cores = [(core, _Lines(core, found)) for core in timeline.cores]
+    for core, lines in cores:
+        for i, start, end in zip(core.graph.executed, core.start, core.end, strict=True):
+            entry = lines.of(i)
+            took = end - start
             entry[0] += 1
             entry[1] += took
-            entry[2] = max(entry[2], took)
-    lines = [
-        LineUse(*key, int(n), total / 1000, longest / 1000, critical.get(key, 0.0) / 1000)
-        for key, (n, total, longest) in found.items()
+            if took > entry[2]:
+                entry[2] = took
+    for p in pieces:
+        core, lines = cores[p.core]
+        lines.of(core.graph.executed[p.position])[3] += p.end - p.start
+    uses = [
+        LineUse(*key, int(n), total / 1000, longest / 1000, critical / 1000)
+        for key, (n, total, longest, critical) in found.items()
     ]
-    return sorted(lines, key=lambda x: (-x.critical_us, -x.total_us, x.location, x.opcode))
+    return sorted(uses, key=lambda x: (-x.critical_us, -x.total_us, x.location, x.opcode))
 
 
 def _changes(timeline: Timeline) -> list[Change]:
@@ -161,25 +186,35 @@ def _tensor_work(timeline: Timeline) -> tuple[int, float]:
     peak = timeline.arch.peak_tflops
     for core in timeline.cores:
         by_dtype = Counter[str]()
+        names: dict[Any, str] = {}
         for i in core.graph.executed:
             if i.engine == "tensor":
-                by_dtype[_input_dtype(i)] += core.costs[i.ordinal].flops
+                dtype = _input_dtype(i)
+                if dtype not in names:
+                    names[dtype] = _float8(dtype)
+                by_dtype[names[dtype]] += core.costs[i.ordinal].flops
         for dtype, n in by_dtype.items():
             flops += n
             ideal += n / (peak.get(dtype, peak["bfloat16"]) * 1000)
     return flops, ideal
 
 
-def _input_dtype(i: Instruction) -> str:
-    operand = i.args.get("moving", i.args.get("data"))
-    name = str(getattr(operand, "dtype", ""))
+def _input_dtype(i: Instruction) -> Any:
+    return getattr(i.args.get("moving", i.args.get("data")), "dtype", "")
+
+
+def _float8(dtype: Any) -> str:
+    """The name of a dtype; float8 has one peak for all its kinds."""
+    name = str(dtype)
     return "float8" if name.startswith("float8") else name
 
 
-def _assumed_costs(timeline: Timeline) -> dict[str, int]:
+def _assumed_costs(timeline: Timeline, priced: _Priced) -> dict[str, int]:
     """Instructions without a documented cost: how often each was executed."""
     found = Counter[str]()
-    for core in timeline.cores:
+    for core, costs in zip(timeline.cores, priced, strict=True):
+        if all(cost.known for cost, _ in costs):
+            continue
         for at, i in enumerate(core.graph.executed):
             if at not in core.dropped and not core.costs[i.ordinal].known:
                 found[i.opcode] += 1
@@ -196,11 +231,16 @@ def _assumed_us(timeline: Timeline, pieces: list[Piece]) -> float:
         return (timeline.total_ns + sum(ns for _, ns in around)) / 1000
     assumed = {*arch.assumptions(), _UNKNOWN}
     ns = sum(ns for name, ns in around if name in assumed)
+    known: dict[tuple[str, str, int], bool] = {}
     for p in pieces:
         core = timeline.cores[p.core]
-        engine = core.graph.executed[p.position].engine
-        figures = _figures(p.kind, engine, core.cost(p.position))
-        if not assumed.isdisjoint(figures):
+        i = core.graph.executed[p.position]
+        cost = core.costs[i.ordinal]
+        key = (p.kind, i.engine, id(cost))
+        guessed = known.get(key)
+        if guessed is None:
+            guessed = known[key] = not assumed.isdisjoint(_figures(p.kind, i.engine, cost))
+        if guessed:
             ns += p.end - p.start
     return ns / 1000
 
@@ -217,21 +257,23 @@ def _figures(kind: str, engine: str, cost: Cost) -> tuple[str, ...]:
     return ("dependent_latency", f"dependent_latency.{engine}")
 
 
-def _assumed_parameters(timeline: Timeline) -> dict[str, str]:
+def _assumed_parameters(timeline: Timeline, priced: _Priced) -> dict[str, str]:
     """Unpublished figures that this launch's times rest on, with the reason for each."""
-    used = _used_parameters(timeline)
+    used = _used_parameters(timeline, priced)
     assumed = timeline.arch.assumptions()
     return {key: assumed[key] for key in sorted(assumed) if {key, key.partition(".")[0]} & used}
 
 
-def _used_parameters(timeline: Timeline) -> set[str]:
-    executed = {i.ordinal: i for c in timeline.cores for i in c.graph.executed}.values()
-    engines = {i.engine for i in executed}
-    transfers = [t for c in timeline.cores for t in c.transfers.values()]
+def _used_parameters(timeline: Timeline, priced: _Priced) -> set[str]:
+    executed = [c.graph.executed for c in timeline.cores]
+    engines = {engine for e in executed for engine in {*map(attrgetter("engine"), e)}}
+    opcodes = {opcode for e in executed for opcode in {*map(attrgetter("opcode"), e)}}
+    # Most instructions share theirs with others of the same pattern.
+    transfers = {id(t): t for c in timeline.cores for t in c.transfers.values()}.values()
     modes = {t.mode for t in transfers}
     used = {f"{table}.{e}" for e in engines for table in ("engine_clock_ghz", "dependent_latency")}
     conditions = {
-        ("semaphore_ns", "dynamic_address_cycles"): bool(executed),
+        ("semaphore_ns", "dynamic_address_cycles"): bool(engines),
         _TENSOR: "tensor" in engines,
         ("register_cycles",): "sync" in engines,
         ("activate_latency_ns", "act_table_load_ns"): "scalar" in engines,
@@ -241,9 +283,9 @@ def _used_parameters(timeline: Timeline) -> set[str]:
         ("dma_issue_swdge_ns",): "swdge" in modes,
         ("hbm_stack_gbps",): any(t.hbm_read or t.hbm_written for t in transfers),
     }
-    for opcode in {i.opcode for i in executed}:
+    for opcode in opcodes:
         meets = INSTRUCTIONS[opcode].meets
         used.update(meets.figures.split() if meets is not None else ())
-    for core in timeline.cores:
-        used.update(*{core.costs[i.ordinal].figures for i in core.graph.executed})
+    for costs in priced:
+        used.update(*(cost.figures for cost, _ in costs))
     return used.union(*(names for names, holds in conditions.items() if holds))

@@ -261,14 +261,19 @@ def test_dma_engines_report_whom_a_transfer_waits_for():
     machine = TRN2.with_values(hbm_stack_gbps=716.8, hbm_efficiency=1.0)
     engines, stack = DmaEngines(machine), HbmBandwidth(machine)
     wide, narrow = large((e, 50.0) for e in range(16)), large([(3, 20.0)], 716800)
-    assert engines.takes(wide, 10.0)
-    assert engines.run(0, wide, 10.0, 10.0, stack) == (60.0, -1, {60.0})
-    assert engines.takes(narrow, 30.0)  # one before it
+    assert engines.takes_at(wide) <= 10.0
+    assert engines.run(0, wide, 10.0, 10.0, stack) == (60.0, -1)
+    assert engines.takes_at(narrow) <= 30.0  # one before it
     # 1000 ns of the stack, from 30 on; its engine waits for that, too.
-    assert engines.run(1, narrow, 30.0, 30.0, stack) == (1030.0, 0, {1030.0})
-    assert not engines.takes(wide, 59.0)  # two before it, on engine 3
-    assert engines.takes(wide, 60.0)
-    assert engines.run(2, wide, 40.0, 60.0, stack) == (1080.0, 1, {110.0, 1080.0})
+    assert engines.run(1, narrow, 30.0, 30.0, stack) == (1030.0, 0)
+    assert engines.takes_at(wide) > 59.0  # two before it, on engine 3
+    assert engines.takes_at(wide) <= 60.0
+    assert engines.run(2, wide, 40.0, 60.0, stack) == (1080.0, 1)
+    assert (
+        engines.takes_at(narrow) == 1030.0
+        and engines.free[0] == 110.0
+        and engines.free[3] == 1080.0
+    )
     assert engines.busy == [100.0] * 3 + [120.0] + [100.0] * 12
 
 

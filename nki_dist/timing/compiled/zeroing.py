@@ -18,15 +18,20 @@ from nki_dist.timing.order import OrderGraph
 
 def drop_zeroing(graph: OrderGraph, table: Mapping[str, Spec], plan: Plan) -> None:
     """Drop fills with 0 of PSUM that only sums of products follow."""
-    zeroes = set()
-    for ordinal, (_, writes) in graph.tensors.items():
-        if len(writes) == 1 and writes[0].region is MemoryRegion.psum:
-            zeroes.add(ordinal)
+    psum = MemoryRegion.psum
+    zeroes = {
+        ordinal
+        for ordinal, (_, writes) in graph.tensors.items()
+        if len(writes) == 1 and writes[0].storage.region is psum
+    }
+    fills = {name: spec.fills for name, spec in table.items() if spec.fills}
     filling = {
         at
         for at, i in enumerate(graph.executed)
-        if i.ordinal in zeroes and table[i.opcode].fills and not i.args[table[i.opcode].fills]
+        if i.opcode in fills and i.ordinal in zeroes and not i.args[fills[i.opcode]]
     }
+    if not filling:
+        return
     kept: set[int] = set()
     covered: dict[int, dict[Hashable, int]] = {at: {} for at in filling}  # where -> elements
     for at, i in enumerate(graph.executed):
