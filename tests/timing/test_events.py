@@ -75,8 +75,8 @@ def test_small_packets_are_over_however_late_it_is():
     """Beyond 1e10 ns a millionth of a nanosecond is less than a float can add."""
     _, _, machine = events_of(loading, (128, 512))
     engines, late = DmaEngines(machine), 3e10
-    t = Transfer("none", "", 8.0, 1000.0, ((0, 1.5e-6),), 1, 0, 0)
+    t = Transfer("none", "", 8.0, 1000.0, ((0, 1.5e-6),), 1, 1.5e-6, 0, 0)
     look = engines.scatter(t, late)
     assert engines.scattered(t, look) == look and engines.scatters(t)
-    wide = Transfer("none", "", 8.0, 1000.0, ((0, 10.0),), 0.0, 0, 0)
+    wide = Transfer("none", "", 8.0, 1000.0, ((0, 10.0),), 0.0, 10.0, 0, 0)
     assert engines.run(0, wide, look, look, HbmBandwidth(machine))[0] == look + 10

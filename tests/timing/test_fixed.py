@@ -77,7 +77,7 @@ def test_patterns_say_all_that_differs(platform):
     (program,), machine = compiled(varied, [(128, 512)], platform=platform)
     graph, plan = order(program), Plan()
     narrow = [i.ordinal for i in graph.executed if i.opcode == "activation"]
-    plan.merged = {ordinal: 2.0 + n % 3 for n, ordinal in enumerate(narrow)}
+    plan.starts = {ordinal: 2.0 + n % 3 for n, ordinal in enumerate(narrow)}
     plan.in_psum = {graph.executed[-1]["dst"].storage.number}  # as the compiler has it
     found = describe(graph, INSTRUCTIONS, machine, plan)
     assert found == described_alone(graph, machine, plan)

@@ -249,12 +249,15 @@ def test_cores_of_a_stack_share_its_bandwidth():
     assert rate(programs, apart) == pytest.approx(2 * engines)
 
 
+PACKET = 160.0  # ns of a packet of large transfers
+
+
 def large(parts, hbm_read=0):
-    return Transfer("none", "", 8.0, 1000.0, tuple(parts), 0.0, hbm_read, 0)
+    return Transfer("none", "", 8.0, 1000.0, tuple(parts), 0.0, PACKET, hbm_read, 0)
 
 
 def small(engine, packets, ns):
-    return Transfer("none", "", 8.0, 1000.0, ((engine, ns),), packets, 0, 0)
+    return Transfer("none", "", 8.0, 1000.0, ((engine, ns),), packets, ns / packets, 0, 0)
 
 
 def test_dma_engines_report_whom_a_transfer_waits_for():
@@ -278,9 +281,8 @@ def test_dma_engines_report_whom_a_transfer_waits_for():
 
 
 def test_a_small_packet_waits_for_a_turn_of_a_large_one():
-    """A large packet takes 4096 / 25.6 = 160 ns; small ones of 40 ns get 1 of 5 ns beside them."""
-    machine = TRN2.with_values(dma_engine_gbps=25.6, dma_packet_bytes=4096)
-    engines, stack = DmaEngines(machine), HbmBandwidth(machine)
+    """A large packet takes 160 ns; small ones of 40 ns get 1 of 5 ns beside them."""
+    engines, stack = DmaEngines(TRN2), HbmBandwidth(TRN2)
     engines.run(0, large([(2, 1000.0)]), 0.0, 0.0, stack)
     assert engines.scatters(small(2, 10, 400.0))
     t = small(2, 10, 400.0)
@@ -293,8 +295,7 @@ def test_a_small_packet_waits_for_a_turn_of_a_large_one():
 
 
 def test_large_packets_make_up_for_the_small_ones_beside_them():
-    machine = TRN2.with_values(dma_engine_gbps=25.6, dma_packet_bytes=4096)
-    engines, stack = DmaEngines(machine), HbmBandwidth(machine)
+    engines, stack = DmaEngines(TRN2), HbmBandwidth(TRN2)
     engines.run(0, large([(2, 1000.0)]), 0.0, 0.0, stack)
     t = small(2, 1, 40.0)
     over = engines.scatter(t, 100.0)

@@ -1,0 +1,165 @@
+"""What AWS's compiler is taken to make of Beta 1's elementwise work, by small kernels."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+import nki_dist as nki
+from nki_dist import arch
+from nki_dist.compat import beta1
+from nki_dist.compat.beta1 import isa as old_isa
+from nki_dist.compat.beta1 import language as old
+from nki_dist.timing.engines import TensorClock
+
+TRN1, TRN2 = arch.get("trn1"), arch.get("trn2")
+
+
+def estimated(kernel, *shapes, platform="trn2", dtype="float32", schedule="compiled"):
+    specs = [nki.TensorSpec(shape, dtype) for shape in shapes]
+    with nki.World(host="inprocess", platform=platform) as world:
+        return world.estimate(beta1.jit(kernel), *specs, schedule=schedule)
+
+
+def changed(p):
+    return Counter({c.what: c.count for c in p.changes})
+
+
+def took(p, opcode, engine="vector"):
+    """ns that instructions kept their engine, of each once."""
+    (core,) = p.timeline.cores
+    executed = enumerate(core.graph.executed)
+    found = [at for at, i in executed if i.opcode == opcode and i.engine == engine]
+    return [round(core.end[at] - core.start[at], 6) for at in found if at not in core.dropped]
+
+
+# ---- one width of tiles -------------------------------------------------------------------------
+
+
+def squared(x, columns):
+    out = old.ndarray(x.shape, dtype=x.dtype, buffer=old.shared_hbm)
+    for n in range(x.shape[1] // columns):
+        part = slice(n * columns, (n + 1) * columns)
+        tile = old.load(x[:, part])
+        old.store(out[:, part], value=old_isa.tensor_tensor(tile, tile, op=np.multiply))
+    return out
+
+
+def ns(columns, starts):
+    return TRN2.cycles_to_ns(columns + starts * TRN2.access_cycles, "vector")
+
+
+@pytest.mark.parametrize(
+    ("columns", "starts", "what"),
+    [
+        (512, 1, None),
+        (1024, 2, "tiles split"),
+        (1536, 3, "tiles split"),
+        (256, 0.5, "tiles merged"),
+        (128, 0.25, "tiles merged"),
+        (64, 1, None),  # too narrow to be known
+    ],
+)
+def test_elementwise_work_is_done_in_one_width(columns, starts, what):
+    p = estimated(lambda x: squared(x, columns), (128, 3072))
+    assert took(p, "tensor_tensor") == pytest.approx([ns(columns, starts)] * (3072 // columns))
+    assert changed(p) == ({what: 3072 // columns} if what else {})
+    written = estimated(lambda x: squared(x, columns), (128, 3072), schedule="program")
+    assert took(written, "tensor_tensor") == pytest.approx([ns(columns, 1)] * (3072 // columns))
+
+
+def test_what_a_line_does_too_rarely_to_fill_a_tile_is_not_merged():
+    p = estimated(lambda x: squared(x, 128), (128, 384))
+    assert changed(p) == {}
+
+
+# ---- copies of results --------------------------------------------------------------------------
+
+
+def halves(x, dtype=old.float32, reuse=False):
+    """The upper partitions get what Scalar makes of the lower ones."""
+    tile = old.ndarray((128, x.shape[1]), dtype=dtype, buffer=old.sbuf)
+    out = old.ndarray(tile.shape, dtype=dtype, buffer=old.shared_hbm)
+    tile[0:64] = old.load(x)
+    made = old_isa.activation(op=old.copy, data=tile[0:64], scale=-1.0, dtype=old.float32)
+    tile[64:128] = made
+    if reuse:
+        tile[0:64] = old.add(made, made)
+    old.store(out, value=tile)
+    return out
+
+
+def test_a_result_is_written_where_it_is_copied_to():
+    p = estimated(halves, (64, 512))
+    assert changed(p) == {"copy dropped": 1} and took(p, "tensor_copy") == []
+    assert len(took(estimated(halves, (64, 512), schedule="program"), "tensor_copy")) == 1
+
+
+def test_a_copy_of_what_others_read_or_that_converts_stays():
+    p = estimated(lambda x: halves(x, reuse=True), (64, 512))
+    assert changed(p) == {} and len(took(p, "tensor_copy")) == 1
+    p = estimated(lambda x: halves(x, dtype=old.bfloat16), (64, 512))
+    assert changed(p) == {} and len(took(p, "tensor_copy")) == 2  # of the load, and of the result
+
+
+# ---- rows for all partitions --------------------------------------------------------------------
+
+
+def scaled(x, row):
+    out = old.ndarray(x.shape, dtype=x.dtype, buffer=old.shared_hbm)
+    wide = old.load(row).broadcast_to(x.shape)
+    old.store(out, value=old_isa.tensor_tensor(old.load(x), wide, op=np.multiply))
+    return out
+
+
+def test_a_row_for_all_partitions_is_a_product_that_its_user_reads_from_psum():
+    """On trn1, Vector takes 2 cycles for two float32 from SBUF, one if either is from PSUM."""
+    p = estimated(scaled, (128, 512), (1, 512), platform="trn1")
+    assert changed(p) == {"broadcast by a product": 1}
+    assert len(took(p, "dma_copy", engine="tensor")) == 1
+    cycles = 512 + TRN1.access_cycles
+    assert took(p, "tensor_tensor") == pytest.approx([TRN1.cycles_to_ns(cycles, "vector")])
+    written = estimated(scaled, (128, 512), (1, 512), platform="trn1", schedule="program")
+    assert took(written, "dma_copy", engine="tensor") == []
+    cycles += 512
+    assert took(written, "tensor_tensor") == pytest.approx([TRN1.cycles_to_ns(cycles, "vector")])
+
+
+@pytest.mark.parametrize(("columns", "products"), [(1024, 1), (1040, 0)])
+def test_rows_that_fill_psum_stay_transfers(columns, products):
+    p = estimated(scaled, (128, columns), (1, columns))
+    assert changed(p)["broadcast by a product"] == products
+    assert len(took(p, "dma_copy", engine="tensor")) == products
+
+
+def test_products_of_one_row_never_warm_tensor_up():
+    """A window of 3 us at half speed, then full speed for who used the array, half for others."""
+    busy, idle = TensorClock(TRN2), TensorClock(TRN2)
+    assert busy.run(0.0, 3000.0) == 4500.0
+    assert idle.run(0.0, 3000.0, activity=1 / 128) == 6000.0
+    assert busy.run(4500.0, 1000.0) == 5500.0
+    assert idle.run(6000.0, 1000.0, activity=1 / 128) == 8000.0
+
+
+# ---- arithmetic that a loop repeats -------------------------------------------------------------
+
+
+def weighted(x, weights, invariant):
+    """The innermost loop multiplies the same tiles in each round, or its own."""
+    out = old.ndarray((weights.shape[1], *x.shape), dtype=x.dtype, buffer=old.shared_hbm)
+    tile = old.load(x)
+    for n in range(weights.shape[1]):
+        weight = old.load(weights[:, n : n + 1])
+        factor = tile if invariant else old_isa.activation(op=old.copy, data=tile, scale=weight)
+        square = old_isa.tensor_tensor(tile, factor, op=np.multiply)
+        old.store(out[n], value=old_isa.tensor_scalar(square, np.add, weight))
+    return out
+
+
+@pytest.mark.parametrize(("invariant", "made"), [(True, 1), (False, 4)])
+def test_a_loop_makes_what_it_repeats_once(invariant, made):
+    p = estimated(lambda x, w: weighted(x, w, invariant), (128, 512), (128, 4))
+    assert len(took(p, "tensor_tensor")) == made
+    assert changed(p) == ({"repetition dropped": 3} if invariant else {})
