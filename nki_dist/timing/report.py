@@ -14,6 +14,8 @@ from pathlib import PurePath
 from textwrap import fill
 from typing import Any, Final
 
+from nki_dist.report.notebook import notebook_html
+from nki_dist.report.page import write_page
 from nki_dist.timing.band import LEVEL, band, shares
 from nki_dist.timing.compiled.plan import Change
 from nki_dist.timing.perfetto import write_trace
@@ -144,6 +146,24 @@ class Profile:
     def write_trace(self, path: str | PathLike[str]) -> None:
         """Write a trace for ui.perfetto.dev or chrome://tracing."""
         write_trace(self.timeline, path)
+
+    def write_report(self, path: str | PathLike[str]) -> None:
+        """Write one HTML file with everything: timeline, memory, source, roofline, tables.
+
+        It fetches nothing when it is opened. The kernel's source is read from its files now.
+        """
+        write_page(path, self.to_dict(), self.timeline)
+
+    def __repr__(self) -> str:
+        cores = "1 core" if self.cores == 1 else f"{self.cores} cores"
+        return (
+            f"<Profile of {self.kernel} on {self.platform}, {cores}: {self.total_us:,.3f} us "
+            f"simulated, {self.schedule}>"
+        )
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        return notebook_html(self.to_dict())
 
     def __str__(self) -> str:
         parts = [
