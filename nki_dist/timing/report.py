@@ -14,6 +14,8 @@ from pathlib import PurePath
 from textwrap import fill
 from typing import Any, Final
 
+from nki_dist.report.dot import dot
+from nki_dist.report.explorer import summary
 from nki_dist.report.notebook import notebook_html
 from nki_dist.report.page import write_page
 from nki_dist.timing.band import LEVEL, band, shares
@@ -153,6 +155,24 @@ class Profile:
         It fetches nothing when it is opened. The kernel's source is read from its files now.
         """
         write_page(path, self.to_dict(), self.timeline)
+
+    def summary(self) -> dict[str, Any]:
+        """The numbers by the names of Neuron Explorer's `--output-format summary-json`.
+
+        Returns:
+            for each rank, by name, the fields of the table `Summary` of its schema; seconds, bytes,
+            and for `_percent` fractions from 0 to 1. What has no counterpart here isn't there.
+        """
+        return summary(self.to_dict(), self.timeline)
+
+    def write_dot(self, path: str | PathLike[str]) -> None:
+        """Write the order graph for Graphviz.
+
+        Raises:
+            LaunchError: the launch executed too many instructions for a drawing.
+        """
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(dot(self.timeline, self.kernel))
 
     def __repr__(self) -> str:
         cores = "1 core" if self.cores == 1 else f"{self.cores} cores"
