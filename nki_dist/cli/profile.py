@@ -72,6 +72,9 @@ def register(subparsers: Any) -> None:
         metavar="DIR",
         help="directory for traces and numbers (default nki-dist-profile)",
     )
+    parser.add_argument(
+        "--advice", action="store_true", help="also say what would save time, and how much"
+    )
     parser.add_argument("--html", metavar="FILE", help="also write a report to be opened anywhere")
     parser.add_argument(
         "--output-format",
@@ -182,6 +185,8 @@ def _text(
         folder.mkdir(parents=True, exist_ok=True)
         profile.write_trace(folder / f"{stem}.trace.json")
         profile.save(folder / f"{stem}.json")
+        if arguments.advice:
+            profile.advice()  # from now on part of its text
         times = "once" if count == 1 else f"{count} times"
         lines.append(f"\n==== kernel {n} of {launched}, launched {times}\n{profile}")
         files = f"trace {folder / f'{stem}.trace.json'}, numbers {folder / f'{stem}.json'}"

@@ -111,9 +111,10 @@ def advice(found: Sequence[Mapping[str, Any]]) -> str:
     if not found:
         return ""
     items = "".join(
-        f"<li><b>{us(f['saves_us'])} µs</b> <span>{escaped(f['text'])}</span>"
-        f"<p>{escaped(f['rule'])}</p>"
-        f"<p class=where>{', '.join(escaped(short(line)) for line in f['lines'])}</p></li>"
+        f"<li><b>{us(f['saves_us'])} µs, {f['share']:.1%}</b> {escaped(f['rule'])}"
+        f"<p>{escaped(f['text'])}</p>"
+        f"<p class=where>{', '.join(escaped(short(line)) for line in f['lines'])} · "
+        f"{escaped(f['source'])}</p></li>"
         for f in found
     )
     return (
