@@ -75,28 +75,24 @@ def roofline(profile: Mapping[str, Any], timeline: Timeline) -> dict[str, Any]:
     }
 
 
-def ranks(timeline: Timeline) -> list[dict[str, Any]]:
-    """By rank: when its last result was there, and how long it waited for other cores."""
+def ranks(timeline: Timeline) -> dict[str, Any]:
+    """By rank, or by core if there is one rank: its last result, and its waits for other cores."""
+    several = len({c.seat.rank for c in timeline.cores}) > 1
     found: dict[int, dict[str, Any]] = {}
     for core in timeline.cores:
-        entry = found.setdefault(
-            core.seat.rank, {"rank": core.seat.rank, "end_us": 0.0, "waits_us": 0.0, "cc_us": 0.0}
-        )
+        number = core.seat.rank if several else core.seat.core
+        entry = found.setdefault(number, {"number": number, "end_us": 0.0, "waits_us": 0.0})
         entry["end_us"] = max(entry["end_us"], max(core.done, default=0.0) / 1000)
         entry["waits_us"] = max(entry["waits_us"], _waits(core) / 1000)
-        entry["cc_us"] = max(entry["cc_us"], _collective(core) / 1000)
-    return [found[rank] for rank in sorted(found)]
+    return {
+        "what": "rank" if several else "core",
+        "bars": [found[number] for number in sorted(found)],
+    }
 
 
 def _waits(core: CoreTimeline) -> float:
     """Time in which instructions were over but for another core."""
     return sum(core.end[at] - core.busy_end.get(at, core.end[at]) for at in core.held)
-
-
-def _collective(core: CoreTimeline) -> float:
-    """Time in collectives, waits included."""
-    executed = core.graph.executed
-    return sum(core.end[n] - core.start[n] for n, i in enumerate(executed) if i.engine == "cc")
 
 
 def collectives(timeline: Timeline) -> list[dict[str, Any]]:

@@ -104,7 +104,7 @@ def _data(
         "memories": _memories(timeline),
         "busy": figures.busy(made, timeline),
         "roofline": figures.roofline(profile, timeline),
-        "ranks": figures.ranks(timeline) if len(timeline.cores) > 1 else [],
+        "ranks": figures.ranks(timeline),
         "columns": where,
     }
     written = json.dumps(head, separators=(",", ":"), ensure_ascii=False).encode()

@@ -228,7 +228,7 @@ def assumed(p: Mapping[str, Any]) -> str:
 
 
 def ranks(timeline: Timeline, collectives: Sequence[Mapping[str, Any]]) -> str:
-    """The section of a world; empty for one core."""
+    """The section of ranks or cores; empty for one core."""
     if len(timeline.cores) < 2:
         return ""
     made = ""
@@ -241,4 +241,5 @@ def ranks(timeline: Timeline, collectives: Sequence[Mapping[str, Any]]) -> str:
         made = "<h3>Collectives</h3>" + table(
             ["longest µs", "ranks apart by µs", "count", "collective", "line"], rows, 3
         )
-    return f"<section><h2>Ranks</h2><div id=ranks class=chart></div>{made}</section>"
+    title = "Ranks" if len({c.seat.rank for c in timeline.cores}) > 1 else "Cores"
+    return f"<section><h2>{title}</h2><div id=ranks class=chart></div>{made}</section>"

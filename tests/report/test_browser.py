@@ -207,6 +207,7 @@ def test_the_memory_names_its_tensors(window):
 
 def test_charts_are_drawn(window):
     assert len(window.find_elements("css selector", "#busy .scatterlayer .trace")) == 4
+    assert "scalar" in window.find_element("id", "busy").text
     assert "float32 20 TFLOPS" in window.find_element("id", "roofline").text
 
 

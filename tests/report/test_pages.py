@@ -201,11 +201,22 @@ def test_a_world_shows_its_ranks_and_collectives(tmp_path):
     run.profile.write_report(tmp_path / "world.html")
     page = (tmp_path / "world.html").read_text()
     data = data_of(page)
-    assert [r["rank"] for r in data["ranks"]] == [0, 1, 2]
-    assert data["ranks"][1]["end_us"] == pytest.approx(run.profile.total_us)
+    assert [r["number"] for r in data["ranks"]["bars"]] == [0, 1, 2]
+    assert data["ranks"]["bars"][1]["end_us"] == pytest.approx(run.profile.total_us)
     (found,) = figures.collectives(run.profile.timeline)
     assert found["opcode"] == "all_reduce" and found["count"] == 3
     assert "<h3>Collectives</h3>" in page and "all_reduce</td>" in page
+
+
+def test_waits_for_another_core_are_told_apart(run):
+    """Core 1 has the same to do as core 0, but the one that comes last never waits."""
+    timeline = run.profile.timeline
+    shown = figures.ranks(timeline)
+    assert shown["what"] == "core" and [b["number"] for b in shown["bars"]] == [0, 1]
+    for core, bar in zip(timeline.cores, shown["bars"]):
+        held = sum(core.end[at] - core.busy_end[at] for at in core.held)
+        assert bar["waits_us"] == pytest.approx(held / 1000)
+        assert 0 <= bar["waits_us"] < bar["end_us"] <= run.profile.total_us
 
 
 def test_notebooks_show_little(run):

@@ -4,7 +4,7 @@ function looks() {
     paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", margin: {l: 56, r: 16, t: 8, b: 42},
     font: {family: 'system-ui, -apple-system, "Segoe UI", Roboto, sans-serif', size: 12, color: color("soft")},
     hoverlabel: {bgcolor: color("card"), bordercolor: color("line"), font: {color: color("text")}},
-    legend: {orientation: "h", y: 1.14, x: 0}, colorway: ["tensor"].map(color), showlegend: false,
+    legend: {orientation: "h", y: 1.14, x: 0}, showlegend: false,
   };
 }
 
@@ -17,13 +17,18 @@ function drawCharts(data) {
   if (document.getElementById("ranks")) drawRanks(data.ranks);
 }
 
+// A strip for each engine, one above the other.
 function drawBusy({busy}) {
-  const traces = Object.entries(busy.share).map(([engine, share]) => ({
-    x: busy.us, y: share, name: engine, mode: "lines", line: {color: color(engine), width: 1.6, shape: "hvh"},
-    hovertemplate: "%{y:.0%}",
-  }));
-  Plotly.react("busy", traces, {...looks(), showlegend: true, hovermode: "x unified", margin: {l: 50, r: 16, t: 26, b: 42},
-    xaxis: lineAxis("µs", {showgrid: false}), yaxis: lineAxis("", {tickformat: ".0%", range: [0, 1.03], fixedrange: true})}, CONFIG);
+  const engines = Object.keys(busy.share), high = 1 / engines.length, layout = looks();
+  const traces = engines.map((engine, n) => {
+    const top = 1 - n * high, axis = n ? `y${n + 1}` : "y";
+    layout[n ? `yaxis${n + 1}` : "yaxis"] = lineAxis("", {domain: [top - high * 0.86, top], range: [0, 1], fixedrange: true,
+      tickvals: [0.5], ticktext: [engine], showgrid: false});
+    return {x: busy.us, y: busy.share[engine], yaxis: axis, name: engine, mode: "lines", fill: "tozeroy", fillcolor: color(engine),
+      line: {width: 0, shape: "hvh"}, hovertemplate: `${engine} %{y:.0%}<extra></extra>`};
+  });
+  Plotly.react("busy", traces, {...layout, hovermode: "x", margin: {l: 60, r: 16, t: 4, b: 40},
+    xaxis: lineAxis("µs", {showgrid: false, anchor: engines.length > 1 ? `y${engines.length}` : "y"})}, CONFIG);
 }
 
 function drawRoofline({gbps, stacks, roofs, tensor, intensity, tflops}) {
@@ -51,12 +56,13 @@ function drawRoofline({gbps, stacks, roofs, tensor, intensity, tflops}) {
     yaxis: lineAxis("TFLOPS", {type: "log"})}, CONFIG);
 }
 
-function drawRanks(ranks) {
-  const names = ranks.map((r) => r.rank), own = ranks.map((r) => Math.max(r.end_us - r.waits_us, 0));
-  const text = "rank %{x}: %{y:,.2f} µs";
+function drawRanks({what, bars}) {
+  const names = bars.map((r) => r.number), own = bars.map((r) => Math.max(r.end_us - r.waits_us, 0));
+  const text = what + " %{x}: %{y:,.2f} µs<extra></extra>", many = bars.length > 40;
   Plotly.react("ranks", [
     {x: names, y: own, type: "bar", name: "until its last result, without waits", marker: {color: color("tensor")}, hovertemplate: text},
-    {x: names, y: ranks.map((r) => r.waits_us), type: "bar", name: "waiting for other cores, and for messages", marker: {color: color("scalar")}, hovertemplate: text},
-  ], {...looks(), barmode: "stack", bargap: ranks.length > 60 ? 0.1 : 0.35, showlegend: true, margin: {l: 56, r: 16, t: 26, b: 42},
-    xaxis: lineAxis("rank", {showgrid: false, type: ranks.length > 40 ? "linear" : "category"}), yaxis: lineAxis("µs", {})}, CONFIG);
+    {x: names, y: bars.map((r) => r.waits_us), type: "bar", name: "waiting for other cores, and for messages", marker: {color: color("scalar")}, hovertemplate: text},
+  ], {...looks(), barmode: "stack", bargap: bars.length < 5 ? 0.8 : many ? 0.1 : 0.35, showlegend: true, margin: {l: 56, r: 16, t: 26, b: 42},
+    legend: {orientation: "h", y: 1.14, x: 0, traceorder: "normal"},
+    xaxis: lineAxis(what, {showgrid: false, type: many ? "linear" : "category"}), yaxis: lineAxis("µs", {})}, CONFIG);
 }

@@ -149,6 +149,11 @@ async function main() {
     redraw();
   };
   document.querySelectorAll(".code .used").forEach((row) => (row.onclick = () => chooseLine(row)));
+  // Long listings begin at the line that costs most.
+  for (const box of document.querySelectorAll(".code")) {
+    const bars = [...box.querySelectorAll(".bar b")].sort((a, b) => b.offsetWidth - a.offsetWidth);
+    if (bars.length) box.scrollTop = bars[0].closest("tr").offsetTop - box.clientHeight / 2;
+  }
   const engines = [...new Set(data.rows.filter((r) => r.first < r.last).map((r) => r.engine))].sort((a, b) => rank(a) - rank(b));
   const merged = data.merged.some((n) => n > 1) ? "<span>neighbouring short instructions are drawn as one</span>" : "";
   element("legend").innerHTML = engines.map((e) => `<span><i class="dot ${html(e)}"></i>${html(e)}</span>`).join("") + merged;
