@@ -89,9 +89,9 @@ def test_what_is_written_in_between_is_no_repetition():
         out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
         nl.store(out, nl.load(x))
         for _ in range(10):
-            tile = nl.load(out)
-            nisa.tensor_scalar(dst=tile, data=tile, op0=nl.add, operand0=1.0)
-            nl.store(out, tile)
+            more = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf)
+            nisa.tensor_scalar(dst=more, data=nl.load(out), op0=nl.add, operand0=1.0)
+            nl.store(out, more)
         return out
 
     assert "repeated loads" not in rules(time_of(counted, (128, 2048)))
@@ -144,8 +144,10 @@ def test_a_crowded_engine(psum, rule):
 
 def test_what_another_engine_cannot_run_is_not_moved():
     """GpSimd doesn't reach PSUM."""
-    one = time_of(sums, (1, 1), (nisa.vector_engine,), True)
-    assert not any("engine=nki.isa.gpsimd" in f.text for f in one.advice())
+    engines = nisa.vector_engine, nisa.scalar_engine
+    for psum in (True, False):
+        profile = time_of(sums, (1, 1), engines, psum)
+        assert any("engine=nki.isa.gpsimd" in f.text for f in profile.advice()) is not psum
 
 
 def shares(x, first):
