@@ -21,7 +21,6 @@ from nki_dist.timing.core import Fixed
 from nki_dist.timing.dma import Transfer
 from nki_dist.timing.order import OrderGraph
 from nki_dist.timing.replay import Part
-from nki_dist.timing.room import room_of
 from nki_dist.timing.timeline import Timeline
 
 _SLOW: Final = 0.5  # of its rate, what a transfer in large pieces reaches
@@ -100,7 +99,7 @@ def repeated_loads(timeline: Timeline, spent: Spent) -> Iterator[Suspect]:
             line = line_of(core, i)
             durations[line] = durations.get(line, 0.0) + core.end[at] - core.start[at]
             count, size = count + 1, size + core.transfers[i.ordinal].hbm_read
-        kept = max(kept, _room(core.graph, set(again.values()), arch))
+        kept = max(kept, _room(core.graph, set(again.values())))
     lines = costliest(durations, spent, durations)
     if not lines:
         return
@@ -162,7 +161,7 @@ def _repetitions(graph: OrderGraph, dropped: Collection[int], arch: Arch) -> dic
         if first == at:
             continue
         if first not in kept:
-            size = _room(graph, {first}, arch)
+            size = _room(graph, {first})
             if size > left:  # there would be no place to keep it
                 continue
             left -= size
@@ -190,11 +189,10 @@ def _pattern(a: Access) -> tuple[Hashable, ...]:
     return a.offset, a.shape, a.strides, a.dtype
 
 
-def _room(graph: OrderGraph, loads: set[int], arch: Arch) -> int:
-    """Bytes per partition that the tiles of these loads take."""
+def _room(graph: OrderGraph, loads: set[int]) -> int:
+    """Bytes of a partition that the tiles of these loads take."""
     storages = {a.storage for at in loads for a in graph.tensors[graph.executed[at].ordinal][1]}
-    rows = arch.partitions // arch.partition_quadrant
-    return sum(room_of(s, arch) for s in storages) // rows
+    return sum(s.partition_bytes for s in storages)
 
 
 # ---- descriptors --------------------------------------------------------------------------------
