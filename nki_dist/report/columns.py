@@ -135,12 +135,10 @@ def columns(timeline: Timeline, pieces: Sequence[Piece], most: int = MOST) -> Co
     for number, core in enumerate(timeline.cores):
         threads = Threads(core)
         base = len(made.rows)
-        engines = ["dma"] * len(threads.names)
         for at, i in enumerate(core.graph.executed):
             if at in core.dropped:
                 continue
             row = base + threads.of(at)
-            engines[row - base] = i.engine
             load = core.table_loads.get(at)
             if load is not None:
                 rows.append(row)
@@ -157,7 +155,8 @@ def columns(timeline: Timeline, pieces: Sequence[Piece], most: int = MOST) -> Co
             reasons.append(REASONS.index(core.reason[at]))
             where.append((number, at))
             causes.append(core.cause[at])
-        made.rows += [Row(number, n, e) for n, e in zip(threads.names, engines, strict=True)]
+        # What a queue is called begins with its engine.
+        made.rows += [Row(number, n, n.split()[0]) for n in threads.names]
     row_of = np.array(rows, np.int64)
     start, end = np.array(starts, np.float64), np.array(ends, np.float64)
     order = np.lexsort((end, start, row_of))

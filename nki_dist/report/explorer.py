@@ -118,8 +118,10 @@ def _engines(cores: Sequence[CoreTimeline], total: float) -> dict[str, Any]:
                 continue
             span = (core.start[at], core.end[at])
             everything.append(span)
-            if i.engine in spans:
-                spans[i.engine].append(span)
+            # Where it ran: the compiler is taken to give some instructions to other engines.
+            engine = core.queues[core.queue[at]]
+            if engine in spans:
+                spans[engine].append(span)
             if i.engine == "scalar" and INSTRUCTIONS[i.opcode].table:
                 activations.append(span)
     found: dict[str, Any] = {}
