@@ -32,7 +32,7 @@ LAYERS = (
     {"arch", "dtypes"},
     {"program", "topology", "frameworks"},
     {"isa", "language"},
-    {"compiler", "timing"},
+    {"compiler", "timing", "report"},  # a profile writes its page, which is made of its timeline
     {"cachekey"},
     {"collectives"},
     {"hbm"},

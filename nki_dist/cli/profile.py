@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Final
 
 from nki_dist import arch
 from nki_dist.arch.measured import measured
 from nki_dist.cli import run as program
+from nki_dist.cli.check import printing_to_stderr
 from nki_dist.compiler.compiled import Compiled
 from nki_dist.compiler.wire import COMPILED as FILE_BEGINS
 from nki_dist.errors import LaunchError
@@ -18,6 +21,8 @@ from nki_dist.launcher.profiles import profile_of
 from nki_dist.launcher.session import session
 from nki_dist.launcher.tally import Tally
 from nki_dist.program import Loop
+from nki_dist.report.dot import dot
+from nki_dist.report.explorer import summary
 from nki_dist.runtime.hosts import forced_algorithm
 from nki_dist.timing import COMPILED, SCHEDULES, Profile
 from nki_dist.topology.topology import Topology
@@ -28,6 +33,14 @@ time, use of the engines, what bounded it, and the kernel lines that cost most. 
 repeated is shown once. For each kernel, DIR gets NAME.trace.json, which https://ui.perfetto.dev
 opens, and NAME.json, the numbers. The program's results, errors and exit status stay its own.
 
+--html writes the same with timeline, memory and source as a page that needs nothing else; of
+several kernels one page each, numbered. Other formats than text are printed alone, or written to
+--output-file: what the program prints goes to stderr then, and DIR gets nothing.
+
+  summary-json  numbers by the names of Neuron Explorer's format of that name
+  json          the numbers of NAME.json, a list with one entry per kernel
+  dot           the order graphs of small kernels, for Graphviz
+
 PROGRAM may also be a compiled kernel, a file that kernel[n].compile(...).save(FILE) wrote. It is
 profiled without being run, so its loops must not depend on data."""
 
@@ -35,7 +48,10 @@ _EPILOG: Final = """\
 examples:
   nki-dist profile softmax.py
   nki-dist profile --lnc 2 --most 3 --output profiles train.py --steps 1
+  nki-dist profile --html softmax.html softmax.py
+  nki-dist profile --output-format summary-json --output-file softmax.json softmax.py
   nki-dist profile softmax.nki-dist"""
+_FORMATS: Final = ("text", "summary-json", "json", "dot")
 
 
 def register(subparsers: Any) -> None:
@@ -57,6 +73,17 @@ def register(subparsers: Any) -> None:
         help="directory for traces and numbers (default nki-dist-profile)",
     )
     parser.add_argument(
+        "--advice", action="store_true", help="also say what would save time, and how much"
+    )
+    parser.add_argument("--html", metavar="FILE", help="also write a report to be opened anywhere")
+    parser.add_argument(
+        "--output-format",
+        choices=_FORMATS,
+        default="text",
+        help="what to print (default text); see above",
+    )
+    parser.add_argument("--output-file", metavar="FILE", help="where to write it instead")
+    parser.add_argument(
         "--schedule",
         choices=SCHEDULES,
         default=COMPILED,
@@ -77,18 +104,17 @@ def run(arguments: argparse.Namespace) -> int:
         raise LaunchError(
             f"--most {arguments.most}; must be a positive number", code="command-option"
         )
-    folder = Path(arguments.output)
     if not arguments.module and _is_compiled(arguments.program):
-        profile = _of_file(arguments.program, arguments.schedule)
-        _show([(profile, 1)], arguments.most, folder)
+        _show([(_of_file(arguments.program, arguments.schedule), 1)], arguments)
         return 0
     session().observer = tally = Tally()
     try:
-        return program.run(arguments)
+        with nullcontext() if arguments.output_format == "text" else printing_to_stderr():
+            return program.run(arguments)
     finally:  # kernels that ran before an error or sys.exit() are of interest, too
         session().observer = None
         found = [(seen.profile(arguments.schedule), seen.count) for seen in tally.launches()]
-        _show(found, arguments.most, folder)
+        _show(found, arguments)
 
 
 def _is_compiled(path: str) -> bool:
@@ -113,19 +139,75 @@ def _of_file(path: str, schedule: str = COMPILED) -> Profile:
     return profile_of(topology, forced_algorithm(), compiled, [()] * cores, schedule)
 
 
-def _show(profiles: Sequence[tuple[Profile, int]], most: int, folder: Path) -> None:
+def _show(profiles: Sequence[tuple[Profile, int]], arguments: argparse.Namespace) -> None:
     """Print profiles and write their files, in the order of the first launches."""
+    most = arguments.most
     costly = sorted(range(len(profiles)), key=lambda n: -profiles[n][0].total_us * profiles[n][1])
-    for n in sorted(costly[:most]):
-        profile, count = profiles[n]
-        stem = f"{n + 1}_{re.sub(r'[^A-Za-z0-9_]+', '_', profile.kernel)}"
+    shown = {n + 1: profiles[n] for n in sorted(costly[:most])}
+    pages = _pages(arguments.html, shown)
+    for n, page in pages.items():
+        shown[n][0].write_report(page)
+    text = arguments.output_format == "text"
+    content = _text(shown, len(profiles), arguments, pages) if text else _plain(shown, arguments)
+    if arguments.output_file is None:
+        print(content)
+    else:
+        Path(arguments.output_file).write_text(f"{content}\n", encoding="utf-8")
+
+
+def _stem(n: int, profile: Profile) -> str:
+    return f"{n}_{re.sub(r'[^A-Za-z0-9_]+', '_', profile.kernel)}"
+
+
+def _pages(html: str | None, shown: Mapping[int, tuple[Profile, int]]) -> dict[int, Path]:
+    """Where the report of each kernel goes: to the file asked for, if it is the only one."""
+    if html is None:
+        return {}
+    file = Path(html)
+    if len(shown) == 1:
+        return dict.fromkeys(shown, file)
+    return {
+        n: file.with_name(f"{file.stem}_{_stem(n, p)}{file.suffix}") for n, (p, _) in shown.items()
+    }
+
+
+def _text(
+    shown: Mapping[int, tuple[Profile, int]],
+    launched: int,
+    arguments: argparse.Namespace,
+    pages: Mapping[int, Path],
+) -> str:
+    """The tables; traces and numbers are written on the way."""
+    folder = Path(arguments.output)
+    lines = []
+    for n, (profile, count) in shown.items():
+        stem = _stem(n, profile)
         folder.mkdir(parents=True, exist_ok=True)
         profile.write_trace(folder / f"{stem}.trace.json")
         profile.save(folder / f"{stem}.json")
+        if arguments.advice:
+            profile.advice()  # from now on part of its text
         times = "once" if count == 1 else f"{count} times"
-        print(f"\n==== kernel {n + 1} of {len(profiles)}, launched {times}\n{profile}")
-        print(f"\ntrace {folder / f'{stem}.trace.json'}, numbers {folder / f'{stem}.json'}")
-    if len(profiles) > most:
-        print(f"\n{len(profiles) - most} cheaper kernels aren't shown; --most {len(profiles)} does")
-    if not profiles:
-        print("\nno kernel was launched")
+        lines.append(f"\n==== kernel {n} of {launched}, launched {times}\n{profile}")
+        files = f"trace {folder / f'{stem}.trace.json'}, numbers {folder / f'{stem}.json'}"
+        lines.append(f"\n{files}" + (f", report {pages[n]}" if n in pages else ""))
+    if launched > len(shown):
+        left = launched - len(shown)
+        lines.append(f"\n{left} cheaper kernels aren't shown; --most {launched} does")
+    if not launched:
+        lines.append("\nno kernel was launched")
+    return "\n".join(lines)
+
+
+def _plain(shown: Mapping[int, tuple[Profile, int]], arguments: argparse.Namespace) -> str:
+    """What other tools read."""
+    if arguments.output_format == "dot":
+        return "\n".join(dot(p.timeline, p.kernel) for p, _ in shown.values())
+    found: Any
+    if arguments.output_format == "json":
+        found = [{**p.to_dict(), "launches": count} for p, count in shown.values()]
+    else:
+        found = {}
+        for n, (p, _) in shown.items():
+            found.update(summary(p.to_dict(), p.timeline, _stem(n, p)))
+    return json.dumps(found, indent=1)

@@ -233,6 +233,11 @@ LAUNCHES: Final = (
         "There is no such schedule to simulate time by.",
         "Use schedule='compiled' or schedule='program'.",
     ),
+    Code(
+        "profile-graph",
+        "A launch is too large for a drawing of its order graph.",
+        "Launch the kernel with smaller tensors, or open a report (write_report) instead.",
+    ),
     Code("profile-trips", "Trip counts don't fit the program.", "Record them with this program."),
     Code("profile-messages", "A replay waits for messages never sent.", "Replay all cores."),
     Code("profile-rule", "There is no timing rule for an instruction.", "Report it."),

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from html import escape
+from typing import Any, Final
 
 import numpy as np
 
@@ -25,6 +26,8 @@ from nki_dist.program.pytree import flatten, tree_map
 from nki_dist.runtime.host_memory import typed
 from nki_dist.runtime.hosts import LaunchResult
 
+_SHOWN: Final = 8  # outputs that a Run names
+
 
 @dataclass
 class Run:
@@ -35,6 +38,31 @@ class Run:
     profile: Any
     reports: list[Any]
     losses: list[CoreLostError] = field(default_factory=list)
+
+    def __repr__(self) -> str:
+        lost = f", losses={len(self.losses)}" if self.losses else ""
+        return f"<Run: outputs {_shown(self.outputs)}{lost}, profile {self.profile!r}>"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the outputs' shapes and the profile."""
+        shown = escape(_shown(self.outputs))
+        if not hasattr(self.profile, "_repr_html_"):
+            return f"<p>{shown}</p>"
+        return f"<p>outputs: <code>{shown}</code></p>{self.profile._repr_html_()}"
+
+
+def _shown(outputs: Any) -> str:
+    """Outputs by shape and dtype, cut where there are many."""
+    leaves = [leaf for _, leaf in flatten(outputs)[0]]
+    few = [_array(leaf) for leaf in leaves[:_SHOWN]]
+    return ", ".join(few) + (f" and {len(leaves) - _SHOWN} more" if len(leaves) > _SHOWN else "")
+
+
+def _array(leaf: Any) -> str:
+    shape, dtype = getattr(leaf, "shape", None), getattr(leaf, "dtype", None)
+    if shape is None or dtype is None:
+        return type(leaf).__name__
+    return f"{'x'.join(map(str, shape)) or 'scalar'} {dtype}"
 
 
 def inputs_as_run(compiled: Compiled, bound: Sequence[BoundArguments]) -> list[list[np.ndarray]]:

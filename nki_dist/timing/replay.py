@@ -9,6 +9,8 @@ synchronisation", DMAO, DMAB.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from nki_dist.arch import Arch
 from nki_dist.errors import LaunchError
@@ -24,6 +26,45 @@ from nki_dist.timing.fixed import Fixed, describe
 from nki_dist.timing.order import OrderGraph, order
 from nki_dist.timing.schedules import COMPILED, PROGRAM, check_schedule
 from nki_dist.timing.timeline import Seat, Timeline, default_placement
+
+
+class Part(NamedTuple):
+    """What one core executes: cores that execute the same share it."""
+
+    graph: OrderGraph
+    plan: Plan
+    fixed: Mapping[int, Fixed]
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A launch, ready to be replayed. Holds what its timeline holds, no copies.
+
+    Attributes:
+        parts: one per core.
+    """
+
+    parts: Sequence[Part]
+    seats: list[Seat]
+    arch: Arch
+    exchanges: Mapping[str, Rule]
+    schedule: str
+
+    def replayed(self) -> Timeline:
+        """Simulated times of all that it executes."""
+        cores = [
+            CoreReplay(n, self.seats[n], part.graph, part.plan, self.arch, part.fixed)
+            for n, part in enumerate(self.parts)
+        ]
+        timeline = Events(cores, self.seats, self.arch, self.exchanges).run()
+        timeline.schedule = self.schedule
+        timeline.launch = self
+        return timeline
+
+    def total_ns(self, parts: Sequence[Part]) -> float:
+        """How long it would take if its cores executed something else."""
+        with collector_paused():
+            return replace(self, parts=parts).replayed().total_ns
 
 
 def replay(
@@ -77,17 +118,14 @@ def _replayed(
     all_addresses: bool,
     schedule: str,
 ) -> Timeline:
-    cores = []
+    parts = []
     # Ranks often execute the same.
-    graphs: dict[tuple[int, tuple[int, ...]], tuple[OrderGraph, Plan, dict[int, Fixed]]] = {}
-    for number, (program, trips) in enumerate(zip(programs, trips_per_core, strict=True)):
+    graphs: dict[tuple[int, tuple[int, ...]], Part] = {}
+    for program, trips in zip(programs, trips_per_core, strict=True):
         key = (id(program), tuple(trips))
         if key not in graphs:
             graph = order(program, trips, table, all_addresses)
             plan = compiled(graph, table, arch) if schedule == COMPILED else Plan()
-            graphs[key] = graph, plan, describe(graph, table, arch, plan)
-        graph, plan, fixed = graphs[key]
-        cores.append(CoreReplay(number, seats[number], graph, plan, arch, fixed))
-    timeline = Events(cores, seats, arch, exchanges).run()
-    timeline.schedule = schedule
-    return timeline
+            graphs[key] = Part(graph, plan, describe(graph, table, arch, plan))
+        parts.append(graphs[key])
+    return Launch(parts, seats, arch, exchanges, schedule).replayed()

@@ -8,12 +8,18 @@ of peak FLOPs, MBU that of HBM bandwidth.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
+from functools import cached_property
 from os import PathLike
 from pathlib import PurePath
 from textwrap import fill
 from typing import Any, Final
 
+from nki_dist.report.dot import dot
+from nki_dist.report.explorer import summary
+from nki_dist.report.notebook import notebook_html
+from nki_dist.report.page import write_page
+from nki_dist.timing.advice import Finding, advise
 from nki_dist.timing.band import LEVEL, band, shares
 from nki_dist.timing.compiled.plan import Change
 from nki_dist.timing.perfetto import write_trace
@@ -25,6 +31,7 @@ _LISTS: Final = ("engines", "lines", "changes")
 _LINES: Final = 12  # kernel lines shown
 _CORES: Final = 4  # cores whose engines are shown
 _CHANGES: Final = 7  # of the compiler, shown
+_ADVISED: Final = 200_000  # instructions of a launch whose report has advice
 
 
 @dataclass(frozen=True)
@@ -130,7 +137,8 @@ class Profile:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data: everything but the timeline."""
-        shallow = {k: v for k, v in self.__dict__.items() if k not in ("timeline", *_LISTS)}
+        names = [f.name for f in fields(self) if f.name not in ("timeline", *_LISTS)]
+        shallow = {name: getattr(self, name) for name in names}
         lists = {name: [asdict(x) for x in getattr(self, name)] for name in _LISTS}
         ends = {"device_us": self.device_us, "low_us": self.low_us, "high_us": self.high_us}
         return {"version": VERSION, **ends, **shallow, **lists}
@@ -145,6 +153,58 @@ class Profile:
         """Write a trace for ui.perfetto.dev or chrome://tracing."""
         write_trace(self.timeline, path)
 
+    def write_report(self, path: str | PathLike[str]) -> None:
+        """Write one HTML file with everything: timeline, memory, source, roofline, tables.
+
+        It fetches nothing when it is opened. The kernel's source is read from its files now, and
+        `advice()` is worked out unless the launch is so large that this would take minutes.
+        """
+        small = self.instructions <= _ADVISED
+        advice = [asdict(finding) for finding in (self.advice() if small else ())]
+        write_page(path, self.to_dict(), self.timeline, advice)
+
+    def advice(self) -> list[Finding]:
+        """What would make the launch faster, what saves most first; at most five findings.
+
+        Each saving is what a replay of the launch without that cost takes less. They don't add up,
+        and whether a change keeps the results right isn't looked at. Once worked out, `str()` of
+        the profile ends with it.
+        """
+        return list(self._findings)
+
+    @cached_property
+    def _findings(self) -> tuple[Finding, ...]:
+        return tuple(advise(self.timeline))
+
+    def summary(self) -> dict[str, Any]:
+        """The numbers by the names of Neuron Explorer's `--output-format summary-json`.
+
+        Returns:
+            for each rank, by name, the fields of the table `Summary` of its schema; seconds, bytes,
+            and for `_percent` fractions from 0 to 1. What has no counterpart here isn't there.
+        """
+        return summary(self.to_dict(), self.timeline)
+
+    def write_dot(self, path: str | PathLike[str]) -> None:
+        """Write the order graph for Graphviz.
+
+        Raises:
+            LaunchError: the launch executed too many instructions for a drawing.
+        """
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(dot(self.timeline, self.kernel))
+
+    def __repr__(self) -> str:
+        cores = "1 core" if self.cores == 1 else f"{self.cores} cores"
+        return (
+            f"<Profile of {self.kernel} on {self.platform}, {cores}: {self.total_us:,.3f} us "
+            f"simulated, {self.schedule}>"
+        )
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        return notebook_html(self.to_dict())
+
     def __str__(self) -> str:
         parts = [
             _head(self),
@@ -153,6 +213,7 @@ class Profile:
             _changes(self),
             _lines(self),
             _doubts(self),
+            _advice(self),
         ]
         return "\n\n".join(part for part in parts if part)
 
@@ -242,3 +303,13 @@ def _doubts(p: Profile) -> str:
     if p.assumed_parameters:
         rows.append(f"no published figure, one was assumed: {', '.join(p.assumed_parameters)}")
     return "\n".join(fill(row, 100, subsequent_indent="  ") for row in rows)
+
+
+def _advice(p: Profile) -> str:
+    """Shown once somebody asked for it, as it takes several replays."""
+    found: tuple[Finding, ...] | None = p.__dict__.get("_findings")
+    if found is None:
+        return ""
+    rows = [fill(str(f).replace("\n", " "), 100, subsequent_indent="    ") for f in found]
+    head = "advice: what a replay without it takes less (these don't add up)"
+    return "\n  ".join([head, *rows]) if rows else "advice: none that would save 1 %"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from nki_dist.arch import Arch
 from nki_dist.isa.spec import Cost
@@ -134,12 +134,17 @@ class CoreTimeline:
 
 @dataclass
 class Timeline:
-    """A launch: its cores, the messages between them, and the schedule it was replayed by."""
+    """A launch: its cores, the messages between them, and the schedule it was replayed by.
+
+    Attributes:
+        launch: what was replayed (`timing.replay.Launch`), to do so again with changes.
+    """
 
     arch: Arch
     cores: list[CoreTimeline]
     deliveries: list[Delivery] = field(default_factory=list)
     schedule: str = PROGRAM
+    launch: Any = field(default=None, repr=False, compare=False)
 
     @property
     def total_ns(self) -> float:

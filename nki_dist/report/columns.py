@@ -1,0 +1,207 @@
+"""The events of a timeline as columns of numbers, for a page to draw.
+
+An event is an instruction that takes time, or a load of activation tables. Events are grouped by
+row (an engine or a DMA queue of a core), and those of a row are in the order of their starts, so
+that a page finds what is visible by bisection. Beyond `MOST` events, short ones of a row that begin
+in the same slice of time become one, and the page says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+
+from nki_dist.program import Instruction
+from nki_dist.program.walk import operands
+from nki_dist.timing.critical import Piece
+from nki_dist.timing.perfetto import Threads
+from nki_dist.timing.timeline import CoreTimeline, Timeline
+
+MOST: Final = 400_000
+REASONS: Final = ("start", "queue", "data", "reuse", "issue", "memory", "resource")
+TABLES: Final = "ACT_TABLE_LOAD"
+MERGED: Final = 0xFFFFFFFF  # in place of a kind: several instructions
+
+
+@dataclass
+class Row:
+    """An engine or queue of a core; its events are those from `first` up to `last`."""
+
+    core: int
+    name: str
+    engine: str
+    first: int = 0
+    last: int = 0
+
+
+@dataclass
+class Columns:
+    """Events of a launch.
+
+    Attributes:
+        rows: engines and queues, core after core.
+        kinds: what instructions are: opcode, engine, line (a number in `lines`), tensors, known.
+        lines: `file:line`.
+        start, took: ns.
+        kind: numbers in `kinds`, or MERGED.
+        cause: the event that fixed the start, or -1.
+        reason: numbers in REASONS.
+        critical: 1 for what is on the critical path.
+        merged: for events of kind MERGED how many they are, else 1.
+    """
+
+    rows: list[Row] = field(default_factory=list)
+    kinds: list[list[Any]] = field(default_factory=list)
+    lines: list[str] = field(default_factory=list)
+    start: np.ndarray = field(default_factory=lambda: np.empty(0))
+    took: np.ndarray = field(default_factory=lambda: np.empty(0))
+    kind: np.ndarray = field(default_factory=lambda: np.empty(0, np.uint32))
+    cause: np.ndarray = field(default_factory=lambda: np.empty(0, np.int32))
+    reason: np.ndarray = field(default_factory=lambda: np.empty(0, np.uint8))
+    critical: np.ndarray = field(default_factory=lambda: np.empty(0, np.uint8))
+    merged: np.ndarray = field(default_factory=lambda: np.empty(0, np.uint32))
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """What a page reads, by name; the widest elements first, so that all are aligned."""
+        return {
+            "start": self.start.astype(np.float64),
+            "took": self.took.astype(np.float32),
+            "kind": self.kind.astype(np.uint32),
+            "cause": self.cause.astype(np.int32),
+            "merged": self.merged.astype(np.uint32),
+            "reason": self.reason.astype(np.uint8),
+            "critical": self.critical.astype(np.uint8),
+        }
+
+
+class _Kinds:
+    """Numbers for instructions and lines; cores that run one program share them."""
+
+    def __init__(self, made: Columns) -> None:
+        self._made = made
+        self._kinds: dict[tuple[int, int], int] = {}
+        self._lines: dict[str, int] = {}
+
+    def line(self, name: str) -> int:
+        if name not in self._lines:
+            self._lines[name] = len(self._made.lines)
+            self._made.lines.append(name)
+        return self._lines[name]
+
+    def of(self, core: CoreTimeline, i: Instruction, tables: str = "") -> int:
+        key = (id(core.graph.program), -1 - i.ordinal if tables else i.ordinal)
+        number = self._kinds.get(key)
+        if number is None:
+            number = self._kinds[key] = len(self._made.kinds)
+            line = self.line(core.graph.program.where(i.location) or "?")
+            if tables:
+                self._made.kinds.append([TABLES, i.engine, line, tables, 1])
+            else:
+                known = int(core.costs[i.ordinal].known)
+                self._made.kinds.append([i.opcode, i.engine, line, _tensors(i), known])
+        return number
+
+
+def _tensors(i: Instruction) -> str:
+    found = []
+    for name, a in operands(i.args):
+        shape = "×".join(map(str, a.shape))
+        found.append(f"{name} {a.storage.title} {shape} {a.dtype} {a.region.value}")
+    return "\n".join(found)
+
+
+def columns(timeline: Timeline, pieces: Sequence[Piece], most: int = MOST) -> Columns:
+    """All events of a timeline.
+
+    Args:
+        pieces: of its critical path.
+        most: how many events there may be before short ones are merged.
+    """
+    made = Columns()
+    kinds = _Kinds(made)
+    rows: list[int] = []
+    starts: list[float] = []
+    ends: list[float] = []
+    found: list[int] = []
+    reasons: list[int] = []
+    where: list[tuple[int, int]] = []  # core, position; of a load of tables -1 - position
+    causes: list[tuple[int, int] | None] = []
+    for number, core in enumerate(timeline.cores):
+        threads = Threads(core)
+        base = len(made.rows)
+        for at, i in enumerate(core.graph.executed):
+            if at in core.dropped:
+                continue
+            row = base + threads.of(at)
+            load = core.table_loads.get(at)
+            if load is not None:
+                rows.append(row)
+                starts.append(load.start)
+                ends.append(load.end)
+                found.append(kinds.of(core, i, load.function))
+                reasons.append(0)
+                where.append((number, -1 - at))
+                causes.append(None)
+            rows.append(row)
+            starts.append(core.start[at])
+            ends.append(core.end[at])
+            found.append(kinds.of(core, i))
+            reasons.append(REASONS.index(core.reason[at]))
+            where.append((number, at))
+            causes.append(core.cause[at])
+        # What a queue is called begins with its engine.
+        made.rows += [Row(number, n, n.split()[0]) for n in threads.names]
+    row_of = np.array(rows, np.int64)
+    start, end = np.array(starts, np.float64), np.array(ends, np.float64)
+    order = np.lexsort((end, start, row_of))
+    place = np.empty(len(order), np.int64)
+    place[order] = np.arange(len(order))
+    by_position = {key: int(n) for key, n in zip(where, place, strict=True)}
+    critical = {(p.core, p.position) for p in pieces}
+    made.start, made.took = start[order], (end - start)[order]
+    made.kind = np.array(found, np.uint32)[order]
+    made.reason = np.array(reasons, np.uint8)[order]
+    made.cause = np.array([-1 if c is None else by_position.get(c, -1) for c in causes], np.int32)
+    made.cause = made.cause[order]
+    made.critical = np.array([key in critical for key in where], np.uint8)[order]
+    made.merged = np.ones(len(order), np.uint32)
+    row_of = row_of[order]
+    if len(made) > most:
+        row_of = _merge(made, row_of, timeline.total_ns, most)
+    edges = np.searchsorted(row_of, np.arange(len(made.rows) + 1))
+    for n, made_row in enumerate(made.rows):
+        made_row.first, made_row.last = int(edges[n]), int(edges[n + 1])
+    return made
+
+
+def _merge(made: Columns, row: np.ndarray, total: float, most: int) -> np.ndarray:
+    """Make one event of those of a row that begin in the same slice and are shorter than it."""
+    slices = max(1, most // (2 * max(1, len(made.rows))))
+    width = total / slices
+    alone = (made.took >= width) | (made.critical > 0)
+    slot = row * (slices + 1) + np.minimum(made.start / width, slices).astype(np.int64)
+    # What stays alone gets a slot of its own, after all slices.
+    slot[alone] = (slices + 1) * len(made.rows) + np.flatnonzero(alone)
+    _, first, back, count = np.unique(
+        slot, return_index=True, return_inverse=True, return_counts=True
+    )
+    end = np.zeros(len(first))
+    np.maximum.at(end, back, made.start + made.took)
+    keep = np.lexsort((made.start[first], row[first]))
+    one, many = first[keep], count[keep] > 1
+    place = np.empty(len(keep), np.int64)
+    place[keep] = np.arange(len(keep))
+    cause = made.cause[one]
+    known = (cause >= 0) & ~many
+    made.cause = np.where(known, place[back[np.where(known, cause, 0)]], -1).astype(np.int32)
+    made.took = end[keep] - made.start[one]
+    made.start, made.merged = made.start[one], count[keep].astype(np.uint32)
+    made.kind = np.where(many, MERGED, made.kind[one]).astype(np.uint32)
+    made.reason, made.critical = made.reason[one], made.critical[one]
+    return row[one]

@@ -1,0 +1,169 @@
+"""A profile as one HTML file: text that needs no script, and data that the page's script draws.
+
+The data is a head (JSON) followed by the columns of events, gzipped, as base64; so is the charting
+library, plotly.js from the package `plotly`. Nothing is fetched: neither when the page is made nor
+when it is opened. Browsers must know DecompressionStream (since 2023 all do).
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from os import PathLike
+from typing import Any, Final
+
+import numpy as np
+
+from nki_dist.report import figures, memory, text
+from nki_dist.report.columns import REASONS, Columns, columns
+from nki_dist.report.source import Listing, listings
+from nki_dist.timing.critical import critical_path
+from nki_dist.timing.timeline import Timeline
+
+SCRIPTS: Final = ("data.js", "timeline.js", "memory.js", "charts.js", "main.js")
+_STEPS: Final = 4000  # changes of the bytes taken that are drawn, per memory
+
+
+def write_page(
+    path: str | PathLike[str],
+    profile: Mapping[str, Any],
+    timeline: Timeline,
+    advice: Sequence[Mapping[str, Any]] = (),
+) -> None:
+    """Write a page.
+
+    Args:
+        profile: `Profile.to_dict()`.
+        advice: findings as dicts.
+    """
+    made = columns(timeline, critical_path(timeline))
+    sources = listings(profile["lines"])
+    parts = {
+        "title": text.escaped(f"{profile['kernel']} on {profile['platform']}"),
+        "style": _asset("style.css"),
+        "head": text.head(profile),
+        "bounds": text.bounds(profile),
+        "advice": text.advice(advice),
+        "engines": text.engines(profile),
+        "source": text.source(sources, profile["total_us"]),
+        "lines": text.lines(profile),
+        "changes": text.changes(profile),
+        "assumed": text.assumed(profile),
+        "ranks": text.ranks(timeline, figures.collectives(timeline)),
+        "data": _packed(_data(profile, timeline, made, sources)),
+        "library": _packed(_library()),
+        "script": "\n".join(_asset(name) for name in SCRIPTS),
+    }
+    page = _asset("page.html")
+    for name, part in parts.items():
+        head, mark, tail = page.partition(f"<!--{name}-->")
+        assert mark, name
+        page = head + part + tail
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(page)
+
+
+def _asset(name: str) -> str:
+    return resources.files("nki_dist.report").joinpath("assets", name).read_text("utf-8")
+
+
+def _library() -> bytes:
+    """The charting library's script, as its Python package ships it."""
+    from plotly.offline import get_plotlyjs  # slow to import, and only pages need it
+
+    return str(get_plotlyjs()).encode()
+
+
+def _packed(content: bytes) -> str:
+    # mtime 0: equal contents give equal bytes.
+    return b64encode(gzip.compress(content, 6, mtime=0)).decode()
+
+
+def _data(
+    profile: Mapping[str, Any], timeline: Timeline, made: Columns, sources: Sequence[Listing]
+) -> bytes:
+    """The head's length in 8 bytes, the head, and the columns, each aligned to 8 bytes."""
+    arrays = made.arrays()
+    place = 0
+    where = {}
+    for name, array in arrays.items():
+        where[name] = [place, array.dtype.name, len(array)]
+        place += -(-array.nbytes // 8) * 8
+    head = {
+        "total_ns": timeline.total_ns,
+        "critical_us": profile["critical"],
+        "cores": [f"rank {c.seat.rank} core {c.seat.core}" for c in timeline.cores],
+        "rows": [[r.core, r.name, r.engine, r.first, r.last] for r in made.rows],
+        "kinds": made.kinds,
+        "lines": [[line, _anchor(line, sources)] for line in made.lines],
+        "reasons": REASONS,
+        "messages": _messages(timeline),
+        "memories": _memories(timeline),
+        "busy": figures.busy(made, timeline),
+        "roofline": figures.roofline(profile, timeline),
+        "ranks": figures.ranks(timeline),
+        "columns": where,
+    }
+    written = json.dumps(head, separators=(",", ":"), ensure_ascii=False).encode()
+    written += b" " * (-len(written) % 8)
+    pieces = [len(written).to_bytes(8, "little"), written]
+    for array in arrays.values():
+        raw = np.ascontiguousarray(array).astype(array.dtype.newbyteorder("<")).tobytes()
+        pieces += [raw, bytes(-len(raw) % 8)]
+    return b"".join(pieces)
+
+
+def _anchor(line: str, sources: Sequence[Listing]) -> str:
+    """The id of a line's row in the page's source, or ""."""
+    file, _, number = line.rpartition(":")
+    for n, listing in enumerate(sources):
+        if listing.file == file:
+            return f"s{n}-{number}"
+    return ""
+
+
+def _messages(timeline: Timeline, most: int = 20_000) -> list[list[Any]]:
+    """Core, time sent, core, time arrived, channel; not who met in collectives."""
+    found: list[list[Any]] = []
+    for d in timeline.deliveries:
+        core, at = d.source
+        if timeline.cores[core].graph.executed[at].engine != "cc":
+            found.append([core, d.sent, d.target[0], d.arrived, d.channel])
+        if len(found) == most:
+            break
+    return found
+
+
+def _memories(timeline: Timeline) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    left = memory.MOST
+    for number, core in enumerate(timeline.cores):
+        for o in memory.occupations(number, core, timeline.arch):
+            boxes = o.boxes[:left]
+            left -= len(boxes)
+            every = -(-len(o.steps) // _STEPS) or 1
+            found.append(
+                {
+                    "core": o.core,
+                    "region": o.region,
+                    "capacity": o.capacity,
+                    "peak": o.peak,
+                    "left_out": len(o.boxes) - len(boxes),
+                    "steps": o.steps[::every],
+                    "boxes": [
+                        [
+                            round(b.start, 3),
+                            round(b.end, 3),
+                            b.low,
+                            b.size,
+                            b.storage.title,
+                            "×".join(map(str, b.storage.shape)) + f" {b.storage.dtype}",
+                        ]
+                        for b in boxes
+                    ],
+                }
+            )
+    return found

@@ -1,0 +1,175 @@
+"""Rules about compute engines: one that is crowded while others idle, products in float32."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from nki_dist.arch import Arch
+from nki_dist.dtypes import bfloat16, float32
+from nki_dist.errors import NkiError
+from nki_dist.isa import INSTRUCTIONS
+from nki_dist.program import Access, Instruction
+from nki_dist.program import instructions as all_instructions
+from nki_dist.timing.advice.suspect import (
+    Change,
+    Spent,
+    Suspect,
+    costliest,
+    line_of,
+    of_lines,
+    rewritten,
+)
+from nki_dist.timing.replay import Part
+from nki_dist.timing.timeline import Timeline
+
+_COMPUTE: Final = ("vector", "scalar", "gpsimd")
+_IDLE: Final = 0.7  # of the crowded one's time, what another may be busy to count as idle
+
+
+def crowded_engine(timeline: Timeline, spent: Spent) -> Iterator[Suspect]:
+    """Instructions that an engine with less to do could take; those that empty PSUM apart."""
+    arch = timeline.arch
+    busy, durations = _busy(timeline)
+    crowded = max(_COMPUTE, key=lambda e: busy[e])
+    for other in _COMPUTE:
+        if other == crowded or not busy[crowded] or busy[other] > _IDLE * busy[crowded]:
+            continue
+        movable = _movable(timeline, crowded, other, arch)
+        for evacuates, title in (
+            (True, "PSUM emptied by a busy engine"),
+            (False, "one busy engine"),
+        ):
+            of = {line for line, psum in movable.items() if psum is evacuates}
+            lines = costliest((x for x in of if spent.lines.get(x)), spent, durations)
+            if not lines:
+                continue
+            what = "copy results out of PSUM" if evacuates else "could also run elsewhere"
+            yield Suspect(
+                title,
+                f"{crowded.capitalize()} is busy {busy[crowded] / 1000:,.1f} us, "
+                f"{other.capitalize()} {busy[other] / 1000:,.1f} us; instructions on "
+                f"{crowded.capitalize()} {what}: give them, or every second, to "
+                f"engine=nki.isa.{other}_engine",
+                lines,
+                "AWS's performance guide, #3: overlap execution across compute engines",
+                [_moved(lines, crowded, other, arch, every) for every in (1, 2)],
+                spent.of(lines),
+            )
+
+
+def _busy(timeline: Timeline) -> tuple[dict[str, float], dict[str, float]]:
+    """ns by engine, of the core where it is busiest; and by line."""
+    busy = dict.fromkeys(_COMPUTE, 0.0)
+    durations: dict[str, float] = {}
+    for core in timeline.cores:
+        here = dict.fromkeys(_COMPUTE, 0.0)
+        for at, i in enumerate(core.graph.executed):
+            if i.engine in here and at not in core.dropped:
+                took = core.end[at] - core.start[at]
+                here[i.engine] += took
+                line = line_of(core, i)
+                durations[line] = durations.get(line, 0.0) + took
+        for engine, ns in here.items():
+            busy[engine] = max(busy[engine], ns)
+    return busy, durations
+
+
+def _movable(timeline: Timeline, engine: str, other: str, arch: Arch) -> dict[str, bool]:
+    """Lines with instructions of one engine that another could run: whether they read PSUM."""
+    found: dict[str, bool] = {}
+    seen = set()
+    for core in timeline.cores:
+        program = core.graph.program
+        if id(program) in seen:
+            continue
+        seen.add(id(program))
+        for i in all_instructions(program.body):
+            if i.engine == engine and _runs_on(i, other, arch):
+                reads, writes = core.graph.tensors[i.ordinal]
+                psum = any(a.region.value == "psum" for a in reads)
+                found[line_of(core, i)] = psum and all(a.region.value != "psum" for a in writes)
+    return found
+
+
+def _runs_on(i: Instruction, engine: str, arch: Arch) -> bool:
+    spec = INSTRUCTIONS[i.opcode]
+    if not spec.has_engine or engine not in spec.engines:
+        return False
+    try:
+        spec.verify(_on(i, engine), arch)
+    except NkiError:  # such as an operand in a memory that the engine doesn't reach
+        return False
+    return True
+
+
+def _on(i: Instruction, engine: str) -> Instruction:
+    made = i.with_args(i.args)
+    made.engine = engine
+    return made
+
+
+def _moved(lines: list[str], engine: str, other: str, arch: Arch, every: int) -> Change:
+    def change(_: int, part: Part) -> Part:
+        wanted = of_lines(part.graph.program, lines)
+        made = {}
+        for i in all_instructions(part.graph.program.body):
+            if i.engine == engine and i.location in wanted and _runs_on(i, other, arch):
+                made[i.ordinal] = i
+        chosen = [i for n, i in enumerate(made.values()) if n % every == 0]
+        return rewritten(part, {i.ordinal: _on(i, other) for i in chosen}, arch)
+
+    return change
+
+
+def wide_products(timeline: Timeline, spent: Spent) -> Iterator[Suspect]:
+    """Products in float32, which Tensor makes in several passes."""
+    arch = timeline.arch
+    durations: dict[str, float] = {}
+    count = 0
+    for core in timeline.cores:
+        for at, i in enumerate(core.graph.executed):
+            if i.engine == "tensor" and at not in core.dropped and _narrowed(i) is not None:
+                line = line_of(core, i)
+                durations[line] = durations.get(line, 0.0) + core.end[at] - core.start[at]
+                count += 1
+    lines = costliest((x for x in durations if spent.lines.get(x)), spent, durations)
+    if not lines:
+        return
+    yield Suspect(
+        "float32 products",
+        f"{count:,} products of float32 take {arch.matmul_fp32_passes} passes each; in bfloat16, "
+        "with sums still in float32, they take one",
+        lines,
+        "AWS's guide to Trainium: a product of float32 costs roughly 4 times as much",
+        [_narrow(lines, arch)],
+        spent.of(lines),
+    )
+
+
+def _narrowed(i: Instruction) -> Instruction | None:
+    """The same in bfloat16; None if none of what it multiplies is float32."""
+    wide = {
+        name: a
+        for name in ("stationary", "moving", "data")
+        if isinstance(a := i.args.get(name), Access) and a.dtype is float32
+    }
+    narrow = {
+        name: Access(a.storage, a.offset, a.shape, a.strides, bfloat16, a.dynamic)
+        for name, a in wide.items()
+    }
+    return i.with_args({**i.args, **narrow}) if narrow else None
+
+
+def _narrow(lines: list[str], arch: Arch) -> Change:
+    def change(_: int, part: Part) -> Part:
+        wanted = of_lines(part.graph.program, lines)
+        made = {}
+        for i in all_instructions(part.graph.program.body):
+            if i.engine == "tensor" and i.location in wanted:
+                narrow = _narrowed(i)
+                if narrow is not None:
+                    made[i.ordinal] = narrow
+        return rewritten(part, made, arch)
+
+    return change

@@ -1,0 +1,244 @@
+"""Rules about DMA: small pieces, loads that are repeated, descriptors made at run time."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Iterator
+from dataclasses import replace
+from typing import Final
+
+from nki_dist.arch import Arch
+from nki_dist.program import Access, Instruction, MemoryRegion
+from nki_dist.timing.advice.suspect import (
+    Change,
+    Spent,
+    Suspect,
+    costliest,
+    line_of,
+    of_lines,
+    refixed,
+)
+from nki_dist.timing.core import Fixed
+from nki_dist.timing.dma import Transfer
+from nki_dist.timing.order import OrderGraph
+from nki_dist.timing.replay import Part
+from nki_dist.timing.timeline import Timeline
+
+_SLOW: Final = 0.5  # of its rate, what a transfer in large pieces reaches
+_KEPT: Final = 0.5  # of SBUF that tiles may take which stay instead of being loaded again
+
+
+# ---- pieces -------------------------------------------------------------------------------------
+
+
+def small_transfers(timeline: Timeline, spent: Spent) -> Iterator[Suspect]:
+    """Transfers that take twice as long as their bytes need."""
+    arch = timeline.arch
+    durations: dict[str, float] = {}
+    count, size = 0, 0
+    for core in timeline.cores:
+        for at, i in enumerate(core.graph.executed):
+            t = core.transfers.get(i.ordinal)
+            if t is None or at in core.dropped:
+                continue
+            nbytes = core.costs[i.ordinal].dma_bytes
+            if _ideal_ns(t, nbytes, arch) < _SLOW * sum(ns for _, ns in t.parts):
+                line = line_of(core, i)
+                durations[line] = durations.get(line, 0.0) + core.end[at] - core.start[at]
+                count, size = count + 1, size + nbytes
+    lines = costliest((x for x in durations if spent.lines.get(x)), spent, durations)
+    if not lines:
+        return
+    yield Suspect(
+        "small transfers",
+        f"{count:,} transfers, of {size / count:,.0f} bytes on average, are moved in pieces so "
+        "small that each takes more than twice as long as its bytes need; make contiguous rows "
+        "longer",
+        lines,
+        "AWS's performance guide, #9: perform sufficiently large DMA transfers; its guide to DMA "
+        "bandwidth recommends 2 KiB of contiguous data",
+        [_in_one_piece(lines, arch)],
+        spent.dma,
+    )
+
+
+def _ideal_ns(t: Transfer, size: int, arch: Arch) -> float:
+    """Time on all its engines if bytes alone counted."""
+    return size / arch.dma_engine_gbps
+
+
+def _in_one_piece(lines: list[str], arch: Arch) -> Change:
+    def change(_: int, part: Part) -> Part:
+        wanted = of_lines(part.graph.program, lines)
+
+        def at_full_rate(i: Instruction, fixed: Fixed) -> Fixed:
+            t = fixed.transfer
+            if t is None or i.location not in wanted:
+                return fixed
+            whole = sum(ns for _, ns in t.parts)
+            ratio = min(1.0, _ideal_ns(t, fixed.cost.dma_bytes, arch) / whole) if whole else 1.0
+            parts = tuple((e, ns * ratio) for e, ns in t.parts)
+            return replace(fixed, transfer=replace(t, parts=parts, packets=0.0))
+
+        return refixed(part, at_full_rate)
+
+    return change
+
+
+# ---- repetition ---------------------------------------------------------------------------------
+
+
+def repeated_loads(timeline: Timeline, spent: Spent) -> Iterator[Suspect]:
+    """Loads of what was loaded before, and isn't written by the kernel."""
+    arch = timeline.arch
+    durations: dict[str, float] = {}
+    count, size, kept = 0, 0, 0
+    for core in timeline.cores:
+        again = _repetitions(core.graph, core.dropped, arch)
+        for at in again:
+            i = core.graph.executed[at]
+            line = line_of(core, i)
+            durations[line] = durations.get(line, 0.0) + core.end[at] - core.start[at]
+            count, size = count + 1, size + core.transfers[i.ordinal].hbm_read
+        kept = max(kept, _room(core.graph, set(again.values())))
+    lines = costliest(durations, spent, durations)
+    if not lines:
+        return
+    yield Suspect(
+        "repeated loads",
+        f"{count:,} loads fetch {size:,} bytes again that were loaded before and didn't change; "
+        f"load them once, before the loop, and keep the tiles ({kept:,} bytes of each partition)",
+        lines,
+        "AWS's performance guide, #1: exploit temporal locality to minimize input data reloading",
+        [_loaded_once(lines, arch)],
+        spent.dma,
+    )
+
+
+def _loaded_once(lines: list[str], arch: Arch) -> Change:
+    def change(_: int, part: Part) -> Part:
+        graph, plan = part.graph, part.plan
+        wanted = of_lines(graph.program, lines)
+        again = {
+            at: first
+            for at, first in _repetitions(graph, plan.dropped, arch).items()
+            if graph.executed[at].location in wanted
+        }
+        same = dict(plan.same)
+        for at, first in again.items():
+            tile, kept = _target(graph, at), _target(graph, first)
+            if tile != kept:
+                same[tile] = same.get(kept, kept)
+        changed = replace(
+            plan,
+            dropped=set(plan.dropped) | set(again),
+            after={**plan.after, **again},
+            same=same,
+        )
+        return Part(graph, changed, part.fixed)
+
+    return change
+
+
+def _target(graph: OrderGraph, at: int) -> int:
+    return graph.tensors[graph.executed[at].ordinal][1][0].storage.number
+
+
+def _repetitions(graph: OrderGraph, dropped: Collection[int], arch: Arch) -> dict[int, int]:
+    """Loads of the same bytes into a tile that nothing else writes, by position: the first such."""
+    writers: dict[int, set[int]] = {}
+    for ordinal, (_, writes) in graph.tensors.items():
+        for a in writes:
+            writers.setdefault(a.storage.number, set()).add(ordinal)
+    firsts: dict[Hashable, int] = {}
+    found: dict[int, int] = {}
+    kept: set[int] = set()
+    left = _KEPT * arch.sbuf_usable_bytes
+    for at, i in enumerate(graph.executed):
+        key = None if at in dropped else _load(i, graph, writers)
+        if key is None:
+            continue
+        first = firsts.setdefault(key, at)
+        if first == at:
+            continue
+        if first not in kept:
+            size = _room(graph, {first})
+            if size > left:  # there would be no place to keep it
+                continue
+            left -= size
+            kept.add(first)
+        found[at] = first
+    return found
+
+
+def _load(i: Instruction, graph: OrderGraph, writers: dict[int, set[int]]) -> Hashable | None:
+    """What names the bytes that a plain load fetches; None if it is no such load."""
+    reads, writes = graph.tensors[i.ordinal]
+    if i.engine != "dma" or len(reads) != 1 or len(writes) != 1:
+        return None
+    src, dst = reads[0], writes[0]
+    if not src.region.is_hbm or dst.region is not MemoryRegion.sbuf:
+        return None
+    if src.dynamic is not None or dst.dynamic is not None or src.storage.written:
+        return None
+    if writers[dst.storage.number] != {i.ordinal}:
+        return None
+    return (src.storage.number, *_pattern(src), *_pattern(dst), i.opcode)
+
+
+def _pattern(a: Access) -> tuple[Hashable, ...]:
+    return a.offset, a.shape, a.strides, a.dtype
+
+
+def _room(graph: OrderGraph, loads: set[int]) -> int:
+    """Bytes of a partition that the tiles of these loads take."""
+    storages = {a.storage for at in loads for a in graph.tensors[graph.executed[at].ordinal][1]}
+    return sum(s.partition_bytes for s in storages)
+
+
+# ---- descriptors --------------------------------------------------------------------------------
+
+
+def run_time_descriptors(timeline: Timeline, spent: Spent) -> Iterator[Suspect]:
+    """Queues on which transfers wait because descriptors are made one after the other."""
+    arch = timeline.arch
+    durations: dict[str, float] = {}
+    count, issue = 0, 0.0
+    for core in timeline.cores:
+        for at, i in enumerate(core.graph.executed):
+            t = core.transfers.get(i.ordinal)
+            if t is None or at in core.dropped or t.mode == "none":
+                continue
+            line = line_of(core, i)
+            durations[line] = durations.get(line, 0.0) + core.end[at] - core.start[at]
+            count, issue = count + 1, max(issue, t.issue_ns)
+    lines = costliest((x for x in durations if spent.lines.get(x)), spent, durations)
+    if not lines:
+        return
+    yield Suspect(
+        "one queue for descriptors",
+        f"{count:,} transfers have descriptors that are made when they run, {issue:,.0f} ns each, "
+        "one after the other on their queue, while engines wait; use addresses that are known "
+        "when the kernel is compiled, or fewer and larger transfers",
+        lines,
+        "AWS's guide to descriptor generation: static patterns have no overhead on the device",
+        [_static(lines, arch)],
+        spent.dma,
+    )
+
+
+def _static(lines: list[str], arch: Arch) -> Change:
+    lead = max(arch.dma_trigger_ns, arch.dma_semaphore_ns * arch.dma_lead_fraction)
+
+    def change(_: int, part: Part) -> Part:
+        wanted = of_lines(part.graph.program, lines)
+
+        def with_static(i: Instruction, fixed: Fixed) -> Fixed:
+            t = fixed.transfer
+            if t is None or t.mode == "none" or i.location not in wanted:
+                return fixed
+            static = replace(t, mode="none", queue="", issue_ns=arch.dma_trigger_ns, lead_ns=lead)
+            return replace(fixed, transfer=static)
+
+        return refixed(part, with_static)
+
+    return change

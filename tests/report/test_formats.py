@@ -1,0 +1,224 @@
+"""Formats of other tools: Neuron Explorer's summary, and Graphviz."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import nki_dist as nki
+import nki_dist.isa as nisa
+import nki_dist.language as nl
+from nki_dist.cli import main
+from nki_dist.errors import LaunchError
+from nki_dist.report.dot import MOST, dot
+from nki_dist.report.explorer import union_ns
+
+SCHEMA = Path(__file__).parents[1] / "data/explorer_summary.txt"
+
+
+def schema():
+    rows = [line.split() for line in SCHEMA.read_text().splitlines() if line[0] != "#"]
+    return {name: (kind, unit) for name, kind, unit in rows}
+
+
+@nki.jit
+def product(a, b):
+    """a @ b for a (96, 120) and b (120, 384), with a transpose of `a` on the Tensor engine."""
+    out = nl.ndarray((96, 384), nl.float32, buffer=nl.shared_hbm)
+    left, right = nl.load(a), nl.load(b)
+    turned = nl.ndarray((120, 96), a.dtype, buffer=nl.psum)
+    nisa.nc_transpose(dst=turned, data=left, engine=nisa.tensor_engine)
+    stationary = nl.ndarray((120, 96), a.dtype, buffer=nl.sbuf)
+    nisa.tensor_copy(dst=stationary, src=turned, engine=nisa.vector_engine)
+    total = nl.ndarray((96, 384), nl.float32, buffer=nl.psum)
+    nisa.nc_matmul(dst=total, stationary=stationary, moving=right)
+    result = nl.ndarray((96, 384), nl.float32, buffer=nl.sbuf)
+    nisa.activation(dst=result, op=nl.exp, data=total)
+    nl.store(out, result)
+    return out
+
+
+@pytest.fixture(scope="module")
+def profile():
+    a, b = np.ones((96, 120), ml_dtypes.bfloat16), np.ones((120, 384), ml_dtypes.bfloat16)
+    return nki.profile(product, host="inprocess")(a, b).profile
+
+
+def test_fields_are_those_of_the_schema(profile):
+    (found,) = profile.summary().values()
+    known = schema()
+    assert set(found) <= set(known)
+    for name, value in found.items():
+        kind, _ = known[name]
+        assert isinstance(value, int if kind == "integer" else (int, float)), name
+        assert not name.endswith("_percent") or 0 <= value <= 1, name
+
+
+def test_numbers_are_those_of_the_kernel(profile):
+    found = profile.summary()["product"]
+    assert found["total_time"] == pytest.approx(profile.device_us / 1e6)
+    assert found["total_exec_time"] == pytest.approx(profile.total_us / 1e6)
+    assert found["neuroncore_cycle_count"] == round(profile.device_us * 1200)
+    read, written = 2 * (96 * 120 + 120 * 384), 4 * 96 * 384
+    assert (found["hbm_read_bytes"], found["hbm_write_bytes"]) == (read, written)
+    assert found["inputs_and_weights_size_bytes"] == read
+    assert found["inputs_outputs_weights_size_bytes"] == read + written
+    assert found["dma_transfer_count"] == 3
+    assert found["dma_transfer_average_bytes"] == pytest.approx((read + written) / 3)
+    assert found["model_flops"] == 2 * 96 * 120 * 384
+    assert found["transpose_flops"] == 2 * 96 * 120 * 96
+    assert found["hardware_flops"] == found["model_flops"] + found["transpose_flops"]
+    assert found["adjusted_hardware_flops"] == found["hardware_flops"]
+    counts = {e: found[f"{e}_engine_instruction_count"] for e in ("tensor", "vector", "scalar")}
+    assert counts == {"tensor": 2, "vector": 1, "scalar": 1}
+    assert found["matmul_instruction_count"] == 1 == found["activate_instruction_count"]
+    assert found["psum_read_sbuf_write_count"] == 2
+    assert found["psum_read_sbuf_write_bytes"] == 2 * 120 * 96 + 4 * 96 * 384
+    assert found["psum_write_bytes"] == 2 * 120 * 96 + 4 * 96 * 384
+    # Read: both operands of the matmul, the transpose's, and what is stored.
+    assert found["sbuf_read_bytes"] == 2 * (120 * 96 + 120 * 384 + 96 * 120) + written
+    assert found["mbu_estimated_percent"] == pytest.approx(
+        (read + written) / profile.device_us / 716.8e3
+    )
+    assert found["mfu_estimated_percent"] == pytest.approx(
+        found["model_flops"] / profile.device_us / 78.6432e6
+    )
+    assert found["mm_arithmetic_intensity"] == pytest.approx(
+        found["model_flops"] / (read + written)
+    )
+    busy = {e.engine: e.busy_us for e in profile.engines}
+    assert found["vector_engine_active_time"] == pytest.approx(busy["vector"] / 1e6)
+    assert found["dma_packet_time"] == pytest.approx(16 * busy["dma"] / 1e6)
+
+
+def test_a_rank_is_one_summary_however_many_cores_it_has():
+    @nki.jit
+    def copy(x):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        rows = x.shape[0] // 2
+        mine = nl.ds(nl.program_id(0) * rows, rows)
+        nl.store(out[mine], nl.load(x[mine]))
+        return out
+
+    with nki.World(ranks=2, lnc=2, host="inprocess") as world:
+        run = world.run(copy, np.ones((30, 70), np.float32), profile=True)
+    found = run.profile.summary()
+    assert list(found) == ["copy_rank_0", "copy_rank_1"]
+    assert all(s["hbm_read_bytes"] == 30 * 70 * 4 for s in found.values())
+
+
+def test_times_that_overlap_count_once():
+    assert union_ns([(5, 9), (0, 2), (1, 3), (6, 7), (3, 4)]) == 8
+    assert union_ns([]) == 0
+
+
+def test_the_order_graph_has_every_instruction_and_edge(profile):
+    text = dot(profile.timeline, profile.kernel)
+    (core,) = profile.timeline.cores
+    nodes = re.findall(r"^    (n0_\d+) \[label=(\"(?:[^\"\\]|\\.)*\")", text, re.MULTILINE)
+    assert len(nodes) == len(core.graph) == 7
+    labels = [json.loads(label) for _, label in nodes]
+    assert labels[2].startswith("nc_transpose (tensor)\ntest_formats.py:")
+    assert ("n0_2", "n0_3", "solid") in edges_of(text)
+    assert text.count("{") == text.count("}") == 2
+
+
+def edges_of(text):
+    return set(re.findall(r"(n\d+_\d+) -> (n\d+_\d+) \[style=(\w+)", text))
+
+
+def test_edges_say_why():
+    @nki.jit
+    def reused(x):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        tile = nl.load(x)
+        nl.store(out, tile)
+        with nl.no_reorder():
+            nisa.memset(dst=tile, value=0.0, engine=nisa.vector_engine)
+            more = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf)
+            nisa.memset(dst=more, value=0.0, engine=nisa.gpsimd_engine)
+        return out
+
+    profile = nki.estimate(reused)(nki.TensorSpec((3, 5), np.float32))
+    assert edges_of(dot(profile.timeline, "reused")) == {
+        ("n0_0", "n0_1", "solid"),
+        ("n0_0", "n0_2", "dashed"),
+        ("n0_1", "n0_2", "dashed"),
+        ("n0_2", "n0_3", "dotted"),
+    }
+
+
+def test_large_order_graphs_are_refused(tmp_path):
+    @nki.jit
+    def many(x):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        tile = nl.load(x)
+        for _ in range(MOST - 1):
+            nisa.tensor_scalar(dst=tile, data=tile, op0=nl.add, operand0=1.0)
+        nl.store(out, tile)
+        return out
+
+    profile = nki.estimate(many)(nki.TensorSpec((3, 5), np.float32))
+    with pytest.raises(LaunchError, match=r"executed 501 instructions; .* at most 500") as caught:
+        profile.write_dot(tmp_path / "many.dot")
+    assert caught.value.code == "profile-graph" and caught.value.numbers == {
+        "got": 501,
+        "most": 500,
+    }
+
+
+PROGRAM = """
+import numpy as np
+import nki_dist as nki
+import nki_dist.language as nl
+
+@nki.jit
+def copy(x):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    nl.store(out, nl.load(x))
+    return out
+
+print("the program's own words")
+for columns in {columns}:
+    nki.simulate(copy)(np.ones((20, columns), np.float32))
+"""
+
+
+def written(tmp_path, columns):
+    path = tmp_path / "program.py"
+    path.write_text(PROGRAM.format(columns=columns))
+    return str(path)
+
+
+def test_the_command_prints_the_format_alone(tmp_path, capfd):
+    program = written(tmp_path, [30, 50, 30])
+    assert main(["profile", "--output-format", "summary-json", program]) == 0
+    out, err = capfd.readouterr()
+    found = json.loads(out)
+    assert list(found) == ["1_copy", "2_copy"] and "the program's own words" in err
+    assert found["2_copy"]["hbm_read_bytes"] == 20 * 50 * 4
+    assert main(["profile", "--output-format", "json", program]) == 0
+    found = json.loads(capfd.readouterr().out)
+    assert [p["launches"] for p in found] == [2, 1]
+
+
+def test_the_command_writes_files(tmp_path, capfd):
+    program, file = written(tmp_path, [30]), tmp_path / "graph.dot"
+    page = tmp_path / "page.html"
+    options = ["--output-file", str(file), "--html", str(page)]
+    assert main(["profile", "--output-format", "dot", *options, program]) == 0
+    assert file.read_text().startswith('digraph "copy" {') and capfd.readouterr().out == ""
+    assert "def copy(x):" in page.read_text()
+
+
+def test_pages_of_several_kernels_are_numbered(tmp_path, capfd):
+    folder, page = str(tmp_path / "found"), str(tmp_path / "page.html")
+    assert main(["profile", "-o", folder, "--html", page, written(tmp_path, [30, 50])]) == 0
+    names = sorted(path.name for path in tmp_path.glob("*.html"))
+    assert names == ["page_1_copy.html", "page_2_copy.html"]
+    assert f"report {tmp_path}/page_2_copy.html" in capfd.readouterr().out
