@@ -8,7 +8,7 @@ from typing import Final
 
 from nki_dist.program import Instruction
 from nki_dist.timing.advice.suspect import Change, Spent, Suspect, costliest, line_of, refixed
-from nki_dist.timing.core import Fixed
+from nki_dist.timing.fixed import Fixed
 from nki_dist.timing.replay import Part
 from nki_dist.timing.timeline import CoreTimeline, Timeline
 

@@ -17,8 +17,8 @@ from nki_dist.timing.advice.suspect import (
     of_lines,
     refixed,
 )
-from nki_dist.timing.core import Fixed
 from nki_dist.timing.dma import Transfer
+from nki_dist.timing.fixed import Fixed
 from nki_dist.timing.order import OrderGraph
 from nki_dist.timing.replay import Part
 from nki_dist.timing.timeline import Timeline

@@ -9,8 +9,8 @@ from typing import Final, NamedTuple, TypeAlias
 from nki_dist.arch import Arch
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.program import Instruction, Program
-from nki_dist.timing.core import Fixed, describe
 from nki_dist.timing.critical import critical_path
+from nki_dist.timing.fixed import Fixed, describe
 from nki_dist.timing.order import OrderGraph
 from nki_dist.timing.replay import Part
 from nki_dist.timing.timeline import CoreTimeline, Timeline
