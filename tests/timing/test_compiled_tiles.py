@@ -70,6 +70,11 @@ def test_elementwise_work_is_done_in_one_width(columns, starts, what):
     assert took(written, "tensor_tensor") == pytest.approx([ns(columns, 1)] * (3072 // columns))
 
 
+def test_the_last_part_of_a_split_tile_may_be_narrow():
+    p = estimated(lambda x: squared(x, 640), (128, 640))
+    assert took(p, "tensor_tensor") == pytest.approx([ns(640, 2)])
+
+
 def test_what_a_line_does_too_rarely_to_fill_a_tile_is_not_merged():
     p = estimated(lambda x: squared(x, 128), (128, 384))
     assert changed(p) == {}
@@ -104,6 +109,31 @@ def test_a_copy_of_what_others_read_or_that_converts_stays():
     assert changed(p) == {} and len(took(p, "tensor_copy")) == 2  # of the load, and of the result
 
 
+def test_parts_of_results_sums_and_products_are_copied():
+    """A copy takes part of what Scalar made, all of a sum that two lines made, and a product."""
+
+    def kernel(x):
+        out = old.ndarray((3, 128, 512), dtype=x.dtype, buffer=old.shared_hbm)
+        tile = old.load(x)
+        made = old_isa.activation(op=old.copy, data=tile, scale=2.0)
+        pieces = old.ndarray((128, 512), dtype=x.dtype, buffer=old.sbuf)
+        pieces[:, 0:256] = old_isa.tensor_scalar(tile[:, 0:256], np.add, 1.0)
+        pieces[:, 256:512] = old_isa.tensor_scalar(tile[:, 256:512], np.add, 1.0)
+        product = old_isa.nc_matmul(tile[:, 0:128], tile[:, 0:512])
+        for n, result in enumerate((made[:, 0:512], pieces, product)):
+            copied = old_isa.tensor_copy(result)
+            old.store(out[n], value=copied)
+        return out
+
+    p = estimated(kernel, (128, 1024))
+    assert "copy dropped" not in changed(p) and len(took(p, "tensor_copy")) == 3
+
+
+def test_a_result_and_what_it_is_copied_to_have_one_place_on_chip():
+    """Two tiles of 96 KiB a partition wouldn't fit beside each other with their copies."""
+    assert changed(estimated(halves, (64, 24 << 10))).keys() == {"copy dropped", "tiles split"}
+
+
 # ---- rows for all partitions --------------------------------------------------------------------
 
 
@@ -134,6 +164,55 @@ def test_rows_that_fill_psum_stay_transfers(columns, products):
     assert len(took(p, "dma_copy", engine="tensor")) == products
 
 
+def test_a_product_that_broadcasts_is_as_slow_as_float32_on_a_cold_engine():
+    def cycles(dtype):
+        p = estimated(scaled, (128, 512), (1, 512), dtype=dtype)
+        (taken,) = took(p, "dma_copy", engine="tensor")
+        return taken * TRN2.engine_clock_ghz["tensor"] / 2  # cold for 3 us
+
+    switch = TRN2.matmul_switch_cycles
+    assert cycles("float32") == pytest.approx(4 * 512 + switch)
+    assert cycles("bfloat16") == pytest.approx(512 + switch)
+
+
+def test_many_products_that_broadcast_never_warm_tensor_up():
+    def kernel(x, rows):
+        out = old.ndarray((16, *x.shape), dtype=x.dtype, buffer=old.shared_hbm)
+        tile = old.load(x)
+        for n in range(16):
+            wide = old.load(rows[n : n + 1]).broadcast_to(x.shape)
+            old.store(out[n], value=old_isa.tensor_tensor(tile, wide, op=np.multiply))
+        return out
+
+    p = estimated(kernel, (128, 512), (16, 512))
+    times = took(p, "dma_copy", engine="tensor")
+    assert len(times) == 16 and times == pytest.approx([times[0]] * 16)
+
+
+def test_what_others_write_too_or_one_partition_has_stays_a_transfer():
+    def twice(x, row):
+        out = old.ndarray(x.shape, dtype=x.dtype, buffer=old.shared_hbm)
+        wide = old.ndarray(x.shape, dtype=x.dtype, buffer=old.sbuf)
+        wide[...] = old.load(row).broadcast_to(x.shape)
+        wide[0:32] = old_isa.tensor_scalar(wide[0:32], np.add, 1.0)
+        old.store(out, value=old_isa.tensor_tensor(old.load(x), wide, op=np.multiply))
+        return out
+
+    p = estimated(twice, (128, 512), (1, 512))
+    assert "broadcast by a product" not in changed(p)
+
+    def moved(x):
+        out = old.ndarray(x.shape, dtype=x.dtype, buffer=old.shared_hbm)
+        tile = old.load(x)
+        other = old.ndarray(x.shape, dtype=x.dtype, buffer=old.sbuf)
+        old_isa.dma_copy(dst=other, src=tile)
+        old.store(out, value=old_isa.tensor_scalar(other, np.add, 1.0))
+        return out
+
+    for rows in (1, 128):
+        assert "broadcast by a product" not in changed(estimated(moved, (rows, 512)))
+
+
 def test_products_of_one_row_never_warm_tensor_up():
     """A window of 3 us at half speed, then full speed for who used the array, half for others."""
     busy, idle = TensorClock(TRN2), TensorClock(TRN2)
@@ -156,6 +235,17 @@ def weighted(x, weights, invariant):
         square = old_isa.tensor_tensor(tile, factor, op=np.multiply)
         old.store(out[n], value=old_isa.tensor_scalar(square, np.add, weight))
     return out
+
+
+def test_random_numbers_are_drawn_each_time():
+    def kernel(x):
+        out = old.ndarray((4, *x.shape), dtype=x.dtype, buffer=old.shared_hbm)
+        for n in range(4):
+            old.store(out[n], value=old.rand(x.shape))
+        return out
+
+    p = estimated(kernel, (128, 512))
+    assert "repetition dropped" not in changed(p)
 
 
 @pytest.mark.parametrize(("invariant", "made"), [(True, 1), (False, 4)])

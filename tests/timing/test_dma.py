@@ -144,3 +144,12 @@ def test_descriptors_of_rows_chosen_by_a_tile_are_written_by_gpsimd():
 
     (t,) = transfers(kernel)
     assert (t.mode, t.queue, t.issue_ns) == ("swdge", "dma swdge", 1000)
+
+
+@pytest.mark.parametrize(("columns", "size"), [(64, 256), (512, 2048), (1024, 4096), (4096, 4096)])
+def test_engines_take_turns_between_packets_of_a_row_or_of_4_kib(columns, size):
+    def kernel(x):
+        nl.load(x)
+
+    (t,) = transfers(kernel, ((128, columns),))
+    assert t.packet_ns == pytest.approx(max(MACHINE.dma_floor_ns, size / MACHINE.dma_engine_gbps))
