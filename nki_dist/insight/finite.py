@@ -1,0 +1,176 @@
+"""The first element that isn't finite and that finite numbers were made into.
+
+What counts is what the operands don't explain: an element is made here if it still isn't finite
+when the operands' infinities and NaN are replaced by 1, and if it depends on an operand at all. So
+these don't count: fills and masks (`memset` with -inf, a `on_false_value` that the tile's type
+can't hold), because their author asked for them; what was read from memory that nobody wrote; and
+everything that follows from such elements. An argument that isn't finite is told only where nothing
+else is.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+
+from nki_dist.dtypes import DType
+from nki_dist.insight.capture import Capture
+from nki_dist.insight.log import Log
+from nki_dist.insight.probe import Probe, not_finite
+from nki_dist.insight.regions import Region, region
+from nki_dist.insight.replay import Enough, Hooks, Place, Watch, replay, title
+from nki_dist.insight.steps import NonFinite, index_in
+from nki_dist.isa import INSTRUCTIONS
+from nki_dist.isa.kit import Kit
+from nki_dist.program import Instruction
+
+AT_ONCE: Final = 64  # instructions that are looked at more closely after one replay
+TRIED: Final = 256  # elements of one instruction of which it is asked whether operands matter
+
+
+class _Scan(Watch):
+    """Looks for instructions that may have made such elements.
+
+    Attributes:
+        doubtful: numbers of those instructions, after `start`.
+        argument: the first element that isn't finite and was read from an argument.
+    """
+
+    def __init__(self, start: int) -> None:
+        self._start = start
+        self.doubtful: list[int] = []
+        self.argument: NonFinite | None = None
+
+    def linking(self, place: Place, i: Instruction) -> Hooks:
+        spec = INSTRUCTIONS[i.opcode]
+        writes = [region(place.slot, a) for a in spec.writes(i) if _plain(a)]
+        writes = [r for r in writes if r.dtype.is_float]
+        reads = [region(place.slot, a) for a in spec.reads(i) if _plain(a)]
+        reads = [r for r in reads if r.dtype.is_float]
+        vague = spec.synchronises or not all(_plain(a) for a in spec.reads(i))
+        if not spec.reads(i):  # a fill, a number
+            return None, None
+        found: list[np.ndarray] = []
+
+        def before(number: int) -> None:
+            found.clear()
+            for r in reads:
+                odd = _odd(r, place.kit)
+                if odd is not None:
+                    found.append(odd)
+                    if r.storage.role == "input" and self.argument is None:
+                        self.argument = _element(place, i, number, r, odd, made=False)
+
+        def after(number: int) -> None:
+            for r in writes:
+                odd = _odd(r, place.kit)
+                if odd is None:
+                    continue
+                explained = not vague and any(
+                    f.size == odd.size and not (odd.reshape(-1) & ~f.reshape(-1)).any()
+                    for f in found
+                )
+                if not explained and number > self._start:
+                    self.doubtful.append(number)
+                    if len(self.doubtful) >= AT_ONCE or not (found or vague):
+                        raise Enough
+                    return
+
+        return before if reads else None, after if writes else None
+
+
+def _plain(a: Any) -> bool:
+    return a.dynamic is None
+
+
+def _odd(r: Region, kit: Kit) -> np.ndarray | None:
+    """Which elements of an operand aren't finite; None if all are."""
+    assert r.access is not None
+    view = kit.view(r.access)
+    odd = not_finite(view)
+    return odd if odd.any() else None
+
+
+def _element(
+    place: Place, i: Instruction, number: int, r: Region, odd: np.ndarray, made: bool
+) -> NonFinite:
+    first = int(np.flatnonzero(odd)[0])
+    value = float(r.values(r.get(place.kit)).reshape(-1)[first])
+    return NonFinite(
+        place.program.where(i.location),
+        place.slot.lnc_core,
+        place.slot.rank,
+        title(i),
+        r.storage.title,
+        number,
+        index_in(r.storage, r.dtype, int(r.places[first])),
+        value,
+        int(odd.sum()),
+        made,
+    )
+
+
+def first_non_finite(log: Log) -> NonFinite | None:
+    """See the module's docstring; None if there is no such element."""
+    start, argument = -1, None
+    while True:
+        scan = _Scan(start)
+        replay(log.launched, scan)
+        argument = argument or scan.argument
+        if not scan.doubtful:
+            return argument
+        members = {m for n in scan.doubtful for m in log.meeting(n)}
+        found = Capture(log.launched, log, members).found
+        for number in scan.doubtful:
+            meeting = log.meeting(number)
+            probe = Probe(log.launched, [found[n] for n in meeting])
+            made = _made(log, probe, number, meeting.index(number))
+            if made is not None:
+                return made
+        start = scan.doubtful[-1]
+
+
+def _made(log: Log, probe: Probe, number: int, member: int) -> NonFinite | None:
+    i = log.at(number)
+    for n, (who, r) in enumerate(probe.outputs):
+        if who != member or not r.dtype.is_float:
+            continue
+        every = np.arange(r.places.size)
+        assert probe.run()
+        values = probe.values(n, every)
+        odd = not_finite(values)
+        for value in asked_for(i, r.dtype):
+            odd &= ~((values == value) | (np.isnan(values) & np.isnan(value)))
+        if not (odd.any() and probe.run(calm=True)):
+            continue
+        odd &= not_finite(probe.values(n, every))
+        tried = np.flatnonzero(odd)[:TRIED]
+        if not tried.size or not any(m.any() for m in probe.influence([(n, tried)], True)):
+            continue
+        slot = log.launched.slots[log.cores[number]]
+        first = int(tried[0])
+        return NonFinite(
+            log.launched.where(slot.core, i),
+            slot.lnc_core,
+            slot.rank,
+            title(i),
+            r.storage.title,
+            number,
+            index_in(r.storage, r.dtype, int(r.places[first])),
+            float(values[first]),
+            int(odd.sum()),
+            True,
+        )
+    return None
+
+
+def asked_for(i: Instruction, dtype: DType) -> list[Any]:
+    """Numbers of an instruction that its destination holds as inf or NaN."""
+    with np.errstate(all="ignore"):
+        numbers = [
+            np.asarray(v, np.float32).astype(dtype.dtype)[()]
+            for v in i.args.values()
+            if isinstance(v, (int, float)) and not isinstance(v, bool)
+        ]
+    return [v for v in numbers if not_finite(v)]
