@@ -39,7 +39,8 @@ class DriftLine:
     Attributes:
         location: "file.py:12".
         instruction: such as "nisa.activation".
-        tensor: that was written, and its dtype.
+        tensor: that was written, and its dtype; tensors without names count as one, called as the
+            first of them.
         added: error that the line's instructions added: the root mean square of what they wrote
             minus the exact results of the same operands, relative to that of the exact results.
         came_in: error of those exact results, which the operands brought along, relative to the
@@ -238,9 +239,10 @@ class Shadows(Watch):
 
     def _count(self, place: Place, i: Instruction, r: Region, *values: np.ndarray) -> None:
         where = place.program.where(i.location)
-        key = (where, i.opcode, r.storage.title, r.dtype.name)
+        s = r.storage
+        key = (where, i.opcode, s.name or s.called, r.dtype.name)
         if key not in self._sums:
-            line = DriftLine(where, title(i), r.storage.title, r.dtype.name)
+            line = DriftLine(where, title(i), s.title, r.dtype.name)
             self._sums[key] = _Sums(line)
         self._sums[key].add(*values)
 

@@ -1,7 +1,8 @@
 """The first element that isn't finite and that finite numbers were made into.
 
 What counts is what the operands don't explain: an element is made here if it still isn't finite
-when the operands' infinities and NaN are replaced by 1, and if it depends on an operand at all. So
+when the operands' infinities and NaN are replaced by 1, and if it depends on an operand at all. A
+NaN also counts if it still is one when only their NaN are replaced: it was made of infinities. So
 these don't count: fills and masks (`memset` with -inf, a `on_false_value` that the tile's type
 can't hold), because their author asked for them; what was read from memory that nobody wrote; and
 everything that follows from such elements. An argument that isn't finite is told only where nothing
@@ -51,7 +52,7 @@ class _Scan(Watch):
         vague = spec.synchronises or not all(_plain(a) for a in spec.reads(i))
         if not spec.reads(i):  # a fill, a number
             return None, None
-        found: list[np.ndarray] = []
+        found: list[tuple[np.ndarray, np.ndarray]] = []
 
         def before(number: int) -> None:
             found.clear()
@@ -60,16 +61,16 @@ class _Scan(Watch):
                 if odd is not None:
                     found.append(odd)
                     if r.storage.role == "input" and self.argument is None:
-                        self.argument = _element(place, i, number, r, odd, made=False)
+                        self.argument = _element(place, i, number, r, odd[0])
 
         def after(number: int) -> None:
             for r in writes:
                 odd = _odd(r, place.kit)
                 if odd is None:
                     continue
-                explained = not vague and any(
-                    f.size == odd.size and not (odd.reshape(-1) & ~f.reshape(-1)).any()
-                    for f in found
+                explained = not vague and all(
+                    any(_within(mine, theirs[kind]) for theirs in found)
+                    for kind, mine in enumerate(odd)
                 )
                 if not explained and number > self._start:
                     self.doubtful.append(number)
@@ -84,17 +85,20 @@ def _plain(a: Any) -> bool:
     return a.dynamic is None
 
 
-def _odd(r: Region, kit: Kit) -> np.ndarray | None:
-    """Which elements of an operand aren't finite; None if all are."""
+def _odd(r: Region, kit: Kit) -> tuple[np.ndarray, np.ndarray] | None:
+    """Which elements of an operand aren't finite, and which are NaN; None if all are finite."""
     assert r.access is not None
     view = kit.view(r.access)
     odd = not_finite(view)
-    return odd if odd.any() else None
+    return (odd.reshape(-1), np.isnan(view).reshape(-1)) if odd.any() else None
 
 
-def _element(
-    place: Place, i: Instruction, number: int, r: Region, odd: np.ndarray, made: bool
-) -> NonFinite:
+def _within(mine: np.ndarray, theirs: np.ndarray) -> bool:
+    """Whether elements in the same places are marked, too."""
+    return mine.size == theirs.size and not (mine & ~theirs).any()
+
+
+def _element(place: Place, i: Instruction, number: int, r: Region, odd: np.ndarray) -> NonFinite:
     first = int(np.flatnonzero(odd)[0])
     value = float(r.values(r.get(place.kit)).reshape(-1)[first])
     return NonFinite(
@@ -107,7 +111,7 @@ def _element(
         index_in(r.storage, r.dtype, int(r.places[first])),
         value,
         int(odd.sum()),
-        made,
+        False,
     )
 
 
@@ -142,11 +146,15 @@ def _made(log: Log, probe: Probe, number: int, member: int) -> NonFinite | None:
         odd = not_finite(values)
         for value in asked_for(i, r.dtype):
             odd &= ~((values == value) | (np.isnan(values) & np.isnan(value)))
-        if not (odd.any() and probe.run(calm=True)):
+        if not odd.any():
             continue
-        odd &= not_finite(probe.values(n, every))
+        made = np.zeros(odd.shape, bool)
+        for test in (not_finite, np.isnan):
+            if probe.run(calm=test):
+                made |= odd & test(probe.values(n, every)) & test(values)
+        odd = made
         tried = np.flatnonzero(odd)[:TRIED]
-        if not tried.size or not any(m.any() for m in probe.influence([(n, tried)], True)):
+        if not tried.size or not any(m.any() for m in probe.influence([(n, tried)], not_finite)):
             continue
         slot = log.launched.slots[log.cores[number]]
         first = int(tried[0])

@@ -17,9 +17,11 @@ from typing import Any, Final
 
 import numpy as np
 
+from nki_dist.dtypes import DType
+from nki_dist.dtypes.casts import converter
 from nki_dist.insight.capture import Capture, Found, bytes_looked_at, regions_of
 from nki_dist.insight.log import Log
-from nki_dist.insight.probe import Probe, not_finite
+from nki_dist.insight.probe import Odd, Probe, not_finite
 from nki_dist.insight.regions import Region, index_sources, read_registers, written_keys
 from nki_dist.insight.replay import Key, key_of, title
 from nki_dist.insight.sources import Sources
@@ -132,24 +134,27 @@ class Walk:
         ]
         bad = bool(odd) and all(o.all() for o in odd)
         calm = any(o.any() for o in odd)
-        influence = probe.influence(targets, calm)
+        influence = probe.influence(targets, not_finite if calm else None)
         depends = [
             (members[n], r, np.flatnonzero(mask))
             for operand, masks in zip(probe.inputs, influence)
             for (n, r, _), mask in zip(operand.members, masks)
             if mask.any()
         ]
-        born = False
+        born, explaining = False, []
         if bad:
-            every_nan = all(np.isnan(v.astype(np.float64)).all() for _, _, v in results)
-            explaining = self._explaining(depends, every_nan)
-            born, depends = not explaining, explaining or depends
+            every_nan = all(np.isnan(v).all() for _, _, v in results)
+            nan = self._explaining(depends, np.isnan) if every_nan else []
+            explaining = nan or self._explaining(depends, not_finite)
+            # Of infinities a NaN is made, too.
+            born = bool(depends) and not (nan if every_nan else explaining)
+            depends = explaining or depends
         made = self._steps_of(number, i, probe, results, born, depends)
         for step in readers:
             step.reads += made
         for member, r, elements in depends:
             self._resolve(r.key, r.bytes_of(elements), log.before(member), made)
-        if not (bad and not born):
+        if not (bad and explaining):
             for member in members:
                 self._addresses(member, made)
 
@@ -168,20 +173,17 @@ class Walk:
                 left[r.key] = wanted[~r.holds(wanted)]
         return targets
 
-    def _explaining(self, depends: Elements, nan: bool) -> Elements:
-        """Of what non-finite elements depend on, what isn't finite itself."""
-        for test in (np.isnan, not_finite) if nan else (not_finite,):
-            kept = []
-            for number, r, elements in depends:
-                values = r.values(self._found[number].bits[id(r)]).reshape(-1)[elements]
-                if values.dtype.kind in "biu" or values.dtype.names:
-                    continue
-                odd = np.asarray(test(values.astype(np.float64)))
-                if odd.any():
-                    kept.append((number, r, elements[odd]))
-            if kept:
-                return kept
-        return []
+    def _explaining(self, depends: Elements, test: Odd) -> Elements:
+        """Those of the elements that non-finite ones depend on that aren't finite themselves."""
+        kept = []
+        for number, r, elements in depends:
+            if not r.dtype.is_float:
+                continue
+            values = r.values(self._found[number].bits[id(r)]).reshape(-1)[elements]
+            odd = np.asarray(test(values))
+            if odd.any():
+                kept.append((number, r, elements[odd]))
+        return kept
 
     def _steps_of(
         self,
@@ -196,21 +198,30 @@ class Walk:
         for n, elements, values in results:
             _, r = probe.outputs[n]
             index = index_in(r.storage, r.dtype, int(r.places[elements[0]]))
-            moved = INSTRUCTIONS[i.opcode].effects.bits is not None and self._same(depends, values)
+            moved = INSTRUCTIONS[i.opcode].effects.bits is not None and self._same(
+                depends, values, r.dtype
+            )
             made.append(
                 self._step(number, i, r.storage.title, index, elements.size, values, moved, born)
             )
         self.steps += made
         return made
 
-    def _same(self, depends: Elements, values: np.ndarray) -> bool:
-        """Whether these values are those that they depend on."""
-        found = [
-            r.values(self._found[n].bits[id(r)]).reshape(-1)[elements] for n, r, elements in depends
-        ]
-        if sum(f.size for f in found) != values.size or any(f.dtype != values.dtype for f in found):
+    def _same(self, depends: Elements, values: np.ndarray, dtype: DType) -> bool:
+        """Whether these values are those that they depend on, as their type holds them."""
+        if sum(elements.size for _, _, elements in depends) != values.size:
             return False
-        return sorted(np.concatenate(found).tobytes()) == sorted(values.tobytes())
+        found = []
+        for n, r, elements in depends:
+            if r.dtype is not dtype and (r.dtype.is_mx or dtype.is_mx):
+                return False
+            read = self._found[n].bits[id(r)].reshape(-1)[elements].view(r.dtype.storage)
+            made = np.empty(read.shape, dtype.storage)
+            with np.errstate(all="ignore"):
+                converter(r.dtype, dtype)(made, read)
+            found.append(made.view(dtype.raw))
+        raw = np.ascontiguousarray(values).view(dtype.raw)
+        return bool(np.array_equal(np.sort(np.concatenate(found)), np.sort(raw)))
 
     def _step(
         self, number: int, i: Instruction, tensor: str, index: tuple[int, ...], *rest: Any

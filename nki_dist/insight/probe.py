@@ -15,7 +15,7 @@ signs if that changes nothing (a comparison); integers to others within their ra
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from functools import partial
 from typing import Any
@@ -36,6 +36,8 @@ from nki_dist.runtime.indirect import has_indirection, link_indirect
 from nki_dist.runtime.scheduler import Scheduler
 
 ONE_BY_ONE = 64  # elements of a box that are tried one by one
+Odd = Callable[[np.ndarray], np.ndarray]  # which values are infinite or NaN, or NaN alone
+
 LARGE = 2.0**40  # what floats are changed to, if their type has it
 
 
@@ -119,13 +121,13 @@ class Probe:
     # ---- carrying out ---------------------------------------------------------------------------
 
     def run(
-        self, changed: Input | None = None, bits: np.ndarray | None = None, calm: bool = False
+        self, changed: Input | None = None, bits: np.ndarray | None = None, calm: Odd | None = None
     ) -> bool:
         """Carry it out on what was found, but for one operand.
 
         Args:
             changed, bits: that operand and what it holds.
-            calm: what isn't finite is 1 in all other operands.
+            calm: what is odd by this test is 1 in the operands, but for what is changed.
 
         Returns:
             Whether it came to its end: an index among the values may have left its range.
@@ -139,8 +141,8 @@ class Probe:
             if operand is changed:
                 assert bits is not None
                 held = bits
-            if calm:
-                held = calmed(held, operand, changed)
+            if calm is not None:
+                held = calmed(held, operand, changed, calm)
             for (n, r, _), part in zip(operand.members, held):
                 r.put(self._kits[n], part)
         try:
@@ -181,14 +183,20 @@ class Probe:
 
     # ---- influence ------------------------------------------------------------------------------
 
-    def influence(self, wanted: Sequence[tuple[int, np.ndarray]], calm: bool) -> list[np.ndarray]:
+    def influence(
+        self, wanted: Sequence[tuple[int, np.ndarray]], calm: Odd | None
+    ) -> list[np.ndarray]:
         """Of each input, which elements (members, *shape) some of these results depend on."""
         assert self.run(calm=calm), "it did come to its end when it was recorded"
         base = self.results(wanted)
         return [self._depends(operand, wanted, base, calm) for operand in self.inputs]
 
     def _depends(
-        self, operand: Input, wanted: Sequence[tuple[int, np.ndarray]], base: np.ndarray, calm: bool
+        self,
+        operand: Input,
+        wanted: Sequence[tuple[int, np.ndarray]],
+        base: np.ndarray,
+        calm: Odd | None,
     ) -> np.ndarray:
         total = np.zeros(operand.shape, bool)
         known = np.zeros(base.shape, bool)  # that they depend on the operand
@@ -248,11 +256,11 @@ def _alike(axes: Sequence[np.ndarray]) -> list[int]:
     return [int(n) for n in first]
 
 
-def calmed(bits: np.ndarray, operand: Input, changed: Input | None) -> np.ndarray:
-    """The bits with 1 in place of what isn't finite, but for what was changed on purpose."""
+def calmed(bits: np.ndarray, operand: Input, changed: Input | None, test: Odd) -> np.ndarray:
+    """The bits with 1 in place of what is odd, but for what was changed on purpose."""
     if not operand.dtype.is_float:
         return bits
-    odd = not_finite(operand.bits.view(operand.dtype.storage))
+    odd = np.asarray(test(operand.bits.view(operand.dtype.storage)))
     if operand is changed:
         odd &= bits == operand.bits
     return np.where(odd, bits_of(1, operand.dtype), bits) if odd.any() else bits

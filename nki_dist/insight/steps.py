@@ -74,7 +74,7 @@ class NonFinite(At):
         index: of the element in its tensor.
         value: inf, -inf or nan.
         count: how many elements the instruction made like this.
-        made: True if it was made of finite numbers; False if it was read from an argument.
+        made: True if the instruction made it; False if it was read from an argument.
     """
 
     index: tuple[int, ...]
@@ -83,7 +83,7 @@ class NonFinite(At):
     made: bool
 
     def __str__(self) -> str:
-        how = "made of finite numbers" if self.made else f"read from argument {self.tensor}"
+        how = "made" if self.made else f"read from argument {self.tensor}"
         more = f" and {self.count - 1} more" if self.count > 1 else ""
         return (
             f"{self.value} at {self.tensor}{list(self.index)}{more}, {how} by {self.instruction} "
@@ -154,7 +154,8 @@ class Step(At):
         count: how many elements that this instruction wrote matter.
         values: of those elements.
         moved: it passed on what it read, bit by bit.
-        made_non_finite: it made something that isn't finite of finite numbers.
+        made_non_finite: it made something that isn't finite of finite numbers, or NaN of numbers
+            that aren't.
         reads: the steps and sources that these elements depend on.
     """
 
