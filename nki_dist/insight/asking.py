@@ -262,8 +262,8 @@ class Digests(Watch):
 
 def output_place(
     launched: Launched, output: int | str, index: Sequence[int], rank: int
-) -> tuple[Key, Storage, int, str]:
-    """The memory, tensor and first byte of an element of what the kernel returned.
+) -> tuple[Key, np.ndarray, str]:
+    """The memory, the bytes in it and the name of an element of what the kernel returned.
 
     Raises:
         LaunchError: there is no such output or element.
@@ -287,9 +287,12 @@ def output_place(
             code="record-question",
             numbers={"got": list(index), "shape": list(a.shape)},
         )
-    place = (a.offset + sum(n * s for n, s in zip(at, a.strides))) * a.dtype.itemsize
+    storage = launched.compiled.programs[0].storages[a.storage.number]  # as it is run
+    own = a.dtype is a.storage.dtype
+    size = (storage.dtype if own else a.dtype).itemsize
+    first = (a.offset + sum(n * s for n, s in zip(at, a.strides))) * size
     slot = next(s for s in launched.slots if s.rank == rank)
-    return key_of(slot, a.storage), a.storage, place, f"{a.storage.title}{list(at)}"
+    return key_of(slot, storage), np.arange(first, first + size), f"{storage.title}{list(at)}"
 
 
 __all__ = [

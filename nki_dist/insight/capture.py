@@ -46,6 +46,7 @@ class Found:
 
     Attributes:
         reads, writes: its operands; a sum that it goes on with is among both.
+        fixed: where the offsets are that chose their rows.
         bits: of each of them, before it ran.
         masks: of PSUM storages it writes, where matmuls decide at run time.
     """
@@ -56,6 +57,7 @@ class Found:
     program: Program
     reads: list[Region]
     writes: list[Region]
+    fixed: list[Region]
     bits: dict[int, np.ndarray] = field(default_factory=dict)
     registers: list[int] = field(default_factory=list)
     random: dict[str, Any] = field(default_factory=dict)
@@ -64,7 +66,7 @@ class Found:
     def look(self, place: Place) -> None:
         """Keep what is there now."""
         kit = place.kit
-        for r in (*self.reads, *self.writes):
+        for r in (*self.reads, *self.writes, *self.fixed):
             self.bits[id(r)] = r.get(kit)
         self.registers = list(kit.state.registers)
         self.random = deepcopy(kit.state.random)
@@ -115,7 +117,9 @@ class Capture(Watch):
             if number not in self._wanted:
                 return
             reads, writes = regions_of(self._log, number)
-            found = Found(number, self._log.at(number), place.slot, place.program, reads, writes)
+            fixed = self._log.chosen_by(number)
+            what = number, self._log.at(number), place.slot, place.program
+            found = Found(*what, reads, writes, fixed)
             self.found[number] = found
             found.look(place)
             if not INSTRUCTIONS[i.opcode].synchronises:

@@ -178,6 +178,12 @@ class Log(Watch):
         i = self.at(number)
         return self.regions(number, INSTRUCTIONS[i.opcode].writes(i))
 
+    def chosen_by(self, number: int) -> list[Region]:
+        """Where the offsets are that chose its rows or columns."""
+        i = self.at(number)
+        found = [a.dynamic.source for a in _accesses(i) if a.dynamic is not None]
+        return self.regions(number, [a for a in found if isinstance(a, Access)])
+
     def reads(self, number: int) -> list[Region]:
         """What it read, without what its addresses were read from, which `indices` gives."""
         i = self.at(number)

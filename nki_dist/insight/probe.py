@@ -10,7 +10,8 @@ that haven't. A result that only one half changes depends on elements of that ha
 of all dimensions the elements left are a box that holds all that the result depends on, and exactly
 those for element-wise instructions, matmuls, reductions, transposes and copies; where the box is
 small its elements are tried one by one. An operand is changed to NaN, and to large numbers of both
-signs if that changes nothing (a comparison); integers to others within their range.
+signs if that changes nothing (a comparison); integers to others within their range; and to each
+other's values, and 0, if that shows nothing either.
 """
 
 from __future__ import annotations
@@ -63,6 +64,9 @@ class Input:
             values = bits.view(dtype.storage)
             mirrored = np.add(values.max() - values, values.min(), dtype=values.dtype)
             made = [mirrored.view(dtype.raw), bits ^ bits.dtype.type(1)]
+        # What is found by comparing with others may only show with values that are there.
+        made.append(np.roll(bits, 1))
+        made.append(np.zeros_like(bits))
         yield from (m for m in made if not np.array_equal(m, bits))
 
 
@@ -145,6 +149,9 @@ class Probe:
                 held = calmed(held, operand, changed, calm)
             for (n, r, _), part in zip(operand.members, held):
                 r.put(self._kits[n], part)
+        for f, kit in zip(self.found, self._kits):
+            for r in f.fixed:
+                r.put(kit, f.bits[id(r)])
         try:
             with np.errstate(all="ignore"):
                 self._carry_out()

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
-import numpy as np
-
 from nki_dist.insight.asking import Moment, moment_of, output_place, writes_of
 from nki_dist.insight.finite import first_non_finite
 from nki_dist.insight.log import Log
@@ -104,9 +102,7 @@ class Record:
             LaunchError: there is no such output, element or rank.
         """
         launched = self.launched
-        key, storage, place, what = output_place(launched, output, index, rank)
-        size = storage.dtype.itemsize
-        places = np.arange(place, place + size)
+        key, places, what = output_place(launched, output, index, rank)
         walk = Walk(self._log, limit)
         walk.run(key, places)
         suspect, why = suspect_of(self._log, walk, key, places)

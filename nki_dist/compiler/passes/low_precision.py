@@ -49,7 +49,7 @@ def key_of(core: int, storage: Storage) -> Key:
 
 def float32_storages(programs: Sequence[Program]) -> frozenset[Key]:
     """Keys of the storages of a launch that hold float32 in place of their own type."""
-    groups = _grouped(programs, LOW)
+    groups = _grouped(programs, LOW, copies=True)
     low, written = set(), set()
     for program in programs:
         for s in program.storages:
@@ -66,14 +66,14 @@ def float32_storages(programs: Sequence[Program]) -> frozenset[Key]:
 
 def own_float_storages(programs: Sequence[Program]) -> frozenset[Key]:
     """Keys of the float storages of a launch whose bits mean nothing else than their value, and
-    which bits don't move to or from others: they could all hold a wider type."""
-    refused = _grouped(programs, FLOATS).refused()
+    which bits don't move to or from others: they could all hold a wider type. Copies convert."""
+    refused = _grouped(programs, FLOATS, copies=False).refused()
     found = {key_of(p.core, s) for p in programs for s in p.storages if s.dtype in FLOATS}
     return frozenset(found - refused)
 
 
-def _grouped(programs: Sequence[Program], types: Collection[DType]) -> _Groups:
-    groups = _Groups(types)
+def _grouped(programs: Sequence[Program], types: Collection[DType], copies: bool) -> _Groups:
+    groups = _Groups(types, copies)
     for program in programs:
         for i in instructions(program.body):
             groups.add(program.core, i)
@@ -87,13 +87,14 @@ class _Groups:
 
     Args:
         types: of the storages that are looked at.
+        copies: whether copies of equal types move bits, or convert like those of others.
 
     Attributes:
         moved: keys of storages that bits move out of or into, other than by a copy.
     """
 
-    def __init__(self, types: Collection[DType]) -> None:
-        self._types = types
+    def __init__(self, types: Collection[DType], copies: bool) -> None:
+        self._types, self._copies = types, copies
         self.moved: set[Key] = set()
         self._parent: dict[Key, Key] = {}
         self._other: set[Key] = set()  # also accessed as another type
@@ -105,7 +106,7 @@ class _Groups:
             if a.dynamic is not None and isinstance(a.dynamic.source, Access):
                 self.seen(core, a.dynamic.source)
         bits = INSTRUCTIONS[i.opcode].effects.bits
-        if bits is None or not bits.when(i):
+        if bits is None or not bits.when(i) or (bits.converts and not self._copies):
             return
         if bits.pads(i):
             self._other.update(key_of(core, i[name].storage) for name in bits.names)
