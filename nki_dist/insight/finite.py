@@ -11,6 +11,7 @@ else is.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -24,7 +25,7 @@ from nki_dist.insight.replay import Enough, Hooks, Place, Watch, replay, title
 from nki_dist.insight.steps import NonFinite, index_in
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.kit import Kit
-from nki_dist.program import Instruction
+from nki_dist.program import Access, Instruction
 
 AT_ONCE: Final = 64  # instructions that are looked at more closely after one replay
 TRIED: Final = 256  # elements of one instruction of which it is asked whether operands matter
@@ -42,53 +43,52 @@ class _Scan(Watch):
         self._start = start
         self.doubtful: list[int] = []
         self.argument: NonFinite | None = None
+        self._found: dict[int, list[tuple[np.ndarray, np.ndarray]]] = {}  # by core, what it reads
 
     def linking(self, place: Place, i: Instruction) -> Hooks:
         spec = INSTRUCTIONS[i.opcode]
-        writes = [region(place.slot, a) for a in spec.writes(i) if _plain(a)]
-        writes = [r for r in writes if r.dtype.is_float]
-        reads = [region(place.slot, a) for a in spec.reads(i) if _plain(a)]
-        reads = [r for r in reads if r.dtype.is_float]
-        vague = spec.synchronises or not all(_plain(a) for a in spec.reads(i))
         if not spec.reads(i):  # a fill, a number
             return None, None
-        found: list[tuple[np.ndarray, np.ndarray]] = []
+        # Everything is looked up when it is needed: there may be many instructions.
+        return partial(self._before, place, i), partial(self._after, place, i)
 
-        def before(number: int) -> None:
-            found.clear()
-            for r in reads:
-                odd = _odd(r, place.kit)
-                if odd is not None:
-                    found.append(odd)
-                    if r.storage.role == "input" and self.argument is None:
-                        self.argument = _element(place, i, number, r, odd[0])
+    def _before(self, place: Place, i: Instruction, number: int) -> None:
+        found = self._found[place.slot.core] = []
+        for a in INSTRUCTIONS[i.opcode].reads(i):
+            if not (_plain(a) and a.dtype.is_float):
+                continue
+            odd = _odd(a, place.kit)
+            if odd is not None:
+                found.append(odd)
+                if a.storage.role == "input" and self.argument is None:
+                    r = region(place.slot, a)
+                    self.argument = _element(place, i, number, r, odd[0])
 
-        def after(number: int) -> None:
-            for r in writes:
-                odd = _odd(r, place.kit)
-                if odd is None:
-                    continue
-                explained = not vague and all(
-                    any(_within(mine, theirs[kind]) for theirs in found)
-                    for kind, mine in enumerate(odd)
-                )
-                if not explained and number > self._start:
-                    self.doubtful.append(number)
-                    if len(self.doubtful) >= AT_ONCE or not (found or vague):
-                        raise Enough
-                    return
+    def _after(self, place: Place, i: Instruction, number: int) -> None:
+        spec, found = INSTRUCTIONS[i.opcode], self._found[place.slot.core]
+        for a in spec.writes(i):
+            odd = _odd(a, place.kit) if _plain(a) and a.dtype.is_float else None
+            if odd is None or number <= self._start:
+                continue
+            vague = spec.synchronises or not all(map(_plain, spec.reads(i)))
+            explained = not vague and all(
+                any(_within(mine, theirs[kind]) for theirs in found)
+                for kind, mine in enumerate(odd)
+            )
+            if not explained:
+                self.doubtful.append(number)
+                if len(self.doubtful) >= AT_ONCE or not (found or vague):
+                    raise Enough
+                return
 
-        return before if reads else None, after if writes else None
 
-
-def _plain(a: Any) -> bool:
+def _plain(a: Access) -> bool:
     return a.dynamic is None
 
 
-def _odd(r: Region, kit: Kit) -> tuple[np.ndarray, np.ndarray] | None:
+def _odd(a: Access, kit: Kit) -> tuple[np.ndarray, np.ndarray] | None:
     """Which elements of an operand aren't finite, and which are NaN; None if all are finite."""
-    assert r.access is not None
-    view = kit.view(r.access)
+    view = kit.view(a)
     odd = not_finite(view)
     return (odd.reshape(-1), np.isnan(view).reshape(-1)) if odd.any() else None
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from array import array
 from collections import defaultdict
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
@@ -20,6 +21,7 @@ from nki_dist.insight.regions import (
 )
 from nki_dist.insight.replay import Hook, Hooks, Key, Launched, Place, Watch, key_of, replay
 from nki_dist.isa import INSTRUCTIONS
+from nki_dist.isa.core import CoreSlot
 from nki_dist.program import Access, Instruction, Storage, instructions
 
 
@@ -66,37 +68,32 @@ class Log(Watch):
         self.cores[number] = core
 
     def linking(self, place: Place, i: Instruction) -> Hooks:
-        core = place.slot.core
-        keys = written_keys(place.slot, i)
-        lists = [self.written[key] for key in keys]
-        rows = chooses_rows(i)
+        # Everything is looked up when it is needed: there may be many instructions.
+        if INSTRUCTIONS[i.opcode].synchronises:
+            return partial(self._begin, place.slot, i), partial(self._end, place.slot, i)
+        return partial(self._ran, place, i), None
 
-        def note(number: int) -> None:
-            self._note(number, core, i)
-            if rows:
-                self._rows[number] = {
-                    id(a): region(place.slot, a, place.kit).places
-                    for a in _accesses(i)
-                    if a.dynamic is not None and a.dynamic.kind == "vector"
-                }
-            for found in lists:
-                found.append(number)
+    def _ran(self, place: Place, i: Instruction, number: int) -> None:
+        self._note(number, place.slot.core, i)
+        if chooses_rows(i):
+            self._rows[number] = {
+                id(a): region(place.slot, a, place.kit).places
+                for a in _accesses(i)
+                if a.dynamic is not None and a.dynamic.kind == "vector"
+            }
+        for key in written_keys(place.slot, i):
+            self.written[key].append(number)
 
-        if not INSTRUCTIONS[i.opcode].synchronises:
-            return note, None
+    def _begin(self, slot: CoreSlot, i: Instruction, number: int) -> None:
+        self._note(number, slot.core, i)
+        self._open[slot.core] = number
 
-        def begin(number: int) -> None:
-            self._note(number, core, i)
-            self._open[core] = number
-
-        def end(number: int) -> None:
-            last = self.clock.now
-            self._note(last, core, None)
-            self.begun[last], self.ended[number] = number, last
-            for found in lists:
-                found.append(last)
-
-        return begin, end
+    def _end(self, slot: CoreSlot, i: Instruction, number: int) -> None:
+        last = self.clock.now
+        self._note(last, slot.core, None)
+        self.begun[last], self.ended[number] = number, last
+        for key in written_keys(slot, i):
+            self.written[key].append(last)
 
     def birth(self, place: Place, storage: Storage) -> Hook | None:
         found = self.written[key_of(place.slot, storage)]

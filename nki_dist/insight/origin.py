@@ -32,7 +32,6 @@ from nki_dist.program import Instruction
 BUDGET: Final = 64 << 20  # bytes of operands that one replay keeps for the walk
 AHEAD: Final = 2000  # instructions that it looks at
 Elements = list[tuple[int, Region, np.ndarray]]  # instruction, operand, numbers in it
-REGISTER: Final = np.zeros(1, np.int64)  # a register, in place of the bytes of a memory
 
 
 class Walk:
@@ -247,7 +246,7 @@ class Walk:
         log = self._log
         slot, original = log.launched.slots[log.cores[number]], log.original(number)
         for key in read_registers(slot, original):
-            self._resolve(key, REGISTER, number, made)
+            self._resolve(key, np.zeros(1, np.int64), number, made)  # a register has no bytes
         for r in log.regions(number, index_sources(original)):
             self._resolve(r.key, r.bytes_of(np.arange(r.places.size)), number, made)
 

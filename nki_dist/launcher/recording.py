@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from nki_dist.compiler.compiled import Grid
+from nki_dist.compiler.compiled import Compiled, Grid
 from nki_dist.insight.drift import Drift, Shadows
 from nki_dist.insight.record import Record
 from nki_dist.insight.replay import Launched
-from nki_dist.launcher.binding import Args, BoundArguments, Kwargs
+from nki_dist.launcher.binding import Args, Kwargs
 from nki_dist.launcher.results import inputs_as_run
+from nki_dist.launcher.session import session
 from nki_dist.launcher.tracebacks import leaves_package
 from nki_dist.runtime.hosts import slots
 
@@ -26,9 +27,7 @@ def _kept(inputs: Sequence[Sequence[np.ndarray]]) -> list[list[np.ndarray]]:
     return [[made[id(a)] for a in arrays] for arrays in inputs]
 
 
-def launched(
-    world: Any, bound: Sequence[BoundArguments], compiled: Any, inputs: Sequence[Any]
-) -> Launched:
+def launched(world: Any, compiled: Compiled, inputs: Sequence[Any]) -> Launched:
     """What a launch on a world was made of."""
     per_node = world.topology.ranks_per_instance * world.arch.instances_per_ultraserver
     cores = slots(world.ranks, world.lnc, per_node)
@@ -38,36 +37,32 @@ def launched(
 def record_of(world: Any, kernel: Any, grid: Grid | None, args: Args, kwargs: Kwargs) -> Record:
     """The record of a launch; its outputs are a list, one of each rank.
 
+    It is made in a world of its own, in this process, which is closed at once: what it linked would
+    lie beside what questions link.
+
     Args:
         grid: None for what the kernel and the world say.
 
     Raises:
         NkiError: as the launch.
     """
-    here = _in_process(world)
-    try:
-        bound, key, compiled = here._compiled(kernel, grid, args, kwargs)
-        inputs = _kept(inputs_as_run(compiled.as_run, bound))  # the kernel may write to them
-        outputs, result, _ = here.launch_compiled(bound, key, compiled)
-        return Record(outputs, launched(here, bound, compiled, inputs), result.reports)
-    finally:
-        if here is not world:
-            here.close()
-
-
-def _in_process(world: Any) -> Any:
-    """The world itself, or one like it whose cores are in this process."""
-    if world.host_name == "inprocess":
-        return world
+    if (checker := session().checker) is not None:
+        checker.launch(world, kernel, grid, args, kwargs)  # notes what is wrong with it
     world._refuse_closed()
-    return type(world)(
+    here = type(world)(
         ranks=world.ranks,
         lnc=world.lnc,
         platform=world.arch.instance,
         host="inprocess",
         timeout=world.timeout,
         check=world.checks,
+        memory=world._memory,
     )
+    with here:
+        bound, key, compiled = here._compiled(kernel, grid, args, kwargs)
+        inputs = _kept(inputs_as_run(compiled.as_run, bound))  # the kernel may write to them
+        outputs, result, _ = here.launch_compiled(bound, key, compiled)
+        return Record(outputs, launched(here, compiled, inputs), result.reports)
 
 
 def record_one(world: Any, kernel: Any, grid: Grid | None, args: Args, kwargs: Kwargs) -> Record:
