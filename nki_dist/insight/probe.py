@@ -11,7 +11,7 @@ of all dimensions the elements left are a box that holds all that the result dep
 those for element-wise instructions, matmuls, reductions, transposes and copies; where the box is
 small its elements are tried one by one. An operand is changed to NaN, and to large numbers of both
 signs if that changes nothing (a comparison); integers to others within their range; and to each
-other's values, and 0, if that shows nothing either.
+other's values, 0, and the largest, if that shows nothing either.
 """
 
 from __future__ import annotations
@@ -36,17 +36,23 @@ from nki_dist.runtime.cores import make_core
 from nki_dist.runtime.indirect import has_indirection, link_indirect
 from nki_dist.runtime.scheduler import Scheduler
 
-ONE_BY_ONE = 64  # elements of a box that are tried one by one
+ONE_BY_ONE = 16  # elements of a box that are tried one by one
 Odd = Callable[[np.ndarray], np.ndarray]  # which values are infinite or NaN, or NaN alone
 
 LARGE = 2.0**40  # what floats are changed to, if their type has it
 
 
 class Input:
-    """One operand: of an instruction, or the same one of all that met."""
+    """One operand: of an instruction, or the same one of all that met.
 
-    def __init__(self, members: Sequence[tuple[int, Region, np.ndarray]]) -> None:
+    Args:
+        members: the instruction's number among those, the elements, their bits.
+        kept: what may be left of a result's former contents: if it is, any change shows it.
+    """
+
+    def __init__(self, members: Sequence[tuple[int, Region, np.ndarray]], kept: bool) -> None:
         self.members = list(members)
+        self.kept = kept
         _, first, _ = self.members[0]
         self.dtype = first.dtype
         self.shape = (len(self.members), *first.shape)
@@ -55,6 +61,9 @@ class Input:
     def others(self) -> Iterator[np.ndarray]:
         """The same operand with all its elements changed, in several ways."""
         bits, dtype = self.bits, self.dtype
+        if self.kept and dtype.kind != "bool":
+            yield ~bits
+            return
         if dtype.is_float:
             large = min(LARGE, float(dtype.max))
             made = [np.full_like(bits, bits_of(v, dtype)) for v in (np.nan, large, -large)]
@@ -66,7 +75,7 @@ class Input:
             made = [mirrored.view(dtype.raw), bits ^ bits.dtype.type(1)]
         # What is found by comparing with others may only show with values that are there.
         made.append(np.roll(bits, 1))
-        made.append(np.zeros_like(bits))
+        made += [np.zeros_like(bits), np.full_like(bits, bits.max())]
         yield from (m for m in made if not np.array_equal(m, bits))
 
 
@@ -106,7 +115,7 @@ class Probe:
         spec = INSTRUCTIONS[i.opcode]
         kit.begin(waits=spec.synchronises)
         if spec.synchronises:
-            return None
+            return _One(f, kit)
         return link_indirect(i, kit, f.masks) if has_indirection(i) else spec.link(i, kit)
 
     def _inputs(self) -> list[Input]:
@@ -118,9 +127,9 @@ class Probe:
                 if same in seen or not r.places.size:
                     continue
                 seen.add(same)
-                alike = (position, r.shape, r.dtype.name)
+                alike = (position, r.shape, r.dtype.name, position >= len(f.reads))
                 groups.setdefault(alike, []).append((n, r, f.bits[id(r)]))
-        return [Input(members) for members in groups.values()]
+        return [Input(members, alike[-1]) for alike, members in groups.items()]
 
     # ---- carrying out ---------------------------------------------------------------------------
 
@@ -160,13 +169,13 @@ class Probe:
         return True
 
     def _carry_out(self) -> None:
-        if self._steps[0] is not None:
+        if not isinstance(self._steps[0], _One):
             self._steps[0]()
             return
         scheduler = Scheduler()
         try:
-            for f, kit in zip(self.found, self._kits):
-                scheduler.add(_One(f, kit))  # type: ignore[arg-type]
+            for one in self._steps:
+                scheduler.add(one)
             scheduler.run()
         finally:
             scheduler.close()

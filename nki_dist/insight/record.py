@@ -137,9 +137,10 @@ class Record:
         slots = self.launched.slots
         done = sum(r.done for r in self.reports)
         sizes = sum(a.nbytes for a in {id(a): a for i in self.launched.inputs for a in i}.values())
+        ranks, cores = slots[0].ranks, slots[0].cores
         return (
-            f"record of {self.launched.compiled.kernel}: {slots[0].ranks} ranks of "
-            f"{slots[0].cores} cores, {done:,} instructions, {sizes:,} bytes of arguments"
+            f"record of {self.launched.compiled.kernel}: {ranks} rank{'s' * (ranks > 1)} of "
+            f"{cores} core{'s' * (cores > 1)}, {done:,} instructions, {sizes:,} bytes of arguments"
         )
 
     __repr__ = __str__

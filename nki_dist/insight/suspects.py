@@ -10,12 +10,16 @@ In this order:
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 
 from nki_dist.insight.log import Log
 from nki_dist.insight.origin import Walk
 from nki_dist.insight.replay import Key
 from nki_dist.insight.steps import Source, Step
+
+WHY_BORN: Final = "it made a number that isn't finite of numbers that are, or NaN of infinities"
 
 
 def suspect_of(log: Log, walk: Walk, key: Key, places: np.ndarray) -> tuple[Step | None, str]:
@@ -29,7 +33,7 @@ def suspect_of(log: Log, walk: Walk, key: Key, places: np.ndarray) -> tuple[Step
         return None, "nothing in the launch wrote it"
     born = [s for s in steps if s.made_non_finite]
     if born:
-        return min(born, key=lambda s: s.step), "it made a number that isn't finite of finite ones"
+        return min(born, key=lambda s: s.step), WHY_BORN
     for s in reversed(steps):
         unwritten = [r for r in s.reads if isinstance(r, Source) and r.kind == "unwritten"]
         if unwritten:
