@@ -261,3 +261,24 @@ def test_collectives_in_float64(name, dtype):
     worst = drift.lines[0].added
     assert worst < (5e-3 if dtype != np.float32 else 1e-7)
     assert (worst > 0) == (name in ("all_reduce", "reduce_scatter"))
+
+
+def test_products_are_exact_in_float64():
+    """Of bfloat16, through float32 copies of the operands in the kernel."""
+
+    def product(x, y):
+        out = nl.ndarray((36, 20), dtype=nl.float32, buffer=nl.shared_hbm)
+        a, b = nl.load(x), nl.load(y)
+        psum, result = tile(36, 20, buffer=nl.psum), tile(36, 20)
+        # LINE product
+        nisa.nc_matmul(dst=psum, stationary=a, moving=b)
+        nisa.tensor_copy(dst=result, src=psum)
+        nl.store(out, result)
+        return out
+
+    x, y = (X.astype(ml_dtypes.bfloat16), X[:, :20].astype(ml_dtypes.bfloat16))
+    drift = nki.drift(product)(x, y)
+    exact = x.astype(np.float64).T @ y.astype(np.float64)
+    line = by_line(drift)[LINES["product"]]
+    assert 0 < line.added == pytest.approx(rms(drift.outputs - exact) / rms(exact), rel=1e-3)
+    assert line.came_in == 0

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import nki_dist as nki
+import nki_dist.collectives as ncc
 import nki_dist.isa as nisa
 import nki_dist.language as nl
 from nki_dist.errors import LaunchError
@@ -239,6 +240,8 @@ def test_where_two_records_part():
     assert (found.tensor, found.core, found.index, found.count) == ("data", 1, (5, 6), 1)
     assert (found.mine, found.theirs) == (X[20, 6], other[20, 6])
     assert mine.diff(nki.record(summed_rows[2])(X)) is None
+    other[2, 2] += 1  # of core 0, which is first
+    assert mine.diff(nki.record(summed_rows[2])(other)).core == 0
 
 
 def test_records_of_kernels_that_differ():
@@ -308,6 +311,7 @@ def test_masks_are_asked_for():
             on_false_value=-3.4e38,
         )
         nisa.activation(dst=low, op=nl.exp, data=low)
+        nisa.tensor_scalar(dst=mask, data=data, op0=nl.minimum, operand0=-np.inf)
         nl.store(out, low)
         return out
 
@@ -330,3 +334,40 @@ def test_low_precision_as_float32(monkeypatch):
     assert record.outputs.dtype == ml_dtypes.bfloat16
     np.testing.assert_array_equal(record.writes("data")[1].values, X * X)
     assert record.origin(0, (7, 7)).value == np.float32(X[7, 7] ** 2)
+
+
+def test_stores_that_are_watched_for_races():
+    """Both cores store the same bytes to the same place, which is no race."""
+
+    @nki.jit
+    def both(x):
+        out, data = shared(x), nl.load(x)
+        nl.store(out, data)
+        return out
+
+    record = nki.record(both[2])(X)
+    assert [w.core for w in record.writes("out")] == [0, 1]
+    assert record.origin(0, (3, 4)).value == X[3, 4]
+
+
+def test_a_collective_reads_what_both_cores_stored():
+    """Core 0 comes to it before core 1 has stored its half."""
+
+    @nki.jit
+    def summed(x, group):
+        me, rows = nl.program_id(0), x.shape[0] // 2
+        local, out = shared(x), shared(x)
+        data = nl.load(x[me * rows : me * rows + rows])
+        nl.store(local[me * rows : me * rows + rows], data)
+        ncc.all_reduce(srcs=[local], dsts=[out], replica_group=group, op=nl.add)
+        return out
+
+    shards = [X, X + 1, X + 2]
+    with nki.World(ranks=3, lnc=2, host="inprocess") as world:
+        group = ncc.ReplicaGroup([[0, 1, 2]])
+        record = world.record(summed, nki.per_rank(shards), group=group)
+    origin = record.origin(0, (20, 5), rank=1)
+    assert origin.value == record.outputs[1][20, 5]
+    np.testing.assert_allclose(origin.value, 3 * X[20, 5] + 3, rtol=1e-5)
+    sources = [(s.rank, s.index, s.count, s.values[0]) for s in origin.sources]
+    assert sorted(sources) == [(r, (20, 5), 1, shards[r][20, 5]) for r in range(3)]

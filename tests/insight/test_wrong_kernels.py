@@ -110,6 +110,7 @@ def stored_twice(x):
     half = x.shape[0] // 2
     top, bottom = nl.load(x[:half]), nl.load(x[half:])
     nisa.tensor_scalar(dst=top, data=top, op0=nl.multiply, operand0=2.0)
+    nisa.tensor_scalar(dst=bottom, data=bottom, op0=nl.multiply, operand0=2.0)
     nl.store(out[half:], top)
     nl.store(out[:half], top)
     # LINE stored_twice
@@ -221,6 +222,7 @@ def test_the_line_that_made_a_wrong_number(kernel):
     origin = record.origin(0, index)
     assert origin[0].location == guilty(kernel), str(origin)
     assert record.first_non_finite() is None
+    assert ("stored over" in origin.why) == (kernel is stored_twice)
 
 
 def test_across_cores():
