@@ -371,3 +371,28 @@ def test_a_collective_reads_what_both_cores_stored():
     np.testing.assert_allclose(origin.value, 3 * X[20, 5] + 3, rtol=1e-5)
     sources = [(s.rank, s.index, s.count, s.values[0]) for s in origin.sources]
     assert sorted(sources) == [(r, (20, 5), 1, shards[r][20, 5]) for r in range(3)]
+
+
+def test_an_instructions_own_fill_is_no_fault():
+    """range_select fills with float32's lowest number, which bfloat16 holds as -inf."""
+
+    def kept_columns(x):
+        out, data = shared(x, nl.bfloat16), nl.load(x)
+        low, high = tile(x.shape[0], 1), tile(x.shape[0], 1)
+        nisa.memset(dst=low, value=2.0)
+        nisa.memset(dst=high, value=9.0)
+        kept = tile(*x.shape, dtype=nl.bfloat16)
+        nisa.range_select(
+            dst=kept,
+            on_true_tile=data,
+            comp_op0=nl.greater_equal,
+            comp_op1=nl.less,
+            bound0=low,
+            bound1=high,
+        )
+        nl.store(out, kept)
+        return out
+
+    record = nki.record(kept_columns)(X)
+    assert np.isneginf(record.outputs.astype(np.float32)).any()
+    assert record.first_non_finite() is None
