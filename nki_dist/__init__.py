@@ -7,9 +7,20 @@ import nki_dist.isa as nisa
 
 from nki_dist import collectives, errors, isa, language
 from nki_dist.checks import Checks
+from nki_dist.insight.drift import Drift
+from nki_dist.insight.record import Record
 from nki_dist.launcher.autotune import Autotuned, autotune
 from nki_dist.launcher.binding import PerRank, per_rank
-from nki_dist.launcher.kernel import Kernel, benchmark, estimate, jit, profile, simulate
+from nki_dist.launcher.kernel import (
+    Kernel,
+    benchmark,
+    drift,
+    estimate,
+    jit,
+    profile,
+    record,
+    simulate,
+)
 from nki_dist.launcher.results import Run
 from nki_dist.launcher.specs import TensorSpec
 from nki_dist.launcher.world import World
@@ -22,9 +33,11 @@ __version__ = "0.1.0"
 __all__ = [
     "Autotuned",
     "Checks",
+    "Drift",
     "DryRun",
     "Kernel",
     "PerRank",
+    "Record",
     "Run",
     "TensorSpec",
     "World",
@@ -32,6 +45,7 @@ __all__ = [
     "benchmark",
     "collectives",
     "cpu_simulate",
+    "drift",
     "errors",
     "estimate",
     "isa",
@@ -39,6 +53,7 @@ __all__ = [
     "language",
     "per_rank",
     "profile",
+    "record",
     "simulate",
 ]
 

@@ -38,6 +38,7 @@ LAYERS = (
     {"hbm"},
     {"runtime"},
     {"core_actor"},
+    {"insight"},
     {"launcher"},
     {
         "cli",
@@ -188,7 +189,7 @@ def test_nothing_relies_on_the_test_suite() -> None:
     assert not offenders, f"these files import tests or pytest: {offenders}"
 
 
-NAMELESS_ROOMS = ("compiler/", "timing/", "program/", "runtime/", "core_actor/")
+NAMELESS_ROOMS = ("compiler/", "timing/", "program/", "runtime/", "core_actor/", "insight/")
 
 
 def _instructions_named(source: str) -> Iterator[tuple[int, str]]:

@@ -37,6 +37,11 @@ LAUNCHES: Final = (
         "Make the tensors smaller, or use fewer ranks.",
     ),
     Code(
+        "record-question",
+        "A record has no such tensor, line, output, element, core or rank.",
+        "Ask for what the kernel has; the message names it.",
+    ),
+    Code(
         "lnc-range",
         "More cores than a logical NeuronCore of the platform has.",
         "Use 1 or 2 where the platform allows it; more cores are nki.World(ranks=...).",

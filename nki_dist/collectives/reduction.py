@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from nki_dist.collectives.party import Array
-from nki_dist.dtypes import DType, float32
+from nki_dist.dtypes import DType, float32, float64
 from nki_dist.dtypes.casts import converter
 from nki_dist.isa.alu import alu_op
 
@@ -63,12 +63,13 @@ def reduction(op: str, dtype: DType, make: Callable[..., Array] = np.empty) -> R
         with np.errstate(all="ignore"):  # NaN from unused lanes is normal
             function(a, b, out)
 
-    wide = dtype.storage if exact else np.dtype(np.float32)
+    plain = exact or dtype in (float32, float64)
+    wide = dtype.storage if plain else np.dtype(np.float32)
 
     def empty(shape: Any) -> Array:
         return make(shape, wide)
 
-    if exact or dtype is float32:
+    if plain:
 
         def copied(view: Array) -> Array:
             out = empty(view.shape)

@@ -67,6 +67,8 @@ def converter(
             code="dtype-packed",
         )
     memory = scratch or Scratch()
+    if dt.float64 in (src, dst):
+        return _double(src, dst, memory)
     if src in _WIDE:
         return blocked(_from_float32(dst, memory, saturate))
     if dst is dt.float32 or (dst is dt.tfloat32 and (src.is_float or src.bits == 8)):
@@ -126,6 +128,18 @@ def _to_float32(src: DType, scratch: Scratch) -> Kernel:
     if src in _NARROW:
         return tables.lookup_pairs(tables.narrow_values(src.storage), scratch)
     return tables.lookup(_float16_values(), src, scratch)
+
+
+def _double(src: DType, dst: DType, scratch: Scratch) -> Kernel:
+    """Nothing is rounded on the way to float64, and once on the way back, by way of float32."""
+    if dst is dt.float64 or dst in _WIDE:
+        return _plain
+    narrow = blocked(_from_float32(dst, scratch, False))
+
+    def kernel(out: Array, inp: Array) -> None:
+        narrow(out, inp.astype(np.float32))
+
+    return kernel
 
 
 def _plain(out: Array, inp: Array) -> None:

@@ -26,7 +26,7 @@ import numpy as np
 
 from nki_dist.errors import NkiValidationError
 
-_RAW: Final = {1: np.dtype("u1"), 2: np.dtype("<u2"), 4: np.dtype("<u4")}
+_RAW: Final = {1: np.dtype("u1"), 2: np.dtype("<u2"), 4: np.dtype("<u4"), 8: np.dtype("<u8")}
 
 
 class DType:
@@ -173,6 +173,8 @@ float8_e8m0fnu: Final = DType(
 float8_e5m2_x4: Final = DType("float8_e5m2_x4", np.uint32, "mx", -57344.0, 57344.0)
 float8_e4m3fn_x4: Final = DType("float8_e4m3fn_x4", np.uint32, "mx", -448.0, 448.0)
 float4_e2m1fn_x4: Final = DType("float4_e2m1fn_x4", np.uint16, "mx", -6.0, 6.0)
+# What values are followed in beside a kernel (insight.drift); no tensor of a kernel has it.
+float64: Final = _float("float64", np.float64, float(np.finfo(np.float64).max))
 
 ALL: Final[tuple[DType, ...]] = (
     bool_,

@@ -62,7 +62,7 @@ def blockwise(kernel: Callable[[Block, Block, Block], Block]) -> Function:
         in_place = source.ctypes.data == out.ctypes.data and out.flags.c_contiguous
         if not in_place and np.may_share_memory(source, out):
             source = source.copy()
-        target = out.reshape(-1) if out.flags.c_contiguous else np.empty(source.size, np.float32)
+        target = out.reshape(-1) if out.flags.c_contiguous else np.empty(source.size, out.dtype)
         work = np.empty((3, min(_BLOCK, source.size)))
         for start in range(0, source.size, _BLOCK):
             part = source[start : start + _BLOCK]

@@ -49,7 +49,7 @@ def running_sum(a: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
     wait for each other.
     """
     rows = a.reshape(-1, a.shape[-1])
-    result = np.empty(a.shape[:-1], np.float32) if out is None else out
+    result = np.empty(a.shape[:-1], a.dtype) if out is None else out
     total = result.reshape(-1)  # a copy if `out` isn't contiguous
     if len(rows) <= BLOCK or a.shape[-1] <= SHORT:
         _add_up(rows, total)
@@ -89,7 +89,7 @@ def _by_magnitude(a: np.ndarray, sign: int) -> np.ndarray:
     alive = np.logical_not(np.logical_or.accumulate(nan, axis=-1))
     alive[..., 0] = True
     backwards = a[..., ::-1]
-    key = np.absolute(backwards).view(np.uint32).astype(np.int64)
+    key = np.absolute(backwards).view(f"u{a.dtype.itemsize}").astype(np.int64)
     key = np.where(alive, sign * key, np.iinfo(np.int64).min)
     at = np.argmax(key, axis=-1, keepdims=True)
     return np.take_along_axis(backwards, at, axis=-1)[..., 0]
@@ -152,7 +152,7 @@ def reduce_f32(op: AluOp, a: np.ndarray, out: np.ndarray | None = None) -> np.nd
     if op.name not in SUMS:
         # On a strided row NumPy would be free to visit the elements in another order.
         a = np.ascontiguousarray(a)
-    result = reducer(a).astype(np.float32, copy=False)
+    result = reducer(a).astype(a.dtype, copy=False)
     if out is None:
         return result
     np.copyto(out, result)

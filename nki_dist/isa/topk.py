@@ -104,13 +104,15 @@ def _meaning(i: Instruction, kit: Kit) -> Step:
 
 
 def _descending(bits: np.ndarray) -> np.ndarray:
-    """Keys of bfloat16 or float32 bits that sort from large to small, NaN last.
+    """Keys of bfloat16, float32 or float64 bits that sort from large to small, NaN last.
 
     16 bits sort by radix.
     """
     width = 8 * bits.itemsize
+    exponent = 11 if width == 64 else 8
+    whole, top = (1 << width) - 1, 1 << width - 1
     ones, sign, infinity = (
-        bits.dtype.type(n >> 32 - width) for n in (0xFFFFFFFF, 0x80000000, 0x7F800000)
+        bits.dtype.type(n) for n in (whole, top, top - (1 << width - 1 - exponent))
     )
     rest = ones ^ sign
     bits = np.where(bits == sign, bits.dtype.type(0), bits)  # the zeros are equal

@@ -23,6 +23,7 @@ from nki_dist.launcher.binding import Args, Kwargs, not_a_kernel
 from nki_dist.launcher.estimates import estimate_of
 from nki_dist.launcher.grid import make_grid
 from nki_dist.launcher.pickling import reduced, stores_by_value
+from nki_dist.launcher.recording import drift_one, record_one
 from nki_dist.launcher.session import session
 from nki_dist.launcher.tracebacks import leaves_package, trim
 from nki_dist.launcher.traced import launch_traced, placeholders
@@ -76,6 +77,9 @@ class Kernel:
         self._profile = profile
         self._estimate = False
         self._schedule = COMPILED
+        self._instead: Any = (
+            None  # takes the place of a launch: f(world, kernel, grid, args, kwargs)
+        )
         self.checks: Checks | None = checks
         self.tuner: Any = tuner  # chooses compile-time arguments (see launcher.autotune), or None
         functools.update_wrapper(self, fn)
@@ -154,6 +158,8 @@ class Kernel:
             if (checker := session().checker) is None:
                 raise
             return checker.refused(self, error)
+        if self._instead is not None:
+            return self._instead(world, self, grid, args, kwargs)
         schedule = self._schedule if self._profile else None
         return world.run_one(self, grid, args, kwargs, schedule)
 
@@ -161,10 +167,10 @@ class Kernel:
         """A launch where arguments may be placeholders of a jax transformation."""
         if not placeholders(args, kwargs):
             return self._launch(args, kwargs)
-        if self._profile or self._estimate:
+        if self._profile or self._estimate or self._instead is not None:
             raise LaunchError(
-                "nki.profile, nki.benchmark and nki.estimate return what can't be part of a jax "
-                "transformation; call them outside jax.jit",
+                "nki.profile, nki.benchmark, nki.estimate, nki.record and nki.drift return what "
+                "can't be part of a jax transformation; call them outside jax.jit",
                 code="framework-transformation",
             )
         return launch_traced(self._world(), self, args, kwargs)
@@ -256,7 +262,9 @@ def simulate(kernel: Any, check: Policy | None = None) -> Kernel:
     """
     _refuse_arguments("simulate", check)
     checks = None if check is None else checks_of(check)
-    return _kernel(kernel).but(_host="inprocess", _profile=False, _estimate=False, checks=checks)
+    return _kernel(kernel).but(
+        _host="inprocess", _profile=False, _estimate=False, _instead=None, checks=checks
+    )
 
 
 @leaves_package
@@ -279,6 +287,7 @@ def profile(kernel: Any, host: str | None = None, schedule: str = COMPILED) -> K
         _host=host or base._host,
         _profile=True,
         _estimate=False,
+        _instead=None,
         _schedule=check_schedule(schedule, users_line()),
     )
 
@@ -304,4 +313,32 @@ def estimate(kernel: Any, schedule: str = COMPILED) -> Kernel:
         LaunchError: no such schedule.
     """
     _refuse_arguments("estimate", schedule)
-    return _kernel(kernel).but(_estimate=True, _schedule=check_schedule(schedule, users_line()))
+    return _kernel(kernel).but(
+        _estimate=True, _instead=None, _schedule=check_schedule(schedule, users_line())
+    )
+
+
+@leaves_package
+def record(kernel: Any) -> Kernel:
+    """A kernel whose call runs it once, in this process, and returns a Record: `.outputs`, and
+    answers to what happened inside (`writes`, `at`, `origin`, `first_non_finite`, `diff`).
+
+    Args:
+        kernel: an `nki.jit` kernel, with its grid if it has one, or a plain function.
+    """
+    return _kernel(kernel).but(
+        _host="inprocess", _profile=False, _estimate=False, _instead=record_one
+    )
+
+
+@leaves_package
+def drift(kernel: Any) -> Kernel:
+    """A kernel whose call runs it once, in this process, beside itself in float64, and returns a
+    Drift: the error that each kernel line added, the worst first, and `.outputs`.
+
+    Args:
+        kernel: an `nki.jit` kernel, with its grid if it has one, or a plain function.
+    """
+    return _kernel(kernel).but(
+        _host="inprocess", _profile=False, _estimate=False, _instead=drift_one
+    )

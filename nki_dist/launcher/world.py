@@ -26,6 +26,7 @@ from nki_dist.launcher.grid import grid_of_world
 from nki_dist.launcher.loaded import bind_loaded
 from nki_dist.launcher.options import check_options, check_size
 from nki_dist.launcher.profiles import profile_of_reports
+from nki_dist.launcher.recording import Recording
 from nki_dist.launcher.results import Run, check_written, inputs_as_run, read_outputs
 from nki_dist.launcher.retrying import check_retries, launch_again
 from nki_dist.launcher.session import session
@@ -52,7 +53,7 @@ from nki_dist.timing import COMPILED, Profile, check_schedule
 from nki_dist.topology.topology import Topology, system
 
 
-class World:
+class World(Recording):
     """A set of ranks, each a logical core of `lnc` physical cores.
 
     Args:
@@ -366,7 +367,12 @@ class World:
     def _launch(
         self, kernel: Any, grid: Grid | None, args: Args, kwargs: Kwargs
     ) -> tuple[list[Any], LaunchResult, Compiled]:
-        bound, key, compiled = self._compiled(kernel, grid, args, kwargs)
+        return self.launch_compiled(*self._compiled(kernel, grid, args, kwargs))
+
+    def launch_compiled(
+        self, bound: list[BoundArguments], key: str, compiled: Compiled
+    ) -> tuple[list[Any], LaunchResult, Compiled]:
+        """Launch what `_compiled` gave: the outputs of each rank, what is left, the kernel."""
         as_run = compiled.as_run
         inputs = inputs_as_run(as_run, bound)
         launch = Launch(key, compiled, inputs, self._printer, self.timeout, session().warn)

@@ -21,11 +21,13 @@ from collections.abc import Collection, Hashable, Iterator, Sequence
 from typing import Final
 
 from nki_dist.dtypes import (
+    DType,
     bfloat16,
     float8_e4m3,
     float8_e4m3fn,
     float8_e5m2,
     float16,
+    float32,
     tfloat32,
 )
 from nki_dist.isa import INSTRUCTIONS
@@ -33,6 +35,7 @@ from nki_dist.program import Access, Instruction, Program, Storage, instructions
 from nki_dist.program.walk import operands, returned
 
 LOW: Final = frozenset({float16, bfloat16, tfloat32, float8_e4m3, float8_e4m3fn, float8_e5m2})
+FLOATS: Final = LOW | {float32}
 
 Key = tuple[Hashable, ...]
 
@@ -46,12 +49,7 @@ def key_of(core: int, storage: Storage) -> Key:
 
 def float32_storages(programs: Sequence[Program]) -> frozenset[Key]:
     """Keys of the storages of a launch that hold float32 in place of their own type."""
-    groups = _Groups()
-    for program in programs:
-        for i in instructions(program.body):
-            groups.add(program.core, i)
-        for _, a in returned(program.outputs):
-            groups.seen(program.core, a)
+    groups = _grouped(programs, LOW, copies=True)
     low, written = set(), set()
     for program in programs:
         for s in program.storages:
@@ -66,14 +64,37 @@ def float32_storages(programs: Sequence[Program]) -> frozenset[Key]:
     )
 
 
+def own_float_storages(programs: Sequence[Program]) -> frozenset[Key]:
+    """Keys of the float storages of a launch whose bits mean nothing else than their value, and
+    which bits don't move to or from others: they could all hold a wider type. Copies convert."""
+    refused = _grouped(programs, FLOATS, copies=False).refused()
+    found = {key_of(p.core, s) for p in programs for s in p.storages if s.dtype in FLOATS}
+    return frozenset(found - refused)
+
+
+def _grouped(programs: Sequence[Program], types: Collection[DType], copies: bool) -> _Groups:
+    groups = _Groups(types, copies)
+    for program in programs:
+        for i in instructions(program.body):
+            groups.add(program.core, i)
+        for _, a in returned(program.outputs):
+            groups.seen(program.core, a)
+    return groups
+
+
 class _Groups:
     """Storages that keep one type: a forest in which each tree is a group.
+
+    Args:
+        types: of the storages that are looked at.
+        copies: whether copies of equal types move bits, or convert like those of others.
 
     Attributes:
         moved: keys of storages that bits move out of or into, other than by a copy.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, types: Collection[DType], copies: bool) -> None:
+        self._types, self._copies = types, copies
         self.moved: set[Key] = set()
         self._parent: dict[Key, Key] = {}
         self._other: set[Key] = set()  # also accessed as another type
@@ -85,11 +106,11 @@ class _Groups:
             if a.dynamic is not None and isinstance(a.dynamic.source, Access):
                 self.seen(core, a.dynamic.source)
         bits = INSTRUCTIONS[i.opcode].effects.bits
-        if bits is None or not bits.when(i):
+        if bits is None or not bits.when(i) or (bits.converts and not self._copies):
             return
         if bits.pads(i):
             self._other.update(key_of(core, i[name].storage) for name in bits.names)
-        for alike in _alike(i, bits.names or i.args):
+        for alike in _alike(i, bits.names or i.args, self._types):
             keys: list[Key] = [key_of(core, a.storage) for a in alike]
             if not bits.converts:
                 self.moved.update(keys)
@@ -119,10 +140,12 @@ class _Groups:
             self._parent[self._root(key)] = root
 
 
-def _alike(i: Instruction, names: Collection[str]) -> Iterator[list[Access]]:
-    """Operands of low precision among these parameters, those of one type together."""
+def _alike(
+    i: Instruction, names: Collection[str], types: Collection[DType]
+) -> Iterator[list[Access]]:
+    """Operands of these types among these parameters, those of one type together."""
     by_type: dict[object, list[Access]] = {}
     for name, a in operands(i.args):
-        if name in names and a.dtype in LOW:
+        if name in names and a.dtype in types:
             by_type.setdefault(a.dtype, []).append(a)
     yield from by_type.values()

@@ -1,0 +1,250 @@
+"""Where precision is lost: a launch beside itself in float64, line by line.
+
+Before every instruction of a replay the same instruction is carried out twice in float64 (`wide`):
+
+- on what its operands hold in the kernel. What it gives is the exact result of the rounded
+  operands; how far the kernel's own result is from that is what the instruction added;
+- on what earlier instructions gave in float64, and nothing has ever rounded. How far the exact
+  result of the rounded operands is from this is what came in.
+
+Integers, bits and addresses are those of the kernel, on both sides, and don't count. Nor do
+elements that aren't finite on one of the sides; they are counted apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from nki_dist.compiler.passes.low_precision import key_of as type_key
+from nki_dist.compiler.passes.low_precision import own_float_storages
+from nki_dist.dtypes import float64
+from nki_dist.dtypes.casts import converter
+from nki_dist.insight.regions import Region, region
+from nki_dist.insight.replay import Hooks, Launched, Place, Watch, key_of, replay, title
+from nki_dist.insight.steps import LINES
+from nki_dist.insight.wide import Beside, WideMemory, in_double, tensors_of
+from nki_dist.isa import INSTRUCTIONS
+from nki_dist.program import Instruction, Loop, Storage, instructions
+from nki_dist.runtime.indirect import has_indirection, link_indirect
+
+
+@dataclass
+class DriftLine:
+    """What one kernel line did to one tensor, over all cores and rounds.
+
+    Attributes:
+        location: "file.py:12".
+        instruction: such as "nisa.activation".
+        tensor: that was written, and its dtype; tensors without names count as one, called as the
+            first of them.
+        added: error that the line's instructions added: the root mean square of what they wrote
+            minus the exact results of the same operands, relative to that of the exact results.
+        came_in: error of those exact results, which the operands brought along, relative to the
+            root mean square of the results that nothing has rounded.
+        elements: how many elements were written.
+        not_finite: how many of them became infinite or NaN although the exact result is finite.
+    """
+
+    location: str | None
+    instruction: str
+    tensor: str
+    dtype: str
+    added: float = 0.0
+    came_in: float = 0.0
+    elements: int = 0
+    not_finite: int = 0
+
+    def __str__(self) -> str:
+        lost = f"  {self.not_finite} not finite" if self.not_finite else ""
+        return (
+            f"{self.added:>10.2e} {self.came_in:>10.2e}  {self.location} {self.instruction} wrote "
+            f"{self.tensor} ({self.dtype}){lost}"
+        )
+
+
+class _Sums:
+    """Squares of one line, as they add up."""
+
+    def __init__(self, line: DriftLine) -> None:
+        self.line = line
+        self.squares = np.zeros(4)
+
+    def add(self, got: np.ndarray, exact: np.ndarray, unrounded: np.ndarray) -> None:
+        line = self.line
+        line.elements += got.size
+        line.not_finite += int((np.isfinite(exact) & ~np.isfinite(got)).sum())
+        kept = np.isfinite(got) & np.isfinite(exact)
+        both = np.isfinite(exact) & np.isfinite(unrounded)
+        pairs = (
+            (got[kept] - exact[kept], exact[kept]),
+            (exact[both] - unrounded[both], unrounded[both]),
+        )
+        self.squares += [float(np.sum(x * x)) for pair in pairs for x in pair]
+        line.added, line.came_in = (
+            float(np.sqrt(error / size)) if size else float(error > 0) and float("inf")
+            for error, size in self.squares.reshape(2, 2)
+        )
+
+
+class Drift:
+    """How a kernel's rounding adds up; made by `nki.drift` and `World.drift`.
+
+    Attributes:
+        outputs: what the kernel returned; of a world, a list with what each rank returned.
+        lines: DriftLine objects, the line that added most first.
+    """
+
+    def __init__(self, outputs: Any, kernel: str, lines: Sequence[DriftLine]) -> None:
+        self.outputs = outputs
+        self.kernel = kernel
+        self.lines = sorted(lines, key=lambda line: (-line.not_finite, -line.added, -line.came_in))
+
+    def __str__(self) -> str:
+        head = f"relative error in {self.kernel}, line by line:\n     added    came in"
+        more = len(self.lines) - LINES
+        rows = [str(line) for line in self.lines[:LINES]]
+        return "\n".join([head, *rows, *([f"... and {more} more"] if more > 0 else [])])
+
+    def __repr__(self) -> str:
+        worst = f", worst at {self.lines[0].location}" if self.lines else ""
+        return f"<drift of {self.kernel}: {len(self.lines)} lines{worst}>"
+
+
+class _Core:
+    """A core of the replay and its two companions."""
+
+    def __init__(self, place: Place, drift: Shadows) -> None:
+        program = place.program
+        self.place = place
+        self.wide = {s.number for s in program.storages if type_key(program.core, s) in drift.wide}
+        self.exact = Beside(place, drift.exact, self.wide, "exact ")
+        self.unrounded = Beside(place, drift.unrounded, self.wide, "unrounded ")
+        self.repeats = {
+            a.storage.number
+            for item in program.body
+            if isinstance(item, Loop)
+            for i in instructions(item.body)
+            for a in tensors_of(i)
+        }
+        self.last: dict[int, list[Storage]] = {}
+        for s in program.storages:
+            if s.role == "local" and s.number not in self.repeats:
+                self.last.setdefault(s.last, []).append(s)
+
+
+class Shadows(Watch):
+    """Carries every instruction out in float64 beside a replay.
+
+    Attributes:
+        wide: keys of the tensors that hold float64 there.
+    """
+
+    def __init__(self, launched: Launched) -> None:
+        self._launched = launched
+        self.wide = own_float_storages(launched.compiled.programs)
+        self.exact = WideMemory(lambda place, s: None)
+        self.unrounded = WideMemory(self._first)
+        self._cores: dict[int, _Core] = {}
+        self._sums: dict[Any, _Sums] = {}
+        replay(launched, self)
+
+    def lines(self) -> list[DriftLine]:
+        """What was found."""
+        return [sums.line for sums in self._sums.values()]
+
+    def _first(self, place: Place, s: Storage) -> np.ndarray | None:
+        """What arguments and constants hold."""
+        narrow = place.program.storages[s.number]
+        if s.role == "input":
+            array = np.ascontiguousarray(self._launched.inputs[place.slot.rank][s.index])
+        elif s.role == "constant":
+            array = np.frombuffer(narrow.data or b"", narrow.dtype.storage)
+        else:
+            return None
+        values = np.empty(array.size, np.float64)
+        converter(narrow.dtype, float64)(values, array.reshape(-1).view(narrow.dtype.storage))
+        return values
+
+    # ---- instructions ---------------------------------------------------------------------------
+
+    def linking(self, place: Place, i: Instruction) -> Hooks:
+        core = self._cores.get(place.slot.core)
+        if core is None or core.place is not place:
+            core = self._cores[place.slot.core] = _Core(place, self)
+        spec = INSTRUCTIONS[i.opcode]
+        counted = [a for a in spec.writes(i) if a.storage.number in core.wide]
+        if not counted and spec.effects.state is None:
+            return None, None
+        written: list[Region] = []
+        touched = [*spec.reads(i), *spec.writes(i)]
+
+        def before(number: int) -> None:
+            written[:] = [region(place.slot, a, place.kit) for a in counted]
+            if spec.synchronises:
+                return
+            self._take(core, i, touched)
+            with np.errstate(all="ignore"):
+                for beside in (core.exact, core.unrounded):
+                    self._step(beside, i)()
+
+        def after(number: int) -> None:
+            for r in written:
+                got = in_double(r, r.get(place.kit))
+                exact, unrounded = core.exact.values(r), core.unrounded.values(r)
+                self._count(place, i, r, got, exact, unrounded)
+            for s in core.last.get(i.ordinal, ()):
+                for memory in (self.exact, self.unrounded):
+                    memory.forget(key_of(place.slot, s))
+
+        return before, after
+
+    def _take(self, core: _Core, i: Instruction, touched: Sequence[Any]) -> None:
+        """Give the companions what they are to have of the kernel's own values."""
+        place = core.place
+        core.exact.follow(i, sums=True)
+        core.unrounded.follow(i, sums=False)
+        for a in touched:
+            r = region(place.slot, a, place.kit)
+            bits = r.get(place.kit)
+            core.exact.take(r, bits)
+            if a.storage.number not in core.wide:
+                core.unrounded.take(r, bits)
+
+    def _step(self, beside: Beside, i: Instruction) -> Callable[[], Any]:
+        wide = beside.instruction(i)
+        beside.kit.begin()
+        if has_indirection(wide):
+            return link_indirect(wide, beside.kit, {})
+        return INSTRUCTIONS[i.opcode].link(wide, beside.kit)
+
+    def beside(self, place: Place, i: Instruction) -> Sequence[Callable[[], Any]]:
+        """The two, one after the other: when the first is over, all of the rank's cores have come,
+        so the second finds in shared memory what the instruction itself will find."""
+        core = self._cores[place.slot.core]
+        spec = INSTRUCTIONS[i.opcode]
+        if not any(a.storage.number in core.wide for a in spec.writes(i)):
+            return ()
+        touched = [*spec.reads(i), *spec.writes(i)]
+
+        def start(beside: Beside) -> Any:
+            self._take(core, i, touched)
+            beside.kit.begin(waits=True)
+            return spec.link_exchange(beside.instruction(i), beside.kit)()
+
+        return [lambda: start(core.unrounded), lambda: start(core.exact)]
+
+    def _count(self, place: Place, i: Instruction, r: Region, *values: np.ndarray) -> None:
+        where = place.program.where(i.location)
+        s = r.storage
+        key = (where, i.opcode, s.name or s.called, r.dtype.name)
+        if key not in self._sums:
+            line = DriftLine(where, title(i), s.title, r.dtype.name)
+            self._sums[key] = _Sums(line)
+        self._sums[key].add(*values)
+
+
+__all__ = ["Drift", "DriftLine", "Shadows"]

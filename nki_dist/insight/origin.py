@@ -1,0 +1,292 @@
+"""Where an element of a result came from: the writes it depends on, back to the arguments.
+
+The walk goes back in the order of execution. Of every write that made an element that matters, the
+elements that it depended on are found (`probe`), and for each of those the write that it was read
+from. Every instruction is looked at once for all of its elements that matter.
+
+An element that isn't finite came, where that explains it, from operands that aren't either: of the
+elements it depends on only those are followed, of a NaN those that are NaN if there are any.
+Doesn't follow how often loops went round, or random states.
+"""
+
+from __future__ import annotations
+
+import heapq
+from bisect import bisect_left
+from typing import Any, Final
+
+import numpy as np
+
+from nki_dist.dtypes import DType
+from nki_dist.dtypes.casts import converter
+from nki_dist.insight.capture import Capture, Found, bytes_looked_at, regions_of
+from nki_dist.insight.log import Log
+from nki_dist.insight.probe import Odd, Probe, not_finite
+from nki_dist.insight.regions import Region, index_sources, read_registers, written_keys
+from nki_dist.insight.replay import Key, key_of, title
+from nki_dist.insight.sources import Sources
+from nki_dist.insight.steps import Step, index_in
+from nki_dist.isa import INSTRUCTIONS
+from nki_dist.program import Instruction
+
+BUDGET: Final = 64 << 20  # bytes of operands that one replay keeps for the walk
+AHEAD: Final = 2000  # instructions that it looks at
+Elements = list[tuple[int, Region, np.ndarray]]  # instruction, operand, numbers in it
+
+
+class Walk:
+    """One walk back.
+
+    Args:
+        limit: instructions after which it ends; None for never.
+
+    Attributes:
+        steps: what was written that matters, later steps first.
+        sources: what was read that no instruction of the launch wrote.
+        complete: False if the walk ended at its limit.
+    """
+
+    def __init__(self, log: Log, limit: int | None) -> None:
+        self._log = log
+        self._limit = limit
+        self._found: dict[int, Found] = {}
+        self._keys: dict[tuple[int, int], tuple[set[Key], set[Key]]] = {}
+        # By the last number of an instruction or meeting: what is wanted of it, and who reads it.
+        self._wanted: dict[int, dict[Key, list[np.ndarray]]] = {}
+        self._readers: dict[int, list[Step]] = {}
+        self._heap: list[int] = []
+        self.steps: list[Step] = []
+        self.sources = Sources(log.launched)
+        self.complete = True
+
+    def run(self, key: Key, places: np.ndarray) -> None:
+        """Follow bytes of a memory back from the end of the launch."""
+        self._resolve(key, places, len(self._log.instructions), [])
+        while self._heap:
+            if self._limit is not None and len(self.steps) >= self._limit:
+                self.complete = False
+                return
+            last = -heapq.heappop(self._heap)
+            self._look(last, self._wanted.pop(last), self._readers.pop(last))
+
+    # ---- who wrote it ---------------------------------------------------------------------------
+
+    def _resolve(self, key: Key, wanted: np.ndarray, before: int, readers: list[Step]) -> None:
+        """Find the writes that left these (sorted) bytes, and note what is wanted of them."""
+        log = self._log
+        numbers = log.written.get(key, ())
+        at = bisect_left(numbers, before)
+        while at and wanted.size:
+            at -= 1
+            end = numbers[at]
+            if end in log.unwritten:
+                break
+            taken = self.covered(log.begun.get(end, end), key, wanted)
+            if taken.any():
+                self._want(end, key, wanted[taken], readers)
+                wanted = wanted[~taken]
+        if wanted.size:
+            source = self.sources.add(key, wanted)
+            for step in readers:
+                if source not in step.reads:
+                    step.reads.append(source)
+
+    def covered(self, number: int, key: Key, wanted: np.ndarray) -> np.ndarray:
+        """Which of these bytes an instruction wrote."""
+        if key[0] == "register":
+            return np.ones(wanted.shape, bool)
+        taken = np.zeros(wanted.shape, bool)
+        for r in regions_of(self._log, number)[1]:
+            if r.key == key:
+                taken |= r.holds(wanted)
+        return taken
+
+    def _want(self, end: int, key: Key, places: np.ndarray, readers: list[Step]) -> None:
+        if end not in self._wanted:
+            self._wanted[end] = {}
+            self._readers[end] = []
+            heapq.heappush(self._heap, -end)
+        self._wanted[end].setdefault(key, []).append(places)
+        self._readers[end] += [s for s in readers if s not in self._readers[end]]
+
+    # ---- what it depends on ---------------------------------------------------------------------
+
+    def _look(self, end: int, wanted: dict[Key, list[np.ndarray]], readers: list[Step]) -> None:
+        log = self._log
+        number = log.begun.get(end, end)
+        bytes_of = {key: np.unique(np.concatenate(parts)) for key, parts in wanted.items()}
+        i = log.at(number)
+        if any(key[0] == "register" for key in bytes_of):
+            self._register(number, i, readers)
+            return
+        members = log.meeting(number)
+        self._fetch(end, members)
+        probe = Probe(log.launched, [self._found[n] for n in members])
+        targets = self._targets(probe, members.index(number), bytes_of)
+        if not targets:
+            return
+        assert probe.run()
+        results = [(n, elements, probe.values(n, elements)) for n, elements in targets]
+        odd = [
+            not_finite(v) if v.dtype.kind not in "biu" else np.zeros(v.shape, bool)
+            for _, _, v in results
+        ]
+        bad = bool(odd) and all(o.all() for o in odd)
+        calm = any(o.any() for o in odd)
+        influence = probe.influence(targets, not_finite if calm else None)
+        depends = [
+            (members[n], r, np.flatnonzero(mask))
+            for operand, masks in zip(probe.inputs, influence)
+            for (n, r, _), mask in zip(operand.members, masks)
+            if mask.any()
+        ]
+        born, explaining = False, []
+        if bad:
+            every_nan = all(np.isnan(v).all() for _, _, v in results)
+            nan = self._explaining(depends, np.isnan) if every_nan else []
+            explaining = nan or self._explaining(depends, not_finite)
+            # Of infinities a NaN is made, too.
+            born = bool(depends) and not (nan if every_nan else explaining)
+            depends = explaining or depends
+        made = self._steps_of(number, i, probe, results, born, depends)
+        for step in readers:
+            step.reads += made
+        for member, r, elements in depends:
+            self._resolve(r.key, r.bytes_of(elements), log.before(member), made)
+        if not (bad and explaining):
+            for member in members:
+                self._addresses(member, made)
+
+    def _targets(
+        self, probe: Probe, member: int, bytes_of: dict[Key, np.ndarray]
+    ) -> list[tuple[int, np.ndarray]]:
+        """Outputs and the elements in them that are wanted; what is written last stays."""
+        left, targets = dict(bytes_of), []
+        for n, (who, r) in reversed(list(enumerate(probe.outputs))):
+            wanted = left.get(r.key)
+            if who != member or wanted is None or not wanted.size:
+                continue
+            elements = r.covering(wanted)
+            if elements.size:
+                targets.append((n, elements))
+                left[r.key] = wanted[~r.holds(wanted)]
+        return targets
+
+    def _explaining(self, depends: Elements, test: Odd) -> Elements:
+        """Those of the elements that non-finite ones depend on that aren't finite themselves."""
+        kept = []
+        for number, r, elements in depends:
+            if not r.dtype.is_float:
+                continue
+            values = r.values(self._found[number].bits[id(r)]).reshape(-1)[elements]
+            odd = np.asarray(test(values))
+            if odd.any():
+                kept.append((number, r, elements[odd]))
+        return kept
+
+    def _steps_of(
+        self,
+        number: int,
+        i: Instruction,
+        probe: Probe,
+        results: list[tuple[int, np.ndarray, np.ndarray]],
+        born: bool,
+        depends: Elements,
+    ) -> list[Step]:
+        made = []
+        for n, elements, values in results:
+            _, r = probe.outputs[n]
+            index = index_in(r.storage, r.dtype, int(r.places[elements[0]]))
+            moved = INSTRUCTIONS[i.opcode].effects.bits is not None and self._same(
+                depends, values, r.dtype
+            )
+            made.append(
+                self._step(number, i, r.storage.title, index, elements.size, values, moved, born)
+            )
+        self.steps += made
+        return made
+
+    def _same(self, depends: Elements, values: np.ndarray, dtype: DType) -> bool:
+        """Whether these values are those that they depend on, as their type holds them."""
+        if sum(elements.size for _, _, elements in depends) != values.size:
+            return False
+        found = []
+        for n, r, elements in depends:
+            if r.dtype is not dtype and (r.dtype.is_mx or dtype.is_mx):
+                return False
+            read = self._found[n].bits[id(r)].reshape(-1)[elements].view(r.dtype.storage)
+            made = np.empty(read.shape, dtype.storage)
+            with np.errstate(all="ignore"):
+                converter(r.dtype, dtype)(made, read)
+            found.append(made.view(dtype.raw))
+        raw = np.ascontiguousarray(values).view(dtype.raw)
+        return bool(np.array_equal(np.sort(np.concatenate(found)), np.sort(raw)))
+
+    def _step(
+        self, number: int, i: Instruction, tensor: str, index: tuple[int, ...], *rest: Any
+    ) -> Step:
+        log = self._log
+        core = log.cores[number]
+        slot = log.launched.slots[core]
+        where = log.launched.where(core, i)
+        return Step(where, slot.lnc_core, slot.rank, title(i), tensor, number, index, *rest)
+
+    def _register(self, number: int, i: Instruction, readers: list[Step]) -> None:
+        """A register was written: everything that was read counts."""
+        step = self._step(number, i, "a register", (), 1, np.empty(0))
+        self.steps.append(step)
+        for reader in readers:
+            reader.reads.append(step)
+        for r in self._log.reads(number):
+            self._resolve(r.key, r.bytes_of(np.arange(r.places.size)), number, [step])
+        self._addresses(number, [step])
+
+    def _addresses(self, number: int, made: list[Step]) -> None:
+        """Registers and tensors that the addresses of an instruction were read from."""
+        log = self._log
+        slot, original = log.launched.slots[log.cores[number]], log.original(number)
+        for key in read_registers(slot, original):
+            self._resolve(key, np.zeros(1, np.int64), number, made)  # a register has no bytes
+        for r in log.regions(number, index_sources(original)):
+            self._resolve(r.key, r.bytes_of(np.arange(r.places.size)), number, made)
+
+    # ---- values ---------------------------------------------------------------------------------
+
+    def _fetch(self, end: int, members: list[int]) -> None:
+        """Have what these instructions found, and what may be asked for next."""
+        if all(n in self._found for n in members):
+            return
+        log = self._log
+        keys = {key for wanted in self._wanted.values() for key in wanted}
+        keys.update(key for n in members for key in self._reads(n))
+        chosen, room = set(members), BUDGET
+        for at in range(end, -1, -1):
+            n = log.begun.get(at, at)
+            if room < 0 or len(chosen) > AHEAD:
+                break
+            if log.instructions[n] is None or n in chosen or not self._writes(n) & keys:
+                continue
+            for member in log.meeting(n):
+                keys.update(self._reads(member))
+                room -= bytes_looked_at(log, member)
+                chosen.add(member)
+        self._found = Capture(log.launched, log, chosen).found
+
+    def _writes(self, number: int) -> set[Key]:
+        return self._known(number)[1]
+
+    def _reads(self, number: int) -> set[Key]:
+        return self._known(number)[0]
+
+    def _known(self, number: int) -> tuple[set[Key], set[Key]]:
+        """The memories that an instruction may depend on, and those that it writes."""
+        log = self._log
+        core, i = log.cores[number], log.at(number)
+        known = self._keys.get((core, i.ordinal))
+        if known is None:
+            slot, original = log.launched.slots[core], log.original(number)
+            written = set(written_keys(slot, i))
+            reads = {key_of(slot, a.storage) for a in INSTRUCTIONS[i.opcode].reads(original)}
+            reads.update(written, read_registers(slot, original))
+            known = self._keys[core, i.ordinal] = reads, written
+        return known

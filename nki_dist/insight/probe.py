@@ -1,0 +1,315 @@
+"""Which elements of its operands an instruction made a result of: found out by changing them.
+
+An instruction, or all that met in an exchange, is carried out again on what it found, with some
+elements of an operand changed; a result that changes depends on them. So nothing has to be known of
+the instruction, and what counts is what influenced this very value: of a selection the element that
+was selected, of a NaN the element that was NaN.
+
+Elements are changed by halves: those whose index in one dimension has a certain bit, then those
+that haven't. A result that only one half changes depends on elements of that half. After all bits
+of all dimensions the elements left are a box that holds all that the result depends on, and exactly
+those for element-wise instructions, matmuls, reductions, transposes and copies; where the box is
+small its elements are tried one by one. An operand is changed to NaN, and to large numbers of both
+signs if that changes nothing (a comparison); integers to others within their range; and to each
+other's values, 0, and the largest, if that shows nothing either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from copy import deepcopy
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from nki_dist import arch
+from nki_dist.compiler.passes.accumulate import mask_view
+from nki_dist.errors import NkiError
+from nki_dist.insight.capture import Found
+from nki_dist.insight.regions import Region, bits_of
+from nki_dist.insight.replay import Launched, key_of
+from nki_dist.isa import INSTRUCTIONS
+from nki_dist.isa.kit import Kit
+from nki_dist.program import Access
+from nki_dist.runtime.cores import make_core
+from nki_dist.runtime.indirect import has_indirection, link_indirect
+from nki_dist.runtime.scheduler import Scheduler
+
+ONE_BY_ONE = 16  # elements of a box that are tried one by one
+Odd = Callable[[np.ndarray], np.ndarray]  # which values are infinite or NaN, or NaN alone
+
+LARGE = 2.0**40  # what floats are changed to, if their type has it
+
+
+class Input:
+    """One operand: of an instruction, or the same one of all that met.
+
+    Args:
+        members: the instruction's number among those, the elements, their bits.
+        kept: what may be left of a result's former contents: if it is, any change shows it.
+    """
+
+    def __init__(self, members: Sequence[tuple[int, Region, np.ndarray]], kept: bool) -> None:
+        self.members = list(members)
+        self.kept = kept
+        _, first, _ = self.members[0]
+        self.dtype = first.dtype
+        self.shape = (len(self.members), *first.shape)
+        self.bits = np.stack([bits for _, _, bits in self.members])
+
+    def others(self) -> Iterator[np.ndarray]:
+        """The same operand with all its elements changed, in several ways."""
+        bits, dtype = self.bits, self.dtype
+        if self.kept and dtype.kind != "bool":
+            yield ~bits
+            return
+        if dtype.is_float:
+            large = min(LARGE, float(dtype.max))
+            made = [np.full_like(bits, bits_of(v, dtype)) for v in (np.nan, large, -large)]
+        elif dtype.kind == "bool":
+            made = [np.where(bits, bits.dtype.type(0), bits.dtype.type(1))]
+        else:
+            values = bits.view(dtype.storage)
+            mirrored = np.add(values.max() - values, values.min(), dtype=values.dtype)
+            made = [mirrored.view(dtype.raw), bits ^ bits.dtype.type(1)]
+        # What is found by comparing with others may only show with values that are there.
+        made.append(np.roll(bits, 1))
+        made += [np.zeros_like(bits), np.full_like(bits, bits.max())]
+        yield from (m for m in made if not np.array_equal(m, bits))
+
+
+class Probe:
+    """Carries out again what `found` says.
+
+    Args:
+        found: of one instruction, or of all that met in an exchange.
+    """
+
+    def __init__(self, launched: Launched, found: Sequence[Found]) -> None:
+        self._launched = launched
+        self.found = list(found)
+        self._memory: dict[Any, np.ndarray] = {}
+        self._kits = [self._kit(f) for f in self.found]
+        self._steps = [self._link(f, kit) for f, kit in zip(self.found, self._kits)]
+        self.inputs = self._inputs()
+        self.outputs = [(n, r) for n, f in enumerate(self.found) for r in f.writes]
+
+    def _kit(self, f: Found) -> Kit:
+        slot = f.slot
+        core = make_core(f.program, slot)
+        memory = self._memory
+
+        def buffer(storage: Any) -> np.ndarray:
+            key = key_of(slot, storage)
+            if key not in memory:
+                memory[key] = np.zeros(storage.nbytes, np.uint8)
+            return memory[key]
+
+        kit = Kit(buffer, core, arch.get(f.program.platform))
+        kit.accumulating = partial(_mask, f.masks)
+        return kit
+
+    def _link(self, f: Found, kit: Kit) -> Any:
+        i = f.instruction
+        spec = INSTRUCTIONS[i.opcode]
+        kit.begin(waits=spec.synchronises)
+        if spec.synchronises:
+            return _One(f, kit)
+        return link_indirect(i, kit, f.masks) if has_indirection(i) else spec.link(i, kit)
+
+    def _inputs(self) -> list[Input]:
+        groups: dict[Any, list[tuple[int, Region, np.ndarray]]] = {}
+        seen = set()
+        for n, f in enumerate(self.found):
+            for position, r in enumerate((*f.reads, *f.writes)):
+                same = (r.key, r.dtype.name, r.shape, r.places.tobytes())
+                if same in seen or not r.places.size:
+                    continue
+                seen.add(same)
+                alike = (position, r.shape, r.dtype.name, position >= len(f.reads))
+                groups.setdefault(alike, []).append((n, r, f.bits[id(r)]))
+        return [Input(members, alike[-1]) for alike, members in groups.items()]
+
+    # ---- carrying out ---------------------------------------------------------------------------
+
+    def run(
+        self, changed: Input | None = None, bits: np.ndarray | None = None, calm: Odd | None = None
+    ) -> bool:
+        """Carry it out on what was found, but for one operand.
+
+        Args:
+            changed, bits: that operand and what it holds.
+            calm: what is odd by this test is 1 in the operands, but for what is changed.
+
+        Returns:
+            Whether it came to its end: an index among the values may have left its range.
+        """
+        for f, kit in zip(self.found, self._kits):
+            kit.state.reset()
+            kit.state.registers[:] = f.registers
+            kit.state.random.update(deepcopy(f.random))
+        for operand in self.inputs:
+            held = operand.bits
+            if operand is changed:
+                assert bits is not None
+                held = bits
+            if calm is not None:
+                held = calmed(held, operand, changed, calm)
+            for (n, r, _), part in zip(operand.members, held):
+                r.put(self._kits[n], part)
+        for f, kit in zip(self.found, self._kits):
+            for r in f.fixed:
+                r.put(kit, f.bits[id(r)])
+        try:
+            with np.errstate(all="ignore"):
+                self._carry_out()
+        except NkiError:
+            return False
+        return True
+
+    def _carry_out(self) -> None:
+        if not isinstance(self._steps[0], _One):
+            self._steps[0]()
+            return
+        scheduler = Scheduler()
+        try:
+            for one in self._steps:
+                scheduler.add(one)
+            scheduler.run()
+        finally:
+            scheduler.close()
+
+    def results(self, wanted: Sequence[tuple[int, np.ndarray]]) -> np.ndarray:
+        """Bits of elements of the outputs after a run, as 32-bit numbers, one after the other.
+
+        Args:
+            wanted: numbers of outputs, and of elements in them.
+        """
+        parts = []
+        for number, elements in wanted:
+            n, r = self.outputs[number]
+            parts.append(r.get(self._kits[n]).reshape(-1)[elements].astype(np.uint32))
+        return np.concatenate(parts) if parts else np.empty(0, np.uint32)
+
+    def values(self, number: int, elements: np.ndarray) -> np.ndarray:
+        """Elements of an output after a run, as numbers."""
+        n, r = self.outputs[number]
+        return np.asarray(r.values(r.get(self._kits[n])).reshape(-1)[elements])
+
+    # ---- influence ------------------------------------------------------------------------------
+
+    def influence(
+        self, wanted: Sequence[tuple[int, np.ndarray]], calm: Odd | None
+    ) -> list[np.ndarray]:
+        """Of each input, which elements (members, *shape) some of these results depend on."""
+        assert self.run(calm=calm), "it did come to its end when it was recorded"
+        base = self.results(wanted)
+        return [self._depends(operand, wanted, base, calm) for operand in self.inputs]
+
+    def _depends(
+        self,
+        operand: Input,
+        wanted: Sequence[tuple[int, np.ndarray]],
+        base: np.ndarray,
+        calm: Odd | None,
+    ) -> np.ndarray:
+        total = np.zeros(operand.shape, bool)
+        known = np.zeros(base.shape, bool)  # that they depend on the operand
+        for other in operand.others():
+
+            def changes(where: np.ndarray | None, other: np.ndarray = other) -> np.ndarray:
+                bits = other if where is None else np.where(where, other, operand.bits)
+                if not self.run(operand, bits, calm):
+                    return np.zeros(base.shape, bool)
+                return np.asarray(self.results(wanted) != base)
+
+            depends = changes(None) & ~known
+            if depends.any():
+                total |= self._box(operand.shape, depends, changes)
+                known |= depends
+            if known.all():
+                break
+        return total
+
+    def _box(self, shape: tuple[int, ...], depends: np.ndarray, changes: Any) -> np.ndarray:
+        """The elements that results depend on, of those that do."""
+        targets = np.flatnonzero(depends)
+        axes = []
+        for d, n in enumerate(shape):
+            allowed = np.ones((targets.size, n), bool)
+            index = np.arange(n)
+            for b in range(max(n - 1, 0).bit_length()):
+                one = (index >> b & 1).astype(bool)
+                along = one.reshape([-1 if k == d else 1 for k in range(len(shape))])
+                with_bit = changes(np.broadcast_to(along, shape))[targets]
+                without = changes(np.broadcast_to(~along, shape))[targets]
+                allowed &= one | ~(with_bit & ~without)[:, None]
+                allowed &= ~one | ~(without & ~with_bit)[:, None]
+            axes.append(allowed)
+        total = np.zeros(shape, bool)
+        for rows in _alike(axes):
+            total[np.ix_(*[np.flatnonzero(allowed[rows]) for allowed in axes])] = True
+        if 1 < total.sum() <= ONE_BY_ONE:
+            total = _narrowed(total, depends, changes)
+        return total
+
+
+def _narrowed(total: np.ndarray, depends: np.ndarray, changes: Any) -> np.ndarray:
+    """Those of a few elements that change something by themselves; all if none does."""
+    kept = np.zeros(total.shape, bool)
+    for at in np.argwhere(total):
+        single = np.zeros(total.shape, bool)
+        single[tuple(at)] = True
+        kept[tuple(at)] = bool((changes(single) & depends).any())
+    return kept if kept.any() else total
+
+
+def _alike(axes: Sequence[np.ndarray]) -> list[int]:
+    """One result of each group that has the same box."""
+    rows = np.concatenate([np.packbits(allowed, axis=1) for allowed in axes], axis=1)
+    _, first = np.unique(rows, axis=0, return_index=True)
+    return [int(n) for n in first]
+
+
+def calmed(bits: np.ndarray, operand: Input, changed: Input | None, test: Odd) -> np.ndarray:
+    """The bits with 1 in place of what is odd, but for what was changed on purpose."""
+    if not operand.dtype.is_float:
+        return bits
+    odd = np.asarray(test(operand.bits.view(operand.dtype.storage)))
+    if operand is changed:
+        odd &= bits == operand.bits
+    return np.where(odd, bits_of(1, operand.dtype), bits) if odd.any() else bits
+
+
+def not_finite(values: np.ndarray) -> np.ndarray:
+    """Which elements are infinite or NaN."""
+    return np.asarray(~np.isfinite(values))
+
+
+class _One:
+    """An executor of a single instruction that waits for others."""
+
+    def __init__(self, found: Found, kit: Kit) -> None:
+        self.core = kit.core
+        self.program = found.program
+        self.ends = float("inf")
+        self._start = INSTRUCTIONS[found.instruction.opcode].link_exchange(found.instruction, kit)
+
+    def run(self) -> Any:
+        """Its coroutine."""
+        exchange = self._start()
+        if exchange is None:
+            return
+        message = None
+        while True:
+            try:
+                wait = exchange.send(message)
+            except StopIteration:
+                return
+            arrived = yield wait
+            message = arrived.payload
+
+
+def _mask(masks: dict[int, np.ndarray], a: Access) -> np.ndarray:
+    return mask_view(masks[a.storage.number], a)

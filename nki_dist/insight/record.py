@@ -1,0 +1,146 @@
+"""A launch that can be asked what happened inside it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+from nki_dist.insight.asking import Moment, moment_of, output_place, writes_of
+from nki_dist.insight.finite import first_non_finite
+from nki_dist.insight.log import Log
+from nki_dist.insight.origin import Walk
+from nki_dist.insight.parting import parting
+from nki_dist.insight.replay import Launched
+from nki_dist.insight.steps import Difference, NonFinite, Origin, Writes
+from nki_dist.insight.suspects import suspect_of
+
+
+class Record:
+    """A launch, kept so that it can be carried out again for every question.
+
+    Holds copies of the arguments, the compiled programs and the outputs. A question is answered by
+    running the launch again in this process, whatever its world's host is, and keeping what was
+    asked for. Made by `nki.record` and `World.record`.
+
+    Steps are numbers of instructions in the order in which the launch is carried out, over all
+    cores; cores take turns when they wait for each other.
+
+    Attributes:
+        outputs: what the kernel returned; of a world, a list with what each rank returned.
+        reports: what each core told after the launch.
+        launched: what the launch was made of.
+    """
+
+    def __init__(self, outputs: Any, launched: Launched, reports: Sequence[Any]) -> None:
+        self.outputs = outputs
+        self.reports = list(reports)
+        self.launched = launched
+
+    @cached_property
+    def _log(self) -> Log:
+        return Log(self.launched)
+
+    def writes(self, where: str | int, core: int | None = None, rank: int | None = None) -> Writes:
+        """What was written to a tensor or from a line.
+
+        Args:
+            where: the tensor's `name=`, or what the kernel calls it; or a kernel line, "file.py:12"
+                or 12.
+            core, rank: only by this core of a rank, by this rank.
+
+        Returns:
+            Write objects in the order of the launch, with `.values`, `.location`, `.instruction`,
+            `.core`, `.rank`, `.tensor` and `.step`.
+
+        Raises:
+            LaunchError: there is no such tensor, line, core or rank.
+        """
+        return writes_of(self.launched, where, core, rank)
+
+    def at(self, location: str | int, core: int = 0, rank: int = 0, times: int = 0) -> Moment:
+        """The tensors that were alive after a core had carried out a line, with their values.
+
+        Args:
+            location: "file.py:12" or 12.
+            core, rank: whose.
+            times: how often the line had been carried out before, in a loop.
+
+        Returns:
+            A list of Alive objects (`.tensor`, `.memory`, `.address`, `.values`), also by name.
+            Arguments and constants aren't among them.
+
+        Raises:
+            LaunchError: there is no such line, or the core didn't carry it out as often.
+        """
+        return moment_of(self.launched, location, core, rank, times)
+
+    def origin(
+        self,
+        output: int | str = 0,
+        index: Sequence[int] = (),
+        rank: int = 0,
+        limit: int | None = 300,
+    ) -> Origin:
+        """Where an element of an output came from, back to the arguments.
+
+        Which operands an element depends on is found by carrying an instruction out again with
+        changed operands, so it is what influenced this very value.
+
+        Args:
+            output: which of the returned tensors: its number, its place in what is returned
+                (`"['k']"`, `".field"`) or its name.
+            index: of the element.
+            rank: whose output.
+            limit: steps after which the walk back ends; None for never.
+
+        Returns:
+            An Origin: Steps across cores and ranks. The one to look at first is the first, its
+            `why` says why; the others follow from the output back.
+
+        Raises:
+            LaunchError: there is no such output, element or rank.
+        """
+        launched = self.launched
+        key, places, what = output_place(launched, output, index, rank)
+        walk = Walk(self._log, limit)
+        walk.run(key, places)
+        suspect, why = suspect_of(self._log, walk, key, places)
+        sources = walk.sources.all()
+        values = [s.values for s in walk.steps] + [s.values for s in sources]
+        first = [v.reshape(-1) for v in values[:1]]
+        value = first[0][0] if first and first[0].size else None
+        text = f"{what} of rank {rank}" if launched.slots[0].ranks > 1 else what
+        return Origin(value, text, walk.steps, sources, walk.complete, suspect, why)
+
+    def first_non_finite(self) -> NonFinite | None:
+        """The first element, in the order of the launch, that finite numbers were made into and
+        that is infinite or NaN.
+
+        Doesn't count what was asked for (a `memset` to -inf, a mask's `on_false_value`), memory
+        that nobody wrote, and what follows from these. If there is no such element, the first one
+        that was read from an argument; None if there is none either.
+        """
+        return first_non_finite(self._log)
+
+    def diff(self, other: Record) -> Difference | None:
+        """The first instruction of this record that wrote other bits than the other record's.
+
+        Cores are compared one by one, each in its own order. None if the two don't differ.
+
+        Raises:
+            LaunchError: the records are of different numbers of ranks or cores.
+        """
+        return parting(self.launched, other.launched)
+
+    def __str__(self) -> str:
+        slots = self.launched.slots
+        done = sum(r.done for r in self.reports)
+        sizes = sum(a.nbytes for a in {id(a): a for i in self.launched.inputs for a in i}.values())
+        ranks, cores = slots[0].ranks, slots[0].cores
+        return (
+            f"record of {self.launched.compiled.kernel}: {ranks} rank{'s' * (ranks > 1)} of "
+            f"{cores} core{'s' * (cores > 1)}, {done:,} instructions, {sizes:,} bytes of arguments"
+        )
+
+    __repr__ = __str__

@@ -1,0 +1,257 @@
+"""What a record tells: writes, and the steps of the way that a number has come."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from nki_dist.dtypes import DType
+from nki_dist.program import Storage
+
+SHOWN = 6  # values in a line of a table
+LINES = 40  # lines of a table
+
+
+@dataclass
+class At:
+    """Where and when something was written.
+
+    Attributes:
+        location: "file.py:12" of the kernel's line, or None.
+        core: within the rank; the rank's number.
+        instruction: such as "nisa.activation".
+        tensor: what messages call the tensor.
+        step: number of the instruction in the order in which the launch was carried out, over all
+            cores. Cores take turns when they wait for each other.
+    """
+
+    location: str | None
+    core: int
+    rank: int
+    instruction: str
+    tensor: str
+    step: int
+
+    @property
+    def who(self) -> str:
+        """The rank and the core."""
+        return f"rank {self.rank} core {self.core}"
+
+
+@dataclass
+class Write(At):
+    """What one instruction wrote to one tensor.
+
+    Attributes:
+        values: of the elements written, in the shape in which the instruction writes them.
+    """
+
+    values: np.ndarray = field(repr=False, default_factory=lambda: np.empty(0))
+
+    def __str__(self) -> str:
+        shape = "x".join(map(str, self.values.shape))
+        return (
+            f"step {self.step} {self.who} {self.location} {self.instruction} wrote "
+            f"{shape} {self.values.dtype} to {self.tensor}: {shown(self.values)}"
+        )
+
+
+class Writes(list[Write]):
+    """Writes in the order in which they happened; printed as a table."""
+
+    def __str__(self) -> str:
+        return table([str(w) for w in self], "no writes")
+
+
+@dataclass
+class NonFinite(At):
+    """An element that isn't finite.
+
+    Attributes:
+        index: of the element in its tensor.
+        value: inf, -inf or nan.
+        count: how many elements the instruction made like this.
+        made: True if the instruction made it; False if it was read from an argument.
+    """
+
+    index: tuple[int, ...]
+    value: float
+    count: int
+    made: bool
+
+    def __str__(self) -> str:
+        how = "made" if self.made else f"read from argument {self.tensor}"
+        more = f" and {self.count - 1} more" if self.count > 1 else ""
+        return (
+            f"{self.value} at {self.tensor}{list(self.index)}{more}, {how} by {self.instruction} "
+            f"at {self.location}, {self.who}, step {self.step}"
+        )
+
+
+@dataclass
+class Difference(At):
+    """The first instruction at which two records part.
+
+    Attributes:
+        index: of the first element that differs, in its tensor; None if the instructions differ.
+        mine, theirs: its values.
+        count: how many elements differ.
+    """
+
+    index: tuple[int, ...] | None
+    mine: Any
+    theirs: Any
+    count: int
+
+    def __str__(self) -> str:
+        where = f"step {self.step}, {self.who}, {self.instruction} at {self.location}"
+        if self.index is None:
+            return f"{where}: the other record goes on with {self.theirs}"
+        return (
+            f"{where}: {self.count} elements of {self.tensor} differ, first {list(self.index)}: "
+            f"{self.mine} and {self.theirs}"
+        )
+
+
+@dataclass
+class Source:
+    """What was read that nothing in the launch wrote.
+
+    Attributes:
+        kind: "argument", "constant", "unwritten" (memory that nobody had written) or "state" (a
+            register or sum as it is at first, or a loop's count).
+        name: of the argument or tensor.
+        rank: whose.
+        index: of the first of the elements in the tensor.
+        count: how many.
+        values: of the elements, if they are known.
+    """
+
+    kind: str
+    name: str
+    rank: int
+    index: tuple[int, ...] = ()
+    count: int = 0
+    values: np.ndarray = field(repr=False, default_factory=lambda: np.empty(0))
+
+    def __str__(self) -> str:
+        what = f"{self.name}{list(self.index)}" if self.index else self.name
+        more = f" and {self.count - 1} more" if self.count > 1 else ""
+        values = f": {shown(self.values)}" if self.values.size else ""
+        kind = "memory that nobody wrote," if self.kind == "unwritten" else self.kind
+        return f"{kind} {what}{more} of rank {self.rank}{values}"
+
+
+@dataclass
+class Step(At):
+    """A write on the way to the number that was asked for.
+
+    Attributes:
+        index: in its tensor, of the first of the elements that matter.
+        count: how many elements that this instruction wrote matter.
+        values: of those elements.
+        moved: it passed on what it read, bit by bit.
+        made_non_finite: it made something that isn't finite of finite numbers, or NaN of numbers
+            that aren't.
+        reads: the steps and sources that these elements depend on.
+    """
+
+    index: tuple[int, ...]
+    count: int
+    values: np.ndarray = field(repr=False)
+    moved: bool = False
+    made_non_finite: bool = False
+    reads: list[Step | Source] = field(repr=False, default_factory=list)
+
+    def __str__(self) -> str:
+        more = f" and {self.count - 1} more" if self.count > 1 else ""
+        return (
+            f"{self.who:<13} {self.location} {self.instruction} wrote {self.tensor}"
+            f"{list(self.index)}{more}: {shown(self.values)}"
+        )
+
+
+class Origin(Sequence[Step]):
+    """Where a number came from; see `Record.origin`.
+
+    The first step is the one to look at first, for the reason that `why` gives. The others follow
+    from the result back to the arguments.
+
+    Attributes:
+        value: the number that was asked for.
+        what: which it is.
+        why: why the first step is first.
+        sources: arguments, constants and unwritten memory that it depends on.
+        complete: False if the walk back ended at its limit.
+    """
+
+    def __init__(
+        self,
+        value: Any,
+        what: str,
+        steps: Sequence[Step],
+        sources: Sequence[Source],
+        complete: bool,
+        suspect: Step | None,
+        why: str,
+    ) -> None:
+        self.value = value
+        self.what = what
+        self.why = why
+        self.sources = list(sources)
+        self.complete = complete
+        rest = [s for s in steps if s is not suspect]
+        self._steps = ([] if suspect is None else [suspect]) + rest
+
+    def __getitem__(self, at: Any) -> Any:
+        return self._steps[at]
+
+    def __len__(self) -> int:
+        return len(self._steps)
+
+    def __str__(self) -> str:
+        lines = [f"{self.what} = {self.value}"]
+        if self._steps:
+            lines += [f"  look at {self._steps[0]}", f"    because {self.why}"]
+        rest = [f"  from    {s}" for s in self._steps[1:]]
+        lines += rest[:LINES]
+        if len(rest) > LINES:
+            lines.append(f"  ... and {len(rest) - LINES} more steps")
+        if not self.complete:
+            lines.append("  ... and further back: origin(..., limit=None) follows all of it")
+        lines += [f"  reads   {s}" for s in self.sources[:LINES]]
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        return f"<origin of {self.what}: {len(self)} steps>"
+
+
+def shown(values: np.ndarray) -> str:
+    """Some values, short."""
+    flat = np.asarray(values).reshape(-1)
+    text = ", ".join(f"{v:.6g}" if _is_number(v) else str(v) for v in flat[:SHOWN].tolist())
+    return text + (", ..." if flat.size > SHOWN else "")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float))
+
+
+def table(lines: Sequence[str], empty: str) -> str:
+    """Lines of a table, not too many."""
+    if not lines:
+        return empty
+    more = [f"... and {len(lines) - LINES} more"] if len(lines) > LINES else []
+    return "\n".join([*lines[:LINES], *more])
+
+
+def index_in(storage: Storage, dtype: DType, place: int) -> tuple[int, ...]:
+    """The index of the element of a tensor whose first byte is known.
+
+    Of a tensor that is looked at as another type, that of the element which the byte is in.
+    """
+    size = storage.dtype.itemsize
+    return tuple(int(n) for n in np.unravel_index(place // size, storage.shape))

@@ -1,0 +1,71 @@
+"""Which step of the way to look at first, and why.
+
+In this order:
+
+1. The number isn't finite: the first step that made such a number of finite ones.
+2. It depends on memory that nobody wrote: the step that read it.
+3. In HBM it was stored over another number that nothing had read: the step that stored it.
+4. Otherwise the last step that computed: what comes after it only moved the number.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from nki_dist.insight.log import Log
+from nki_dist.insight.origin import Walk
+from nki_dist.insight.replay import Key
+from nki_dist.insight.steps import Source, Step
+
+WHY_BORN: Final = "it made a number that isn't finite of numbers that are, or NaN of infinities"
+
+
+def suspect_of(log: Log, walk: Walk, key: Key, places: np.ndarray) -> tuple[Step | None, str]:
+    """The step, and the reason; None where nothing was written.
+
+    Args:
+        key, places: the memory and the bytes that were asked for.
+    """
+    steps = walk.steps
+    if not steps:
+        return None, "nothing in the launch wrote it"
+    born = [s for s in steps if s.made_non_finite]
+    if born:
+        return min(born, key=lambda s: s.step), WHY_BORN
+    for s in reversed(steps):
+        unwritten = [r for r in s.reads if isinstance(r, Source) and r.kind == "unwritten"]
+        if unwritten:
+            return s, f"it read {unwritten[0].name} where nobody had written"
+    lost = _stored_over(log, walk, key, places)
+    if lost is not None:
+        return steps[0], f"it stored over what {lost} had stored, which nothing had read"
+    for s in steps:
+        if not s.moved:
+            return s, "it made this number; what follows only moved it"
+    return steps[0], "nothing was computed: the number was only moved"
+
+
+def _stored_over(log: Log, walk: Walk, key: Key, places: np.ndarray) -> str | None:
+    """The instruction whose store to the same place was lost without having been read."""
+    if key[0] == "local":
+        return None
+    numbers = log.written.get(key, ())
+    ends = [
+        end
+        for end in numbers
+        if end not in log.unwritten and walk.covered(log.begun.get(end, end), key, places).any()
+    ]
+    if len(ends) < 2:
+        return None
+    first, second = (log.begun.get(end, end) for end in ends[-2:])
+    if log.at(first).ordinal == log.at(second).ordinal or second in log.meeting(first):
+        return None
+    for number in range(first + 1, second + 1):
+        if log.instructions[number] is None:
+            continue
+        if any(r.key == key and r.holds(places).any() for r in log.reads(number)):
+            return None
+    core = log.cores[first]
+    return f"{log.launched.where(core, log.at(first))} (core {log.launched.slots[core].lnc_core})"

@@ -1,0 +1,228 @@
+"""Instructions carried out in float64, beside the memories of the kernel.
+
+Float tensors are replaced by tensors of float64, and where a meaning computes in float32 it is
+given float64: so nothing is rounded to a tensor's type or to float32. Offsets and strides count
+elements, so they stay as they are. Integers, packed types, and tensors that are looked at as
+another type hold what the kernel's own tensors hold.
+
+Doesn't change constants of an instruction: the engines get those as float32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+import numpy as np
+
+from nki_dist import arch
+from nki_dist.collectives.execute import link as collective
+from nki_dist.dtypes import DType, float32, float64, tfloat32
+from nki_dist.dtypes.casts import converter
+from nki_dist.hbm.alignment import aligned
+from nki_dist.insight.regions import Region
+from nki_dist.insight.replay import Key, Place, key_of
+from nki_dist.isa.core import Core, CoreState, Wires
+from nki_dist.isa.kit import Kit, Step
+from nki_dist.program import Access, Instruction, Storage
+from nki_dist.program.walk import operands
+
+
+class WideState(CoreState):
+    """A core's state, with accumulators in float64."""
+
+    __slots__ = ()
+
+    def accumulator(self, engine: str, partitions: int) -> np.ndarray:
+        array = self.accumulators.get(engine)
+        if array is None:
+            array = self.accumulators[engine] = np.zeros(partitions, np.float64)
+        return array
+
+
+class WideKit(Kit):
+    """A kit for which float32 is float64."""
+
+    def scratch(self, shape: tuple[int, ...], dtype: Any = np.float32) -> np.ndarray:
+        dtype = np.dtype(dtype)
+        return super().scratch(shape, np.float64 if dtype == np.float32 else dtype)
+
+    def convert(self, src: DType, dst: DType) -> Callable[[np.ndarray, np.ndarray], None]:
+        return super().convert(_wide(src), _wide(dst))
+
+    def load(self, a: Access, compute: DType = float32) -> tuple[np.ndarray, list[Step]]:
+        return super().load(a, _wide(compute))
+
+    def store(
+        self, a: Access, compute: DType = float32, avoid: Sequence[Access] = ()
+    ) -> tuple[np.ndarray, list[Step]]:
+        return super().store(a, _wide(compute), avoid)
+
+    def elementwise(
+        self, dst: Access, srcs: Sequence[Access], compute: DType = float32
+    ) -> tuple[np.ndarray, list[np.ndarray], Callable[[Step], Step]]:
+        return super().elementwise(dst, srcs, _wide(compute))
+
+
+def _wide(dtype: DType) -> DType:
+    return float64 if dtype in (float32, tfloat32) else dtype
+
+
+class WideMemory:
+    """Memories of all cores in which some tensors are float64.
+
+    Args:
+        wide: keys (of low_precision) of the tensors that are.
+        first: `first(place, storage)`: what such a tensor holds at first, or None for NaN.
+    """
+
+    def __init__(
+        self,
+        first: Callable[[Place, Storage], np.ndarray | None],
+    ) -> None:
+        self._first = first
+        self._buffers: dict[Key, np.ndarray] = {}
+
+    def buffer(self, place: Place, storage: Storage) -> np.ndarray:
+        """The bytes of a tensor, made when it is first needed."""
+        key = key_of(place.slot, storage)
+        found = self._buffers.get(key)
+        if found is None:
+            found = self._buffers[key] = aligned(storage.nbytes)
+            if storage.dtype is float64:
+                values = found.view(np.float64)
+                first = self._first(place, storage)
+                values[...] = np.nan if first is None else first
+        return found
+
+    def forget(self, key: Key) -> None:
+        """A tensor isn't needed any more."""
+        self._buffers.pop(key, None)
+
+
+class Beside:
+    """One core, beside a core of a replay.
+
+    Args:
+        channel: keeps its messages apart from those of the launch.
+    """
+
+    def __init__(
+        self, place: Place, memory: WideMemory, wide: Collection[int], channel: str
+    ) -> None:
+        self.place = place
+        self.memory = memory
+        self._wide = wide
+        self._storages: dict[int, Storage] = {}
+        self._narrow: dict[int, Storage] = {}
+        self.state = WideState(place.program.registers)
+        self.wires = Wires(collective)
+        self._connect(place.kit.wires, channel)
+        core = Core(place.slot, self.state, self.wires)
+        self.kit = WideKit(self._buffer, core, arch.get(place.program.platform))
+        self.kit.accumulating = self._accumulating
+
+    def _connect(self, wires: Wires, prefix: str) -> None:
+        def send(to: int, channel: str, payload: Any, what: Any, *rest: Any) -> None:
+            wires.send(to, prefix + channel, payload, what, *rest)
+
+        def receive(source: int, channel: str, what: Any, *rest: Any) -> Any:
+            return wires.receive(source, prefix + channel, what, *rest)
+
+        self.wires.send, self.wires.receive = send, receive
+
+    def _buffer(self, storage: Storage) -> np.ndarray:
+        return self.memory.buffer(self.place, storage)
+
+    def _accumulating(self, a: Access) -> np.ndarray:
+        """As the core itself says of the tensor as it is."""
+        s = self._narrow.get(a.storage.number, a.storage)
+        narrow = Access(s, a.offset, a.shape, a.strides, s.dtype)
+        return self.place.kit.accumulating(narrow)
+
+    # ---- operands -----------------------------------------------------------------------------
+
+    def instruction(self, i: Instruction) -> Instruction:
+        """The same instruction on float64 tensors."""
+        return i.with_args({name: self._value(value) for name, value in i.args.items()})
+
+    def _value(self, value: Any) -> Any:
+        if isinstance(value, Access):
+            return self.access(value)
+        if type(value) in (list, tuple):
+            return type(value)(self._value(v) for v in value)
+        return value
+
+    def access(self, a: Access) -> Access:
+        """The same elements of the float64 tensor, if there is one."""
+        if a.storage.number not in self._wide:
+            return a
+        dynamic = a.dynamic
+        if dynamic is not None and isinstance(dynamic.source, Access):
+            dynamic = dynamic.of(self.access(dynamic.source))
+        return Access(self._storage(a.storage), a.offset, a.shape, a.strides, float64, dynamic)
+
+    def _storage(self, s: Storage) -> Storage:
+        made = self._storages.get(s.number)
+        if made is None:
+            made = Storage(
+                s.number, s.region, s.shape, float64, s.name, s.role, s.index, s.address, s.location
+            )
+            self._storages[s.number], self._narrow[s.number] = made, s
+        return made
+
+    def region(self, r: Region) -> Region:
+        """The region of this core that corresponds to one of the kernel's."""
+        if r.storage.number not in self._wide:
+            return r
+        storage = self._storage(r.storage)
+        access = None if r.access is None else self.access(r.access)
+        rows = None if r.rows is None else r.rows // r.dtype.itemsize * float64.itemsize
+        return Region(r.key, storage, float64, access, rows)
+
+    def take(self, r: Region, bits: np.ndarray) -> None:
+        """Hold what the kernel's tensor holds."""
+        target = self.region(r)
+        if target.dtype is r.dtype:
+            target.put(self.kit, bits)
+            return
+        target.put(self.kit, in_double(r, bits).view(np.uint64))
+
+    def values(self, r: Region) -> np.ndarray:
+        """Elements of a float64 tensor."""
+        return self.region(r).get(self.kit).view(np.float64)
+
+    def follow(self, i: Instruction, sums: bool) -> None:
+        """Have the state that the core itself has.
+
+        Args:
+            sums: accumulators, too.
+        """
+        theirs = self.place.kit.state
+        self.state.registers[:] = theirs.registers
+        self.state.random = {k: _copied(v) for k, v in theirs.random.items()}
+        if sums:
+            self.state.accumulators = {
+                k: v.astype(np.float64) for k, v in theirs.accumulators.items()
+            }
+
+
+def in_double(r: Region, bits: np.ndarray) -> np.ndarray:
+    """The values of a float region in float64."""
+    made = np.empty(bits.shape, np.float64)
+    converter(r.dtype, float64)(made, bits.view(r.dtype.storage))
+    return made
+
+
+def _copied(value: Any) -> Any:
+    return value.copy() if hasattr(value, "copy") else value
+
+
+def tensors_of(i: Instruction) -> list[Access]:
+    """All tensors an instruction has to do with."""
+    found = []
+    for _, a in operands(i.args):
+        found.append(a)
+        if a.dynamic is not None and isinstance(a.dynamic.source, Access):
+            found.append(a.dynamic.source)
+    return found

@@ -1,0 +1,127 @@
+"""Launches that can be asked afterwards what happened inside them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from nki_dist.compiler.compiled import Compiled, Grid
+from nki_dist.insight.drift import Drift, Shadows
+from nki_dist.insight.record import Record
+from nki_dist.insight.replay import Launched
+from nki_dist.launcher.binding import Args, Kwargs
+from nki_dist.launcher.results import inputs_as_run
+from nki_dist.launcher.session import session
+from nki_dist.launcher.tracebacks import leaves_package
+from nki_dist.runtime.hosts import slots
+
+
+def _kept(inputs: Sequence[Sequence[np.ndarray]]) -> list[list[np.ndarray]]:
+    """Copies of all ranks' arrays; what ranks share stays shared."""
+    made: dict[int, np.ndarray] = {}
+    for array in (a for arrays in inputs for a in arrays):
+        if id(array) not in made:
+            made[id(array)] = np.array(array, order="C")
+    return [[made[id(a)] for a in arrays] for arrays in inputs]
+
+
+def launched(world: Any, compiled: Compiled, inputs: Sequence[Any]) -> Launched:
+    """What a launch on a world was made of."""
+    per_node = world.topology.ranks_per_instance * world.arch.instances_per_ultraserver
+    cores = slots(world.ranks, world.lnc, per_node)
+    return Launched(compiled.as_run, inputs, cores, world.timeout)
+
+
+def record_of(world: Any, kernel: Any, grid: Grid | None, args: Args, kwargs: Kwargs) -> Record:
+    """The record of a launch; its outputs are a list, one of each rank.
+
+    It is made in a world of its own, in this process, which is closed at once: what it linked would
+    lie beside what questions link.
+
+    Args:
+        grid: None for what the kernel and the world say.
+
+    Raises:
+        NkiError: as the launch.
+    """
+    if (checker := session().checker) is not None:
+        checker.launch(world, kernel, grid, args, kwargs)  # notes what is wrong with it
+    world._refuse_closed()
+    here = type(world)(
+        ranks=world.ranks,
+        lnc=world.lnc,
+        platform=world.arch.instance,
+        host="inprocess",
+        timeout=world.timeout,
+        check=world.checks,
+        memory=world._memory,
+    )
+    with here:
+        bound, key, compiled = here._compiled(kernel, grid, args, kwargs)
+        inputs = _kept(inputs_as_run(compiled.as_run, bound))  # the kernel may write to them
+        outputs, result, _ = here.launch_compiled(bound, key, compiled)
+        return Record(outputs, launched(here, compiled, inputs), result.reports)
+
+
+def record_one(world: Any, kernel: Any, grid: Grid | None, args: Args, kwargs: Kwargs) -> Record:
+    """The record of `kernel[grid](...)` on a world of one rank."""
+    made = record_of(world, kernel, grid, args, kwargs)
+    (made.outputs,) = made.outputs
+    return made
+
+
+def drift_of(world: Any, kernel: Any, grid: Grid | None, args: Args, kwargs: Kwargs) -> Drift:
+    """A launch beside itself in float64; its outputs are a list, one of each rank.
+
+    Args:
+        grid: None for what the kernel and the world say.
+
+    Raises:
+        NkiError: as the launch.
+    """
+    record = record_of(world, kernel, grid, args, kwargs)
+    lines = Shadows(record.launched).lines()
+    return Drift(record.outputs, record.launched.compiled.kernel, lines)
+
+
+def drift_one(world: Any, kernel: Any, grid: Grid | None, args: Args, kwargs: Kwargs) -> Drift:
+    """The drift of `kernel[grid](...)` on a world of one rank."""
+    made = drift_of(world, kernel, grid, args, kwargs)
+    (made.outputs,) = made.outputs
+    return made
+
+
+class Recording:
+    """What worlds offer besides running kernels: records of launches."""
+
+    @leaves_package
+    def record(self, kernel: Any, *args: Any, **kwargs: Any) -> Record:
+        """Run a kernel on every rank, in this process, so that it can be asked what happened.
+
+        Args:
+            kernel, args, kwargs: as of `World.run`.
+
+        Returns:
+            A Record; its `outputs` are a list with what the kernel returns for each rank.
+
+        Raises:
+            NkiError: as `World.run`.
+        """
+        return record_of(self, kernel, None, args, kwargs)
+
+    @leaves_package
+    def drift(self, kernel: Any, *args: Any, **kwargs: Any) -> Drift:
+        """Run a kernel on every rank, in this process, beside itself in float64.
+
+        Args:
+            kernel, args, kwargs: as of `World.run`.
+
+        Returns:
+            A Drift: the error that each kernel line added, the worst first.
+
+        Raises:
+            NkiError: as `World.run`.
+        """
+        return drift_of(self, kernel, None, args, kwargs)
