@@ -99,7 +99,7 @@ class Timing:
     tensor_busy_fraction: float  # of tensor_ramp_ns; less, and the ramp begins again
     vector_width: int  # elements per partition and cycle, all inputs together
     vector_width_16bit: int  # the same for 16-bit types, best case
-    range_select_passes: int  # over its elements, on Vector
+    range_select_passes: float  # over its elements, on Vector
     reciprocal_cycles: int  # per element, on Vector
     activate_latency_ns: float  # what a dependent instruction of Scalar waits for
     act_table_load_ns: float
