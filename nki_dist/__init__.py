@@ -9,7 +9,7 @@ from nki_dist import collectives, errors, isa, language
 from nki_dist.checks import Checks
 from nki_dist.launcher.autotune import Autotuned, autotune
 from nki_dist.launcher.binding import PerRank, per_rank
-from nki_dist.launcher.kernel import Kernel, benchmark, estimate, jit, profile, simulate
+from nki_dist.launcher.kernel import Kernel, benchmark, debug, estimate, jit, profile, simulate
 from nki_dist.launcher.results import Run
 from nki_dist.launcher.specs import TensorSpec
 from nki_dist.launcher.world import World
@@ -32,6 +32,7 @@ __all__ = [
     "benchmark",
     "collectives",
     "cpu_simulate",
+    "debug",
     "errors",
     "estimate",
     "isa",

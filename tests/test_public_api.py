@@ -37,6 +37,7 @@ BEYOND = {
         "collectives": "submodule",
         "cpu_simulate": "how published test harnesses start AWS's simulator",
         "errors": "submodule: the typed errors",
+        "debug": "values while a kernel is written",
         "estimate": "simulated time of a kernel that isn't run",
         "isa": "submodule",
         "language": "submodule",
