@@ -161,7 +161,10 @@ class Machine:
 
     def _exchange(self, spec: Spec, i: Instruction) -> None:
         assert self.turns is not None
-        check_groups(i, self.place.world, self.place.strict)
+        try:
+            check_groups(i, self.place.world, self.place.strict)
+        except NkiValidationError as error:  # of the program, not of this rank
+            raise error.at(core=self.program.core) from None
         self._kit.begin(waits=True)
         generator = self._linker.exchange(i)()
         payload = None

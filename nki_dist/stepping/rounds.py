@@ -9,6 +9,7 @@ move of the induction register at its beginning.
 
 from __future__ import annotations
 
+import dis
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -130,11 +131,17 @@ class RoundTrace(Trace):
         return True
 
     def _while(self, frame: FrameType) -> int | None:
-        """Line of the `while` that asks; None for another question, or where no source says."""
+        """Line of the `while` that asks, or None for any other question.
+
+        Raises:
+            CompileError: it may be a `while`, and there is no source to tell.
+        """
         try:
             return self.loops.testing(frame)
         except CompileError:
-            return None
+            if any("JUMP" in i.opname and i.argval <= i.offset for i in _instructions(frame)):
+                raise
+            return None  # nothing goes round, as in what is typed in a debugger
 
     # ---- rounds -------------------------------------------------------------------------------
 
@@ -192,6 +199,10 @@ class RoundTrace(Trace):
         numbers = [s.number for s in self.program.storages[start:stop] if s.role == "local"]
         self.ended.update(dict.fromkeys(numbers, loop.location))
         self.forget(numbers)
+
+
+def _instructions(frame: FrameType) -> Iterator[dis.Instruction]:
+    return dis.get_instructions(frame.f_code)
 
 
 def _known(loop: Loop) -> bool:
