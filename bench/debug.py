@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import warnings
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from bench.harness import in_turn
 from nki_dist.launcher.session import CompileCache, session
 
 GOAL = 1.5
+HOSTS = ("debug", "inprocess")
 
 
 def fresh(x: Any, count: int) -> Any:
@@ -67,12 +69,10 @@ def main() -> None:
         for size in map(int, arguments.sizes.split(",")):
             rows = 128 * (size // 768 + 1) if name == "tiles" else 128
             x = np.random.default_rng(1).random((rows, 16384), np.float32) / 100
-            bits = {host: first_launch(host, kernel, x, size) for host in ("inprocess", "debug")}
-            assert bits["inprocess"] == bits["debug"], f"{name}: other bits"
-            pair = in_turn(
-                lambda: first_launch("debug", kernel, x, size),
-                lambda: first_launch("inprocess", kernel, x, size),
-            )
+            bits = {first_launch(host, kernel, x, size) for host in HOSTS}
+            assert len(bits) == 1, f"{name}: other bits"
+            debugged, whole = (partial(first_launch, h, kernel, x, size) for h in HOSTS)
+            pair = in_turn(debugged, whole)
             times = f"{pair.theirs * 1e3:.0f} | {pair.ours * 1e3:.0f} | {pair.ratio:.2f}"
             print(f"| {name} | {size:,} | {times} |", flush=True)
 

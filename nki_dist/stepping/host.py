@@ -32,6 +32,9 @@ from nki_dist.compiler.compile import (
     trace_core,
 )
 from nki_dist.compiler.compiled import Compiled, Grid
+from nki_dist.compiler.passes.accumulate import resolve_accumulation
+from nki_dist.compiler.passes.uninitialised import check_uninitialised
+from nki_dist.errors import NkiError, OutOfBoundsError, UninitializedReadError
 from nki_dist.hbm.layout import Layout, lay_out
 from nki_dist.isa.core import CoreSlot
 from nki_dist.isa.kit import Workspace
@@ -42,7 +45,7 @@ from nki_dist.runtime.group import CoreReport, make_reports
 from nki_dist.runtime.scheduler import CoreRun, Scheduler
 from nki_dist.stepping.again import Inputs, run_again
 from nki_dist.stepping.machine import Place
-from nki_dist.stepping.memory import Arena, RankMemory
+from nki_dist.stepping.memory import Arena, Host, RankMemory
 from nki_dist.stepping.trace import DebugTrace
 from nki_dist.stepping.turns import Alone, InThread
 from nki_dist.topology.topology import Topology
@@ -142,9 +145,10 @@ class _Launch:
         self.question = q = question
         self.scheduler = Scheduler(timeout=q.timeout)
         self.seconds = 0.0
-        self.ranks = [RankMemory(arrays) for arrays in q.arrays]
+        memory = Host()
+        self.ranks = [RankMemory(arrays, memory) for arrays in q.arrays]
         self.cores: dict[int, _Core] = {}
-        arena, workspace = Arena(), Workspace()
+        arena, workspace = Arena(memory), Workspace()
         for slot in q.slots:
             place = Place(
                 slot,
@@ -186,9 +190,34 @@ class _Launch:
                 self.scheduler.add(core.trace.machine)
             with one_blas_thread():
                 self.scheduler.run()
+        except OutOfBoundsError as error:
+            self._explain(error)
+            raise
+        except RuntimeError as error:
+            if isinstance(error.__cause__, StopIteration):  # the kernel's, in a coroutine of ours
+                raise error.__cause__ from None
+            raise
         finally:
             self.scheduler.close()
         self.seconds = time.perf_counter() - start
+
+    def _explain(self, error: OutOfBoundsError) -> None:
+        """Raise what is wrong with an index that nobody wrote, in place of where it led.
+
+        Other hosts find such an index before anything runs.
+        """
+        for rank in range(len(self.ranks)):
+            cores = [self.cores[slot.core] for slot in self.question.slots if slot.rank == rank]
+            programs = [core.trace.finish() for core in cores]
+            try:
+                for program in programs:
+                    resolve_accumulation(program)
+                check_uninitialised(programs, self.question.checks)
+            except UninitializedReadError as found:
+                if found.location == error.location:
+                    raise found from error
+            except NkiError:
+                continue  # of a program that isn't whole; what stopped it is to be told
 
     @property
     def needs_results(self) -> bool:

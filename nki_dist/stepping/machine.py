@@ -13,7 +13,7 @@ import math
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -38,6 +38,8 @@ from nki_dist.stepping.memory import Arena, CoreMemory, RankMemory
 from nki_dist.stepping.sums import LiveSums
 from nki_dist.stepping.turns import Turns
 from nki_dist.topology.topology import Topology
+
+GROUPS: Final = "replica_group"  # the parameter that says who meets, or who would
 
 
 @dataclass(frozen=True)
@@ -119,13 +121,12 @@ class Machine:
             NkiError: it can't be run; with its place.
             Stopped: the time is up.
         """
-        assert self.turns is not None
-        self.turns.check()
-        if time.monotonic() > self.ends:
-            raise Stopped
+        self.check()
         spec = INSTRUCTIONS[i.opcode]
         self._now, self.memory.now = i, i.ordinal
         try:
+            if spec.synchronises or GROUPS in i.args:
+                self._compare_groups(i)
             if spec.synchronises:
                 self._exchange(spec, i)
             elif run_time_arguments(i):
@@ -141,6 +142,24 @@ class Machine:
             )
             raise placed from placed.__cause__
         self.done += 1
+
+    def check(self) -> None:
+        """Nothing, or the end of the run.
+
+        Raises:
+            Stopped: the time is up.
+            Ended: the launch has ended elsewhere.
+        """
+        assert self.turns is not None
+        self.turns.check()
+        if time.monotonic() > self.ends:
+            raise Stopped
+
+    def _compare_groups(self, i: Instruction) -> None:
+        try:
+            check_groups(i, self.place.world, self.place.strict)
+        except NkiValidationError as error:  # of the program, not of this rank
+            raise error.at(core=self.program.core) from None
 
     def _run(self, spec: Spec, i: Instruction) -> None:
         writes = spec.writes(i)
@@ -161,10 +180,6 @@ class Machine:
 
     def _exchange(self, spec: Spec, i: Instruction) -> None:
         assert self.turns is not None
-        try:
-            check_groups(i, self.place.world, self.place.strict)
-        except NkiValidationError as error:  # of the program, not of this rank
-            raise error.at(core=self.program.core) from None
         self._kit.begin(waits=True)
         generator = self._linker.exchange(i)()
         payload = None
@@ -174,8 +189,7 @@ class Machine:
             except StopIteration:
                 break
             payload = self.turns.wait(wait).payload
-            if time.monotonic() > self.ends:
-                raise Stopped
+            self.check()
         self.core.state.epoch += spec.orders(i, self.program.core)
         if not self._footprints[i.opcode].partial:
             self._note(spec.writes(i))

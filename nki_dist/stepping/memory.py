@@ -20,9 +20,11 @@ from nki_dist.compiler.compile import compare_allocation
 from nki_dist.compiler.compiled import Compiled
 from nki_dist.compiler.passes.elements import covers
 from nki_dist.dtypes.poison import is_poison
+from nki_dist.errors import OutOfMemoryError
 from nki_dist.hbm.alignment import aligned, padded
 from nki_dist.hbm.layout import Layout
 from nki_dist.program import Access, Program, Storage
+from nki_dist.runtime.host_memory import machine_bytes, typed
 from nki_dist.stepping.lives import Lives
 from nki_dist.stepping.written import Written
 
@@ -32,10 +34,43 @@ LOOKED_AT: Final = 8  # tiles, for one whose memory can be used again
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
 
+class Host:
+    """Memory of this machine for one launch: Linux would promise more than there is.
+
+    Args:
+        most: bytes; None for what the machine has.
+    """
+
+    def __init__(self, most: int | None = None) -> None:
+        self._most = machine_bytes() if most is None else most
+        self._taken = 0
+
+    def take(self, nbytes: int) -> Bytes:
+        """Uninitialised bytes that begin at a cache line.
+
+        Raises:
+            OutOfMemoryError: the launch would have more than there is.
+        """
+        self._taken += nbytes
+        if self._taken > self._most:
+            raise OutOfMemoryError(
+                f"the debugged launch needs {self._taken} bytes of host memory by now, for "
+                f"arguments, tensors and tiles that Python still holds; this machine has "
+                f"{self._most}. Make the tensors smaller, or use fewer ranks",
+                code="host-memory",
+                numbers={"got": self._taken, "most": self._most},
+            )
+        try:
+            return aligned(nbytes)
+        except MemoryError as error:
+            raise typed(error) from error
+
+
 class Arena:
     """Host memory for many small tensors, made one after the other."""
 
-    def __init__(self) -> None:
+    def __init__(self, host: Host) -> None:
+        self._host = host
         self._slab = aligned(0)
         self._at = 0
         self._free: dict[int, list[Bytes]] = defaultdict(list)
@@ -48,9 +83,9 @@ class Arena:
     def take(self, size: int) -> Bytes:
         """Uninitialised bytes of a padded size, that begin at a cache line."""
         if size > SLAB // 4:
-            return aligned(size)
+            return self._host.take(size)
         if self._at + size > len(self._slab):
-            self._slab, self._at = aligned(SLAB), 0
+            self._slab, self._at = self._host.take(SLAB), 0
         self._at += size
         return self._slab[self._at - size : self._at]
 
@@ -64,10 +99,12 @@ class RankMemory:
 
     Args:
         arrays: the rank's inputs by index; they are copied.
+        host: where memory comes from.
     """
 
-    def __init__(self, arrays: Sequence[np.ndarray[Any, Any]]) -> None:
-        self._inputs = [_copied(array) for array in arrays]
+    def __init__(self, arrays: Sequence[np.ndarray[Any, Any]], host: Host) -> None:
+        self._host = host
+        self._inputs = [_copied(array, host) for array in arrays]
         self._shared: dict[int, tuple[Program, Storage, Bytes]] = {}
         self._written: dict[tuple[str, int], Written] = {}
 
@@ -79,7 +116,7 @@ class RankMemory:
         """
         known = self._shared.get(storage.index)
         if known is None:
-            memory = aligned(storage.nbytes)
+            memory = self._host.take(storage.nbytes)
             if storage.data is None:
                 memory.view(storage.dtype.raw).fill(program.unwritten(storage.dtype))
             else:
@@ -108,7 +145,7 @@ class RankMemory:
 
     def stack(self, compiled: Compiled, layout: Layout) -> Bytes:
         """The same as the HBM stack of an ordinary launch, as far as that is read afterwards."""
-        made = aligned(layout.stack_bytes)
+        made = self._host.take(layout.stack_bytes)
         for index in compiled.read_back:
             at = layout.offsets["input", index]
             made[at : at + len(self._inputs[index])] = self._inputs[index]
@@ -231,7 +268,7 @@ class CoreMemory:
         return found
 
 
-def _copied(array: np.ndarray[Any, Any]) -> Bytes:
-    memory = aligned(array.nbytes)
+def _copied(array: np.ndarray[Any, Any], host: Host) -> Bytes:
+    memory = host.take(array.nbytes)
     np.copyto(np.ndarray(array.shape, array.dtype, memory), array)
     return memory

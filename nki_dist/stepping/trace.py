@@ -13,6 +13,7 @@ import numpy as np
 
 from nki_dist.compiler.loop_scope import refuse_ended
 from nki_dist.compiler.ownership import owns, refuse_storage
+from nki_dist.compiler.passes.allocate import check_hbm
 from nki_dist.isa.handle import NkiInstruction
 from nki_dist.isa.spec import Spec
 from nki_dist.language.tensor import NkiTensor
@@ -100,15 +101,25 @@ class DebugTrace(RoundTrace):
     def _storage(self, *args: Any, **options: Any) -> Storage:
         storage = super()._storage(*args, **options)
         if storage.role in ("shared", "constant"):
+            self._check_stack()
             self.program.locations = self.locations.table()
             self.machine.place.rank.agree(self.program, storage)
         return storage
+
+    def _check_stack(self) -> None:
+        """Refuse what no HBM stack could hold before host memory is asked for it."""
+        shared = sum(s.nbytes for s in self.program.storages if s.role in ("shared", "input"))
+        if shared > self.arch.hbm_stack_bytes:
+            self.program.facts.setdefault("peak_hbm", 0)
+            self.program.locations = self.locations.table()
+            check_hbm([self.program], self.arch)
 
     def register(self) -> VirtualRegister:
         self.machine.core.state.registers.append(0)
         return super().register()
 
     def hold(self, register: VirtualRegister) -> int:
+        self.machine.check()  # a loop may do nothing else
         self.run_pending()
         return self.machine.register(register.number)
 

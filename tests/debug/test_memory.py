@@ -8,10 +8,11 @@ import pytest
 import nki_dist as nki
 import nki_dist.isa as nisa
 import nki_dist.language as nl
+from nki_dist import errors
 from nki_dist.dtypes import float32, uint8
 from nki_dist.program import Access, MemoryRegion, Storage
 from nki_dist.stepping.lives import COUNTED
-from nki_dist.stepping.memory import SLAB, Arena
+from nki_dist.stepping.memory import SLAB, Arena, Host
 from nki_dist.stepping.written import PENDING, Written
 
 
@@ -45,7 +46,7 @@ def test_dropped_tiles_leave_their_memory_to_others(monkeypatch):
 
 
 def test_an_arena_gives_distinct_pieces_until_they_come_back():
-    arena = Arena()
+    arena = Arena(Host())
     pieces = [arena.take(64) for _ in range(5)] + [arena.take(SLAB)]
     for n, piece in enumerate(pieces):
         piece.fill(n)
@@ -55,6 +56,26 @@ def test_an_arena_gives_distinct_pieces_until_they_come_back():
     again = arena.left(64)
     assert again is not None and again.ctypes.data == pieces[2].ctypes.data
     assert arena.left(64) is None
+
+
+def test_a_launch_takes_no_more_than_there_is():
+    host = Host(3 * SLAB)
+    arena = Arena(host)
+    for _ in range(3):
+        arena.take(SLAB)
+    with pytest.raises(errors.OutOfMemoryError, match="debugged launch needs") as caught:
+        arena.take(64)
+    assert caught.value.code == "host-memory"
+
+
+def test_what_no_stack_holds_is_refused_before_it_is_made():
+    def kernel(x):
+        return nl.ndarray((1 << 20, 1 << 15), dtype=nl.float32, buffer=nl.shared_hbm)
+
+    for host in (nki.simulate, nki.debug):
+        with pytest.raises(errors.OutOfMemoryError, match="the HBM stack has") as caught:
+            host(kernel)(np.zeros((2, 3), np.float32))
+        assert caught.value.code == "hbm-full"
 
 
 def test_written_elements_are_exact_for_any_order_and_type():

@@ -219,3 +219,25 @@ def test_python_may_ask_registers_and_tensors():
     np.testing.assert_array_equal(nki.debug(kernel)(X, COUNT), 4 * X)
     with pytest.raises(errors.CompileError, match="comparison of a register"):
         nki.simulate(kernel)(X, COUNT)
+
+
+def test_an_index_that_nobody_wrote_is_told_as_such():
+    def kernel(x, count):
+        index = nl.ndarray((1, 1), dtype=nl.int32, buffer=nl.sbuf)
+        register = nisa.register_alloc()
+        tile = nl.load(x)
+        nisa.tensor_copy(dst=tile[:, 0:1], src=tile.select(1, index))
+        nisa.register_load(register, nl.load(count))
+        return x
+
+    for host in (nki.simulate, nki.debug):
+        with pytest.raises(errors.UninitializedReadError, match="index"):
+            host(kernel)(X, COUNT)
+
+
+def test_a_kernel_may_raise_stop_iteration():
+    def kernel(x):
+        next(iter(()))
+
+    with pytest.raises(StopIteration):
+        nki.debug(kernel)(X)
