@@ -17,6 +17,7 @@ from __future__ import annotations
 import sys
 import sysconfig
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any, Final
 
 from nki_dist.program import Access, Dynamic, Program, Storage
@@ -42,10 +43,19 @@ class Lives:
         self._recorded: Counter[int] = Counter()
         self._made: list[int] = []
 
-    def detached(self, args: dict[str, Any]) -> dict[str, Any]:
-        """An instruction's operands as accesses that only the instruction will refer to."""
+    def detached(self, args: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
+        """An instruction's operands as accesses that only the instruction will refer to.
+
+        Args:
+            names: of the parameters that are tensors.
+        """
         self._made = []
-        return {name: self._own(value) for name, value in args.items()}
+        made = dict(args)
+        for name in names:
+            value = made[name]
+            if value is not None:
+                made[name] = self._own(value)
+        return made
 
     def recorded(self) -> None:
         """The instruction whose operands were detached last is in the program, and stays there."""

@@ -28,10 +28,11 @@ from nki_dist.isa.kit import Kit, Workspace
 from nki_dist.isa.spec import Spec
 from nki_dist.isa.transfers import fixed
 from nki_dist.program import Access, Instruction, Program, psum
+from nki_dist.program.walk import tensors
 from nki_dist.runtime.cores import make_core
 from nki_dist.runtime.executor import Coroutine, Stopped
 from nki_dist.runtime.host_memory import typed
-from nki_dist.runtime.linker import Linker, outside, run_time_arguments
+from nki_dist.runtime.linker import Linker, outside
 from nki_dist.runtime.overdue import Position
 from nki_dist.stepping.lives import Lives
 from nki_dist.stepping.memory import Arena, CoreMemory, RankMemory
@@ -129,7 +130,7 @@ class Machine:
                 self._compare_groups(i)
             if spec.synchronises:
                 self._exchange(spec, i)
-            elif run_time_arguments(i):
+            elif _addressed_at_run_time(spec, i):
                 for part in self._linker.addressed(i):
                     self._run(spec, part)
             else:
@@ -168,7 +169,7 @@ class Machine:
         for a in sums:
             self._sums.before(spec, i, a)
         if sure and i.accumulation != "add":
-            self.memory.expect(writes, spec.reads(i))
+            self.memory.expect(spec, i, writes)
         self._kit.begin()
         step = self._linker.linked(i)
         with np.errstate(all="ignore"):  # poison in unused lanes is normal
@@ -237,3 +238,18 @@ class Machine:
     def unwritten(self, a: Access) -> np.ndarray[Any, np.dtype[np.bool_]]:
         """Which elements of a view nobody has written."""
         return self.memory.unwritten(self.view(a))
+
+
+def _addressed_at_run_time(spec: Spec, i: Instruction) -> bool:
+    """Whether an operand has a scalar run-time index; asked of every instruction."""
+    args = i.args
+    for name in spec.tensors:
+        value = args[name]
+        if isinstance(value, Access):
+            if value.dynamic is not None and value.dynamic.kind == "scalar":
+                return True
+        elif value is not None and any(
+            a.dynamic is not None and a.dynamic.kind == "scalar" for a in tensors(value)
+        ):
+            return True
+    return False

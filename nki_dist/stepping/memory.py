@@ -23,7 +23,8 @@ from nki_dist.dtypes.poison import is_poison
 from nki_dist.errors import OutOfMemoryError
 from nki_dist.hbm.alignment import aligned, padded
 from nki_dist.hbm.layout import Layout
-from nki_dist.program import Access, Program, Storage
+from nki_dist.isa.spec import Spec
+from nki_dist.program import Access, Instruction, Program, Storage
 from nki_dist.runtime.host_memory import machine_bytes, typed
 from nki_dist.stepping.lives import Lives
 from nki_dist.stepping.written import Written
@@ -217,18 +218,20 @@ class CoreMemory:
                 return
             numbers.append(number)
 
-    def expect(self, writes: Iterable[Access], reads: Iterable[Access]) -> None:
+    def expect(self, spec: Spec, i: Instruction, writes: Iterable[Access]) -> None:
         """Make what an instruction writes as a whole and doesn't read, which nobody need fill."""
         for a in writes:
             s = a.storage
-            if s.role != "local" or s.number in self._pieces or not covers(a):
+            if s.number in self._pieces or s.role != "local" or not covers(a):
                 continue
-            if all(other.storage is not s for other in reads):
+            if all(other.storage is not s for other in spec.reads(i)):
                 self.begin(s)
 
     def wrote(self, a: Access) -> None:
         """An instruction has surely written every element of the access."""
-        self._written_of(a.storage).add(a)
+        written = self._written_of(a.storage)
+        if not written.whole:
+            written.add(a)
 
     def unwritten(self, a: Access) -> np.ndarray[Any, np.dtype[np.bool_]]:
         """Which elements of a view hold what memory held at first.

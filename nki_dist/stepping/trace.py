@@ -48,7 +48,7 @@ class DebugTrace(RoundTrace):
         if self.beta1:  # rewrites what it has recorded
             lives.known = False
         else:
-            args = lives.detached(args)
+            args = lives.detached(args, spec.tensors)
         handle = super().emit(spec, args, engine)
         if not self.beta1:
             lives.recorded()

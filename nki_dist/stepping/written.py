@@ -17,21 +17,24 @@ class Written:
 
     Args:
         whole: all of it has been written from the start.
+
+    Attributes:
+        whole: all of it has been written.
     """
 
-    __slots__ = ("_elements", "_pending", "_whole")
+    __slots__ = ("_elements", "_pending", "whole")
 
     def __init__(self, whole: bool = False) -> None:
-        self._whole = whole
+        self.whole = whole
         self._pending: list[Access] = []
         self._elements: Elements | None = None
 
     def add(self, a: Access) -> None:
         """Every element of the access has been written; its address is known."""
-        if self._whole:
+        if self.whole:
             return
         if covers(a):
-            self._whole, self._elements = True, None
+            self.whole, self._elements = True, None
             self._pending.clear()
             return
         self._pending.append(a)
@@ -40,7 +43,7 @@ class Written:
 
     def elements(self, a: Access) -> np.ndarray[Any, np.dtype[np.bool_]]:
         """For each element of a view whether it was written."""
-        if self._whole:
+        if self.whole:
             return np.ones(a.shape, bool)
         units = self._mark(a.storage).units(a)
         return units if units.ndim == len(a.shape) else np.logical_and.reduce(units, axis=-1)
