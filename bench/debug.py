@@ -3,16 +3,17 @@
     python -m bench.debug [--sizes 1000,10000] [--shape tiles ...]
 
 Both sides trace, check, link and run: in process a whole program at a time, debugged one
-instruction at a time. Seconds are medians of launches in turn; every launch is the first of its
+instruction at a time. Processor time, medians of launches in turn; every launch is the first of its
 kernel. Later launches in process reuse what was compiled, debugged ones never do.
 """
 
 from __future__ import annotations
 
 import argparse
+import statistics
+import time
 import warnings
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ import nki_dist as nki
 import nki_dist.isa as nisa
 import nki_dist.language as nl
 from bench.estimate import placed, products, tiles
-from bench.harness import in_turn
+from bench.harness import RUNS
 from nki_dist.launcher.session import CompileCache, session
 
 GOAL = 1.5
@@ -56,6 +57,13 @@ def first_launch(host: str, kernel: Callable[..., Any], x: np.ndarray, count: in
     return bytes(out.tobytes())
 
 
+def cost(host: str, kernel: Callable[..., Any], x: np.ndarray, count: int) -> float:
+    """Seconds of processor time that a first launch takes; one core runs in this thread."""
+    start = time.process_time()
+    first_launch(host, kernel, x, count)
+    return time.process_time() - start
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--sizes", default="1000,10000")
@@ -71,9 +79,9 @@ def main() -> None:
             x = np.random.default_rng(1).random((rows, 16384), np.float32) / 100
             bits = {first_launch(host, kernel, x, size) for host in HOSTS}
             assert len(bits) == 1, f"{name}: other bits"
-            debugged, whole = (partial(first_launch, h, kernel, x, size) for h in HOSTS)
-            pair = in_turn(debugged, whole)
-            times = f"{pair.theirs * 1e3:.0f} | {pair.ours * 1e3:.0f} | {pair.ratio:.2f}"
+            seconds = [[cost(host, kernel, x, size) for host in HOSTS] for _ in range(RUNS)]
+            debugged, whole = (statistics.median(side) for side in zip(*seconds))
+            times = f"{whole * 1e3:.0f} | {debugged * 1e3:.0f} | {debugged / whole:.2f}"
             print(f"| {name} | {size:,} | {times} |", flush=True)
 
 

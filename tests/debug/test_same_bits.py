@@ -153,3 +153,26 @@ def test_a_kernel_of_beta_1_shows_values():
     for n, values in enumerate(seen[:3], 1):
         np.testing.assert_allclose(values, n * product, rtol=1e-4, atol=1e-5)
     np.testing.assert_array_equal(seen[3], stepped)
+
+
+def test_a_result_of_beta_1_that_was_looked_at_before_it_was_assigned():
+    @beta1_jit
+    def kernel(x):
+        out = beta1.ndarray(x.shape, dtype=x.dtype, buffer=beta1.shared_hbm)
+        tile = beta1.ndarray(x.shape, dtype=x.dtype, buffer=beta1.sbuf)
+        made = beta1.multiply(beta1.load(x), 3.0)
+        seen.append(made.numpy())
+        tile[...] = made  # the instruction now writes the tile itself
+        seen.append(tile.numpy())
+        tile[...] = beta1.add(tile, 1.0)
+        seen.append(tile[1:3, 2:4].numpy())
+        beta1.store(out, tile)
+        return out
+
+    seen.clear()
+    x = numbers(4, 6)
+    out = nki.debug(kernel)(x)
+    np.testing.assert_array_equal(seen[0], 3 * x)
+    np.testing.assert_array_equal(seen[1], 3 * x)
+    np.testing.assert_array_equal(seen[2], out[1:3, 2:4])
+    np.testing.assert_array_equal(out, 3 * x + 1)
