@@ -41,7 +41,11 @@ def scripted(tmp_path: Path, commands: list[str], stop: str, cores: int, *option
     ran = subprocess.run(
         [sys.executable, *options, str(file)],
         input="\n".join(commands) + "\n",
-        env={**os.environ, "PYTHONPATH": str(Path(nki_dist.__file__).parent.parent)},
+        env={
+            **os.environ,
+            "PYTHONPATH": str(Path(nki_dist.__file__).parent.parent),
+            "PYTHONBREAKPOINT": "",  # Ray sets it to its own in processes that it has run in
+        },
         capture_output=True,
         text=True,
         timeout=120,
