@@ -14,6 +14,7 @@ from nki_dist.launcher.binding import PerRank, per_rank
 from nki_dist.launcher.kernel import (
     Kernel,
     benchmark,
+    debug,
     drift,
     estimate,
     jit,
@@ -45,6 +46,7 @@ __all__ = [
     "benchmark",
     "collectives",
     "cpu_simulate",
+    "debug",
     "drift",
     "errors",
     "estimate",

@@ -37,7 +37,7 @@ LAYERS = (
     {"collectives"},
     {"hbm"},
     {"runtime"},
-    {"core_actor"},
+    {"core_actor", "stepping"},  # where cores run: in other processes, under a debugger
     {"insight"},
     {"launcher"},
     {
@@ -189,7 +189,15 @@ def test_nothing_relies_on_the_test_suite() -> None:
     assert not offenders, f"these files import tests or pytest: {offenders}"
 
 
-NAMELESS_ROOMS = ("compiler/", "timing/", "program/", "runtime/", "core_actor/", "insight/")
+NAMELESS_ROOMS = (
+    "compiler/",
+    "timing/",
+    "program/",
+    "runtime/",
+    "core_actor/",
+    "stepping/",
+    "insight/",
+)
 
 
 def _instructions_named(source: str) -> Iterator[tuple[int, str]]:

@@ -40,6 +40,7 @@ BEYOND = {
         "cpu_simulate": "how published test harnesses start AWS's simulator",
         "drift": "where precision is lost",
         "errors": "submodule: the typed errors",
+        "debug": "values while a kernel is written",
         "estimate": "simulated time of a kernel that isn't run",
         "isa": "submodule",
         "language": "submodule",

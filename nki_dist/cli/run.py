@@ -62,7 +62,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(json_errors=False)
     parser.add_argument("--platform", metavar="NAME", help="trn1, trn2 or trn3")
     parser.add_argument("--lnc", type=int, metavar="N", help="cores of kernels without a grid")
-    parser.add_argument("--host", choices=("ray", "inprocess"), help="where simulated cores run")
+    parser.add_argument(
+        "--host", choices=("ray", "inprocess", "debug"), help="where simulated cores run"
+    )
     parser.add_argument("--check", metavar="POLICY", help="what kernels are held to, as of World")
     parser.add_argument(
         "--force", action="store_true", help="take the place of a real nki package, too"

@@ -106,6 +106,16 @@ KERNELS: Final = (
         "Use it as a loop bound, in nl.ds or as scalar_offset; compute with tensors.",
     ),
     Code(
+        "values-unknown",
+        "Values of a tensor are asked for before the kernel runs.",
+        "Run it with nki.debug(kernel)(...) or host='debug', where tensor.numpy() has them.",
+    ),
+    Code(
+        "debug-view",
+        "A debugged kernel asks for the values of a view that many run-time indices choose.",
+        "Copy it to a tile and look at that.",
+    ),
+    Code(
         "no-such-attribute",
         "Tensors don't have this attribute.",
         "Use what the message names instead.",

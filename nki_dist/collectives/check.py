@@ -32,12 +32,24 @@ def check_world(programs: Sequence[Program], world: Topology, strict: bool = Fal
     """
     for program in programs:
         for i in instructions(program.body):
-            for error in _wrong(i, world, strict):
+            try:
+                check_groups(i, world, strict)
+            except NkiValidationError as error:
                 raise error.at(
                     location=program.where(i.location),
                     core=program.core,
                     instruction=INSTRUCTIONS[i.opcode].title,
-                )
+                ) from None
+
+
+def check_groups(i: Instruction, world: Topology, strict: bool = False) -> None:
+    """The same for one instruction, which may be none of the collectives.
+
+    Raises:
+        NkiValidationError: without a place.
+    """
+    for error in _wrong(i, world, strict):
+        raise error
 
 
 def _wrong(i: Instruction, world: Topology, strict: bool) -> Iterator[NkiValidationError]:

@@ -29,7 +29,7 @@ from nki_dist.compiler.trace import Trace
 from nki_dist.compiler.widen import FACT
 from nki_dist.errors import CompileError, NkiValidationError
 from nki_dist.isa.spec import tracing_with
-from nki_dist.program import Program, TensorSignature
+from nki_dist.program import Program, Storage, TensorSignature
 from nki_dist.program.instruction import BETA1
 from nki_dist.program.uncollected import uncollected
 from nki_dist.program.walk import returned
@@ -65,33 +65,68 @@ def compile_kernel(
     """
     programs: list[Program] = []
     functions: set[CodeType] = set()
-    beta1 = is_beta1(function)
-    if not beta1:
-        check_signature(function)
+    check_kernel(function)
     for core in range(grid.cores):
         trace = trace_for(function, name, arch, core, grid, checks)
         args, kwargs = bind(trace)
-        trace.locations.functions.clear()  # what binds arguments isn't the kernel's
-        with tracing_with(trace):
-            for ids in grid.instances(core):
-                with trace.instance(grid.shape, ids):
-                    try:
-                        result = function(*args, **kwargs)
-                    except (AttributeError, TypeError) as error:
-                        told = explained(error, function, args, kwargs)
-                        if told is error:
-                            raise
-                        raise told.with_traceback(error.__traceback__) from None
-                outputs = outputs_of(trace, result)
+        program = trace_core(function, grid, trace, args, kwargs, outputs_of)
         functions |= trace.locations.functions
-        program = trace.finish()
-        program.outputs = outputs
-        if beta1:
-            program.facts[BETA1] = True
-        resolve_accumulation(program)
-        allocate(program, arch, checks.capacity == "spill")
-        check_overwritten(program)
+        check_core(program, arch, checks)
         programs.append(program)
+    check_launch(programs, arch, checks, precise)
+    if not is_beta1(function):
+        note_style(programs[0], function, grid, args, kwargs, functions)
+    return Compiled(programs, list(inputs))
+
+
+def check_kernel(function: Callable[..., Any]) -> None:
+    """Refuse a function that no kernel of its release can be, before it is traced."""
+    if not is_beta1(function):
+        check_signature(function)
+
+
+def trace_core(
+    function: Callable[..., Any],
+    grid: Grid,
+    trace: Trace,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    outputs_of: CheckOutputs,
+) -> Program:
+    """Run a kernel's Python for every program instance of a core: its program, before the passes.
+
+    Args:
+        trace: of that core, as made by `trace_for`.
+        args, kwargs: the kernel's arguments, with tensors of the trace in place of arrays.
+    """
+    trace.locations.functions.clear()  # what binds arguments isn't the kernel's
+    with tracing_with(trace):
+        for ids in grid.instances(trace.core):
+            with trace.instance(grid.shape, ids):
+                try:
+                    result = function(*args, **kwargs)
+                except (AttributeError, TypeError) as error:
+                    told = explained(error, function, args, kwargs)
+                    if told is error:
+                        raise
+                    raise told.with_traceback(error.__traceback__) from None
+            outputs = outputs_of(trace, result)
+    program = trace.finish()
+    program.outputs = outputs
+    if is_beta1(function):
+        program.facts[BETA1] = True
+    return program
+
+
+def check_core(program: Program, arch: Arch, checks: Checks) -> None:
+    """The passes that need one core's program only."""
+    resolve_accumulation(program)
+    allocate(program, arch, checks.capacity == "spill")
+    check_overwritten(program)
+
+
+def check_launch(programs: list[Program], arch: Arch, checks: Checks, precise: bool) -> None:
+    """The passes that look at all cores of a launch, after `check_core` of each."""
     check_schedule(programs)
     _compare_outputs(programs)
     _compare_shared(programs)
@@ -100,14 +135,23 @@ def compile_kernel(
     warn_of_unreturned(programs)
     if checks.races != "off":
         find_conflicts(programs)
-    if not beta1:
-        found = *check_grid(function, grid), *check_arguments(function, args, kwargs)
-        for warning in (*found, *check_sources(functions)):
-            note(programs[0], warning)
     if not precise:
         for program in programs:
             program.facts[FACT] = 0
-    return Compiled(programs, list(inputs))
+
+
+def note_style(
+    program: Program,
+    function: Callable[..., Any],
+    grid: Grid,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    functions: set[CodeType],
+) -> None:
+    """Keep warnings of what AWS's compiler is reported to refuse, apart from instructions."""
+    found = *check_grid(function, grid), *check_arguments(function, args, kwargs)
+    for warning in (*found, *check_sources(functions)):
+        note(program, warning)
 
 
 def is_beta1(function: Callable[..., Any]) -> bool:
@@ -128,15 +172,7 @@ def _compare_shared(programs: Sequence[Program]) -> None:
     for program in programs[1:]:
         other = program.shared()
         for number, (a, b) in enumerate(zip(first, other)):
-            if (a.shape, a.dtype, a.role, a.data) != (b.shape, b.dtype, b.role, b.data):
-                raise NkiValidationError(
-                    f"shared_hbm allocation number {number} differs between cores: core 0 makes "
-                    f"{a.label} at {programs[0].where(a.location)}, core {program.core} "
-                    f"makes {b.label}; all cores must make the same allocations in the same order",
-                    location=program.where(b.location),
-                    core=program.core,
-                    code="cores-allocate-alike",
-                )
+            compare_allocation(number, (programs[0], a), (program, b))
         if len(first) != len(other):
             both = (first, programs[0]), (other, program)
             more, longer = max(both, key=lambda pair: len(pair[0]))
@@ -150,6 +186,30 @@ def _compare_shared(programs: Sequence[Program]) -> None:
                 code="cores-allocate-alike",
                 numbers={"got": len(other), "allowed": len(first)},
             )
+
+
+def compare_allocation(
+    number: int, first: tuple[Program, Storage], other: tuple[Program, Storage]
+) -> None:
+    """Refuse a shared allocation that another core makes otherwise.
+
+    Args:
+        number: of the allocation.
+        first, other: two cores' programs, and what they allocate.
+
+    Raises:
+        NkiValidationError: shape, dtype or contents differ.
+    """
+    (one, a), (program, b) = first, other
+    if (a.shape, a.dtype, a.role, a.data) != (b.shape, b.dtype, b.role, b.data):
+        raise NkiValidationError(
+            f"shared_hbm allocation number {number} differs between cores: core {one.core} makes "
+            f"{a.label} at {one.where(a.location)}, core {program.core} "
+            f"makes {b.label}; all cores must make the same allocations in the same order",
+            location=program.where(b.location),
+            core=program.core,
+            code="cores-allocate-alike",
+        )
 
 
 def _compare_outputs(programs: Sequence[Program]) -> None:

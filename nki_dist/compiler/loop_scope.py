@@ -24,7 +24,7 @@ from typing import Any, NoReturn
 from nki_dist.compiler.passes.loops import surely_runs
 from nki_dist.errors import CompileError
 from nki_dist.language.tensor import NkiTensor
-from nki_dist.program import Block, Loop, Program, Storage, VirtualRegister
+from nki_dist.program import Block, Loop, Program, Storage
 
 _ACCESS = re.compile(r"(LOAD|STORE)_(?:FAST|DEREF|NAME)(?!_AND_CLEAR)")
 
@@ -55,12 +55,12 @@ class OpenLoop:
         """The body is that of a `for` or `while` statement, which `frame` is executing."""
         self._watch(frame.f_code, frame.f_lasti, lambda: dict(frame.f_locals))
 
-    def record(self, body: Callable[..., Any], register: VirtualRegister) -> Any:
-        """Record a body that is a function; returns what it returned."""
+    def record(self, body: Callable[..., Any]) -> Any:
+        """Record a body that is a function of the loop's register; returns what it returned."""
         self._is_function = True
         if hasattr(body, "__code__"):
             self._watch(body.__code__, -1, lambda: _captured(body))
-        return body(register)
+        return body(self.loop.register)
 
     def _watch(self, code: CodeType, at: int, variables: Callable[[], dict[str, Any]]) -> None:
         self._code, self._at, self._variables = code, at, variables

@@ -52,6 +52,9 @@ from nki_dist.program.memory import region_of
 class Trace(LoopTrace):
     """Records one core's program.
 
+    Attributes:
+        debugged: instructions run as they are recorded, so tensors have values.
+
     Args:
         kernel: name for messages.
         arch: the platform.
@@ -60,6 +63,8 @@ class Trace(LoopTrace):
         checks: what the kernel is held to.
         beta1: it is a kernel of Beta 1, which later releases' rules don't hold for.
     """
+
+    debugged = False
 
     def __init__(
         self,
@@ -208,6 +213,21 @@ class Trace(LoopTrace):
     def read_file(self, path: str, stamp: tuple[float, int]) -> None:
         """Note that the program depends on a file's contents."""
         self._files.append((path, *stamp))
+
+    def values(self, view: NkiTensor) -> np.ndarray:
+        """`tensor.numpy()`, which only debugged kernels have."""
+        raise CompileError(
+            f"values of {view.storage.label}: they are only known when the kernel runs. Run it "
+            "with nki.debug(kernel)(...) or host='debug', where .numpy() gives them, or print them "
+            "with nl.device_print",
+            location=self.where(),
+            core=self.core,
+            code="values-unknown",
+        )
+
+    def shown(self, view: NkiTensor) -> str:
+        """What a tensor's text says of its values."""
+        return "; values: nki.debug"
 
     # ---- instructions ---------------------------------------------------------------------
 

@@ -48,13 +48,21 @@ class LoopTrace:
         self.program.registers = number + 1
         return VirtualRegister(number, self)
 
-    def open_loop(self, loop: Loop) -> None:
+    def register_value(self, register: VirtualRegister) -> int | None:
+        """What a register holds: nothing yet, while a program is only recorded."""
+        return None
+
+    def check_unordered(self) -> None:
+        """Refuse a dynamic loop within nl.no_reorder."""
         if self.order_group:
             raise CompileError(
                 "dynamic loops aren't supported inside nl.no_reorder",
                 location=self.where(),
                 code="loop-in-no-reorder",
             )
+
+    def open_loop(self, loop: Loop) -> None:
+        self.check_unordered()
         self.block.append(loop)
         loop.outside = len(self.program.storages)
         self._open.append(OpenLoop(loop, self.block, self._ordinal))
@@ -97,25 +105,33 @@ class LoopTrace:
     def for_loop(
         self, start: Any, stop: Any, step: Any, body: Callable[[VirtualRegister], Any]
     ) -> None:
-        register = self._begin_for(start, stop, step)
-        result = self._open[-1].record(body, register)
-        if not (result is None or isinstance(result, NkiInstruction)):  # a lambda's is its call's
-            raise CompileError(
-                f"the body of fori_loop returned {result!r}; it can't return a value. Write what "
-                "the loop makes to tensors that are allocated before it",
-                location=self.where(),
-                core=self.core,
-                code="loop-body",
-            )
+        loop = self.counted(start, stop, step)
+        self.open_loop(loop)
+        self.check_body(self._open[-1].record(body))
         self.close_loop()
+
+    def check_body(self, result: Any) -> None:
+        """Refuse a body of fori_loop that returned a value."""
+        if result is None or isinstance(result, NkiInstruction):  # a lambda's is its call's
+            return
+        raise CompileError(
+            f"the body of fori_loop returned {result!r}; it can't return a value. Write what "
+            "the loop makes to tensors that are allocated before it",
+            location=self.where(),
+            core=self.core,
+            code="loop-body",
+        )
 
     def dynamic_range(self, start: Any, stop: Any, step: Any) -> Iterator[VirtualRegister]:
-        register = self._begin_for(start, stop, step)
+        loop = self.counted(start, stop, step)
+        self.open_loop(loop)
         self._open[-1].within(sys._getframe(1))  # the function with the `for`, which asks for more
-        yield register
+        assert loop.register is not None
+        yield loop.register
         self.close_loop()
 
-    def _begin_for(self, start: Any, stop: Any, step: Any) -> VirtualRegister:
+    def counted(self, start: Any, stop: Any, step: Any) -> Loop:
+        """A loop over start, start+step, ... with a new register, its bounds checked."""
         if isinstance(step, VirtualRegister) or not _is_int(step) or step < 1:
             raise CompileError(
                 f"loop step {step}; must be a positive int known when the kernel is traced",
@@ -134,10 +150,16 @@ class LoopTrace:
         start, stop = (b if isinstance(b, VirtualRegister) else int(b) for b in (start, stop))
         register = self.register()
         register.induction = True
-        self.open_loop(Loop("for", self.locations.here(2), register, start, stop, int(step)))
-        return register
+        return Loop("for", self.locations.here(2), register, start, stop, int(step))
 
     def while_loop(self, init: Any, body: Callable[[VirtualRegister], Any]) -> None:
+        loop = self.conditional(init)
+        self.open_loop(loop)
+        self.move_condition(loop, self._open[-1].record(body))
+        self.close_loop()
+
+    def conditional(self, init: Any) -> Loop:
+        """A loop of while_loop, with registers of its own; `init` is in the condition's."""
         if not isinstance(init, VirtualRegister):
             raise CompileError(
                 f"while_loop needs a register as condition, got {init!r}",
@@ -146,16 +168,17 @@ class LoopTrace:
             )
         condition, value = self.register(), self.register()
         register_move(condition, init)
-        self.open_loop(Loop("while", self.locations.here(2), value, condition=condition))
-        result = self._open[-1].record(body, value)
+        return Loop("while", self.locations.here(2), value, condition=condition)
+
+    def move_condition(self, loop: Loop, result: Any) -> None:
+        """What the body of while_loop returned becomes its condition."""
         if not isinstance(result, VirtualRegister):
             raise CompileError(
                 f"the body of while_loop must return the next condition register, got {result!r}",
                 location=self.where(),
                 code="loop-body",
             )
-        register_move(condition, result)
-        self.close_loop()
+        register_move(loop.condition, result)
 
 
 def _is_int(value: Any) -> bool:

@@ -133,7 +133,7 @@ class _WatchedLinker(Linker):
         super().__init__(place.program, place.kit)
         self._watched = frozenset()  # races were looked for when the launch was made
         self._place, self._watch = place, watch
-        place.masks = self._masks
+        place.masks = self.masks
 
     def linked(self, i: Instruction) -> Step:
         step, tick = super().linked(i), self._watch.clock.tick
@@ -168,8 +168,8 @@ class _WatchedLinker(Linker):
 
         return born
 
-    def _exchange(self, i: Instruction) -> Callable[[], Any]:
-        start = super()._exchange(i)
+    def exchange(self, i: Instruction) -> Callable[[], Any]:
+        start = super().exchange(i)
         place, watch = self._place, self._watch
 
         def begin() -> Any:

@@ -166,7 +166,7 @@ class Spec:
         self.former = former.split()
         self.has_engine = "engine" in self.signature.parameters and "engine" not in roles
         self._role_items = tuple(self.roles.items())
-        self._tensors = tuple(name for name, role in self._role_items if isinstance(role, Tensor))
+        self.tensors = tuple(name for name, role in self._role_items if isinstance(role, Tensor))
         self._modes = tuple((n, r.mode) for n, r in self._role_items if isinstance(r, Tensor))
         self._written = tuple(name for name, mode in self._modes if "w" in mode)
         self._quadrants = tuple(
@@ -252,7 +252,7 @@ class Spec:
                 numbers={"got": arch.generation, "least": self.min_generation},
             )
         args = i.args
-        for name in self._tensors:
+        for name in self.tensors:
             a = args[name]
             if isinstance(a, Access):
                 if prod(a.shape) > LONGEST_ROW:

@@ -22,13 +22,14 @@ __tracebackhide__ = True  # asks pytest to end tracebacks in the caller
 class Tracer(Protocol):
     """What instructions need of whoever records them (compiler.trace.Trace).
 
-    `beta1` says whether the kernel is one of Beta 1.
+    `beta1` says whether the kernel is one of Beta 1, `debugged` whether it runs as it is traced.
     """
 
     arch: Arch
     core: int
     strict: bool
     beta1: bool
+    debugged: bool
 
     def where(self) -> str | None: ...
     def locate(self) -> int: ...
@@ -39,6 +40,8 @@ class Tracer(Protocol):
     def assign(self, view: Any, value: Any) -> None: ...
     def schedule(self, edges: Any) -> AbstractContextManager[None]: ...
     def called(self, frame: FrameType) -> str: ...
+    def values(self, view: Any) -> Any: ...
+    def shown(self, view: Any) -> str: ...
 
 
 _tracer: ContextVar[Tracer | None] = ContextVar("nki_dist_tracer", default=None)

@@ -33,8 +33,9 @@ _INSTEAD = {
     ),
     **dict.fromkeys(("exp", "sqrt", "abs", "sin", "tanh", "sigmoid"), "use nl.{0}(tile)"),
     **dict.fromkeys(
-        ("item", "tolist", "numpy", "cpu"),
-        "values are only known when the kernel runs: print them with nl.device_print",
+        ("item", "tolist", "cpu"),
+        "values are only known when the kernel runs: nki.debug(kernel) has them, as .numpy(), and "
+        "nl.device_print prints them",
     ),
     **dict.fromkeys(("copy", "clone"), "use nl.copy(tile) or nisa.tensor_copy"),
     **dict.fromkeys(("unsqueeze",), "use .expand_dim"),

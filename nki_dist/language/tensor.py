@@ -15,10 +15,12 @@ import sys
 from math import prod
 from typing import Any
 
+import numpy as np
+
 from nki_dist import dtypes
 from nki_dist.dtypes import DType
 from nki_dist.errors import NkiValidationError
-from nki_dist.isa.spec import current_tracer
+from nki_dist.isa.spec import current_tracer, tracing
 from nki_dist.language.indexing import Indexing, ds
 from nki_dist.language.layout import rescale, rescaled
 from nki_dist.language.no_value import NoValue
@@ -110,7 +112,32 @@ class NkiTensor(Indexing, NoValue):
         )
 
     def __repr__(self) -> str:
-        return f"NkiTensor(shape={self.shape}, dtype={self.dtype}, buffer={self.buffer.value})"
+        shown = current_tracer().shown(self) if tracing() else ""
+        head = f"NkiTensor(shape={self.shape}, dtype={self.dtype}, buffer={self.buffer.value}"
+        return f"{head}{shown})"
+
+    def numpy(self) -> np.ndarray[Any, Any]:
+        """A copy of its values at this moment, in a debugged kernel (`nki.debug`).
+
+        Elements that nobody has written hold what memory held: NaN of floats, a large number of
+        integers. `print(tensor)` tells them apart.
+
+        Returns:
+            An array of the view's shape and dtype.
+
+        Raises:
+            CompileError: the kernel isn't debugged, so there are no values yet.
+            NkiValidationError: the view has a run-time index for every row or column.
+        """
+        found: np.ndarray[Any, Any] = current_tracer().values(self)
+        return found
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        if not tracing() or not current_tracer().debugged:
+            return self._conversion()
+        if copy is False:
+            raise ValueError("an array of a tensor's values is always a copy")
+        return np.asarray(self.numpy(), dtype)
 
     def is_indirect(self) -> bool:
         """True if an index known only at run time is part of the address."""

@@ -292,7 +292,7 @@ class Look:
         limit = PATIENCE if world.timeout is None else world.timeout
         try:
             check_world(compiled.programs, world.topology, world.checks.strict)
-            cores = slots(world.ranks, world.lnc, world._ranks_per_node)
+            cores = slots(world.ranks, world.lnc, world.ranks_per_node)
             report, self._reports = run_dry(cores, compiled.as_run, inputs, unknown, limit)
         except NkiError as error:
             if error.code == "spec-contents":  # our own placeholder, no mistake of anybody

@@ -13,11 +13,14 @@ from nki_dist.runtime.hosts import Host, Launch, LaunchResult
 from nki_dist.runtime.races import check_races
 
 
-def report_races(compiled: Compiled, result: LaunchResult, lnc: int, checks: Checks) -> None:
+def report_races(
+    compiled: Compiled, result: LaunchResult, lnc: int, checks: Checks, first: int = 0
+) -> None:
     """Compare what the cores of each rank did to shared tensors.
 
     Args:
         compiled: as it was run.
+        first: the rank that core 0 of the reports is of.
 
     Raises:
         RaceError: for the first race; with `races="warn"` each rank's first is a RaceWarning.
@@ -31,7 +34,7 @@ def report_races(compiled: Compiled, result: LaunchResult, lnc: int, checks: Che
             by_rank.setdefault(rank, {})[core] = report.records
     for rank, records in sorted(by_rank.items()):
         try:
-            check_races(compiled, records, rank)
+            check_races(compiled, records, first + rank)
         except RaceError as error:
             if checks.races == "error":
                 raise

@@ -268,6 +268,26 @@ def simulate(kernel: Any, check: Policy | None = None) -> Kernel:
 
 
 @leaves_package
+def debug(kernel: Any, check: Policy | None = None) -> Kernel:
+    """The same kernel, run in this process as it is traced, so that its Python sees values.
+
+    In the kernel `tile.numpy()` is a copy of a tensor's values, `print(tile)` shows them, registers
+    have values, and `breakpoint()` stops between instructions that have run. Several cores take
+    turns. Results are the same bits as on other hosts.
+
+    Args:
+        kernel: an `nki.jit` kernel, with its grid if it has one, or a plain function.
+        check: what it is held to, as of World.
+
+    Raises:
+        LaunchError: no such policy.
+    """
+    _refuse_arguments("debug", check)
+    checks = None if check is None else checks_of(check)
+    return _kernel(kernel).but(_host="debug", _profile=False, _estimate=False, checks=checks)
+
+
+@leaves_package
 def profile(kernel: Any, host: str | None = None, schedule: str = COMPILED) -> Kernel:
     """A kernel whose call returns a Run: `.outputs` and `.profile` (simulated time).
 

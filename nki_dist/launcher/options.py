@@ -52,7 +52,7 @@ def check_options(host: str, transport: str, timeout: Any, memory: Any) -> None:
             f"timeout={timeout!r}; must be a positive number of seconds or None",
             code="world-option",
         )
-    if memory is not None and (not _is_int(memory) or memory < 1 or host == "ray"):
+    if memory is not None and (not _is_int(memory) or memory < 1 or host != "inprocess"):
         raise LaunchError(
             f"memory={memory!r} with host={host!r}; must be a positive number of bytes, and "
             "host='inprocess', or None",

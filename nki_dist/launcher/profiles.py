@@ -7,6 +7,7 @@ from typing import Any
 
 from nki_dist.collectives.timing import collective_rules
 from nki_dist.compiler.compiled import Compiled
+from nki_dist.program import Program
 from nki_dist.timing import COMPILED, Profile, profile_launch
 from nki_dist.timing.exchange import EXCHANGES
 from nki_dist.topology.topology import Topology
@@ -18,6 +19,7 @@ def profile_of(
     compiled: Compiled,
     trips: Sequence[Sequence[int]],
     schedule: str = COMPILED,
+    programs: Sequence[Program] | None = None,
 ) -> Profile:
     """The profile of a launch.
 
@@ -26,10 +28,11 @@ def profile_of(
         algorithm: the one its collectives were told to use, or "".
         trips: per core, ranks one after the other, the rounds of each dynamic loop.
         schedule: "compiled" or "program".
+        programs: of every core, if ranks ran different ones.
     """
     rules = collective_rules(topology, algorithm)
     return profile_launch(
-        compiled.programs * topology.ranks,
+        compiled.programs * topology.ranks if programs is None else programs,
         trips,
         topology.arch,
         compiled.programs[0].kernel,
@@ -39,8 +42,13 @@ def profile_of(
 
 
 def profile_of_reports(
-    world: Any, algorithm: str, compiled: Compiled, reports: Sequence[Any], schedule: str
+    world: Any,
+    algorithm: str,
+    compiled: Compiled,
+    reports: Sequence[Any],
+    schedule: str,
+    programs: Sequence[Program] | None = None,
 ) -> Profile:
-    """The profile of a launch on a world, from what each core reports."""
+    """The profile of a launch on a world, from what each core reports; as of `profile_of`."""
     trips = [r.trips for r in sorted(reports, key=lambda r: r.core)]
-    return profile_of(world.topology, algorithm, compiled, trips, schedule)
+    return profile_of(world.topology, algorithm, compiled, trips, schedule, programs)

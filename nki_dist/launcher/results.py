@@ -24,7 +24,6 @@ from nki_dist.launcher.binding import BoundArguments
 from nki_dist.program import Access
 from nki_dist.program.pytree import flatten, tree_map
 from nki_dist.runtime.host_memory import typed
-from nki_dist.runtime.hosts import LaunchResult
 
 _SHOWN: Final = 8  # outputs that a Run names
 
@@ -89,18 +88,25 @@ def inputs_as_run(compiled: Compiled, bound: Sequence[BoundArguments]) -> list[l
 
 
 def check_written(
-    compiled: Compiled, result: LaunchResult, bound: Sequence[BoundArguments]
+    compiled: Sequence[Compiled],
+    layouts: Sequence[Layout],
+    memories: Sequence[np.ndarray],
+    bound: Sequence[BoundArguments],
 ) -> None:
     """One array that several ranks wrote can take back only one contents.
+
+    Args:
+        compiled, layouts, memories, bound: of each rank: what it ran, where its tensors lie, the
+            bytes of its stack, its arguments.
 
     Raises:
         LaunchError: ranks wrote different bytes to the same array.
     """
-    for index in compiled.written_inputs:
-        at = result.layout.offsets["input", index]
-        signature = compiled.inputs[index]
-        seen: dict[int, np.ndarray] = {}
-        for rank, (b, memory) in enumerate(zip(bound, result.memories)):
+    seen: dict[int, np.ndarray] = {}
+    for rank, (c, layout, memory, b) in enumerate(zip(compiled, layouts, memories, bound)):
+        for index in c.written_inputs:
+            at = layout.offsets["input", index]
+            signature = c.inputs[index]
             wrote = memory[at : at + signature.nbytes]
             if not np.array_equal(wrote, seen.setdefault(id(b.originals[index]), wrote)):
                 raise LaunchError(

@@ -13,13 +13,8 @@ from nki_dist.checks import Policy, checks_of
 from nki_dist.collectives.check import check_world
 from nki_dist.compiler.compiled import Compiled, Grid
 from nki_dist.errors import LaunchError
-from nki_dist.launcher.binding import (
-    Args,
-    BoundArguments,
-    Kwargs,
-    bind_ranks,
-    not_a_kernel,
-)
+from nki_dist.launcher.binding import Args, BoundArguments, Kwargs, bind_ranks, not_a_kernel
+from nki_dist.launcher.debugging import launch_debugged
 from nki_dist.launcher.estimates import Doubts, dry_run_of, estimate_of, nothing_unknown
 from nki_dist.launcher.findings import report_findings, report_races
 from nki_dist.launcher.grid import grid_of_world
@@ -60,7 +55,8 @@ class World(Recording):
         ranks: logical cores.
         lnc: physical cores per logical core, 1 or 2.
         platform: "trn1", "trn2" or "trn3"; NEURON_PLATFORM_TARGET_OVERRIDE or trn2 by default.
-        host: "ray" (cores are Ray actors) or "inprocess"; NKI_DIST_HOST or "ray" by default.
+        host: "ray" (cores are Ray actors), "inprocess", or "debug": in this process, each
+            instruction as it is called (see `nki.debug`); NKI_DIST_HOST or "ray" by default.
         cores_per_actor: "auto" or how many cores share a Ray actor.
         address: of a Ray cluster to join; a local one is started otherwise.
         timeout: seconds after which a launch or dry run ends with a DeadlockError that says where
@@ -125,7 +121,7 @@ class World(Recording):
         self._host: Host | None = None
         self._algorithm = ""  # asked for when the host was started
         self._groups_checked: set[str] = set()
-        self._printer = Printer(lnc, session().next_number)
+        self.printer = Printer(lnc, session().next_number)
 
     @classmethod
     def trn2(cls, **options: Any) -> World:
@@ -157,7 +153,7 @@ class World(Recording):
         return Topology(self.arch, self.ranks, self.lnc)
 
     @property
-    def _ranks_per_node(self) -> int:
+    def ranks_per_node(self) -> int:
         """Ranks that NeuronLink connects."""
         return self.topology.ranks_per_instance * self.arch.instances_per_ultraserver
 
@@ -198,8 +194,8 @@ class World(Recording):
         self._refuse_closed()
         if self._host is None:
             self._algorithm = forced_algorithm()
-            instance, node = self.topology.ranks_per_instance, self._ranks_per_node
-            if self.host_name == "inprocess":
+            instance, node = self.topology.ranks_per_instance, self.ranks_per_node
+            if self.host_name != "ray":  # "debug" runs kernels elsewhere, and saved programs here
                 self._host = InProcessHost(self.ranks, self.lnc, node, self._memory)
             else:
                 from nki_dist.core_actor.ray_host import RayHost
@@ -254,7 +250,9 @@ class World(Recording):
         return outputs[0] if schedule is None else self._run(outputs[0], result, compiled, schedule)
 
     def _run(self, outputs: Any, result: LaunchResult, compiled: Compiled, schedule: str) -> Run:
-        profile = profile_of_reports(self, self._algorithm, compiled, result.reports, schedule)
+        profile = profile_of_reports(
+            self, self._algorithm, compiled, result.reports, schedule, result.programs
+        )
         return Run(outputs, profile, result.reports, result.losses)
 
     @leaves_package
@@ -306,7 +304,7 @@ class World(Recording):
         self, compiled: Compiled, bound: Sequence[BoundArguments], unknown: Collection[int]
     ) -> tuple[DryRun, list[CoreReport]]:
         """A dry run of a compiled kernel, and what each core reports of it."""
-        cores = slots(self.ranks, self.lnc, self._ranks_per_node)
+        cores = slots(self.ranks, self.lnc, self.ranks_per_node)
         inputs = [b.arrays for b in bound]
         return run_dry(cores, compiled.as_run, inputs, unknown, self.timeout)
 
@@ -367,6 +365,10 @@ class World(Recording):
     def _launch(
         self, kernel: Any, grid: Grid | None, args: Args, kwargs: Kwargs
     ) -> tuple[list[Any], LaunchResult, Compiled]:
+        if self.host_name == "debug" and not isinstance(kernel, Compiled):
+            bound, grid = self._bound(kernel, grid, args, kwargs)
+            with self._lock:
+                return launch_debugged(self, kernel, grid, bound)
         return self.launch_compiled(*self._compiled(kernel, grid, args, kwargs))
 
     def launch_compiled(
@@ -375,7 +377,7 @@ class World(Recording):
         """Launch what `_compiled` gave: the outputs of each rank, what is left, the kernel."""
         as_run = compiled.as_run
         inputs = inputs_as_run(as_run, bound)
-        launch = Launch(key, compiled, inputs, self._printer, self.timeout, session().warn)
+        launch = Launch(key, compiled, inputs, self.printer, self.timeout, session().warn)
         with self._lock:
             again, start = self.retries, self._started
             result = launch_again(start, launch, again) if again else start().launch(launch)
@@ -384,7 +386,8 @@ class World(Recording):
             if compiled.watched:
                 report_races(as_run, result, self.lnc, self.checks)
             if self.ranks > 1:
-                check_written(as_run, result, bound)
+                layouts = [result.layout] * self.ranks
+                check_written([as_run] * self.ranks, layouts, result.memories, bound)
             if (observer := session().observer) is not None:
                 observer(self, launch, result)
             if compiled.warnings or compiled.undecided or compiled.unstored:

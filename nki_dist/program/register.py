@@ -2,7 +2,8 @@
 
 A register's value exists only while a program runs, so Python can't branch on it when a kernel is
 traced. The one Python construct that is understood is `while register:`; the tracer that is active
-decides (see compiler.control_flow).
+decides (see compiler.control_flow). In a debugged kernel, which runs as it is traced, registers
+have values; arithmetic they have nowhere.
 """
 
 from __future__ import annotations
@@ -37,24 +38,32 @@ class VirtualRegister:
             )
         return bool(self.tracer.register_truth(self))
 
+    def _value(self, what: str) -> int:
+        """Its value in a debugged kernel; raises CompileError in others."""
+        value: int | None = None if self.tracer is None else self.tracer.register_value(self)
+        if value is None:
+            raise self._refuse(what)
+        return value
+
     def _refuse(self, what: str) -> CompileError:
         location = self.tracer.where() if self.tracer is not None else None
         return CompileError(
             f"{what} of a register: its value is only known when the kernel runs. Registers can be "
             "used as loop bounds (nl.fori_loop, nl.while_loop, nl.dynamic_range), in nl.ds, as "
-            "scalar_offset, and moved, loaded or stored; compute with tensors instead",
+            "scalar_offset, and moved, loaded or stored; compute with tensors instead. To look at "
+            "values, run the kernel with nki.debug",
             location=location,
             code="register-as-value",
         )
 
     def __int__(self) -> int:
-        raise self._refuse("int()")
+        return self._value("int()")
 
     def __index__(self) -> int:
-        raise self._refuse("use as a Python index")
+        return self._value("use as a Python index")
 
     def __float__(self) -> float:
-        raise self._refuse("float()")
+        return float(self._value("float()"))
 
     def _no_arithmetic(self, *_: Any) -> Any:
         raise self._refuse("arithmetic")
@@ -62,17 +71,25 @@ class VirtualRegister:
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = _no_arithmetic
     __floordiv__ = __mod__ = __truediv__ = __neg__ = _no_arithmetic
 
-    def _no_comparison(self, *_: Any) -> Any:
-        raise self._refuse("comparison")
+    def __lt__(self, other: Any) -> bool:
+        return bool(self._value("comparison") < other)
 
-    __lt__ = __le__ = __gt__ = __ge__ = _no_comparison
+    def __le__(self, other: Any) -> bool:
+        return bool(self._value("comparison") <= other)
+
+    def __gt__(self, other: Any) -> bool:
+        return bool(self._value("comparison") > other)
+
+    def __ge__(self, other: Any) -> bool:
+        return bool(self._value("comparison") >= other)
 
     def __eq__(self, other: Any) -> Any:
         if isinstance(other, (int, float)):  # False by identity would silently drop code
-            raise self._refuse("comparison")
+            return self._value("comparison") == other
         return NotImplemented
 
     __hash__ = object.__hash__
 
     def __repr__(self) -> str:
-        return f"r{self.number}"
+        value = None if self.tracer is None else self.tracer.register_value(self)
+        return f"r{self.number}" if value is None else f"r{self.number}={value}"

@@ -57,9 +57,9 @@ class _DryLinker(Linker):
     def linked(self, i: Instruction) -> Step:
         return super().linked(i) if i.ordinal in self._real else nothing
 
-    def _exchange(self, i: Instruction) -> Callable[[], Any]:
+    def exchange(self, i: Instruction) -> Callable[[], Any]:
         if i.ordinal in self._real:
-            return super()._exchange(i)
+            return super().exchange(i)
         spec = INSTRUCTIONS[i.opcode]
         if not run_time_arguments(i):
             return spec.link_exchange(i, self._hollow)

@@ -20,6 +20,7 @@ from nki_dist.errors import CoreLostError, NkiWarning
 from nki_dist.hbm.alignment import aligned
 from nki_dist.hbm.layout import Layout, Layouts, fill_common, fill_stack
 from nki_dist.isa.core import CoreSlot
+from nki_dist.program import Program
 from nki_dist.runtime.group import CoreGroup, CoreReport, StackView
 from nki_dist.runtime.host_memory import check_memory, typed
 from nki_dist.runtime.progress import sampled
@@ -55,12 +56,14 @@ class LaunchResult:
         memories: per rank, the bytes of its HBM stack.
         reports: per core.
         losses: after which the launch was run again.
+        programs: what each core ran, if that isn't `compiled.programs` on every rank.
     """
 
     layout: Layout
     memories: list[np.ndarray]
     reports: list[CoreReport] = field(default_factory=list)
     losses: list[CoreLostError] = field(default_factory=list)
+    programs: list[Program] | None = None
 
 
 class Host(Protocol):

@@ -77,18 +77,18 @@ class Linker:
         self.kit = kit
         self.recorder = Recorder(kit)
         self._watched = frozenset(program.facts.get("watched", ()))
-        self._masks: dict[int, np.ndarray] = {}
+        self.masks: dict[int, np.ndarray] = {}
         for number in program.facts.get("runtime_psum", ()):
             storage = program.storages[number]
-            self._masks[number] = np.zeros(storage.nbytes // 2, bool)
-        kit.accumulating = partial(_mask, self._masks)  # not of self: a cycle is freed late
+            self.masks[number] = np.zeros(storage.nbytes // 2, bool)
+        kit.accumulating = partial(_mask, self.masks)  # not of self: a cycle is freed late
         self._births: dict[int, list[int]] = {}
         wanted = program.facts.get("poison")
         wanted = None if wanted is None else frozenset(wanted)
         for s in program.storages:
             if s.role == "local" and s.first >= 0 and (wanted is None or s.number in wanted):
                 self._births.setdefault(s.first, []).append(s.number)
-        for number in self._masks:
+        for number in self.masks:
             first = program.storages[number].first
             if number not in self._births.setdefault(first, []):
                 self._births[first].append(number)
@@ -120,7 +120,7 @@ class Linker:
                 segment.instructions.append(item)
             self.kit.begin(waits=spec.synchronises)
             try:
-                step = self._exchange(item) if spec.synchronises else self._instruction(item)
+                step = self.exchange(item) if spec.synchronises else self._instruction(item)
             # What only a world of ranks, or of two cores, can't do; or scratch memory is missing.
             except (NkiError, MemoryError) as error:
                 placed = typed(error).at(
@@ -155,7 +155,7 @@ class Linker:
             Access(storage, 0, (storage.nbytes // storage.dtype.itemsize,), (1,), storage.dtype)
         )
         value = storage.dtype.raw.type(self.program.unwritten(storage.dtype))
-        mask = self._masks.get(number)
+        mask = self.masks.get(number)
 
         def birth() -> None:
             fill.fill(value)
@@ -175,24 +175,25 @@ class Linker:
     def linked(self, i: Instruction) -> Step:
         """The step of an instruction whose scalar run-time offsets are known."""
         if has_indirection(i):
-            step = link_indirect(i, self.kit, self._masks)
+            step = link_indirect(i, self.kit, self.masks)
         else:
             step = INSTRUCTIONS[i.opcode].link(i, self.kit)
         return self._with_masks(i, step)
 
     def _with_masks(self, i: Instruction, step: Step) -> Step:
         """Record, where matmuls decide at run time, what the next one finds in its elements."""
-        if not self._masks:
+        if not self.masks:
             return step
         spec = INSTRUCTIONS[i.opcode]
         marks = [
-            partial(_mask(self._masks, a).__setitem__, ..., spec.accumulates or False)
+            partial(_mask(self.masks, a).__setitem__, ..., spec.accumulates or False)
             for a in spec.writes(i)
-            if a.storage.number in self._masks and not is_indirect(a)
+            if a.storage.number in self.masks and not is_indirect(a)
         ]
         return chain([step, *marks]) if marks else step
 
-    def _exchange(self, i: Instruction) -> Callable[[], Any]:
+    def exchange(self, i: Instruction) -> Callable[[], Any]:
+        """What begins an instruction that waits for others; see Spec.link_exchange."""
         spec = INSTRUCTIONS[i.opcode]
         if not run_time_arguments(i):
             return spec.link_exchange(i, self.kit)
@@ -241,14 +242,7 @@ class Linker:
             blocks = INSTRUCTIONS[i.opcode].blocks(i)
             if i.args.get("oob_mode") is oob_mode.skip:
                 return parts_inside(i, blocks, self.value)
-            low, high = _allowed(a)
-            row = first_outside(blocks, self.value)
-            raise OutOfBoundsError(
-                f"run-time index {index} is outside [{low}, {high}) of dimension {a.dynamic.dim} "
-                f"of {a.storage.label}" + (f": {row}; {REMEDY}" if row else ""),
-                code="data-index-range",
-                numbers={"got": index, "least": low, "most": high - 1},
-            )
+            raise outside(a, index, first_outside(blocks, self.value))
         return [self.resolve(i)]
 
     def inside(self, a: Access, index: int) -> bool:
@@ -266,6 +260,18 @@ class Linker:
 def _mask(masks: Mapping[int, np.ndarray], a: Access) -> np.ndarray:
     """Which elements of a PSUM tile hold what matmuls left, as the access sees them."""
     return mask_view(masks[a.storage.number], a)
+
+
+def outside(a: Access, index: int, row: str = "") -> OutOfBoundsError:
+    """The error for a run-time index that leaves its tensor; `row` says with which row."""
+    assert a.dynamic is not None
+    low, high = _allowed(a)
+    return OutOfBoundsError(
+        f"run-time index {index} is outside [{low}, {high}) of dimension {a.dynamic.dim} "
+        f"of {a.storage.label}" + (f": {row}; {REMEDY}" if row else ""),
+        code="data-index-range",
+        numbers={"got": index, "least": low, "most": high - 1},
+    )
 
 
 class _Relinked:

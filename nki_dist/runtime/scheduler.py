@@ -13,11 +13,13 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from nki_dist.collectives.party import CHANNEL
 from nki_dist.errors import DeadlockError, NkiError
-from nki_dist.runtime.executor import Coroutine, Executor, Stopped
+from nki_dist.isa.core import Core
+from nki_dist.program import Program
+from nki_dist.runtime.executor import Coroutine, Stopped
 from nki_dist.runtime.messages import (
     Mailbox,
     Message,
@@ -31,12 +33,26 @@ from nki_dist.runtime.overdue import Position, overdue
 What: TypeAlias = "dict[str, Any]"  # description of an operation
 
 
+class Runner(Protocol):
+    """What runs one core: an Executor, or in a debugged launch the kernel itself."""
+
+    program: Program
+    core: Core
+    trips: list[int]
+    ends: float
+
+    @property
+    def done(self) -> int: ...
+    def run(self) -> Coroutine: ...
+    def position(self) -> Position: ...
+
+
 @dataclass
 class CoreRun:
     """One core's run in a launch."""
 
     core: int
-    executor: Executor
+    executor: Runner
     coroutine: Coroutine
     mailbox: Mailbox = field(default_factory=Mailbox)
     waiting: Wait | None = None
@@ -47,6 +63,15 @@ class CoreRun:
     pending: Wait | None = None
     messages: int = 0
     message_bytes: int = 0
+
+    def take(self, wait: Wait) -> Message | None:
+        """The message it waits for, if that has arrived."""
+        key = (wait.source, wait.channel)
+        sequence = self.taken.get(key, 0)
+        message = self.mailbox.take(wait, sequence)
+        if message is not None:
+            self.taken[key] = sequence + 1
+        return message
 
 
 class Scheduler:
@@ -74,7 +99,7 @@ class Scheduler:
         self.sent = 0
         self.received = 0
 
-    def add(self, executor: Executor) -> CoreRun:
+    def add(self, executor: Runner) -> CoreRun:
         """Admit a core; its `send` and `receive` are connected here."""
         slot, wires, program = executor.core.slot, executor.core.wires, executor.program
         core = slot.core
@@ -157,13 +182,10 @@ class Scheduler:
         message = None
         while True:
             if wait is not None:
-                key = (wait.source, wait.channel)
-                sequence = run.taken.get(key, 0)
-                message = run.mailbox.take(wait, sequence)
+                message = run.take(wait)
                 if message is None:
                     run.waiting = wait
                     return True
-                run.taken[key] = sequence + 1
             try:
                 wait = run.coroutine.send(message)  # type: ignore[arg-type]
             except StopIteration:

@@ -22,7 +22,7 @@ START_VARIABLE: Final = "NKI_DIST_START_TIMEOUT"
 PRECISE_VARIABLE: Final = "NKI_PRECISE_FP"
 TRACEBACK_VARIABLE: Final = "NKI_DIST_TRACEBACK"
 
-HOSTS: Final = ("ray", "inprocess")
+HOSTS: Final = ("ray", "inprocess", "debug")
 START_SECONDS: Final = 90.0  # Ray gives a process 60 s to come up, and then starts another
 TRANSPORTS: Final = ("auto", "ring", "messages")
 
@@ -44,7 +44,7 @@ def default_lnc(limit: int) -> int:
 
 
 def default_host() -> str:
-    """Where simulated cores run: "ray" or "inprocess".
+    """Where simulated cores run: "ray", "inprocess" or "debug".
 
     AWS's NKI_SIMULATOR=1 makes every launch what `nki.simulate` makes of it, so in this process.
     """

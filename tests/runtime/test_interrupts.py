@@ -6,6 +6,7 @@ in the line, which is where Python raises KeyboardInterrupt. So no signals and n
 
 from __future__ import annotations
 
+import linecache
 import sys
 from pathlib import Path
 
@@ -61,10 +62,15 @@ def expected():
 
 
 class Interrupt:
-    """Raises KeyboardInterrupt at a line of the package, counted from 1; None only counts."""
+    """Raises KeyboardInterrupt at a line of the package, counted from 1; None only counts.
+
+    Not where a `with` is left, but at the next line: Python itself looks for interrupts after calls
+    and at jumps back, so never between the last line of a `with` and its `__exit__`, where a lock
+    would stay locked for ever.
+    """
 
     def __init__(self, at: int | None = None) -> None:
-        self.at, self.lines = at, 0
+        self.at, self.lines, self._last = at, 0, {}
 
     def __enter__(self):
         self._before = sys.gettrace()
@@ -80,9 +86,19 @@ class Interrupt:
     def _line(self, frame, event, _):
         if event == "line":
             self.lines += 1
-            if self.lines == self.at:
+            line, before = frame.f_lineno, self._last.get(frame, 0)
+            self._last[frame] = line
+            if self.at is not None and self.lines >= self.at and not _left(frame, line, before):
                 raise KeyboardInterrupt
+        elif event == "return":
+            self._last.pop(frame, None)
         return self._line
+
+
+def _left(frame, line, before):
+    """Whether a frame that was at line `before` is back at a `with`."""
+    text = linecache.getline(frame.f_code.co_filename, line)
+    return line < before and text.lstrip().startswith("with ")
 
 
 @pytest.mark.parametrize(("phase", "tries"), [("first", 40), ("warm", 80)])

@@ -23,6 +23,7 @@ from nki_dist.compat.beta1.operators import Operators
 from nki_dist.compat.beta1.select import Guard, Selection, cut, operand_box, select
 from nki_dist.compat.beta1.state import state
 from nki_dist.errors import NkiValidationError, OutOfBoundsError
+from nki_dist.isa.spec import current_tracer, tracing
 from nki_dist.language import emit
 from nki_dist.language.tensor import NkiTensor
 
@@ -63,7 +64,17 @@ class Tile(Operators):
     name = property(lambda self: self.access.name)
 
     def __repr__(self) -> str:
-        return f"<tile {self.shape} {self.dtype} in {self.buffer.value}>"
+        shown = current_tracer().shown(self.access) if tracing() and self.parts is None else ""
+        return f"<tile {self.shape} {self.dtype} in {self.buffer.value}{shown}>"
+
+    def numpy(self) -> np.ndarray[Any, Any]:
+        """A copy of its values at this moment, in a debugged kernel; see NkiTensor.numpy."""
+        if self.parts is None:
+            return self.access.numpy()
+        found = np.empty(self.shape, self.dtype.dtype)
+        for box, view in self.parts:
+            found[tuple(slice(*sides) for sides in box)] = view.numpy()
+        return found
 
     def __len__(self) -> int:
         return self.shape[0]

@@ -21,8 +21,8 @@ from nki_dist.isa import INSTRUCTIONS
 from nki_dist.program import Access, Block, Instruction, Loop, Program, Storage, instructions
 
 
-class _State:
-    """Which elements of one storage hold a matmul result that the next matmul adds to."""
+class Sums:
+    """Which elements of one PSUM storage hold a matmul's result, which the next one adds to."""
 
     def __init__(self, storage: Storage) -> None:
         self.storage = storage
@@ -67,7 +67,7 @@ def resolve_accumulation(program: Program) -> None:
         NkiValidationError: a matmul with accumulate=True finds other than matmuls' results.
     """
     runtime = _decided_at_run_time(program.body)
-    states: dict[int, _State] = {}
+    states: dict[int, Sums] = {}
     filled: dict[int, Instruction] = {}  # who wrote it last, other than matmuls
     unsure = set(runtime)
     for i in instructions(program.body):
@@ -89,7 +89,7 @@ def resolve_accumulation(program: Program) -> None:
 
 
 def _check_start(
-    i: Instruction, a: Access, state: _State | None, writer: Instruction, program: Program
+    i: Instruction, a: Access, state: Sums | None, writer: Instruction, program: Program
 ) -> None:
     """Refuse to add to what isn't a matmul's result, where hardware doesn't define it."""
     if i.args["accumulate"] is not True or arch.get(program.platform).generation >= 4:
@@ -108,8 +108,8 @@ def _check_start(
     )
 
 
-def _resolve(i: Instruction, a: Access, states: dict[int, _State], runtime: set[int]) -> None:
-    state = states.setdefault(a.storage.number, _State(a.storage))
+def _resolve(i: Instruction, a: Access, states: dict[int, Sums], runtime: set[int]) -> None:
+    state = states.setdefault(a.storage.number, Sums(a.storage))
     asked = i.args["accumulate"]
     if asked is None:
         before = None if a.dynamic is not None else state.read(a)

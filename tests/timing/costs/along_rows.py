@@ -87,7 +87,7 @@ REDUCTIONS = [
         lambda: nisa.range_select(
             sb(401), sb(401), nl.greater_equal, nl.less, sb(1), sb(1), reduce_res=sb(1)
         ),
-        started(2 * 401, 4 * SIZE),
+        started(1.8 * 401, 4 * SIZE),
     ),
     Row(
         "select_reduce",

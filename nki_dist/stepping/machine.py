@@ -1,0 +1,255 @@
+"""A core that runs instructions one by one, as a kernel's Python calls them.
+
+An instruction is linked when its operands are known and then runs at once, with what other hosts
+run: the same linker, meanings and exchanges, so the same bits. Where it has to wait for another
+core, `Turns` lets the others run.
+
+To the scheduler it looks like `runtime.Executor`: a coroutine that yields what it waits for.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from nki_dist import arch
+from nki_dist.collectives.check import check_groups
+from nki_dist.compiler.passes.footprints import Footprints
+from nki_dist.errors import NkiError, NkiValidationError
+from nki_dist.isa import INSTRUCTIONS
+from nki_dist.isa.core import CoreSlot
+from nki_dist.isa.indirection import is_indirect
+from nki_dist.isa.kit import Kit, Workspace
+from nki_dist.isa.spec import Spec
+from nki_dist.isa.transfers import fixed
+from nki_dist.program import Access, Instruction, Program, psum
+from nki_dist.program.walk import tensors
+from nki_dist.runtime.cores import make_core
+from nki_dist.runtime.executor import Coroutine, Stopped
+from nki_dist.runtime.host_memory import typed
+from nki_dist.runtime.linker import Linker, outside
+from nki_dist.runtime.overdue import Position
+from nki_dist.stepping.lives import Lives
+from nki_dist.stepping.memory import Arena, CoreMemory, RankMemory
+from nki_dist.stepping.sums import LiveSums
+from nki_dist.stepping.turns import Turns
+from nki_dist.topology.topology import Topology
+
+GROUPS: Final = "replica_group"  # the parameter that says who meets, or who would
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a core is, and what it shares with others of its process.
+
+    Attributes:
+        slot: in the world.
+        world: that its collectives are compared with.
+        strict: as of `collectives.check`.
+        rank: memory of the rank.
+        arena, workspace: one for all cores, which run in turn.
+        print: called with (prefix, array) by device_print.
+    """
+
+    slot: CoreSlot
+    world: Topology
+    strict: bool
+    rank: RankMemory
+    arena: Arena
+    workspace: Workspace
+    print: Callable[[str, np.ndarray], None]
+
+
+class Machine:
+    """Runs the instructions of one core.
+
+    Args:
+        program: that is being recorded; it grows.
+        place: of the core.
+        where: `file:line` of a location number, before the program has its table.
+
+    Attributes:
+        ends: when the run is given up, by time.monotonic(); the scheduler sets it.
+        trips: none, as no loop is left in what runs.
+        done: instructions executed.
+    """
+
+    def __init__(self, program: Program, place: Place, where: Callable[[int], str | None]) -> None:
+        self.program = program
+        self.place = place
+        self.core = make_core(program, place.slot)
+        self.core.wires.print = place.print
+        self.lives = Lives(program)
+        self.memory = CoreMemory(program, place.rank, place.arena, self.lives)
+        platform = arch.get(program.platform)
+        self._kit = Kit(self.memory.buffer, self.core, platform, place.workspace)
+        self._linker = Linker(program, self._kit)
+        self._sums = LiveSums(self._linker.masks)
+        self.memory.held = self._sums.storages
+        self._footprints = Footprints()
+        self._where = where
+        self._now: Instruction | None = None
+        self.turns: Turns | None = None
+        self.ends = math.inf
+        self.trips: list[int] = []
+        self.done = 0
+
+    # ---- as the scheduler sees it -------------------------------------------------------------
+
+    def run(self) -> Coroutine:
+        """The coroutine that is the kernel's run on this core."""
+        assert self.turns is not None
+        return self.turns.coroutine()
+
+    def position(self) -> Position:
+        """Where the run is; any thread may ask."""
+        i = self._now
+        title = None if i is None else INSTRUCTIONS[i.opcode].title
+        where = None if i is None else self._where(i.location)
+        return Position(self.place.slot.name, title, where, self.done)
+
+    # ---- instructions -------------------------------------------------------------------------
+
+    def execute(self, i: Instruction) -> None:
+        """Run an instruction, and wait in it for other cores if it must.
+
+        Raises:
+            NkiError: it can't be run; with its place.
+            Stopped: the time is up.
+        """
+        self.check()
+        spec = INSTRUCTIONS[i.opcode]
+        self._now, self.memory.now = i, i.ordinal
+        try:
+            if spec.synchronises or GROUPS in i.args:
+                self._compare_groups(i)
+            if spec.synchronises:
+                self._exchange(spec, i)
+            elif _addressed_at_run_time(spec, i):
+                for part in self._linker.addressed(i):
+                    self._run(spec, part)
+            else:
+                self._run(spec, i)
+        except (NkiError, MemoryError) as error:
+            placed = typed(error).at(
+                location=self._where(i.location),
+                core=self.place.slot.name,
+                instruction=spec.title,
+            )
+            raise placed from placed.__cause__
+        self.done += 1
+
+    def check(self) -> None:
+        """Nothing, or the end of the run.
+
+        Raises:
+            Stopped: the time is up.
+            Ended: the launch has ended elsewhere.
+        """
+        assert self.turns is not None
+        self.turns.check()
+        if time.monotonic() > self.ends:
+            raise Stopped
+
+    def _compare_groups(self, i: Instruction) -> None:
+        try:
+            check_groups(i, self.place.world, self.place.strict)
+        except NkiValidationError as error:  # of the program, not of this rank
+            raise error.at(core=self.program.core) from None
+
+    def _run(self, spec: Spec, i: Instruction) -> None:
+        writes = spec.writes(i)
+        sure = not self._footprints[i.opcode].partial
+        sums = [a for a in writes if a.storage.region is psum]
+        for a in sums:
+            self._sums.before(spec, i, a)
+        if sure and i.accumulation != "add":
+            self.memory.expect(spec, i, writes)
+        self._kit.begin()
+        step = self._linker.linked(i)
+        with np.errstate(all="ignore"):  # poison in unused lanes is normal
+            step()
+        for a in sums:
+            self._sums.after(spec, a)
+        if sure:
+            self._note(writes)
+
+    def _exchange(self, spec: Spec, i: Instruction) -> None:
+        assert self.turns is not None
+        self._kit.begin(waits=True)
+        generator = self._linker.exchange(i)()
+        payload = None
+        while generator is not None:
+            try:
+                wait = generator.send(payload)
+            except StopIteration:
+                break
+            payload = self.turns.wait(wait).payload
+            self.check()
+        self.core.state.epoch += spec.orders(i, self.program.core)
+        if not self._footprints[i.opcode].partial:
+            self._note(spec.writes(i))
+
+    def _note(self, writes: Iterable[Access]) -> None:
+        for a in writes:
+            if a.dynamic is None:
+                self.memory.wrote(a)
+
+    def forget(self, numbers: list[int]) -> None:
+        """Storages whose lives have ended."""
+        self.memory.forget(numbers)
+
+    # ---- values -------------------------------------------------------------------------------
+
+    def register(self, number: int) -> int:
+        """What a register holds."""
+        return self.core.state.registers[number]
+
+    def view(self, a: Access) -> Access:
+        """A view with its run-time index as it is now.
+
+        Raises:
+            NkiValidationError: it has one for every row or column.
+            OutOfBoundsError: the index is outside.
+        """
+        if a.dynamic is None:
+            return a
+        if a.dynamic.kind != "scalar" or is_indirect(a):
+            raise NkiValidationError(
+                f"values of a view of {a.storage.label} with a run-time index for every row or "
+                "column; copy it to a tile and look at that",
+                code="debug-view",
+            )
+        index = self._linker.value(a.dynamic)
+        if not self._linker.inside(a, index):
+            raise outside(a, index)
+        return fixed(a, self._linker.value)
+
+    def values(self, a: Access) -> np.ndarray[Any, Any]:
+        """A copy of a view's values, in the dtype that callers of kernels get."""
+        copy: np.ndarray[Any, Any] = self._kit.view(self.view(a)).copy().view(a.dtype.dtype)
+        return copy
+
+    def unwritten(self, a: Access) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        """Which elements of a view nobody has written."""
+        return self.memory.unwritten(self.view(a))
+
+
+def _addressed_at_run_time(spec: Spec, i: Instruction) -> bool:
+    """Whether an operand has a scalar run-time index; asked of every instruction."""
+    args = i.args
+    for name in spec.tensors:
+        value = args[name]
+        if isinstance(value, Access):
+            if value.dynamic is not None and value.dynamic.kind == "scalar":
+                return True
+        elif value is not None and any(
+            a.dynamic is not None and a.dynamic.kind == "scalar" for a in tensors(value)
+        ):
+            return True
+    return False

@@ -1,0 +1,277 @@
+"""Where tensors are while a kernel is debugged: every storage in memory of its own, from when it is
+first touched.
+
+A program that is compiled first can say when a tile's life ends, and tiles share memory then. Here
+nobody knows what the kernel's Python will still look at, so a tile stays until Python has dropped
+it (`lives`), or the round of the dynamic loop in which it was made has passed.
+
+Invariant: what nobody has written holds `Program.unwritten`, as on other hosts.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from nki_dist.compiler.compile import compare_allocation
+from nki_dist.compiler.compiled import Compiled
+from nki_dist.compiler.passes.elements import covers
+from nki_dist.dtypes.poison import is_poison
+from nki_dist.errors import OutOfMemoryError
+from nki_dist.hbm.alignment import aligned, padded
+from nki_dist.hbm.layout import Layout
+from nki_dist.isa.spec import Spec
+from nki_dist.program import Access, Instruction, Program, Storage
+from nki_dist.runtime.host_memory import machine_bytes, typed
+from nki_dist.stepping.lives import Lives
+from nki_dist.stepping.written import Written
+
+SLAB: Final = 16 << 20  # bytes; large enough for the pages that Linux makes huge
+LOOKED_AT: Final = 8  # tiles, for one whose memory can be used again
+
+Bytes = np.ndarray[Any, np.dtype[np.uint8]]
+
+
+class Host:
+    """Memory of this machine for one launch: Linux would promise more than there is.
+
+    Args:
+        most: bytes; None for what the machine has.
+    """
+
+    def __init__(self, most: int | None = None) -> None:
+        self._most = machine_bytes() if most is None else most
+        self._taken = 0
+
+    def take(self, nbytes: int) -> Bytes:
+        """Uninitialised bytes that begin at a cache line.
+
+        Raises:
+            OutOfMemoryError: the launch would have more than there is.
+        """
+        self._taken += nbytes
+        if self._taken > self._most:
+            raise OutOfMemoryError(
+                f"the debugged launch needs {self._taken} bytes of host memory by now, for "
+                f"arguments, tensors and tiles that Python still holds; this machine has "
+                f"{self._most}. Make the tensors smaller, or use fewer ranks",
+                code="host-memory",
+                numbers={"got": self._taken, "most": self._most},
+            )
+        try:
+            return aligned(nbytes)
+        except MemoryError as error:
+            raise typed(error) from error
+
+
+class Arena:
+    """Host memory for many small tensors, made one after the other."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._slab = aligned(0)
+        self._at = 0
+        self._free: dict[int, list[Bytes]] = defaultdict(list)
+
+    def left(self, size: int) -> Bytes | None:
+        """Bytes of this padded size that were given back."""
+        free = self._free[size]
+        return free.pop() if free else None
+
+    def take(self, size: int) -> Bytes:
+        """Uninitialised bytes of a padded size, that begin at a cache line."""
+        if size > SLAB // 4:
+            return self._host.take(size)
+        if self._at + size > len(self._slab):
+            self._slab, self._at = self._host.take(SLAB), 0
+        self._at += size
+        return self._slab[self._at - size : self._at]
+
+    def give(self, piece: Bytes) -> None:
+        """Take back what `take` or `left` gave."""
+        self._free[len(piece)].append(piece)
+
+
+class RankMemory:
+    """The HBM stack that the cores of a rank share.
+
+    Args:
+        arrays: the rank's inputs by index; they are copied.
+        host: where memory comes from.
+    """
+
+    def __init__(self, arrays: Sequence[np.ndarray[Any, Any]], host: Host) -> None:
+        self._host = host
+        self._inputs = [_copied(array, host) for array in arrays]
+        self._shared: dict[int, tuple[Program, Storage, Bytes]] = {}
+        self._written: dict[tuple[str, int], Written] = {}
+
+    def agree(self, program: Program, storage: Storage) -> None:
+        """Make a shared tensor, or refuse one that another core has made otherwise.
+
+        Raises:
+            NkiValidationError: the other core's allocation of this number differs.
+        """
+        known = self._shared.get(storage.index)
+        if known is None:
+            memory = self._host.take(storage.nbytes)
+            if storage.data is None:
+                memory.view(storage.dtype.raw).fill(program.unwritten(storage.dtype))
+            else:
+                memory[:] = np.frombuffer(storage.data, np.uint8)
+            self._shared[storage.index] = program, storage, memory
+        else:
+            compare_allocation(storage.index, known[:2], (program, storage))
+
+    def adopt(self, program: Program, storage: Storage, contents: Bytes) -> None:
+        """A tensor that was private until the kernel returned it."""
+        self._shared.setdefault(storage.index, (program, storage, contents))
+
+    def buffer(self, storage: Storage) -> Bytes:
+        """The bytes of an input or a shared tensor."""
+        if storage.role == "input":
+            return self._inputs[storage.index]
+        return self._shared[storage.index][2]
+
+    def written(self, storage: Storage) -> Written:
+        """What the rank's cores have written of it."""
+        key = (storage.role, storage.index)
+        found = self._written.get(key)
+        if found is None:
+            found = self._written[key] = Written(storage.role != "shared")
+        return found
+
+    def stack(self, compiled: Compiled, layout: Layout) -> Bytes:
+        """The same as the HBM stack of an ordinary launch, as far as that is read afterwards."""
+        made = self._host.take(layout.stack_bytes)
+        for index in compiled.read_back:
+            at = layout.offsets["input", index]
+            made[at : at + len(self._inputs[index])] = self._inputs[index]
+        for s in compiled.shared:
+            if s.role == "shared":
+                at = layout.offsets["shared", s.index]
+                made[at : at + s.nbytes] = self.buffer(s)
+        return made
+
+
+class CoreMemory:
+    """What one core sees: its rank's memory, and SBUF, PSUM and private HBM of its own.
+
+    Args:
+        program: of the core.
+        rank: the memory it shares.
+        arena: for tiles; cores that run in turn can have one.
+        lives: which tiles nobody can use any more.
+
+    Attributes:
+        now: ordinal of the instruction that is about to run.
+        held: what else refers to a storage, by number: LiveSums.
+    """
+
+    def __init__(self, program: Program, rank: RankMemory, arena: Arena, lives: Lives) -> None:
+        self._program = program
+        self._rank = rank
+        self._arena = arena
+        self._lives = lives
+        self._sizes: dict[int, deque[int]] = defaultdict(deque)  # numbers, of every padded size
+        self.now = 0
+        self.held: dict[int, Any] = {}
+        self._pieces: dict[int, Bytes] = {}
+        self._written: dict[int, Written] = {}
+
+    def buffer(self, storage: Storage) -> Bytes:
+        """The bytes of a storage; made and filled where nothing has touched it."""
+        if storage.role != "local":
+            return self._rank.buffer(storage)
+        piece = self._pieces.get(storage.number)
+        if piece is None:
+            piece = self.begin(storage)
+            raw = storage.dtype.raw
+            piece[: storage.nbytes].view(raw).fill(self._program.unwritten(storage.dtype))
+        return piece[: storage.nbytes]
+
+    def begin(self, storage: Storage) -> Bytes:
+        """Memory for a local storage, with any contents: it is about to be written as a whole."""
+        size = padded(storage.nbytes)
+        piece = self._arena.left(size)
+        if piece is None:
+            self._reclaim(size)
+            piece = self._arena.left(size)
+        if piece is None:
+            piece = self._arena.take(size)
+        self._pieces[storage.number] = piece
+        self._sizes[size].append(storage.number)
+        return piece
+
+    def _reclaim(self, size: int) -> None:
+        """Look at some tiles of a size, the next time at others, for one that has ended."""
+        numbers = self._sizes[size]
+        for _ in range(min(LOOKED_AT, len(numbers))):
+            number = numbers.popleft()
+            if number not in self._pieces:
+                continue
+            if self._lives.ended(number, number in self.held, self.now):
+                self.forget([number])
+                return
+            numbers.append(number)
+
+    def expect(self, spec: Spec, i: Instruction, writes: Iterable[Access]) -> None:
+        """Make what an instruction writes as a whole and doesn't read, which nobody need fill."""
+        for a in writes:
+            s = a.storage
+            if s.number in self._pieces or s.role != "local" or not covers(a):
+                continue
+            if all(other.storage is not s for other in spec.reads(i)):
+                self.begin(s)
+
+    def wrote(self, a: Access) -> None:
+        """An instruction has surely written every element of the access."""
+        written = self._written_of(a.storage)
+        if not written.whole:
+            written.add(a)
+
+    def unwritten(self, a: Access) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        """Which elements of a view hold what memory held at first.
+
+        An element that was surely written isn't among them, but for copies of unwritten floats,
+        which their payload gives away; one that perhaps was is if it still looks like that.
+        """
+        raw = np.ndarray(
+            a.shape,
+            a.dtype.raw,
+            self.buffer(a.storage),
+            a.offset * a.dtype.itemsize,
+            tuple(s * a.dtype.itemsize for s in a.strides),
+        )
+        if self._program.unwritten(a.storage.dtype) == 0:  # zeros, which are as good as any number
+            return np.zeros(a.shape, bool)
+        same = is_poison(raw, a.dtype)
+        if a.dtype.is_float and a.dtype.bits >= 16:
+            return same
+        return same & ~self._written_of(a.storage).elements(a)
+
+    def forget(self, numbers: Iterable[int]) -> None:
+        """Storages whose lives have ended."""
+        for number in numbers:
+            piece = self._pieces.pop(number, None)
+            if piece is not None:
+                self._arena.give(piece)
+            self._written.pop(number, None)
+            self.held.pop(number, None)
+
+    def _written_of(self, storage: Storage) -> Written:
+        if storage.role != "local":
+            return self._rank.written(storage)
+        found = self._written.get(storage.number)
+        if found is None:
+            found = self._written[storage.number] = Written()
+        return found
+
+
+def _copied(array: np.ndarray[Any, Any], host: Host) -> Bytes:
+    memory = host.take(array.nbytes)
+    np.copyto(np.ndarray(array.shape, array.dtype, memory), array)
+    return memory

@@ -1,0 +1,95 @@
+"""Memory of a debugged launch: used again when Python has dropped a tile, and not before."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import nki_dist as nki
+import nki_dist.isa as nisa
+import nki_dist.language as nl
+from nki_dist import errors
+from nki_dist.dtypes import float32, uint8
+from nki_dist.program import Access, MemoryRegion, Storage
+from nki_dist.stepping.lives import COUNTED
+from nki_dist.stepping.memory import SLAB, Arena, Host
+from nki_dist.stepping.written import PENDING, Written
+
+
+@pytest.mark.skipif(not COUNTED, reason="this Python doesn't count references exactly")
+def test_dropped_tiles_leave_their_memory_to_others(monkeypatch):
+    taken, take = [], Arena.take
+
+    def counted(self, size):
+        taken.append(size)
+        return take(self, size)
+
+    monkeypatch.setattr(Arena, "take", counted)
+
+    def kernel(x, keep):
+        tiles = []
+        for n in range(40):
+            tile = nl.ndarray((16, 24), dtype=nl.float32, buffer=nl.sbuf)
+            nisa.memset(tile, float(n))
+            if keep:
+                tiles.append(tile)
+        for n, tile in enumerate(tiles):
+            assert (tile.numpy() == n).all()
+        return x
+
+    x = np.zeros((2, 3), np.float32)
+    nki.debug(kernel)(x, True)
+    assert len(taken) == 40
+    taken.clear()
+    nki.debug(kernel)(x, False)
+    assert len(taken) <= 3
+
+
+def test_an_arena_gives_distinct_pieces_until_they_come_back():
+    arena = Arena(Host())
+    pieces = [arena.take(64) for _ in range(5)] + [arena.take(SLAB)]
+    for n, piece in enumerate(pieces):
+        piece.fill(n)
+    assert [set(piece) for piece in pieces[:5]] == [{n} for n in range(5)]
+    assert arena.left(64) is None
+    arena.give(pieces[2])
+    again = arena.left(64)
+    assert again is not None and again.ctypes.data == pieces[2].ctypes.data
+    assert arena.left(64) is None
+
+
+def test_a_launch_takes_no_more_than_there_is():
+    host = Host(3 * SLAB)
+    arena = Arena(host)
+    for _ in range(3):
+        arena.take(SLAB)
+    with pytest.raises(errors.OutOfMemoryError, match="debugged launch needs") as caught:
+        arena.take(64)
+    assert caught.value.code == "host-memory"
+
+
+def test_what_no_stack_holds_is_refused_before_it_is_made():
+    def kernel(x):
+        return nl.ndarray((1 << 20, 1 << 15), dtype=nl.float32, buffer=nl.shared_hbm)
+
+    for host in (nki.simulate, nki.debug):
+        with pytest.raises(errors.OutOfMemoryError, match="the HBM stack has") as caught:
+            host(kernel)(np.zeros((2, 3), np.float32))
+        assert caught.value.code == "hbm-full"
+
+
+def test_written_elements_are_exact_for_any_order_and_type():
+    storage = Storage(0, MemoryRegion.sbuf, (4, 100), float32)
+    whole = Access(storage, 0, (4, 100), (100, 1), float32)
+    written, want = Written(), np.zeros((4, 100), bool)
+    rng = np.random.default_rng(3)
+    for _ in range(PENDING + 9):
+        row, column, size = rng.integers(4), rng.integers(96), rng.integers(1, 5)
+        written.add(Access(storage, row * 100 + column, (1, size), (100, 1), float32))
+        want[row, column : column + size] = True
+    np.testing.assert_array_equal(written.elements(whole), want)
+    written.add(Access(storage, 3, (1, 2), (400, 1), uint8))  # two bytes of element (0, 0)
+    halves = written.elements(Access(storage, 0, (1, 4), (400, 1), uint8))
+    assert list(halves[0]) == [want[0, 0]] * 3 + [True]
+    written.add(whole)
+    assert written.elements(whole).all()
