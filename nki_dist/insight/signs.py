@@ -29,19 +29,16 @@ def infinities_of(log: Log, born: Step) -> Step | None:
 
     NaN of infinities that no arithmetic made: a mask put them there, and left nothing to a row (or
     nothing that the kernel is ready for). A fill of a whole tile is a value to start from, and no
-    choice. Of several masks the last one counts: before it there was something left.
+    choice. Of several masks the last is named, which is a guess: an earlier one may have left
+    nothing already.
     """
     if not _all(born, np.isnan):
         return None
-    found = []
-    for step in _behind(born):
-        i = log.at(step.step)
-        if (
-            _all(step, not_finite)
-            and not any(_odd(read) for read in step.reads)
-            and INSTRUCTIONS[i.opcode].reads(i)
-        ):
-            found.append(step)
+    found = [
+        step
+        for step in _behind(born)
+        if step.put_in and INSTRUCTIONS[log.at(step.step).opcode].reads(log.at(step.step))
+    ]
     return max(found, key=lambda s: s.step, default=None)
 
 

@@ -87,7 +87,14 @@ def test_a_halo_from_the_wrong_rank_is_on_the_way():
     assert {s.rank for s in origin.sources} == {0, 3}
 
 
-# ---- what the rules don't take for a mistake -----------------------------------------------------
+def test_the_first_product_that_belongs_to_another_sum():
+    xT, w, bias = wrong_finite.linear_inputs()
+    record = nki.record(wrong_finite.linear)(xT, np.hstack([w, w]), np.hstack([bias, bias]))
+    origin = record.origin(0, (5, 1030))  # in the third block of columns
+    assert origin[0].step == record.writes("acc")[2].step
+
+
+# ---- what is close to it: often not a mistake ----------------------------------------------------
 
 
 def tile(*shape, dtype=nl.float32, buffer=nl.sbuf):
@@ -120,17 +127,47 @@ def clearly_negative(x, shift):
     return stored(data, *x.shape)
 
 
+def nothing_by_nothing(x, same):
+    """A difference of equal numbers is exact, however close they are."""
+    data, less = nl.load(x), nl.load(same)
+    nisa.tensor_tensor(dst=data, data1=data, data2=less, op=nl.subtract)
+    # LINE nothing_by_nothing
+    nisa.tensor_tensor(dst=data, data1=data, data2=data, op=nl.divide)
+    return stored(data, *x.shape)
+
+
+def scaled_noise(x, close):
+    """A difference of close numbers that is scaled before its root is taken."""
+    data, less = nl.load(x), nl.load(close)
+    # LINE scaled_noise
+    nisa.tensor_tensor(dst=data, data1=data, data2=less, op=nl.subtract)
+    nisa.tensor_scalar(dst=data, data=data, op0=nl.multiply, operand0=40 / 39)
+    nisa.activation(dst=data, op=nl.sqrt, data=data)
+    return stored(data, *x.shape)
+
+
+def two_masks(x, scale):
+    """One mask leaves row 3 four columns, the other takes these."""
+    data, factor = nl.load(x), nl.load(scale)
+    nisa.tensor_tensor(dst=data, data1=data, data2=factor, op=nl.multiply)
+    rest = {"pattern": [[-1, x.shape[1]]], "channel_multiplier": 1, "on_false_value": -np.inf}
+    nisa.affine_select(dst=data, on_true_tile=data, cmp_op=nl.greater_equal, **rest)
+    # LINE two_masks
+    nisa.affine_select(dst=data, on_true_tile=data, cmp_op=nl.less, **rest)
+    lowest = tile(x.shape[0], 1)
+    nisa.tensor_reduce(dst=lowest, op=nl.maximum, data=data, axis=1, negate=True)
+    nisa.activation(dst=data, op=nl.exp, data=data, bias=lowest)
+    return stored(data, *x.shape)
+
+
 def summed_in_parts(x, y):
     """A sum of products is read when it is complete, another one begins in its place."""
     total = tile(x.shape[1], y.shape[1], buffer=nl.psum)
     result = tile(x.shape[1], y.shape[1])
-    left, right = nl.load(x), nl.load(y)
     for n in range(2):
-        for part in (slice(0, 32), slice(32, 40)):
-            later = part.start > 0
-            nisa.nc_matmul(
-                dst=total, stationary=left[part, :], moving=right[part, :], accumulate=later
-            )
+        for k0, k1 in ((0, 32), (32, 40)):
+            left, right = nl.load(x[k0:k1, :]), nl.load(y[k0:k1, :])
+            nisa.nc_matmul(dst=total, stationary=left, moving=right, accumulate=k0 > 0)
         if n == 0:
             nisa.tensor_copy(dst=result, src=total)
         else:
@@ -169,17 +206,20 @@ MASK[3] = -np.inf
 LARGER = np.abs(X) * 1.001 + 1e-3
 LAST = "made this number"
 BORN = "made a number that isn't finite"
-LEFT_ALONE = {
+CLOSE = {
     infinities_of_an_argument: (MASK, (3, 2), BORN),
     clearly_negative: (LARGER, (11, 2), BORN),
+    nothing_by_nothing: (np.abs(X), (11, 2), BORN),
+    scaled_noise: (np.nextafter(np.abs(X), np.float32(9)), (11, 2), "only rounding errors"),
+    two_masks: (X, (3, 2), "put in the infinities"),
     summed_in_parts: (X[:, :7], (4, 5), LAST),
     weights_read_again: (np.tile(X, (2, 1))[:70], (25, 3), LAST),
 }
 
 
-@pytest.mark.parametrize("kernel", LEFT_ALONE, ids=lambda k: k.__name__)
+@pytest.mark.parametrize("kernel", CLOSE, ids=lambda k: k.__name__)
 def test_what_looks_like_it(kernel):
-    other, index, reason = LEFT_ALONE[kernel]
+    other, index, reason = CLOSE[kernel]
     record = nki.record(kernel)(np.abs(X), other)
     origin = record.origin(0, index)
     assert origin[0].location == LINES[kernel.__name__], str(origin)
