@@ -2,10 +2,16 @@
 
 In this order:
 
-1. The number isn't finite: the first step that made such a number of finite ones.
+1. The number isn't finite: the first step that made such a number of finite ones. But if it made
+   NaN of infinities that a mask had put in, that mask; and of a number that is only rounding
+   errors, the step that left nothing else.
 2. It depends on memory that nobody wrote: the step that read it.
 3. In HBM it was stored over another number that nothing had read: the step that stored it.
-4. Otherwise the last step that computed: what comes after it only moved the number.
+4. A matrix product was added to a sum that had been read before: that product.
+5. A part of an argument was read twice, as much of it never: the step that read it again.
+6. Otherwise the last step that computed: what comes after it only moved the number.
+
+`signs` has the reasons of what isn't the step that made the number.
 """
 
 from __future__ import annotations
@@ -17,6 +23,7 @@ import numpy as np
 from nki_dist.insight.log import Log
 from nki_dist.insight.origin import Walk
 from nki_dist.insight.replay import Key
+from nki_dist.insight.signs import added_on, infinities_of, noise_before, read_twice
 from nki_dist.insight.steps import Source, Step
 
 WHY_BORN: Final = "it made a number that isn't finite of numbers that are, or NaN of infinities"
@@ -33,7 +40,7 @@ def suspect_of(log: Log, walk: Walk, key: Key, places: np.ndarray) -> tuple[Step
         return None, "nothing in the launch wrote it"
     born = [s for s in steps if s.made_non_finite]
     if born:
-        return min(born, key=lambda s: s.step), WHY_BORN
+        return _behind_born(log, min(born, key=lambda s: s.step))
     for s in reversed(steps):
         unwritten = [r for r in s.reads if isinstance(r, Source) and r.kind == "unwritten"]
         if unwritten:
@@ -41,10 +48,29 @@ def suspect_of(log: Log, walk: Walk, key: Key, places: np.ndarray) -> tuple[Step
     lost = _stored_over(log, walk, key, places)
     if lost is not None:
         return steps[0], f"it stored over what {lost} had stored, which nothing had read"
+    added = added_on(log, steps)
+    if added is not None:
+        return added[0], f"it was added to a sum that {added[1]} had read already"
+    again = read_twice(log, steps)
+    if again is not None:
+        return again
     for s in steps:
         if not s.moved:
             return s, "it made this number; what follows only moved it"
     return steps[0], "nothing was computed: the number was only moved"
+
+
+def _behind_born(log: Log, born: Step) -> tuple[Step, str]:
+    mask = infinities_of(log, born)
+    if mask is not None:
+        return mask, f"it put in the infinities that {born.location} made NaN of"
+    noise = noise_before(log, born)
+    if noise is not None:
+        return noise, (
+            f"{born.location} made NaN of its result, which is only rounding errors: a few "
+            "roundings of its operands change all of it"
+        )
+    return born, WHY_BORN
 
 
 def _stored_over(log: Log, walk: Walk, key: Key, places: np.ndarray) -> str | None:

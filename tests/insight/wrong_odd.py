@@ -1,0 +1,254 @@
+"""Kernels that authors get wrong, whose results are infinite or NaN; the guilty line is marked."""
+
+from __future__ import annotations
+
+import numpy as np
+
+import nki_dist as nki
+import nki_dist.collectives as ncc
+import nki_dist.isa as nisa
+import nki_dist.language as nl
+from tests.insight.lines import lines_of
+
+LINES = lines_of(__file__)
+
+
+def temperature_softmax(x, temperature):
+    """softmax(x * temperature) of rows, without a maximum taken off."""
+    rows, columns = x.shape
+    out = nl.ndarray((rows, columns), dtype=x.dtype, buffer=nl.shared_hbm)
+    for r0 in range(0, rows, 128):
+        height = min(128, rows - r0)
+        tile = nl.load(x[r0 : r0 + height, :])
+        hot = nl.load(temperature[r0 : r0 + height, :])
+        scaled = nl.ndarray((height, columns), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.tensor_scalar(dst=scaled, data=tile, op0=nl.multiply, operand0=hot)
+        exps = nl.ndarray((height, columns), dtype=nl.float32, buffer=nl.sbuf)
+        # LINE temperature_softmax
+        nisa.activation(dst=exps, op=nl.exp, data=scaled)
+        total = nl.ndarray((height, 1), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.tensor_reduce(dst=total, op=nl.add, data=exps, axis=1)
+        nisa.reciprocal(dst=total, data=total)
+        nisa.tensor_scalar(dst=tile, data=exps, op0=nl.multiply, operand0=total)
+        nl.store(out[r0 : r0 + height, :], tile)
+    return out
+
+
+def temperature_softmax_inputs():
+    x = np.random.default_rng(1).standard_normal((200, 37), dtype=np.float32)
+    temperature = np.ones((200, 1), np.float32)
+    x[130, 5], temperature[130] = 3.0, 40.0
+    return x, temperature
+
+
+def temperature_softmax_reference(x, temperature):
+    z = x.astype(np.float64) * temperature
+    e = np.exp(z - z.max(1, keepdims=True))
+    return e / e.sum(1, keepdims=True)
+
+
+def one_pass_layer_norm(x, weight):
+    """(x - mean) / sqrt(E[x^2] - mean^2) * weight."""
+    rows, columns = x.shape
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    weights = nl.ndarray((rows, columns), dtype=x.dtype, buffer=nl.sbuf)
+    nisa.dma_copy(dst=weights, src=weight.reshape((1, columns)).broadcast(0, rows))
+    tile = nl.load(x)
+    mean = nl.ndarray((rows, 1), dtype=nl.float32, buffer=nl.sbuf)
+    square = nl.ndarray((rows, 1), dtype=nl.float32, buffer=nl.sbuf)
+    powers = nl.ndarray(x.shape, dtype=nl.float32, buffer=nl.sbuf)
+    nisa.tensor_reduce(dst=mean, op=nl.add, data=tile, axis=1)
+    nisa.tensor_scalar(dst=mean, data=mean, op0=nl.multiply, operand0=1.0 / columns)
+    nisa.tensor_tensor(dst=powers, data1=tile, data2=tile, op=nl.multiply)
+    nisa.tensor_reduce(dst=square, op=nl.add, data=powers, axis=1)
+    nisa.tensor_scalar(dst=square, data=square, op0=nl.multiply, operand0=1.0 / columns)
+    mean_square = nl.ndarray((rows, 1), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.tensor_tensor(dst=mean_square, data1=mean, data2=mean, op=nl.multiply)
+    variance = nl.ndarray((rows, 1), dtype=nl.float32, buffer=nl.sbuf)
+    # LINE one_pass_layer_norm
+    nisa.tensor_tensor(dst=variance, data1=square, data2=mean_square, op=nl.subtract)
+    nisa.activation(dst=variance, op=nl.rsqrt, data=variance, bias=1e-6)
+    nisa.tensor_scalar(
+        dst=tile, data=tile, op0=nl.subtract, operand0=mean, op1=nl.multiply, operand1=variance
+    )
+    nisa.tensor_tensor(dst=tile, data1=tile, data2=weights, op=nl.multiply)
+    nl.store(out, tile)
+    return out
+
+
+def one_pass_layer_norm_inputs():
+    rng = np.random.default_rng(2)
+    x = rng.standard_normal((9, 61), dtype=np.float32)
+    # an almost constant row far from zero; float32 can't tell its variance from nothing
+    rows = (1000 + 1e-3 * rng.standard_normal((400, 61))).astype(np.float32)
+    for row in rows:
+        mean = np.float32(row.sum(dtype=np.float32) * np.float32(1 / 61))
+        square = np.float32((row * row).sum(dtype=np.float32) * np.float32(1 / 61))
+        if square - mean * mean < -1e-3:
+            x[3] = row
+            break
+    return x, np.linspace(0.5, 2, 61, dtype=np.float32)
+
+
+def one_pass_layer_norm_reference(x, weight):
+    z = x.astype(np.float64)
+    return (z - z.mean(1, keepdims=True)) / np.sqrt(z.var(1, keepdims=True) + 1e-6) * weight
+
+
+def causal_softmax(scores, value):
+    """softmax of scores under a causal mask, times value."""
+    queries, keys = scores.shape
+    d = value.shape[1]
+    out = nl.ndarray((queries, d), dtype=value.dtype, buffer=nl.shared_hbm)
+    tile, v = nl.load(scores), nl.load(value)
+    masked = nl.ndarray((queries, keys), dtype=nl.float32, buffer=nl.sbuf)
+    # LINE causal_softmax
+    nisa.affine_select(
+        dst=masked,
+        pattern=[[-1, keys]],
+        channel_multiplier=1,
+        on_true_tile=tile,
+        on_false_value=float("-inf"),
+        cmp_op=nl.greater,
+    )
+    minus_max = nl.ndarray((queries, 1), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.tensor_reduce(dst=minus_max, op=nl.maximum, data=masked, axis=1, negate=True)
+    exps = nl.ndarray((queries, keys), dtype=nl.float32, buffer=nl.sbuf)
+    total = nl.ndarray((queries, 1), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.activation(dst=exps, op=nl.exp, data=masked, bias=minus_max)
+    nisa.tensor_reduce(dst=total, op=nl.add, data=exps, axis=1)
+    nisa.reciprocal(dst=total, data=total)
+    nisa.tensor_scalar(dst=exps, data=exps, op0=nl.multiply, operand0=total)
+    turned = nl.ndarray((keys, queries), dtype=nl.float32, buffer=nl.psum)
+    nisa.nc_transpose(dst=turned, data=exps, engine=nisa.tensor_engine)
+    weights = nl.ndarray((keys, queries), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.tensor_copy(dst=weights, src=turned)
+    context = nl.ndarray((queries, d), dtype=nl.float32, buffer=nl.psum)
+    nisa.nc_matmul(dst=context, stationary=weights, moving=v)
+    result = nl.ndarray((queries, d), dtype=value.dtype, buffer=nl.sbuf)
+    nisa.tensor_copy(dst=result, src=context)
+    nl.store(out, result)
+    return out
+
+
+def causal_softmax_inputs():
+    rng = np.random.default_rng(3)
+    return rng.standard_normal((21, 21), np.float32), rng.standard_normal((21, 6), np.float32)
+
+
+def causal_softmax_reference(scores, value):
+    s = np.where(np.tri(len(scores), dtype=bool), scores.astype(np.float64), -np.inf)
+    e = np.exp(s - s.max(1, keepdims=True))
+    return e / e.sum(1, keepdims=True) @ value
+
+
+def attention_weights(q, k):
+    """softmax(q.T @ k / sqrt(d)); scores are kept in float16 to save SBUF."""
+    d, queries = q.shape
+    keys = k.shape[1]
+    out = nl.ndarray((queries, keys), dtype=nl.float32, buffer=nl.shared_hbm)
+    products = nl.ndarray((queries, keys), dtype=nl.float32, buffer=nl.psum)
+    nisa.nc_matmul(dst=products, stationary=nl.load(q), moving=nl.load(k))
+    scores = nl.ndarray((queries, keys), dtype=nl.float16, buffer=nl.sbuf)
+    # LINE attention_weights
+    nisa.tensor_copy(dst=scores, src=products)
+    nisa.tensor_scalar(dst=scores, data=scores, op0=nl.multiply, operand0=d**-0.5)
+    minus_max = nl.ndarray((queries, 1), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.tensor_reduce(dst=minus_max, op=nl.maximum, data=scores, axis=1, negate=True)
+    exps = nl.ndarray((queries, keys), dtype=nl.float32, buffer=nl.sbuf)
+    total = nl.ndarray((queries, 1), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.activation(dst=exps, op=nl.exp, data=scores, bias=minus_max)
+    nisa.tensor_reduce(dst=total, op=nl.add, data=exps, axis=1)
+    nisa.reciprocal(dst=total, data=total)
+    nisa.tensor_scalar(dst=exps, data=exps, op0=nl.multiply, operand0=total)
+    nl.store(out, exps)
+    return out
+
+
+def attention_weights_inputs():
+    rng = np.random.default_rng(4)
+    q, k = (rng.standard_normal((40, n)).astype(np.float32) for n in (30, 50))
+    q[:, 11] *= 300
+    k[:, 17] = q[:, 11]
+    return q, k
+
+
+def attention_weights_reference(q, k):
+    s = q.T.astype(np.float64) @ k * q.shape[0] ** -0.5
+    e = np.exp(s - s.max(1, keepdims=True))
+    return e / e.sum(1, keepdims=True)
+
+
+def load_balance(routed, gates, group):
+    """Mean gate of each expert's tokens on a rank, summed over ranks.
+
+    routed: (experts, tokens) of 0 and 1; gates: (experts, tokens).
+    """
+    experts, tokens = routed.shape
+    mine = nl.ndarray((experts, 1), dtype=nl.float32, buffer=nl.shared_hbm)
+    summed = nl.ndarray((experts, 1), dtype=nl.float32, buffer=nl.shared_hbm)
+    out = nl.ndarray((experts, tokens), dtype=nl.float32, buffer=nl.shared_hbm)
+    chosen, gate = nl.load(routed), nl.load(gates)
+    count = nl.ndarray((experts, 1), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.tensor_reduce(dst=count, op=nl.add, data=chosen, axis=1)
+    kept = nl.ndarray((experts, tokens), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.tensor_tensor(dst=kept, data1=gate, data2=chosen, op=nl.multiply)
+    mean = nl.ndarray((experts, 1), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.tensor_reduce(dst=mean, op=nl.add, data=kept, axis=1)
+    # LINE load_balance
+    nisa.reciprocal(dst=count, data=count)
+    nisa.tensor_tensor(dst=mean, data1=mean, data2=count, op=nl.multiply)
+    nisa.dma_copy(dst=mine, src=mean)
+    ncc.all_reduce(srcs=[mine], dsts=[summed], replica_group=group, op=nl.add)
+    nisa.tensor_scalar(dst=kept, data=gate, op0=nl.multiply, operand0=nl.load(summed))
+    nl.store(out, kept)
+    return out
+
+
+def load_balance_inputs():
+    rng = np.random.default_rng(5)
+    routed = [(rng.random((5, 33)) < 0.4).astype(np.float32) for _ in range(4)]
+    routed[2][1] = 0
+    gates = [rng.random((5, 33), dtype=np.float32) for _ in range(4)]
+    return nki.per_rank(routed), nki.per_rank(gates), ncc.ReplicaGroup([[0, 1, 2, 3]])
+
+
+def gated_scan(u, delta, rates, gain):
+    """y = h * gain of h[t] = exp(-rate * delta[t]) * h[t-1] + delta[t] * u[t], 256 at a time."""
+    channels, length = u.shape
+    out = nl.ndarray((channels, length), dtype=u.dtype, buffer=nl.shared_hbm)
+    rate, gains = nl.load(rates), nl.load(gain)
+    state = nl.ndarray((channels, 1), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.memset(dst=state, value=0.0)
+    for t0 in range(0, length, 256):
+        steps = min(256, length - t0)
+        step, drive = nl.load(delta[:, t0 : t0 + steps]), nl.load(u[:, t0 : t0 + steps])
+        nisa.tensor_tensor(dst=drive, data1=drive, data2=step, op=nl.multiply)
+        decay = nl.ndarray((channels, steps), dtype=nl.float32, buffer=nl.sbuf)
+        # LINE gated_scan
+        nisa.activation(dst=decay, op=nl.exp, data=step, scale=rate)
+        h = nl.ndarray((channels, steps), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.tensor_tensor_scan(
+            dst=h, data0=decay, data1=drive, initial=state, op0=nl.multiply, op1=nl.add
+        )
+        nisa.tensor_copy(dst=state, src=h[:, steps - 1 : steps])
+        nisa.tensor_scalar(dst=h, data=h, op0=nl.multiply, operand0=gains)
+        nl.store(out[:, t0 : t0 + steps], h)
+    return out
+
+
+def gated_scan_inputs():
+    rng = np.random.default_rng(6)
+    u = rng.standard_normal((11, 1000), dtype=np.float32)
+    delta = (0.1 * rng.random((11, 1000))).astype(np.float32)
+    rates = np.full((11, 1), 0.5, np.float32)
+    rates[7] = 3.0
+    return u, delta, rates, np.linspace(1, 2, 11, dtype=np.float32).reshape(11, 1)
+
+
+def gated_scan_reference(u, delta, rates, gain):
+    h, y = np.zeros(11), np.empty(u.shape)
+    for t in range(u.shape[1]):
+        h = np.exp(-rates[:, 0].astype(np.float64) * delta[:, t]) * h + delta[:, t] * u[:, t]
+        y[:, t] = h * gain[:, 0]
+    return y
