@@ -165,14 +165,15 @@ def test_rows_that_fill_psum_stay_transfers(columns, products):
 
 
 def test_a_product_that_broadcasts_is_as_slow_as_float32_on_a_cold_engine():
-    def cycles(dtype):
-        p = estimated(scaled, (128, 512), (1, 512), dtype=dtype)
+    def cycles(dtype, columns=512):
+        p = estimated(scaled, (128, columns), (1, columns), dtype=dtype)
         (taken,) = took(p, "dma_copy", engine="tensor")
         return taken * TRN2.engine_clock_ghz["tensor"] / 2  # cold for 3 us
 
     switch = TRN2.matmul_switch_cycles
     assert cycles("float32") == pytest.approx(4 * 512 + switch)
     assert cycles("bfloat16") == pytest.approx(512 + switch)
+    assert cycles("bfloat16", 1024) == pytest.approx(2 * (512 + switch))  # at most 512 at a time
 
 
 def test_many_products_that_broadcast_never_warm_tensor_up():
@@ -235,6 +236,25 @@ def weighted(x, weights, invariant):
         square = old_isa.tensor_tensor(tile, factor, op=np.multiply)
         old.store(out[n], value=old_isa.tensor_scalar(square, np.add, weight))
     return out
+
+
+@pytest.mark.parametrize(("columns", "made"), [(6 << 10, 1), (7 << 10, 3)])
+def test_a_large_result_is_made_anew_instead_of_kept(columns, made):
+    """24 and 28 KiB of 208 in each partition."""
+
+    def kernel(x, weights):
+        out = old.ndarray((3, 128, 1), dtype=x.dtype, buffer=old.shared_hbm)
+        tile = old.load(x)
+        for n in range(3):
+            weight = old.load(weights[:, n : n + 1])
+            square = old_isa.tensor_tensor(tile, tile, op=np.multiply)
+            least = old_isa.tensor_reduce(np.min, square, axis=(1,))
+            old.store(out[n], value=old_isa.tensor_tensor(least, weight, op=np.multiply))
+        return out
+
+    p = estimated(kernel, (128, columns), (128, 3))
+    wide = [ns for ns in took(p, "tensor_tensor") if ns > 1000]
+    assert len(wide) == made
 
 
 def test_random_numbers_are_drawn_each_time():

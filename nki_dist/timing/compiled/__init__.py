@@ -36,7 +36,7 @@ def compiled(graph: OrderGraph, table: Mapping[str, Spec], arch: Arch) -> Plan:
     plan = Plan(reorders=True, look_ahead=0 if graph.program.beta1 else LOOK_AHEAD)
     drop_zeroing(graph, table, plan)
     if graph.program.beta1:
-        drop_repeated(graph, table, plan)
+        drop_repeated(graph, table, plan, arch)
         drop_copies(graph, table, plan)
         broadcast_by_products(graph, plan, arch)
         tile(graph, plan)

@@ -39,8 +39,9 @@ def broadcast_by_products(graph: OrderGraph, plan: Plan, arch: Arch) -> None:
             plan.recast[i.ordinal] = product = i.with_args(i.args)
             product.engine = "tensor"
             passes = arch.matmul_fp32_passes if tile.dtype.name == "float32" else 1
-            cycles = product_cycles(tile.free_size, arch.partitions, arch, passes)
-            plan.products[i.ordinal] = Cost(cycles=cycles)
+            pieces = -(-tile.free_size // arch.gemm_moving_fmax)
+            each = product_cycles(tile.free_size / pieces, arch.partitions, arch, passes)
+            plan.products[i.ordinal] = Cost(cycles=pieces * each)
             plan.in_psum.add(tile.storage.number)
         graph.executed[at] = plan.recast[i.ordinal]
         plan.note(i.location, "broadcast by a product", tile.nbytes)

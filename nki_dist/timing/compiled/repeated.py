@@ -3,7 +3,8 @@
 An instruction is left out where the same line made the same when it was last executed, and that is
 still there. That is what moving what is invariant out of the innermost loop comes to; what comes
 back after something else isn't kept: measured kernels do repeat that. The first tile lives on until
-the last use of those left out.
+the last use of those left out, so a large result of arithmetic is made anew instead of kept: a
+compiler that has to spill doesn't move it.
 
 Follows: measured kernels whose HBM traffic counts such loads once; of the Mamba kernels those that
 multiply the same tiles in every round of the innermost loop are as fast as those that do it once
@@ -15,17 +16,22 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from typing import Final
 
+from nki_dist.arch import Arch
 from nki_dist.isa.spec import Spec
 from nki_dist.program import Access, Instruction
 from nki_dist.timing.compiled.plan import Plan
 from nki_dist.timing.order import AccessPair, OrderGraph
 
 _MOVED: Final = frozenset({"dma", "vector", "scalar", "gpsimd"})
+# The share of SBUF that a result may keep: of the Mamba kernels one keeps a twelfth, and one whose
+# tiles are a seventh is reported to spill.
+_KEPT: Final = 1 / 8
 
 
-def drop_repeated(graph: OrderGraph, table: Mapping[str, Spec], plan: Plan) -> None:
+def drop_repeated(graph: OrderGraph, table: Mapping[str, Spec], plan: Plan, arch: Arch) -> None:
     """Drop what its line made the time before."""
     writes = _writes(graph)
+    most = arch.sbuf_usable_bytes * _KEPT
     changed: dict[int, int] = {}  # storage -> how often it was written so far
     number: dict[int, Hashable] = {}  # storage -> what it holds, where that has a name
     last: dict[tuple[int, str], tuple[Hashable, int, int]] = {}  # line -> key, where, storage
@@ -34,7 +40,7 @@ def drop_repeated(graph: OrderGraph, table: Mapping[str, Spec], plan: Plan) -> N
         key = _key(i, pair, table[i.opcode], changed, number, writes)
         for a in pair[1]:
             changed[a.storage.number] = changed.get(a.storage.number, 0) + 1
-        if key is None:
+        if key is None or (i.engine != "dma" and pair[1][0].storage.partition_bytes > most):
             continue
         target = pair[1][0].storage.number
         line = (i.location, i.opcode)
