@@ -8,6 +8,7 @@ written to a file of its own, padded so that its lines have the numbers of the p
     ```python file=P     CONTRIBUTING's recipe: written to P in a scratch copy of the repository
     ```text output       exactly what the block before printed, but for where files lie and lines
     ```text excerpt      beginnings of lines that it printed, in this order, but for the numbers
+                         and where files lie
 
 Commands, environment variables and links that a page mentions must exist.
 """
@@ -137,7 +138,9 @@ def assert_excerpt(excerpt: str, printed: str) -> None:
 
 
 def without_numbers(text: str) -> list[str]:
-    kept = [" ".join(re.sub(r"\b\d[\d,.]*", "N", line).split()) for line in text.splitlines()]
+    kept = [
+        " ".join(re.sub(r"\b\d[\d,.]*", "N", line).split()) for line in places(text).splitlines()
+    ]
     return [line for line in kept if line]
 
 
@@ -150,6 +153,7 @@ def test_blocks_may_need_packages() -> None:
 def test_excerpts_are_compared_in_order() -> None:
     printed = "a  1\nb 2.5 us\nc 3\n"
     assert_excerpt("a 7\nc 1\n", printed)
+    assert_excerpt("at kernel.py:3 nisa", "at /tmp/block1.py:47 nisa.exp\n")
     with pytest.raises(AssertionError, match="not in this order"):
         assert_excerpt("c 7\na 1\n", printed)
 

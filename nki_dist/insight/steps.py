@@ -171,9 +171,23 @@ class Step(At):
     def __str__(self) -> str:
         more = f" and {self.count - 1} more" if self.count > 1 else ""
         return (
-            f"{self.who:<13} {self.location} {self.instruction} wrote {self.tensor}"
-            f"{list(self.index)}{more}: {shown(self.values)}"
+            f"step {self.step} {self.who} {self.location} {self.instruction} wrote {self.tensor}"
+            f"{list(self.index)}{more}{self._from()}: {shown(self.values)}"
         )
+
+    def _from(self) -> str:
+        """Which steps, by number, and which sources it read."""
+        steps = sorted({r.step for r in self.reads if isinstance(r, Step)})
+        sources = dict.fromkeys(_named(r) for r in self.reads if isinstance(r, Source))
+        more = ", ..." if len(steps) > SHOWN else ""
+        numbers = ", ".join(map(str, steps[:SHOWN])) + more
+        named = [f"step{'s' * (len(steps) > 1)} {numbers}"] if steps else []
+        named += sources
+        return f" (of {' and '.join(named)})" if named else ""
+
+
+def _named(source: Source) -> str:
+    return f"{source.name} where nobody wrote" if source.kind == "unwritten" else source.name
 
 
 class Origin(Sequence[Step]):

@@ -222,6 +222,7 @@ def test_memory_that_nobody_wrote_comes_first():
     assert origin[0].location == LINES["reads"] and "nobody had written" in origin.why
     assert origin.sources[0].kind == "unwritten" and origin.sources[0].name == "data"
     assert record.origin(0, (2, 3)).sources[0].kind == "argument"
+    assert "(of data where nobody wrote)" in str(origin)
 
 
 def test_a_walk_ends_at_its_limit():

@@ -260,3 +260,38 @@ def test_across_ranks(kernel):
         assert {s.rank for s in origin} == {1, 2}  # the others' numbers explain nothing
     else:
         assert {s.rank for s in origin.sources} == {0, 1, 2, 3}
+
+
+def stale_tail(x):
+    """One tile for all rounds; the last round leaves rows of the round before in it."""
+    ones, data, total = tile(40, 1), tile(40, x.shape[1]), tile(1, x.shape[1], buffer=nl.psum)
+    nisa.memset(ones, 1.0)
+    for start in range(0, x.shape[0], 40):
+        rows = slice(start, min(start + 40, x.shape[0]))
+        nisa.dma_copy(dst=data[: rows.stop - start], src=x[rows])
+        nisa.nc_matmul(dst=total, stationary=ones, moving=data)
+    out = nl.ndarray(total.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    nl.store(out, nl.copy(total))
+    return out
+
+
+def test_the_text_says_which_steps_a_step_read():
+    """Steps 1, 3 and 5 load rows; of the products 2, 4 and 6 only the last reads two loads."""
+    origin = nki.record(nki.jit(stale_tail))(X).origin(0, (0, 7))
+    read = {s.step: str(s).partition(" (of ")[2].partition(":")[0] for s in origin}
+    assert (read[1], read[8]) == ("x)", "step 7)")
+    assert [read[n] for n in (2, 4, 6)] == ["steps 0, 1)", "steps 0, 2, 3)", "steps 0, 3, 4, 5)"]
+    assert str(origin[0]).startswith("step 6 rank 0 core 0")
+
+
+def test_the_text_of_a_step_that_reads_much_is_short():
+    def total(x):
+        parts = tile(1, 40)
+        for n in range(40):
+            nisa.memset(parts[:, n : n + 1], n + 1.0)
+        out = nl.ndarray((1, 1), dtype=x.dtype, buffer=nl.shared_hbm)
+        nl.store(out, nl.sum(parts, axis=1, keepdims=True))
+        return out
+
+    origin = nki.record(nki.jit(total))(X).origin(0, (0, 0))
+    assert "(of steps 0, 1, 2, 3, 4, 5, ...): 820" in str(origin[0])

@@ -26,6 +26,11 @@ from nki_dist.timing.timeline import Timeline
 _SLOW: Final = 0.5  # of its rate, what a transfer in large pieces reaches
 _KEPT: Final = 0.5  # of SBUF that tiles may take which stay instead of being loaded again
 
+_ONE_BY_ONE: Final = (
+    "elements are moved one by one, as those of a transposed view: load rows as they lie and turn "
+    "them with nisa.nc_transpose, or load them with nisa.dma_transpose"
+)
+
 
 # ---- pieces -------------------------------------------------------------------------------------
 
@@ -34,25 +39,29 @@ def small_transfers(timeline: Timeline, spent: Spent) -> Iterator[Suspect]:
     """Transfers that take twice as long as their bytes need."""
     arch = timeline.arch
     durations: dict[str, float] = {}
-    count, size = 0, 0
+    count, size, pieces, single = 0, 0, 0, True
     for core in timeline.cores:
         for at, i in enumerate(core.graph.executed):
             t = core.transfers.get(i.ordinal)
             if t is None or at in core.dropped:
                 continue
-            nbytes = core.costs[i.ordinal].dma_bytes
+            cost = core.costs[i.ordinal]
+            nbytes = cost.dma_bytes
             if _ideal_ns(t, nbytes, arch) < _SLOW * sum(ns for _, ns in t.parts):
                 line = line_of(core, i)
                 durations[line] = durations.get(line, 0.0) + core.end[at] - core.start[at]
-                count, size = count + 1, size + nbytes
+                count, size, pieces = count + 1, size + nbytes, pieces + cost.dma_elements
+                reads, writes = core.graph.tensors[i.ordinal]
+                widest = max(a.dtype.itemsize for a in (*reads, *writes))
+                single = single and nbytes <= cost.dma_elements * widest
     lines = costliest((x for x in durations if spent.lines.get(x)), spent, durations)
     if not lines:
         return
     yield Suspect(
         "small transfers",
-        f"{count:,} transfers, of {size / count:,.0f} bytes on average, are moved in pieces so "
-        "small that each takes more than twice as long as its bytes need; make contiguous rows "
-        "longer",
+        f"{count:,} transfers, of {size / count:,.0f} bytes on average, are moved in pieces of "
+        f"{size / pieces:,.0f}, so small that each takes more than twice as long as its bytes "
+        "need; " + (_ONE_BY_ONE if single else "make contiguous rows longer"),
         lines,
         "AWS's performance guide, #9: perform sufficiently large DMA transfers; its guide to DMA "
         "bandwidth recommends 2 KiB of contiguous data",

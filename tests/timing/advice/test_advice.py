@@ -108,11 +108,24 @@ def by_columns(x, width):
 def test_small_transfers():
     small, large = (time_of(by_columns, (128, 4096), width) for width in (4, 1024))
     found = finding(small, "small transfers")
-    assert "2,048 transfers, of 2,048 bytes on average" in found.text
+    assert "2,048 transfers, of 2,048 bytes on average, are moved in pieces of 16," in found.text
+    assert "make contiguous rows longer" in found.text and "one by one" not in found.text
     # Fewer transfers also have fewer starts, which the replay doesn't take away.
     assert 0.5 * (small.total_us - large.total_us) < found.saves_us
     assert found.saves_us <= (small.total_us - large.total_us) * 1.01
     assert "small transfers" not in rules(large)
+
+
+def turned(x):
+    out = nl.ndarray((x.shape[1], x.shape[0]), dtype=x.dtype, buffer=nl.shared_hbm)
+    nl.store(out, nl.load(x.permute((1, 0))))
+    return out
+
+
+def test_elements_that_are_moved_one_by_one():
+    found = finding(time_of(turned, (384, 96)), "small transfers")
+    assert "1 transfers, of 147,456 bytes on average, are moved in pieces of 4," in found.text
+    assert "one by one" in found.text and "nisa.nc_transpose" in found.text
 
 
 def sums(x, engines, psum):
