@@ -47,9 +47,9 @@ WIDTHS: Final = MappingProxyType(
         "elementwise": 0.146,
         "exchanges": 0.16,
         "tensor": 0.053,
-        "transfers": 0.226,
+        "transfers": 0.219,
         "waits": 0.16,
-        "around": 0.263,
+        "around": 0.264,
         "collectives": 0.35,
     }
 )
