@@ -13,8 +13,6 @@ import nki_dist.language as nl
 from nki_dist import arch, dtypes
 from nki_dist.errors import LaunchError
 from nki_dist.timing import Seat, profile_launch, replay
-from nki_dist.timing.dma import DmaEngines, HbmBandwidth, Transfer
-from nki_dist.timing.engines import TensorClock
 from tests.timing.build import compiled, executed
 from tests.timing.test_messages import exchange
 from tests.timing.test_order import scatter_kernel
@@ -249,61 +247,6 @@ def test_cores_of_a_stack_share_its_bandwidth():
     assert rate(programs, apart) == pytest.approx(2 * engines)
 
 
-PACKET = 160.0  # ns of a packet of large transfers
-
-
-def large(parts, hbm_read=0):
-    return Transfer("none", "", 8.0, 1000.0, tuple(parts), 0.0, PACKET, hbm_read, 0)
-
-
-def small(engine, packets, ns):
-    return Transfer("none", "", 8.0, 1000.0, ((engine, ns),), packets, ns / packets, 0, 0)
-
-
-def test_dma_engines_report_whom_a_transfer_waits_for():
-    machine = TRN2.with_values(hbm_stack_gbps=716.8, hbm_efficiency=1.0)
-    engines, stack = DmaEngines(machine), HbmBandwidth(machine)
-    wide, narrow = large((e, 50.0) for e in range(16)), large([(3, 20.0)], 716800)
-    assert engines.takes_at(wide) <= 10.0
-    assert engines.run(0, wide, 10.0, 10.0, stack) == (60.0, -1)
-    assert engines.takes_at(narrow) <= 30.0  # one before it
-    # 1000 ns of the stack, from 30 on; its engine waits for that, too.
-    assert engines.run(1, narrow, 30.0, 30.0, stack) == (1030.0, 0)
-    assert engines.takes_at(wide) > 59.0  # two before it, on engine 3
-    assert engines.takes_at(wide) <= 60.0
-    assert engines.run(2, wide, 40.0, 60.0, stack) == (1080.0, 1)
-    assert (
-        engines.takes_at(narrow) == 1030.0
-        and engines.free[0] == 110.0
-        and engines.free[3] == 1080.0
-    )
-    assert engines.busy == [100.0] * 3 + [120.0] + [100.0] * 12
-
-
-def test_a_small_packet_waits_for_a_turn_of_a_large_one():
-    """A large packet takes 160 ns; small ones of 40 ns get 1 of 5 ns beside them."""
-    engines, stack = DmaEngines(TRN2), HbmBandwidth(TRN2)
-    engines.run(0, large([(2, 1000.0)]), 0.0, 0.0, stack)
-    assert engines.scatters(small(2, 10, 400.0))
-    t = small(2, 10, 400.0)
-    look = engines.scatter(t, 100.0)
-    assert look == 1000.0  # by then 900 / 5 = 180 ns of its work are done, and it is alone
-    assert not engines.scatters(small(2, 1, 40.0)) and engines.scatters(small(1, 1, 40.0))
-    assert engines.scattered(t, look) == pytest.approx(1220.0)
-    assert engines.scattered(t, 1220.0) == pytest.approx(1220.0)
-    assert engines.scatters(t) and engines.busy[2] == 1400.0
-
-
-def test_large_packets_make_up_for_the_small_ones_beside_them():
-    engines, stack = DmaEngines(TRN2), HbmBandwidth(TRN2)
-    engines.run(0, large([(2, 1000.0)]), 0.0, 0.0, stack)
-    t = small(2, 1, 40.0)
-    over = engines.scatter(t, 100.0)
-    assert over == 300.0 and engines.scattered(t, over) == over
-    assert engines.free[2] == 1040.0
-    assert engines.run(1, large([(2, 10.0)]), 300.0, 1000.0, stack)[0] == 1050.0
-
-
 def test_a_transfer_begins_behind_one_other_at_most():
     """A row of partition 64 moves on engine 8 only, of which the wide one has the first share."""
 
@@ -328,21 +271,6 @@ def test_an_unknown_schedule_is_refused(schedule):
     wrong = f"{schedule}s"
     with pytest.raises(LaunchError, match=f"'{wrong}'; allowed: 'compiled'.*'program'"):
         timed(accumulate(2), [(2, 2)], schedule=wrong)
-
-
-def test_the_clock_of_tensor_slows_down_when_idle():
-    clock = TensorClock(TRN2)
-    assert clock.run(0.0, 1000.0) == 2000.0
-    assert clock.run(2000.0, 1000.0) == 3500.0  # 1000 ns at half speed, then full
-    assert clock.run(3500.0, 1000.0) == 4500.0  # the first window was busy
-    assert clock.run(6000.0, 100.0) == 6100.0  # the second isn't over
-    assert clock.run(9000.0, 1000.0) == 11000.0  # now it is, and it wasn't busy
-    later = 9000 + 2000.5 / TRN2.tensor_busy_fraction  # half a nanosecond less than is asked for
-    assert clock.run(later, 10.0) == later + 20.0
-    exact = TensorClock(TRN2)
-    assert [exact.run(0.0, 1000.0), exact.run(4000.0, 2000.0)] == [2000.0, 6000.0]
-    assert exact.run(8000.0, 10.0) == 8010.0
-    assert TensorClock(arch.get("trn1")).run(0.0, 1000.0) == 1000.0
 
 
 @pytest.mark.parametrize("platform, overlap", [("trn1", False), ("trn2", True)])
