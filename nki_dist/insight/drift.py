@@ -26,6 +26,7 @@ from nki_dist.dtypes.casts import converter
 from nki_dist.insight.regions import Region, region
 from nki_dist.insight.replay import Hooks, Launched, Place, Watch, key_of, replay, title
 from nki_dist.insight.steps import LINES
+from nki_dist.insight.tables import html_table
 from nki_dist.insight.wide import Beside, WideMemory, in_double, tensors_of
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.program import Instruction, Loop, Storage, instructions
@@ -108,6 +109,18 @@ class Drift:
         more = len(self.lines) - LINES
         rows = [str(line) for line in self.lines[:LINES]]
         return "\n".join([head, *rows, *([f"... and {more} more"] if more > 0 else [])])
+
+    def _repr_html_(self) -> str:
+        head = ("added", "came in", "line", "instruction", "tensor", "type", "not finite")
+        rows = [
+            (
+                *(f"{x.added:.2e}", f"{x.came_in:.2e}"),
+                *(x.location, x.instruction, x.tensor, x.dtype, x.not_finite or ""),
+            )
+            for x in self.lines[:LINES]
+        ]
+        title = f"relative error in {self.kernel}, line by line"
+        return html_table(title, head, rows, len(self.lines) - LINES)
 
     def __repr__(self) -> str:
         worst = f", worst at {self.lines[0].location}" if self.lines else ""

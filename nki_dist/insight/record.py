@@ -14,6 +14,7 @@ from nki_dist.insight.parting import parting
 from nki_dist.insight.replay import Launched
 from nki_dist.insight.steps import Difference, NonFinite, Origin, Writes
 from nki_dist.insight.suspects import suspect_of
+from nki_dist.insight.tables import html_text
 
 
 class Record:
@@ -144,3 +145,6 @@ class Record:
         )
 
     __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return html_text(str(self))

@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 
 from nki_dist.dtypes import DType
+from nki_dist.insight.tables import html_table, html_text
 from nki_dist.program import Storage
 
 SHOWN = 6  # values in a line of a table
 LINES = 40  # lines of a table
+COLUMNS = ("step", "who", "line", "instruction")  # of `At.cells`
 
 
 @dataclass
@@ -40,6 +42,13 @@ class At:
         """The rank and the core."""
         return f"rank {self.rank} core {self.core}"
 
+    def cells(self) -> tuple[object, ...]:
+        """What a table says of it."""
+        return self.step, self.who, self.location, self.instruction
+
+    def _repr_html_(self) -> str:
+        return html_text(str(self))
+
 
 @dataclass
 class Write(At):
@@ -64,6 +73,11 @@ class Writes(list[Write]):
 
     def __str__(self) -> str:
         return table([str(w) for w in self], "no writes")
+
+    def _repr_html_(self) -> str:
+        rows = [(*w.cells(), w.tensor, str(w.values.dtype), shown(w.values)) for w in self[:LINES]]
+        head = (*COLUMNS, "tensor", "type", "values")
+        return html_table(f"{len(self)} writes", head, rows, len(self) - LINES)
 
 
 @dataclass
@@ -243,6 +257,15 @@ class Origin(Sequence[Step]):
 
     def __repr__(self) -> str:
         return f"<origin of {self.what}: {len(self)} steps>"
+
+    def _repr_html_(self) -> str:
+        why = f": look at the first, because {self.why}" if self._steps else ""
+        rows = [
+            (*s.cells(), f"{s.tensor}{list(s.index)}", s.count, shown(s.values))
+            for s in self._steps[:LINES]
+        ]
+        head = (*COLUMNS, "first element", "elements", "values")
+        return html_table(f"{self.what} = {self.value}{why}", head, rows, len(self) - LINES)
 
 
 def shown(values: np.ndarray) -> str:
