@@ -96,3 +96,8 @@ def test_drift_is_a_table_with_the_worst_line_first():
     rows = Table(drift._repr_html_()).rows
     assert rows[0][:3] == ["added", "came in", "line"] and len(rows) == 1 + len(drift.lines)
     assert rows[1][2] == drift.lines[0].location and float(rows[1][0]) > 1e-4
+
+
+def test_titles_are_escaped():
+    drift = nki.drift(nki.jit(lambda x: squared(x)))(X)
+    assert drift.kernel == "<lambda>" and "<lambda>" in Table(drift._repr_html_()).text
