@@ -6,6 +6,7 @@ import gc
 import os
 import threading
 import tracemalloc
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -130,12 +131,15 @@ def test_200_launches_in_this_process_allocate_nothing_that_stays():
     tracemalloc.start()
     try:
         launches(60, launched)  # so that what is replaced all the time is counted
-        before = allocated()
-        launches(200, launched)
-        after = allocated()
+        sizes = [allocated()]
+        for _ in range(3):
+            launches(200, launched)
+            sizes.append(allocated())
     finally:
         tracemalloc.stop()
-    assert after - before < 200 * 100  # less than 100 bytes per launch: no array, no program
+    # Less than 100 bytes per launch: no array, no program. Once in a while a set is built anew that
+    # was allocated before anybody counted; what stays of every launch is there every time.
+    assert min(after - before for before, after in pairwise(sizes)) < 200 * 100
 
 
 def test_kernels_are_not_kept_for_ever():
