@@ -1,12 +1,13 @@
-"""Ctrl-C during a launch in this process, at any line of the package: the next launch is right.
+"""Ctrl-C during a launch in this process, in any call of the package: the next launch is right.
 
-The interpreter calls `sys.settrace`'s function at every line, and an error of that function appears
-in the line, which is where Python raises KeyboardInterrupt. So no signals and no time are needed.
+The interpreter calls `sys.settrace`'s function at every call, and an error of that function appears
+in the function that begins, which is where Python raises KeyboardInterrupt, too. So no signals and
+no time are needed.
 """
 
 from __future__ import annotations
 
-import linecache
+import inspect
 import sys
 from pathlib import Path
 
@@ -62,15 +63,15 @@ def expected():
 
 
 class Interrupt:
-    """Raises KeyboardInterrupt at a line of the package, counted from 1; None only counts.
+    """Raises KeyboardInterrupt in a call of the package, counted from 1; None only counts.
 
-    Not where a `with` is left, but at the next line: Python itself looks for interrupts after calls
-    and at jumps back, so never between the last line of a `with` and its `__exit__`, where a lock
-    would stay locked for ever.
+    Python itself looks for interrupts where a function begins or goes on, after calls and at jumps
+    back: not between the last line of a `with` and its `__exit__`, say, where a lock would stay
+    locked for ever. So not at every line.
     """
 
     def __init__(self, at: int | None = None) -> None:
-        self.at, self.lines, self._last = at, 0, {}
+        self.at, self.calls = at, 0
 
     def __enter__(self):
         self._before = sys.gettrace()
@@ -81,24 +82,12 @@ class Interrupt:
         sys.settrace(self._before)
 
     def _call(self, frame, event, _):
-        return self._line if frame.f_code.co_filename.startswith(PACKAGE) else None
-
-    def _line(self, frame, event, _):
-        if event == "line":
-            self.lines += 1
-            line, before = frame.f_lineno, self._last.get(frame, 0)
-            self._last[frame] = line
-            if self.at is not None and self.lines >= self.at and not _left(frame, line, before):
+        code = frame.f_code
+        # What is raised in a generator that is thrown away is only reported.
+        if code.co_filename.startswith(PACKAGE) and not code.co_flags & inspect.CO_GENERATOR:
+            self.calls += 1
+            if self.calls == self.at:
                 raise KeyboardInterrupt
-        elif event == "return":
-            self._last.pop(frame, None)
-        return self._line
-
-
-def _left(frame, line, before):
-    """Whether a frame that was at line `before` is back at a `with`."""
-    text = linecache.getline(frame.f_code.co_filename, line)
-    return line < before and text.lstrip().startswith("with ")
 
 
 @pytest.mark.parametrize(("phase", "tries"), [("first", 40), ("warm", 80)])
@@ -114,7 +103,7 @@ def test_the_launch_after_an_interrupt_is_right(phase, tries):
             kernel = make_kernel()  # is compiled and linked when it is launched
         with Interrupt() as counted:
             launch()
-        for at in np.linspace(1, counted.lines - 50, tries).astype(int):
+        for at in np.linspace(1, counted.calls - 50, tries).astype(int):
             if phase == "first":
                 kernel = make_kernel()
             with pytest.raises(KeyboardInterrupt), Interrupt(at):
@@ -128,7 +117,7 @@ def test_an_interrupted_start_leaves_the_world_usable():
     kernel = make_kernel()
     with Interrupt() as counted, nki.World(ranks=2, lnc=2, host="inprocess") as world:
         world.run(kernel, nki.per_rank(XS), STEPS, GROUP)
-    for at in np.linspace(1, counted.lines // 4, 25).astype(int):
+    for at in np.linspace(1, counted.calls // 4, 25).astype(int):
         world = nki.World(ranks=2, lnc=2, host="inprocess")
         with pytest.raises(KeyboardInterrupt), Interrupt(at):
             world.run(kernel, nki.per_rank(XS), STEPS, GROUP)
