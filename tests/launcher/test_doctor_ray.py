@@ -126,8 +126,9 @@ def test_a_world_that_runs_is_seen(monkeypatch: pytest.MonkeyPatch):
         assert sorted(p.kind for p in mine) == ["gcs_server", "raylet"]
         assert {p.version for p in mine} == {ray.__version__}
         assert len(Path(session).name) <= len(Path(doctor._SOCKET).parts[1])
-    found = {f.subject: f for f in examine(replace(machine(), ray=facts))}
-    assert session in found["running Ray"].found and found["running Ray"].level == "ok"
+    # Others may run here, too, or have run.
+    found = [f for f in examine(replace(machine(), ray=facts)) if f.subject == "running Ray"]
+    assert [f.level for f in found if session in f.found] == ["ok"]
 
 
 def machine() -> Machine:
