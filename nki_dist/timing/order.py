@@ -16,6 +16,7 @@ spilled per engine. Follows: A2 "Engine synchronisation"; ISA `depends_on`, `nl.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -67,6 +68,11 @@ class OrderGraph:
         yield from self.data[position]
         yield from self.reuse[position]
         yield from self.issue[position]
+
+
+def times_written(graph: OrderGraph) -> Counter[int]:
+    """How often each storage is written, by its number."""
+    return Counter(a.storage.number for i in graph.executed for a in graph.tensors[i.ordinal][1])
 
 
 def order(

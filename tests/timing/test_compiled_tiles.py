@@ -129,6 +129,25 @@ def test_parts_of_results_sums_and_products_are_copied():
     assert "copy dropped" not in changed(p) and len(took(p, "tensor_copy")) == 3
 
 
+def test_what_a_loop_kept_is_copied_to_each_of_its_places():
+    """The first result is written where it goes; those not made again still have to move."""
+
+    def kernel(x):
+        tile = old.load(x)
+        out = old.ndarray((128, 1536), dtype=x.dtype, buffer=old.sbuf)
+        stored = old.ndarray(out.shape, dtype=x.dtype, buffer=old.shared_hbm)
+        for n in range(3):
+            square = old_isa.tensor_tensor(tile, tile, op=np.multiply)
+            other = old_isa.tensor_scalar(tile, np.add, float(n))
+            out[:, n * 512 : n * 512 + 512] = square
+            old.store(stored[:, 0:512], value=other)
+        old.store(stored, value=out)
+        return stored
+
+    p = estimated(kernel, (128, 512))
+    assert changed(p)["repetition dropped"] == 2 and len(took(p, "tensor_copy")) == 2
+
+
 def test_a_result_and_what_it_is_copied_to_have_one_place_on_chip():
     """Two tiles of 96 KiB a partition wouldn't fit beside each other with their copies."""
     assert changed(estimated(halves, (64, 24 << 10))).keys() == {"copy dropped", "tiles split"}

@@ -12,7 +12,6 @@ Follows: A2 "Partition broadcast"; the tutorial of the fused Mamba kernel.
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Final
 
 from nki_dist.arch import Arch
@@ -20,14 +19,14 @@ from nki_dist.isa.spec import Cost
 from nki_dist.isa.timing_rules import product_cycles
 from nki_dist.program import Access, MemoryRegion
 from nki_dist.timing.compiled.plan import Plan
-from nki_dist.timing.order import OrderGraph
+from nki_dist.timing.order import OrderGraph, times_written
 
 _AT_ONCE: Final = 4  # two rows in use, while the next two are made
 
 
 def broadcast_by_products(graph: OrderGraph, plan: Plan, arch: Arch) -> None:
     """Turn transfers from one partition of SBUF to all of a tile of their own into products."""
-    written = Counter(a.storage.number for i in graph.executed for a in graph.tensors[i.ordinal][1])
+    written = times_written(graph)
     for at, i in enumerate(graph.executed):
         if i.engine != "dma" or at in plan.dropped or not _spreads(*graph.tensors[i.ordinal]):
             continue

@@ -20,7 +20,7 @@ from nki_dist.arch import Arch
 from nki_dist.isa.spec import Spec
 from nki_dist.program import Access, Instruction
 from nki_dist.timing.compiled.plan import Plan
-from nki_dist.timing.order import AccessPair, OrderGraph
+from nki_dist.timing.order import AccessPair, OrderGraph, times_written
 
 _MOVED: Final = frozenset({"dma", "vector", "scalar", "gpsimd"})
 # The share of SBUF that a result may keep: of the Mamba kernels one keeps a twelfth, and one whose
@@ -30,7 +30,7 @@ _KEPT: Final = 1 / 8
 
 def drop_repeated(graph: OrderGraph, table: Mapping[str, Spec], plan: Plan, arch: Arch) -> None:
     """Drop what its line made the time before."""
-    writes = _writes(graph)
+    writes = times_written(graph)
     most = arch.sbuf_usable_bytes * _KEPT
     changed: dict[int, int] = {}  # storage -> how often it was written so far
     number: dict[int, Hashable] = {}  # storage -> what it holds, where that has a name
@@ -56,15 +56,6 @@ def drop_repeated(graph: OrderGraph, table: Mapping[str, Spec], plan: Plan, arch
             continue
         number[target] = ("made", at)
         last[line] = (key, at, target)
-
-
-def _writes(graph: OrderGraph) -> dict[int, int]:
-    """How often each storage is written."""
-    found: dict[int, int] = {}
-    for i in graph.executed:
-        for a in graph.tensors[i.ordinal][1]:
-            found[a.storage.number] = found.get(a.storage.number, 0) + 1
-    return found
 
 
 def _key(
