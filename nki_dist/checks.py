@@ -1,21 +1,23 @@
 """What is reported of a kernel, and how: the policy that a world holds it to.
 
-Three questions have an answer each; a policy is written as an object, `Checks(races="warn")`, as
+Four questions have an answer each; a policy is written as an object, `Checks(races="warn")`, as
 text, `"unwritten=zero,races=warn"`, or as a word for a usual one: `default`, `strict` or `spill`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, Final, TypeAlias
 
 from nki_dist.errors import LaunchError
+from nki_dist.release import ANY, RELEASES, Release
 
 ALLOWED: Final = {
     "unwritten": ("error", "strict", "zero", "nan"),
     "races": ("error", "warn", "off"),
     "capacity": ("error", "spill"),
+    "release": tuple(RELEASES),
 }
 PRESETS: Final[dict[str, dict[str, str]]] = {
     "default": {},
@@ -39,6 +41,8 @@ class Checks:
             RaceWarning, "off": not looked for.
         capacity: more bytes alive than SBUF or PSUM have, in tensors without addresses. "error",
             or "spill": accepted, as AWS's compiler may reorder or spill.
+        release: of NKI. "0.6" or "0.7": what the other has instead is an error. "any": both work,
+            with a ReleaseWarning where 0.7 has removed something.
 
     Raises:
         LaunchError: another word.
@@ -47,6 +51,7 @@ class Checks:
     unwritten: str = "error"
     races: str = "error"
     capacity: str = "error"
+    release: str = ANY
 
     def __post_init__(self) -> None:
         for part, words in ALLOWED.items():
@@ -65,6 +70,15 @@ class Checks:
     def defined(self) -> bool:
         """Whether memory that nobody wrote has contents that kernels may use."""
         return self.unwritten in ("zero", "nan")
+
+    @property
+    def nki(self) -> Release:
+        """The release, to be asked what it has."""
+        return RELEASES[self.release]
+
+    def held_to(self, release: str) -> Checks:
+        """The same for another release, unless that is "any"."""
+        return self if release in (ANY, self.release) else replace(self, release=release)
 
     def __str__(self) -> str:
         return ",".join(f"{f.name}={getattr(self, f.name)}" for f in fields(self))

@@ -217,6 +217,18 @@ class CompilerMayRejectWarning(NkiWarning):
     default_code = "compiler-may-reject"
 
 
+class ReleaseWarning(NkiWarning, DeprecationWarning):
+    """The kernel uses what a release of NKI has deprecated or removed."""
+
+    default_code = "release-removed"
+
+
+class NestedConfigWarning(NkiWarning):
+    """A kernel inside another asks for another configuration, which doesn't count."""
+
+    default_code = "nested-config"
+
+
 class CompileError(NkiError):
     """The kernel can't be turned into a program: control flow, return values, Python constructs."""
 

@@ -28,6 +28,7 @@ NAMES = frozenset(INSTRUCTIONS)
 LAYERS = (
     {"codes"},
     {"errors"},
+    {"release"},  # below checks, whose fourth question it answers
     {"checks"},
     {"arch", "dtypes"},
     {"program", "topology", "frameworks"},

@@ -224,6 +224,47 @@ INSTRUCTIONS: Final = (
         "Load from a (1, 1) tile of int32 or uint32.",
     ),
     Code("register-kind", "Not a register.", "Make one with nisa.register_alloc."),
+    # Scalars -------------------------------------------------------------------------------------
+    Code(
+        "scalar-tensor",
+        "A scalar is one integer.",
+        "Load from and store to a (1, 1) tile of nl.int32 or nl.int64.",
+    ),
+    Code(
+        "scalar-operand",
+        "An NkiScalar is computed with, or stored, together with something else.",
+        "Use ints and NkiScalars; load tensors with nisa.scalar_load.",
+    ),
+    Code(
+        "scalar-operator",
+        "NkiScalars don't have this operator.",
+        "Use +, - and *, or compute with tensors and load the result.",
+    ),
+    Code(
+        "scalar-dtypes",
+        "Scalars and tiles of different widths meet.",
+        "Load all of them from tiles of one dtype.",
+    ),
+    Code(
+        "scalar-width",
+        "A 64-bit scalar stands where 32 bits are taken.",
+        "Load it from an nl.int32 tile; only offsets of tensors in HBM have 64 bits.",
+    ),
+    Code(
+        "scalar-comparison",
+        "The result of a comparison of scalars is used.",
+        "Bound a nl.fori_loop, or compute masks with tensors.",
+    ),
+    Code(
+        "scalar-written",
+        "An NkiScalar is written to.",
+        "Compute a new one, or use a register (nisa.register_alloc).",
+    ),
+    Code(
+        "dtype-wide",
+        "An instruction is given 64-bit integers.",
+        "Pass 32-bit integers; DMA moves 64-bit ones, and nisa.scalar_load reads one.",
+    ),
     # Between cores ------------------------------------------------------------------------------
     Code("core-number", "There is no such core in the LNC.", "Name core 0 or 1, each once."),
     Code(

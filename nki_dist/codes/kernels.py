@@ -28,6 +28,28 @@ KERNELS: Final = (
         "It runs here, but AWS's compiler is reported to refuse it.",
         "Write it as the message says, before you compile for a device.",
     ),
+    # Releases of NKI ----------------------------------------------------------------------------
+    Code(
+        "release-added",
+        "A kernel that is held to NKI 0.6 uses what came with 0.7.",
+        "Hold it to 0.7 (NKI_DIST_RELEASE=0.7), or use what the message names.",
+    ),
+    Code(
+        "release-removed",
+        "A kernel uses what NKI 0.7 has removed.",
+        "Use nl.fori_loop and nl.while_loop; NKI_DIST_RELEASE=0.6 is for kernels of 0.6.",
+    ),
+    Code(
+        "release-deprecated",
+        "A kernel uses what NKI 0.7 has deprecated.",
+        "Use what the message names.",
+    ),
+    Code(
+        "nested-config",
+        "A kernel inside another asks for another configuration.",
+        "Give both the same, or set allow_nested_config_override in the outer one's "
+        "SpecializationConfig.",
+    ),
     # Python that AWS's compiler doesn't take -----------------------------------------------------
     Code(
         "python-keyword-only",

@@ -19,6 +19,17 @@ LAUNCHES: Final = (
         "A kernel can't be found by its name, so it can't be pickled.",
         "Define it at the top of a module.",
     ),
+    Code("release-unknown", "There is no such release of NKI here.", "Use 0.6, 0.7 or any."),
+    Code(
+        "compile-config",
+        "A configuration of a kernel isn't one.",
+        "Use CompileConfig and SpecializationConfig of nki.compiler, with the values they list.",
+    ),
+    Code(
+        "lnc-mismatch",
+        "The launch grid and NEURON_LOGICAL_NC_CONFIG say different numbers of cores.",
+        "Call the kernel without brackets, or set the variable to their number.",
+    ),
     Code("jit-option", "nki.jit has no such option.", "Use platform_target for the platform."),
     Code(
         "grid-form",

@@ -10,12 +10,15 @@ from __future__ import annotations
 import builtins
 import importlib
 import importlib.util
+import os
 import sys
 from collections.abc import Mapping
 from types import MappingProxyType, ModuleType
 
 from nki_dist.compat import builtin
 from nki_dist.errors import LaunchError
+from nki_dist.release import release_name
+from nki_dist.runtime.settings import RELEASE_VARIABLE
 
 _MADE_HERE = "__nki_dist_alias__"  # marks the empty packages above aliases
 
@@ -82,7 +85,7 @@ DEVICES = MappingProxyType(
 )
 
 
-def install(force: bool = False) -> None:
+def install(force: bool = False, release: str | None = None) -> None:
     """Make `import nki` (and the rest of ALIASES and HELPERS) give this package's modules.
 
     Beta 2 kernels also allocate through bare globals (`sbuf.view(dtype, shape)`), which AWS's
@@ -90,10 +93,15 @@ def install(force: bool = False) -> None:
 
     Args:
         force: take the place of real packages, too.
+        release: of NKI that this process's kernels are held to, "0.6", "0.7" or "any"; becomes
+            NKI_DIST_RELEASE. By default what that says.
 
     Raises:
-        LaunchError: a real `nki` or `neuronxcc` is installed or imported, and `force` is False.
+        LaunchError: a real `nki` or `neuronxcc` is installed or imported, and `force` is False; or
+            there is no such release.
     """
+    if release is not None:
+        os.environ[RELEASE_VARIABLE] = release_name(release, "release")
     if not force:
         for package in ("nki", "neuronxcc"):
             _refuse_real(package)

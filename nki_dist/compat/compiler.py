@@ -1,4 +1,4 @@
-"""`nki.compiler`: names that test harnesses import but need only on hardware.
+"""`nki.compiler`: configurations of kernels, and names that harnesses import for hardware.
 
 Harnesses make front ends while they're imported, as default arguments; so making one is fine.
 Compiling with it traces the kernel, for the errors in it, and then says that there is no code for
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
+from nki_dist.compiler.config import AddressRotation, CompileConfig, SpecializationConfig
 from nki_dist.errors import LaunchError
 from nki_dist.launcher.world import World
 
@@ -75,4 +76,13 @@ class CompileOptions:
         _refuse(type(self).__name__)
 
 
-__all__ = ["CompileOptions", "CompiledKernel", "NKIFrontend", "ParserFrontend", "TracerFrontend"]
+__all__ = [
+    "AddressRotation",
+    "CompileConfig",
+    "CompileOptions",
+    "CompiledKernel",
+    "NKIFrontend",
+    "ParserFrontend",
+    "SpecializationConfig",
+    "TracerFrontend",
+]

@@ -14,6 +14,7 @@ from typing import Any
 from nki_dist.arch import Arch
 from nki_dist.checks import DEFAULT, Checks
 from nki_dist.compiler.compiled import Compiled, Grid
+from nki_dist.compiler.config import BARRIER_CHECK, config_of, held_to
 from nki_dist.compiler.kernel_rules import check_arguments, check_grid, check_signature
 from nki_dist.compiler.notes import note
 from nki_dist.compiler.passes.accumulate import resolve_accumulation
@@ -65,7 +66,8 @@ def compile_kernel(
     """
     programs: list[Program] = []
     functions: set[CodeType] = set()
-    check_kernel(function)
+    check_kernel(function, checks)
+    checks = held_to(function, checks)
     for core in range(grid.cores):
         trace = trace_for(function, name, arch, core, grid, checks)
         args, kwargs = bind(trace)
@@ -75,13 +77,13 @@ def compile_kernel(
         programs.append(program)
     check_launch(programs, arch, checks, precise)
     if not is_beta1(function):
-        note_style(programs[0], function, grid, args, kwargs, functions)
+        note_style(programs[0], function, grid, args, kwargs, functions, checks)
     return Compiled(programs, list(inputs))
 
 
-def check_kernel(function: Callable[..., Any]) -> None:
+def check_kernel(function: Callable[..., Any], checks: Checks) -> None:
     """Refuse a function that no kernel of its release can be, before it is traced."""
-    if not is_beta1(function):
+    if not is_beta1(function) and not checks.nki.strictly("all of Python"):
         check_signature(function)
 
 
@@ -115,6 +117,9 @@ def trace_core(
     program.outputs = outputs
     if is_beta1(function):
         program.facts[BETA1] = True
+    config = config_of(function)
+    if config is not None and config.compile is not None and config.compile.barrier_check:
+        program.facts[BARRIER_CHECK] = True
     return program
 
 
@@ -147,10 +152,13 @@ def note_style(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     functions: set[CodeType],
+    checks: Checks,
 ) -> None:
     """Keep warnings of what AWS's compiler is reported to refuse, apart from instructions."""
-    found = *check_grid(function, grid), *check_arguments(function, args, kwargs)
-    for warning in (*found, *check_sources(functions)):
+    found = [*check_grid(function, grid), *check_arguments(function, args, kwargs)]
+    if not checks.nki.strictly("all of Python"):
+        found += check_sources(functions)
+    for warning in found:
         note(program, warning)
 
 

@@ -16,6 +16,7 @@ from typing import Any
 from uuid import uuid4
 
 from nki_dist.compiler import saved
+from nki_dist.compiler.config import BARRIER_CHECK
 from nki_dist.compiler.missing import never_stored
 from nki_dist.compiler.notes import noted
 from nki_dist.compiler.passes.unwritten import DOUBTFUL, UNSTORED
@@ -105,6 +106,11 @@ class Compiled:
     def warnings(self) -> tuple[NkiWarning, ...]:
         """What compiling it brought that is no error; every launch gives these warnings."""
         return noted(self.programs)
+
+    @cached_property
+    def races_are_errors(self) -> bool:
+        """Whether the kernel's configuration says so, whatever the world's policy is."""
+        return BARRIER_CHECK in self.programs[0].facts
 
     @cached_property
     def files(self) -> tuple[tuple[str, float, int], ...]:

@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
 from nki_dist.compiler import notes
+from nki_dist.compiler.config import BARRIER_CHECK
 from nki_dist.compiler.decode_tables import INT64, integer
 from nki_dist.compiler.passes.unwritten import DOUBTFUL, UNSTORED
 from nki_dist.compiler.values import read_value
@@ -111,6 +112,7 @@ _CHECKS: Final[Mapping[str, Callable[[str, Any, Storages], None]]] = MappingProx
         "peak_psum": _bytes,
         "peak_hbm": _bytes,
         "zeroed": _true,
+        BARRIER_CHECK: _true,
         PRECISE: _zero,
         notes.FACT: _warnings,
         "files": _files,

@@ -23,6 +23,7 @@ from typing import Any, NoReturn
 
 from nki_dist.compiler.passes.loops import surely_runs
 from nki_dist.errors import CompileError
+from nki_dist.isa.scalar import NkiScalar
 from nki_dist.language.tensor import NkiTensor
 from nki_dist.program import Block, Loop, Program, Storage
 
@@ -55,12 +56,17 @@ class OpenLoop:
         """The body is that of a `for` or `while` statement, which `frame` is executing."""
         self._watch(frame.f_code, frame.f_lasti, lambda: dict(frame.f_locals))
 
-    def record(self, body: Callable[..., Any]) -> Any:
-        """Record a body that is a function of the loop's register; returns what it returned."""
+    def record(self, body: Callable[..., Any], seen: Callable[[Any], Any] | None = None) -> Any:
+        """Record a body that is a function of the loop's register; returns what it returned.
+
+        Args:
+            seen: makes of the register what the body is given.
+        """
         self._is_function = True
         if hasattr(body, "__code__"):
             self._watch(body.__code__, -1, lambda: _captured(body))
-        return body(self.loop.register)
+        register: Any = self.loop.register
+        return body(register if seen is None else seen(register))
 
     def _watch(self, code: CodeType, at: int, variables: Callable[[], dict[str, Any]]) -> None:
         self._code, self._at, self._variables = code, at, variables
@@ -89,9 +95,10 @@ class OpenLoop:
             if kind == "LOAD":
                 raise CompileError(
                     f"the body of a dynamic loop uses {name} and then gives this name another "
-                    "tensor; the body is recorded once, so every round would use the tensor of "
-                    "before the loop. Let rounds hand on values in one tensor: allocate it before "
-                    f"the loop and write to it inside, with dst={name}",
+                    f"{(kind := _kind(after[name]))}; the body is recorded once, so every round "
+                    f"would use the {kind} of before the loop. Let rounds hand on values in one "
+                    "tensor: allocate it before the loop and write to it inside, with "
+                    f"{'nisa.scalar_store' if kind == 'scalar' else f'dst={name}'}",
                     location=trace.locations.text(self.loop.location),
                     core=trace.core,
                     code="loop-carries-name",
@@ -99,9 +106,15 @@ class OpenLoop:
             suspects.remove(name)
 
     def _moved(self, old: Any, new: Any) -> bool:
+        if isinstance(old, NkiScalar) and isinstance(new, NkiScalar):
+            return new is not old
         if not (isinstance(old, NkiTensor) and isinstance(new, NkiTensor)):
             return False
         return new.storage is not old.storage and old.storage in self.touched
+
+
+def _kind(value: Any) -> str:
+    return "scalar" if isinstance(value, NkiScalar) else "tensor"
 
 
 def refuse_ended(trace: Any, storage: Storage) -> NoReturn:

@@ -19,6 +19,8 @@ TYPES: Final = {
     kind.__name__: kind
     for kind in (
         errors.CompilerMayRejectWarning,
+        errors.NestedConfigWarning,
+        errors.ReleaseWarning,
         errors.UnreturnedOutputWarning,
         errors.UnwrittenOutputWarning,
     )

@@ -17,6 +17,7 @@ from nki_dist.arch import Arch
 from nki_dist.checks import Checks
 from nki_dist.compiler.compile import Bind, CheckOutputs, trace_for
 from nki_dist.compiler.compiled import Grid
+from nki_dist.compiler.config import held_to
 from nki_dist.errors import NkiError
 from nki_dist.isa.spec import tracing_with
 
@@ -52,6 +53,7 @@ def survey(
     Args:
         function, name, arch, grid, bind, outputs_of, checks: as of compile_kernel.
     """
+    checks = held_to(function, checks)
     found = Survey()
     outputs: list[Any] = []
     for core in range(grid.cores):

@@ -23,6 +23,7 @@ from nki_dist import dtypes
 from nki_dist.arch import Arch
 from nki_dist.checks import DEFAULT, Checks
 from nki_dist.compiler.allocation_rules import address_of, check_on_chip, check_spelling, sizes_of
+from nki_dist.compiler.config import Configured
 from nki_dist.compiler.locations import is_machinery
 from nki_dist.compiler.loop_scope import refuse_ended
 from nki_dist.compiler.naming import Names
@@ -36,7 +37,7 @@ from nki_dist.isa import INSTRUCTIONS, dma_copy, memset, tensor_copy
 from nki_dist.isa.handle import Dropped, NkiInstruction
 from nki_dist.isa.operands import Tensor
 from nki_dist.isa.reach import engine_reaches
-from nki_dist.isa.spec import Spec
+from nki_dist.isa.spec import Spec, release_in_force
 from nki_dist.language.tensor import NkiTensor, make
 from nki_dist.program import (
     Access,
@@ -49,7 +50,7 @@ from nki_dist.program import (
 from nki_dist.program.memory import region_of
 
 
-class Trace(LoopTrace):
+class Trace(Configured, LoopTrace):
     """Records one core's program.
 
     Attributes:
@@ -79,6 +80,7 @@ class Trace(LoopTrace):
         self.core = core
         self.strict = checks.strict
         self.beta1 = beta1
+        self.release = checks.nki
         super().__init__(Program(kernel, arch.name, core, cores))
         self.grid: tuple[int, ...] = ()
         self.program_ids: tuple[int, ...] = ()
@@ -188,6 +190,8 @@ class Trace(LoopTrace):
         address: tuple[int, int] | None = None,
         data: bytes | None = None,
     ) -> Storage:
+        if dtype.bits == 64:
+            release_in_force(self).check(f"nl.{dtype.name}")
         storages = self.program.storages
         storage = Storage(
             len(storages), region, shape, dtype, name, role, index, address, self.locate(), data

@@ -17,8 +17,12 @@ from nki_dist.compiler.ownership import check_register
 from nki_dist.errors import CompileError
 from nki_dist.isa import register_move
 from nki_dist.isa.handle import NkiInstruction
+from nki_dist.isa.scalar import NkiScalar
+from nki_dist.isa.spec import released
 from nki_dist.language.tensor import NkiTensor
 from nki_dist.program import Block, Loop, Program, VirtualRegister
+
+Seen = Callable[[VirtualRegister], Any]  # as what a body sees the register of its loop
 
 
 class LoopTrace:
@@ -97,17 +101,23 @@ class LoopTrace:
         if self._open and self._open[-1].key == key:
             self.close_loop()
             return False
+        released("while register")
         self.open_loop(Loop("while", self.locations.here(2), None, condition=register))
         self._open[-1].key = key
         self._open[-1].within(frame)
         return True
 
     def for_loop(
-        self, start: Any, stop: Any, step: Any, body: Callable[[VirtualRegister], Any]
+        self,
+        start: Any,
+        stop: Any,
+        step: Any,
+        body: Callable[[Any], Any],
+        seen: Seen | None = None,
     ) -> None:
         loop = self.counted(start, stop, step)
         self.open_loop(loop)
-        self.check_body(self._open[-1].record(body))
+        self.check_body(self._open[-1].record(body, seen))
         self.close_loop()
 
     def check_body(self, result: Any) -> None:
@@ -160,7 +170,7 @@ class LoopTrace:
 
     def conditional(self, init: Any) -> Loop:
         """A loop of while_loop, with registers of its own; `init` is in the condition's."""
-        if not isinstance(init, VirtualRegister):
+        if not isinstance(init, VirtualRegister) or isinstance(init, NkiScalar):
             raise CompileError(
                 f"while_loop needs a register as condition, got {init!r}",
                 location=self.where(),
@@ -172,7 +182,7 @@ class LoopTrace:
 
     def move_condition(self, loop: Loop, result: Any) -> None:
         """What the body of while_loop returned becomes its condition."""
-        if not isinstance(result, VirtualRegister):
+        if not isinstance(result, VirtualRegister) or isinstance(result, NkiScalar):
             raise CompileError(
                 f"the body of while_loop must return the next condition register, got {result!r}",
                 location=self.where(),

@@ -36,7 +36,7 @@ ENUMS: Final[Mapping[str, type[Enum]]] = MappingProxyType(
         "MemoryRegion": MemoryRegion,
     }
 )
-_DTYPES: Final = MappingProxyType({d.name: d for d in dtypes.ALL})
+_DTYPES: Final = MappingProxyType({d.name: d for d in (*dtypes.ALL, *dtypes.WIDE)})
 _PLAIN: Final = (type(None), bool, float, str, bytes)
 
 

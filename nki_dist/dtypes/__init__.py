@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from nki_dist.dtypes.dtype import (
     ALL,
+    WIDE,
     DType,
     bfloat16,
     bool_,
@@ -25,15 +26,18 @@ from nki_dist.dtypes.dtype import (
     int8,
     int16,
     int32,
+    int64,
     of,
     tfloat32,
     uint8,
     uint16,
     uint32,
+    uint64,
 )
 
 __all__ = [
     "ALL",
+    "WIDE",
     "DType",
     "bfloat16",
     "bool_",
@@ -51,11 +55,13 @@ __all__ = [
     "int8",
     "int16",
     "int32",
+    "int64",
     "of",
     "tfloat32",
     "uint8",
     "uint16",
     "uint32",
+    "uint64",
 ]
 
 

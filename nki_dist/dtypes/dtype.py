@@ -159,6 +159,9 @@ int32: Final = _int("int32")
 uint8: Final = _int("uint8")
 uint16: Final = _int("uint16")
 uint32: Final = _int("uint32")
+# From NKI 0.7 on. They are moved, and loaded as NkiScalars; no engine computes with them.
+int64: Final = _int("int64")
+uint64: Final = _int("uint64")
 float16: Final = _float("float16", np.float16, 65504.0)
 float32: Final = _float("float32", np.float32, float(np.finfo(np.float32).max))
 bfloat16: Final = _float("bfloat16", ml_dtypes.bfloat16, (2 - 2.0**-7) * 2.0**127)
@@ -196,17 +199,18 @@ ALL: Final[tuple[DType, ...]] = (
     float8_e4m3fn_x4,
     float4_e2m1fn_x4,
 )
+WIDE: Final[tuple[DType, ...]] = (int64, uint64)
 
 
 def _names() -> Mapping[str, DType]:
-    table = {dt.name: dt for dt in ALL}
+    table = {dt.name: dt for dt in (*ALL, *WIDE)}
     table["bool"] = bool_
     return MappingProxyType(table)
 
 
 def _objects() -> Mapping[Any, DType]:
     table: dict[Any, DType] = {bool: bool_, int: int32, float: float32}
-    for dt in ALL:
+    for dt in (*ALL, *WIDE):
         if dt is not tfloat32:  # NumPy's float32 means float32
             table[dt.dtype] = dt
         if dt is not tfloat32 and not dt.is_mx:  # structured dtypes share one scalar type
@@ -256,14 +260,15 @@ def of(x: Any) -> DType:
     `float` (float32).
 
     Raises:
-        NkiValidationError: `x` stands for no NKI type (64-bit types are the usual case).
+        NkiValidationError: `x` stands for no NKI type (float64 is the usual case).
     """
     if x.__class__ is DType:
         return x
     found = find(x)
     if found is None:
         raise NkiValidationError(
-            f"data type must be one of NKI's: got {x!r}, allowed {', '.join(d.name for d in ALL)}",
+            f"data type must be one of NKI's: got {x!r}, allowed "
+            + ", ".join(d.name for d in (*ALL, *WIDE)),
             code="dtype-unknown",
         )
     return found

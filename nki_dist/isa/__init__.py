@@ -23,6 +23,7 @@ from nki_dist.isa.dma_copy import dma_copy
 from nki_dist.isa.dma_transpose import dma_transpose
 from nki_dist.isa.dropout import dropout
 from nki_dist.isa.enums import (
+    dependency,
     dge_mode,
     dma_engine,
     engine,
@@ -60,6 +61,10 @@ from nki_dist.isa.range_select import range_select
 from nki_dist.isa.reciprocal import reciprocal
 from nki_dist.isa.registers import register_alloc, register_load, register_move, register_store
 from nki_dist.isa.rng import rng
+from nki_dist.isa.scalar import NkiScalar, scalar_load, scalar_store
+from nki_dist.isa.scalar import arithmetic as _scalar_arithmetic  # noqa: F401 -- in INSTRUCTIONS
+from nki_dist.isa.scalar import load as _scalar_load  # noqa: F401
+from nki_dist.isa.scalar import store as _scalar_store  # noqa: F401
 from nki_dist.isa.scalar_tensor_tensor import scalar_tensor_tensor
 from nki_dist.isa.select_reduce import select_reduce
 from nki_dist.isa.sendrecv import sendrecv
@@ -88,6 +93,7 @@ INSTRUCTIONS: Mapping[str, Spec] = MappingProxyType(
 __all__ = [
     "INSTRUCTIONS",
     "NkiInstruction",
+    "NkiScalar",
     "NkiValidationError",
     "VirtualRegister",
     "activate2",
@@ -97,6 +103,7 @@ __all__ = [
     "bn_aggr",
     "bn_stats",
     "core_barrier",
+    "dependency",
     "device_print",
     "dge_mode",
     "dma_compute",
@@ -138,6 +145,8 @@ __all__ = [
     "register_store",
     "rng",
     "scalar_engine",
+    "scalar_load",
+    "scalar_store",
     "scalar_tensor_tensor",
     "select_reduce",
     "sendrecv",

@@ -56,7 +56,7 @@ def int32(name: str, value: Any) -> int:
 def offset(name: str, value: Any) -> int | VirtualRegister:
     """The role of `offset`, which may be known only at run time."""
     if isinstance(value, VirtualRegister):
-        return value
+        return value.narrow(name)
     try:
         return int32(name, value)
     except NkiValidationError as error:

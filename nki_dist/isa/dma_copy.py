@@ -18,7 +18,7 @@ from nki_dist.isa.gather import (
     refuse_indirection,
 )
 from nki_dist.isa.kit import Kit, Step
-from nki_dist.isa.operands import ANYWHERE, Choice, Number, read, write
+from nki_dist.isa.operands import ANYWHERE, Choice, Number, read, refuse_wide, write
 from nki_dist.isa.spec import Cost, instruction, todays_kernel
 from nki_dist.isa.transfers import Block, paired
 from nki_dist.program import Access, Instruction
@@ -29,8 +29,8 @@ SBUF_OR_HBM = ANYWHERE - {"psum"}
 @instruction(
     engines="dma",
     effects=Effects(elementwise("src"), partial=False, bits=copies("dst src"), state=None),
-    dst=write(SBUF_OR_HBM),
-    src=read(SBUF_OR_HBM),
+    dst=write(SBUF_OR_HBM, wide=True),
+    src=read(SBUF_OR_HBM, wide=True),
     priority=Number(integer=True, optional=True),
     oob_mode=Choice(oob_mode),
     dge_mode=Choice(dge_mode),
@@ -73,6 +73,8 @@ def _sizes(i: Instruction, arch: Arch) -> None:
             numbers={"dst": i["dst"].size, "src": i["src"].size},
         )
     for name in ("dst", "src"):
+        if i[name].dtype.bits == 64 and i["dst"].dtype is not i["src"].dtype:
+            refuse_wide(name, i[name])  # DMA converts through float32
         if i[name].dtype.is_mx and i["dst"].dtype is not i["src"].dtype:
             raise NkiValidationError(
                 f"{name} has the packed dtype {i[name].dtype}; DMA doesn't convert packed types",

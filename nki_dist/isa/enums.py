@@ -68,6 +68,13 @@ class dma_engine(Enum):
     gpsimd_dma = 2
 
 
+class dependency(Enum):
+    """Kind of a dependency between instructions (`NkiInstruction.depends_on`), from NKI 0.7 on."""
+
+    runtime = "runtime"
+    schedule = "schedule"
+
+
 tensor_engine = engine.tensor
 vector_engine = engine.vector
 scalar_engine = engine.scalar

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from nki_dist.errors import NkiValidationError, NoSuchAttribute
+from nki_dist.isa.enums import dependency
+from nki_dist.isa.tracing import released
 from nki_dist.program import Instruction
 
 
@@ -34,13 +36,27 @@ class NkiInstruction:
     def __repr__(self) -> str:
         return f"<instruction {self.instruction.opcode}>"
 
-    def depends_on(self, *producers: NkiInstruction) -> NkiInstruction:
+    def depends_on(
+        self, *producers: NkiInstruction, kind: dependency | None = None
+    ) -> NkiInstruction:
         """This instruction runs after each producer; returns self.
+
+        Args:
+            kind: from NKI 0.7 on. `dependency.runtime` waits for the producer's end, on whatever
+                engine. `dependency.schedule` orders what one engine issues; on different engines
+                the two may overlap. Left out, it is as runtime.
 
         Raises:
             NkiValidationError: a producer is no instruction, comes later, or sits inside a dynamic
-                loop that this instruction is outside of.
+                loop that this instruction is outside of; there is no such kind.
+            CompileError: a kind in a kernel that is held to NKI 0.6.
         """
+        released("depends_on without kind" if kind is None else "depends_on(kind=)")
+        if kind is not None and not isinstance(kind, dependency):
+            raise NkiValidationError(
+                f"depends_on(kind={kind!r}); allowed: nisa.dependency.runtime, .schedule",
+                code="depends-on",
+            )
         for producer in producers:
             if not isinstance(producer, NkiInstruction):
                 raise NkiValidationError(
@@ -55,7 +71,9 @@ class NkiInstruction:
                     "depends_on: the producer is inside a dynamic loop that the consumer is not in",
                     code="depends-on",
                 )
-            self.instruction.after += (producer.instruction.ordinal,)
+            same_engine = producer.instruction.engine == self.instruction.engine
+            if kind is not dependency.schedule or same_engine:
+                self.instruction.after += (producer.instruction.ordinal,)
         return self
 
 
@@ -67,6 +85,8 @@ class Dropped(NkiInstruction):
     def __init__(self) -> None:
         super().__init__(Instruction("dropped", {}, "", -1, -1))
 
-    def depends_on(self, *producers: NkiInstruction) -> NkiInstruction:
+    def depends_on(
+        self, *producers: NkiInstruction, kind: dependency | None = None
+    ) -> NkiInstruction:
         """Nothing: what isn't there has no place in an order."""
         return self

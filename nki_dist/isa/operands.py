@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from enum import Enum
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -52,6 +52,7 @@ class Tensor(Role):
         many: a list of tensors.
         scalar: a Python number is allowed instead (else a (P, 1) tile).
         register: a register is allowed instead.
+        wide: 64-bit integers are allowed.
         any_start: the operand may start at any partition, whatever the engine.
         indirect: partitions per group of offsets (16 or 32) if `.indirect()` views are allowed.
     """
@@ -65,6 +66,7 @@ class Tensor(Role):
         many: bool = False,
         scalar: bool = False,
         register: bool = False,
+        wide: bool = False,
         any_start: bool = False,
         indirect: int = 0,
     ) -> None:
@@ -75,6 +77,7 @@ class Tensor(Role):
         self.many = many
         self.scalar = scalar
         self.register = register
+        self.wide = wide
         self.any_start = any_start
         self.indirect = indirect
 
@@ -93,6 +96,8 @@ class Tensor(Role):
                     code="dtype-operand",
                     numbers={"got": value.dtype, "allowed": self.dtypes},
                 )
+            if value.dtype.bits == 64 and not self.wide:
+                refuse_wide(name, value)
             if value.dynamic is not None and not self.memories & HBM:
                 value = self._addressed(name, value)
             if 0 in value.shape:
@@ -110,7 +115,7 @@ class Tensor(Role):
         if self.scalar and isinstance(value, (int, float, np.number, np.bool_)):
             return _number(name, value)
         if self.register and isinstance(value, VirtualRegister):
-            return value
+            return value.narrow(name)
         if self.many and isinstance(value, (list, tuple)):
             return [self.accept(f"{name}[{i}]", v) for i, v in enumerate(value)]
         kinds = ["a tensor"]
@@ -146,6 +151,18 @@ class Tensor(Role):
                 code="indirect-view",
             )
         return narrowed(name, a, self.indirect) if kind == "tensor" else a
+
+
+def refuse_wide(name: str, value: Access) -> NoReturn:
+    """Raise the error for 64-bit integers, which most instructions don't take."""
+    raise NkiValidationError(
+        f"{name} has dtype {value.dtype}: {value.storage.label}; 64-bit integers are moved by DMA "
+        "(nisa.dma_copy, nl.load, nl.store) and read and written by nisa.scalar_load and "
+        "nisa.scalar_store, no other instruction takes them. Pass 32-bit integers, or look at the "
+        "words with .view(nl.int32)",
+        code="dtype-wide",
+        numbers={"got": value.dtype},
+    )
 
 
 def _number(name: str, value: Any) -> Any:
@@ -299,7 +316,13 @@ class Register(Role):
                     "and end loops early with nl.while_loop",
                     code="loop-register",
                 )
-            return value
+            if "w" in self.register_mode and type(value) is not VirtualRegister:
+                raise CompileError(
+                    f"{name} is {value!r}; an NkiScalar is never written again: operators make new "
+                    "ones",
+                    code="scalar-written",
+                )
+            return value.narrow(name)
         raise NkiValidationError(
             f"{name} is {value!r}; allowed: a register made by nisa.register_alloc",
             code="register-kind",

@@ -29,7 +29,7 @@ def register_alloc(x=None):
 
 def _int_or_register(name, value):
     if isinstance(value, VirtualRegister):
-        return value
+        return value.narrow(name)
     if isinstance(value, (int, np.integer)) and -(2**31) <= value < 2**32:
         return int(value)
     raise NkiValidationError(

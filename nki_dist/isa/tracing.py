@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from nki_dist.arch import Arch
 from nki_dist.errors import CompilerMayRejectWarning, LaunchError, NkiError, NkiWarning
+from nki_dist.release import RELEASES, Release
 
 __tracebackhide__ = True  # asks pytest to end tracebacks in the caller
 
@@ -22,7 +23,8 @@ __tracebackhide__ = True  # asks pytest to end tracebacks in the caller
 class Tracer(Protocol):
     """What instructions need of whoever records them (compiler.trace.Trace).
 
-    `beta1` says whether the kernel is one of Beta 1, `debugged` whether it runs as it is traced.
+    `beta1` says whether the kernel is one of Beta 1, `debugged` whether it runs as it is traced,
+    `release` what later kernels are held to.
     """
 
     arch: Arch
@@ -30,6 +32,7 @@ class Tracer(Protocol):
     strict: bool
     beta1: bool
     debugged: bool
+    release: Release
 
     def where(self) -> str | None: ...
     def locate(self) -> int: ...
@@ -39,6 +42,7 @@ class Tracer(Protocol):
     def label(self, name: str, handle: Any) -> None: ...
     def assign(self, view: Any, value: Any) -> None: ...
     def schedule(self, edges: Any) -> AbstractContextManager[None]: ...
+    def configured(self, config: Any) -> AbstractContextManager[None]: ...
     def called(self, frame: FrameType) -> str: ...
     def values(self, view: Any) -> Any: ...
     def shown(self, view: Any) -> str: ...
@@ -94,6 +98,24 @@ def may_reject(message: str, *, code: str, hint: str | None = None) -> None:
     tracer = _tracer.get()
     if tracer is not None and not tracer.beta1:
         tracer.warn(CompilerMayRejectWarning(message, code=code, hint=hint))
+
+
+def release_in_force(tracer: Tracer) -> Release:
+    """What the kernel is held to that is being traced; Beta 1's aren't held to what 0.7 changed."""
+    return RELEASES["0.6"] if tracer.beta1 else tracer.release
+
+
+def released(construct: str) -> None:
+    """A kernel uses something that releases differ in; outside kernels, nothing is said.
+
+    Raises:
+        CompileError: its release doesn't have it.
+    """
+    tracer = _tracer.get()
+    if tracer is None:
+        return
+    if (warning := release_in_force(tracer).check(construct)) is not None:
+        tracer.warn(warning)
 
 
 @contextmanager

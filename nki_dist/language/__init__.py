@@ -20,10 +20,12 @@ from nki_dist.dtypes import (
     int8,
     int16,
     int32,
+    int64,
     tfloat32,
     uint8,
     uint16,
     uint32,
+    uint64,
 )
 from nki_dist.language.activations import (
     arctan,

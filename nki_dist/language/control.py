@@ -8,7 +8,9 @@ from math import prod
 from typing import Any
 
 from nki_dist.errors import NkiValidationError
-from nki_dist.isa.spec import current_tracer
+from nki_dist.isa.scalar import NkiScalar
+from nki_dist.isa.spec import current_tracer, release_in_force, released
+from nki_dist.program import VirtualRegister
 
 
 def affine_range(start, stop=None, step=1):
@@ -27,6 +29,7 @@ def static_range(start, stop=None, step=1):
 
 
 def _unrolled(name: str, start: Any, stop: Any, step: Any) -> range:
+    released(f"nl.{name}")
     bounds = (start,) if stop is None else (start, stop, step)
     if any(isinstance(bound, float) for bound in bounds):
         tracer: Any = current_tracer()
@@ -44,16 +47,34 @@ def _unrolled(name: str, start: Any, stop: Any, step: Any) -> range:
 def dynamic_range(start, stop=None, step=1) -> Iterator[Any]:
     """A loop that stays a loop; bounds may be registers, the step is a positive int.
 
-    Yields the induction register once: the body is recorded once and repeated at run time.
+    Yields the induction register once: the body is recorded once and repeated at run time. NKI 0.7
+    has removed it: a ReleaseWarning, and an error in kernels that are held to 0.7.
     """
+    released("nl.dynamic_range")
     if stop is None:
         start, stop = 0, start
     return current_tracer().dynamic_range(start, stop, step)  # type: ignore[attr-defined]
 
 
 def fori_loop(lower, upper, body_fun: Callable[[Any], Any], step=1) -> None:
-    """Run `body_fun(register)` for lower, lower+step, ... below upper (ints or registers)."""
-    current_tracer().for_loop(lower, upper, step, body_fun)  # type: ignore[attr-defined]
+    """Run `body_fun(i)` for lower, lower+step, ... below upper.
+
+    Args:
+        lower, upper: ints, registers or 32-bit NkiScalars.
+        body_fun: a function of the current value: an NkiScalar unless a bound is a register, and in
+            kernels that are held to NKI 0.6 always a register.
+        step: a positive int.
+
+    Raises:
+        CompileError: a bound has 64 bits or is none of these; the body returns something.
+    """
+    tracer: Any = current_tracer()
+    bounds = [b.narrow("a loop bound") if isinstance(b, NkiScalar) else b for b in (lower, upper)]
+    old = any(
+        isinstance(b, VirtualRegister) and not isinstance(b, NkiScalar) for b in (lower, upper)
+    )
+    wrapped = not old and release_in_force(tracer).has("fori_loop with an NkiScalar")
+    tracer.for_loop(*bounds, step, body_fun, NkiScalar.counting if wrapped else None)
 
 
 def while_loop(init, body_fun: Callable[[Any], Any]) -> None:

@@ -205,6 +205,8 @@ class NkiTensor(Indexing, NoValue):
                 "this view already has a run-time index; a tensor can have only one",
                 code="dynamic-twice",
             )
+        if isinstance(source, VirtualRegister):
+            source = source.offset(self.storage.region.on_chip)
         stride = self.strides[dim]
         outer = [s for n, s in zip(self.shape, self.strides) if n > 1 and s > stride]
         within = (self.offset, self.shape[dim], min(outer, default=0))

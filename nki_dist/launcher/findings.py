@@ -25,7 +25,8 @@ def report_races(
     Raises:
         RaceError: for the first race; with `races="warn"` each rank's first is a RaceWarning.
     """
-    if checks.races == "off":  # a program from a file is watched all the same
+    races = "error" if compiled.races_are_errors else checks.races
+    if races == "off":  # a program from a file is watched all the same
         return
     by_rank: dict[int, dict[int, Any]] = {}
     for report in result.reports:
@@ -36,7 +37,7 @@ def report_races(
         try:
             check_races(compiled, records, first + rank)
         except RaceError as error:
-            if checks.races == "error":
+            if races == "error":
                 raise
             session().warn(as_warning(error, RaceWarning))
 

@@ -6,13 +6,18 @@ the other.
 
 from __future__ import annotations
 
+import os
 from math import prod
 from typing import Any
 
 from nki_dist.arch import Arch
 from nki_dist.compiler.compiled import Grid
+from nki_dist.compiler.locations import users_line
 from nki_dist.errors import LaunchError
 from nki_dist.language.grid import Nc, SpmdDim
+from nki_dist.launcher.session import session
+from nki_dist.release import Release
+from nki_dist.runtime.settings import LNC_VARIABLE
 
 
 def make_grid(spec: Any, arch: Arch, default_cores: int) -> Grid:
@@ -56,6 +61,29 @@ def grid_of_world(spec: Any, arch: Arch, lnc: int) -> Grid:
             numbers={"got": grid.cores, "allowed": lnc},
         )
     return grid
+
+
+def check_launch_grid(grid: Grid, lnc: int, release: Release) -> None:
+    """Judge that a kernel of today was launched with a grid.
+
+    Args:
+        lnc: what NEURON_LOGICAL_NC_CONFIG says; only asked where that is set.
+
+    Raises:
+        LaunchError: from NKI 0.7 on, the grid is of another number of cores than that.
+    """
+    warning = release.check("the launch grid")
+    if warning is None:
+        return
+    if grid.cores != lnc and os.environ.get(LNC_VARIABLE):
+        raise LaunchError(
+            f"a launch grid of {grid.cores} cores, and {LNC_VARIABLE}={lnc}; in NKI 0.7 they must "
+            "be equal",
+            location=users_line(),
+            code="lnc-mismatch",
+            numbers={"got": grid.cores, "allowed": lnc},
+        )
+    session().warn(warning.at(location=users_line()))
 
 
 def _axis(part: Any) -> tuple[int, int]:

@@ -15,20 +15,28 @@ from nki_dist import frameworks
 from nki_dist.arch.measured import VARIABLE as ARCH_VARIABLE
 from nki_dist.checks import Checks, Policy, checks_of
 from nki_dist.compiler.compiled import Compiled, Grid
+from nki_dist.compiler.config import (
+    CompileConfig,
+    Config,
+    SpecializationConfig,
+    check_config,
+    with_config,
+)
 from nki_dist.compiler.locations import users_line
 from nki_dist.compiler.passes.schedule import edges_of, with_edges
 from nki_dist.errors import LaunchError, NkiError
 from nki_dist.isa.spec import tracing
 from nki_dist.launcher.binding import Args, Kwargs, not_a_kernel
 from nki_dist.launcher.estimates import estimate_of
-from nki_dist.launcher.grid import make_grid
+from nki_dist.launcher.grid import check_launch_grid, make_grid
 from nki_dist.launcher.pickling import reduced, stores_by_value
 from nki_dist.launcher.recording import drift_one, record_one
 from nki_dist.launcher.session import session
 from nki_dist.launcher.tracebacks import leaves_package, trim
 from nki_dist.launcher.traced import launch_traced, placeholders
 from nki_dist.launcher.world import World
-from nki_dist.runtime.settings import default_check, default_host, default_lnc
+from nki_dist.release import ANY
+from nki_dist.runtime.settings import default_check, default_host, default_lnc, of_release
 from nki_dist.timing import COMPILED, check_schedule
 
 
@@ -184,9 +192,12 @@ class Kernel:
         platform = (
             architectures.get(self.platform) if self.platform else architectures.from_environment()
         )
-        grid = make_grid(self.grid, platform, default_lnc(platform.max_lnc))
+        lnc = default_lnc(platform.max_lnc)
+        grid = make_grid(self.grid, platform, lnc)
         host = self._host or default_host()
-        checks = self.checks or default_check()
+        checks = of_release(self.checks) if self.checks else default_check()
+        if self.grid is not None and checks.release != ANY and not hasattr(self.fn, "__beta1__"):
+            check_launch_grid(grid, lnc, checks.nki)
         world = session().world(
             (platform.instance, grid.cores, host, checks, os.environ.get(ARCH_VARIABLE)),
             lambda: World(lnc=grid.cores, platform=platform.instance, host=host, check=checks),
@@ -215,17 +226,25 @@ def _kind(fn: Any) -> type[Kernel]:
 
 
 @leaves_package
-def jit(fn: Any = None, **options: Any) -> Any:
+def jit(
+    fn: Any = None,
+    *,
+    compile_config: CompileConfig | None = None,
+    specialization_config: SpecializationConfig | None = None,
+    **options: Any,
+) -> Any:
     """Make a kernel of a function: `@nki.jit`, `@nki.jit(platform_target="trn3")`.
 
     Args:
         fn: the function.
+        compile_config: a `nki.compiler.CompileConfig`, from NKI 0.7 on.
+        specialization_config: a `nki.compiler.SpecializationConfig`, likewise.
         options: `platform_target` chooses the platform; others that AWS's compiler knows (mode,
             debug_kernel, experimental_flags, ...) are accepted and have no effect here.
 
     Raises:
-        LaunchError: it isn't a function, or an option is platform_target under another name, which
-            would run the kernel on another platform in silence.
+        LaunchError: it isn't a function, a configuration is none, or an option is platform_target
+            under another name, which would run the kernel on another platform in silence.
     """
     for name in options:
         if name != "platform_target" and ("platform" in name or "target" in name):
@@ -233,9 +252,15 @@ def jit(fn: Any = None, **options: Any) -> Any:
                 f"nki.jit has no option {name}; platform_target chooses the platform",
                 code="jit-option",
             )
+    config = check_config(compile_config, specialization_config)
     if fn is None:
-        return lambda function: jit(function, **options)
-    return _kind(fn)(fn, **options)
+        return lambda function: _jitted(function, config, options)
+    return _jitted(fn, config, options)
+
+
+def _jitted(fn: Any, config: Config, options: dict[str, Any]) -> Kernel:
+    kernel = _kind(fn)(fn, **options)
+    return kernel if config == Config() else kernel.but(fn=with_config(kernel.fn, config))
 
 
 def _refuse_arguments(name: str, value: Any) -> None:

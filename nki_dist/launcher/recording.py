@@ -56,6 +56,7 @@ def record_of(world: Any, kernel: Any, grid: Grid | None, args: Args, kwargs: Kw
         host="inprocess",
         timeout=world.timeout,
         check=world.checks,
+        release=world.checks.release,
         memory=world._memory,
     )
     with here:

@@ -42,6 +42,7 @@ from nki_dist.runtime.settings import (
     default_host,
     default_timeout,
     default_transport,
+    of_release,
 )
 from nki_dist.runtime.unread import check_messages
 from nki_dist.timing import COMPILED, Profile, check_schedule
@@ -77,6 +78,8 @@ class World(Recording):
             at the end, so it gives the same bits. In process nothing can be lost.
         arch: a file of figures that `nki-dist calibrate` wrote; NKI_DIST_ARCH by default. Only
             simulated time depends on them.
+        release: of NKI that kernels are held to: "0.6", "0.7", or "any", under which both work;
+            NKI_DIST_RELEASE or "any" by default. See docs/nki_0_7.md.
 
     Raises:
         LaunchError: the combination isn't possible.
@@ -97,6 +100,7 @@ class World(Recording):
         memory: int | None = None,
         retries: int = 0,
         arch: str | os.PathLike[str] | None = None,
+        release: str | None = None,
     ) -> None:
         host = default_host() if host is None else host
         transport = default_transport() if transport is None else transport
@@ -110,7 +114,7 @@ class World(Recording):
         self.lnc = lnc
         self._memory = memory
         self.host_name = host
-        self.checks = default_check() if check is None else checks_of(check)
+        self.checks = of_release(default_check() if check is None else checks_of(check), release)
         self.closed = False
         # Launches share the stacks and the actors, so only one may be under way.
         self._lock = threading.RLock()

@@ -31,6 +31,14 @@ class VirtualRegister:
         self.tracer = tracer
         self.induction = False
 
+    def narrow(self, what: str) -> VirtualRegister:
+        """The register itself, where 32 bits are taken; `what` is for messages."""
+        return self
+
+    def offset(self, on_chip: bool) -> VirtualRegister:
+        """The register itself, as the run-time part of an address."""
+        return self
+
     def __bool__(self) -> bool:
         if self.tracer is None:
             raise CompileError(

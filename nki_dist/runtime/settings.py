@@ -6,16 +6,20 @@ Read at every use: programs and test harnesses change these variables while they
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final
 
 from nki_dist.checks import DEFAULT, Checks, checks_of
 from nki_dist.errors import LaunchError
+from nki_dist.release import ANY, release_name
 
 LNC_VARIABLE: Final = "NEURON_LOGICAL_NC_CONFIG"
 HOST_VARIABLE: Final = "NKI_DIST_HOST"
 SIMULATOR_VARIABLE: Final = "NKI_SIMULATOR"
 CHECK_VARIABLE: Final = "NKI_DIST_CHECK"
+RELEASE_VARIABLE: Final = "NKI_DIST_RELEASE"
+FRONTEND_VARIABLE: Final = "NKI_COMPILER_FRONTEND"
 TRANSPORT_VARIABLE: Final = "NKI_DIST_TRANSPORT"
 TIMEOUT_VARIABLE: Final = "NKI_DIST_TIMEOUT"
 START_VARIABLE: Final = "NKI_DIST_START_TIMEOUT"
@@ -57,10 +61,34 @@ def default_check() -> Checks:
     """What kernels are held to.
 
     Raises:
-        LaunchError: the variable has a word that there isn't.
+        LaunchError: a variable has a word that there isn't.
     """
     text = os.environ.get(CHECK_VARIABLE)
-    return _checks(text) if text else DEFAULT
+    return of_release(_checks(text) if text else DEFAULT)
+
+
+def of_release(checks: Checks, release: Any = None) -> Checks:
+    """A policy with the release of NKI that kernels are held to.
+
+    The program's word counts first, then the policy's, then the environment's. AWS's
+    NKI_COMPILER_FRONTEND=custom asks for the specialization of 0.6.
+
+    Raises:
+        LaunchError: there is no such release.
+    """
+    if release is not None:
+        return replace(checks, release=release_name(release, "release"))
+    if checks.release != ANY:
+        return checks
+    text = os.environ.get(RELEASE_VARIABLE)
+    if text:
+        return checks.held_to(_release(text))
+    return checks.held_to("0.6") if os.environ.get(FRONTEND_VARIABLE) == "custom" else checks
+
+
+@lru_cache(maxsize=16)
+def _release(text: str) -> str:
+    return release_name(text, RELEASE_VARIABLE)
 
 
 @lru_cache(maxsize=16)

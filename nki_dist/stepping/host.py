@@ -32,6 +32,7 @@ from nki_dist.compiler.compile import (
     trace_core,
 )
 from nki_dist.compiler.compiled import Compiled, Grid
+from nki_dist.compiler.config import held_to
 from nki_dist.compiler.passes.accumulate import resolve_accumulation
 from nki_dist.compiler.passes.uninitialised import check_uninitialised
 from nki_dist.errors import NkiError, OutOfBoundsError, UninitializedReadError
@@ -124,7 +125,8 @@ def run_debugged(question: Question) -> Stepped:
         NkiError: the first failure of any core, or what the checks of other hosts find.
         DeadlockError: cores wait for messages that nobody will send, or the time is up.
     """
-    check_kernel(question.function)
+    check_kernel(question.function, question.checks)
+    question = replace(question, checks=held_to(question.function, question.checks))
     launch = _Launch(question)
     launch.run()
     compiled = [launch.checked(rank) for rank in range(len(question.binds))]
@@ -242,5 +244,5 @@ class _Launch:
         check_launch(programs, q.arch, checks, q.precise)
         if not is_beta1(q.function):
             functions = {code for core in cores for code in core.functions}
-            note_style(programs[0], q.function, q.grid, *cores[-1].arguments, functions)
+            note_style(programs[0], q.function, q.grid, *cores[-1].arguments, functions, q.checks)
         return Compiled(programs, list(q.signatures[rank]))

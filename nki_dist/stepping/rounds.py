@@ -19,8 +19,10 @@ from typing import Any
 from nki_dist.compiler.loop_scope import OpenLoop
 from nki_dist.compiler.ownership import check_register
 from nki_dist.compiler.trace import Trace
+from nki_dist.compiler.trace_loops import Seen
 from nki_dist.errors import CompileError
 from nki_dist.isa import register_move
+from nki_dist.isa.spec import released
 from nki_dist.program import Loop, Storage, VirtualRegister
 
 
@@ -87,12 +89,17 @@ class RoundTrace(Trace):
         self._end(rounds)
 
     def for_loop(
-        self, start: Any, stop: Any, step: Any, body: Callable[[VirtualRegister], Any]
+        self,
+        start: Any,
+        stop: Any,
+        step: Any,
+        body: Callable[[Any], Any],
+        seen: Seen | None = None,
     ) -> None:
         loop = self.counted(start, stop, step)
         rounds = self._begin(loop)
         for value in self._values(loop):
-            self.check_body(self._round(rounds, value).record(body))
+            self.check_body(self._round(rounds, value).record(body, seen))
             self._end_round(rounds)
         self._end(rounds, function=True)
 
@@ -120,6 +127,7 @@ class RoundTrace(Trace):
                 self._end(rounds)
                 return False
         elif value:
+            released("while register")
             rounds = self._begin(Loop("while", self.locations.here(2), None, condition=register))
         else:
             self.skipped = True

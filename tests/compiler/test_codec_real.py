@@ -36,6 +36,7 @@ def small(x):
     place = nl.ndarray((1, 1), dtype=nl.int32)
     nisa.register_store(place, second)
     nisa.register_load(first, place)
+    nisa.scalar_store(place, nisa.scalar_load(place) * 2 - 1)
     nisa.set_rng_seed(place)
     state = nl.ndarray((4, 6), dtype=nl.uint32)
     nisa.rand_get_state(state)

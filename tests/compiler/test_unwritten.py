@@ -93,7 +93,7 @@ def test_one_storage_returned_twice_is_said_for_each_place() -> None:
 
 def doubtful(kernel, **options) -> bool:
     found = compiled(kernel, INPUT, ((1, 1), np.int32), **options)
-    assert found.warnings == ()
+    assert {w.code for w in found.warnings} <= {"release-removed"}  # of nl.dynamic_range
     return bool(found.programs[0].facts["doubtful_outputs"])
 
 

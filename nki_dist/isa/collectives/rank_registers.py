@@ -43,7 +43,7 @@ def _rank(i: Instruction, kit: Kit) -> Step:
 
 def _iteration(name: str, value: Any) -> int | VirtualRegister:
     if isinstance(value, VirtualRegister):
-        return value
+        return value.narrow(name)
     if isinstance(value, (int, np.integer)) and value >= 0:
         return int(value)
     raise NkiValidationError(

@@ -17,6 +17,7 @@ from nki_dist.isa.collectives.rank_registers import read_rank_id, read_ring_rank
 from nki_dist.isa.device_print import device_print
 from nki_dist.isa.language_math import language_math
 from nki_dist.isa.registers import register_move
+from nki_dist.isa.scalar import NkiScalar, scalar_arithmetic
 from tests.isa.effects.running import Case
 
 F32, BF16, U8 = nl.float32, nl.bfloat16, nl.uint8
@@ -125,6 +126,14 @@ MOVES = {
     "register_move": [case(lambda: register_move(register(), register()))],
     "register_load": [case(lambda: nisa.register_load(register(), t(1, 1, dtype=nl.int32)))],
     "register_store": [case(lambda: nisa.register_store(t(1, 1, dtype=nl.int32), register()))],
+    "scalar_load": [case(lambda: nisa.scalar_load(t(1, 1, dtype=nl.int32)))],
+    "scalar_store": [
+        case(lambda: nisa.scalar_store(t(1, 1, dtype=nl.int32), NkiScalar(register())))
+    ],
+    "scalar_arithmetic": [
+        case(lambda: scalar_arithmetic(register(), "subtract", register(), 5, 32)),
+        case(lambda: scalar_arithmetic(register(), "multiply", register(), register(), 64)),
+    ],
     "read_rank_id": [case(lambda: read_rank_id(register()))],
     "read_ring_rank_id": [case(lambda: read_ring_rank_id(register(), register(), [[0, 1]], 0))],
     "device_print": [case(lambda: device_print("x", t(3, 5)))],

@@ -1,0 +1,409 @@
+"""nisa.NkiScalar, scalar_load, scalar_store: integers that are computed on the device.
+
+A scalar is a register that is written once; every operator records an instruction that computes a
+new one. What an operator does wraps at the scalar's width, as two's complement.
+
+What the pages leave open is refused: operands of other types than ints and NkiScalars, ints that
+don't fit the width, operators besides + - *, and 64-bit scalars where a register is taken.
+
+Follows: nki.isa.NkiScalar, nki.isa.scalar_load and nki.isa.scalar_store of SDK 2.33, and the page
+"NKI Scalar Values".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import MappingProxyType
+from typing import Any, Final, NoReturn
+
+import numpy as np
+
+from nki_dist.arch import Arch
+from nki_dist.dtypes import DType, int32, int64
+from nki_dist.errors import CompileError, NkiValidationError
+from nki_dist.isa.effects import CLEAN, Effects
+from nki_dist.isa.kit import Kit, Step
+from nki_dist.isa.operands import HBM, SBUF, Custom, Number, Op, Register, read, write
+from nki_dist.isa.spec import DOCS, Cost, current_tracer, instruction, released
+from nki_dist.program import Instruction, VirtualRegister
+
+_WIDTHS: Final = (int32, int64)
+_OPERATORS: Final[MappingProxyType[str, Callable[[int, int], int]]] = MappingProxyType(
+    {
+        "add": lambda a, b: a + b,
+        "subtract": lambda a, b: a - b,
+        "multiply": lambda a, b: a * b,
+    }
+)
+
+
+class NkiScalar(VirtualRegister):
+    """One integer of 32 or 64 bits, computed on the device; made by `nisa.scalar_load`.
+
+    `+`, `-` and `*` with ints and NkiScalars of the same dtype make new ones, and wrap at the
+    width. One of 32 bits bounds `nl.fori_loop` and is taken wherever a register is. One of 64 bits
+    is stored by `nisa.scalar_store` and is the `scalar_offset` of tensors in HBM.
+
+    Args:
+        state: the register that holds it.
+        dtype: nl.int32 (by default) or nl.int64.
+        is_comparison: it is what a comparison made, which nothing may use.
+
+    Attributes:
+        dtype: as given.
+        register: as given to `state`.
+    """
+
+    __slots__ = ("dtype", "is_comparison", "register")
+
+    def __init__(
+        self, state: VirtualRegister, dtype: DType | None = None, is_comparison: bool = False
+    ) -> None:
+        super().__init__(state.number, state.tracer)
+        self.induction = state.induction
+        self.register = state
+        self.dtype = int32 if dtype is None else dtype
+        self.is_comparison = is_comparison
+
+    @classmethod
+    def counting(cls, register: VirtualRegister) -> NkiScalar:
+        """What the body of a loop is given."""
+        return cls(register)
+
+    def narrow(self, what: str) -> VirtualRegister:
+        """Its register, where 32 bits are taken.
+
+        Raises:
+            NkiValidationError: it has 64.
+            CompileError: it is the result of a comparison.
+        """
+        self._usable(what)
+        if self.dtype is not int32:
+            raise NkiValidationError(
+                f"an NkiScalar of {self.dtype} as {what}; allowed: int32. One of 64 bits is stored "
+                "(nisa.scalar_store), computed with, and the scalar_offset of a tensor in HBM",
+                code="scalar-width",
+                numbers={"got": self.dtype, "allowed": int32},
+            )
+        return self.register
+
+    def offset(self, on_chip: bool) -> VirtualRegister:
+        """Its register, as the run-time part of an address."""
+        if on_chip:
+            return self.narrow("the offset of a tensor in SBUF or PSUM")
+        self._usable("an offset")
+        return self.register
+
+    def _usable(self, what: str) -> None:
+        if self.is_comparison:
+            self._compared(f"the result of a comparison of NkiScalars as {what}")
+
+    def _compared(self, what: str) -> NoReturn:
+        raise CompileError(
+            f"{what}: NKI traces comparisons of 32 bits, but nothing can use their results. "
+            "Compute masks with tensors, or bound a nl.fori_loop",
+            location=self._where(),
+            code="scalar-comparison",
+        )
+
+    def _where(self) -> str | None:
+        return None if self.tracer is None else self.tracer.where()
+
+    def _compare(self, other: Any) -> NkiScalar:
+        self._operand("a comparison", other)
+        if self.dtype is int64:
+            raise CompileError(
+                "a comparison of NkiScalars of int64; there is none of 64 bits",
+                location=self._where(),
+                code="scalar-comparison",
+            )
+        return NkiScalar(self.register, self.dtype, True)
+
+    def _operand(self, what: str, other: Any) -> int | VirtualRegister:
+        """What an operator is given besides the scalar itself."""
+        self._usable(f"an operand of {what}")
+        if isinstance(other, NkiScalar):
+            other._usable(f"an operand of {what}")
+            if other.dtype is not self.dtype:
+                raise NkiValidationError(
+                    f"{what} of NkiScalars of {self.dtype} and {other.dtype}; their dtypes must "
+                    "match: load both from tiles of one dtype",
+                    location=self._where(),
+                    code="scalar-dtypes",
+                    numbers={"got": [self.dtype, other.dtype]},
+                )
+            return other.register
+        if isinstance(other, (int, np.integer)) and not isinstance(other, bool):
+            if not self.dtype.min <= other <= self.dtype.max:
+                raise NkiValidationError(
+                    f"{what} of an NkiScalar of {self.dtype} and {other}, which doesn't fit; "
+                    f"allowed: {self.dtype.min} to {self.dtype.max}",
+                    location=self._where(),
+                    code="scalar-operand",
+                    numbers={"got": int(other), "least": self.dtype.min, "most": self.dtype.max},
+                )
+            return int(other)
+        raise NkiValidationError(
+            f"{what} of an NkiScalar and {other!r} of type {type(other).__name__}; allowed: ints "
+            "and NkiScalars",
+            location=self._where(),
+            code="scalar-operand",
+        )
+
+    def _made(self, op: str, other: Any, reversed_: bool = False) -> NkiScalar:
+        pair: list[Any] = [self.register, self._operand(f"{op}", other)]
+        first, second = reversed(pair) if reversed_ else pair
+        register = current_tracer().register()  # type: ignore[attr-defined]
+        arithmetic(register, op, first, second, self.dtype.bits)
+        return NkiScalar(register, self.dtype)
+
+    def __add__(self, other: Any) -> NkiScalar:
+        return self._made("add", other)
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Any) -> NkiScalar:
+        return self._made("subtract", other)
+
+    def __rsub__(self, other: Any) -> NkiScalar:
+        return self._made("subtract", other, True)
+
+    def __mul__(self, other: Any) -> NkiScalar:
+        return self._made("multiply", other)
+
+    __rmul__ = __mul__
+
+    def __neg__(self) -> NkiScalar:
+        return self._made("subtract", 0, True)
+
+    def __pos__(self) -> NkiScalar:
+        return self._made("add", 0)
+
+    def _no_arithmetic(self, *_: Any) -> Any:
+        raise CompileError(
+            "NkiScalars have the operators +, - and * only; compute others with tensors, and load "
+            "the result",
+            location=self._where(),
+            code="scalar-operator",
+        )
+
+    __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __truediv__ = __rtruediv__ = _no_arithmetic
+    __and__ = __rand__ = __or__ = __ror__ = __xor__ = __rxor__ = __invert__ = _no_arithmetic
+    __lshift__ = __rlshift__ = __rshift__ = __rrshift__ = __pow__ = __rpow__ = _no_arithmetic
+
+    def __lt__(self, other: Any) -> Any:
+        return self._compare(other)
+
+    __le__ = __gt__ = __ge__ = __lt__
+
+    def __eq__(self, other: Any) -> Any:
+        if isinstance(other, (int, float, np.number, VirtualRegister)):
+            return self._compare(other)
+        return NotImplemented
+
+    def __ne__(self, other: Any) -> Any:
+        return self.__eq__(other)
+
+    __hash__ = VirtualRegister.__hash__
+
+    def __bool__(self) -> bool:
+        if self.is_comparison:
+            self._compared("Python can't branch on a comparison of NkiScalars")
+        raise CompileError(
+            "Python can't branch on an NkiScalar: its value is only known when the kernel runs. "
+            "Bound a nl.fori_loop with it, or use nl.while_loop with a register",
+            location=self._where(),
+            code="branch-on-register",
+        )
+
+    def __repr__(self) -> str:
+        shown = super().__repr__()
+        return f"<NkiScalar {self.dtype} {shown}{' comparison' if self.is_comparison else ''}>"
+
+
+# ---- instructions -------------------------------------------------------------------------------
+
+_NOTHING_ELSE: Final = Effects(CLEAN, partial=False, bits=None, state=None)
+
+
+def _load(dst, src):
+    """Register `dst` becomes the integer of a tensor; `nisa.scalar_load` emits it."""
+    return locals()
+
+
+_load.__name__ = "scalar_load"
+load = instruction(
+    engines="sync",
+    effects=_NOTHING_ELSE,
+    dst=Register("w"),
+    src=read(SBUF | HBM, dtypes=_WIDTHS, wide=True),
+)(_load)
+
+
+@load.meaning
+def _load_meaning(i: Instruction, kit: Kit) -> Step:
+    registers, d, src = kit.state.registers, i["dst"].number, kit.view(i["src"]).reshape(())
+
+    def step() -> None:
+        registers[d] = int(src[()])
+
+    return step
+
+
+def scalar_load(src):
+    """The integer that a tensor holds, as an NkiScalar of its dtype.
+
+    Args:
+        src: a tensor of one element, (1, 1), in SBUF or HBM, of nl.int32 or nl.int64.
+
+    Raises:
+        NkiValidationError: another shape, memory or dtype.
+        CompileError: the kernel is held to NKI 0.6.
+    """
+    released("nisa.scalar_load")
+    register = current_tracer().register()  # type: ignore[attr-defined]
+    load(register, src)
+    return NkiScalar(register, src.dtype)
+
+
+def _value(name: str, value: Any) -> VirtualRegister:
+    if isinstance(value, NkiScalar):
+        value._usable(name)
+        return value.register
+    if type(value) is VirtualRegister and value.tracer is None:  # of a program that was saved
+        return value
+    raise NkiValidationError(
+        f"{name} is {value!r}; allowed: an NkiScalar. nisa.memset writes numbers, "
+        "nisa.register_store registers",
+        code="scalar-operand",
+    )
+
+
+def _store(dst, value, bits):
+    """Store a register into a tensor of as many bits; `nisa.scalar_store` emits it."""
+    return locals()
+
+
+_store.__name__ = "scalar_store"
+store = instruction(
+    engines="sync",
+    effects=_NOTHING_ELSE,
+    dst=write(SBUF | HBM, dtypes=_WIDTHS, wide=True),
+    value=Custom(_value),
+    bits=Number(integer=True),
+)(_store)
+
+
+@store.meaning
+def _store_meaning(i: Instruction, kit: Kit) -> Step:
+    registers, source = kit.state.registers, i["value"].number
+    dst, bits = kit.view(i["dst"]).reshape(()), i["bits"]
+
+    def step() -> None:
+        dst[()] = wrapped(registers[source], bits)
+
+    return step
+
+
+def scalar_store(dst, value):
+    """Store an NkiScalar into a tensor.
+
+    Args:
+        dst: a tensor of one element, (1, 1), in SBUF or HBM, of the dtype of `value`.
+        value: an NkiScalar.
+
+    Raises:
+        NkiValidationError: another shape, memory or dtype; `value` is a number or a register.
+        CompileError: the kernel is held to NKI 0.6.
+    """
+    released("nisa.scalar_store")
+    return store(dst, value, value.dtype.bits if isinstance(value, NkiScalar) else 0)
+
+
+@load.check
+@store.check
+def _one_element(i: Instruction, arch: Arch) -> None:
+    tensor = i["src"] if i.opcode == "scalar_load" else i["dst"]
+    if tensor.size != 1:
+        raise NkiValidationError(
+            f"a scalar is one element, the tensor has {tensor.size} (shape {tensor.shape})",
+            code="scalar-tensor",
+            numbers={"got": tensor.size, "allowed": 1},
+        )
+
+
+@store.check
+def _same_width(i: Instruction, arch: Arch) -> None:
+    if i["dst"].dtype.bits != i["bits"]:
+        raise NkiValidationError(
+            f"dst has dtype {i['dst'].dtype}, the scalar {i['bits']} bits; they must be as wide. "
+            "Store it at its own width, and convert in memory",
+            code="scalar-dtypes",
+            numbers={"got": i["dst"].dtype, "allowed": f"int{i['bits']}"},
+        )
+
+
+def _int_or_register(name: str, value: Any) -> int | VirtualRegister:
+    if isinstance(value, VirtualRegister):
+        return value
+    if isinstance(value, int) and int64.min <= value <= int64.max:
+        return value
+    raise NkiValidationError(
+        f"{name}={value!r}; allowed: a register or an int of 64 bits", code="scalar-operand"
+    )
+
+
+@instruction(
+    engines="sync",
+    effects=_NOTHING_ELSE,
+    documented=f"{DOCS}nki.isa.NkiScalar",
+    dst=Register("w"),
+    op=Op(_OPERATORS),
+    data1=Custom(_int_or_register),
+    data2=Custom(_int_or_register),
+    bits=Number(integer=True),
+)
+def scalar_arithmetic(dst, op, data1, data2, bits):
+    """Register `dst` becomes `data1 op data2`, wrapped to 32 or 64 bits; operators emit it."""
+    return locals()
+
+
+arithmetic = scalar_arithmetic
+
+
+def wrapped(value: int, bits: int) -> int:
+    """A number as two's complement of so many bits."""
+    half = 1 << (bits - 1)
+    return (value + half) % (half << 1) - half
+
+
+@scalar_arithmetic.check
+def _known_width(i: Instruction, arch: Arch) -> None:
+    if i["bits"] not in (32, 64):
+        raise NkiValidationError(
+            f"bits={i['bits']}; allowed: 32, 64", code="scalar-width", numbers={"got": i["bits"]}
+        )
+
+
+@scalar_arithmetic.meaning
+def _arithmetic(i: Instruction, kit: Kit) -> Step:
+    registers, d, bits = kit.state.registers, i["dst"].number, i["bits"]
+    operator = _OPERATORS[i["op"]]
+    # Numbers get a place in the same form as registers: a function without arguments.
+    first, second = (
+        (lambda n=x.number: registers[n]) if isinstance(x, VirtualRegister) else (lambda n=x: n)
+        for x in (i["data1"], i["data2"])
+    )
+
+    def step() -> None:
+        registers[d] = wrapped(operator(first(), second()), bits)
+
+    return step
+
+
+def _cost(i: Instruction, arch: Arch) -> Cost:
+    return Cost(cycles=arch.register_cycles, known=False)
+
+
+for _spec in (load, store, scalar_arithmetic):
+    _spec.cost(_cost)
