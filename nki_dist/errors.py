@@ -247,6 +247,18 @@ class NoSuchAttribute(NkiValidationError, AttributeError):
     default_code = "no-such-attribute"
 
 
+class GridTypeError(NkiValidationError, TypeError):
+    """A grid of tiles is asked for with something of another type, as AWS's page says."""
+
+    default_code = "grid-shape"
+
+
+class GridValueError(NkiValidationError, ValueError):
+    """A grid of tiles is asked for with shapes that don't fit, as AWS's page says."""
+
+    default_code = "grid-shape"
+
+
 class OutOfMemoryError(NkiError):
     """SBUF, PSUM or HBM is full; says capacity, need and the largest live tensors."""
 

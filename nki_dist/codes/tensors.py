@@ -7,6 +7,24 @@ from typing import Final
 from nki_dist.codes.kind import Code
 
 TENSORS: Final = (
+    # Grids of tiles -------------------------------------------------------------------------------
+    Code(
+        "grid-shape",
+        "Shapes of tiles, blocks and tensors don't fit each other.",
+        "Give tuples of positive ints: of tiles at least two, of blocks as many as of tiles.",
+    ),
+    Code("grid-index", "A grid has no such cells.", "Use ints and slices with a positive step."),
+    Code(
+        "grid-data",
+        "The selected cells of a grid aren't one operand.",
+        "Select fewer, down to one tile; `is_data_representable` says whether they are.",
+    ),
+    Code(
+        "grid-open",
+        "AWS's pages don't say what this would be.",
+        "Tile the tensor itself; use the tile_shape that a grid has.",
+    ),
+    Code("grid-made", "A grid is constructed directly.", "Use nl.tiles or nl.blocks."),
     # Memory -------------------------------------------------------------------------------------
     Code(
         "memory-kind",

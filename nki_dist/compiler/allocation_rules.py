@@ -59,6 +59,21 @@ def address_of(address: Any) -> tuple[int, int]:
     return partition, byte
 
 
+def check_no_hbm_address(address: Any) -> None:
+    """Addresses in HBM, which NKI 0.7 has: what they count from isn't said, nor what two tensors at
+    one address are.
+
+    Raises:
+        NkiValidationError: one is given.
+    """
+    if isinstance(address, (tuple, list)) and len(address) == 1:
+        raise NkiValidationError(
+            f"address {address!r} in HBM; allowed: None. Only tensors in SBUF and PSUM are placed "
+            "by hand here",
+            code="address-form",
+        )
+
+
 def check_spelling(dtype: Any, element: DType, buffer: Any) -> None:
     """How NKI 0.3 and later want memory and type to be named.
 

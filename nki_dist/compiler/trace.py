@@ -22,7 +22,13 @@ import numpy as np
 from nki_dist import dtypes
 from nki_dist.arch import Arch
 from nki_dist.checks import DEFAULT, Checks
-from nki_dist.compiler.allocation_rules import address_of, check_on_chip, check_spelling, sizes_of
+from nki_dist.compiler.allocation_rules import (
+    address_of,
+    check_no_hbm_address,
+    check_on_chip,
+    check_spelling,
+    sizes_of,
+)
 from nki_dist.compiler.config import Configured
 from nki_dist.compiler.locations import is_machinery
 from nki_dist.compiler.loop_scope import refuse_ended
@@ -145,6 +151,8 @@ class Trace(Configured, LoopTrace):
         if not self.beta1:
             check_spelling(dtype, element, region)
         region = region_of(region)
+        if region.is_hbm:
+            check_no_hbm_address(address)
         if region is MemoryRegion.shared_hbm:
             return self._view(self._allocate_shared(sizes, element, name or ""))
         if address is not None:

@@ -77,7 +77,6 @@ from nki_dist.language.control import (
     while_loop,
 )
 from nki_dist.language.creation import (
-    empty_like,
     full,
     is_hbm,
     is_on_chip,
@@ -139,8 +138,10 @@ from nki_dist.language.reductions import (
     var,
 )
 from nki_dist.language.tensor import NkiTensor, ds
+from nki_dist.language.tile_grid import NkiBlockGrid, NkiGrid, NkiTileGrid
 from nki_dist.language.tile_size import TileSize as _TileSize
 from nki_dist.language.tile_size import tile_size
+from nki_dist.language.tiling import alloc_blocks, alloc_tiles, blocks, empty_like, tiles
 from nki_dist.language.tokens import average, bypass, prelu
 from nki_dist.language.transfer import (
     device_print,

@@ -79,11 +79,6 @@ def ones(shape, dtype, buffer=sbuf, name=""):
     return full(shape, 1, dtype, buffer, name)
 
 
-def empty_like(x, dtype=None, buffer=None, name=""):
-    """A new tensor with the shape, dtype and buffer of `x`, unless given otherwise."""
-    return ndarray(x.shape, x.dtype if dtype is None else dtype, buffer or x.buffer, name)
-
-
 def zeros_like(x, dtype=None, buffer=None, name=""):
     """A new tensor of zeros with the shape, dtype and buffer of `x`, unless given otherwise."""
     return full(x.shape, 0, x.dtype if dtype is None else dtype, buffer or x.buffer, name)

@@ -73,8 +73,14 @@ class NkiTensor(Indexing, NoValue):
         storage: Any,
         buffer: MemoryRegion | str = sbuf,
         name: str = "",
+        address: Any = None,
     ) -> None:
         shape = tuple(shape)
+        if address is not None:
+            raise NkiValidationError(
+                f"NkiTensor(address={address!r}); allowed: nl.ndarray(address=), which allocates",
+                code="address-form",
+            )
         if storage is None:
             storage = Storage(-1, region_of(buffer), shape, dtypes.of(dtype), name)
         super().__init__(storage, 0, shape, contiguous_strides(shape), dtypes.of(dtype))
@@ -86,6 +92,11 @@ class NkiTensor(Indexing, NoValue):
     @property
     def buffer(self) -> MemoryRegion:
         return self.storage.region
+
+    @property
+    def data(self) -> NkiTensor:
+        """The tensor itself: what instructions take, as `.data` of a grid is (NKI 0.7)."""
+        return self
 
     @property
     def ndim(self) -> int:
