@@ -351,6 +351,11 @@ INSTRUCTIONS: Final = (
         "Permute between ranks of one chip or of neighbouring chips.",
     ),
     Code(
+        "collective-prepare",
+        "A prepared collective isn't followed by exactly one trigger of its kind.",
+        "Trigger what prepare returned, in the same loop and before the next prepare.",
+    ),
+    Code(
         "collective-range",
         "Sizes or offsets from metadata leave a tensor.",
         "Check the sizes and displacements that this rank passed.",

@@ -18,6 +18,12 @@ from nki_dist.isa.collectives.collective_permute_implicit import collective_perm
 from nki_dist.isa.collectives.collective_permute_implicit_reduce import (
     collective_permute_implicit_reduce,
 )
+from nki_dist.isa.collectives.prepared import (
+    all_gather_v_prepare,
+    all_gather_v_trigger,
+    all_to_all_v_prepare,
+    all_to_all_v_trigger,
+)
 from nki_dist.isa.collectives.rank_registers import (
     collective_permute_implicit_current_processing_rank_id,
     rank_id,
@@ -28,9 +34,13 @@ __all__ = [
     "ReplicaGroup",
     "all_gather",
     "all_gather_v",
+    "all_gather_v_prepare",
+    "all_gather_v_trigger",
     "all_reduce",
     "all_to_all",
     "all_to_all_v",
+    "all_to_all_v_prepare",
+    "all_to_all_v_trigger",
     "collective_permute",
     "collective_permute_implicit",
     "collective_permute_implicit_current_processing_rank_id",

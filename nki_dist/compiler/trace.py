@@ -15,7 +15,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -87,6 +87,7 @@ class Trace(Configured, LoopTrace):
         self.strict = checks.strict
         self.beta1 = beta1
         self.release = checks.nki
+        self.prepared: Any = None  # a collective that awaits its trigger
         super().__init__(Program(kernel, arch.name, core, cores))
         self.grid: tuple[int, ...] = ()
         self.program_ids: tuple[int, ...] = ()
@@ -124,6 +125,8 @@ class Trace(Configured, LoopTrace):
         except NkiError as error:  # views and Python constructs don't know where they are
             error.at(location=self.locations.raised(error), core=self.core)
             raise
+        if self.prepared is not None:
+            refuse_untriggered(self)
         if self._open:
             loop = self._open[-1].loop
             raise CompileError(
@@ -352,6 +355,18 @@ class Trace(Configured, LoopTrace):
         self.program.locations = self.locations.table()
         self.program.facts["files"] = self._files
         return self.program
+
+
+def refuse_untriggered(trace: Trace) -> NoReturn:
+    """Raise the error for a prepared collective that the kernel never triggers."""
+    prepared = trace.prepared.instruction
+    raise CompileError(
+        f"a {trace.prepared.spec.name}_prepare has no trigger; each is followed by exactly one",
+        location=trace.locations.text(prepared.location),
+        core=trace.core,
+        instruction=f"ncc.{trace.prepared.spec.name}_prepare",
+        code="collective-prepare",
+    )
 
 
 def _nested(value: Any) -> Iterator[Access]:

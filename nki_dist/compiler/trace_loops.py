@@ -56,6 +56,10 @@ class LoopTrace:
         """What a register holds: nothing yet, while a program is only recorded."""
         return None
 
+    def innermost_loop(self) -> Loop | None:
+        """The dynamic loop whose body is being recorded."""
+        return self._open[-1].loop if self._open else None
+
     def check_unordered(self) -> None:
         """Refuse a dynamic loop within nl.no_reorder."""
         if self.order_group:

@@ -24,7 +24,7 @@ class Tracer(Protocol):
     """What instructions need of whoever records them (compiler.trace.Trace).
 
     `beta1` says whether the kernel is one of Beta 1, `debugged` whether it runs as it is traced,
-    `release` what later kernels are held to.
+    `release` what later kernels are held to, `prepared` what awaits its trigger (ncc).
     """
 
     arch: Arch
@@ -33,6 +33,7 @@ class Tracer(Protocol):
     beta1: bool
     debugged: bool
     release: Release
+    prepared: Any
 
     def where(self) -> str | None: ...
     def locate(self) -> int: ...

@@ -74,12 +74,11 @@ class World(Recording):
             have limits of their own.
         retries: how often a launch is run again, on what is left and with a RetryWarning, that
             lost a process, a node or its Ray session; one that doesn't answer within `timeout` is
-            lost, too. Programs are deterministic and arrays that a kernel writes are only changed
-            at the end, so it gives the same bits. In process nothing can be lost.
+            lost, too. It gives the same bits, as arrays that a kernel writes are only changed at
+            the end. In process nothing can be lost.
         arch: a file of figures that `nki-dist calibrate` wrote; NKI_DIST_ARCH by default. Only
             simulated time depends on them.
-        release: of NKI that kernels are held to: "0.6", "0.7", or "any", under which both work;
-            NKI_DIST_RELEASE or "any" by default. See docs/nki_0_7.md.
+        release: of NKI: "0.6", "0.7", or "any" of both; NKI_DIST_RELEASE or "any" by default.
 
     Raises:
         LaunchError: the combination isn't possible.

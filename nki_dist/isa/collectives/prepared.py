@@ -1,0 +1,169 @@
+"""ncc.all_to_all_v and all_gather_v in two calls: prepare reads the metadata, trigger exchanges.
+
+What prepare reads is what counts: it is copied, and trigger works with the copy. Counts received
+are written to the metadata tensor by trigger, as by the undivided operation; that prepare could
+write them isn't said, and it doesn't know them. Prepare is recorded as the DMA that copies, so in
+simulated time it takes what that takes; AWS publishes no figure.
+
+Follows: nki.collectives.all_to_all_v_prepare, all_to_all_v_trigger, all_gather_v_prepare and
+all_gather_v_trigger of SDK 2.33.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nki_dist.errors import CompileError, NkiError, NkiValidationError
+from nki_dist.isa.collectives.all_gather_v import all_gather_v
+from nki_dist.isa.collectives.all_to_all_v import all_to_all_v
+from nki_dist.isa.dma_copy import dma_copy
+from nki_dist.isa.handle import NkiInstruction
+from nki_dist.isa.spec import Spec, current_tracer, released
+from nki_dist.language.creation import ndarray
+from nki_dist.program import Instruction
+
+
+class Prepared(NkiInstruction):
+    """What prepare returns, and trigger takes once."""
+
+    __slots__ = ("arguments", "copy", "loop", "spec")
+
+    arguments: dict[str, Any]
+    copy: Any  # the metadata, as it was
+    loop: Any  # the dynamic loop it stands in, None outside
+    spec: Spec
+
+
+def all_to_all_v_prepare(
+    srcs,
+    dsts,
+    replica_group,
+    metadata_tensor,
+    recv_counts_known=False,
+    has_rdispls=False,
+    priority=None,
+    name=None,
+):
+    """Begin an `all_to_all_v` whose trigger follows; srcs and dsts aren't looked at yet.
+
+    Args:
+        srcs, dsts, replica_group, recv_counts_known, has_rdispls, priority: as of `all_to_all_v`.
+        metadata_tensor: as there; holds its rows by now, and they count as they are now.
+
+    Returns:
+        What the trigger takes.
+
+    Raises:
+        NkiError: as of `all_to_all_v`; the platform has NeuronSwitch; another prepare has had no
+            trigger yet; the kernel is held to NKI 0.6.
+    """
+    return _prepare(all_to_all_v, locals())
+
+
+def all_to_all_v_trigger(prepare_instr, name=None):
+    """Carry out a prepared `all_to_all_v`: reads its srcs, writes its dsts.
+
+    Args:
+        prepare_instr: what `all_to_all_v_prepare` returned.
+
+    Raises:
+        CompileError: it isn't that, has been triggered, or stands in another dynamic loop.
+    """
+    return _trigger(all_to_all_v, prepare_instr, name)
+
+
+def all_gather_v_prepare(
+    srcs,
+    dsts,
+    replica_group,
+    metadata_tensor,
+    recv_counts_known=False,
+    has_rdispls=False,
+    priority=None,
+    name=None,
+):
+    """Begin an `all_gather_v` whose trigger follows; srcs and dsts aren't looked at yet.
+
+    Args, Returns, Raises: as of `all_to_all_v_prepare`, for `all_gather_v`.
+    """
+    return _prepare(all_gather_v, locals())
+
+
+def all_gather_v_trigger(prepare_instr, name=None):
+    """Carry out a prepared `all_gather_v`: reads its srcs, writes its dsts.
+
+    Args, Raises: as of `all_to_all_v_trigger`.
+    """
+    return _trigger(all_gather_v, prepare_instr, name)
+
+
+def _prepare(spec: Spec, arguments: dict[str, Any]) -> Any:
+    what = f"{spec.name}_prepare"
+    tracer: Any = current_tracer()
+    label = arguments.pop("name")
+    released(f"ncc.{what}")
+    try:
+        _check(spec, arguments, tracer)
+        if tracer.prepared is not None:
+            raise CompileError(
+                f"another prepare ({tracer.prepared.spec.name}_prepare) has had no trigger yet; "
+                "each is followed by its own before the next",
+                code="collective-prepare",
+            )
+    except NkiError as error:
+        raise error.at(
+            location=tracer.where(), core=tracer.core, instruction=f"ncc.{what}"
+        ) from None
+    metadata = arguments["metadata_tensor"]
+    copy = ndarray(metadata.shape, metadata.dtype, metadata.buffer, f"{what} metadata")
+    own = spec is all_gather_v  # the first column is all that is read
+    first = dma_copy(_rows(copy, 0, 2, own), _rows(metadata, 0, 2, own), name=label)
+    if arguments["has_rdispls"]:
+        first = dma_copy(_rows(copy, 3, 4), _rows(metadata, 3, 4))
+    made = Prepared(first.instruction, first.depth, tracer)
+    made.spec, made.arguments, made.copy = spec, arguments, copy
+    made.loop = tracer.innermost_loop()
+    tracer.prepared = made
+    return made
+
+
+def _trigger(spec: Spec, prepared: Any, name: Any) -> Any:
+    tracer: Any = current_tracer()
+    what = f"ncc.{spec.name}_trigger"
+    if not isinstance(prepared, Prepared) or prepared.spec is not spec:
+        problem = f"{prepared!r} isn't what ncc.{spec.name}_prepare returned"
+    elif prepared is not tracer.prepared:
+        problem = "this prepare has been triggered already, or belongs to another launch"
+    elif prepared.loop is not tracer.innermost_loop():
+        problem = "prepare and trigger stand in different dynamic loops, or only one in a loop"
+    else:
+        tracer.prepared = None
+        arguments = {**prepared.arguments, "metadata_tensor": prepared.copy}
+        done = spec(**arguments, name=name)
+        if not arguments["recv_counts_known"]:
+            dma_copy(_rows(prepared.arguments["metadata_tensor"], 2, 3), _rows(prepared.copy, 2, 3))
+        return done
+    raise CompileError(
+        f"{problem}; each prepare is followed by exactly one trigger of its kind",
+        location=tracer.where(),
+        core=tracer.core,
+        instruction=what,
+        code="collective-prepare",
+    )
+
+
+def _check(spec: Spec, arguments: dict[str, Any], tracer: Any) -> None:
+    """Everything that the undivided operation checks, before something is recorded."""
+    if tracer.arch.fabric == "switch":
+        raise NkiValidationError(
+            f"prepare and trigger on {tracer.arch.name}, which has NeuronSwitch; allowed: "
+            f"ncc.{spec.name}",
+            code="collective-prepare",
+        )
+    accepted = {name: role.accept(name, arguments[name]) for name, role in spec.roles.items()}
+    spec.verify(Instruction(spec.name, accepted, "cc", -1, -1), tracer.arch)
+
+
+def _rows(metadata: Any, start: int, stop: int, first_column: bool = False) -> Any:
+    columns = slice(0, 1) if first_column else slice(None)
+    return metadata[(..., slice(start, stop), columns)]
