@@ -220,9 +220,11 @@ def test_a_kernel_of_0_6_gets_a_register():
     def kernel(x):
         nl.fori_loop(0, 2, lambda i: nl.load(x[nl.ds(i + 1, 1), :]))
 
-    with nki.World(host="inprocess", release="0.6") as world:
-        with pytest.raises(CompileError, match="arithmetic of a register"):
-            world.run(nki.jit(kernel), X)
+    with (
+        nki.World(host="inprocess", release="0.6") as world,
+        pytest.raises(CompileError, match="arithmetic of a register"),
+    ):
+        world.run(nki.jit(kernel), X)
 
 
 def test_rounds_cant_hand_on_a_scalar():
@@ -236,7 +238,7 @@ def test_rounds_cant_hand_on_a_scalar():
         nl.fori_loop(0, 4, body)
         return output(nl.load(x))
 
-    with pytest.raises(CompileError, match="scalar of before the loop.*nisa.scalar_store") as e:
+    with pytest.raises(CompileError, match=r"scalar of before the loop.*nisa\.scalar_store") as e:
         run(kernel, X, np.array([[3]], np.int32))
     assert e.value.code == "loop-carries-name"
 
