@@ -1,5 +1,8 @@
 """The public surface against NKI 0.6 (SDK 2.32): names, parameters, their order and defaults.
 
+What 0.7 has otherwise is in `tests/data/nki_api_0_7.json`, which tests/nki_0_7/test_api.py reads; its
+names and parameters count here, too.
+
 `tests/data/nki_api.json` lists what the documentation declares: for each function its parameters as
 [name] or [name, default as written there], for each class its methods and members. What we export
 beyond that stands in BEYOND and LONGER, with the reason.
@@ -20,7 +23,9 @@ import pytest
 from nki_dist.dtypes import DType
 from nki_dist.language.tile_size import TileSize
 
-API = json.loads((Path(__file__).parent / "data" / "nki_api.json").read_text())
+DATA = Path(__file__).parent / "data"
+API = json.loads((DATA / "nki_api.json").read_text())
+API_0_7 = json.loads((DATA / "nki_api_0_7.json").read_text())
 
 BEYOND = {
     "nki": {
@@ -100,15 +105,16 @@ def parameters(function: Any) -> list[list[str]]:
     """As in the data file; what collects further keywords has no name that a caller could use."""
     found = []
     for p in inspect.signature(function).parameters.values():
-        assert p.kind is not p.KEYWORD_ONLY, f"{function}: {p.name} can't be passed by position"
         stars = {p.VAR_POSITIONAL: "*", p.VAR_KEYWORD: "**"}.get(p.kind, "")
         name = "**" if stars == "**" else stars + p.name
         found.append([name] if p.default is p.empty else [name, default(p.default)])
+        if p.kind is p.KEYWORD_ONLY:
+            found[-1].append("keyword")
     return found
 
 
 def documented(module: str, name: str) -> list[list[str]]:
-    listed = API[module]["functions"][name]
+    listed = API_0_7["functions"].get(f"{module}.{name}") or API[module]["functions"][name]
     return [["**"] if p[0].startswith("**") else p for p in listed]
 
 
@@ -139,6 +145,8 @@ def test_classes_have_the_documented_members(module, name):
         if name == "NKIObject" and method == "__init__":
             continue  # subclasses declare it
         have = [p[0] for p in parameters(getattr(cls, method))][1:]
+        if full in API_0_7["functions"]:
+            names = [p[0] for p in API_0_7["functions"][full]]
         assert (have[: len(names)] if full in LONGER else have) == names, method
 
 
@@ -155,11 +163,19 @@ def test_constants_exist(module):
     assert [n for n in API[module]["constants"] if not hasattr(ours(module), n)] == []
 
 
+def added(module: str) -> set[str]:
+    """Names of a module that 0.7 has."""
+    names = (*API_0_7["functions"], *API_0_7["classes"], *API_0_7["constants"])
+    parts = (name.removeprefix(f"{module}.") for name in names if name.startswith(f"{module}."))
+    first = {part.partition(".")[0] for part in parts}
+    return {name for name in first if f"{module}.{name}" not in API} & {*ours(module).__all__}
+
+
 @pytest.mark.parametrize("module", API)
 def test_what_we_export_beyond_is_listed(module):
     """Both directions: no export without a reason, no reason for what isn't there."""
     listed = API[module]
-    known = {*listed["functions"], *listed["classes"], *listed["constants"]}
+    known = {*listed["functions"], *listed["classes"], *listed["constants"]} | added(module)
     extra = set(ours(module).__all__) - known
     assert extra == set(BEYOND[module])
     missing = {n for n in known if n != "_TileSize"} - set(ours(module).__all__)

@@ -88,7 +88,10 @@ def of_release(checks: Checks, release: Any = None) -> Checks:
 
 @lru_cache(maxsize=16)
 def _release(text: str) -> str:
-    return release_name(text, RELEASE_VARIABLE)
+    try:
+        return release_name(text, RELEASE_VARIABLE)
+    except LaunchError as error:
+        raise LaunchError(error.message, code="setting-value") from None
 
 
 @lru_cache(maxsize=16)
