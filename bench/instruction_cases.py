@@ -29,7 +29,8 @@ WITHOUT: Final = MappingProxyType(
     {
         **dict.fromkeys(
             ("register_load", "register_move", "register_store", "set_rng_seed", "device_print",
-             "rand_get_state", "rand_set_state"),
+             "rand_get_state", "rand_set_state", "scalar_arithmetic", "scalar_load",
+             "scalar_store"),
             "moves a few words",
         ),
         **dict.fromkeys(

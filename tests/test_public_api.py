@@ -1,7 +1,7 @@
 """The public surface against NKI 0.6 (SDK 2.32): names, parameters, their order and defaults.
 
-What 0.7 has otherwise is in `tests/data/nki_api_0_7.json`, which tests/nki_0_7/test_api.py reads; its
-names and parameters count here, too.
+What 0.7 has otherwise is in `tests/data/nki_api_0_7.json`, which tests/nki_0_7/test_api.py reads;
+its names and parameters count here, too.
 
 `tests/data/nki_api.json` lists what the documentation declares: for each function its parameters as
 [name] or [name, default as written there], for each class its methods and members. What we export

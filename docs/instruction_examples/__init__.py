@@ -21,6 +21,7 @@ EXAMPLES: dict[str, Example] = {
 
 OPCODES = {
     "read_rank_id": "rank_id",
+    "scalar_arithmetic": "scalar_load",  # recorded by the operators of what that returns
     "read_ring_rank_id": "collective_permute_implicit_current_processing_rank_id",
     "language_math": "tan",  # called by operators of nki.language that no instruction has
 }

@@ -71,6 +71,13 @@ EXAMPLES = {
         "nisa.register_move(second, first)\nnisa.register_store(dst, second)",
         "assert out[0, 0] == 7",
     ),
+    "scalar_load": Example(
+        "x = np.int32([[5]])",
+        "i = nisa.scalar_load(x)\n"
+        "nisa.scalar_store(dst, i * 4 + 1)  # computed when the kernel runs",
+        "assert out[0, 0] == 21",
+        in_hbm=True,
+    ),
     "device_print": Example(
         _X,
         'nl.device_print("x is", x)  # [core 0] x is [[1., 2., 3.], ...\n'
@@ -78,4 +85,5 @@ EXAMPLES = {
         "assert np.array_equal(out, x)",
     ),
 }
+EXAMPLES["scalar_store"] = EXAMPLES["scalar_load"]
 EXAMPLES["register_store"] = EXAMPLES["register_alloc"] = EXAMPLES["register_move"]

@@ -62,9 +62,11 @@ from nki_dist.isa.reciprocal import reciprocal
 from nki_dist.isa.registers import register_alloc, register_load, register_move, register_store
 from nki_dist.isa.rng import rng
 from nki_dist.isa.scalar import NkiScalar, scalar_load, scalar_store
-from nki_dist.isa.scalar import arithmetic as _scalar_arithmetic  # noqa: F401 -- in INSTRUCTIONS
 from nki_dist.isa.scalar import load as _scalar_load  # noqa: F401
 from nki_dist.isa.scalar import store as _scalar_store  # noqa: F401
+from nki_dist.isa.scalar_arithmetic import (
+    scalar_arithmetic as _scalar_arithmetic,  # noqa: F401 -- in INSTRUCTIONS
+)
 from nki_dist.isa.scalar_tensor_tensor import scalar_tensor_tensor
 from nki_dist.isa.select_reduce import select_reduce
 from nki_dist.isa.sendrecv import sendrecv

@@ -12,8 +12,6 @@ Follows: nki.isa.NkiScalar, nki.isa.scalar_load and nki.isa.scalar_store of SDK 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from types import MappingProxyType
 from typing import Any, Final, NoReturn
 
 import numpy as np
@@ -23,18 +21,12 @@ from nki_dist.dtypes import DType, int32, int64
 from nki_dist.errors import CompileError, NkiValidationError
 from nki_dist.isa.effects import CLEAN, Effects
 from nki_dist.isa.kit import Kit, Step
-from nki_dist.isa.operands import HBM, SBUF, Custom, Number, Op, Register, read, write
-from nki_dist.isa.spec import DOCS, Cost, current_tracer, instruction, released
+from nki_dist.isa.operands import HBM, SBUF, Custom, Number, Register, read, write
+from nki_dist.isa.scalar_arithmetic import scalar_arithmetic, wrapped
+from nki_dist.isa.spec import Cost, current_tracer, instruction, released
 from nki_dist.program import Instruction, VirtualRegister
 
 _WIDTHS: Final = (int32, int64)
-_OPERATORS: Final[MappingProxyType[str, Callable[[int, int], int]]] = MappingProxyType(
-    {
-        "add": lambda a, b: a + b,
-        "subtract": lambda a, b: a - b,
-        "multiply": lambda a, b: a * b,
-    }
-)
 
 
 class NkiScalar(VirtualRegister):
@@ -154,7 +146,7 @@ class NkiScalar(VirtualRegister):
         pair: list[Any] = [self.register, self._operand(f"{op}", other)]
         first, second = reversed(pair) if reversed_ else pair
         register = current_tracer().register()  # type: ignore[attr-defined]
-        arithmetic(register, op, first, second, self.dtype.bits)
+        scalar_arithmetic(register, op, first, second, self.dtype.bits)
         return NkiScalar(register, self.dtype)
 
     def __add__(self, other: Any) -> NkiScalar:
@@ -343,67 +335,9 @@ def _same_width(i: Instruction, arch: Arch) -> None:
         )
 
 
-def _int_or_register(name: str, value: Any) -> int | VirtualRegister:
-    if isinstance(value, VirtualRegister):
-        return value
-    if isinstance(value, int) and int64.min <= value <= int64.max:
-        return value
-    raise NkiValidationError(
-        f"{name}={value!r}; allowed: a register or an int of 64 bits", code="scalar-operand"
-    )
-
-
-@instruction(
-    engines="sync",
-    effects=_NOTHING_ELSE,
-    documented=f"{DOCS}nki.isa.NkiScalar",
-    dst=Register("w"),
-    op=Op(_OPERATORS),
-    data1=Custom(_int_or_register),
-    data2=Custom(_int_or_register),
-    bits=Number(integer=True),
-)
-def scalar_arithmetic(dst, op, data1, data2, bits):
-    """Register `dst` becomes `data1 op data2`, wrapped to 32 or 64 bits; operators emit it."""
-    return locals()
-
-
-arithmetic = scalar_arithmetic
-
-
-def wrapped(value: int, bits: int) -> int:
-    """A number as two's complement of so many bits."""
-    half = 1 << (bits - 1)
-    return (value + half) % (half << 1) - half
-
-
-@scalar_arithmetic.check
-def _known_width(i: Instruction, arch: Arch) -> None:
-    if i["bits"] not in (32, 64):
-        raise NkiValidationError(
-            f"bits={i['bits']}; allowed: 32, 64", code="scalar-width", numbers={"got": i["bits"]}
-        )
-
-
-@scalar_arithmetic.meaning
-def _arithmetic(i: Instruction, kit: Kit) -> Step:
-    registers, d, bits = kit.state.registers, i["dst"].number, i["bits"]
-    operator = _OPERATORS[i["op"]]
-    # Numbers get a place in the same form as registers: a function without arguments.
-    first, second = (
-        (lambda n=x.number: registers[n]) if isinstance(x, VirtualRegister) else (lambda n=x: n)
-        for x in (i["data1"], i["data2"])
-    )
-
-    def step() -> None:
-        registers[d] = wrapped(operator(first(), second()), bits)
-
-    return step
-
-
 def _cost(i: Instruction, arch: Arch) -> Cost:
     return Cost(cycles=arch.register_cycles, known=False)
 
 
-for _spec in (load, store, scalar_arithmetic):
+for _spec in (load, store):
     _spec.cost(_cost)

@@ -62,7 +62,7 @@ class World(Recording):
         address: of a Ray cluster to join; a local one is started otherwise.
         timeout: seconds after which a launch or dry run ends with a DeadlockError that says where
             its cores are; NKI_DIST_TIMEOUT or never by default. Looked at between loop rounds,
-            messages, and every thousand instructions or less, from when the kernel is compiled.
+            messages and every thousand instructions.
         transport: between processes: "ring" (shared memory of a node), "messages" (Ray actor
             calls), or "auto": rings where both are on one node. NKI_DIST_TRANSPORT or "auto" by
             default. Cores in one process need neither.
@@ -70,12 +70,10 @@ class World(Recording):
             "unwritten=zero,races=warn", "strict" or "spill", or several in a list; NKI_DIST_CHECK
             or "default" by default.
         memory: bytes of this machine's memory that the tensors of a launch may take, all ranks
-            together; None for what the machine has. Only for the host "inprocess": Ray's processes
-            have limits of their own.
+            together; None for what it has. Only for the host "inprocess": Ray has its own limits.
         retries: how often a launch is run again, on what is left and with a RetryWarning, that
             lost a process, a node or its Ray session; one that doesn't answer within `timeout` is
-            lost, too. It gives the same bits, as arrays that a kernel writes are only changed at
-            the end. In process nothing can be lost.
+            lost, too. It gives the same bits. In process nothing can be lost.
         arch: a file of figures that `nki-dist calibrate` wrote; NKI_DIST_ARCH by default. Only
             simulated time depends on them.
         release: of NKI: "0.6", "0.7", or "any" of both; NKI_DIST_RELEASE or "any" by default.

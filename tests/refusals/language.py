@@ -99,7 +99,7 @@ def counted(b, step=1, write=False, result=False, use=False, arithmetic=False, a
             i + 1
         return tile if result else None
 
-    nl.fori_loop(0, 4, body, step=step)
+    nl.fori_loop(0, nisa.register_alloc(4) if arithmetic else 4, body, step=step)
     if after:
         nisa.tensor_copy(tile, kept[0])
 
@@ -240,7 +240,7 @@ RULES = [
     ),
     Rule(
         "loop-arithmetic",
-        "The loop variable has no arithmetic",
+        "A loop variable that is a register has no arithmetic",
         MIGRATION % "Rules for migrated loops",
         "arithmetic of a register: its value is only known when the kernel runs. Registers can",
         lambda b: counted(b, arithmetic=b),
@@ -303,9 +303,9 @@ RULES = [
     ),
     Rule(
         "wide",
-        "There are no 64-bit types",
+        "There are no 64-bit floats",
         GUIDE + "; NCC_ESFH002",
         "which NKI has no type for",
-        launch=lambda b: launched(copied, zeros(8, 6, dtype=np.int64 if b else np.int32)),
+        launch=lambda b: launched(copied, zeros(8, 6, dtype=np.float64 if b else np.float32)),
     ),
 ]

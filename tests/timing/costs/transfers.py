@@ -21,6 +21,20 @@ def registers(which: str) -> Callable[[], Any]:
     return issue
 
 
+def scalars(which: str) -> Callable[[], Any]:
+    """Records all of them; the one that is meant is the last."""
+
+    def issue() -> Any:
+        cell = hbm(1, 1, dtype=I32)
+        nisa.register_store(cell, nisa.register_alloc(3))
+        scalar = nisa.scalar_load(cell)
+        if which == "arithmetic":
+            return scalar * 3
+        return nisa.scalar_store(cell, scalar) if which == "store" else scalar
+
+    return issue
+
+
 def ring_rank() -> Any:
     group = ncc.ReplicaGroup([[0]])
     return ncc.collective_permute_implicit_current_processing_rank_id(0, group)
@@ -99,6 +113,10 @@ TRANSFERS = [
     *(
         Row(f"register_{name}", "", registers(name), cycles(64, known=False))
         for name in ("move", "load", "store")
+    ),
+    *(
+        Row(f"scalar_{name}", "", scalars(name), cycles(64, known=False))
+        for name in ("load", "arithmetic", "store")
     ),
     Row("read_rank_id", "", ncc.rank_id, cycles(64, known=False)),
     Row("read_ring_rank_id", "", ring_rank, cycles(64, known=False)),
