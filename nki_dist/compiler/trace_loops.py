@@ -18,7 +18,7 @@ from nki_dist.errors import CompileError
 from nki_dist.isa import register_move
 from nki_dist.isa.handle import NkiInstruction
 from nki_dist.language.tensor import NkiTensor
-from nki_dist.program import Block, Loop, Program, VirtualRegister
+from nki_dist.program import UNROLLED, Block, Loop, Program, VirtualRegister
 
 
 class LoopTrace:
@@ -51,6 +51,14 @@ class LoopTrace:
     def register_value(self, register: VirtualRegister) -> int | None:
         """What a register holds: nothing yet, while a program is only recorded."""
         return None
+
+    def unroll(self, copy: int) -> None:
+        """What follows belongs to this copy of the bodies of static loops; 0: to none."""
+        marks = self.program.facts.setdefault(UNROLLED, [])
+        if marks and marks[-1][0] == self._ordinal:
+            marks.pop()
+        if copy != (marks[-1][1] if marks else 0):
+            marks.append((self._ordinal, copy))
 
     def check_unordered(self) -> None:
         """Refuse a dynamic loop within nl.no_reorder."""
