@@ -29,7 +29,7 @@ class Cell:
 
     Attributes:
         near: other cells that overlap it, and whether it covers them. Not itself: most cells are
-            alone, and needn't wait for the garbage collector then.
+            alone.
     """
 
     __slots__ = ("box", "crowded", "near", "reads", "writes")
@@ -65,6 +65,13 @@ class Cells:
                 self._connect(found)
             self._by_box[box] = found
         return found
+
+    def part(self) -> None:
+        """Let go of all cells: those that know each other would wait for the garbage collector."""
+        for cell in self._by_box.values():
+            cell.near.clear()
+        self._by_box.clear()
+        self._grids.clear()
 
     def _connect(self, new: Cell) -> None:
         box = new.box

@@ -92,6 +92,8 @@ def order(
     """
     builder = _Builder(program, trips, table, all_addresses)
     builder.block(program.body)
+    for cells in builder.cells.values():
+        cells.part()
     if builder.entered != len(trips):
         raise LaunchError(
             f"kernel {program.kernel}: {len(trips)} trip counts were recorded, the program enters "
