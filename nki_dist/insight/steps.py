@@ -216,6 +216,8 @@ class Origin(Sequence[Step]):
         why: why the first step is first.
         sources: arguments, constants and unwritten memory that it depends on.
         complete: False if the walk back ended at its limit.
+        repairs: changes of a line that make the results as expected, if `expected=` said what that
+            is; the best first. Each has `.what`, `.where` and `.instruction`.
     """
 
     def __init__(
@@ -227,12 +229,14 @@ class Origin(Sequence[Step]):
         complete: bool,
         suspect: Step | None,
         why: str,
+        repairs: Sequence[Any] = (),
     ) -> None:
         self.value = value
         self.what = what
         self.why = why
         self.sources = list(sources)
         self.complete = complete
+        self.repairs = list(repairs)
         rest = [s for s in steps if s is not suspect]
         self._steps = ([] if suspect is None else [suspect]) + rest
 
@@ -246,6 +250,11 @@ class Origin(Sequence[Step]):
         lines = [f"{self.what} = {self.value}"]
         if self._steps:
             lines += [f"  look at {self._steps[0]}", f"    because {self.why}"]
+        others: dict[str | None, Any] = {}
+        for repair in self.repairs:
+            if repair.where != self._steps[0].location:
+                others.setdefault(repair.where, repair)
+        lines += [f"  or at   {repair}" for repair in list(others.values())[:SHOWN]]
         rest = [f"  from    {s}" for s in self._steps[1:]]
         lines += rest[:LINES]
         if len(rest) > LINES:
