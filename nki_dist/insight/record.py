@@ -22,7 +22,7 @@ from nki_dist.insight.repair import Repair, Repairs
 from nki_dist.insight.replay import Launched
 from nki_dist.insight.steps import Difference, NonFinite, Origin, Writes
 from nki_dist.insight.suspects import suspect_of
-from nki_dist.insight.tables import html_text
+from nki_dist.insight.tables import html_text, plural
 from nki_dist.insight.wanted import Wanted
 
 
@@ -168,10 +168,10 @@ class Record:
         slots = self.launched.slots
         done = sum(r.done for r in self.reports)
         sizes = sum(a.nbytes for a in {id(a): a for i in self.launched.inputs for a in i}.values())
-        ranks, cores = slots[0].ranks, slots[0].cores
         return (
-            f"record of {self.launched.compiled.kernel}: {ranks} rank{'s' * (ranks > 1)} of "
-            f"{cores} core{'s' * (cores > 1)}, {done:,} instructions, {sizes:,} bytes of arguments"
+            f"record of {self.launched.compiled.kernel}: {plural(slots[0].ranks, 'rank')} of "
+            f"{plural(slots[0].cores, 'core')}, {plural(done, 'instruction')}, "
+            f"{plural(sizes, 'byte')} of arguments"
         )
 
     __repr__ = __str__

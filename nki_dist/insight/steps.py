@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from nki_dist.dtypes import DType
-from nki_dist.insight.tables import html_table, html_text
+from nki_dist.insight.tables import html_table, html_text, plural
 from nki_dist.program import Storage
 
 SHOWN = 6  # values in a line of a table
@@ -77,7 +77,7 @@ class Writes(list[Write]):
     def _repr_html_(self) -> str:
         rows = [(*w.cells(), w.tensor, str(w.values.dtype), shown(w.values)) for w in self[:LINES]]
         head = (*COLUMNS, "tensor", "type", "values")
-        return html_table(f"{len(self)} writes", head, rows, len(self) - LINES)
+        return html_table(plural(len(self), "write"), head, rows, len(self) - LINES)
 
 
 @dataclass
@@ -124,10 +124,10 @@ class Difference(At):
         where = f"step {self.step}, {self.who}, {self.instruction} at {self.location}"
         if self.index is None:
             return f"{where}: the other record goes on with {self.theirs}"
-        return (
-            f"{where}: {self.count} elements of {self.tensor} differ, first {list(self.index)}: "
-            f"{self.mine} and {self.theirs}"
-        )
+        first = f"first {list(self.index)}: {self.mine} and {self.theirs}"
+        if self.count == 1:
+            return f"{where}: 1 element of {self.tensor} differs, {first}"
+        return f"{where}: {self.count:,} elements of {self.tensor} differ, {first}"
 
 
 @dataclass
