@@ -18,7 +18,9 @@ from nki_dist.isa import INSTRUCTIONS
 from nki_dist.program import Instruction
 
 TURNS: Final = 14
-CLOSE: Final = 2e-4  # relative: the number fitted to one result in float32 is a known one
+# By how much a number that was fitted to one result may be off from a known one, as a part of what
+# the result may be off.
+CLOSE: Final = 0.7
 SMALL: Final = 16  # integers up to this are known ones
 
 
@@ -56,7 +58,7 @@ def fitted(
         found = _root(lambda t, made=made: off(made(t)), near_start, abs(want))  # type: ignore[misc]
         if found is not None:
             value = made(found)
-            near = _known(value, dims)
+            near = _known(value, dims, CLOSE * wanted.rounding)
             plain = OTHER if missing else PLAIN
             yield change(value if near is None else near, ADDED if near is None else plain)
             return
@@ -89,14 +91,14 @@ def _root(off: Callable[[float], float | None], b: float, size: float) -> float 
     return b if fb is not None and abs(fb) <= 1e-4 * size else None
 
 
-def _known(value: float, dims: Collection[int]) -> float | None:
+def _known(value: float, dims: Collection[int], close: float) -> float | None:
     """The number that kernels have next to this one."""
     if abs(value) < 1e-12:
         return 0.0
     whole = {*dims, *range(1, SMALL + 1)} - {0}
     for n in sorted(whole):
         for known in (n, 1 / n, sqrt(n), 1 / sqrt(n)):
-            if abs(abs(value) - known) <= CLOSE * known:
+            if abs(abs(value) - known) <= close * known:
                 return known if value > 0 else -known
     return None
 

@@ -27,6 +27,10 @@ class Wanted:
         ranks: how many there are.
         types: of the tensors that the element was computed in.
 
+    Attributes:
+        rounding: how far results may be off, relative to them, without being wrong.
+        single: something is expected of one element only.
+
     Raises:
         LaunchError: the shapes differ.
     """
@@ -51,7 +55,7 @@ class Wanted:
         self._places = {r: _known(expected[r], a, index) for r in self.ranks}
         self._at = self._values[rank].size and self._position(rank, a, index)
         self.single = sum(v.size for v in self._values.values()) == 1
-        self._rounding = _rounding(types)
+        self.rounding = _rounding(types)
         everything = np.concatenate([self._values[r] for r in self.ranks])
         finite = everything[np.isfinite(everything)]
         self._scale = (
@@ -93,7 +97,7 @@ class Wanted:
 
     def beyond_rounding(self, errors: np.ndarray, asked: float) -> np.ndarray:
         """Errors without what rounding may be; of a small error that was asked about a third."""
-        return np.maximum(errors - min(self._rounding, asked / 3), 0.0)
+        return np.maximum(errors - min(self.rounding, asked / 3), 0.0)
 
 
 def _numbers(expected: Any, a: Access, index: tuple[int, ...]) -> np.ndarray:
