@@ -27,13 +27,17 @@ NEAR: Final = 6  # tiles that are tried in place of one, those that were made ne
 
 
 def operand_changes(
-    i: Instruction, programs: Sequence[Program], rounds: Mapping[int, Sequence[Instruction]]
+    i: Instruction,
+    programs: Sequence[Program],
+    rounds: Mapping[int, Sequence[Instruction]],
+    spare: Sequence[Storage],
 ) -> Iterator[Change]:
     """Other operands, from those that a line could have by a slip.
 
     Args:
         programs: one for each core of a rank.
         rounds: by core of a rank, the line's instructions in the order of the program.
+        spare: what `unused` finds.
     """
     several = any(len(found) > 1 for found in rounds.values())
     found = [(path, a) for path, a in entries(i) if _is_operand(i, path, a)]
@@ -48,7 +52,7 @@ def operand_changes(
         if "r" in spec.roles[path[0]].mode and a.dtype.is_float and a.dynamic is None:
             if several:
                 yield from _without_stale(path)
-            yield from _with_unused(path, a, programs[0])
+            yield from _with_unused(path, a, spare)
             yield from _values(path, a, moves=spec.effects.bits is not None)
 
 
@@ -180,9 +184,9 @@ def _without_stale(path: Path) -> Iterator[Change]:
         yield Change(what, OTHER, operand=(path, without))
 
 
-def _with_unused(path: Path, a: Access, program: Program) -> Iterator[Change]:
+def _with_unused(path: Path, a: Access, spare: Sequence[Storage]) -> Iterator[Change]:
     """A tile that was made and that nothing reads was made for something."""
-    kinds = {(s.title, s.shape) for s in unused(program)}
+    kinds = {(s.title, s.shape) for s in spare}
     for title, shape in sorted(kinds)[:1]:  # of several it isn't known which is meant
         try:
             np.broadcast_shapes(shape, a.shape)

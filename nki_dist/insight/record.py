@@ -122,15 +122,18 @@ class Record:
         walk = Walk(self._log, limit)
         walk.run(key, places)
         repairs: list[Repair] = []
-        certain = False
+        certain = ended = False
         if expected is not None:
             wanted = self._wanted(output, index, rank, expected)
             certain = not wanted.single
             # Too much makes one number finite.
             if certain or not any(s.made_non_finite for s in walk.steps):
                 access = output_access(launched, output)
-                repairs = Repairs(self._log, walk.steps, access, wanted).run()
+                search = Repairs(self._log, walk.steps, access, wanted)
+                repairs, ended = search.run(), search.ended
         suspect, why = suspect_of(self._log, walk, key, places, repairs, certain)
+        if ended and not repairs:
+            why += "; the launch is too long for every change of a line to be tried"
         sources = walk.sources.all()
         values = [s.values for s in walk.steps] + [s.values for s in sources]
         first = [v.reshape(-1) for v in values[:1]]

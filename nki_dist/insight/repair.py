@@ -24,7 +24,7 @@ from nki_dist.compiler.widen import with_float32
 from nki_dist.insight.changes import ADDED, OTHER, PLAIN, Change, Path, attribute_changes, left_out
 from nki_dist.insight.constants import constants, fitted
 from nki_dist.insight.log import Log
-from nki_dist.insight.operand_changes import operand_changes
+from nki_dist.insight.operand_changes import operand_changes, unused
 from nki_dist.insight.replay import Launched
 from nki_dist.insight.steps import Step
 from nki_dist.insight.trial import Name, Trial, in_time
@@ -99,6 +99,10 @@ class Repairs:
     Args:
         steps: the way that the element has come.
         output: where it is returned.
+
+    Attributes:
+        found: the explanations.
+        ended: whether the work ended before everything was tried.
     """
 
     def __init__(self, log: Log, steps: Sequence[Step], output: Access, wanted: Wanted) -> None:
@@ -114,8 +118,9 @@ class Repairs:
         self._work = WORK
         self._size = max(1, sum(i is not None for i in log.instructions))
         self._lines = self._all_lines(steps)
+        self._spare = unused(log.launched.compiled.programs[0])
         self.found: list[Repair] = []
-        self.ended = False  # before everything was tried
+        self.ended = False
 
     def run(self) -> list[Repair]:
         """All explanations that were found, the best first; those that suppose least are looked for
@@ -158,7 +163,8 @@ class Repairs:
         slot = self._launched.slots[0]
         yield from attribute_changes(i, line.several)
         yield from left_out(i, slot.ranks, slot.cores)
-        yield from operand_changes(i, self._launched.compiled.programs, line.rounds)
+        programs = self._launched.compiled.programs
+        yield from operand_changes(i, programs, line.rounds, self._spare)
 
     def _try_line(self, line: Line, supposes: int, single: bool) -> None:
         for i, rounds in self._chosen(line, single):

@@ -36,7 +36,8 @@ class _Here(Here):
     """What the launch as it is says of an operand of one instruction."""
 
     def __init__(self, log: Log, place: Place, i: Instruction, a: Access) -> None:
-        self._log, self._place, self._i, self._a = log, place, i, a
+        self._log, self._place, self._a = log, place, a
+        self._spare = [s for s in unused(place.program) if s.first < i.ordinal]
         self.number = -1
         self._earlier = -1  # number of the last time
 
@@ -54,10 +55,9 @@ class _Here(Here):
         return ~fresh.reshape(r.shape)
 
     def unused(self) -> np.ndarray:
-        made = [s for s in unused(self._place.program) if s.first < self._i.ordinal]
-        if not made:
+        if not self._spare:
             raise Impossible
-        last = max(made, key=lambda s: s.first)
+        last = max(self._spare, key=lambda s: s.first)
         whole = Access(last, 0, last.shape, last.strides, last.dtype)
         r = region(self._place.slot, whole)
         return r.values(r.get(self._place.kit)).astype(np.float64)

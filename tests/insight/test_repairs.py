@@ -143,3 +143,10 @@ def test_a_line_in_a_loop_that_stays_a_loop():
     origin = nki.record(halved)(X).origin(0, (3, 2), expected=X / 27)
     assert origin[0].instruction == "nisa.tensor_scalar"
     assert "operand0=0.333333" in origin.why
+
+
+def test_a_search_that_ends_early_says_so(monkeypatch):
+    monkeypatch.setattr("nki_dist.insight.repair.WORK", 20)
+    origin = nki.record(scaled)(X).origin(0, (3, 2), expected=X + 1)
+    assert not origin.repairs
+    assert origin.why.endswith("too long for every change of a line to be tried")
