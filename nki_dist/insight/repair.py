@@ -21,6 +21,7 @@ import numpy as np
 
 from nki_dist.compiler.passes.low_precision import LOW, key_of, own_float_storages
 from nki_dist.compiler.widen import with_float32
+from nki_dist.insight.capture import bytes_looked_at
 from nki_dist.insight.changes import ADDED, OTHER, PLAIN, Change, Path, attribute_changes, left_out
 from nki_dist.insight.constants import constants, fitted
 from nki_dist.insight.log import Log
@@ -33,7 +34,11 @@ from nki_dist.isa import INSTRUCTIONS
 from nki_dist.program import Access, Instruction, instructions
 from nki_dist.program.walk import operands
 
-WORK: Final = 3_000_000  # instructions that trials carry out, over all of them
+# What all trials together may take, about two minutes, counted by these rates and not by a clock,
+# so that the answer is the same on every machine.
+WORK: Final = 120_000_000_000
+INSTRUCTION_NS: Final = 30_000  # to link and carry out an instruction
+BYTE_NS: Final = 0.5  # of its operands
 SINGLE: Final = 4  # rounds of a line that are tried one by one
 PLACES: Final = 4  # instructions past which a line is moved
 PATIENCE: Final = 50  # times the launch's own duration after which a trial is given up, or 5 s
@@ -115,8 +120,9 @@ class Repairs:
         raw = wanted.errors(picked)
         self.wrong = wanted.asked(raw)
         self._before = wanted.beyond_rounding(raw, self.wrong)
-        self._work = WORK
-        self._size = max(1, sum(i is not None for i in log.instructions))
+        self._work = float(WORK)
+        every = [n for n, i in enumerate(log.instructions) if i is not None]
+        self._size = sum(INSTRUCTION_NS + BYTE_NS * bytes_looked_at(log, n) for n in every)
         self._lines = self._all_lines(steps)
         self._spare = unused(log.launched.compiled.programs[0])
         self.found: list[Repair] = []
