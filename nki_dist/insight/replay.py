@@ -135,6 +135,9 @@ class _WatchedLinker(Linker):
         self._place, self._watch = place, watch
         place.masks = self.masks
 
+    def find_chains(self) -> None:
+        self.watch_chains()
+
     def linked(self, i: Instruction) -> Step:
         step, tick = super().linked(i), self._watch.clock.tick
         before, after = self._watch.linking(self._place, i)

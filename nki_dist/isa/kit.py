@@ -62,10 +62,11 @@ class Workspace:
     never overlap, except those that wait for other cores, which get no shared scratch.
     """
 
-    __slots__ = ("arrays", "casts")
+    __slots__ = ("arrays", "casts", "panels")
 
     def __init__(self) -> None:
         self.arrays: dict[tuple[int, int], np.ndarray] = {}
+        self.panels: dict[tuple[int, int], np.ndarray] = {}
         self.casts = Scratch()
 
 
@@ -91,6 +92,8 @@ class Kit:
         self.slot, self.state, self.wires = core
         self.arch = arch
         self._workspace = workspace or Workspace()
+        # Memory of runtime.panels, by size and number; not for instructions that wait.
+        self.panels = self._workspace.panels
         self._own: dict[tuple[int, int], np.ndarray] = {}
         self._scratch = self._workspace.arrays
         self._converters: dict[tuple[DType, DType], Callable[..., None]] = {}

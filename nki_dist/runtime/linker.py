@@ -33,9 +33,12 @@ from nki_dist.program import (
     instructions,
 )
 from nki_dist.program.walk import operands
+from nki_dist.runtime.chains import Chain
 from nki_dist.runtime.host_memory import typed
 from nki_dist.runtime.indirect import has_indirection, link_indirect
+from nki_dist.runtime.merged import Merged, find_groups
 from nki_dist.runtime.recorder import Recorder
+from nki_dist.runtime.running import Running, by_instruction, in_chain
 
 # Between two looks at the clock and at whether the run has been ended from outside:
 SEGMENT = 1000  # steps, and
@@ -76,6 +79,8 @@ class Linker:
         self.program = program
         self.kit = kit
         self.recorder = Recorder(kit)
+        self._merged: Merged | None = None
+        self._single: dict[int, tuple[Chain, Running]] = {}  # by ordinal
         self._watched = frozenset(program.facts.get("watched", ()))
         self.masks: dict[int, np.ndarray] = {}
         for number in program.facts.get("runtime_psum", ()):
@@ -94,7 +99,18 @@ class Linker:
                 self._births[first].append(number)
 
     def link(self) -> Linked:
+        self.find_chains()
         return self._block(self.program.body)
+
+    def find_chains(self) -> None:
+        """Merge matmuls that are one product."""
+        self._merged = Merged(self.program, self.kit)
+
+    def watch_chains(self) -> None:
+        """Instead, let each matmul do what it says when its turn comes; the last one of a chain
+        brings the sum that the product would have been."""
+        groups = [group for _, group in find_groups(self.program, self.kit.arch)]
+        self._single = by_instruction(groups, self.kit)
 
     def _block(self, block: Block) -> Linked:
         linked: Linked = []
@@ -166,6 +182,9 @@ class Linker:
 
     def _instruction(self, i: Instruction) -> Step:
         dynamic = run_time_arguments(i)
+        if self._merged is not None and self._merged.has(i):
+            merged = chain(self._merged.step(i))
+            return self._with_masks(i, merged) if self._merged.ends(i) else merged
         if dynamic:
             step: Step = _Relinked(i, dynamic, self).run
         else:
@@ -178,6 +197,8 @@ class Linker:
             step = link_indirect(i, self.kit, self.masks)
         else:
             step = INSTRUCTIONS[i.opcode].link(i, self.kit)
+        if i.ordinal in self._single:
+            step = in_chain(i, step, *self._single[i.ordinal])
         return self._with_masks(i, step)
 
     def _with_masks(self, i: Instruction, step: Step) -> Step:

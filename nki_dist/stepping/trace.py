@@ -68,6 +68,11 @@ class DebugTrace(RoundTrace):
             self._next += 1
             machine.execute(i)
 
+    def end_chains(self) -> None:
+        super().end_chains()
+        self.run_pending()
+        self.machine.end_chains()
+
     def rewritten(self, i: Instruction, unused: Storage) -> None:
         super().rewritten(i, unused)
         if self._next == len(self.block):  # it is the last one: run it again as it is now

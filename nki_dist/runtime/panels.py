@@ -1,0 +1,121 @@
+"""Operands of matmuls gathered as float32 matrices, and where these lie while a program runs.
+
+A panel is filled where the matmuls read their operands, and kept as long as later ones multiply the
+same elements, which nobody has written since. Panels that aren't needed at the same time share
+memory, as do those of all programs of a thread: they never outlive an instruction that waits.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from functools import partial
+from typing import Final
+
+import numpy as np
+
+from nki_dist.dtypes import float32
+from nki_dist.hbm.alignment import aligned
+from nki_dist.isa.kit import Kit, Step
+from nki_dist.program import Access
+
+KEPT: Final = 64 << 20  # bytes of panels that wait for another use
+
+
+class Buffer:
+    """Memory for a float32 matrix from one position of a program to another."""
+
+    __slots__ = ("end", "place", "shape", "start")
+
+    def __init__(self, shape: tuple[int, int], start: int, end: int) -> None:
+        self.shape = shape
+        self.start = start
+        self.end = end
+        self.place = (0, 0)  # bytes, and the number among those of this size
+
+    @property
+    def nbytes(self) -> int:
+        return 4 * self.shape[0] * self.shape[1]
+
+    def array(self, memory: Mapping[tuple[int, int], np.ndarray]) -> np.ndarray:
+        return np.ndarray(self.shape, np.float32, memory[self.place])
+
+
+class Part:
+    """An operand's place in a panel.
+
+    Attributes:
+        at: position of the instruction that brings it there.
+    """
+
+    __slots__ = ("access", "at", "column", "row", "rows")
+
+    def __init__(self, access: Access, rows: int, row: int, column: int, at: int) -> None:
+        self.access = access
+        self.rows = rows
+        self.row = row
+        self.column = column
+        self.at = at
+
+    def continued(self, other: Part) -> bool:
+        """Take in another part whose elements follow in memory, and in the panel."""
+        a, b = self.access, other.access
+        if not (
+            self.at == other.at
+            and self.rows == a.shape[0] == other.rows
+            and a.storage is b.storage
+            and a.dtype is b.dtype
+            and len(a.shape) == len(b.shape) == 2
+            and a.strides == b.strides
+            and a.strides[1] == 1
+            and b.offset == a.offset + a.shape[1]
+            and other.row == self.row
+            and other.column == self.column + a.shape[1]
+        ):
+            return False
+        shape = (a.shape[0], a.shape[1] + b.shape[1])
+        self.access = Access(a.storage, a.offset, shape, a.strides, a.dtype)
+        return True
+
+    def fill(self, matrix: np.ndarray, kit: Kit) -> Step:
+        """The step that brings it there."""
+        a = self.access
+        width = a.size // self.rows
+        place = matrix[self.row : self.row + self.rows, self.column : self.column + width]
+        return partial(kit.convert(a.dtype, float32), place.reshape(a.shape), kit.view(a))
+
+
+def joined(parts: Iterable[Part]) -> list[Part]:
+    """The same with neighbours as one."""
+    found: list[Part] = []
+    for part in parts:
+        if not found or not found[-1].continued(part):
+            found.append(part)
+    return found
+
+
+def assign(buffers: Iterable[Buffer]) -> list[tuple[int, int]]:
+    """Give every buffer a place; the places that there are."""
+    free: dict[int, list[int]] = defaultdict(list)
+    count: dict[int, int] = defaultdict(int)
+    busy: list[tuple[int, int, int]] = []
+    for buffer in sorted(buffers, key=lambda b: b.start):
+        while busy and busy[0][0] < buffer.start:
+            _, size, number = heapq.heappop(busy)
+            free[size].append(number)
+        size = max(1 << (buffer.nbytes - 1).bit_length(), 64)
+        if free[size]:
+            number = free[size].pop()
+        else:
+            number, count[size] = count[size], count[size] + 1
+        buffer.place = size, number
+        heapq.heappush(busy, (buffer.end, size, number))
+    return [(size, number) for size, n in count.items() for number in range(n)]
+
+
+def provide(memory: dict[tuple[int, int], np.ndarray], places: Iterable[tuple[int, int]]) -> None:
+    """Make what isn't there yet."""
+    for place in places:
+        if place not in memory:
+            memory[place] = aligned(place[0])

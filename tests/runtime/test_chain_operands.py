@@ -1,0 +1,135 @@
+"""What chains of matmuls multiply: operands as each matmul finds them, and side by side."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import nki_dist as nki
+import nki_dist.isa as nisa
+import nki_dist.language as nl
+from nki_dist.runtime.blas import column_unit, padded_columns
+from tests.runtime.sums import (
+    PARTS,
+    A,
+    B,
+    M,
+    N,
+    added,
+    everywhere,
+    numbers,
+    output,
+    product,
+    stored,
+    tile_of,
+    tiles,
+)
+
+
+@nki.jit
+def reloaded(a, b):
+    """The same two tiles of SBUF for every matmul."""
+    left = nl.ndarray((128, M), dtype=a.dtype, buffer=nl.sbuf)
+    right = nl.ndarray((128, N), dtype=b.dtype, buffer=nl.sbuf)
+    out, acc = output(M, N), tile_of()
+    for n in range(PARTS):
+        nisa.dma_copy(dst=left, src=a[n])
+        nisa.dma_copy(dst=right, src=b[n])
+        nisa.nc_matmul(dst=acc, stationary=left, moving=right)
+    stored(out, acc)
+    return out
+
+
+@pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16, ml_dtypes.float8_e5m2])
+def test_operands_are_those_of_each_matmul(dtype) -> None:
+    a, b = A.astype(dtype), B.astype(dtype)
+    (out,) = everywhere(reloaded, a, b)
+    assert out.tobytes() == added(a.astype(np.float32), b.astype(np.float32)).tobytes()
+
+
+@nki.jit
+def long(a, b):
+    left, right = tiles(a), tiles(b)
+    columns = b.shape[2]
+    out, acc = output(M, columns), tile_of(columns)
+    for _ in range(7):
+        for n in range(PARTS):
+            nisa.nc_matmul(dst=acc, stationary=left[n], moving=right[n])
+    stored(out, acc)
+    return out
+
+
+def test_a_chain_has_4096_rows_at_most() -> None:
+    few = B[:, :, :60]
+    (out,) = everywhere(long, A, few)
+    a, b = np.tile(A, (7, 1, 1)), np.tile(few, (7, 1, 1))
+    assert out.tobytes() == added(a, b, 32).tobytes()
+
+
+@nki.jit
+def blocks(a, b, rewrite):
+    """Tiles of output rows that have all of their moving operands in common."""
+    left, right = tiles(a), tiles(b)
+    rows = a.shape[2]
+    out = output(rows, b.shape[2])
+    for start in range(0, rows, 100):
+        width = min(100, rows - start)
+        acc = tile_of(b.shape[2], width)
+        for n in range(len(left)):
+            if rewrite and start == 200 and n == 3:  # what the group would have taken before
+                nisa.tensor_scalar(dst=left[n], data=left[n], op0=nl.multiply, operand0=2.0)
+            nisa.nc_matmul(dst=acc, stationary=left[n][:, start : start + width], moving=right[n])
+        stored(out[start : start + width], acc)
+    return out
+
+
+@pytest.mark.parametrize("rewrite", [False, True])
+def test_tiles_side_by_side_have_the_bits_of_single_ones(rewrite) -> None:
+    a, b = numbers(8, 128, 350), numbers(8, 128, 500, seed=1)
+    (out,) = everywhere(blocks, a, b, rewrite)
+    if rewrite:
+        a[3, :, 200:] *= 2
+    unit = column_unit() or 1
+    for start in range(0, 350, 100):
+        part = a[:, :, start : start + 100]
+        width = part.shape[2]
+        padded = np.zeros((8, 128, padded_columns(width, unit)), np.float32)
+        padded[:, :, :width] = part
+        large = width * 8 * 128 * 500 >= 1 << 25
+        wanted = product(padded, b)[:width] if large else product(part, b)
+        assert out[start : start + 100].tobytes() == wanted.tobytes()
+
+
+@nki.jit
+def again(a, b):
+    """Single matmuls with operands in the same place, which are written anew now and then."""
+    left = nl.ndarray((128, M), dtype=a.dtype, buffer=nl.sbuf)
+    right = nl.ndarray((128, N), dtype=b.dtype, buffer=nl.sbuf)
+    out = output(4, M, N)
+    for n in range(4):
+        if n in (0, 2):
+            nisa.dma_copy(dst=left, src=a[n])
+        if n in (0, 3):
+            nisa.dma_copy(dst=right, src=b[n])
+        acc = tile_of()
+        nisa.nc_matmul(dst=acc, stationary=left, moving=right)
+        stored(out[n], acc)
+    return out
+
+
+def test_what_was_widened_is_forgotten_when_it_is_written() -> None:
+    a, b = A.astype(ml_dtypes.bfloat16), B.astype(ml_dtypes.bfloat16)
+    (out,) = everywhere(again, a, b)
+    for n, (m, k) in enumerate([(0, 0), (0, 0), (2, 0), (2, 3)]):
+        assert out[n].tobytes() == product(a[m], b[k]).tobytes()
+
+
+def test_not_a_number_stays_in_its_row_and_column() -> None:
+    a, b = A.copy(), B.copy()
+    a[1, 5, 7], b[2, 9, 11] = np.nan, np.inf
+    (out,) = everywhere(reloaded, a, b)
+    clean = np.isfinite(out)
+    assert not clean[7].any() and not clean[:, 11].any()
+    clean[7], clean[:, 11] = True, True
+    assert clean.all()
