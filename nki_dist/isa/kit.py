@@ -126,13 +126,10 @@ class Kit:
         return self._buffer(storage)
 
     def _array(self, a: Access, dtype: np.dtype) -> np.ndarray:
-        size = dtype.itemsize
+        size, storage = dtype.itemsize, a.storage
+        buffer = self._lent[storage.number] if storage.number < 0 else self._buffer(storage)
         return np.ndarray(
-            a.shape,
-            dtype,
-            self._lent[a.storage.number] if a.storage.number < 0 else self._buffer(a.storage),
-            a.offset * size,
-            tuple(s * size for s in a.strides),
+            a.shape, dtype, buffer, a.offset * size, tuple([s * size for s in a.strides])
         )
 
     def scratch(self, shape: tuple[int, ...], dtype: Any = np.float32) -> np.ndarray:

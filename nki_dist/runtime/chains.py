@@ -17,14 +17,14 @@ rounds (bfloat16).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from typing import Any, Final
 
 from nki_dist.arch import Arch
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.factors import Factors
 from nki_dist.program import Access, Instruction, psum
-from nki_dist.program.walk import operands
+from nki_dist.program.walk import tensors
 from nki_dist.runtime.blas import column_unit, padded_columns
 
 LONGEST: Final = 4096  # rows of a contraction: bounds the memory that operands are gathered in
@@ -162,12 +162,18 @@ class Chains:
         if factors is not None and factors.known and 0 not in factors.dst.strides:
             return self._multiplied(i, factors)
         if self.open:
-            for a in _everything(i):
-                if a.region is psum:
-                    self._close([c for c in self.open if not apart(c.dst, a)])
+            self._looked(i)
         for a in spec.writes(i):
             self._writes.add(a.storage.number, self._at)
         return None
+
+    def _looked(self, i: Instruction) -> None:
+        for a in accesses(i):
+            if a.storage.region is psum:
+                self._close([c for c in self.open if not apart(c.dst, a)])
+            source = None if a.dynamic is None else a.dynamic.source
+            if isinstance(source, Access) and source.storage.region is psum:
+                self._close([c for c in self.open if c.dst.storage is source.storage])
 
     def _multiplied(self, i: Instruction, factors: Factors) -> Chain:
         member = Member(i, factors, self._writes, self._at)
@@ -218,11 +224,15 @@ def width_of(chain: Chain) -> int:
     return chain.width if unit is None else padded_columns(chain.width, unit)
 
 
-def _everything(i: Instruction) -> Iterator[Access]:
-    for _, a in operands(i.args):
-        yield a
-        if a.dynamic is not None and isinstance(a.dynamic.source, Access):
-            yield a.dynamic.source
+def accesses(i: Instruction) -> list[Access]:
+    """Tensor operands of an instruction, lists opened; asked of each several times."""
+    found: list[Access] = []
+    for value in i.args.values():
+        if isinstance(value, Access):
+            found.append(value)
+        elif value.__class__ is list or value.__class__ is tuple:
+            found += tensors(value)
+    return found
 
 
 def apart(a: Access, b: Access) -> bool:

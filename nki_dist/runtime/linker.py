@@ -32,8 +32,8 @@ from nki_dist.program import (
     VirtualRegister,
     instructions,
 )
-from nki_dist.program.walk import operands
-from nki_dist.runtime.chains import Chain
+from nki_dist.program.uncollected import uncollected
+from nki_dist.runtime.chains import Chain, accesses
 from nki_dist.runtime.host_memory import typed
 from nki_dist.runtime.indirect import has_indirection, link_indirect
 from nki_dist.runtime.merged import Merged, find_groups
@@ -99,8 +99,9 @@ class Linker:
                 self._births[first].append(number)
 
     def link(self) -> Linked:
-        self.find_chains()
-        return self._block(self.program.body)
+        with uncollected():
+            self.find_chains()
+            return self._block(self.program.body)
 
     def find_chains(self) -> None:
         """Merge matmuls that are one product."""
@@ -124,7 +125,7 @@ class Linker:
                 segment = None
                 continue
             spec = INSTRUCTIONS[item.opcode]
-            elements += sum([prod(a.shape) for _, a in operands(item.args)])
+            elements += sum([prod(a.shape) for a in accesses(item)])
             full = segment is not None and (
                 len(segment.steps) >= SEGMENT or elements > SEGMENT_ELEMENTS
             )
@@ -181,10 +182,10 @@ class Linker:
         return birth
 
     def _instruction(self, i: Instruction) -> Step:
-        dynamic = run_time_arguments(i)
         if self._merged is not None and self._merged.has(i):
             merged = chain(self._merged.step(i))
             return self._with_masks(i, merged) if self._merged.ends(i) else merged
+        dynamic = run_time_arguments(i)
         if dynamic:
             step: Step = _Relinked(i, dynamic, self).run
         else:
@@ -341,4 +342,4 @@ def nothing() -> None:
 
 def run_time_arguments(i: Instruction) -> list[Access]:
     """Operands with one run-time address."""
-    return [a for _, a in operands(i.args) if a.dynamic is not None and a.dynamic.kind == "scalar"]
+    return [a for a in accesses(i) if a.dynamic is not None and a.dynamic.kind == "scalar"]
