@@ -96,7 +96,7 @@ class Kit:
         self.panels = self._workspace.panels
         self._own: dict[tuple[int, int], np.ndarray] = {}
         self._scratch = self._workspace.arrays
-        self._converters: dict[tuple[DType, DType], Callable[..., None]] = {}
+        self._converters: dict[tuple[int, int], Callable[..., None]] = {}
         self._slot = 0
         # Set by the linker: which elements of a PSUM tile the next matmul adds to.
         self.accumulating: Callable[[Access], np.ndarray] = _no_masks
@@ -183,10 +183,11 @@ class Kit:
 
     def convert(self, src: DType, dst: DType) -> Callable[[np.ndarray, np.ndarray], None]:
         """`f(out, inp)` that converts between dtypes with one rounding; see dtypes.casts."""
-        found = self._converters.get((src, dst))
+        key = id(src), id(dst)  # types are single objects, and slow to hash
+        found = self._converters.get(key)
         if found is None:
             found = converter(src, dst, scratch=self._workspace.casts)
-            self._converters[src, dst] = found
+            self._converters[key] = found
         return found
 
     # ---- conversions around the work --------------------------------------------------------

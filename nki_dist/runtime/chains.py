@@ -218,10 +218,13 @@ def _has_place(chain: Chain) -> bool:
 def width_of(chain: Chain) -> int:
     """Columns of its stationary operands, with those that fill up a block of BLAS's.
 
-    So every column gets the bits that it has in the product of a group.
+    So every column gets the bits that it has in the product of a group. And two at least: for one
+    column BLAS would take its matrix-vector routine (see isa._matmul.product).
     """
     unit = column_unit() if chain.large else None
-    return chain.width if unit is None else padded_columns(chain.width, unit)
+    if unit is not None:
+        return padded_columns(chain.width, unit)
+    return chain.width if len(chain.members) == 1 else max(chain.width, 2)
 
 
 def accesses(i: Instruction) -> list[Access]:

@@ -15,7 +15,7 @@ from typing import Final
 
 import numpy as np
 
-from nki_dist.dtypes import float32
+from nki_dist.dtypes import bfloat16, float32
 from nki_dist.hbm.alignment import aligned
 from nki_dist.isa.kit import Kit, Step
 from nki_dist.program import Access
@@ -83,6 +83,8 @@ class Part:
         a = self.access
         width = a.size // self.rows
         place = matrix[self.row : self.row + self.rows, self.column : self.column + width]
+        if a.dtype is bfloat16:  # as `convert` does, which looks whether they overlap
+            return partial(np.copyto, place.reshape(a.shape), kit.view(a), casting="unsafe")
         return partial(kit.convert(a.dtype, float32), place.reshape(a.shape), kit.view(a))
 
 

@@ -133,3 +133,23 @@ def test_not_a_number_stays_in_its_row_and_column() -> None:
     assert not clean[7].any() and not clean[:, 11].any()
     clean[7], clean[:, 11] = True, True
     assert clean.all()
+
+
+@nki.jit
+def narrow(a, b):
+    left, right = tiles(a), tiles(b)
+    m, n = a.shape[2], b.shape[2]
+    out, acc = output(m, n), tile_of(n, m)
+    for part in range(PARTS):
+        nisa.nc_matmul(dst=acc, stationary=left[part], moving=right[part])
+    stored(out, acc)
+    return out
+
+
+@pytest.mark.parametrize(("m", "n"), [(1, N), (M, 1), (1, 1)])
+def test_a_single_row_or_column(m, n) -> None:
+    """BLAS would add those in an order that depends on strides."""
+    a, b = A[:, :, 5 : 5 + m], B[:, :, 7 : 7 + n]
+    (out,) = everywhere(narrow, a, b)
+    wide = product(A[:, :, 5 : 5 + max(m, 2)], B[:, :, 7 : 7 + max(n, 2)])
+    assert out.tobytes() == wide[:m, :n].tobytes()
