@@ -68,12 +68,12 @@ def test_a_chain_has_4096_rows_at_most() -> None:
 
 
 @nki.jit
-def blocks(a, b, rewrite):
+def blocks(a, b, rewrite, order):
     """Tiles of output rows that have all of their moving operands in common."""
     left, right = tiles(a), tiles(b)
     rows = a.shape[2]
     out = output(rows, b.shape[2])
-    for start in range(0, rows, 100):
+    for start in range(0, rows, 100)[::order]:
         width = min(100, rows - start)
         acc = tile_of(b.shape[2], width)
         for n in range(len(left)):
@@ -84,10 +84,10 @@ def blocks(a, b, rewrite):
     return out
 
 
-@pytest.mark.parametrize("rewrite", [False, True])
-def test_tiles_side_by_side_have_the_bits_of_single_ones(rewrite) -> None:
+@pytest.mark.parametrize(("rewrite", "order"), [(False, 1), (False, -1), (True, 1)])
+def test_tiles_side_by_side_have_the_bits_of_single_ones(rewrite, order) -> None:
     a, b = numbers(8, 128, 350), numbers(8, 128, 500, seed=1)
-    (out,) = everywhere(blocks, a, b, rewrite)
+    (out,) = everywhere(blocks, a, b, rewrite, order)
     if rewrite:
         a[3, :, 200:] *= 2
     unit = column_unit() or 1
