@@ -9,7 +9,7 @@ Invariant: the bits are those of `Running`, which forms each chain's sum by itse
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeAlias
@@ -22,7 +22,7 @@ from nki_dist.isa._matmul import Matrix, directly, matrix, product
 from nki_dist.isa.kit import Kit, Step
 from nki_dist.program import Access, Block, Instruction, Loop, Program, instructions
 from nki_dist.runtime.chains import Chain, Chains, Group
-from nki_dist.runtime.panels import KEPT, Buffer, Part, assign, joined, provide
+from nki_dist.runtime.panels import KEPT, Buffer, Part, assign, provide
 
 Key: TypeAlias = "tuple[Any, ...]"
 
@@ -150,7 +150,7 @@ class Merged:
             rows = max(p.row + p.rows for p in filled)
             kept = Buffer((rows, width), min(p.at for p in filled), at)
             self._buffers.append(kept)
-            for part in joined(filled):
+            for part in filled:
                 self._at(part.at, partial(self._filled, part, kept))
             for column, stop in _gaps(filled, width):
                 self._at(at, partial(self._cleared, kept, column, stop))
@@ -224,14 +224,14 @@ def _keys(run: int, group: Group) -> tuple[Key, Key]:
 
 def _left_parts(group: Group) -> list[Part]:
     """Stationary operands of later chains were there when the first one ended."""
-    parts: dict[int, list[Part]] = defaultdict(list)
+    parts = []
     for chain in group.chains:
         row = 0
-        for n, m in enumerate(chain.members):
+        for m in chain.members:
             at = min(m.at, group.ends)
-            parts[n].append(Part(m.factors.left, m.factors.rows, row, chain.column, at))
+            parts.append(Part(m.factors.left, m.factors.rows, row, chain.column, at))
             row += m.factors.rows
-    return [part for n in sorted(parts) for part in parts[n]]
+    return parts
 
 
 def _gaps(parts: list[Part], width: int) -> list[tuple[int, int]]:

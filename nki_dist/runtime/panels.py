@@ -58,26 +58,6 @@ class Part:
         self.column = column
         self.at = at
 
-    def continued(self, other: Part) -> bool:
-        """Take in another part whose elements follow in memory, and in the panel."""
-        a, b = self.access, other.access
-        if not (
-            self.at == other.at
-            and self.rows == a.shape[0] == other.rows
-            and a.storage is b.storage
-            and a.dtype is b.dtype
-            and len(a.shape) == len(b.shape) == 2
-            and a.strides == b.strides
-            and a.strides[1] == 1
-            and b.offset == a.offset + a.shape[1]
-            and other.row == self.row
-            and other.column == self.column + a.shape[1]
-        ):
-            return False
-        shape = (a.shape[0], a.shape[1] + b.shape[1])
-        self.access = Access(a.storage, a.offset, shape, a.strides, a.dtype)
-        return True
-
     def fill(self, matrix: np.ndarray, kit: Kit) -> Step:
         """The step that brings it there."""
         a = self.access
@@ -86,15 +66,6 @@ class Part:
         if a.dtype is bfloat16:  # as `convert` does, which looks whether they overlap
             return partial(np.copyto, place.reshape(a.shape), kit.view(a), casting="unsafe")
         return partial(kit.convert(a.dtype, float32), place.reshape(a.shape), kit.view(a))
-
-
-def joined(parts: Iterable[Part]) -> list[Part]:
-    """The same with neighbours as one."""
-    found: list[Part] = []
-    for part in parts:
-        if not found or not found[-1].continued(part):
-            found.append(part)
-    return found
 
 
 def assign(buffers: Iterable[Buffer]) -> list[tuple[int, int]]:
