@@ -12,7 +12,7 @@ that wait for other cores end every chain: rounds are recorded once on some host
 they run on others.
 
 Not merged: matmuls with an address that is known at run time only, transposes, results that PSUM
-rounds (bfloat16).
+rounds (bfloat16), and those of Beta 1's kernels.
 """
 
 from __future__ import annotations
@@ -137,15 +137,18 @@ class Chains:
     Args:
         arch: the platform.
         ended: called with every chain that ends.
+        beta1: the kernel is one of Beta 1: each matmul is a chain. Products are added there by
+            other instructions, and that they are folded into PSUM must not show.
 
     Attributes:
         open: chains that haven't ended, the oldest first.
         run: number of the straight run of instructions, which dynamic loops and waiting end.
     """
 
-    def __init__(self, arch: Arch, ended: Callable[[Chain], Any]) -> None:
+    def __init__(self, arch: Arch, ended: Callable[[Chain], Any], beta1: bool) -> None:
         self._arch = arch
         self._ended = ended
+        self._alone = beta1
         self._writes = _Writes()
         self._groups: dict[tuple[Any, ...], Group] = {}
         self._at = -1
@@ -177,7 +180,7 @@ class Chains:
 
     def _multiplied(self, i: Instruction, factors: Factors) -> Chain:
         member = Member(i, factors, self._writes, self._at)
-        if i.accumulation != "replace":
+        if i.accumulation != "replace" and not self._alone:
             for chain in self.open:  # no two of them have elements in common
                 if chain.dst.same_elements(factors.dst) and chain.rows + factors.rows <= LONGEST:
                     chain.members.append(member)

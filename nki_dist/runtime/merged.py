@@ -22,7 +22,7 @@ from nki_dist.isa._matmul import Matrix, directly, matrix, product
 from nki_dist.isa.kit import Kit, Step
 from nki_dist.program import Access, Block, Instruction, Loop, Program, instructions
 from nki_dist.runtime.chains import Chain, Chains, Group
-from nki_dist.runtime.panels import KEPT, Buffer, Part, assign, provide
+from nki_dist.runtime.panels import KEPT, Buffer, Part, assign, joined, provide
 
 Key: TypeAlias = "tuple[Any, ...]"
 
@@ -35,7 +35,7 @@ def find_groups(program: Program, arch: Any) -> list[tuple[int, Group]]:
         assert chain.group is not None
         found.setdefault(id(chain.group), (chains.run, chain.group))
 
-    chains = Chains(arch, ended)
+    chains = Chains(arch, ended, program.beta1)
     breaks = frozenset(program.facts.get("rounds", ()))  # of a debugged launch
 
     def feed(block: Block) -> None:
@@ -150,9 +150,10 @@ class Merged:
             rows = max(p.row + p.rows for p in filled)
             kept = Buffer((rows, width), min(p.at for p in filled), at)
             self._buffers.append(kept)
-            for part in filled:
+            gaps = _gaps(filled, width)
+            for part in joined(filled):
                 self._at(part.at, partial(self._filled, part, kept))
-            for column, stop in _gaps(filled, width):
+            for column, stop in gaps:
                 self._at(at, partial(self._cleared, kept, column, stop))
             self._bytes += kept.nbytes
         kept.end = max(kept.end, at)
@@ -240,7 +241,7 @@ def _gaps(parts: list[Part], width: int) -> list[tuple[int, int]]:
     for part in sorted([p for p in parts if p.row == 0], key=lambda p: p.column):
         if part.column > at:
             found.append((at, part.column))
-        at = part.column + part.access.size // part.rows
+        at = part.column + part.width
     return [*found, (at, width)] if at < width else found
 
 

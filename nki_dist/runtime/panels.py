@@ -43,13 +43,16 @@ class Buffer:
 
 
 class Part:
-    """An operand's place in a panel.
+    """An operand's place in a panel, or that of several that lie in both at equal distances.
 
     Attributes:
         at: position of the instruction that brings it there.
+        column: where it begins.
+        count: how many they are, each `width` columns wide.
+        apart: elements of the storage, and columns, from one to the next.
     """
 
-    __slots__ = ("access", "at", "column", "row", "rows")
+    __slots__ = ("access", "apart", "at", "column", "count", "row", "rows", "width")
 
     def __init__(self, access: Access, rows: int, row: int, column: int, at: int) -> None:
         self.access = access
@@ -57,15 +60,59 @@ class Part:
         self.row = row
         self.column = column
         self.at = at
+        self.width = access.size // rows
+        self.count = 1
+        self.apart = (0, 0)
+
+    def takes(self, other: Part) -> bool:
+        """Take in another one that goes on where this ends; whether it does."""
+        a, b = self.access, other.access
+        if not (
+            a.storage is b.storage
+            and a.dtype is b.dtype
+            and len(a.shape) == 2
+            and a.shape == b.shape
+            and a.strides == b.strides
+            and (self.at, self.row, self.rows) == (other.at, other.row, a.shape[0])
+        ):
+            return False
+        apart = b.offset - a.offset, other.column - self.column
+        if self.count == 1:
+            self.apart = apart
+        elif apart != (self.apart[0] * self.count, self.apart[1] * self.count):
+            return False
+        self.count += 1
+        return True
 
     def fill(self, matrix: np.ndarray, kit: Kit) -> Step:
         """The step that brings it there."""
         a = self.access
-        width = a.size // self.rows
-        place = matrix[self.row : self.row + self.rows, self.column : self.column + width]
+        if self.count == 1:
+            place = matrix[self.row : self.row + self.rows, self.column : self.column + self.width]
+            place = place.reshape(a.shape)
+        else:
+            line, unit = matrix.strides
+            place = np.ndarray(
+                (self.rows, self.count, self.width),
+                matrix.dtype,
+                matrix,
+                self.row * line + self.column * unit,
+                (line, self.apart[1] * unit, unit),
+            )
+            strides = (a.strides[0], self.apart[0], a.strides[1])
+            a = Access(a.storage, a.offset, place.shape, strides, a.dtype)
         if a.dtype is bfloat16:  # as `convert` does, which looks whether they overlap
-            return partial(np.copyto, place.reshape(a.shape), kit.view(a), casting="unsafe")
-        return partial(kit.convert(a.dtype, float32), place.reshape(a.shape), kit.view(a))
+            return partial(np.copyto, place, kit.view(a), casting="unsafe")
+        return partial(kit.convert(a.dtype, float32), place, kit.view(a))
+
+
+def joined(parts: Iterable[Part]) -> list[Part]:
+    """The same in as few parts as it takes; those of a row of operands one after the other."""
+    found: list[Part] = []
+    for part in sorted(parts, key=lambda p: (p.row, p.column)):
+        if not found or not found[-1].takes(part):
+            found.append(part)
+    return found
 
 
 def assign(buffers: Iterable[Buffer]) -> list[tuple[int, int]]:

@@ -74,6 +74,7 @@ class Machine:
         program: that is being recorded; it grows.
         place: of the core.
         where: `file:line` of a location number, before the program has its table.
+        beta1: it is of a kernel of Beta 1.
 
     Attributes:
         ends: when the run is given up, by time.monotonic(); the scheduler sets it.
@@ -81,7 +82,9 @@ class Machine:
         done: instructions executed.
     """
 
-    def __init__(self, program: Program, place: Place, where: Callable[[int], str | None]) -> None:
+    def __init__(
+        self, program: Program, place: Place, where: Callable[[int], str | None], beta1: bool
+    ) -> None:
         self.program = program
         self.place = place
         self.core = make_core(program, place.slot)
@@ -93,7 +96,7 @@ class Machine:
         self._linker = Linker(program, self._kit)
         self._sums = LiveSums(self._linker.masks)
         self.memory.held = self._sums.storages
-        self._chains = Chains(platform, self._ended)
+        self._chains = Chains(platform, self._ended, beta1)
         self._running: dict[Chain, Running] = {}
         self._footprints = Footprints()
         self._where = where

@@ -68,37 +68,52 @@ def test_a_chain_has_4096_rows_at_most() -> None:
 
 
 @nki.jit
-def blocks(a, b, rewrite, order):
-    """Tiles of output rows that have all of their moving operands in common."""
-    left, right = tiles(a), tiles(b)
-    rows = a.shape[2]
-    out = output(rows, b.shape[2])
-    for start in range(0, rows, 100)[::order]:
-        width = min(100, rows - start)
-        acc = tile_of(b.shape[2], width)
+def blocks(a, b, pieces, rewrite):
+    """Tiles of output rows that have all of their moving operands in common.
+
+    Each has the columns `start:stop:step` of a, those from 400 on from tiles of their own.
+    """
+    left, more, right = tiles(a[:, :, 0:400]), tiles(a[:, :, 400:800]), tiles(b)
+    out = output(len(pieces), 100, b.shape[2])
+    for piece, (start, stop, step) in enumerate(pieces):
+        acc = tile_of(b.shape[2], 100)
         for n in range(len(left)):
-            if rewrite and start == 200 and n == 3:  # what the group would have taken before
-                nisa.tensor_scalar(dst=left[n], data=left[n], op0=nl.multiply, operand0=2.0)
-            nisa.nc_matmul(dst=acc, stationary=left[n][:, start : start + width], moving=right[n])
-        stored(out[start : start + width], acc)
+            if rewrite == (piece, n):
+                for tile in left[:4]:
+                    nisa.tensor_scalar(dst=tile, data=tile, op0=nl.multiply, operand0=2.0)
+            if start < 400:
+                rows = left[n][:, start:stop:step]
+            else:
+                rows = more[n][:, start - 400 : stop - 400 : step]
+            nisa.nc_matmul(dst=acc, stationary=rows, moving=right[n])
+        stored(out[piece], acc)
     return out
 
 
-@pytest.mark.parametrize(("rewrite", "order"), [(False, 1), (False, -1), (True, 1)])
-def test_tiles_side_by_side_have_the_bits_of_single_ones(rewrite, order) -> None:
-    a, b = numbers(8, 128, 350), numbers(8, 128, 500, seed=1)
-    (out,) = everywhere(blocks, a, b, rewrite, order)
-    if rewrite:
-        a[3, :, 200:] *= 2
-    unit = column_unit() or 1
-    for start in range(0, 350, 100):
-        part = a[:, :, start : start + 100]
-        width = part.shape[2]
-        padded = np.zeros((8, 128, padded_columns(width, unit)), np.float32)
-        padded[:, :, :width] = part
-        large = width * 8 * 128 * 500 >= 1 << 25
-        wanted = product(padded, b)[:width] if large else product(part, b)
-        assert out[start : start + 100].tobytes() == wanted.tobytes()
+@pytest.mark.parametrize("rewrite", [None, (2, 3), (0, 1)])
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        [(0, 100, 1), (100, 200, 1), (200, 300, 1), (300, 400, 1), (400, 500, 1), (450, 550, 1)],
+        [(0, 100, 1), (100, 200, 1), (200, 300, 1), (700, 800, 1)],
+        [(300, 400, 1), (200, 300, 1), (100, 200, 1), (0, 100, 1)],
+        [(0, 100, 1), (100, 200, 1), (300, 400, 1), (200, 300, 1), (200, 400, 2)],
+        [(0, 100, 1), (0, 100, 1), (100, 300, 2), (0, 200, 2)],
+    ],
+)
+def test_tiles_side_by_side_have_the_bits_of_single_ones(pieces, rewrite) -> None:
+    a, b = numbers(8, 128, 800), numbers(8, 128, 500, seed=1)
+    (out,) = everywhere(blocks, a, b, pieces, rewrite)
+    width = padded_columns(100, column_unit() or 1)
+    for number, (start, stop, step) in enumerate(pieces):
+        part = np.zeros((8, 128, width), np.float32)
+        part[:, :, :100] = a[:, :, start:stop:step]
+        if rewrite is not None and start < 400:
+            piece, n = rewrite
+            for tile in range(4):  # those that had been multiplied by then weren't
+                if (number, tile) >= (piece, n):
+                    part[tile] *= 2
+        assert out[number].tobytes() == product(part, b)[:100].tobytes()
 
 
 @nki.jit
