@@ -14,7 +14,7 @@ from nki_dist.dtypes import float32
 from nki_dist.isa._matmul import product
 from nki_dist.isa.factors import Factors
 from nki_dist.isa.kit import Kit, Step
-from nki_dist.program import Instruction
+from nki_dist.program import Access, Instruction
 from nki_dist.runtime.chains import Chain, Group, width_of
 
 
@@ -46,10 +46,18 @@ class Running:
 
     def add(self, factors: Factors) -> None:
         """Keep the operands of a matmul as they are now."""
-        for kept, a in ((self._left, factors.left), (self._right, factors.right)):
-            copy = np.empty(a.shape, np.float32)
-            self._kit.convert(a.dtype, float32)(copy, self._kit.view(a))
-            kept.append(copy.reshape(factors.rows, -1))
+        self._left.append(self._copy(factors.left, factors.rows))
+        same = factors.right.same_elements(factors.left)
+        copy = self._left[-1] if same else self._copy(factors.right, factors.rows)
+        self._right.append(copy)
+
+    def _copy(self, a: Access, rows: int) -> np.ndarray:
+        view = self._kit.view(a)
+        if a.dtype is float32:
+            return view.copy().reshape(rows, -1)
+        copy = np.empty(a.shape, np.float32)
+        self._kit.convert(a.dtype, float32)(copy, view)
+        return copy.reshape(rows, -1)
 
     @property
     def several(self) -> bool:
