@@ -139,6 +139,9 @@ class _WatchedLinker(Linker):
         self._place, self._watch = place, watch
         place.masks = self.masks
 
+    def find_chains(self) -> None:
+        self.watch_chains()
+
     def linked(self, i: Instruction) -> Step:
         done = self._watch.changed(self._place, i)
         step = nothing if done is None else super().linked(done)
