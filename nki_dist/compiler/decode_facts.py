@@ -17,7 +17,7 @@ from nki_dist.compiler.passes.unwritten import DOUBTFUL, UNSTORED
 from nki_dist.compiler.values import read_value
 from nki_dist.compiler.widen import FACT as PRECISE
 from nki_dist.compiler.wire import malformed
-from nki_dist.program import Storage
+from nki_dist.program import UNROLLED, Storage
 
 Storages: TypeAlias = "Sequence[Storage]"
 
@@ -101,6 +101,15 @@ def _files(name: str, value: Any, storages: Storages) -> None:
             malformed(f"the file {entry!r}; allowed: (path, time, size)")
 
 
+def _marks(name: str, value: Any, storages: Storages) -> None:
+    least = 0
+    for mark in _collection(name, value):
+        if not isinstance(mark, (list, tuple)) or len(mark) != 2:
+            malformed(f"{mark!r} in the fact {name}; allowed: (instruction, number of a copy)")
+        least = integer(mark[0], least, INT64, f"an instruction in the fact {name}")
+        integer(mark[1], 0, INT64, f"the number of a copy in the fact {name}")
+
+
 _CHECKS: Final[Mapping[str, Callable[[str, Any, Storages], None]]] = MappingProxyType(
     {
         "poison": _storages,
@@ -116,5 +125,6 @@ _CHECKS: Final[Mapping[str, Callable[[str, Any, Storages], None]]] = MappingProx
         PRECISE: _zero,
         notes.FACT: _warnings,
         "files": _files,
+        UNROLLED: _marks,
     }
 )

@@ -20,7 +20,7 @@ from nki_dist.isa.handle import NkiInstruction
 from nki_dist.isa.scalar import NkiScalar
 from nki_dist.isa.spec import released
 from nki_dist.language.tensor import NkiTensor
-from nki_dist.program import Block, Loop, Program, VirtualRegister
+from nki_dist.program import UNROLLED, Block, Loop, Program, VirtualRegister
 
 Seen = Callable[[VirtualRegister], Any]  # as what a body sees the register of its loop
 
@@ -59,6 +59,14 @@ class LoopTrace:
     def innermost_loop(self) -> Loop | None:
         """The dynamic loop whose body is being recorded."""
         return self._open[-1].loop if self._open else None
+
+    def unroll(self, copy: int) -> None:
+        """What follows belongs to this copy of the bodies of static loops; 0: to none."""
+        marks = self.program.facts.setdefault(UNROLLED, [])
+        if marks and marks[-1][0] == self._ordinal:
+            marks.pop()
+        if copy != (marks[-1][1] if marks else 0):
+            marks.append((self._ordinal, copy))
 
     def check_unordered(self) -> None:
         """Refuse a dynamic loop within nl.no_reorder."""

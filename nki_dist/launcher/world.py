@@ -64,8 +64,7 @@ class World(Recording):
             its cores are; NKI_DIST_TIMEOUT or never by default. Looked at between loop rounds,
             messages and every thousand instructions.
         transport: between processes: "ring" (shared memory of a node), "messages" (Ray actor
-            calls), or "auto": rings where both are on one node. NKI_DIST_TRANSPORT or "auto" by
-            default. Cores in one process need neither.
+            calls), or "auto": rings on one node. NKI_DIST_TRANSPORT or "auto" by default.
         check: what kernels are held to: an `nki.Checks`, or text such as
             "unwritten=zero,races=warn", "strict" or "spill", or several in a list; NKI_DIST_CHECK
             or "default" by default.

@@ -5,13 +5,21 @@ runs it, the codec writes it down.
 """
 
 from nki_dist.program.access import Access, Dynamic
-from nki_dist.program.instruction import Block, Instruction, Loop, Program, instructions
+from nki_dist.program.instruction import (
+    UNROLLED,
+    Block,
+    Instruction,
+    Loop,
+    Program,
+    instructions,
+)
 from nki_dist.program.memory import MemoryRegion, hbm, private_hbm, psum, sbuf, shared_hbm
 from nki_dist.program.register import VirtualRegister
 from nki_dist.program.signature import TensorSignature
 from nki_dist.program.storage import Storage
 
 __all__ = [
+    "UNROLLED",
     "Access",
     "Block",
     "Dynamic",

@@ -122,6 +122,11 @@ def instructions(block: Block) -> Iterator[Instruction]:
 
 BETA1: Final = "beta1"  # the fact that a program is of a kernel of Beta 1
 
+# The fact which copies of a static_range's body instructions belong to: (ordinal, number) of each
+# place where another copy begins; number 0 is outside of such loops. A compiler sees each copy as
+# code of its own, whereas rounds of other loops are the same code.
+UNROLLED: Final = "unrolled"
+
 
 @dataclass
 class Program:

@@ -11,13 +11,16 @@ because whatever overlaps one of those overlaps the write's own cell as well.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final, TypeAlias
 
 from nki_dist.timing.footprint import Box
 
-_Index: TypeAlias = tuple[int, ...]
+_Exponents: TypeAlias = tuple[int, ...]
 _SCAN: Final = 24  # cells up to which looking at each is faster than a grid
+_APART: Final = (
+    1_000_003  # between the numbers of buckets that are neighbours in the outer dimension
+)
 _CROWDED: Final = 32  # accesses remembered by one cell before looking for those that are implied
 
 
@@ -26,7 +29,7 @@ class Cell:
 
     Attributes:
         near: other cells that overlap it, and whether it covers them. Not itself: most cells are
-            alone, and needn't wait for the garbage collector then.
+            alone.
     """
 
     __slots__ = ("box", "crowded", "near", "reads", "writes")
@@ -51,23 +54,35 @@ class Cells:
 
     def __init__(self) -> None:
         self._by_box: dict[Box, Cell] = {}
-        self._grids: dict[_Index, dict[_Index, list[Cell]]] = {}  # by exponents, by bucket
+        self._grids: dict[_Exponents, dict[int, list[Cell]]] = {}  # by exponents, by bucket
 
     def cell(self, box: Box) -> Cell:
         """The cell of a box, made and connected to those it overlaps if it is new."""
         found = self._by_box.get(box)
         if found is None:
             found = Cell(box)
-            for other in self._overlapping(box):
-                found.near.append((other, _covers(box, other.box)))
-                other.near.append((found, _covers(other.box, box)))
+            if self._by_box:
+                self._connect(found)
             self._by_box[box] = found
-            if self._grids:
-                self._enter(found)
-            elif len(self._by_box) > _SCAN:
-                for cell in self._by_box.values():
-                    self._enter(cell)
         return found
+
+    def part(self) -> None:
+        """Let go of all cells: those that know each other would wait for the garbage collector."""
+        for cell in self._by_box.values():
+            cell.near.clear()
+        self._by_box.clear()
+        self._grids.clear()
+
+    def _connect(self, new: Cell) -> None:
+        box = new.box
+        for other in self._overlapping(box):
+            new.near.append((other, _covers(box, other.box)))
+            other.near.append((new, _covers(other.box, box)))
+        if self._grids:
+            self._enter(new)
+        elif len(self._by_box) == _SCAN:
+            for cell in (*self._by_box.values(), new):
+                self._enter(cell)
 
     def _overlapping(self, box: Box) -> list[Cell]:
         if not self._grids:
@@ -76,7 +91,9 @@ class Cells:
         for exponents, buckets in self._grids.items():
             touched = _touched(box, exponents, len(buckets))
             if len(touched) == 1:  # a cell is in a bucket once
-                found += [c for c in buckets.get(touched[0], ()) if overlap(c.box, box)]
+                for c in buckets.get(touched[0], ()):
+                    if overlap(c.box, box):
+                        found.append(c)
             else:
                 several = {id(c): c for at in touched or buckets for c in buckets.get(at, ())}
                 found += [c for c in several.values() if overlap(c.box, box)]
@@ -84,23 +101,36 @@ class Cells:
 
     def _enter(self, cell: Cell) -> None:
         box = cell.box
-        exponents = tuple([(box[d + 1] - box[d] - 1).bit_length() for d in range(0, len(box), 2)])
-        buckets = self._grids.setdefault(exponents, {})
+        exponents = tuple([(high - low - 1).bit_length() for low, high in zip(box[::2], box[1::2])])
+        buckets = self._grids.get(exponents)
+        if buckets is None:
+            buckets = self._grids[exponents] = {}
         for at in _touched(box, exponents):
-            buckets.setdefault(at, []).append(cell)
+            if at in buckets:
+                buckets[at].append(cell)
+            else:
+                buckets[at] = [cell]
 
 
-def _touched(box: Box, exponents: _Index, most: int = 1 << 30) -> list[_Index]:
-    """The buckets that a box touches; none of them if there are more than `most`."""
-    found: list[_Index] = [()]
-    for d, exponent in enumerate(exponents):
-        first, last = box[2 * d] >> exponent, (box[2 * d + 1] - 1) >> exponent
+def _touched(box: Box, exponents: _Exponents, most: int = 1 << 30) -> list[int]:
+    """Numbers of the buckets that a box touches; none of them if there are more than `most`.
+
+    Buckets far from each other may share a number: whoever looks there compares boxes anyway.
+    """
+    found = [0]
+    d = 0
+    for exponent in exponents:
+        first, last = box[d] >> exponent, (box[d + 1] - 1) >> exponent
+        d += 2
         if first == last:
-            found = [(*at, first) for at in found]
+            if len(found) == 1:
+                found[0] = found[0] * _APART + first
+            else:
+                found = [at * _APART + first for at in found]
         elif len(found) * (last - first + 1) > most:
             return []
         else:
-            found = [(*at, n) for at in found for n in range(first, last + 1)]
+            found = [at * _APART + n for at in found for n in range(first, last + 1)]
     return found
 
 
@@ -122,12 +152,12 @@ def _covers(a: Box, b: Box) -> bool:
 
 
 def note_read(
-    cell: Cell, at: int, data: set[int], ancestors: Callable[[set[int]], set[int]]
+    cell: Cell, at: int, data: list[int], ancestors: Callable[[Iterable[int]], set[int]]
 ) -> None:
-    """Access number `at` reads a cell; adds what it must wait for to `data`."""
-    data.update(cell.writes)
+    """Access number `at` reads a cell; adds what it must wait for to `data`, some of it twice."""
+    data += cell.writes
     for other, _ in cell.near:
-        data.update(other.writes)
+        data += other.writes
     if len(cell.reads) >= cell.crowded:
         implied = ancestors(data)
         cell.reads = [r for r in cell.reads if r not in implied]
@@ -135,13 +165,15 @@ def note_read(
     cell.reads.append(at)
 
 
-def note_write(cell: Cell, at: int, reuse: set[int]) -> None:
-    """Access number `at` writes a cell; adds the reads and writes it must not overtake."""
-    reuse.update(cell.writes, cell.reads)
-    cell.writes[:] = (at,)
-    cell.reads.clear()
+def note_write(cell: Cell, at: int, reuse: list[int]) -> None:
+    """Access number `at` writes a cell; adds the accesses it must not overtake, some twice."""
+    reuse += cell.writes
+    reuse += cell.reads
+    cell.writes = [at]
+    cell.reads = []
     for other, covered in cell.near:
-        reuse.update(other.writes, other.reads)
+        reuse += other.writes
+        reuse += other.reads
         if covered:
-            other.writes.clear()
-            other.reads.clear()
+            other.writes = []
+            other.reads = []

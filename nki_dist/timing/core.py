@@ -264,6 +264,7 @@ class CoreReplay:
     def finish(self) -> CoreTimeline:
         """The timeline, once every instruction has run."""
         self.timeline.costs = {n: f.cost for n, f in self._fixed.items()}
+        self.timeline.patterns = self.by_position
         self.timeline.dma_busy = list(self.engines.busy)
         self.timeline.transfers = {
             n: f.transfer for n, f in self._fixed.items() if f.transfer is not None

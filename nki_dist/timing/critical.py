@@ -8,6 +8,7 @@ they aren't reported.
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from nki_dist.timing.timeline import DATA, ISSUE, MEMORY, RESOURCE, Timeline
@@ -21,6 +22,7 @@ DMA_BUSY: Final = "dma engines busy"
 PORTS: Final = "memory ports"
 MESSAGES: Final = "messages"
 ROOM: Final = "room on chip"
+_WAITED_FOR: Final = MappingProxyType({RESOURCE: PORTS, MEMORY: ROOM})
 
 
 class Piece(NamedTuple):
@@ -70,34 +72,39 @@ class _Walk:
         """Account for an instruction and the wait before it; returns what it waited for."""
         c = self.timeline.cores[core]
         i = c.graph.executed[at]
-        dma = i.ordinal in c.transfers
-        held = c.held.get(at)
-        if held is not None and self.now >= c.end[at]:
+        if c.held and at in c.held and self.now >= c.end[at]:
             # Another core came later: from its message on, everything was waiting for that.
+            held = c.held[at]
             kind = i.engine if i.engine == "cc" else MESSAGES
             self._spend(core, at, self.timeline.cores[held[0]].start[held[1]], kind)
             return self._before(*held)
-        self._spend(core, at, c.end[at], PIPELINE)
-        self._spend(core, at, c.start[at], "dma data" if dma else i.engine)
+        start, end = c.start[at], c.end[at]
+        if end < self.now:
+            self._spend(core, at, end, PIPELINE)
+        if start < self.now:
+            self._spend(core, at, start, "dma data" if i.ordinal in c.transfers else i.engine)
         return self._before(core, at)
 
     def _before(self, core: int, at: int) -> tuple[int, int] | None:
         """Account for what lies between an instruction's cause and its start."""
         c = self.timeline.cores[core]
-        i = c.graph.executed[at]
-        load = c.table_loads.get(at)
-        if load is not None:
-            self._spend(core, at, load.start, TABLE)
+        if at in c.table_loads:
+            self._spend(core, at, c.table_loads[at].start, TABLE)
         cause, reason = c.cause[at], c.reason[at]
         since = 0.0
         if cause is not None:
-            other = self.timeline.cores[cause[0]]
-            times = {DATA: other.done, ISSUE: other.start}.get(reason, other.end)
-            since = times[cause[1]]
-        transfer = c.transfers.get(i.ordinal)
+            number, position = cause
+            other = c if number == core else self.timeline.cores[number]
+            if reason == DATA:
+                since = other.done[position]
+            else:
+                since = (other.start if reason == ISSUE else other.end)[position]
+        if since >= self.now:
+            return cause
+        transfer = c.transfers.get(c.graph.executed[at].ordinal)
         if transfer is not None:
             triggered = c.ready[at]
             self._spend(core, at, max(since, triggered + transfer.lead_ns), DMA_BUSY)
             self._spend(core, at, max(since, triggered), DMA_LATENCY)
-        self._spend(core, at, since, {RESOURCE: PORTS, MEMORY: ROOM}.get(reason, SEMAPHORE))
+        self._spend(core, at, since, _WAITED_FOR.get(reason, SEMAPHORE))
         return cause

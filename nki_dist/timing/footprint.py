@@ -18,35 +18,26 @@ from typing import TypeAlias
 import numpy as np
 
 from nki_dist.program import Access, Dynamic, Storage, VirtualRegister
-from nki_dist.program.storage import contiguous_strides
 
 Box: TypeAlias = tuple[int, ...]
 _Ranges: TypeAlias = tuple[int, int, int, int]
+_Form: TypeAlias = tuple[tuple[int, ...], tuple[int, ...] | None]  # sizes and base
+_Pattern: TypeAlias = tuple[tuple[int, ...], tuple[int, ...], int]  # shape, strides, element size
 
 
 class Territory:
-    """How the bytes of one storage are divided into box coordinates.
+    """How the bytes of storages are divided into box coordinates; those of one form share theirs.
 
     Attributes:
-        key: territories with equal keys hold the same bytes and can be compared.
         strides: bytes per step of each dimension, outermost first; the last is 1.
         sizes: extent of each dimension.
         base: added to the coordinates (where a placed storage lies in its memory).
         whole: the box of the whole storage.
-        natural: the strides, in elements, of an access to the whole storage.
     """
 
-    __slots__ = ("base", "key", "natural", "sizes", "strides", "whole")
+    __slots__ = ("_extents", "base", "sizes", "strides", "whole")
 
-    def __init__(
-        self,
-        key: int,
-        sizes: tuple[int, ...],
-        natural: tuple[int, ...] = (),
-        base: tuple[int, ...] | None = None,
-    ) -> None:
-        self.key = key
-        self.natural = natural
+    def __init__(self, sizes: tuple[int, ...], base: tuple[int, ...] | None = None) -> None:
         self.sizes = sizes
         self.base = base
         strides = [1]
@@ -54,16 +45,35 @@ class Territory:
             strides.append(strides[-1] * size)
         self.strides = tuple(reversed(strides))
         self.whole = self._at([0] * len(sizes), [n - 1 for n in sizes])
+        self._extents: dict[_Pattern, tuple[int, list[int]]] = {}
 
     def _at(self, lows: Sequence[int], highs: Sequence[int]) -> Box:
-        base = self.base or (0,) * len(lows)
         box: list[int] = []
-        for low, high, move in zip(lows, highs, base, strict=True):
-            box += (low + move, high + move + 1)
+        for low, high in zip(lows, highs, strict=True):
+            box += (low, high + 1)
+        if self.base is not None:
+            for d, move in enumerate(self.base):
+                box[2 * d] += move
+                box[2 * d + 1] += move
         return tuple(box)
+
+    def fixed(self, a: Access) -> Box:
+        """The box of an access, its run-time index left out."""
+        size = a.dtype.itemsize
+        pattern = (a.shape, a.strides, size)
+        known = self._extents.get(pattern)
+        if known is None:
+            back, steps = _steps(a)
+            known = self._extents[pattern] = back, self._reach(steps, size)
+        back, extents = known
+        return self._from(a.offset * size - back, extents)
 
     def box(self, low: int, steps: Iterable[tuple[int, int]], width: int) -> Box:
         """The box of `width` bytes at byte `low`, repeated by `(bytes, extra repeats)` steps."""
+        return self._from(low, self._reach(steps, width))
+
+    def _reach(self, steps: Iterable[tuple[int, int]], width: int) -> list[int]:
+        """How far each dimension goes from where it begins."""
         extents = [0] * len(self.sizes)
         extents[-1] = width - 1
         for step, repeats in steps:
@@ -72,25 +82,33 @@ class Territory:
                 extents[d] += times * repeats
                 if not step:
                     break
+        return extents
+
+    def _from(self, low: int, extents: Sequence[int]) -> Box:
+        if len(extents) == 1 and self.base is None:
+            return (low, low + extents[0] + 1)
         lows = []
         for stride in self.strides:
             index, low = divmod(low, stride)
             lows.append(index)
         return self._carried(lows, extents)
 
-    def _carried(self, lows: list[int], extents: list[int]) -> Box:
+    def _carried(self, lows: list[int], extents: Sequence[int]) -> Box:
         """Where a dimension overflows, all of it is touched and the one outside moves on."""
-        highs = [0] * len(lows)
-        for d in range(len(lows) - 1, -1, -1):
-            highs[d] = lows[d] + extents[d]
-            if d and highs[d] >= self.sizes[d]:
-                extents[d - 1] += highs[d] // self.sizes[d]
+        highs = [low + extent for low, extent in zip(lows, extents, strict=True)]
+        for d in range(len(lows) - 1, 0, -1):
+            if highs[d] >= self.sizes[d]:
+                highs[d - 1] += highs[d] // self.sizes[d]
                 lows[d], highs[d] = 0, self.sizes[d] - 1
         return self._at(lows, highs)
 
 
-def territories(storages: Sequence[Storage], all_addresses: bool = False) -> list[Territory]:
-    """One territory per storage, by number; storages that overlap in memory share a key.
+def territories(
+    storages: Sequence[Storage], all_addresses: bool = False
+) -> tuple[list[int], list[Territory]]:
+    """By number of a storage, its key and its territory.
+
+    Storages with equal keys hold the same bytes, and their boxes can be compared.
 
     Args:
         all_addresses: honour the addresses the allocator chose too, not only the kernel's.
@@ -98,15 +116,18 @@ def territories(storages: Sequence[Storage], all_addresses: bool = False) -> lis
     groups = _overlapping(
         [s for s in storages if s.region.on_chip and s.address and (s.placed or all_addresses)]
     )
-    found = []
+    keys, found = [], []
+    known: dict[_Form, Territory] = {}
     for s in storages:
-        owner = groups.get(s.number)
-        if owner is None:
-            found.append(Territory(s.number, _dimensions(s), contiguous_strides(s.shape)))
-        else:
-            sizes = (s.partitions, s.partition_bytes)
-            found.append(Territory(owner, sizes, contiguous_strides(s.shape), s.address))
-    return found
+        form: _Form = (_dimensions(s), None)
+        if s.number in groups:
+            form = ((s.partitions, s.partition_bytes), s.address)
+        territory = known.get(form)
+        if territory is None:
+            territory = known[form] = Territory(*form)
+        keys.append(groups.get(s.number, s.number))
+        found.append(territory)
+    return keys, found
 
 
 def _dimensions(s: Storage) -> tuple[int, ...]:
@@ -166,24 +187,35 @@ def footprint(a: Access, t: Territory, registers: Mapping[int, int]) -> Box:
     Args:
         registers: values of the registers that are known; others may hold anything in range.
     """
-    size = a.dtype.itemsize
-    whole = a.offset == 0 and a.dynamic is None and a.shape == a.storage.shape
-    if whole and a.strides == t.natural and size == a.storage.dtype.itemsize:
+    storage = a.storage
+    if a.dynamic is not None:
+        size = a.dtype.itemsize
+        back, steps = _steps(a)
+        shift, free = _moved(a, a.dynamic, registers)
+        steps += [(step * size, repeats) for step, repeats in free]
+        return t.box((a.offset + shift) * size - back, steps, size)
+    if (
+        a.offset == 0
+        and a.shape == storage.shape
+        and a.strides == storage.strides
+        and (a.dtype is storage.dtype or a.dtype.itemsize == storage.dtype.itemsize)
+    ):
         return t.whole
-    low = a.offset * size
+    return t.fixed(a)
+
+
+def _steps(a: Access) -> tuple[int, list[tuple[int, int]]]:
+    """Bytes that an access goes back from its offset, and its steps forward from there."""
+    size, back = a.dtype.itemsize, 0
     steps = []
     for n, stride in zip(a.shape, a.strides, strict=True):
         if n > 1 and stride:
             step = stride * size
             if step < 0:
-                low += step * (n - 1)
+                back -= step * (n - 1)
                 step = -step
             steps.append((step, n - 1))
-    if a.dynamic is not None:
-        shift, free = _moved(a, a.dynamic, registers)
-        low += shift * size
-        steps += [(step * size, repeats) for step, repeats in free]
-    return t.box(low, steps, size)
+    return back, steps
 
 
 def _moved(

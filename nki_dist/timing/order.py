@@ -17,9 +17,9 @@ spilled per engine. Follows: A2 "Engine synchronisation"; ISA `depends_on`, `nl.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from nki_dist.errors import LaunchError
 from nki_dist.isa import INSTRUCTIONS
@@ -92,6 +92,8 @@ def order(
     """
     builder = _Builder(program, trips, table, all_addresses)
     builder.block(program.body)
+    for cells in builder.cells.values():
+        cells.part()
     if builder.entered != len(trips):
         raise LaunchError(
             f"kernel {program.kernel}: {len(trips)} trip counts were recorded, the program enters "
@@ -102,35 +104,38 @@ def order(
     return builder.graph
 
 
-class _Operands:
+class _Registers(NamedTuple):
+    """What an instruction does with registers, in every execution.
+
+    Attributes:
+        moving: accesses that registers move, and whether they write.
+        read, written, copied: see the functions that find them.
+    """
+
+    moving: Sequence[tuple[Access, bool]]
+    read: Collection[int]
+    written: Sequence[int]
+    copied: Any
+
+
+class _Operands(NamedTuple):
     """What every execution of one instruction shares.
 
     Attributes:
         read, written: cells of the accesses that are the same every time.
-        moving: the other accesses, and whether they write.
-        registers_read, registers_written, copied, state: see the functions that find them.
+        registers: None if it has nothing to do with registers.
+        state: hidden state of the engine that it uses.
     """
 
-    moving: Sequence[tuple[Access, bool]] = ()
-    registers_read: Collection[int] = ()
-    registers_written: Sequence[int] = ()
-    copied: Any = None
-    state: Sequence[tuple[str, str]] = ()
-
-    def __init__(self, i: Instruction, spec: Spec) -> None:
-        self.read: list[Cell] = []
-        self.written: list[Cell] = []
-        if VirtualRegister in map(type, i.args.values()):
-            self.registers_read = registers_read(i, spec)
-            self.registers_written = registers_written(i, spec)
-            self.copied = copied(i, spec)
-        if spec.effects.state is not None:
-            self.state = spec.effects.states(i)
+    read: list[Cell]
+    written: list[Cell]
+    registers: _Registers | None
+    state: Sequence[tuple[str, str]]
 
 
-def _in_order(positions: set[int]) -> tuple[int, ...]:
-    """Sorted, so that nothing later depends on the iteration order of sets."""
-    return tuple(sorted(positions)) if len(positions) > 1 else tuple(positions)
+def _in_order(positions: Sequence[int]) -> tuple[int, ...]:
+    """Each once, sorted, so that nothing later depends on the iteration order of sets."""
+    return tuple(sorted({*positions})) if len(positions) > 1 else tuple(positions)
 
 
 def _tensors(i: Instruction, spec: Spec) -> AccessPair:
@@ -183,7 +188,7 @@ class _Builder:
         self.entered = 0
         self.round = 0
         self.table = table
-        self.territories = territories(program.storages, everything)
+        self.keys, self.territories = territories(program.storages, everything)
         self.cells: dict[int, Cells] = {}
         self.known: dict[int, int] = {}
         self.register_writer: dict[int, int] = {}
@@ -205,8 +210,8 @@ class _Builder:
             self.tensors[i.ordinal] = pair = _tensors(i, table[i.opcode])
             for a in pair[1]:
                 written.add(a.storage.number)
-        keys = {self.territories[n].key for n in written}
-        self.written = {n for n, t in enumerate(self.territories) if t.key in keys}
+        keys = {self.keys[n] for n in written}
+        self.written = {n for n, key in enumerate(self.keys) if key in keys}
 
     # ---- control flow -----------------------------------------------------------------------
 
@@ -265,77 +270,84 @@ class _Builder:
     def _instruction(self, i: Instruction) -> None:
         graph = self.graph
         at = len(graph.executed)
-        what = self.described.get(i.ordinal)
-        spec = self.table[i.opcode]
+        ordinal, spec = i.ordinal, self.table[i.opcode]
+        what = self.described.get(ordinal)
         if what is None:
-            what = self.described[i.ordinal] = self._describe(i, spec)
-        data: set[int] = set(self.control)
-        reuse: set[int] = set()
-        self._memory(what, at, data, reuse)
-        if what.registers_read or what.registers_written:
-            self._registers(what, at, data, reuse)
-        for state in what.state:
-            if state in self.state_holder:
-                data.add(self.state_holder[state])
-            self.state_holder[state] = at
-        for ordinal in i.after:
-            if ordinal in self.last_run:
-                data.add(self.last_run[ordinal])
-        if i.ordinal in self.wanted:
-            self.last_run[i.ordinal] = at
-        data.discard(at)
-        if reuse:
-            reuse.discard(at)
-            reuse -= data
-        issue = self._issued_after(i, spec, at) if i.order_group or spec.synchronises else ()
-        graph.executed.append(i)
-        graph.rounds.append(self.round)
-        graph.data.append(_in_order(data))
-        graph.reuse.append(_in_order(reuse))
-        graph.issue.append(issue)
-
-    def _describe(self, i: Instruction, spec: Spec) -> _Operands:
-        what = _Operands(i, spec)
-        written, places = self.written, self.places
-        reads, writes = self.tensors[i.ordinal]
-        dynamic = [a for a in (*reads, *writes) if a.dynamic is not None]
-        if dynamic:
-            what.registers_read = {*what.registers_read, *moving_registers(dynamic)}
-        for a in reads:
-            if a.storage.number in written:
-                if a.dynamic is not None and moving_registers([a]):
-                    what.moving = [*what.moving, (a, False)]
-                else:
-                    what.read.append(places.get(id(a)) or self._place(a))
-        for a in writes:
-            if a.dynamic is not None and moving_registers([a]):
-                what.moving = [*what.moving, (a, True)]
-            else:
-                what.written.append(places.get(id(a)) or self._place(a))
-        return what
-
-    def _memory(self, what: _Operands, at: int, data: set[int], reuse: set[int]) -> None:
-        read, written = what.read, what.written
-        if what.moving:
-            read = read + [self._cell(a) for a, writes in what.moving if not writes]
-            written = written + [self._cell(a) for a, writes in what.moving if writes]
+            what = self.described[ordinal] = self._describe(i, spec)
+        read, written, registers, state = what
+        data: list[int] = [*self.control]
+        reuse: list[int] = []
+        if registers is not None:
+            read = read + [self._cell(a) for a, writes in registers.moving if not writes]
+            written = written + [self._cell(a) for a, writes in registers.moving if writes]
         for cell in read:
             note_read(cell, at, data, self._ancestors)
         for cell in written:
             note_write(cell, at, reuse)
+        if registers is not None:
+            self._registers(registers, at, data, reuse)
+        for name in state:
+            holder = self.state_holder.get(name, at)
+            if holder != at:
+                data.append(holder)
+            self.state_holder[name] = at
+        for earlier in i.after:
+            if earlier in self.last_run:
+                data.append(self.last_run[earlier])
+        if ordinal in self.wanted:
+            self.last_run[ordinal] = at
+        graph.executed.append(i)
+        graph.rounds.append(self.round)
+        graph.data.append(_in_order(data))
+        graph.reuse.append(_in_order([*{*reuse}.difference(data, (at,))]) if reuse else ())
+        ordered = i.order_group or spec.synchronises
+        graph.issue.append(self._issued_after(i, spec, at) if ordered else ())
+
+    def _describe(self, i: Instruction, spec: Spec) -> _Operands:
+        written, places = self.written, self.places
+        reads, writes = self.tensors[i.ordinal]
+        registers = self._registers_of(i, spec) if self.graph.program.registers else None
+        if registers is not None:
+            moving = {id(a) for a, _ in registers.moving}
+            reads = [a for a in reads if id(a) not in moving]
+            writes = [a for a in writes if id(a) not in moving]
+        return _Operands(
+            [places.get(id(a)) or self._place(a) for a in reads if a.storage.number in written],
+            [places.get(id(a)) or self._place(a) for a in writes],
+            registers,
+            spec.effects.states(i) if spec.effects.state is not None else (),
+        )
+
+    def _registers_of(self, i: Instruction, spec: Spec) -> _Registers | None:
+        reads, writes = self.tensors[i.ordinal]
+        moving = [(a, False) for a in reads if moving_registers([a])]
+        moving += [(a, True) for a in writes if moving_registers([a])]
+        operands = VirtualRegister in map(type, i.args.values())
+        if not operands and not moving:
+            return None
+        return _Registers(
+            [(a, wrote) for a, wrote in moving if a.storage.number in self.written],
+            {
+                *moving_registers(a for a, _ in moving),
+                *(registers_read(i, spec) if operands else ()),
+            },
+            registers_written(i, spec) if operands else (),
+            copied(i, spec) if operands else None,
+        )
 
     def _place(self, a: Access) -> Cell:
         cell = self.places[id(a)] = self._cell(a)
         return cell
 
     def _cell(self, a: Access) -> Cell:
-        territory = self.territories[a.storage.number]
-        cells = self.cells.get(territory.key)
+        number = a.storage.number
+        key = self.keys[number]
+        cells = self.cells.get(key)
         if cells is None:
-            cells = self.cells[territory.key] = Cells()
-        return cells.cell(footprint(a, territory, self.known))
+            cells = self.cells[key] = Cells()
+        return cells.cell(footprint(a, self.territories[number], self.known))
 
-    def _ancestors(self, positions: set[int]) -> set[int]:
+    def _ancestors(self, positions: Iterable[int]) -> set[int]:
         """Positions up to two edges back."""
         found: set[int] = set()
         for p in positions:
@@ -344,15 +356,15 @@ class _Builder:
                 found.update(self.graph.reuse[p])
         return found
 
-    def _registers(self, what: _Operands, at: int, data: set[int], reuse: set[int]) -> None:
-        for r in what.registers_read:
+    def _registers(self, what: _Registers, at: int, data: list[int], reuse: list[int]) -> None:
+        for r in what.read:
             if r in self.register_writer:
-                data.add(self.register_writer[r])
+                data.append(self.register_writer[r])
             self.register_readers.setdefault(r, []).append(at)
-        for r in what.registers_written:
-            reuse.update(self.register_readers.pop(r, ()))
+        for r in what.written:
+            reuse += self.register_readers.pop(r, ())
             if r in self.register_writer:
-                reuse.add(self.register_writer[r])
+                reuse.append(self.register_writer[r])
             self.register_writer[r] = at
             self._evaluate(r, what.copied)
 

@@ -2,23 +2,26 @@
 
 A compiler gives tensors their addresses knowing what is alive when, and so decides how far loads
 run ahead. Here room is given in the order in which the kernel first touches its tensors, and taken
-back when the last instruction that touches one is over. Invariant: that can't deadlock where the
-kernel's own order fits (what doesn't fit was spilled before, see `compiled.spill`), because
-whatever comes earlier in that order has its room already. Where nothing else can go on all the
-same, the next one gets room that isn't there.
+back when the last instruction that touches one is over. In SBUF, the tensors of each line of the
+kernel have room of their own if that fits (`compiled.rotation`). Invariant: that can't deadlock
+where the kernel's own order fits (what doesn't fit was spilled before, see `compiled.spill`),
+because whatever comes earlier in that order has its room already. Where nothing else can go on all
+the same, the next one gets room that isn't there.
 
-Doesn't model addresses: a tensor may lie in several pieces. Tensors that the kernel placed are
+Doesn't model: what is next to what. A tensor may lie in several pieces; lines of the kernel whose
+tensors are never in use together have different addresses. Tensors that the kernel placed are
 reserved throughout; their conflicts are edges of the order graph.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from nki_dist.arch import Arch
 from nki_dist.program import MemoryRegion, Storage
 from nki_dist.timing.compiled.plan import Plan
+from nki_dist.timing.compiled.rotation import Stay, rooms
 from nki_dist.timing.order import OrderGraph
 
 
@@ -77,7 +80,7 @@ def touched(graph: OrderGraph, plan: Plan, of: Collection[int]) -> list[tuple[in
 
 
 class Room:
-    """One memory: what is free, and the tensors that have none yet, in order."""
+    """Bytes that some stays on chip share: what is free, and those that have none yet, in order."""
 
     def __init__(self, capacity: int) -> None:
         self.free = capacity
@@ -103,32 +106,51 @@ class Rooms:
         self._left: list[int] = []
         self._size: list[int] = []
         self._room: list[Room] = []
-        self._rooms: dict[MemoryRegion, Room] = {}
+        self._rooms: list[Room] = []
+        self._freed: list[Room] = []  # those that may have room for more
         if plan.reorders:
             self._furnish(graph, plan, arch)
 
     def _furnish(self, graph: OrderGraph, plan: Plan, arch: Arch) -> None:
         storages = graph.program.storages
         size: dict[int, int] = {}
+        capacity = {}
         for region, n in capacities(storages, arch).items():
             here = [s for s in storages if s.region is region and not s.placed]
             needed = {s.number: room_of(s, arch) for s in here}
             if sum(needed.values()) > n:  # else nobody ever waits
-                self._rooms[region] = Room(n)
+                capacity[region] = n
                 size.update(needed)
         if not size:
             return
+        stays = self._find_stays(graph, plan, size)
+        self._size = [stay.size for stay in stays]
+        self._room = [Room(0)] * len(stays)  # until they are opened
+        for region, n in capacity.items():
+            numbers = [k for k, stay in enumerate(stays) if stay.storage.region is region]
+            turns = region is MemoryRegion.sbuf
+            for room, sharing in rooms(stays, numbers, n) if turns else [(n, numbers)]:
+                self._open(room, sharing)
+
+    def _find_stays(self, graph: OrderGraph, plan: Plan, size: Mapping[int, int]) -> list[Stay]:
+        """When each tensor is on chip, and who waits for it to be; fills `stays`, `waiting`."""
+        storages = graph.program.storages
+        found: list[Stay] = []
         stay: dict[int, int] = {}
         for at, numbers in enumerate(touched(graph, plan, size)):
             part = []
             for n in numbers:
                 renewed = (n, at) in plan.renewed
                 if n not in stay or renewed:
-                    stay[n] = self._open(self._rooms[storages[n].region], size[n])
-                    if renewed:
-                        self.waiting[-1].append(at)
-                        self.reload[-1] = storages[n].nbytes
+                    stay[n] = len(found)
+                    found.append(Stay(storages[n], size[n], at, at))
+                    self._left.append(0)
+                    self.reload.append(storages[n].nbytes if renewed else 0)
+                    self.until.append(-1.0)
+                    self.last.append(-1)
+                    self.waiting.append([at] if renewed else [])
                 number = stay[n]
+                found[number].last = at
                 self._left[number] += 1
                 part.append(number)
             self.stays.append(tuple(part))
@@ -137,18 +159,15 @@ class Rooms:
                     number = stay.get(a.storage.number, -1)
                     if number >= 0 and at not in self.waiting[number][-1:]:
                         self.waiting[number].append(at)
+        return found
 
-    def _open(self, room: Room, size: int) -> int:
-        number = len(self._size)
-        room.line.append(number)
-        self._room.append(room)
-        self._size.append(size)
-        self._left.append(0)
-        self.reload.append(0)
-        self.until.append(-1.0)
-        self.last.append(-1)
-        self.waiting.append([])
-        return number
+    def _open(self, capacity: int, sharing: Sequence[int]) -> None:
+        room = Room(capacity)
+        room.line.extend(sharing)
+        for number in sharing:
+            self._room[number] = room
+        self._rooms.append(room)
+        self._freed.append(room)
 
     def waiters(self) -> Iterator[int]:
         """Positions that wait for room, once for each stay."""
@@ -157,7 +176,8 @@ class Rooms:
 
     def given(self) -> Iterator[int]:
         """Give room to whoever is next in line; the stays that got it."""
-        for room in self._rooms.values():
+        while self._freed:
+            room = self._freed.pop()
             while room.line and self._size[room.line[0]] <= room.free:
                 number = room.line.popleft()
                 room.free -= self._size[number]
@@ -165,7 +185,7 @@ class Rooms:
 
     def force(self) -> int:
         """Give room that isn't there to the first in any line; -1 if nobody waits."""
-        heads = [room for room in self._rooms.values() if room.line]
+        heads = [room for room in self._rooms if room.line]
         if not heads:
             return -1
         room = min(heads, key=lambda r: self.waiting[r.line[0]][:1])
@@ -185,4 +205,6 @@ class Rooms:
         return ended
 
     def leave(self, number: int) -> None:
-        self._room[number].free += self._size[number]
+        room = self._room[number]
+        room.free += self._size[number]
+        self._freed.append(room)

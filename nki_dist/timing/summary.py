@@ -7,10 +7,12 @@ that rest on guesses say so: `assumed_costs` are instructions without a document
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Sequence
-from operator import attrgetter
 from typing import Any, Final, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
 
 from nki_dist.arch import Arch
 from nki_dist.isa import INSTRUCTIONS
@@ -27,10 +29,10 @@ from nki_dist.timing.critical import (
     Piece,
     critical_path,
 )
+from nki_dist.timing.kinds import Kinds, added, durations, sums
 from nki_dist.timing.report import EngineUse, LineUse, Profile
 from nki_dist.timing.timeline import CoreTimeline, Timeline
 
-_Priced: TypeAlias = list[list[tuple[Cost, int]]]  # see `_costs`, by core
 _Line: TypeAlias = tuple[str, str, str]  # location, opcode, engine
 ENGINES: Final = ("tensor", "vector", "scalar", "gpsimd", "sync")
 _TENSOR: Final = (
@@ -55,14 +57,12 @@ def make_profile(timeline: Timeline, kernel: str) -> Profile:
     """Summarise a timeline."""
     arch, cores = timeline.arch, timeline.cores
     total = timeline.total_ns
-    flops, ideal = _tensor_work(timeline)
+    kinds = _kinds(cores)
+    flops, ideal = _tensor_work(timeline, kinds)
     moved = sum(c.hbm_read + c.hbm_written for c in cores)
     stacks = len({c.seat.stack for c in cores})
     pieces = critical_path(timeline)
-    priced = [_costs(c) for c in cores]
-    spent: dict[str, float] = {}
-    for p in pieces:
-        spent[p.kind] = spent.get(p.kind, 0.0) + (p.end - p.start) / 1000
+    path = _Path(pieces)
     return Profile(
         kernel=kernel,
         platform=arch.instance,
@@ -70,22 +70,24 @@ def make_profile(timeline: Timeline, kernel: str) -> Profile:
         total_us=total / 1000,
         overhead_us=_around(timeline) / 1000,
         instructions=sum(len(c.graph) for c in cores),
-        engines=[use for n, c in enumerate(cores) for use in _engines(n, c, arch, total)],
-        lines=_lines(timeline, pieces),
-        critical=dict(sorted(spent.items(), key=lambda item: (-item[1], item[0]))),
+        engines=[use for n, c in enumerate(cores) for use in _engines(n, c, kinds[n], arch, total)],
+        lines=_lines(timeline, kinds, path),
+        critical=dict(sorted(path.spent().items(), key=lambda item: (-item[1], item[0]))),
         hbm_read=sum(c.hbm_read for c in cores),
         hbm_written=sum(c.hbm_written for c in cores),
         flops=flops,
-        all_flops=sum(n * cost.flops for costs in priced for cost, n in costs),
+        all_flops=sum(
+            n * cost.flops for k in kinds for cost, n in zip(k.costs, k.counts, strict=True)
+        ),
         tflops=flops / total / 1000 if total else 0.0,
         mfu=ideal / total / len(cores) if total else 0.0,
         mbu=moved / (total * arch.hbm_stack_gbps * stacks) if total else 0.0,
         beta1=any(c.graph.program.beta1 for c in cores),
         schedule=timeline.schedule,
         changes=_changes(timeline),
-        assumed_us=_assumed_us(timeline, pieces),
-        assumed_costs=_assumed_costs(timeline, priced),
-        assumed_parameters=_assumed_parameters(timeline, priced),
+        assumed_us=_assumed_us(timeline, kinds, path),
+        assumed_costs=_assumed_costs(timeline, kinds),
+        assumed_parameters=_assumed_parameters(timeline, kinds),
         timeline=timeline,
     )
 
@@ -102,68 +104,97 @@ def _around(timeline: Timeline) -> float:
     return around + (arch.kernel_pair_ns if _paired(timeline) else 0)
 
 
-def _costs(core: CoreTimeline) -> list[tuple[Cost, int]]:
-    """The costs of what a core executed, and how often; many instructions share theirs."""
-    costs = [core.costs[i.ordinal] for i in core.graph.executed]
-    each = {id(cost): cost for cost in costs}
-    return [(each[key], n) for key, n in Counter(map(id, costs)).items()]
+def _kinds(cores: Sequence[CoreTimeline]) -> list[Kinds]:
+    """The kinds of each core's instructions; cores that executed the same share them."""
+    known: dict[int, Kinds] = {}
+    for c in cores:
+        if id(c.graph) not in known:
+            known[id(c.graph)] = Kinds(c)
+    return [known[id(c.graph)] for c in cores]
 
 
-def _engines(number: int, core: CoreTimeline, arch: Arch, total: float) -> list[EngineUse]:
-    busy: dict[str, float] = defaultdict(float)
-    executed, loads = core.graph.executed, core.table_loads
+class _Path:
+    """The critical path in columns.
+
+    Attributes:
+        cores, positions: whose pieces they are.
+        names, what: the things that time was spent on, and for each piece the number of its own.
+        took: ns.
+    """
+
+    def __init__(self, pieces: Sequence[Piece]) -> None:
+        columns = zip(*pieces, strict=True) if pieces else ((),) * 5
+        cores, positions, starts, ends, what = columns
+        numbers: dict[str, int] = {}
+        self.what = np.array([numbers.setdefault(w, len(numbers)) for w in what], np.intp)
+        self.names = list(numbers)
+        self.cores = np.array(cores, np.intp)
+        self.positions = np.array(positions, np.intp)
+        self.took = durations(starts, ends)
+
+    def spent(self) -> dict[str, float]:
+        """Microseconds by what they were spent on."""
+        us = sums(self.what, self.took / 1000, len(self.names))
+        return dict(zip(self.names, us, strict=True))
+
+    def of(self, by_core: Sequence[NDArray[np.intp]]) -> NDArray[np.intp]:
+        """For each piece, the number that its core has at its position."""
+        if len(by_core) == 1:
+            return by_core[0][self.positions]
+        first = np.cumsum([0, *map(len, by_core)])
+        return np.concatenate(by_core)[first[self.cores] + self.positions]
+
+
+def _engines(
+    number: int, core: CoreTimeline, kinds: Kinds, arch: Arch, total: float
+) -> list[EngineUse]:
     ends: Sequence[float] = core.end
     if core.busy_end:
         ends = [core.busy_end.get(at, end) for at, end in enumerate(core.end)]
-    for at, (i, start, end) in enumerate(zip(executed, core.start, ends, strict=True)):
-        if i.engine != "dma":
-            busy[i.engine] += end - start
-            if at in loads:
-                busy[i.engine] += loads[at].end - loads[at].start
-    busy["dma"] = sum(core.dma_busy) / arch.dma_engines
-    count = Counter(map(attrgetter("engine"), executed))
-    names = [*ENGINES, "dma", *sorted(set(count) - {*ENGINES, "dma"})]
+    names = sorted({i.engine for i in kinds.examples} - {*ENGINES, "dma"})
+    names = [*ENGINES, "dma", *names]
+    place = {name: n for n, name in enumerate(names)}
+    engine = np.array([place[i.engine] for i in kinds.examples], np.intp)[kinds.of]
+    took = durations(core.start, ends)
+    count = np.bincount(engine, minlength=len(names)).tolist()
+    loads = sorted(core.table_loads)
+    if loads:  # each follows its instruction
+        after = np.array(loads) + 1
+        loading = [core.table_loads[at].end - core.table_loads[at].start for at in loads]
+        took, engine = np.insert(took, after, loading), np.insert(engine, after, engine[loads])
+    busy = sums(engine, took, len(names))
+    busy[place["dma"]] = sum(core.dma_busy) / arch.dma_engines
     return [
-        EngineUse(number, e, count[e], busy[e] / 1000, busy[e] / total if total else 0.0)
-        for e in names
+        EngineUse(number, e, count[n], busy[n] / 1000, busy[n] / total if total else 0.0)
+        for n, e in enumerate(names)
     ]
 
 
-class _Lines:
-    """Sums for the kernel lines of one core; the same instruction on one line is one entry."""
-
-    def __init__(self, core: CoreTimeline, sums: dict[_Line, list[float]]) -> None:
-        self._where = core.graph.program.where
-        self._sums = sums
-        self._known: dict[tuple[int, str, str], list[float]] = {}
-
-    def of(self, i: Instruction) -> list[float]:
-        """Executions, ns, ns of the longest, and ns of the critical path."""
-        short = (i.location, i.opcode, i.engine)
-        entry = self._known.get(short)
-        if entry is None:
-            key = (self._where(i.location) or "?", i.opcode, i.engine)
-            entry = self._known[short] = self._sums.setdefault(key, [0, 0.0, 0.0, 0.0])
-        return entry
-
-
-def _lines(timeline: Timeline, pieces: list[Piece]) -> list[LineUse]:
-    found: dict[_Line, list[float]] = {}
-    cores = [(core, _Lines(core, found)) for core in timeline.cores]
-    for core, lines in cores:
-        for i, start, end in zip(core.graph.executed, core.start, core.end, strict=True):
-            entry = lines.of(i)
-            took = end - start
-            entry[0] += 1
-            entry[1] += took
-            if took > entry[2]:
-                entry[2] = took
-    for p in pieces:
-        core, lines = cores[p.core]
-        lines.of(core.graph.executed[p.position])[3] += p.end - p.start
+def _lines(timeline: Timeline, kinds: Sequence[Kinds], path: _Path) -> list[LineUse]:
+    """What was spent on each kernel line; the same instruction on one line is one entry."""
+    known: dict[_Line, int] = {}
+    by_core: list[NDArray[np.intp]] = []
+    took: list[NDArray[np.float64]] = []
+    for core, k in zip(timeline.cores, kinds, strict=True):
+        where = core.graph.program.where
+        lines = [
+            known.setdefault((where(i.location) or "?", i.opcode, i.engine), len(known))
+            for i in k.examples
+        ]
+        by_core.append(np.array(lines, np.intp)[k.of])
+        took.append(durations(core.start, core.end))
+    line, each, n = np.concatenate(by_core), np.concatenate(took), len(known)
+    longest = np.zeros(n)
+    np.maximum.at(longest, line, each)
+    columns = (
+        np.bincount(line, minlength=n).tolist(),
+        sums(line, each, n),
+        longest.tolist(),
+        sums(path.of(by_core), path.took, n),
+    )
     uses = [
-        LineUse(*key, int(n), total / 1000, longest / 1000, critical / 1000)
-        for key, (n, total, longest, critical) in found.items()
+        LineUse(*key, count, total / 1000, most / 1000, critical / 1000)
+        for key, count, total, most, critical in zip(known, *columns, strict=True)
     ]
     return sorted(uses, key=lambda x: (-x.critical_us, -x.total_us, x.location, x.opcode))
 
@@ -180,19 +211,15 @@ def _changes(timeline: Timeline) -> list[Change]:
     return sorted(changes, key=lambda c: (-c.bytes, -c.count, c.location, c.what))
 
 
-def _tensor_work(timeline: Timeline) -> tuple[int, float]:
+def _tensor_work(timeline: Timeline, kinds: Sequence[Kinds]) -> tuple[int, float]:
     """FLOPs of the Tensor engines, and the ns they would take at the peak of their dtypes."""
     flops, ideal = 0, 0.0
     peak = timeline.arch.peak_tflops
-    for core in timeline.cores:
+    for k in kinds:
         by_dtype = Counter[str]()
-        names: dict[Any, str] = {}
-        for i in core.graph.executed:
+        for i, cost, count in zip(k.examples, k.costs, k.counts, strict=True):
             if i.engine == "tensor":
-                dtype = _input_dtype(i)
-                if dtype not in names:
-                    names[dtype] = _float8(dtype)
-                by_dtype[names[dtype]] += core.costs[i.ordinal].flops
+                by_dtype[_float8(_input_dtype(i))] += count * cost.flops
         for dtype, n in by_dtype.items():
             flops += n
             ideal += n / (peak.get(dtype, peak["bfloat16"]) * 1000)
@@ -209,19 +236,18 @@ def _float8(dtype: Any) -> str:
     return "float8" if name.startswith("float8") else name
 
 
-def _assumed_costs(timeline: Timeline, priced: _Priced) -> dict[str, int]:
+def _assumed_costs(timeline: Timeline, kinds: Sequence[Kinds]) -> dict[str, int]:
     """Instructions without a documented cost: how often each was executed."""
     found = Counter[str]()
-    for core, costs in zip(timeline.cores, priced, strict=True):
-        if all(cost.known for cost, _ in costs):
-            continue
-        for at, i in enumerate(core.graph.executed):
-            if at not in core.dropped and not core.costs[i.ordinal].known:
-                found[i.opcode] += 1
+    for core, k in zip(timeline.cores, kinds, strict=True):
+        left_out = Counter[int](k.of[sorted(core.dropped)].tolist())
+        for n, (i, cost) in enumerate(zip(k.examples, k.costs, strict=True)):
+            if not cost.known and k.counts[n] > left_out[n]:
+                found[i.opcode] += k.counts[n] - left_out[n]
     return dict(sorted(found.items()))
 
 
-def _assumed_us(timeline: Timeline, pieces: list[Piece]) -> float:
+def _assumed_us(timeline: Timeline, kinds: Sequence[Kinds], path: _Path) -> float:
     """Time on the device that rests on costs and figures nobody publishes."""
     arch = timeline.arch
     around = [("kernel_start_ns", arch.kernel_start_ns), ("kernel_end_ns", arch.kernel_end_ns)]
@@ -231,18 +257,18 @@ def _assumed_us(timeline: Timeline, pieces: list[Piece]) -> float:
         return (timeline.total_ns + sum(ns for _, ns in around)) / 1000
     assumed = {*arch.assumptions(), _UNKNOWN}
     ns = sum(ns for name, ns in around if name in assumed)
-    known: dict[tuple[str, str, int], bool] = {}
-    for p in pieces:
-        core = timeline.cores[p.core]
-        i = core.graph.executed[p.position]
-        cost = core.costs[i.ordinal]
-        key = (p.kind, i.engine, id(cost))
-        guessed = known.get(key)
-        if guessed is None:
-            guessed = known[key] = not assumed.isdisjoint(_figures(p.kind, i.engine, cost))
-        if guessed:
-            ns += p.end - p.start
-    return ns / 1000
+    guessed = np.zeros(len(path.took), bool)
+    for number, k in enumerate(kinds):
+        mine = np.flatnonzero(path.cores == number)
+        pairs = path.what[mine] * len(k.examples) + k.of[path.positions[mine]]
+        different, which = np.unique(pairs, return_inverse=True)
+        rests = []
+        for pair in different.tolist():
+            what, kind = divmod(pair, len(k.examples))
+            figures = _figures(path.names[what], k.examples[kind].engine, k.costs[kind])
+            rests.append(not assumed.isdisjoint(figures))
+        guessed[mine] = np.array(rests, bool)[which]
+    return added(ns, path.took[guessed]) / 1000
 
 
 def _figures(kind: str, engine: str, cost: Cost) -> tuple[str, ...]:
@@ -257,17 +283,16 @@ def _figures(kind: str, engine: str, cost: Cost) -> tuple[str, ...]:
     return ("dependent_latency", f"dependent_latency.{engine}")
 
 
-def _assumed_parameters(timeline: Timeline, priced: _Priced) -> dict[str, str]:
+def _assumed_parameters(timeline: Timeline, kinds: Sequence[Kinds]) -> dict[str, str]:
     """Unpublished figures that this launch's times rest on, with the reason for each."""
-    used = _used_parameters(timeline, priced)
+    used = _used_parameters(timeline, kinds)
     assumed = timeline.arch.assumptions()
     return {key: assumed[key] for key in sorted(assumed) if {key, key.partition(".")[0]} & used}
 
 
-def _used_parameters(timeline: Timeline, priced: _Priced) -> set[str]:
-    executed = [c.graph.executed for c in timeline.cores]
-    engines = {engine for e in executed for engine in {*map(attrgetter("engine"), e)}}
-    opcodes = {opcode for e in executed for opcode in {*map(attrgetter("opcode"), e)}}
+def _used_parameters(timeline: Timeline, kinds: Sequence[Kinds]) -> set[str]:
+    engines = {i.engine for k in kinds for i in k.examples}
+    opcodes = {i.opcode for k in kinds for i in k.examples}
     # Most instructions share theirs with others of the same pattern.
     transfers = {id(t): t for c in timeline.cores for t in c.transfers.values()}.values()
     modes = {t.mode for t in transfers}
@@ -286,6 +311,6 @@ def _used_parameters(timeline: Timeline, priced: _Priced) -> set[str]:
     for opcode in opcodes:
         meets = INSTRUCTIONS[opcode].meets
         used.update(meets.figures.split() if meets is not None else ())
-    for costs in priced:
-        used.update(*(cost.figures for cost, _ in costs))
+    for k in kinds:
+        used.update(*(cost.figures for cost in k.costs))
     return used.union(*(names for names, holds in conditions.items() if holds))

@@ -99,6 +99,7 @@ class CoreTimeline:
         held: what fixed the end where the instruction itself didn't, by position.
         busy_end: when such an instruction's own work was over.
         costs: by ordinal.
+        patterns: for each position, an object that instructions with all of that in common share.
         table_loads: by position of the instruction that needed it.
         transfers: demands of the DMA instructions, by ordinal.
         dma_busy: ns that each DMA engine was moving data.
@@ -122,6 +123,7 @@ class CoreTimeline:
         self.held: dict[int, tuple[int, int]] = {}
         self.busy_end: dict[int, float] = {}
         self.costs: dict[int, Cost] = {}
+        self.patterns: Sequence[object] = ()
         self.table_loads: dict[int, TableLoad] = {}
         self.transfers: dict[int, Transfer] = {}
         self.dma_busy: list[float] = []

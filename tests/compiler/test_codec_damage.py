@@ -133,6 +133,7 @@ def repeated(patterns: list[Any]) -> list[Any]:
         ({"facts": [2, "files", None]}, "the fact files is of type NoneType; allowed: a list"),
         ({"facts": [2, "poison", [0, 99]]}, "a storage in the fact poison is 99; allowed: 0 to"),
         ({"facts": [2, "runtime_psum", None]}, "the fact runtime_psum is of type NoneType"),
+        ({"facts": [2, "unrolled", [0, [0, 4]]]}, "in the fact unrolled"),
         ({"facts": changed_fact("watched", 0)}, "the fact watched is of type int; allowed: a list"),
         ({"facts": changed_fact("watched", [0, 99])}, "an instruction in the fact watched is 99"),
         ({"facts": changed_fact("peak_hbm", -1)}, "the fact peak_hbm is -1; allowed: 0 to"),

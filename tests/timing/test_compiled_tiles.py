@@ -102,11 +102,14 @@ def test_a_result_is_written_where_it_is_copied_to():
     assert len(took(estimated(halves, (64, 512), schedule="program"), "tensor_copy")) == 1
 
 
-def test_a_copy_of_what_others_read_or_that_converts_stays():
+def test_a_copy_of_what_others_read_stays():
     p = estimated(lambda x: halves(x, reuse=True), (64, 512))
     assert changed(p) == {} and len(took(p, "tensor_copy")) == 1
+
+
+def test_what_makes_a_result_converts_it():
     p = estimated(lambda x: halves(x, dtype=old.bfloat16), (64, 512))
-    assert changed(p) == {} and len(took(p, "tensor_copy")) == 2  # of the load, and of the result
+    assert changed(p) == {"copy dropped": 1} and len(took(p, "tensor_copy")) == 1  # of the load
 
 
 def test_parts_of_results_sums_and_products_are_copied():
@@ -292,3 +295,55 @@ def test_a_loop_makes_what_it_repeats_once(invariant, made):
     p = estimated(lambda x, w: weighted(x, w, invariant), (128, 512), (128, 4))
     assert len(took(p, "tensor_tensor")) == made
     assert changed(p) == ({"repetition dropped": 3} if invariant else {})
+
+
+def in_turns(x, weights, unroll, tiles=4):
+    """The inner loop squares one tile after the other; the outer one repeats it."""
+    width = x.shape[1] // tiles
+    shape = (weights.shape[1], tiles, x.shape[0], width)
+    out = old.ndarray(shape, dtype=x.dtype, buffer=old.shared_hbm)
+    held = old.load(x)
+    for n in old.affine_range(weights.shape[1]):
+        weight = old.load(weights[:, n : n + 1])
+        for m in unroll(tiles):
+            part = held[:, m * width : (m + 1) * width]
+            square = old_isa.tensor_tensor(part, part, op=np.multiply)
+            old.store(out[n, m], value=old_isa.tensor_scalar(square, np.add, weight))
+    return out
+
+
+@pytest.mark.parametrize(
+    ("unroll", "columns", "made"),
+    [
+        (old.static_range, 2048, 4),  # each copy of the body once
+        (old.affine_range, 2048, 12),  # one body, whose operands are others each time
+        (old.sequential_range, 2048, 12),
+        (old.static_range, 7168, 12),  # 28 KiB in all are too much to keep
+    ],
+)
+def test_copies_of_an_unrolled_body_are_kept_side_by_side(unroll, columns, made):
+    p = estimated(lambda x, w: in_turns(x, w, unroll), (128, columns), (128, 3))
+    assert len(took(p, "tensor_tensor")) == made
+
+
+def test_copies_are_those_of_all_unrolled_loops_around():
+    def kernel(x):
+        out = old.ndarray((2, 3, *x.shape), dtype=x.dtype, buffer=old.shared_hbm)
+        for n in old.static_range(2):
+            for m in old.affine_range(2):
+                for _ in old.static_range(3):
+                    tile = old.load(x)
+                old.store(out[n, m], value=tile)
+            old.store(out[n, 2], value=old.load(x))
+        old.store(out[0, 2], value=old.load(x))
+        return out
+
+    p = estimated(kernel, (128, 512))
+    marks = p.timeline.cores[0].graph.program.facts["unrolled"]
+    copy = [dict(m for m in marks if m[0] <= n) for n in range(22)]
+    numbers = [list(each.values())[-1] for each in copy]
+    inner, outer = slice(0, 3), 3
+    assert len({*numbers[inner], numbers[outer]}) == 4
+    assert numbers[0:4] == numbers[4:8] and numbers[8:10] == [numbers[outer]] * 2
+    assert numbers[10:14] == numbers[14:18] and not {*numbers[0:10]} & {*numbers[10:20]}
+    assert numbers[20:] == [0, 0]

@@ -50,8 +50,8 @@ def _check_keys(placed):
                 merged = group[a.number] | group[b.number]
                 for n in merged:
                     group[n] = merged
-    found = territories(placed)
-    assert [t.key for t in found] == [min(group[s.number]) for s in placed]
+    keys, found = territories(placed)
+    assert keys == [min(group[s.number]) for s in placed]
     assert [t.base is not None for t in found] == [len(group[s.number]) > 1 for s in placed]
 
 

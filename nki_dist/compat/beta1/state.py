@@ -16,6 +16,7 @@ from contextvars import ContextVar
 from typing import Any, Protocol
 
 from nki_dist.errors import LaunchError
+from nki_dist.isa.spec import current_tracer
 
 
 class Lowering(Protocol):
@@ -40,6 +41,15 @@ class State:
         self.starting: set[int] = set()  # ids of sums made by `+=`, which may start from nothing
         self._places: dict[Any, Any] = {}
         self._passes: dict[Any, int] = {}
+        self._copies: dict[tuple[int | None, ...], int] = {}  # rounds of static loops -> number
+
+    def next_round(self, loop: Loop) -> None:
+        """An open loop goes on: whose copy of static loops' bodies is traced now is noted."""
+        if loop.static or self._copies:
+            rounds = tuple(each.now for each in self.loops if each.static)
+            current_tracer().unroll(
+                self._copies.setdefault(rounds, len(self._copies) + 1) if rounds else 0
+            )
 
     def first_placement(self, site: int, placement: Any) -> Any:
         """The placement that this line gave in the first iteration of the open loops.
@@ -130,14 +140,17 @@ class Loop:
         return len(self.numbers)
 
     def __iter__(self) -> Iterator[LoopIndex]:
-        open_loops = state().loops
+        here = state()
+        open_loops = here.loops
         depth = len(open_loops)
         for n in self.numbers:
             del open_loops[depth:]  # inner loops left by break
             open_loops.append(self)
             self.now = n
+            here.next_round(self)
             yield LoopIndex(n, self)
         del open_loops[depth:]
+        here.next_round(self)
 
 
 def unrolled(*args: Any, **hints: Any) -> Any:

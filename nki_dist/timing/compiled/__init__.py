@@ -6,7 +6,7 @@ liberties a compiler has depends on the release a kernel is written for: a kerne
 what is computed, the compiler decides when and where; later releases keep close to the order of
 the kernel's lines.
 
-Doesn't model: engines or instructions chosen anew, addresses.
+Doesn't model: engines or instructions chosen anew, addresses (but see `rotation`).
 """
 
 from __future__ import annotations

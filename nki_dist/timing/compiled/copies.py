@@ -2,12 +2,13 @@
 
 In Beta 1 instructions return a new tile, and a kernel assigns it to a part of another: written out,
 that is a copy. Whoever makes the tile can write to that part itself, which is what a compiler does.
-A copy is left out where it is all that reads a tile, keeps its type, and one instruction of Vector,
-Scalar or GpSimd is all that writes it. Products aren't meant: Tensor writes to PSUM only. Copies
-that convert stay, as measured kernels show.
+A copy is left out where it is all that reads a tile, and one instruction of Vector, Scalar or
+GpSimd is all that writes it. One that converts is left out as well: engines compute in float32 and
+convert what they write. Products aren't meant: Tensor writes to PSUM only.
 
-Follows: measured kernels that would be slower than on a device with such copies alone
-(docs/accuracy.md).
+Follows: measured kernels that would be slower than on a device with such copies alone; kernels
+that split float32 tiles into two of bfloat16, where profiles show Vector and Scalar active for two
+of the three instructions of a split (docs/accuracy.md, kda/swiglu).
 """
 
 from __future__ import annotations
@@ -52,5 +53,5 @@ def drop_copies(graph: OrderGraph, table: Mapping[str, Spec], plan: Plan) -> Non
 def _can_write(maker: Instruction, source: Access, target: Access) -> bool:
     """Whether the instruction that made a tile could write all of it to where it is copied."""
     whole = source.offset == 0 and source.size == source.storage.nbytes // source.dtype.itemsize
-    plain = source.dynamic is None and target.dynamic is None and source.dtype is target.dtype
+    plain = source.dynamic is None and target.dynamic is None
     return whole and plain and target.region.on_chip and maker.engine in _COMPUTE

@@ -2,9 +2,10 @@
 
 An instruction is left out where the same line made the same when it was last executed, and that is
 still there. That is what moving what is invariant out of the innermost loop comes to; what comes
-back after something else isn't kept: measured kernels do repeat that. The first tile lives on until
-the last use of those left out, so a large result of arithmetic is made anew instead of kept: a
-compiler that has to spill doesn't move it.
+back after something else isn't kept: measured kernels do repeat that. Each copy of a static_range's
+body is code of its own, whose results are kept side by side. The first tile lives on until the last
+use of those left out, so large results of arithmetic, or of many copies, are made anew instead of
+kept: a compiler that has to spill doesn't move them.
 
 Follows: measured kernels whose HBM traffic counts such loads once; of the Mamba kernels those that
 multiply the same tiles in every round of the innermost loop are as fast as those that do it once
@@ -13,14 +14,19 @@ multiply the same tiles in every round of the innermost loop are as fast as thos
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections import Counter
 from collections.abc import Hashable, Mapping
-from typing import Final
+from typing import Final, TypeAlias
 
 from nki_dist.arch import Arch
 from nki_dist.isa.spec import Spec
-from nki_dist.program import Access, Instruction
+from nki_dist.program import UNROLLED, Access, Instruction
 from nki_dist.timing.compiled.plan import Plan
 from nki_dist.timing.order import AccessPair, OrderGraph, times_written
+
+# Location, opcode, and which copy of the bodies of unrolled loops it is in.
+Line: TypeAlias = tuple[int, str, int]
 
 _MOVED: Final = frozenset({"dma", "vector", "scalar", "gpsimd"})
 # The share of SBUF that a result may keep: of the Mamba kernels one keeps a twelfth, and one whose
@@ -34,16 +40,21 @@ def drop_repeated(graph: OrderGraph, table: Mapping[str, Spec], plan: Plan, arch
     most = arch.sbuf_usable_bytes * _KEPT
     changed: dict[int, int] = {}  # storage -> how often it was written so far
     number: dict[int, Hashable] = {}  # storage -> what it holds, where that has a name
-    last: dict[tuple[int, str], tuple[Hashable, int, int]] = {}  # line -> key, where, storage
+    last: dict[Line, tuple[Hashable, int, int]] = {}  # line -> key, where, storage
+    lines = _lines(graph)
+    copies = Counter(line[:2] for line in set(lines))
     for at, i in enumerate(graph.executed):
         pair = graph.tensors[i.ordinal]
         key = _key(i, pair, table[i.opcode], changed, number, writes)
         for a in pair[1]:
             changed[a.storage.number] = changed.get(a.storage.number, 0) + 1
-        if key is None or (i.engine != "dma" and pair[1][0].storage.partition_bytes > most):
+        if key is None:
             continue
-        target = pair[1][0].storage.number
-        line = (i.location, i.opcode)
+        line = lines[at]
+        tile, side_by_side = pair[1][0].storage, copies[line[:2]]
+        if tile.partition_bytes * side_by_side > most and (i.engine != "dma" or side_by_side > 1):
+            continue
+        target = tile.number
         before = last.get(line)
         if before is not None and before[0] == key:
             _, first, same = before
@@ -56,6 +67,18 @@ def drop_repeated(graph: OrderGraph, table: Mapping[str, Spec], plan: Plan, arch
             continue
         number[target] = ("made", at)
         last[line] = (key, at, target)
+
+
+def _lines(graph: OrderGraph) -> list[Line]:
+    """By position, the code that was executed."""
+    marks = graph.program.facts.get(UNROLLED, ())
+    begins = [ordinal for ordinal, _ in marks]
+    found: dict[int, Line] = {}
+    for i in graph.executed:
+        if i.ordinal not in found:
+            mark = bisect_right(begins, i.ordinal)
+            found[i.ordinal] = (i.location, i.opcode, marks[mark - 1][1] if mark else 0)
+    return [found[i.ordinal] for i in graph.executed]
 
 
 def _key(

@@ -1,0 +1,94 @@
+"""Buffers in turn: how many addresses the tensors of one line of a kernel have in SBUF.
+
+A line makes a tensor in every round of its loop. A compiler gives addresses before anything runs,
+so these tensors take turns at a number of buffers, and a round begins when the one that had its
+buffer is over. Every line has as many as are in use at once in the order written; what is left of
+SBUF goes round the lines, cheapest first, a round's worth each, for as long as it lasts. So two
+tensors of a quarter of SBUF each are double-buffered, and of two of 28 % one is.
+
+Where even the buffers in use at once don't fit beside each other, lines share addresses, and who
+comes first has room first (`timing.room`).
+
+Follows: measured kernels that double their tiles until loads and stores no longer overlap
+(docs/accuracy.md, kda/silu); address rotation of CompileConfig in AWS's pages of NKI 0.7.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
+
+from nki_dist.program import Storage
+
+
+@dataclass
+class Stay:
+    """A tensor on chip, from its first to its last use or until it is spilled.
+
+    Attributes:
+        storage: the tensor.
+        size: what it takes there (`room_of`).
+        first, last: positions of its uses.
+    """
+
+    storage: Storage
+    size: int
+    first: int
+    last: int
+
+
+@dataclass
+class _Line:
+    """The stays of one line of the kernel, by number; `at_once`, `buffers`: bytes."""
+
+    size: int
+    stays: list[int] = field(default_factory=list)
+    alive: int = 0
+    at_once: int = 0
+    buffers: int = 0
+
+
+def rooms(
+    stays: Sequence[Stay], numbers: Sequence[int], capacity: int
+) -> list[tuple[int, list[int]]]:
+    """Which stays share room, and how much.
+
+    Args:
+        stays: all of a core, by number.
+        numbers: those in the memory meant, in the order they begin.
+        capacity: of that memory.
+    """
+    lines = _lines(stays, numbers)
+    left = capacity - sum(line.at_once for line in lines)
+    if left < 0:
+        return [(capacity, list(numbers))]
+    turn = sorted(lines, key=lambda line: line.at_once)
+    while turn:
+        again = []
+        for line in turn:
+            line.buffers += line.at_once
+            more = line.size * len(line.stays) > line.buffers
+            if more and line.at_once <= left:
+                left -= line.at_once
+                again.append(line)
+        turn = again
+    return [(line.buffers, line.stays) for line in lines]
+
+
+def _lines(stays: Sequence[Stay], numbers: Sequence[int]) -> list[_Line]:
+    """By line of the kernel, what it makes and how much of that is in use at once."""
+    found: dict[Hashable, _Line] = {}
+    of: dict[int, _Line] = {}
+    ending = iter(sorted(numbers, key=lambda n: stays[n].last))
+    ended = next(ending)
+    for number in numbers:
+        stay = stays[number]
+        while stays[ended].last < stay.first:
+            of[ended].alive -= 1
+            ended = next(ending)
+        key = (stay.storage.location, stay.storage.called, stay.size)
+        line = of[number] = found.setdefault(key, _Line(stay.size))
+        line.stays.append(number)
+        line.alive += 1
+        line.at_once = max(line.at_once, line.alive * line.size)
+    return list(found.values())
