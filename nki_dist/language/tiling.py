@@ -65,9 +65,10 @@ def alloc_tiles(*, tile_shape, element_shape, buffer, dtype, address=None, name=
         buffer, dtype, address, name: as of `nl.ndarray`.
 
     Raises:
-        GridTypeError (a TypeError): a shape isn't a tuple of ints, or `buffer` no memory.
-        GridValueError (a ValueError): a size below 1, or ranks that don't fit.
-        NkiError: as of `nl.ndarray`. CompileError: the kernel is held to NKI 0.6.
+        GridTypeError: a shape isn't a tuple of ints, or `buffer` no memory; it is a TypeError, too.
+        GridValueError: a size below 1, or ranks that don't fit; it is a ValueError, too.
+        NkiError: as of `nl.ndarray`.
+        CompileError: the kernel is held to NKI 0.6.
     """
     released("nl.alloc_tiles")
     return _allocated(tile_shape, element_shape, buffer, dtype, address, name, "nl.alloc_tiles")

@@ -210,6 +210,25 @@ def test_runtime_waits_and_schedule_orders_one_engine():
     assert in_order.start[1] >= in_order.end[0]
 
 
+@pytest.mark.parametrize(
+    ("kind", "engine", "kept"),
+    [("runtime", "vector", 1), ("runtime", "gpsimd", 1), ("schedule", "vector", 1),
+     ("schedule", "gpsimd", 0)],
+)  # fmt: skip
+def test_what_schedulers_are_told(kind, engine, kept):
+    def kernel(x):
+        a, b = (nl.ndarray((32, 8), nl.float32, buffer=nl.sbuf) for _ in range(2))
+        first = nisa.memset(dst=a, value=0, engine=nisa.engine.vector)
+        second = nisa.memset(dst=b, value=0, engine=nisa.engine[engine])
+        second.depends_on(first, kind=nisa.dependency[kind])
+        return output(b)
+
+    with nki.World(host="inprocess") as world:
+        (program,) = world.compile(nki.jit(kernel), X).programs
+    first, second = (i for i in program.body if i.opcode == "memset")
+    assert second.after == (first.ordinal,) * kept
+
+
 def test_kinds_that_there_are():
     assert {d.name for d in nisa.dependency} == {"runtime", "schedule"}
 
