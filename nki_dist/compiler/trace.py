@@ -12,7 +12,7 @@ launcher compares); ordinals count instructions in program order.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
@@ -22,7 +22,13 @@ import numpy as np
 from nki_dist import dtypes
 from nki_dist.arch import Arch
 from nki_dist.checks import DEFAULT, Checks
-from nki_dist.compiler.allocation_rules import address_of, check_on_chip, check_spelling, sizes_of
+from nki_dist.compiler.allocation_rules import (
+    address_of,
+    check_on_chip,
+    check_spelling,
+    judged_alike,
+    sizes_of,
+)
 from nki_dist.compiler.locations import is_machinery
 from nki_dist.compiler.loop_scope import refuse_ended
 from nki_dist.compiler.naming import Names
@@ -35,6 +41,7 @@ from nki_dist.errors import CompileError, NkiError, NkiValidationError, NkiWarni
 from nki_dist.isa import INSTRUCTIONS, dma_copy, memset, tensor_copy
 from nki_dist.isa.handle import Dropped, NkiInstruction
 from nki_dist.isa.operands import Tensor
+from nki_dist.isa.patterns import Pattern, Patterns
 from nki_dist.isa.reach import engine_reaches
 from nki_dist.isa.spec import Spec
 from nki_dist.language.tensor import NkiTensor, make
@@ -47,6 +54,7 @@ from nki_dist.program import (
     VirtualRegister,
 )
 from nki_dist.program.memory import region_of
+from nki_dist.program.walk import tensors
 
 
 class Trace(LoopTrace):
@@ -62,6 +70,8 @@ class Trace(LoopTrace):
         cores: physical cores of the grid.
         checks: what the kernel is held to.
         beta1: it is a kernel of Beta 1, which later releases' rules don't hold for.
+        patterns: what is known of calls from other cores of the same kernel, for the same platform
+            and checks.
     """
 
     debugged = False
@@ -74,11 +84,14 @@ class Trace(LoopTrace):
         cores: int = 1,
         checks: Checks = DEFAULT,
         beta1: bool = False,
+        patterns: Patterns | None = None,
     ) -> None:
         self.arch = arch
         self.core = core
         self.strict = checks.strict
         self.beta1 = beta1
+        self.patterns: Patterns | None = Patterns() if patterns is None else patterns
+        self.doubts = 0
         super().__init__(Program(kernel, arch.name, core, cores))
         self.grid: tuple[int, ...] = ()
         self.program_ids: tuple[int, ...] = ()
@@ -86,6 +99,7 @@ class Trace(LoopTrace):
         self._groups = 0
         self._shared: list[Storage] = []
         self._next_shared = 0
+        self._asked: dict[Any, tuple[Any, ...]] = {}  # allocations that were found to be possible
         self._files: list[tuple[str, float, int]] = []
         self._named: dict[str, list[NkiInstruction]] = {}
         self.dropped: list[NkiError] | None = None  # a list: go on past refused instructions
@@ -104,6 +118,7 @@ class Trace(LoopTrace):
 
     def warn(self, warning: NkiWarning) -> None:
         """Keep a warning with the program; every launch gives it."""
+        self.doubts += 1
         note(self.program, warning.at(location=self.where(), core=self.core))
 
     @contextmanager
@@ -138,17 +153,23 @@ class Trace(LoopTrace):
         self, shape: Any, dtype: Any, region: Any, name: str = "", address: Any = None
     ) -> NkiTensor:
         """`nl.ndarray`."""
-        sizes = sizes_of(shape)
-        element = dtypes.of(dtype)
-        if not self.beta1:
-            check_spelling(dtype, element, region)
-        region = region_of(region)
-        if region is MemoryRegion.shared_hbm:
-            return self._view(self._allocate_shared(sizes, element, name or ""))
-        if address is not None:
-            address = address_of(address)
-        if region.on_chip:
-            check_on_chip(self.arch, region, sizes, element, address)
+        key = judged_alike(shape, dtype, region, address, self.beta1)
+        if key is None or (known := self._asked.get(key)) is None:
+            doubts, given = self.doubts, (dtype, region)
+            sizes, element = sizes_of(shape), dtypes.of(dtype)
+            if not self.beta1:
+                check_spelling(dtype, element, region)
+            region = region_of(region)
+            if region is MemoryRegion.shared_hbm:
+                return self._view(self._allocate_shared(sizes, element, name or ""))
+            if address is not None:
+                address = address_of(address)
+            if region.on_chip:
+                check_on_chip(self.arch, region, sizes, element, address)
+            known = (sizes, element, region, address, given)
+            if key is not None and self.doubts == doubts:
+                self._asked[key] = known
+        sizes, element, region, address, _ = known
         storage = self._storage(region, sizes, element, name or "", address=address)
         return self._view(storage)
 
@@ -243,6 +264,41 @@ class Trace(LoopTrace):
         self._ordinal = ordinal + 1
         return NkiInstruction(i, len(self._open), self)
 
+    def record(
+        self,
+        opcode: str,
+        args: dict[str, Any],
+        known: Pattern,
+        operands: Sequence[Access],
+        where: int,
+    ) -> NkiInstruction:
+        """`emit`, for a call of a known pattern.
+
+        Args:
+            operands: all tensors among `args`.
+            where: number of the location.
+        """
+        ordinal = self._ordinal
+        i = Instruction(opcode, args, known.engine, where, ordinal)
+        i.order_group = self.order_group
+        storages, opened = self.program.storages, self._open
+        for access, written in zip(operands, known.writes):
+            storage = access.storage
+            number = storage.number
+            if not 0 <= number < len(storages) or storages[number] is not storage:
+                refuse_storage(self, storage)
+            if number in self.ended:
+                refuse_ended(self, storage)
+            if storage.first < 0:
+                storage.first = ordinal
+            storage.last = ordinal
+            storage.written |= written
+            if opened:
+                opened[-1].touched.add(storage)
+        self.block.append(i)
+        self._ordinal = ordinal + 1
+        return NkiInstruction(i, len(opened), self)
+
     def rewritten(self, i: Instruction, unused: Storage) -> None:
         """Note that a recorded instruction has other operands now; nothing uses `unused`."""
         unused.first = unused.last = -1
@@ -280,7 +336,7 @@ class Trace(LoopTrace):
                 check_register(self, value)
             if value is None or not isinstance(role, Tensor):
                 continue
-            for access in (value,) if isinstance(value, Access) else _nested(value):
+            for access in (value,) if isinstance(value, Access) else tensors(value):
                 storage = access.storage
                 if not owns(self.program, storage):
                     refuse_storage(self, storage)
@@ -293,16 +349,16 @@ class Trace(LoopTrace):
                     storage.written = True
                 if touched is not None:
                     touched.add(storage)
-                dynamic = access.dynamic
-                if dynamic is not None:
-                    check_dynamic(self, dynamic)
-                if dynamic is not None and isinstance(dynamic.source, Access):
+                if (dynamic := access.dynamic) is None:
+                    continue
+                check_dynamic(self, dynamic)
+                if isinstance(dynamic.source, Access):
                     index = dynamic.source.storage
                     index.last = ordinal
                     if index.first < 0:
                         index.first = ordinal
                     if touched is not None:
-                        touched.add(dynamic.source.storage)
+                        touched.add(index)
 
     def assign(self, view: Any, value: Any) -> None:
         """`tensor[...] = value`: a copy."""
@@ -340,12 +396,3 @@ class Trace(LoopTrace):
         self.program.locations = self.locations.table()
         self.program.facts["files"] = self._files
         return self.program
-
-
-def _nested(value: Any) -> Iterator[Access]:
-    if isinstance(value, list):
-        for item in value:
-            if isinstance(item, Access):
-                yield item
-            else:
-                yield from _nested(item)

@@ -23,6 +23,8 @@ class Tracer(Protocol):
     """What instructions need of whoever records them (compiler.trace.Trace).
 
     `beta1` says whether the kernel is one of Beta 1, `debugged` whether it runs as it is traced.
+    `patterns` are the calls whose checks are known (isa.patterns), None where each is checked;
+    `doubts` counts warnings.
     """
 
     arch: Arch
@@ -30,10 +32,15 @@ class Tracer(Protocol):
     strict: bool
     beta1: bool
     debugged: bool
+    patterns: Any
+    doubts: int
 
     def where(self) -> str | None: ...
     def locate(self) -> int: ...
     def emit(self, spec: Any, args: dict[str, Any], engine: str) -> Any: ...
+    def record(
+        self, opcode: str, args: dict[str, Any], known: Any, operands: Any, where: int
+    ) -> Any: ...
     def drop(self, error: NkiError) -> Any: ...
     def warn(self, warning: NkiWarning) -> None: ...
     def label(self, name: str, handle: Any) -> None: ...
