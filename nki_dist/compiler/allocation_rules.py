@@ -21,6 +21,16 @@ from nki_dist.program.storage import contiguous_strides
 ADVISED_FREE_MAX: Final = 32767
 
 
+def judged_alike(shape: Any, dtype: Any, region: Any, address: Any, beta1: bool) -> Any:
+    """Equal for allocations that are judged alike; None for those that are judged each time."""
+    if type(shape) not in (tuple, list) or (address is not None and type(address) is not tuple):
+        return None
+    for n in (*shape, *(address or ())):
+        if type(n) is not int:
+            return None
+    return (*shape, id(dtype), id(region), address, beta1)
+
+
 def sizes_of(shape: Any) -> tuple[int, ...]:
     """The shape as a tuple of positive ints."""
     if isinstance(shape, Access):

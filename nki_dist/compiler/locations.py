@@ -59,7 +59,10 @@ class Locations:
 
     def __init__(self) -> None:
         self._numbers: dict[tuple[CodeType, int], int] = {}
-        self._machinery: dict[CodeType, bool] = {}
+        # By identity, because a code's hash covers all of it; `_codes` keeps identities unique.
+        self._known: dict[tuple[int, int], int] = {}
+        self._machinery: dict[int, bool] = {}
+        self._codes: list[CodeType] = []
         self._lines: dict[CodeType, tuple[list[int], list[int]]] = {}
         self.functions: set[CodeType] = set()  # of the user, on the way to a position
 
@@ -69,9 +72,10 @@ class Locations:
         known = self._machinery
         while frame is not None:
             code = frame.f_code
-            machinery = known.get(code)
+            machinery = known.get(id(code))
             if machinery is None:
-                machinery = known[code] = is_machinery(code)
+                self._codes.append(code)
+                machinery = known[id(code)] = is_machinery(code)
             if not machinery:
                 return frame
             frame = frame.f_back
@@ -90,14 +94,22 @@ class Locations:
 
     def here(self, depth: int = 1) -> int:
         """Number of the user's current position, -1 if there is none."""
+        frame: FrameType | None = sys._getframe(depth + 1)
+        assert frame is not None
+        number = self._known.get((id(frame.f_code), frame.f_lasti))
+        if number is not None:
+            return number
         frame = self.frame(depth + 1)
         if frame is None:
             return -1
-        key = (frame.f_code, frame.f_lasti)
-        number = self._numbers.get(key)
+        code, at = frame.f_code, frame.f_lasti
+        number = self._known.get((id(code), at))
         if number is None:
-            number = self._numbers[key] = len(self._numbers)
-            self._meet(sys._getframe(depth))
+            number = self._numbers.get((code, at))
+            if number is None:
+                number = self._numbers[code, at] = len(self._numbers)
+                self._meet(sys._getframe(depth))
+            self._known[id(code), at] = number
         return number
 
     def _meet(self, frame: FrameType | None) -> None:

@@ -18,13 +18,28 @@ from __future__ import annotations
 import ast
 import linecache
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from types import CodeType
+from typing import Any, TypeAlias
 
 from nki_dist.compiler.locations import is_shipped
 from nki_dist.errors import CompileError, CompilerMayRejectWarning, Diagnostic, NkiError
 
+Finding: TypeAlias = "tuple[int, type[Diagnostic], str, str]"  # line, class, message, code
+
 _IDENTITY = (ast.Is, ast.IsNot)
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+_JUDGED = frozenset(
+    {ast.Compare, ast.Dict, ast.FunctionDef, ast.AsyncFunctionDef, ast.Raise, ast.Assign, ast.For}
+    | {ast.Call, *_COMPREHENSIONS}
+)
+_LEAVES = frozenset(  # without children that could be judged
+    {ast.Name, ast.Constant, ast.Pass, ast.Break, ast.Continue, ast.Import, ast.ImportFrom}
+    | {ast.Global, ast.Nonlocal, ast.Load, ast.Store, ast.Del}
+    | {*ast.operator.__subclasses__(), *ast.unaryop.__subclasses__()}
+    | {*ast.cmpop.__subclasses__(), *ast.boolop.__subclasses__()}
+)
 _ORDERING = frozenset({"sorted", "set", "frozenset"})
 _OF_INTEGERS = frozenset({"bit_length", "bit_count"})
 _LOOPS = frozenset({"fori_loop", "while_loop"})
@@ -38,11 +53,8 @@ def check_sources(functions: Iterable[CodeType]) -> list[CompilerMayRejectWarnin
     """
     found: dict[str, Diagnostic] = {}
     for code in sorted(functions, key=lambda c: (c.co_filename, c.co_firstlineno)):
-        definition = None if is_shipped(code) else _definition(code)
-        if definition is None:
-            continue
-        for node, finding in _findings(definition):
-            finding.at(location=f"{code.co_filename}:{getattr(node, 'lineno', 0)}")
+        for line, kind, message, name in () if is_shipped(code) else _judged(code):
+            finding = kind(message, code=name, location=f"{code.co_filename}:{line}")
             found.setdefault(f"{finding.location} {finding.code}", finding)
     for finding in found.values():
         if isinstance(finding, NkiError):
@@ -50,15 +62,19 @@ def check_sources(functions: Iterable[CodeType]) -> list[CompilerMayRejectWarnin
     return [f for f in found.values() if isinstance(f, CompilerMayRejectWarning)]
 
 
-def _definition(code: CodeType) -> ast.FunctionDef | None:
-    """The `def` of a function, with the lines of its file; None if it can't be found."""
+def _judged(code: CodeType) -> tuple[Finding, ...]:
+    """What is found in the `def` of a function; nothing if it can't be found in its file."""
     linecache.checkcache(code.co_filename)  # a reloaded module has other lines
     lines = linecache.getlines(code.co_filename)
     first = code.co_firstlineno
     if code.co_name.startswith("<") or not 0 < first <= len(lines):
-        return None
-    found = _parsed(_block(lines, first - 1, _last_line(code)), code, first)
-    return found or _parsed(lines, code, 1)
+        return ()
+    block = "".join(_block(lines, first - 1, _last_line(code)))
+    found = _read(block, 1, code.co_name)
+    if found is None:
+        found = _read("".join(lines), first, code.co_name)
+        return found or ()
+    return tuple((first - 1 + line, kind, message, name) for line, kind, message, name in found)
 
 
 def _last_line(code: CodeType) -> int:
@@ -79,22 +95,29 @@ def _block(lines: list[str], start: int, end: int) -> list[str]:
     return [line[indent:] if line[:indent].isspace() else line for line in lines[start:end]]
 
 
-def _parsed(lines: list[str], code: CodeType, first: int) -> ast.FunctionDef | None:
+@lru_cache(maxsize=1024)
+def _read(text: str, first: int, name: str) -> tuple[Finding, ...] | None:
+    """What is found in the function that begins at a line of a text; None if it can't be read.
+
+    A kernel is compiled for many shapes, and kernels share their helpers, so texts come again.
+    """
     try:
-        tree = ast.parse("".join(lines))
+        tree = ast.parse(text)
     except (SyntaxError, ValueError):  # text at column 0, or a file that isn't what was compiled
         return None
-    ast.increment_lineno(tree, first - 1)
     for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef) and node.name == code.co_name:
+        if isinstance(node, ast.FunctionDef) and node.name == name:
             top = min([node.lineno, *(d.lineno for d in node.decorator_list)])
-            if top == code.co_firstlineno:
-                return node
+            if top == first:
+                return tuple(
+                    (getattr(at, "lineno", 0), type(found), found.message, found.code)
+                    for at, found in _findings(node)
+                )
     return None
 
 
 def _findings(function: ast.FunctionDef) -> Iterator[tuple[ast.AST, Diagnostic]]:
-    bodies = _loop_bodies(function)
+    bodies: set[str] | None = None
     for node in _own(function):
         if isinstance(node, ast.Compare):
             yield from _identity(node)
@@ -109,7 +132,10 @@ def _findings(function: ast.FunctionDef) -> Iterator[tuple[ast.AST, Diagnostic]]
                     code="python-comprehension",
                 ),
             )
-        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name not in bodies:
+        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            bodies = _loop_bodies(function) if bodies is None else bodies
+            if node.name in bodies:
+                continue
             yield (
                 node,
                 CompilerMayRejectWarning(
@@ -135,13 +161,24 @@ def _findings(function: ast.FunctionDef) -> Iterator[tuple[ast.AST, Diagnostic]]
 
 
 def _own(function: ast.FunctionDef) -> Iterator[ast.AST]:
-    """The nodes of a function's body; bodies of functions inside it are judged by themselves."""
-    stack: list[ast.AST] = list(reversed(function.body))
+    """The nodes of a function's body that may be judged, in the order of the text.
+
+    Bodies of functions inside it are judged by themselves.
+    """
+    stack: list[Any] = list(reversed(function.body))
     while stack:
         node = stack.pop()
-        yield node
-        if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
-            stack += reversed(list(ast.iter_child_nodes(node)))
+        kind = type(node)
+        if kind in _JUDGED:
+            yield node
+        if kind in _LEAVES or kind in _FUNCTIONS:
+            continue
+        for field in reversed(kind._fields):  # ast.iter_child_nodes, without its generators
+            value = getattr(node, field, None)
+            if isinstance(value, list):
+                stack += [item for item in reversed(value) if isinstance(item, ast.AST)]
+            elif isinstance(value, ast.AST):
+                stack.append(value)
 
 
 def _loop_bodies(function: ast.FunctionDef) -> set[str]:

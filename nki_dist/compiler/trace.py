@@ -12,10 +12,10 @@ launcher compares); ordinals count instructions in program order.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
@@ -27,6 +27,7 @@ from nki_dist.compiler.allocation_rules import (
     check_no_hbm_address,
     check_on_chip,
     check_spelling,
+    judged_alike,
     sizes_of,
 )
 from nki_dist.compiler.config import Configured
@@ -37,11 +38,13 @@ from nki_dist.compiler.notes import note
 from nki_dist.compiler.ownership import check_dynamic, check_register, owns, refuse_storage
 from nki_dist.compiler.passes.schedule import Edges, add_edges
 from nki_dist.compiler.trace_loops import LoopTrace
+from nki_dist.compiler.unfinished import check_finished
 from nki_dist.dtypes import DType
 from nki_dist.errors import CompileError, NkiError, NkiValidationError, NkiWarning
 from nki_dist.isa import INSTRUCTIONS, dma_copy, memset, tensor_copy
 from nki_dist.isa.handle import Dropped, NkiInstruction
 from nki_dist.isa.operands import Tensor
+from nki_dist.isa.patterns import Pattern, Patterns
 from nki_dist.isa.reach import engine_reaches
 from nki_dist.isa.spec import Spec, release_in_force
 from nki_dist.language.tensor import NkiTensor, make
@@ -54,6 +57,7 @@ from nki_dist.program import (
     VirtualRegister,
 )
 from nki_dist.program.memory import region_of
+from nki_dist.program.walk import tensors
 
 
 class Trace(Configured, LoopTrace):
@@ -69,6 +73,8 @@ class Trace(Configured, LoopTrace):
         cores: physical cores of the grid.
         checks: what the kernel is held to.
         beta1: it is a kernel of Beta 1, which later releases' rules don't hold for.
+        patterns: what is known of calls from other cores of the same kernel, for the same platform
+            and checks.
     """
 
     debugged = False
@@ -81,6 +87,7 @@ class Trace(Configured, LoopTrace):
         cores: int = 1,
         checks: Checks = DEFAULT,
         beta1: bool = False,
+        patterns: Patterns | None = None,
     ) -> None:
         self.arch = arch
         self.core = core
@@ -88,6 +95,8 @@ class Trace(Configured, LoopTrace):
         self.beta1 = beta1
         self.release = checks.nki
         self.prepared: Any = None  # a collective that awaits its trigger
+        self.patterns: Patterns | None = Patterns() if patterns is None else patterns
+        self.doubts = 0
         super().__init__(Program(kernel, arch.name, core, cores))
         self.grid: tuple[int, ...] = ()
         self.program_ids: tuple[int, ...] = ()
@@ -95,6 +104,7 @@ class Trace(Configured, LoopTrace):
         self._groups = 0
         self._shared: list[Storage] = []
         self._next_shared = 0
+        self._asked: dict[Any, tuple[Any, ...]] = {}  # allocations that were found to be possible
         self._files: list[tuple[str, float, int]] = []
         self._named: dict[str, list[NkiInstruction]] = {}
         self.dropped: list[NkiError] | None = None  # a list: go on past refused instructions
@@ -113,6 +123,7 @@ class Trace(Configured, LoopTrace):
 
     def warn(self, warning: NkiWarning) -> None:
         """Keep a warning with the program; every launch gives it."""
+        self.doubts += 1
         note(self.program, warning.at(location=self.where(), core=self.core))
 
     @contextmanager
@@ -125,17 +136,7 @@ class Trace(Configured, LoopTrace):
         except NkiError as error:  # views and Python constructs don't know where they are
             error.at(location=self.locations.raised(error), core=self.core)
             raise
-        if self.prepared is not None:
-            refuse_untriggered(self)
-        if self._open:
-            loop = self._open[-1].loop
-            raise CompileError(
-                "the kernel left a dynamic loop by break, return or an exception; its body must "
-                "run to its end",
-                location=self.locations.text(loop.location),
-                core=self.core,
-                code="loop-left",
-            )
+        check_finished(self)
 
     # ---- tensors --------------------------------------------------------------------------
 
@@ -149,19 +150,25 @@ class Trace(Configured, LoopTrace):
         self, shape: Any, dtype: Any, region: Any, name: str = "", address: Any = None
     ) -> NkiTensor:
         """`nl.ndarray`."""
-        sizes = sizes_of(shape)
-        element = dtypes.of(dtype)
-        if not self.beta1:
-            check_spelling(dtype, element, region)
-        region = region_of(region)
-        if region.is_hbm:
-            check_no_hbm_address(address)
-        if region is MemoryRegion.shared_hbm:
-            return self._view(self._allocate_shared(sizes, element, name or ""))
-        if address is not None:
-            address = address_of(address)
-        if region.on_chip:
-            check_on_chip(self.arch, region, sizes, element, address)
+        key = judged_alike(shape, dtype, region, address, self.beta1)
+        if key is None or (known := self._asked.get(key)) is None:
+            doubts, given = self.doubts, (dtype, region)
+            sizes, element = sizes_of(shape), dtypes.of(dtype)
+            if not self.beta1:
+                check_spelling(dtype, element, region)
+            region = region_of(region)
+            if region.is_hbm:
+                check_no_hbm_address(address)
+            if region is MemoryRegion.shared_hbm:
+                return self._view(self._allocate_shared(sizes, element, name or ""))
+            if address is not None:
+                address = address_of(address)
+            if region.on_chip:
+                check_on_chip(self.arch, region, sizes, element, address)
+            known = (sizes, element, region, address, given)
+            if key is not None and self.doubts == doubts:
+                self._asked[key] = known
+        sizes, element, region, address, _ = known
         storage = self._storage(region, sizes, element, name or "", address=address)
         return self._view(storage)
 
@@ -258,6 +265,41 @@ class Trace(Configured, LoopTrace):
         self._ordinal = ordinal + 1
         return NkiInstruction(i, len(self._open), self)
 
+    def record(
+        self,
+        opcode: str,
+        args: dict[str, Any],
+        known: Pattern,
+        operands: Sequence[Access],
+        where: int,
+    ) -> NkiInstruction:
+        """`emit`, for a call of a known pattern.
+
+        Args:
+            operands: all tensors among `args`.
+            where: number of the location.
+        """
+        ordinal = self._ordinal
+        i = Instruction(opcode, args, known.engine, where, ordinal)
+        i.order_group = self.order_group
+        storages, opened = self.program.storages, self._open
+        for access, written in zip(operands, known.writes):
+            storage = access.storage
+            number = storage.number
+            if not 0 <= number < len(storages) or storages[number] is not storage:
+                refuse_storage(self, storage)
+            if number in self.ended:
+                refuse_ended(self, storage)
+            if storage.first < 0:
+                storage.first = ordinal
+            storage.last = ordinal
+            storage.written |= written
+            if opened:
+                opened[-1].touched.add(storage)
+        self.block.append(i)
+        self._ordinal = ordinal + 1
+        return NkiInstruction(i, len(opened), self)
+
     def rewritten(self, i: Instruction, unused: Storage) -> None:
         """Note that a recorded instruction has other operands now; nothing uses `unused`."""
         unused.first = unused.last = -1
@@ -295,7 +337,7 @@ class Trace(Configured, LoopTrace):
                 check_register(self, value)
             if value is None or not isinstance(role, Tensor):
                 continue
-            for access in (value,) if isinstance(value, Access) else _nested(value):
+            for access in (value,) if isinstance(value, Access) else tensors(value):
                 storage = access.storage
                 if not owns(self.program, storage):
                     refuse_storage(self, storage)
@@ -308,16 +350,16 @@ class Trace(Configured, LoopTrace):
                     storage.written = True
                 if touched is not None:
                     touched.add(storage)
-                dynamic = access.dynamic
-                if dynamic is not None:
-                    check_dynamic(self, dynamic)
-                if dynamic is not None and isinstance(dynamic.source, Access):
+                if (dynamic := access.dynamic) is None:
+                    continue
+                check_dynamic(self, dynamic)
+                if isinstance(dynamic.source, Access):
                     index = dynamic.source.storage
                     index.last = ordinal
                     if index.first < 0:
                         index.first = ordinal
                     if touched is not None:
-                        touched.add(dynamic.source.storage)
+                        touched.add(index)
 
     def assign(self, view: Any, value: Any) -> None:
         """`tensor[...] = value`: a copy."""
@@ -355,24 +397,3 @@ class Trace(Configured, LoopTrace):
         self.program.locations = self.locations.table()
         self.program.facts["files"] = self._files
         return self.program
-
-
-def refuse_untriggered(trace: Trace) -> NoReturn:
-    """Raise the error for a prepared collective that the kernel never triggers."""
-    prepared = trace.prepared.instruction
-    raise CompileError(
-        f"a {trace.prepared.spec.name}_prepare has no trigger; each is followed by exactly one",
-        location=trace.locations.text(prepared.location),
-        core=trace.core,
-        instruction=f"ncc.{trace.prepared.spec.name}_prepare",
-        code="collective-prepare",
-    )
-
-
-def _nested(value: Any) -> Iterator[Access]:
-    if isinstance(value, list):
-        for item in value:
-            if isinstance(item, Access):
-                yield item
-            else:
-                yield from _nested(item)

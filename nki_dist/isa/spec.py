@@ -34,6 +34,7 @@ from nki_dist.isa.checks import LONGEST_ROW, check_repeats
 from nki_dist.isa.effects import Effects, Meets
 from nki_dist.isa.factors import Factors
 from nki_dist.isa.operands import Counts, Role, Tensor
+from nki_dist.isa.patterns import NOTHING, parameters
 from nki_dist.isa.reach import check_start
 from nki_dist.isa.tracing import (
     Tracer,
@@ -170,6 +171,7 @@ class Spec:
         self.former = former.split()
         self.has_engine = "engine" in self.signature.parameters and "engine" not in roles
         self._role_items = tuple(self.roles.items())
+        self.parameters = parameters(roles, self.has_engine)
         self.tensors = tuple(name for name, role in self._role_items if isinstance(role, Tensor))
         self._modes = tuple((n, r.mode) for n, r in self._role_items if isinstance(r, Tensor))
         self._written = tuple(name for name, mode in self._modes if "w" in mode)
@@ -328,9 +330,23 @@ class Spec:
             ) from None
         try:
             label = a.pop("name", None)
-            for name, role in self._role_items:
-                a[name] = role.accept(name, a[name])
-            handle = tracer.emit(self, a, self._pick_engine(a))
+            patterns, where = tracer.patterns, -1
+            known, operands, key = NOTHING
+            if patterns is not None:
+                where = tracer.locate()
+                known, operands, key = patterns.find(where, self, a, tracer.beta1)
+            if known is not None:
+                if self.has_engine:
+                    del a["engine"]
+                a.update(known.accepted)
+                handle = tracer.record(self.name, a, known, operands, where)
+            else:
+                given, doubts = None if key is None else a.copy(), tracer.doubts
+                for name, role in self._role_items:
+                    a[name] = role.accept(name, a[name])
+                handle = tracer.emit(self, a, self._pick_engine(a))
+                if given is not None and tracer.doubts == doubts:
+                    patterns.learn(key, self, given, handle.instruction, operands)
             if label is not None:
                 tracer.label(label, handle)
             return handle

@@ -25,6 +25,8 @@ class Tracer(Protocol):
 
     `beta1` says whether the kernel is one of Beta 1, `debugged` whether it runs as it is traced,
     `release` what later kernels are held to, `prepared` what awaits its trigger (ncc).
+    `patterns` are the calls whose checks are known (isa.patterns), None where each is checked;
+    `doubts` counts warnings.
     """
 
     arch: Arch
@@ -34,10 +36,15 @@ class Tracer(Protocol):
     debugged: bool
     release: Release
     prepared: Any
+    patterns: Any
+    doubts: int
 
     def where(self) -> str | None: ...
     def locate(self) -> int: ...
     def emit(self, spec: Any, args: dict[str, Any], engine: str) -> Any: ...
+    def record(
+        self, opcode: str, args: dict[str, Any], known: Any, operands: Any, where: int
+    ) -> Any: ...
     def drop(self, error: NkiError) -> Any: ...
     def warn(self, warning: NkiWarning) -> None: ...
     def label(self, name: str, handle: Any) -> None: ...

@@ -35,6 +35,54 @@ class Indexing(Views):
 
     __slots__ = ()
 
+    def _plain(self, key: tuple[Any, ...]) -> tuple[int, tuple[int, ...], tuple[int, ...]] | None:
+        """Offset, shape and strides, where all that stands in the brackets is in range, known now
+        and not empty, one for each dimension: most subscripts are, and need no more questions."""
+        if len(key) != len(self.shape):
+            return None
+        offset = self.offset
+        sizes: list[int] = []
+        strides: list[int] = []
+        for k, n, stride in zip(key, self.shape, self.strides):
+            kind = type(k)
+            if kind is slice:
+                start, stop = k.start, k.stop
+                if k.step is not None:
+                    return None
+                if start is None:
+                    start = 0
+                elif type(start) is not int or start < 0:
+                    return None
+                if stop is None:
+                    stop = n
+                elif type(stop) is not int:
+                    return None
+                elif stop > n:
+                    stop = n
+            elif kind is ds:
+                start, size = k.start, k.size
+                if type(start) is not int or type(size) is not int or start < 0:
+                    return None
+                stop = start + size
+                if stop > n:
+                    return None
+            elif kind is int and 0 <= k < n:
+                offset += k * stride
+                if not sizes and self.storage.region.on_chip:
+                    sizes.append(1)  # the partition dimension stays
+                    strides.append(stride)
+                continue
+            else:
+                return None
+            if start >= stop:
+                return None
+            offset += start * stride
+            sizes.append(stop - start)
+            strides.append(stride)
+        if len(sizes) < 2 and (not sizes or self.storage.region.on_chip):
+            return None  # another dimension is added
+        return offset, tuple(sizes), tuple(strides)
+
     def _sliced(self, k: Any, d: int) -> tuple[int, int, int]:
         """(size, start, step) of a slice."""
         n = self.shape[d]

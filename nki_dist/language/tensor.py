@@ -160,6 +160,8 @@ class NkiTensor(Indexing, NoValue):
         if type(key) is not tuple:
             key = (key,)
         shape = self.shape
+        if self.dynamic is None and (plain := self._plain(key)) is not None:
+            return make(self.storage, *plain, self.dtype)
         if len(key) != len(shape) or any(k is Ellipsis for k in key):
             key = self._expand(key)
         on_chip = self.storage.region.on_chip

@@ -6,7 +6,7 @@ interleave, so the address serves capacity and overlap checks only and never ali
 
 from __future__ import annotations
 
-from math import prod
+from functools import lru_cache
 from typing import Any
 
 from nki_dist.dtypes import DType
@@ -21,6 +21,19 @@ def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
         strides.append(step)
         step *= n
     return tuple(reversed(strides))
+
+
+@lru_cache(maxsize=4096)
+def _layout(
+    shape: tuple[int, ...], itemsize: int, on_chip: bool
+) -> tuple[tuple[int, ...], int, int]:
+    """Strides, bytes, and bytes of a partition: kernels allocate the same tiles again and again."""
+    strides = contiguous_strides(shape)
+    nbytes = itemsize
+    for n in shape:
+        nbytes *= n
+    # On chip, the bytes of one partition; in HBM, all of them.
+    return strides, nbytes, strides[0] * itemsize if on_chip else nbytes
 
 
 class Storage:
@@ -96,10 +109,9 @@ class Storage:
         self.first = -1
         self.last = -1
         self.written = False
-        self.strides = contiguous_strides(shape)
-        self.nbytes = prod(shape) * dtype.itemsize
-        # On chip, the bytes of one partition; in HBM, all of them.
-        self.partition_bytes = self.strides[0] * dtype.itemsize if region.on_chip else self.nbytes
+        self.strides, self.nbytes, self.partition_bytes = _layout(
+            shape, dtype.itemsize, region.on_chip
+        )
 
     @property
     def partitions(self) -> int:

@@ -37,6 +37,7 @@ class DebugTrace(RoundTrace):
 
     def __init__(self, place: Place, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
+        self.patterns = None  # what is recorded runs, which `emit` sees to
         self.machine = Machine(self.program, place, self.locations.text, self.beta1)
         self.rewritten_late = False
         self._next = 0  # of the block, to be run

@@ -16,9 +16,19 @@ from __future__ import annotations
 import numpy as np
 
 from nki_dist import arch
+from nki_dist.compiler.passes.footprints import Footprints
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa import INSTRUCTIONS
-from nki_dist.program import Access, Block, Instruction, Loop, Program, Storage, instructions
+from nki_dist.program import (
+    Access,
+    Block,
+    Instruction,
+    Loop,
+    MemoryRegion,
+    Program,
+    Storage,
+    instructions,
+)
 
 
 class Sums:
@@ -66,13 +76,18 @@ def resolve_accumulation(program: Program) -> None:
     Raises:
         NkiValidationError: a matmul with accumulate=True finds other than matmuls' results.
     """
+    program.facts["runtime_psum"] = []
+    if not any(s.region is MemoryRegion.psum for s in program.storages):
+        return  # no matmul
     runtime = _decided_at_run_time(program.body)
+    footprints = Footprints()
     states: dict[int, Sums] = {}
     filled: dict[int, Instruction] = {}  # who wrote it last, other than matmuls
     unsure = set(runtime)
     for i in instructions(program.body):
-        for a in INSTRUCTIONS[i.opcode].writes(i):
-            if a.storage.region.value != "psum":
+        for name in footprints[i.opcode].sums:
+            a = i.args[name]
+            if not isinstance(a, Access) or a.storage.region is not MemoryRegion.psum:
                 continue
             number = a.storage.number
             if _accumulates(i):
@@ -109,7 +124,9 @@ def _check_start(
 
 
 def _resolve(i: Instruction, a: Access, states: dict[int, Sums], runtime: set[int]) -> None:
-    state = states.setdefault(a.storage.number, Sums(a.storage))
+    state = states.get(a.storage.number)
+    if state is None:
+        state = states[a.storage.number] = Sums(a.storage)
     asked = i.args["accumulate"]
     if asked is None:
         before = None if a.dynamic is not None else state.read(a)

@@ -22,7 +22,6 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from math import prod
 
 import numpy as np
 
@@ -48,16 +47,11 @@ class Space:
     quadrant: int  # partitions
 
     def size(self, s: Storage) -> int:
-        return -(-_row_bytes(s) // self.align) * self.align
+        return -(-s.partition_bytes // self.align) * self.align
 
     def rows(self, s: Storage) -> int:
         """Quadrants of partitions that a tensor needs wherever it lies."""
         return -(-s.shape[0] // self.quadrant)
-
-
-def _row_bytes(s: Storage) -> int:
-    """Bytes in each partition of an on-chip storage."""
-    return prod(s.shape[1:]) * s.dtype.itemsize
 
 
 def spaces(arch: Arch) -> dict[MemoryRegion, Space]:
@@ -140,7 +134,7 @@ def check_hbm(programs: Sequence[Program], arch: Arch) -> None:
 def _check_address(program: Program, s: Storage, space: Space, arch: Arch) -> None:
     assert s.address is not None
     partition, byte = s.address
-    end = byte + _row_bytes(s)
+    end = byte + s.partition_bytes
     problem = ""
     if partition < 0 or partition + s.partitions > arch.partitions:
         problem = (
@@ -156,7 +150,7 @@ def _check_address(program: Program, s: Storage, space: Space, arch: Arch) -> No
         # Published kernels place 16-bit tensors at any even address, so the memory's own
         # alignment, which is larger, guides our placement only.
         problem = f"starts at byte {byte}; must be a multiple of {s.dtype.itemsize}"
-    elif _straddles(byte, _row_bytes(s), space.bank):
+    elif _straddles(byte, s.partition_bytes, space.bank):
         problem = (
             f"covers bytes {byte} to {end - 1} and so crosses a bank boundary; a tensor of at "
             f"most {space.bank} bytes per partition must lie inside one bank of {space.bank}"
@@ -239,7 +233,7 @@ def _overflow(
     return OutOfMemoryError(
         f"{space.name} has {space.capacity} usable bytes per partition, the kernel needs {need} "
         f"(peak of the tensors alive at once); it overflows with {at.label}. Largest tensors alive "
-        "there: " + _listing(program, there, _row_bytes, "bytes per partition"),
+        "there: " + _listing(program, there, lambda s: s.partition_bytes, "bytes per partition"),
         location=program.where(at.location),
         core=program.core,
         instruction="nl.ndarray",
@@ -260,7 +254,7 @@ def _check_instructions(program: Program, region: MemoryRegion, space: Space) ->
             raise OutOfMemoryError(
                 f"{space.name} has {space.capacity} usable bytes per partition, the operands of "
                 f"one instruction need {-(-cells // space.quadrants)}, and spilling can't help: "
-                + _listing(program, there, _row_bytes, "bytes per partition"),
+                + _listing(program, there, lambda s: s.partition_bytes, "bytes per partition"),
                 location=program.where(i.location),
                 core=program.core,
                 instruction=f"nisa.{i.opcode}",
@@ -316,7 +310,7 @@ def peak_private(program: Program, arch: Arch) -> int:
 def _rectangle(s: Storage) -> tuple[int, int, int, int]:
     """(first partition, first byte, partitions, bytes)."""
     assert s.address is not None
-    return (*s.address, s.shape[0], _row_bytes(s))
+    return (*s.address, s.shape[0], s.partition_bytes)
 
 
 def _pack(order: Sequence[Storage], space: Space) -> list[int]:

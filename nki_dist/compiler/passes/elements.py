@@ -19,6 +19,8 @@ LARGEST: Final = 1 << 26  # elements; nobody keeps a value for each element beyo
 def covers(a: Access) -> bool:
     """Whether a static access touches every element of its storage exactly once."""
     s = a.storage
+    if a.shape == s.shape and a.strides == s.strides and a.dtype is s.dtype and not a.offset:
+        return a.dynamic is None
     if a.dynamic is not None or prod(a.shape) * a.dtype.itemsize != s.nbytes:
         return False
     count = reach = 1

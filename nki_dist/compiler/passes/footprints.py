@@ -18,7 +18,7 @@ class Footprint(NamedTuple):
     """Parameter names; a parameter may be in both. `named` ones are tensors of either kind.
 
     `partial`: it may leave elements of what it writes as they were. `counts`: the one of which some
-    rows are read and others written, or "".
+    rows are read and others written, or "". `sums`: the written ones that may be in PSUM.
     """
 
     reads: tuple[str, ...]
@@ -26,6 +26,7 @@ class Footprint(NamedTuple):
     named: tuple[str, ...]
     partial: bool
     counts: str
+    sums: tuple[str, ...]
 
 
 class Footprints(dict[str, Footprint]):
@@ -38,13 +39,15 @@ class Footprints(dict[str, Footprint]):
     def __missing__(self, opcode: str) -> Footprint:
         spec = INSTRUCTIONS[opcode]
         roles = spec.roles.items()
-        tensors = [(name, role.mode) for name, role in roles if isinstance(role, Tensor)]
+        operands = {name: role for name, role in roles if isinstance(role, Tensor)}
+        tensors = [(name, role.mode) for name, role in operands.items()]
         found = Footprint(
             tuple(n for n, mode in tensors if "r" in mode),
             tuple(n for n, mode in tensors if "w" in mode),
             tuple(n for n, _ in tensors),
             spec.effects.partial,
             spec.counts,
+            tuple(n for n, r in operands.items() if "w" in r.mode and "psum" in r.memories),
         )
         self[opcode] = found
         return found
