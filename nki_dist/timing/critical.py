@@ -35,11 +35,11 @@ class Piece(NamedTuple):
 
 def critical_path(timeline: Timeline) -> list[Piece]:
     """The pieces in order of time; empty for a launch that executed nothing."""
+    ends = [max(range(len(c.done)), key=c.done.__getitem__, default=-1) for c in timeline.distinct]
     last = [
-        (c.done[at], -number, at)
-        for number, c in enumerate(timeline.cores)
-        if c.done
-        for at in [max(range(len(c.done)), key=c.done.__getitem__)]
+        (timeline.distinct[n].done[ends[n]], -number, ends[n])
+        for number, n in enumerate(timeline.which)
+        if ends[n] >= 0
     ]
     if not last:
         return []
@@ -68,14 +68,14 @@ class _Walk:
 
     def back(self, core: int, at: int) -> tuple[int, int] | None:
         """Account for an instruction and the wait before it; returns what it waited for."""
-        c = self.timeline.cores[core]
+        c = self.timeline.core(core)
         i = c.graph.executed[at]
         dma = i.ordinal in c.transfers
         held = c.held.get(at)
         if held is not None and self.now >= c.end[at]:
             # Another core came later: from its message on, everything was waiting for that.
             kind = i.engine if i.engine == "cc" else MESSAGES
-            self._spend(core, at, self.timeline.cores[held[0]].start[held[1]], kind)
+            self._spend(core, at, self.timeline.core(held[0]).start[held[1]], kind)
             return self._before(*held)
         self._spend(core, at, c.end[at], PIPELINE)
         self._spend(core, at, c.start[at], "dma data" if dma else i.engine)
@@ -83,7 +83,7 @@ class _Walk:
 
     def _before(self, core: int, at: int) -> tuple[int, int] | None:
         """Account for what lies between an instruction's cause and its start."""
-        c = self.timeline.cores[core]
+        c = self.timeline.core(core)
         i = c.graph.executed[at]
         load = c.table_loads.get(at)
         if load is not None:
@@ -91,7 +91,7 @@ class _Walk:
         cause, reason = c.cause[at], c.reason[at]
         since = 0.0
         if cause is not None:
-            other = self.timeline.cores[cause[0]]
+            other = self.timeline.core(cause[0])
             times = {DATA: other.done, ISSUE: other.start}.get(reason, other.end)
             since = times[cause[1]]
         transfer = c.transfers.get(i.ordinal)

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from operator import attrgetter
 from typing import Any, Final, TypeAlias
 
+import numpy as np
+
 from nki_dist.arch import Arch
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.spec import Cost
@@ -47,17 +49,26 @@ _FIGURE: Final = {
     SEMAPHORE: "semaphore_ns",
     TABLE: "act_table_load_ns",
 }
+_NOTHING: Final = np.zeros(0)
+_TOGETHER: Final = 4096  # cores whose times are added in one go
 _UNKNOWN: Final = "cost"  # stands for a cost that nobody documents
 _DMA: Final = ("dma_element_ns", "dma_engine_gbps", "dma_floor_ns", "dma_semaphore_ns")
 
 
 def make_profile(timeline: Timeline, kernel: str) -> Profile:
-    """Summarise a timeline."""
-    arch, cores = timeline.arch, timeline.cores
+    """Summarise a timeline.
+
+    Cores that have the same times are looked at once; sums of floats are those of all cores, one
+    after the other, so that they round the same.
+    """
+    arch, cores = timeline.arch, timeline.distinct
+    which = timeline.which
+    times = Counter(which)
     total = timeline.total_ns
     flops, ideal = _tensor_work(timeline)
-    moved = sum(c.hbm_read + c.hbm_written for c in cores)
-    stacks = len({c.seat.stack for c in cores})
+    read = sum(c.hbm_read * times[n] for n, c in enumerate(cores))
+    written = sum(c.hbm_written * times[n] for n, c in enumerate(cores))
+    moved = read + written
     pieces = critical_path(timeline)
     priced = [_costs(c) for c in cores]
     spent: dict[str, float] = {}
@@ -66,20 +77,22 @@ def make_profile(timeline: Timeline, kernel: str) -> Profile:
     return Profile(
         kernel=kernel,
         platform=arch.instance,
-        cores=len(cores),
+        cores=len(which),
         total_us=total / 1000,
         overhead_us=_around(timeline) / 1000,
-        instructions=sum(len(c.graph) for c in cores),
-        engines=[use for n, c in enumerate(cores) for use in _engines(n, c, arch, total)],
+        instructions=sum(len(c.graph) * times[n] for n, c in enumerate(cores)),
+        engines=_engines(timeline, total),
         lines=_lines(timeline, pieces),
         critical=dict(sorted(spent.items(), key=lambda item: (-item[1], item[0]))),
-        hbm_read=sum(c.hbm_read for c in cores),
-        hbm_written=sum(c.hbm_written for c in cores),
+        hbm_read=read,
+        hbm_written=written,
         flops=flops,
-        all_flops=sum(n * cost.flops for costs in priced for cost, n in costs),
+        all_flops=sum(
+            k * cost.flops * times[n] for n, costs in enumerate(priced) for cost, k in costs
+        ),
         tflops=flops / total / 1000 if total else 0.0,
-        mfu=ideal / total / len(cores) if total else 0.0,
-        mbu=moved / (total * arch.hbm_stack_gbps * stacks) if total else 0.0,
+        mfu=ideal / total / len(which) if total else 0.0,
+        mbu=moved / (total * arch.hbm_stack_gbps * timeline.stacks) if total else 0.0,
         beta1=any(c.graph.program.beta1 for c in cores),
         schedule=timeline.schedule,
         changes=_changes(timeline),
@@ -92,7 +105,7 @@ def make_profile(timeline: Timeline, kernel: str) -> Profile:
 
 def _paired(timeline: Timeline) -> bool:
     """Whether ranks have two cores."""
-    return any(c.seat.core for c in timeline.cores)
+    return any(c.seat.core for c in timeline.distinct)
 
 
 def _around(timeline: Timeline) -> float:
@@ -109,7 +122,14 @@ def _costs(core: CoreTimeline) -> list[tuple[Cost, int]]:
     return [(each[key], n) for key, n in Counter(map(id, costs)).items()]
 
 
-def _engines(number: int, core: CoreTimeline, arch: Arch, total: float) -> list[EngineUse]:
+def _engines(timeline: Timeline, total: float) -> list[EngineUse]:
+    uses = [_engines_of(core, timeline.arch, total) for core in timeline.distinct]
+    return [EngineUse(number, *use) for number, n in enumerate(timeline.which) for use in uses[n]]
+
+
+def _engines_of(
+    core: CoreTimeline, arch: Arch, total: float
+) -> list[tuple[str, int, float, float]]:
     busy: dict[str, float] = defaultdict(float)
     executed, loads = core.graph.executed, core.table_loads
     ends: Sequence[float] = core.end
@@ -123,59 +143,73 @@ def _engines(number: int, core: CoreTimeline, arch: Arch, total: float) -> list[
     busy["dma"] = sum(core.dma_busy) / arch.dma_engines
     count = Counter(map(attrgetter("engine"), executed))
     names = [*ENGINES, "dma", *sorted(set(count) - {*ENGINES, "dma"})]
-    return [
-        EngineUse(number, e, count[e], busy[e] / 1000, busy[e] / total if total else 0.0)
-        for e in names
-    ]
+    return [(e, count[e], busy[e] / 1000, busy[e] / total if total else 0.0) for e in names]
 
 
 class _Lines:
-    """Sums for the kernel lines of one core; the same instruction on one line is one entry."""
+    """The kernel lines of one core; the same instruction on one line is one entry.
 
-    def __init__(self, core: CoreTimeline, sums: dict[_Line, list[float]]) -> None:
+    Attributes:
+        took: of each entry, ns of every execution.
+    """
+
+    def __init__(self, core: CoreTimeline) -> None:
         self._where = core.graph.program.where
-        self._sums = sums
-        self._known: dict[tuple[int, str, str], list[float]] = {}
+        self._known: dict[tuple[int, str, str], _Line] = {}
+        took: dict[_Line, list[float]] = {}
+        for i, start, end in zip(core.graph.executed, core.start, core.end, strict=True):
+            took.setdefault(self.of(i), []).append(end - start)
+        self.took = {line: np.array(ns) for line, ns in took.items()}
 
-    def of(self, i: Instruction) -> list[float]:
-        """Executions, ns, ns of the longest, and ns of the critical path."""
+    def of(self, i: Instruction) -> _Line:
         short = (i.location, i.opcode, i.engine)
-        entry = self._known.get(short)
-        if entry is None:
-            key = (self._where(i.location) or "?", i.opcode, i.engine)
-            entry = self._known[short] = self._sums.setdefault(key, [0, 0.0, 0.0, 0.0])
-        return entry
+        line = self._known.get(short)
+        if line is None:
+            where = self._where(i.location) or "?"
+            line = self._known[short] = (where, i.opcode, i.engine)
+        return line
 
 
 def _lines(timeline: Timeline, pieces: list[Piece]) -> list[LineUse]:
-    found: dict[_Line, list[float]] = {}
-    cores = [(core, _Lines(core, found)) for core in timeline.cores]
-    for core, lines in cores:
-        for i, start, end in zip(core.graph.executed, core.start, core.end, strict=True):
-            entry = lines.of(i)
-            took = end - start
-            entry[0] += 1
-            entry[1] += took
-            if took > entry[2]:
-                entry[2] = took
+    which = timeline.which
+    cores = [_Lines(core) for core in timeline.distinct]
+    critical: dict[_Line, float] = {}
     for p in pieces:
-        core, lines = cores[p.core]
-        lines.of(core.graph.executed[p.position])[3] += p.end - p.start
-    uses = [
-        LineUse(*key, int(n), total / 1000, longest / 1000, critical / 1000)
-        for key, (n, total, longest, critical) in found.items()
-    ]
+        n = which[p.core]
+        line = cores[n].of(timeline.distinct[n].graph.executed[p.position])
+        critical[line] = critical.get(line, 0.0) + (p.end - p.start)
+    uses = []
+    for line in dict.fromkeys(line for core in cores for line in core.took):
+        took = [core.took.get(line, _NOTHING) for core in cores]
+        count = sum(map(len, map(took.__getitem__, which)))
+        longest = max((float(ns.max()) for ns in took if len(ns)), default=0.0)
+        total = _in_turn(took, which)
+        uses.append(
+            LineUse(
+                *line, count, total / 1000, max(longest, 0.0) / 1000, critical.get(line, 0.0) / 1000
+            )
+        )
     return sorted(uses, key=lambda x: (-x.critical_us, -x.total_us, x.location, x.opcode))
+
+
+def _in_turn(took: Sequence[np.ndarray], which: Sequence[int]) -> float:
+    """The sum over all cores, added one after the other."""
+    total = np.zeros(1)
+    for start in range(0, len(which), _TOGETHER):
+        each = [took[n] for n in which[start : start + _TOGETHER]]
+        total = np.add.accumulate(np.concatenate([total, *each]))[-1:]
+    return float(total[0])
 
 
 def _changes(timeline: Timeline) -> list[Change]:
     """What the compiler is taken to change, the most bytes first."""
     found: dict[tuple[str, str], list[int]] = {}
-    for core in timeline.cores:
+    times = Counter(timeline.which)
+    for n, core in enumerate(timeline.distinct):
         for (location, what), (count, size) in core.changes.items():
             entry = found.setdefault((core.graph.program.where(location) or "?", what), [0, 0])
-            entry[0] += count
-            entry[1] += size
+            entry[0] += count * times[n]
+            entry[1] += size * times[n]
     changes = [Change(*key, count, size) for key, (count, size) in found.items()]
     return sorted(changes, key=lambda c: (-c.bytes, -c.count, c.location, c.what))
 
@@ -184,7 +218,8 @@ def _tensor_work(timeline: Timeline) -> tuple[int, float]:
     """FLOPs of the Tensor engines, and the ns they would take at the peak of their dtypes."""
     flops, ideal = 0, 0.0
     peak = timeline.arch.peak_tflops
-    for core in timeline.cores:
+    each: list[list[tuple[int, float]]] = []
+    for core in timeline.distinct:
         by_dtype = Counter[str]()
         names: dict[Any, str] = {}
         for i in core.graph.executed:
@@ -193,9 +228,13 @@ def _tensor_work(timeline: Timeline) -> tuple[int, float]:
                 if dtype not in names:
                     names[dtype] = _float8(dtype)
                 by_dtype[names[dtype]] += core.costs[i.ordinal].flops
-        for dtype, n in by_dtype.items():
+        each.append(
+            [(n, n / (peak.get(name, peak["bfloat16"]) * 1000)) for name, n in by_dtype.items()]
+        )
+    for number in timeline.which:
+        for n, ns in each[number]:
             flops += n
-            ideal += n / (peak.get(dtype, peak["bfloat16"]) * 1000)
+            ideal += ns
     return flops, ideal
 
 
@@ -212,12 +251,13 @@ def _float8(dtype: Any) -> str:
 def _assumed_costs(timeline: Timeline, priced: _Priced) -> dict[str, int]:
     """Instructions without a documented cost: how often each was executed."""
     found = Counter[str]()
-    for core, costs in zip(timeline.cores, priced, strict=True):
+    times = Counter(timeline.which)
+    for number, (core, costs) in enumerate(zip(timeline.distinct, priced, strict=True)):
         if all(cost.known for cost, _ in costs):
             continue
         for at, i in enumerate(core.graph.executed):
             if at not in core.dropped and not core.costs[i.ordinal].known:
-                found[i.opcode] += 1
+                found[i.opcode] += times[number]
     return dict(sorted(found.items()))
 
 
@@ -232,8 +272,9 @@ def _assumed_us(timeline: Timeline, pieces: list[Piece]) -> float:
     assumed = {*arch.assumptions(), _UNKNOWN}
     ns = sum(ns for name, ns in around if name in assumed)
     known: dict[tuple[str, str, int], bool] = {}
+    which = timeline.which
     for p in pieces:
-        core = timeline.cores[p.core]
+        core = timeline.distinct[which[p.core]]
         i = core.graph.executed[p.position]
         cost = core.costs[i.ordinal]
         key = (p.kind, i.engine, id(cost))
@@ -265,11 +306,11 @@ def _assumed_parameters(timeline: Timeline, priced: _Priced) -> dict[str, str]:
 
 
 def _used_parameters(timeline: Timeline, priced: _Priced) -> set[str]:
-    executed = [c.graph.executed for c in timeline.cores]
+    executed = [c.graph.executed for c in timeline.distinct]
     engines = {engine for e in executed for engine in {*map(attrgetter("engine"), e)}}
     opcodes = {opcode for e in executed for opcode in {*map(attrgetter("opcode"), e)}}
     # Most instructions share theirs with others of the same pattern.
-    transfers = {id(t): t for c in timeline.cores for t in c.transfers.values()}.values()
+    transfers = {id(t): t for c in timeline.distinct for t in c.transfers.values()}.values()
     modes = {t.mode for t in transfers}
     used = {f"{table}.{e}" for e in engines for table in ("engine_clock_ghz", "dependent_latency")}
     conditions = {
