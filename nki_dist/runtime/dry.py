@@ -41,6 +41,21 @@ class _HollowKit(Kit):
         return np.empty((0,) * len(a.shape), dtype)
 
 
+class _WatchedKit(Kit):
+    """Knows whether an instruction that is carried out looked at where it runs."""
+
+    looked = False
+
+    @property
+    def slot(self) -> CoreSlot:
+        self.looked = True
+        return self.core.slot
+
+    @slot.setter
+    def slot(self, slot: CoreSlot) -> None:
+        """It is that of the core."""
+
+
 class _DryLinker(Linker):
     """Links a skeleton: what isn't carried out only has its run-time addresses checked."""
 
@@ -125,6 +140,7 @@ class DryCores:
         skeleton: of the launch's programs.
         inputs: per rank the arrays by index.
         timeout: seconds from now on after which the run is given up; None for never.
+        collective: links collectives, if not as ever; see Wires.
 
     Raises:
         DeadlockError: linking alone took as long.
@@ -136,16 +152,21 @@ class DryCores:
         skeleton: Skeleton,
         inputs: Sequence[Sequence[np.ndarray]],
         timeout: float | None = None,
+        collective: Callable[..., Any] | None = None,
     ) -> None:
         self._scheduler = Scheduler(timeout=timeout)
+        self._kits: list[_WatchedKit] = []
         memories = _Memories(inputs)
         workspace = Workspace()
         for slot in slots:
             n = slot.lnc_core
             program = skeleton.programs[n]
             core = make_core(program, slot)
+            if collective is not None:
+                core.wires.collective = collective
             buffers: Mapping[int, Any] = memories.of(slot, program, skeleton.contents[n])
-            kit = Kit(_lookup(buffers), core, arch.get(program.platform), workspace)
+            kit = _WatchedKit(_lookup(buffers), core, arch.get(program.platform), workspace)
+            self._kits.append(kit)
             linked = _DryLinker(program, kit, skeleton.real[n]).link()
             self._scheduler.add(Executor(program, linked, core))
             self._scheduler.check_time()
@@ -161,6 +182,11 @@ class DryCores:
         finally:
             self._scheduler.close()
         return make_reports(self._scheduler, 0.0)
+
+    @property
+    def looked(self) -> bool:
+        """Whether an instruction that was carried out looked at where it runs."""
+        return any(kit.looked for kit in self._kits)
 
     def progress(self) -> tuple[int, int]:
         """Instructions carried out and cores finished; any thread may ask."""

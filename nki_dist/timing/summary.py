@@ -49,7 +49,6 @@ _FIGURE: Final = {
     SEMAPHORE: "semaphore_ns",
     TABLE: "act_table_load_ns",
 }
-_NOTHING: Final = np.zeros(0)
 _TOGETHER: Final = 4096  # cores whose times are added in one go
 _UNKNOWN: Final = "cost"  # stands for a cost that nobody documents
 _DMA: Final = ("dma_element_ns", "dma_engine_gbps", "dma_floor_ns", "dma_semaphore_ns")
@@ -173,6 +172,7 @@ class _Lines:
 def _lines(timeline: Timeline, pieces: list[Piece]) -> list[LineUse]:
     which = timeline.which
     cores = [_Lines(core) for core in timeline.distinct]
+    nothing = np.zeros(0)
     critical: dict[_Line, float] = {}
     for p in pieces:
         n = which[p.core]
@@ -180,7 +180,7 @@ def _lines(timeline: Timeline, pieces: list[Piece]) -> list[LineUse]:
         critical[line] = critical.get(line, 0.0) + (p.end - p.start)
     uses = []
     for line in dict.fromkeys(line for core in cores for line in core.took):
-        took = [core.took.get(line, _NOTHING) for core in cores]
+        took = [core.took.get(line, nothing) for core in cores]
         count = sum(map(len, map(took.__getitem__, which)))
         longest = max((float(ns.max()) for ns in took if len(ns)), default=0.0)
         total = _in_turn(took, which)
