@@ -27,6 +27,8 @@ class _Places(NamedTuple):
     i: Instruction
     groups: Mapping[int, tuple[int, ...]]
     targets: Mapping[int, int]
+    by_rank: bool  # whether its tensors are the rank's
+    sent: dict[int, int]  # by rank, messages of the one core, or of each, that takes part
 
 
 class Alone:
@@ -70,18 +72,27 @@ class Alone:
         Raises:
             LaunchError: the algorithm that was asked for doesn't fit the group.
         """
-        if i.opcode not in OPERATIONS or (slot.lnc_core and belongs_to_rank(i, slot.cores)):
+        if i.opcode not in OPERATIONS:
             return 0
-        kind, rank = OPERATIONS[i.opcode].kind, slot.rank
+        places = self._placed(i)
+        if slot.lnc_core and places.by_rank:
+            return 0
+        if slot.rank not in places.sent:
+            places.sent.update(self._counted(i, slot.rank))
+        return places.sent[slot.rank]
+
+    def _counted(self, i: Instruction, rank: int) -> Mapping[int, int]:
+        """By rank of a rank's group, what it sends."""
+        kind, group = OPERATIONS[i.opcode].kind, self.group(i, rank)
         if kind is Kind.PAIRS:
-            return int(self._placed(i).targets.get(rank, rank) != rank)
-        group = self.group(i, rank)
+            return {rank: int(self._placed(i).targets.get(rank, rank) != rank)}
         if kind is Kind.RING:
-            return int(len(group) > 1)
+            return dict.fromkeys(group, int(len(group) > 1))
+        tensors = len(i["srcs"])
         if kind is Kind.DIRECT:
-            return (len(group) - 1) * len(i["srcs"])
+            return dict.fromkeys(group, (len(group) - 1) * tensors)
         question = Question(i.opcode, larger_side(i), group, self._layout, self._arch)
-        return self._by_place(question)[group.index(rank)] * len(i["srcs"])
+        return {r: n * tensors for r, n in zip(group, self._by_place(question), strict=True)}
 
     def _by_place(self, question: Question) -> Sequence[int]:
         alike = question.moved()
@@ -103,5 +114,6 @@ class Alone:
             if targets:
                 everybody = tuple(sorted({*targets, *targets.values()}))
                 groups = dict.fromkeys(everybody, everybody)
-            places = self._places[id(i)] = _Places(i, groups, targets)
+            by_rank = belongs_to_rank(i, self._slot.cores)
+            places = self._places[id(i)] = _Places(i, groups, targets, by_rank, {})
         return places
