@@ -6,6 +6,11 @@ these have contents, take part in the same collectives, and are the same rank if
 looks at where it runs. One of each class is run, and if every class comes to its end by the same
 exchanges in the same order, that is the report of all.
 
+Where numbers of ranks only say which place of a tensor an instruction touches, ranks needn't be run
+one by one either. Places that are inside for the first and for the last rank of the world are also
+inside for all between them, so a class is run twice, with each of these instead of every rank that
+it asks for. If one is outside, each rank is a class of its own.
+
 Why the run of all would end, too: no value comes from another rank (else there are no classes), so
 every rank executes what its class does. Take the run of one rank as an order of its steps. Were the
 run of all stuck, look at the first exchange in that order that somebody waits in. Everybody who is
@@ -29,15 +34,18 @@ import numpy as np
 
 from nki_dist import arch
 from nki_dist.collectives.alone import Alone
-from nki_dist.compiler.passes.skeleton import Skeleton, counts_of
-from nki_dist.errors import NkiError
+from nki_dist.compiler.passes.skeleton import Skeleton, counts_of, loops, registers_of
+from nki_dist.errors import NkiError, OutOfBoundsError
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.core import CoreSlot
 from nki_dist.program import Block, Instruction, instructions
-from nki_dist.runtime.dry import DryCores
+from nki_dist.program.walk import operands
+from nki_dist.runtime.dry import DryCores, rank_registers
 from nki_dist.runtime.group import CoreReport
 from nki_dist.runtime.progress import sampled
 from nki_dist.runtime.unread import check_messages
+from nki_dist.timing.footprint import moving_registers
+from nki_dist.timing.order import registers_read, registers_written
 
 
 def run_classes(
@@ -78,6 +86,26 @@ def _values_travel(skeleton: Skeleton) -> bool:
     return False
 
 
+def _only_addresses(skeleton: Skeleton) -> bool:
+    """Whether numbers of ranks decide nothing but which places of tensors are touched.
+
+    What is carried out and uses one in any way could make another value of it.
+    """
+    for program, real in zip(skeleton.programs, skeleton.real, strict=True):
+        every = list(instructions(program.body))
+        ranks = {number for i in every for number in rank_registers(i)}
+        used = {r.number for loop in loops(program.body) for r in registers_of(loop)}
+        for i in every:
+            spec = INSTRUCTIONS[i.opcode]
+            if i.ordinal in real and not rank_registers(i):
+                used |= registers_read(i, spec)
+                used |= moving_registers([a for _, a in operands(i.args)])
+                used.update(registers_written(i, spec))
+        if not ranks.isdisjoint(used):
+            return False
+    return True
+
+
 class _Ranks:
     """The ranks of a world, run by class."""
 
@@ -91,7 +119,7 @@ class _Ranks:
         self.slots = slots
         self.skeleton = skeleton
         self.inputs = inputs
-        self.ends = None if timeout is None else time.monotonic() + timeout
+        self.until = None if timeout is None else time.monotonic() + timeout
         self.lnc = len(skeleton.programs)
         self.alone = Alone(slots[0], arch.get(skeleton.programs[0].platform))
         self.known = sorted(
@@ -110,6 +138,10 @@ class _Ranks:
         self.finished = 0  # cores
         self.running: Callable[[], tuple[int, int]] = _nothing_runs
         self.by_rank = False  # what is carried out looks at where it runs
+        asks = any(rank_registers(i) for p in skeleton.programs for i in instructions(p.body))
+        self.ends: tuple[int | None, ...] = (None,)  # instead of the ranks that are asked for
+        if asks and _only_addresses(skeleton):
+            self.ends = 0, len(inputs) - 1
 
     def reports(self) -> list[CoreReport] | None:
         """As `run_classes`.
@@ -142,9 +174,19 @@ class _Ranks:
         return arrays, parts, rank if self.by_rank else -1
 
     def _run(self, rank: int) -> list[CoreReport]:
+        try:
+            ran = [self._run_as(rank, end) for end in self.ends]
+        except OutOfBoundsError:
+            if self.ends == (None,):
+                raise
+            self.ends = (None,)  # these ranks may not ask for those
+            ran = [self._run_as(rank, None)]
+        return ran[0]
+
+    def _run_as(self, rank: int, asked: int | None) -> list[CoreReport]:
         slots = self.slots[rank * self.lnc : (rank + 1) * self.lnc]
-        left = None if self.ends is None else max(self.ends - time.monotonic(), 0.0)
-        cores = DryCores(slots, self.skeleton, self.inputs, left, self.alone.link)
+        left = None if self.until is None else max(self.until - time.monotonic(), 0.0)
+        cores = DryCores(slots, self.skeleton, self.inputs, left, self.alone.link, asked)
         self.running = cores.progress
         reports = sorted(cores.run(), key=lambda r: r.core)
         self.done += sum(r.done for r in reports)

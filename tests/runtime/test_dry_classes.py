@@ -13,7 +13,7 @@ import nki_dist.collectives as ncc
 import nki_dist.isa as nisa
 import nki_dist.language as nl
 from nki_dist import errors
-from nki_dist.runtime import dry_report
+from nki_dist.runtime import dry_classes, dry_report
 from nki_dist.runtime.dry_classes import run_classes
 from nki_dist.timing import make_profile
 from nki_dist.timing.folded import FoldedTimeline, folded
@@ -71,6 +71,15 @@ def rank_many_rounds(x, group):
 
 
 @nki.jit
+def row_of_its_rank(x, table, group):
+    """The rank's row of a table, which decides nothing; then a sum of all."""
+    tile, total = C.sbuf((1, table.shape[1]), x.dtype), C.sbuf((1, table.shape[1]), x.dtype)
+    nisa.dma_copy(dst=tile, src=table.select(0, ncc.rank_id()).reshape((1, table.shape[1])))
+    ncc.all_reduce([tile], [total], group, nl.add)
+    return C.published(total)
+
+
+@nki.jit
 def counted_rounds(x, counts, group):
     tile = C.sbuf(x.shape, x.dtype)
     nisa.dma_copy(dst=tile, src=x)
@@ -117,6 +126,10 @@ def counts(ranks: int) -> nki.PerRank:
     return nki.per_rank([two[r % 4 == 3] for r in range(ranks)])
 
 
+def table(ranks: int) -> nki.TensorSpec:
+    return nki.TensorSpec((ranks, 6), F32)
+
+
 CASES = {
     "layer": Case(layer, lambda n: (X, rows(n), columns(n), next_stage(n))),
     "layer, one core": Case(layer, lambda n: (X, rows(n), columns(n), next_stage(n)), 1),
@@ -134,6 +147,7 @@ CASES = {
     "private": Case(C.private, lambda n: (X, rows(n), 4)),
     "sendrecv": Case(exchanged_halves, lambda n: (X, rows(n))),
     "rank in a loop": Case(rank_many_rounds, lambda n: (X, rows(n)), folds=False),
+    "rank in an address": Case(row_of_its_rank, lambda n: (X, table(n), rows(n))),
     "counts in a loop": Case(counted_rounds, lambda n: (X, counts(n), rows(n))),
 }
 SIZES = [(name, n) for n in (8, 64) for name in CASES] + [("layer", 256), ("all_gather", 256)]
@@ -213,6 +227,40 @@ def test_mistakes_are_those_of_all_ranks(program: Any) -> None:
                 world.dry_run(*arguments)
         told.append(caught.value.to_dict())
     assert told[0] == told[1]
+
+
+@pytest.mark.parametrize(
+    ("name", "runs"),
+    [
+        ("layer", 1),
+        ("ring", 2),  # with the first and with the last rank in its addresses
+        ("rank in an address", 2),
+        ("permute", 2),
+        ("rank in a loop", 64),
+    ],
+)
+def test_how_many_ranks_are_run(name: str, runs: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Any] = []
+
+    class Counted(dry_classes.DryCores):
+        def __init__(self, slots: Any, *args: Any) -> None:
+            made.append([slot.rank for slot in slots])
+            super().__init__(slots, *args)
+
+    monkeypatch.setattr(dry_classes, "DryCores", Counted)
+    world = nki.World.trn2_ultraserver(ranks=64)
+    world.dry_run(CASES[name].kernel, *CASES[name].args(64))
+    assert len(made) == runs
+    assert all(len(ranks) == 2 for ranks in made)
+
+
+def test_a_rank_beyond_a_table_is_the_first_that_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = ran_in_classes(monkeypatch)
+    world = nki.World.trn2_ultraserver(ranks=64)
+    with pytest.raises(errors.OutOfBoundsError, match=r"index 60 is outside \[0, 60\)") as caught:
+        world.dry_run(row_of_its_rank, X, table(60), rows(64))
+    assert caught.value.core == "rank 60 core 0"
+    assert found == [False]
 
 
 def test_ranks_that_differ_in_what_they_exchange_have_no_classes(
