@@ -9,14 +9,22 @@ no algorithm by name; `algorithms` lists them.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Final
 
 import numpy as np
 
+from nki_dist.collectives.counted import count_messages
 from nki_dist.collectives.members import Members, Stage
 from nki_dist.collectives.party import Array, Party, Waiting
 from nki_dist.collectives.question import Question
 from nki_dist.collectives.reduction import Reduction
+
+# The passes of an operation, by whether they reduce.
+PASSES: Final[Mapping[str, tuple[bool, ...]]] = MappingProxyType(
+    {"all_gather": (False,), "reduce_scatter": (True,), "all_reduce": (True, False)}
+)
 
 
 class Algorithm(ABC):
@@ -71,6 +79,14 @@ class Algorithm(ABC):
     def all_reduce(self, x: Party, flat: Array, reduction: Reduction) -> Waiting:
         """Returns finished arrays that, one after the other, are the reduced buffer."""
 
+    def messages(self, opcode: str, size: int) -> Sequence[int]:
+        """How many messages each member of a group sends, by its place.
+
+        Counted by letting them, in as many steps as there are messages: an algorithm that knows
+        says it itself.
+        """
+        return count_messages(self, opcode, size)
+
     # ---- what it costs --------------------------------------------------------------------------
 
     @abstractmethod
@@ -96,11 +112,25 @@ class TwoPasses(Algorithm):
         mine = yield from self.reduce_scatter(x, np.array_split(flat, x.size), reduction)
         return (yield from self.gather_parts(x, reduction.finish(mine)))
 
+    def messages(self, opcode: str, size: int) -> Sequence[int]:
+        passes = PASSES[opcode]
+        sent = [self.sends(reduces, size) for reduces in passes]
+        if None in sent:
+            return super().messages(opcode, size)
+        return [sum(n for n in sent if n is not None)] * size
+
+    def sends(self, reduces: bool, size: int) -> int | None:
+        """Messages that every member sends in a pass, if they are as many and their number known.
+
+        Args:
+            reduces: of reducing and scattering; else of gathering.
+        """
+        return None
+
     @abstractmethod
     def one_pass(self, m: Members, chunk: float, reduces: bool) -> list[Stage]:
         """The stages of gathering, or of reducing and scattering, a chunk of each member."""
 
     def stages(self, opcode: str, m: Members, nbytes: float) -> list[Stage]:
-        passes = {"all_gather": (False,), "reduce_scatter": (True,), "all_reduce": (True, False)}
         chunk = nbytes / m.size
-        return [s for reduces in passes[opcode] for s in self.one_pass(m, chunk, reduces)]
+        return [s for reduces in PASSES[opcode] for s in self.one_pass(m, chunk, reduces)]

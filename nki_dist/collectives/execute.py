@@ -27,10 +27,20 @@ from nki_dist.program.walk import operands, tensors
 _UNCOMPARED = frozenset({"priority"})
 
 
-def link(i: Instruction, kit: Kit) -> Callable[[], Any]:
-    """The generator function that executes `i` on the core of `kit`."""
+def link(
+    i: Instruction,
+    kit: Kit,
+    find: Callable[[Instruction, int], tuple[int, ...]] | None = None,
+    alone: bool = False,
+) -> Callable[[], Any]:
+    """The generator function that executes `i` on the core of `kit`.
+
+    Args:
+        find: does what `group_of` does.
+        alone: without the exchange with other ranks; see collectives.alone.
+    """
     slot, begun, wires = kit.slot, kit.state.collectives, kit.wires
-    group = _group(i, slot.rank)
+    group = (find or group_of)(i, slot.rank)
     if not group:
         return _nothing
     shared = belongs_to_rank(i, slot.cores)
@@ -41,6 +51,7 @@ def link(i: Instruction, kit: Kit) -> Callable[[], Any]:
     run = None
     if not shared or slot.lnc_core == 0:
         run = OPERATIONS[i.opcode].plan(Member(i, kit, group, slot.rank))
+        run = _nobody_else if alone else run
     others = [slot.peer(c) for c in range(1, slot.cores)] if shared else []
     # Core 0 takes part in the rank's and in its own; the other cores' own aren't counted with it.
     key = (shared, lead, tuple(group))
@@ -72,7 +83,12 @@ def _nothing() -> None:
     """A rank in no pair of a permutation."""
 
 
-def _group(i: Instruction, rank: int) -> tuple[int, ...]:
+def _nobody_else(x: Party) -> Waiting:
+    """Instead of the exchange with other ranks, where these aren't run."""
+    yield from ()
+
+
+def group_of(i: Instruction, rank: int) -> tuple[int, ...]:
     """The ranks that meet, or () if this one isn't concerned."""
     if "source_target_pairs" in i.args:
         ranks = sorted({r for pair in i["source_target_pairs"] for r in pair})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from nki_dist.arch import Arch
@@ -63,6 +63,23 @@ class Question:
     def chips(self) -> list[list[int]]:
         """Positions of members that share a chip, in the order of the group."""
         return _together(self.group, self.layout.ranks_per_chip)
+
+    def moved(self) -> Question:
+        """A question with the same answers, and the same for all groups that sit alike.
+
+        Nodes are numbered as they appear, and so are ranks within a chip: what a choice or a price
+        depends on is which members share a node or a chip, and which chips of a node they are on.
+        """
+        chip, node = self.layout.ranks_per_chip, self.layout.ranks_per_node
+        nodes: dict[int, int] = {}
+        taken: dict[int, int] = {}  # by chip, how many of its ranks
+        ranks: dict[int, int] = {}
+        for rank in dict.fromkeys(self.group):  # a pair may be a rank and itself
+            number, within = divmod(rank, node)
+            first = nodes.setdefault(number, len(nodes)) * node + within // chip * chip
+            place = taken[first] = taken.get(first, -1) + 1
+            ranks[rank] = first + place
+        return replace(self, group=tuple([ranks[r] for r in self.group]))
 
 
 def _together(group: Sequence[int], ranks: int) -> list[list[int]]:

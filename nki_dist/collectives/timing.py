@@ -11,19 +11,59 @@ neuron-runtime/explore/compute-comm-overlap.rst.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from nki_dist.arch import Arch
 from nki_dist.collectives.choose import choose, named
 from nki_dist.collectives.operands import belongs_to_rank, larger_side
 from nki_dist.collectives.operations import OPERATIONS, Kind
-from nki_dist.collectives.price import all_to_all_ns, move_ns, price_ns, sharing_groups
+from nki_dist.collectives.price import all_to_all_ns, move_ns, price_ns
 from nki_dist.collectives.question import Question, RankLayout
+from nki_dist.errors import LaunchError
 from nki_dist.isa.effects import Exchange
 from nki_dist.program import Instruction
 from nki_dist.timing.exchange import Rule
 from nki_dist.timing.timeline import Seat
 from nki_dist.topology.topology import Topology
+
+
+class _Groups:
+    """The groups of a collective: where each rank is, worked out once.
+
+    Attributes:
+        groups: ranks of each.
+        of: by rank, the number of its group and its position there.
+    """
+
+    def __init__(self, groups: Sequence[tuple[int, ...]], ranks_per_chip: int) -> None:
+        self.groups = groups
+        self.of = {rank: (n, at) for n, group in enumerate(groups) for at, rank in enumerate(group)}
+        self._per_chip = ranks_per_chip
+        chips = (chip for group in groups for chip in {r // ranks_per_chip for r in group})
+        self._on_chip = Counter(chips)
+
+    def sharing(self, group: Sequence[int]) -> int:
+        """How many groups have members on the chip of a group's first rank."""
+        return self._on_chip[group[0] // self._per_chip]
+
+
+class _Known(NamedTuple):
+    """What is known of an instruction; it is kept, so that no other has its identity.
+
+    Attributes:
+        groups: of its replica_group, if it has one.
+        targets, sources: of its pairs, by rank.
+        made: what its rule gave, by whom that is for.
+    """
+
+    i: Instruction
+    nbytes: int
+    groups: _Groups | None
+    targets: Mapping[int, int]
+    sources: Mapping[int, int]
+    made: dict[Any, Exchange]
 
 
 class _Rules:
@@ -36,11 +76,27 @@ class _Rules:
         self._moves: dict[tuple[Question, int, int], float] = {}
         self._meets: dict[tuple[tuple[int, ...], tuple[int, ...]], tuple[int, ...]] = {}
         self._cores: dict[int, dict[int, int]] = {}  # rank -> number within it -> over the launch
+        self._instructions: dict[int, _Known] = {}
+        self._groups: dict[tuple[tuple[int, ...], ...], _Groups] = {}
 
-    def _question(self, i: Instruction, group: Sequence[int], arch: Arch) -> Question:
+    def _known(self, i: Instruction) -> _Known:
+        known = self._instructions.get(id(i))
+        if known is None:
+            groups, pairs = None, i.args.get("source_target_pairs", ())
+            if "replica_group" in i.args:
+                key = tuple(map(tuple, i["replica_group"]))
+                groups = self._groups.get(key)
+                if groups is None:
+                    groups = self._groups[key] = _Groups(key, self.topology.ranks_per_chip)
+            targets, sources = dict(pairs), {t: s for s, t in pairs}
+            known = _Known(i, larger_side(i), groups, targets, sources, {})
+            self._instructions[id(i)] = known
+        return known
+
+    def _question(self, known: _Known, group: tuple[int, ...], arch: Arch) -> Question:
         instance = self.topology.ranks_per_instance
         layout = RankLayout(self.topology.ranks_per_chip, instance * arch.instances_per_ultraserver)
-        return Question(i.opcode, larger_side(i), tuple(group), layout, arch)
+        return Question(known.i.opcode, known.nbytes, group, layout, arch)
 
     def _look(self, seats: Sequence[Seat]) -> None:
         """Note once where every core of the launch is."""
@@ -60,46 +116,70 @@ class _Rules:
 
     def group(self, i: Instruction, me: int, seats: Sequence[Seat], arch: Arch) -> Exchange:
         """Everybody waits for everybody."""
-        rank = seats[me].rank
-        group = next(g for g in i["replica_group"] if rank in g)
-        question = self._question(i, group, arch)
-        kind = self._kind(i, me, seats)
-        sharing = sharing_groups(i["replica_group"], question)
-        if not belongs_to_rank(i, 2):
-            sharing *= len(self._cores[rank])  # each core has tensors of its own
-        key = (question, sharing, len(kind))
-        if key not in self._prices:
-            self._prices[key] = self._price(*key)
-        who = (question.group, kind)
+        rank, known = seats[me].rank, self._known(i)
+        assert known.groups is not None
+        number, _ = known.groups.of[rank]
+        made = known.made.get((number, seats[me].core))
+        if made is None:
+            made = self._group(known, known.groups, number, me, seats, arch)
+            known.made[number, seats[me].core] = made
+        return made
+
+    def _group(
+        self,
+        known: _Known,
+        groups: _Groups,
+        number: int,
+        me: int,
+        seats: Sequence[Seat],
+        arch: Arch,
+    ) -> Exchange:
+        group, kind = groups.groups[number], self._kind(known.i, me, seats)
+        sharing = groups.sharing(group)
+        if not belongs_to_rank(known.i, 2):
+            sharing *= len(self._cores[seats[me].rank])  # each core has tensors of its own
+        price = self._price(self._question(known, group, arch), sharing, len(kind))
+        who = (group, kind)
         if who not in self._meets:
             self._meets[who] = self._numbers(group, kind)
-        meets = self._meets[who]
-        price = self._prices[key]
-        return Exchange(i.opcode, (), (), price, price, meets)
+        return Exchange(known.i.opcode, (), (), price, price, self._meets[who])
 
     def _price(self, question: Question, sharing: int, cores: int) -> float:
-        if OPERATIONS[question.opcode].kind is Kind.DIRECT:
-            return all_to_all_ns(question, self.topology, sharing, cores)
+        alike = question.moved()
+        key = (alike, sharing, cores)
+        if key not in self._prices:
+            direct = OPERATIONS[question.opcode].kind is Kind.DIRECT
+            price = self._direct if direct else self._by_algorithm
+            try:
+                self._prices[key] = price(alike, sharing, cores)
+            except LaunchError:  # which names the ranks of the group that was asked about
+                self._prices[key] = price(question, sharing, cores)
+        return self._prices[key]
+
+    def _direct(self, question: Question, sharing: int, cores: int) -> float:
+        return all_to_all_ns(question, self.topology, sharing, cores)
+
+    def _by_algorithm(self, question: Question, sharing: int, cores: int) -> float:
         return price_ns(question, choose(question, self.forced), self.topology, sharing, cores)
 
     def ring(self, i: Instruction, me: int, seats: Sequence[Seat], arch: Arch) -> Exchange:
         """A step of a ring: to the next of the group, from the one before."""
-        rank = seats[me].rank
-        group = next(g for g in i["replica_group"] if rank in g)
-        at = group.index(rank)
+        rank, known = seats[me].rank, self._known(i)
+        assert known.groups is not None
+        number, at = known.groups.of[rank]
+        group = known.groups.groups[number]
         target, source = group[(at + 1) % len(group)], group[at - 1]
-        return self._moved(i, me, seats, arch, target, source, len(i["channel_ids"]))
+        return self._moved(known, me, seats, arch, target, source, len(i["channel_ids"]))
 
     def pairs(self, i: Instruction, me: int, seats: Sequence[Seat], arch: Arch) -> Exchange:
         """A permutation; a rank in no pair has nothing to do."""
-        rank = seats[me].rank
-        target = next((t for s, t in i["source_target_pairs"] if s == rank), None)
-        source = next((s for s, t in i["source_target_pairs"] if t == rank), None)
-        return self._moved(i, me, seats, arch, target, source, 1)
+        rank, known = seats[me].rank, self._known(i)
+        target, source = known.targets.get(rank), known.sources.get(rank)
+        return self._moved(known, me, seats, arch, target, source, 1)
 
     def _moved(
         self,
-        i: Instruction,
+        known: _Known,
         me: int,
         seats: Sequence[Seat],
         arch: Arch,
@@ -108,22 +188,34 @@ class _Rules:
         channels: int,
     ) -> Exchange:
         """Send to one rank, receive from another; each may be missing, or the rank itself."""
+        i = known.i
         if target is None and source is None:
             return Exchange(i.opcode, (), (), 0.0, 0.0)
+        made = known.made.get(me)
+        if made is not None:
+            return made
         rank, kind = seats[me].rank, self._kind(i, me, seats)
         busy = 0.0
         if target is not None:
-            question = self._question(i, (rank, target), arch)
-            key = (question, channels, len(kind))
-            if key not in self._moves:
-                touches = OPERATIONS[i.opcode].touches
-                self._moves[key] = move_ns(question, self.topology, channels, touches, len(kind))
-            busy = self._moves[key]
+            busy = self._move(self._question(known, (rank, target), arch), channels, len(kind))
         out = self._numbers([r for r in (target,) if r not in (None, rank)], kind)
         come = self._numbers([r for r in (source,) if r not in (None, rank)], kind)
         own = [n for n in self._numbers([rank], kind) if n != me]
         # A rank's cores start together and are over together.
-        return Exchange(i.opcode, (*own, *out), (*own, *come), busy, busy)
+        made = Exchange(i.opcode, (*own, *out), (*own, *come), busy, busy)
+        known.made[me] = made
+        return made
+
+    def _move(self, question: Question, channels: int, cores: int) -> float:
+        touches = OPERATIONS[question.opcode].touches
+        alike = question.moved()
+        key = (alike, channels, cores)
+        if key not in self._moves:
+            try:
+                self._moves[key] = move_ns(alike, self.topology, channels, touches, cores)
+            except LaunchError:
+                self._moves[key] = move_ns(question, self.topology, channels, touches, cores)
+        return self._moves[key]
 
 
 def collective_rules(topology: Topology, forced: str = "") -> Mapping[str, Rule]:

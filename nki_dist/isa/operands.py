@@ -301,11 +301,13 @@ class Register(Role):
     Args:
         mode: "r" or "w".
         copies: the parameter whose value a written one takes as it is, if there is one.
+        rank: a written one gets the number of a rank, which depends on the rank that asks.
     """
 
-    def __init__(self, mode: str, copies: str = "") -> None:
+    def __init__(self, mode: str, copies: str = "", rank: bool = False) -> None:
         self.register_mode = mode
         self.copies = copies
+        self.rank = rank
 
     def accept(self, name: str, value: Any) -> Any:
         if isinstance(value, VirtualRegister):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from nki_dist.arch import Arch
 from nki_dist.errors import LaunchError
 from nki_dist.runtime.settings import HOSTS, TRANSPORTS
+from nki_dist.topology.topology import system
 
 
 def check_size(arch: Arch, ranks: Any, lnc: Any) -> None:
@@ -28,6 +30,34 @@ def check_size(arch: Arch, ranks: Any, lnc: Any) -> None:
             code="lnc-range",
             numbers={"got": lnc, "least": 1, "most": arch.max_lnc},
         )
+
+
+def whole(product: str, options: Mapping[str, Any], count: Any = 1) -> dict[str, Any]:
+    """The options of a world of whole machines.
+
+    Args:
+        product: see `topology.system`.
+        options: those that are asked for, and stay.
+        count: of machines.
+
+    Raises:
+        LaunchError: there can't be as many, or the options say how many ranks there are.
+    """
+    if not _is_int(count) or count < 1:
+        raise LaunchError(
+            f"count={count!r}; must be a positive int",
+            code="world-option",
+            numbers={"got": count, "least": 1},
+        )
+    if count > 1 and "ranks" in options:
+        raise LaunchError(
+            f"count={count} and ranks={options['ranks']!r}; give one of them: count for whole "
+            "UltraServers, ranks for any other number",
+            code="world-option",
+        )
+    machine = system(product, lnc=options.get("lnc"))
+    size = {"ranks": machine.ranks * count, "lnc": machine.lnc}
+    return {**size, "platform": machine.arch.instance, **options}
 
 
 def _is_int(value: Any) -> bool:

@@ -19,7 +19,7 @@ from nki_dist.launcher.estimates import Doubts, dry_run_of, estimate_of, nothing
 from nki_dist.launcher.findings import report_findings, report_races
 from nki_dist.launcher.grid import grid_of_world
 from nki_dist.launcher.loaded import bind_loaded
-from nki_dist.launcher.options import check_options, check_size
+from nki_dist.launcher.options import check_options, check_size, whole
 from nki_dist.launcher.profiles import profile_of_reports
 from nki_dist.launcher.recording import Recording
 from nki_dist.launcher.results import Run, check_written, inputs_as_run, read_outputs
@@ -46,7 +46,7 @@ from nki_dist.runtime.settings import (
 )
 from nki_dist.runtime.unread import check_messages
 from nki_dist.timing import COMPILED, Profile, check_schedule
-from nki_dist.topology.topology import Topology, system
+from nki_dist.topology.topology import Topology
 
 
 class World(Recording):
@@ -130,22 +130,18 @@ class World(Recording):
         Args:
             options: as of World; with lnc=1, there are 128 ranks unless `ranks` says otherwise.
         """
-        return cls._whole("trn2", options)
+        return cls(**whole("trn2", options))
 
     @classmethod
-    def trn2_ultraserver(cls, **options: Any) -> World:
+    def trn2_ultraserver(cls, count: int = 1, **options: Any) -> World:
         """All of a Trn2 UltraServer: 4 instances, a 4x4x4 torus of chips, 256 ranks of 2 cores.
 
         Args:
-            options: as of World; with lnc=1, there are 512 ranks unless `ranks` says otherwise.
+            count: of UltraServers, which EFA connects.
+            options: as of World; with lnc=1, each UltraServer has 512 ranks. `ranks` instead of
+                `count` asks for any other number.
         """
-        return cls._whole("trn2-ultraserver", options)
-
-    @classmethod
-    def _whole(cls, product: str, options: dict[str, Any]) -> World:
-        whole = system(product, lnc=options.get("lnc"))
-        settings = {"ranks": whole.ranks, "lnc": whole.lnc, "platform": whole.arch.instance}
-        return cls(**{**settings, **options})
+        return cls(**whole("trn2-ultraserver", options, count))
 
     @property
     def topology(self) -> Topology:

@@ -12,9 +12,17 @@ def tensors(value: Any) -> Iterator[Access]:
     """The tensors of one operand, lists opened; none if it is something else."""
     if isinstance(value, Access):
         yield value
-    elif isinstance(value, (list, tuple)) and value and not isinstance(value[0], int):  # no ranks
+    elif isinstance(value, (list, tuple)) and value and not _ranks(value):
         for item in value:
             yield from tensors(item)
+
+
+def _ranks(value: Any) -> bool:
+    """Whether a list holds ranks, or groups of them, of which there may be thousands."""
+    first = value[0]
+    if isinstance(first, (list, tuple)) and first:
+        first = first[0]
+    return isinstance(first, int)
 
 
 def operands(args: Mapping[str, Any]) -> Iterator[tuple[str, Access]]:

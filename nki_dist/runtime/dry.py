@@ -12,6 +12,7 @@ of on-chip tensors that share addresses (the compiler has checked these), printi
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from nki_dist.hbm.alignment import aligned
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.core import CoreSlot
 from nki_dist.isa.kit import Kit, Step, Workspace
+from nki_dist.isa.operands import Register
 from nki_dist.program import Access, Instruction, Program, Storage, instructions
 from nki_dist.runtime.cores import make_core
 from nki_dist.runtime.executor import Executor
@@ -42,12 +44,34 @@ class _HollowKit(Kit):
         return np.empty((0,) * len(a.shape), dtype)
 
 
-class _DryLinker(Linker):
-    """Links a skeleton: what isn't carried out only has its run-time addresses checked."""
+class _WatchedKit(Kit):
+    """Knows whether an instruction that is carried out looked at where it runs."""
 
-    def __init__(self, program: Program, kit: Kit, real: Collection[int]) -> None:
+    looked = False
+
+    @property
+    def slot(self) -> CoreSlot:
+        self.looked = True
+        return self.core.slot
+
+    @slot.setter
+    def slot(self, slot: CoreSlot) -> None:
+        """It is that of the core."""
+
+
+class _DryLinker(Linker):
+    """Links a skeleton: what isn't carried out only has its run-time addresses checked.
+
+    Args:
+        rank: what every instruction that asks for a rank gets; None for what is so.
+    """
+
+    def __init__(
+        self, program: Program, kit: Kit, real: Collection[int], rank: int | None = None
+    ) -> None:
         super().__init__(program, kit)
         self._real = real
+        self._rank = rank
         self._hollow = _HollowKit(kit.bytes_of, kit.core, kit.arch)
         self._hollow.solid = {
             counts.storage.number
@@ -60,7 +84,13 @@ class _DryLinker(Linker):
             self.watch_chains()
 
     def linked(self, i: Instruction) -> Step:
-        return super().linked(i) if i.ordinal in self._real else nothing
+        if i.ordinal not in self._real:
+            return nothing
+        numbers = rank_registers(i)
+        if self._rank is None or not numbers:
+            return super().linked(i)
+        registers = self.kit.state.registers
+        return partial(_put, registers, numbers, self._rank)
 
     def exchange(self, i: Instruction) -> Callable[[], Any]:
         if i.ordinal in self._real:
@@ -69,6 +99,20 @@ class _DryLinker(Linker):
         if not run_time_arguments(i):
             return spec.link_exchange(i, self._hollow)
         return lambda: spec.link_exchange(self._addressed_exchange(i), self._hollow)()
+
+
+def rank_registers(i: Instruction) -> list[int]:
+    """Numbers of the registers that an instruction sets to the number of a rank."""
+    return [
+        i.args[name].number
+        for name, role in INSTRUCTIONS[i.opcode].roles.items()
+        if isinstance(role, Register) and role.rank
+    ]
+
+
+def _put(registers: list[int], numbers: Sequence[int], value: int) -> None:
+    for number in numbers:
+        registers[number] = value
 
 
 class _Memories:
@@ -130,6 +174,8 @@ class DryCores:
         skeleton: of the launch's programs.
         inputs: per rank the arrays by index.
         timeout: seconds from now on after which the run is given up; None for never.
+        collective: links collectives, if not as ever; see Wires.
+        rank: what instructions that ask for a rank get, if not what is so.
 
     Raises:
         DeadlockError: linking alone took as long.
@@ -141,17 +187,23 @@ class DryCores:
         skeleton: Skeleton,
         inputs: Sequence[Sequence[np.ndarray]],
         timeout: float | None = None,
+        collective: Callable[..., Any] | None = None,
+        rank: int | None = None,
     ) -> None:
         self._scheduler = Scheduler(timeout=timeout)
+        self._kits: list[_WatchedKit] = []
         memories = _Memories(inputs)
         workspace = Workspace()
         for slot in slots:
             n = slot.lnc_core
             program = skeleton.programs[n]
             core = make_core(program, slot)
+            if collective is not None:
+                core.wires.collective = collective
             buffers: Mapping[int, Any] = memories.of(slot, program, skeleton.contents[n])
-            kit = Kit(_lookup(buffers), core, arch.get(program.platform), workspace)
-            linked = _DryLinker(program, kit, skeleton.real[n]).link()
+            kit = _WatchedKit(_lookup(buffers), core, arch.get(program.platform), workspace)
+            self._kits.append(kit)
+            linked = _DryLinker(program, kit, skeleton.real[n], rank).link()
             self._scheduler.add(Executor(program, linked, core))
             self._scheduler.check_time()
 
@@ -166,6 +218,11 @@ class DryCores:
         finally:
             self._scheduler.close()
         return make_reports(self._scheduler, 0.0)
+
+    @property
+    def looked(self) -> bool:
+        """Whether an instruction that was carried out looked at where it runs."""
+        return any(kit.looked for kit in self._kits)
 
     def progress(self) -> tuple[int, int]:
         """Instructions carried out and cores finished; any thread may ask."""

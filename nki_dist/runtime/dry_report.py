@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.core import CoreSlot
 from nki_dist.program import Block, Instruction, Loop, Program, instructions
 from nki_dist.runtime.dry import DryCores
+from nki_dist.runtime.dry_classes import run_classes
 from nki_dist.runtime.group import CoreReport
 from nki_dist.runtime.progress import sampled
 from nki_dist.runtime.unread import check_messages
@@ -76,6 +77,7 @@ def run_dry(
     inputs: Sequence[Sequence[np.ndarray]],
     unknown: Collection[int],
     timeout: float | None = None,
+    in_classes: bool = True,
 ) -> tuple[DryRun, list[CoreReport]]:
     """Run a compiled kernel dry on every core of a world.
 
@@ -83,39 +85,40 @@ def run_dry(
         slots: every core.
         inputs: per rank, the arrays by index.
         unknown: indices of the inputs without contents.
-        timeout: seconds after which the run is given up; None for never.
+        timeout: seconds after which the run is given up; None for never. If that is while ranks
+            are run in classes, it begins anew with all of them.
+        in_classes: ranks that do the same are run once, where that is sure; else all are run.
 
     Raises:
         NkiError: what the program does wrong, as in a full run.
         LaunchError: how often a loop goes round depends on an input without contents.
     """
     skeleton = make_skeleton(compiled.programs, unknown)
-    cores = DryCores(slots, skeleton, inputs, timeout)
-    with sampled(len(slots), cores.progress):
-        reports = sorted(cores.run(), key=lambda r: r.core)
-    lnc = len(compiled.programs)
-    check_messages(reports, lnc if len(inputs) > 1 else 0)
+    reports = run_classes(slots, skeleton, inputs, timeout) if in_classes else None
+    if reports is None:
+        cores = DryCores(slots, skeleton, inputs, timeout)
+        with sampled(len(slots), cores.progress):
+            reports = sorted(cores.run(), key=lambda r: r.core)
+        check_messages(reports, len(compiled.programs) if len(inputs) > 1 else 0)
     return _report(compiled, skeleton, reports), reports
 
 
 def _report(compiled: Compiled, skeleton: Skeleton, reports: Sequence[CoreReport]) -> DryRun:
-    counted: dict[Any, Counter[int]] = {}  # most ranks go round as often as the others
+    counted: dict[Any, _Counts] = {}  # most ranks go round as often as the others
+    cores: Counter[Any] = Counter()
     totals: list[int] = []
-    exchanges: Counter[str] = Counter()
-    computed = 0
     for report in reports:
         core = report.core % len(compiled.programs)
-        program, real = compiled.programs[core], skeleton.real[core]
         key = core, tuple(report.trips)
         if key not in counted:
-            counted[key] = _executions(program.body, iter(report.trips))
-        times = counted[key]
-        totals.append(sum(times.values()))
-        computed += sum(n for ordinal, n in times.items() if ordinal in real)
-        for i in instructions(program.body):
-            spec = INSTRUCTIONS[i.opcode]
-            if spec.synchronises and times[i.ordinal]:
-                exchanges[spec.title] += times[i.ordinal]
+            counted[key] = _counts(compiled.programs[core], skeleton.real[core], report.trips)
+        cores[key] += 1
+        totals.append(counted[key].total)
+    exchanges: Counter[str] = Counter()
+    for key, counts in counted.items():
+        for name, n in counts.exchanges.items():
+            exchanges[name] += n * cores[key]
+    computed = sum(counts.computed * cores[key] for key, counts in counted.items())
     return DryRun(
         compiled.programs[0].kernel,
         tuple(totals),
@@ -125,6 +128,25 @@ def _report(compiled: Compiled, skeleton: Skeleton, reports: Sequence[CoreReport
         skeleton.unchecked,
         _overlaps(compiled.programs),
     )
+
+
+class _Counts(NamedTuple):
+    """Of one core: instructions executed, those of them computed, exchanges by name."""
+
+    total: int
+    computed: int
+    exchanges: Mapping[str, int]
+
+
+def _counts(program: Program, real: Collection[int], trips: Sequence[int]) -> _Counts:
+    times = _executions(program.body, iter(trips))
+    exchanges: Counter[str] = Counter()
+    for i in instructions(program.body):
+        spec = INSTRUCTIONS[i.opcode]
+        if spec.synchronises and times[i.ordinal]:
+            exchanges[spec.title] += times[i.ordinal]
+    computed = sum(n for ordinal, n in times.items() if ordinal in real)
+    return _Counts(sum(times.values()), computed, exchanges)
 
 
 def _executions(block: Block, trips: Iterator[int]) -> Counter[int]:

@@ -16,7 +16,7 @@ from nki_dist.timing.exchange import EXCHANGES, Rule
 from nki_dist.timing.order import OrderGraph, order
 from nki_dist.timing.perfetto import read_trace, write_trace
 from nki_dist.timing.reorder import legal_order, reordered
-from nki_dist.timing.replay import replay
+from nki_dist.timing.replay import prepared, replay
 from nki_dist.timing.report import Profile
 from nki_dist.timing.schedules import COMPILED, SCHEDULES, check_schedule
 from nki_dist.timing.summary import make_profile
@@ -62,7 +62,7 @@ def profile_launch(
     Raises:
         LaunchError: the trip counts don't belong to the programs, or there is no such schedule.
     """
-    timeline = replay(
+    launch = prepared(
         programs,
         trips,
         arch,
@@ -71,4 +71,4 @@ def profile_launch(
         all_addresses=all_addresses,
         schedule=schedule,
     )
-    return make_profile(timeline, kernel_name)
+    return make_profile(launch.simulated(), kernel_name)

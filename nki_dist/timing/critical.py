@@ -37,11 +37,11 @@ class Piece(NamedTuple):
 
 def critical_path(timeline: Timeline) -> list[Piece]:
     """The pieces in order of time; empty for a launch that executed nothing."""
+    ends = [max(range(len(c.done)), key=c.done.__getitem__, default=-1) for c in timeline.distinct]
     last = [
-        (c.done[at], -number, at)
-        for number, c in enumerate(timeline.cores)
-        if c.done
-        for at in [max(range(len(c.done)), key=c.done.__getitem__)]
+        (timeline.distinct[n].done[ends[n]], -number, ends[n])
+        for number, n in enumerate(timeline.which)
+        if ends[n] >= 0
     ]
     if not last:
         return []
@@ -70,13 +70,13 @@ class _Walk:
 
     def back(self, core: int, at: int) -> tuple[int, int] | None:
         """Account for an instruction and the wait before it; returns what it waited for."""
-        c = self.timeline.cores[core]
+        c = self.timeline.core(core)
         i = c.graph.executed[at]
         if c.held and at in c.held and self.now >= c.end[at]:
             # Another core came later: from its message on, everything was waiting for that.
             held = c.held[at]
             kind = i.engine if i.engine == "cc" else MESSAGES
-            self._spend(core, at, self.timeline.cores[held[0]].start[held[1]], kind)
+            self._spend(core, at, self.timeline.core(held[0]).start[held[1]], kind)
             return self._before(*held)
         start, end = c.start[at], c.end[at]
         if end < self.now:
@@ -87,14 +87,14 @@ class _Walk:
 
     def _before(self, core: int, at: int) -> tuple[int, int] | None:
         """Account for what lies between an instruction's cause and its start."""
-        c = self.timeline.cores[core]
+        c = self.timeline.core(core)
         if at in c.table_loads:
             self._spend(core, at, c.table_loads[at].start, TABLE)
         cause, reason = c.cause[at], c.reason[at]
         since = 0.0
         if cause is not None:
             number, position = cause
-            other = c if number == core else self.timeline.cores[number]
+            other = c if number == core else self.timeline.core(number)
             if reason == DATA:
                 since = other.done[position]
             else:

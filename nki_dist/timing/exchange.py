@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Final, TypeAlias
 
 from nki_dist.arch import Arch
@@ -24,9 +25,23 @@ from nki_dist.timing.timeline import Seat
 Rule: TypeAlias = Callable[[Instruction, int, Sequence[Seat], Arch], Exchange]
 
 
+class Seats(list[Seat]):
+    """The seats of a launch, which don't change any more."""
+
+    @cached_property
+    def ranks(self) -> dict[int, dict[int, int]]:
+        """By rank: number within it -> number over the launch."""
+        found: dict[int, dict[int, int]] = {}
+        for n, p in enumerate(self):
+            found.setdefault(p.rank, {})[p.core] = n
+        return found
+
+
 def _same_rank(me: int, seats: Sequence[Seat]) -> dict[int, int]:
     """Cores of the same logical core: number within it -> number over the launch."""
     rank = seats[me].rank
+    if isinstance(seats, Seats):
+        return seats.ranks[rank]
     return {p.core: n for n, p in enumerate(seats) if p.rank == rank}
 
 

@@ -17,7 +17,7 @@ from nki_dist.errors import LaunchError
 from nki_dist.isa.effects import Exchange
 from nki_dist.timing.core import CoreReplay
 from nki_dist.timing.exchange import Rule
-from nki_dist.timing.meeting import Meetings
+from nki_dist.timing.meeting import Meeting, Meetings
 from nki_dist.timing.timeline import Delivery, Seat
 
 Waiting: TypeAlias = tuple[CoreReplay, int]  # an instruction that waits for other cores
@@ -28,6 +28,7 @@ class Messages:
 
     Attributes:
         deliveries: those that arrived.
+        met: the meetings that are over, by (core, position) of whoever took part.
     """
 
     def __init__(
@@ -38,6 +39,7 @@ class Messages:
         rules: Mapping[str, Rule],
     ) -> None:
         self.deliveries: list[Delivery] = []
+        self.met: dict[tuple[int, int], Meeting] = {}
         self._cores = cores
         self._seats = seats
         self._arch = arch
@@ -98,6 +100,7 @@ class Messages:
         )
         if come is None:
             return []
+        self.met.update(dict.fromkeys(come.who, come))
         for number, theirs in come.who:
             timeline = self._cores[number].timeline
             if (number, theirs) != come.last:

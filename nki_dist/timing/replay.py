@@ -21,8 +21,9 @@ from nki_dist.program.collector import collector_paused
 from nki_dist.timing.compiled import Plan, compiled
 from nki_dist.timing.core import CoreReplay
 from nki_dist.timing.events import Events
-from nki_dist.timing.exchange import EXCHANGES, Rule
+from nki_dist.timing.exchange import EXCHANGES, Rule, Seats
 from nki_dist.timing.fixed import Fixed, describe
+from nki_dist.timing.folded import folded
 from nki_dist.timing.order import OrderGraph, order
 from nki_dist.timing.schedules import COMPILED, PROGRAM, check_schedule
 from nki_dist.timing.timeline import Seat, Timeline, default_placement
@@ -61,10 +62,14 @@ class Launch:
         timeline.launch = self
         return timeline
 
+    def simulated(self) -> Timeline:
+        """The same, with one core replayed for all that do the same at the same time."""
+        return folded(self) or self.replayed()
+
     def total_ns(self, parts: Sequence[Part]) -> float:
         """How long it would take if its cores executed something else."""
         with collector_paused():
-            return replace(self, parts=parts).replayed().total_ns
+            return replace(self, parts=parts).simulated().total_ns
 
 
 def replay(
@@ -77,7 +82,34 @@ def replay(
     all_addresses: bool = False,
     schedule: str = PROGRAM,
 ) -> Timeline:
-    """Simulated times of everything a launch executed.
+    """Simulated times of everything a launch executed; every core is replayed.
+
+    Args, errors: as of `prepared`.
+    """
+    with collector_paused():
+        return prepared(
+            programs,
+            trips_per_core,
+            arch,
+            placement,
+            table,
+            exchanges,
+            all_addresses,
+            schedule,
+        ).replayed()
+
+
+def prepared(
+    programs: Sequence[Program],
+    trips_per_core: Sequence[Sequence[int]],
+    arch: Arch,
+    placement: Sequence[Seat] | None = None,
+    table: Mapping[str, Spec] = INSTRUCTIONS,
+    exchanges: Mapping[str, Rule] = EXCHANGES,
+    all_addresses: bool = False,
+    schedule: str = PROGRAM,
+) -> Launch:
+    """A launch, ready to be replayed.
 
     Args:
         programs: one per physical core of the launch.
@@ -101,23 +133,7 @@ def replay(
             code="profile-trips",
             numbers={"got": len(trips_per_core), "allowed": len(programs)},
         )
-    seats = list(placement) if placement is not None else default_placement(programs, arch)
-    with collector_paused():
-        return _replayed(
-            programs, trips_per_core, arch, seats, table, exchanges, all_addresses, schedule
-        )
-
-
-def _replayed(
-    programs: Sequence[Program],
-    trips_per_core: Sequence[Sequence[int]],
-    arch: Arch,
-    seats: list[Seat],
-    table: Mapping[str, Spec],
-    exchanges: Mapping[str, Rule],
-    all_addresses: bool,
-    schedule: str,
-) -> Timeline:
+    seats = Seats(placement if placement is not None else default_placement(programs, arch))
     parts = []
     # Ranks often execute the same.
     graphs: dict[tuple[int, tuple[int, ...]], Part] = {}
@@ -128,4 +144,4 @@ def _replayed(
             plan = compiled(graph, table, arch) if schedule == COMPILED else Plan()
             graphs[key] = Part(graph, plan, describe(graph, table, arch, plan))
         parts.append(graphs[key])
-    return Launch(parts, seats, arch, exchanges, schedule).replayed()
+    return Launch(parts, seats, arch, exchanges, schedule)

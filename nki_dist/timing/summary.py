@@ -49,39 +49,49 @@ _FIGURE: Final = {
     SEMAPHORE: "semaphore_ns",
     TABLE: "act_table_load_ns",
 }
+_TOGETHER: Final = 4096  # cores whose times are added in one go
 _UNKNOWN: Final = "cost"  # stands for a cost that nobody documents
 _DMA: Final = ("dma_element_ns", "dma_engine_gbps", "dma_floor_ns", "dma_semaphore_ns")
 
 
 def make_profile(timeline: Timeline, kernel: str) -> Profile:
-    """Summarise a timeline."""
-    arch, cores = timeline.arch, timeline.cores
+    """Summarise a timeline.
+
+    Cores that have the same times are looked at once; sums of floats are those of all cores, one
+    after the other, so that they round the same.
+    """
+    arch, cores = timeline.arch, timeline.distinct
+    which = timeline.which
+    times = Counter(which)
     total = timeline.total_ns
     kinds = _kinds(cores)
     flops, ideal = _tensor_work(timeline, kinds)
-    moved = sum(c.hbm_read + c.hbm_written for c in cores)
-    stacks = len({c.seat.stack for c in cores})
+    read = sum(c.hbm_read * times[n] for n, c in enumerate(cores))
+    written = sum(c.hbm_written * times[n] for n, c in enumerate(cores))
+    moved = read + written
     pieces = critical_path(timeline)
-    path = _Path(pieces)
+    path = _Path(pieces, which)
     return Profile(
         kernel=kernel,
         platform=arch.instance,
-        cores=len(cores),
+        cores=len(which),
         total_us=total / 1000,
         overhead_us=_around(timeline) / 1000,
-        instructions=sum(len(c.graph) for c in cores),
-        engines=[use for n, c in enumerate(cores) for use in _engines(n, c, kinds[n], arch, total)],
+        instructions=sum(len(c.graph) * times[n] for n, c in enumerate(cores)),
+        engines=_engines(timeline, kinds, total),
         lines=_lines(timeline, kinds, path),
         critical=dict(sorted(path.spent().items(), key=lambda item: (-item[1], item[0]))),
-        hbm_read=sum(c.hbm_read for c in cores),
-        hbm_written=sum(c.hbm_written for c in cores),
+        hbm_read=read,
+        hbm_written=written,
         flops=flops,
         all_flops=sum(
-            n * cost.flops for k in kinds for cost, n in zip(k.costs, k.counts, strict=True)
+            k * cost.flops * times[n]
+            for n, mine in enumerate(kinds)
+            for cost, k in zip(mine.costs, mine.counts, strict=True)
         ),
         tflops=flops / total / 1000 if total else 0.0,
-        mfu=ideal / total / len(cores) if total else 0.0,
-        mbu=moved / (total * arch.hbm_stack_gbps * stacks) if total else 0.0,
+        mfu=ideal / total / len(which) if total else 0.0,
+        mbu=moved / (total * arch.hbm_stack_gbps * timeline.stacks) if total else 0.0,
         beta1=any(c.graph.program.beta1 for c in cores),
         schedule=timeline.schedule,
         changes=_changes(timeline),
@@ -94,7 +104,7 @@ def make_profile(timeline: Timeline, kernel: str) -> Profile:
 
 def _paired(timeline: Timeline) -> bool:
     """Whether ranks have two cores."""
-    return any(c.seat.core for c in timeline.cores)
+    return any(c.seat.core for c in timeline.distinct)
 
 
 def _around(timeline: Timeline) -> float:
@@ -117,18 +127,18 @@ class _Path:
     """The critical path in columns.
 
     Attributes:
-        cores, positions: whose pieces they are.
+        cores, positions: whose pieces they are; cores by their number in `distinct`.
         names, what: the things that time was spent on, and for each piece the number of its own.
         took: ns.
     """
 
-    def __init__(self, pieces: Sequence[Piece]) -> None:
+    def __init__(self, pieces: Sequence[Piece], which: Sequence[int]) -> None:
         columns = zip(*pieces, strict=True) if pieces else ((),) * 5
         cores, positions, starts, ends, what = columns
         numbers: dict[str, int] = {}
         self.what = np.array([numbers.setdefault(w, len(numbers)) for w in what], np.intp)
         self.names = list(numbers)
-        self.cores = np.array(cores, np.intp)
+        self.cores = np.array([which[core] for core in cores], np.intp)
         self.positions = np.array(positions, np.intp)
         self.took = durations(starts, ends)
 
@@ -145,9 +155,17 @@ class _Path:
         return np.concatenate(by_core)[first[self.cores] + self.positions]
 
 
-def _engines(
-    number: int, core: CoreTimeline, kinds: Kinds, arch: Arch, total: float
-) -> list[EngineUse]:
+def _engines(timeline: Timeline, kinds: Sequence[Kinds], total: float) -> list[EngineUse]:
+    uses = [
+        _engines_of(core, k, timeline.arch, total)
+        for core, k in zip(timeline.distinct, kinds, strict=True)
+    ]
+    return [EngineUse(number, *use) for number, n in enumerate(timeline.which) for use in uses[n]]
+
+
+def _engines_of(
+    core: CoreTimeline, kinds: Kinds, arch: Arch, total: float
+) -> list[tuple[str, int, float, float]]:
     ends: Sequence[float] = core.end
     if core.busy_end:
         ends = [core.busy_end.get(at, end) for at, end in enumerate(core.end)]
@@ -165,7 +183,7 @@ def _engines(
     busy = sums(engine, took, len(names))
     busy[place["dma"]] = sum(core.dma_busy) / arch.dma_engines
     return [
-        EngineUse(number, e, count[n], busy[n] / 1000, busy[n] / total if total else 0.0)
+        (e, count[n], busy[n] / 1000, busy[n] / total if total else 0.0)
         for n, e in enumerate(names)
     ]
 
@@ -175,7 +193,7 @@ def _lines(timeline: Timeline, kinds: Sequence[Kinds], path: _Path) -> list[Line
     known: dict[_Line, int] = {}
     by_core: list[NDArray[np.intp]] = []
     took: list[NDArray[np.float64]] = []
-    for core, k in zip(timeline.cores, kinds, strict=True):
+    for core, k in zip(timeline.distinct, kinds, strict=True):
         where = core.graph.program.where
         lines = [
             known.setdefault((where(i.location) or "?", i.opcode, i.engine), len(known))
@@ -183,30 +201,49 @@ def _lines(timeline: Timeline, kinds: Sequence[Kinds], path: _Path) -> list[Line
         ]
         by_core.append(np.array(lines, np.intp)[k.of])
         took.append(durations(core.start, core.end))
-    line, each, n = np.concatenate(by_core), np.concatenate(took), len(known)
-    longest = np.zeros(n)
-    np.maximum.at(longest, line, each)
+    n = len(known)
+    times = Counter(timeline.which)
+    count, longest = np.zeros(n, np.intp), np.zeros(n)
+    for number, (line, ns) in enumerate(zip(by_core, took, strict=True)):
+        count += times[number] * np.bincount(line, minlength=n)
+        np.maximum.at(longest, line, ns)
     columns = (
-        np.bincount(line, minlength=n).tolist(),
-        sums(line, each, n),
+        count.tolist(),
+        _in_turn(by_core, took, timeline.which, n),
         longest.tolist(),
         sums(path.of(by_core), path.took, n),
     )
     uses = [
-        LineUse(*key, count, total / 1000, most / 1000, critical / 1000)
-        for key, count, total, most, critical in zip(known, *columns, strict=True)
+        LineUse(*key, executed, total / 1000, most / 1000, critical / 1000)
+        for key, executed, total, most, critical in zip(known, *columns, strict=True)
     ]
     return sorted(uses, key=lambda x: (-x.critical_us, -x.total_us, x.location, x.opcode))
+
+
+def _in_turn(
+    lines: Sequence[NDArray[np.intp]],
+    took: Sequence[NDArray[np.float64]],
+    which: Sequence[int],
+    n: int,
+) -> list[float]:
+    """The ns of each line over all cores, added one after the other."""
+    total = [0.0] * n
+    for start in range(0, len(which), _TOGETHER):
+        some = which[start : start + _TOGETHER]
+        line = np.concatenate([np.arange(n), *[lines[k] for k in some]])
+        total = sums(line, np.concatenate([total, *[took[k] for k in some]]), n)
+    return total
 
 
 def _changes(timeline: Timeline) -> list[Change]:
     """What the compiler is taken to change, the most bytes first."""
     found: dict[tuple[str, str], list[int]] = {}
-    for core in timeline.cores:
+    times = Counter(timeline.which)
+    for n, core in enumerate(timeline.distinct):
         for (location, what), (count, size) in core.changes.items():
             entry = found.setdefault((core.graph.program.where(location) or "?", what), [0, 0])
-            entry[0] += count
-            entry[1] += size
+            entry[0] += count * times[n]
+            entry[1] += size * times[n]
     changes = [Change(*key, count, size) for key, (count, size) in found.items()]
     return sorted(changes, key=lambda c: (-c.bytes, -c.count, c.location, c.what))
 
@@ -215,14 +252,19 @@ def _tensor_work(timeline: Timeline, kinds: Sequence[Kinds]) -> tuple[int, float
     """FLOPs of the Tensor engines, and the ns they would take at the peak of their dtypes."""
     flops, ideal = 0, 0.0
     peak = timeline.arch.peak_tflops
+    each: list[list[tuple[int, float]]] = []
     for k in kinds:
         by_dtype = Counter[str]()
         for i, cost, count in zip(k.examples, k.costs, k.counts, strict=True):
             if i.engine == "tensor":
                 by_dtype[_float8(_input_dtype(i))] += count * cost.flops
-        for dtype, n in by_dtype.items():
+        each.append(
+            [(n, n / (peak.get(dtype, peak["bfloat16"]) * 1000)) for dtype, n in by_dtype.items()]
+        )
+    for number in timeline.which:
+        for n, ns in each[number]:
             flops += n
-            ideal += n / (peak.get(dtype, peak["bfloat16"]) * 1000)
+            ideal += ns
     return flops, ideal
 
 
@@ -239,11 +281,12 @@ def _float8(dtype: Any) -> str:
 def _assumed_costs(timeline: Timeline, kinds: Sequence[Kinds]) -> dict[str, int]:
     """Instructions without a documented cost: how often each was executed."""
     found = Counter[str]()
-    for core, k in zip(timeline.cores, kinds, strict=True):
+    times = Counter(timeline.which)
+    for number, (core, k) in enumerate(zip(timeline.distinct, kinds, strict=True)):
         left_out = Counter[int](k.of[sorted(core.dropped)].tolist())
         for n, (i, cost) in enumerate(zip(k.examples, k.costs, strict=True)):
             if not cost.known and k.counts[n] > left_out[n]:
-                found[i.opcode] += k.counts[n] - left_out[n]
+                found[i.opcode] += (k.counts[n] - left_out[n]) * times[number]
     return dict(sorted(found.items()))
 
 
@@ -294,7 +337,7 @@ def _used_parameters(timeline: Timeline, kinds: Sequence[Kinds]) -> set[str]:
     engines = {i.engine for k in kinds for i in k.examples}
     opcodes = {i.opcode for k in kinds for i in k.examples}
     # Most instructions share theirs with others of the same pattern.
-    transfers = {id(t): t for c in timeline.cores for t in c.transfers.values()}.values()
+    transfers = {id(t): t for c in timeline.distinct for t in c.transfers.values()}.values()
     modes = {t.mode for t in transfers}
     used = {f"{table}.{e}" for e in engines for table in ("engine_clock_ghz", "dependent_latency")}
     conditions = {

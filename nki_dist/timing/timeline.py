@@ -151,7 +151,26 @@ class Timeline:
     @property
     def total_ns(self) -> float:
         """From the first instruction's readiness to the last result."""
-        return max((max(c.done, default=0.0) for c in self.cores), default=0.0)
+        return max((max(c.done, default=0.0) for c in self.distinct), default=0.0)
+
+    @property
+    def distinct(self) -> Sequence[CoreTimeline]:
+        """Cores whose times differ; here all."""
+        return self.cores
+
+    @property
+    def which(self) -> Sequence[int]:
+        """For each core the number of its times in `distinct`."""
+        return range(len(self.cores))
+
+    @property
+    def stacks(self) -> int:
+        """How many HBM stacks its cores work out of."""
+        return len({c.seat.stack for c in self.cores})
+
+    def core(self, number: int) -> CoreTimeline:
+        """One core, also if not all are at hand."""
+        return self.cores[number]
 
     def events(self) -> Iterator[Event]:
         """Every instruction that takes time, core by core in program order."""

@@ -292,3 +292,25 @@ def test_command_line(capsys):
     assert "hops 3 (links: xy + xy + z)" in capsys.readouterr().out
     assert main(["topology", "trn1", "--lnc", "2"]) == 1
     assert "lnc=2" in capsys.readouterr().err
+
+
+def test_several_ultraservers_are_connected_by_efa():
+    world = nki.World.trn2_ultraserver(count=4)
+    assert (world.ranks, world.lnc) == (1024, 2)
+    assert world.topology.path(0, 255) == nki.World.trn2_ultraserver().topology.path(0, 255)
+    assert world.topology.path(255, 256) == world.topology.path(0, 1023) == ("efa",)
+    assert nki.World.trn2_ultraserver(count=2, lnc=1).ranks == 1024
+    assert nki.World.trn2_ultraserver(ranks=300).ranks == 300
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"count": 0}, "count=0; must be a positive int"),
+        ({"count": 1.0}, "count=1.0; must be a positive int"),
+        ({"count": 2, "ranks": 512}, "count=2 and ranks=512; give one of them"),
+    ],
+)
+def test_counts_that_are_none(options, message):
+    with pytest.raises(LaunchError, match=message):
+        nki.World.trn2_ultraserver(**options)

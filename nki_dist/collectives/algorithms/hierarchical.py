@@ -87,6 +87,19 @@ class Hierarchical(Algorithm):
         finished = yield from self.outer.all_reduce(between, part, reduction)
         return (yield from self.inner.all_gather(within, np.concatenate(finished)))
 
+    def messages(self, opcode: str, size: int) -> Sequence[int]:
+        nodes, places = len(self.nodes), len(self.nodes[0])
+        outer = self.outer.messages(opcode, nodes)
+        if opcode == "all_reduce":
+            inner = [self.inner.messages(o, places) for o in ("reduce_scatter", "all_gather")]
+        else:
+            inner = [self.inner.messages(opcode, places)]
+        found = [0] * size
+        for n, node in enumerate(self.nodes):
+            for place, member in enumerate(node):
+                found[member] = outer[n] + sum(each[place] for each in inner)
+        return found
+
     def stages(self, opcode: str, m: Members, nbytes: float) -> list[Stage]:
         within, between = m.among(self.nodes[0]), m.among([node[0] for node in self.nodes])
         found = self.outer.stages(opcode, between, nbytes / within.size)

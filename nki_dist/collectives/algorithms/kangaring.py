@@ -82,6 +82,10 @@ class KangaRing(TwoPasses):
             halves.append((yield from _scatter_cycle(x, cycle, part, reduction)))
         return np.concatenate(halves)
 
+    def sends(self, reduces: bool, size: int) -> int:
+        # As the primary once to each other pair, and to the secondary what comes by; as that, once.
+        return size // 2 + 1 if reduces else size
+
     def one_pass(self, m: Members, chunk: float, reduces: bool) -> list[Stage]:
         # At each pair a chunk is read once and written twice, or read three times and written once;
         # but the last pair doesn't pass it on, and to the first nothing comes that it would add.

@@ -38,6 +38,9 @@ class Mesh(TwoPasses):
     def reduce_scatter(self, x: Party, chunks: Sequence[Array], reduction: Reduction) -> Waiting:
         return reduction.fold((yield from x.all_to_all(chunks)))
 
+    def sends(self, reduces: bool, size: int) -> int:
+        return size - 1
+
     def one_pass(self, m: Members, chunk: float, reduces: bool) -> list[Stage]:
         stages = m.share_chip(m.size * chunk, reduces)
         others = m.chips[1:]

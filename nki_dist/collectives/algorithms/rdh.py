@@ -60,6 +60,9 @@ class Rdh(TwoPasses):
             distance *= 2
         return mine[x.me]
 
+    def sends(self, reduces: bool, size: int) -> int:
+        return size.bit_length() - 1
+
     def one_pass(self, m: Members, chunk: float, reduces: bool) -> list[Stage]:
         """Exchanges between chips follow each other, each with twice as much as the one before."""
         stages = m.share_chip(m.size * chunk, reduces)

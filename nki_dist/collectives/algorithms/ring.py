@@ -46,6 +46,9 @@ class Ring(TwoPasses):
             reduction.combine(partial, moving, moving)
         return moving
 
+    def sends(self, reduces: bool, size: int) -> int:
+        return size - 1
+
     def one_pass(self, m: Members, chunk: float, reduces: bool) -> list[Stage]:
         return cycle(m, chunk, touches(reduces) * (m.size - 1), m.size - 1)
 

@@ -9,6 +9,8 @@ Source: neuron-runtime/explore/intranode-collective-comm.rst, internode-collecti
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from nki_dist.collectives.algorithms.mesh import Mesh
 from nki_dist.collectives.members import Members, Stage
 from nki_dist.collectives.party import Array, Party, Waiting
@@ -26,6 +28,9 @@ class SingleStepMesh(Mesh):
     def all_reduce(self, x: Party, flat: Array, reduction: Reduction) -> Waiting:
         buffers = yield from self.all_gather(x, flat)
         return [reduction.finish(reduction.fold(buffers))]
+
+    def messages(self, opcode: str, size: int) -> Sequence[int]:
+        return super().messages("all_gather" if opcode == "all_reduce" else opcode, size)
 
     def stages(self, opcode: str, m: Members, nbytes: float) -> list[Stage]:
         if opcode != "all_reduce":

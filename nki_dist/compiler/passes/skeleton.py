@@ -109,7 +109,7 @@ def make_skeleton(programs: Sequence[Program], unknown: Collection[int]) -> Skel
     lost = graph.after([("input", index) for index in unknown])
     wanted: set[Node] = set()
     for number, program in enumerate(programs):
-        for loop in _loops(program.body):
+        for loop in loops(program.body):
             tests = _tests(number, loop)
             if not lost.isdisjoint(tests):
                 raise _undecided(graph, program, loop, tests, unknown)
@@ -193,15 +193,21 @@ def _source(number: int, a: Access) -> Node:
 
 def _tests(number: int, loop: Loop) -> set[Node]:
     """What decides how often a loop goes round."""
+    return {_register(number, r) for r in registers_of(loop)}
+
+
+def registers_of(loop: Loop) -> list[VirtualRegister]:
+    """Those that decide how often it goes round."""
     tested = (loop.start, loop.stop, loop.condition)
-    return {_register(number, r) for r in tested if isinstance(r, VirtualRegister)}
+    return [r for r in tested if isinstance(r, VirtualRegister)]
 
 
-def _loops(block: Block) -> Iterator[Loop]:
+def loops(block: Block) -> Iterator[Loop]:
+    """Every loop of a block."""
     for item in block:
         if isinstance(item, Loop):
             yield item
-            yield from _loops(item.body)
+            yield from loops(item.body)
 
 
 def _addressed(i: Instruction) -> list[Access]:

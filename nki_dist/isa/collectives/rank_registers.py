@@ -24,7 +24,7 @@ from nki_dist.program import Instruction, VirtualRegister
     effects=Effects(CLEAN, partial=False, bits=None, state=None),
     namespace="ncc",
     documented=f"{DOCS}nki.collectives.rank_id",
-    dst=Register("w"),
+    dst=Register("w", rank=True),
 )
 def read_rank_id(dst):
     """Register `dst` becomes the rank; `rank_id` emits it."""
@@ -58,7 +58,7 @@ def _iteration(name: str, value: Any) -> int | VirtualRegister:
     effects=Effects(CLEAN, partial=False, bits=None, state=None),
     namespace="ncc",
     documented=f"{DOCS}nki.collectives.collective_permute_implicit_current_processing_rank_id",
-    dst=Register("w"),
+    dst=Register("w", rank=True),
     iteration_id=Custom(_iteration),
     replica_group=r.GROUPS,
     channel_id=Number(integer=True),

@@ -1,0 +1,119 @@
+"""A rank's part in collectives without the other ranks: what it does itself, and what it sends.
+
+Where all ranks are known to take part in the same collectives in the same order, nobody has to run
+their exchanges: each comes to its end once all members have come, and how many messages a member
+sends depends on its group's algorithm and its place there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from nki_dist.arch import Arch
+from nki_dist.collectives.choose import choose
+from nki_dist.collectives.execute import group_of, link
+from nki_dist.collectives.operands import belongs_to_rank, larger_side
+from nki_dist.collectives.operations import OPERATIONS, Kind
+from nki_dist.collectives.question import Question, RankLayout
+from nki_dist.isa.core import CoreSlot
+from nki_dist.isa.kit import Kit
+from nki_dist.program import Instruction
+
+
+class _Places(NamedTuple):
+    """Where the ranks of an instruction are; it is kept, so that no other has its identity."""
+
+    i: Instruction
+    groups: Mapping[int, tuple[int, ...]]
+    targets: Mapping[int, int]
+    by_rank: bool  # whether its tensors are the rank's
+    sent: dict[int, int]  # by rank, messages of the one core, or of each, that takes part
+
+
+class Alone:
+    """Collectives of one world whose other ranks aren't run.
+
+    Args:
+        slot: of any of its cores.
+    """
+
+    def __init__(self, slot: CoreSlot, arch: Arch) -> None:
+        self._slot = slot
+        self._arch = arch
+        self._layout = RankLayout.of(arch, slot.cores, slot.ranks_per_node)
+        self._places: dict[int, _Places] = {}
+        self._groups: dict[Any, Mapping[int, tuple[int, ...]]] = {}
+        self._counts: dict[Question, Sequence[int]] = {}
+
+    def link(self, i: Instruction, kit: Kit) -> Callable[[], Any]:
+        """As `execute.link`; cores of the rank meet as ever, other ranks aren't asked."""
+        return link(i, kit, self.group, alone=True)
+
+    def group(self, i: Instruction, rank: int) -> tuple[int, ...]:
+        """As `execute.group_of`.
+
+        Raises:
+            NkiValidationError: the rank is in no group.
+        """
+        places = self._placed(i)
+        found = places.groups.get(rank)
+        if found is None:
+            return () if places.targets else group_of(i, rank)
+        return found
+
+    def is_part(self, i: Instruction, rank: int) -> bool:
+        """Whether a rank takes part in a collective; in other exchanges all do."""
+        return i.opcode not in OPERATIONS or bool(self.group(i, rank))
+
+    def sent(self, i: Instruction, slot: CoreSlot) -> int:
+        """Messages that a core sends to other ranks when it carries out an instruction once.
+
+        Raises:
+            LaunchError: the algorithm that was asked for doesn't fit the group.
+        """
+        if i.opcode not in OPERATIONS:
+            return 0
+        places = self._placed(i)
+        if slot.lnc_core and places.by_rank:
+            return 0
+        if slot.rank not in places.sent:
+            places.sent.update(self._counted(i, slot.rank))
+        return places.sent[slot.rank]
+
+    def _counted(self, i: Instruction, rank: int) -> Mapping[int, int]:
+        """By rank of a rank's group, what it sends."""
+        kind, group = OPERATIONS[i.opcode].kind, self.group(i, rank)
+        if kind is Kind.PAIRS:
+            return {rank: int(self._placed(i).targets.get(rank, rank) != rank)}
+        if kind is Kind.RING:
+            return dict.fromkeys(group, int(len(group) > 1))
+        tensors = len(i["srcs"])
+        if kind is Kind.DIRECT:
+            return dict.fromkeys(group, (len(group) - 1) * tensors)
+        question = Question(i.opcode, larger_side(i), group, self._layout, self._arch)
+        return {r: n * tensors for r, n in zip(group, self._by_place(question), strict=True)}
+
+    def _by_place(self, question: Question) -> Sequence[int]:
+        alike = question.moved()
+        if alike not in self._counts:
+            algorithm = choose(alike, self._slot.algorithm)
+            self._counts[alike] = algorithm.messages(alike.opcode, alike.size)
+        return self._counts[alike]
+
+    def _placed(self, i: Instruction) -> _Places:
+        places = self._places.get(id(i))
+        if places is None:
+            groups: Mapping[int, tuple[int, ...]] = {}
+            if "replica_group" in i.args:
+                key = tuple(map(tuple, i["replica_group"]))
+                if key not in self._groups:
+                    self._groups[key] = {rank: group for group in key for rank in group}
+                groups = self._groups[key]
+            targets = dict(i.args.get("source_target_pairs", ()))
+            if targets:
+                everybody = tuple(sorted({*targets, *targets.values()}))
+                groups = dict.fromkeys(everybody, everybody)
+            by_rank = belongs_to_rank(i, self._slot.cores)
+            places = self._places[id(i)] = _Places(i, groups, targets, by_rank, {})
+        return places

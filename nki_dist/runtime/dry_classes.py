@@ -1,0 +1,235 @@
+"""Dry runs in which ranks that do the same are run once, and by themselves.
+
+A rank is run with all its cores, which meet, send and wait as ever; what it would exchange with
+other ranks in collectives is left out. Ranks are of one class if they get the same arrays where
+these have contents, take part in the same collectives, and are the same rank if what is carried out
+looks at where it runs. One of each class is run, and if every class comes to its end by the same
+exchanges in the same order, that is the report of all.
+
+Where numbers of ranks only say which place of a tensor an instruction touches, ranks needn't be run
+one by one either. Places that are inside for the first and for the last rank of the world are also
+inside for all between them, so a class is run twice, with each of these instead of every rank that
+it asks for. If one is outside, each rank is a class of its own.
+
+Why the run of all would end, too: no value comes from another rank (else there are no classes), so
+every rank executes what its class does. Take the run of one rank as an order of its steps. Were the
+run of all stuck, look at the first exchange in that order that somebody waits in. Everybody who is
+part of it comes to it, as nobody waits in an earlier one; with the same number among those of its
+group, as all have executed the same; and says the same of it, as all have the same program. Then
+its algorithm ends: a contradiction. Nothing is sent that nobody takes, for the same reason.
+
+What members of a class may differ in: their numbers, and how many messages their place in a group
+makes them send, which is counted for each (`collectives.alone`). Where a class fails in any way, or
+classes differ in what they exchange, or values travel, there are no classes: all ranks are run, and
+that says what is wrong and who is concerned.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator, Sequence
+
+import numpy as np
+
+from nki_dist import arch
+from nki_dist.collectives.alone import Alone
+from nki_dist.compiler.passes.skeleton import Skeleton, counts_of, loops, registers_of
+from nki_dist.errors import NkiError, OutOfBoundsError
+from nki_dist.isa import INSTRUCTIONS
+from nki_dist.isa.core import CoreSlot
+from nki_dist.program import Block, Instruction, instructions
+from nki_dist.program.walk import operands
+from nki_dist.runtime.dry import DryCores, rank_registers
+from nki_dist.runtime.group import CoreReport
+from nki_dist.runtime.progress import sampled
+from nki_dist.runtime.unread import check_messages
+from nki_dist.timing.footprint import moving_registers
+from nki_dist.timing.order import registers_read, registers_written
+
+
+def run_classes(
+    slots: Sequence[CoreSlot],
+    skeleton: Skeleton,
+    inputs: Sequence[Sequence[np.ndarray]],
+    timeout: float | None = None,
+) -> list[CoreReport] | None:
+    """What every core reports, in order; None if all of them must be run.
+
+    Args:
+        slots: every core of the world, rank after rank.
+        inputs, timeout: see DryCores.
+    """
+    if len(inputs) < 2 or _values_travel(skeleton):
+        return None
+    ranks = _Ranks(slots, skeleton, inputs, timeout)
+    try:
+        with sampled(len(slots), ranks.progress):
+            return ranks.reports()
+    except NkiError:
+        return None  # the run of all reports it as it is there
+
+
+def _values_travel(skeleton: Skeleton) -> bool:
+    """Whether what cores compute could depend on another rank, or on which core goes first."""
+    for program, real, contents in zip(
+        skeleton.programs, skeleton.real, skeleton.contents, strict=True
+    ):
+        for i in instructions(program.body):
+            if counts_of(i) is not None:
+                return True
+            if i.ordinal in real and INSTRUCTIONS[i.opcode].synchronises:
+                return True
+        shared = (s for s in program.storages if s.number in contents and program.cores > 1)
+        if any(s.role == "shared" or (s.role == "input" and s.written) for s in shared):
+            return True
+    return False
+
+
+def _only_addresses(skeleton: Skeleton) -> bool:
+    """Whether numbers of ranks decide nothing but which places of tensors are touched.
+
+    What is carried out and uses one in any way could make another value of it.
+    """
+    for program, real in zip(skeleton.programs, skeleton.real, strict=True):
+        every = list(instructions(program.body))
+        ranks = {number for i in every for number in rank_registers(i)}
+        used = {r.number for loop in loops(program.body) for r in registers_of(loop)}
+        for i in every:
+            spec = INSTRUCTIONS[i.opcode]
+            if i.ordinal in real and not rank_registers(i):
+                used |= registers_read(i, spec)
+                used |= moving_registers([a for _, a in operands(i.args)])
+                used.update(registers_written(i, spec))
+        if not ranks.isdisjoint(used):
+            return False
+    return True
+
+
+class _Ranks:
+    """The ranks of a world, run by class."""
+
+    def __init__(
+        self,
+        slots: Sequence[CoreSlot],
+        skeleton: Skeleton,
+        inputs: Sequence[Sequence[np.ndarray]],
+        timeout: float | None,
+    ) -> None:
+        self.slots = slots
+        self.skeleton = skeleton
+        self.inputs = inputs
+        self.until = None if timeout is None else time.monotonic() + timeout
+        self.lnc = len(skeleton.programs)
+        self.alone = Alone(slots[0], arch.get(skeleton.programs[0].platform))
+        self.known = sorted(
+            {
+                s.index
+                for program, contents in zip(skeleton.programs, skeleton.contents, strict=True)
+                for s in program.storages
+                if s.role == "input" and s.number in contents
+            }
+        )
+        self.exchanges = [
+            [i for i in instructions(p.body) if INSTRUCTIONS[i.opcode].synchronises]
+            for p in skeleton.programs
+        ]
+        self.done = 0
+        self.finished = 0  # cores
+        self.running: Callable[[], tuple[int, int]] = _nothing_runs
+        self.by_rank = False  # what is carried out looks at where it runs
+        asks = any(rank_registers(i) for p in skeleton.programs for i in instructions(p.body))
+        self.ends: tuple[int | None, ...] = (None,)  # instead of the ranks that are asked for
+        if asks and _only_addresses(skeleton):
+            self.ends = 0, len(inputs) - 1
+
+    def reports(self) -> list[CoreReport] | None:
+        """As `run_classes`.
+
+        Raises:
+            NkiError: a class came to no good end.
+        """
+        found: dict[Hashable, list[CoreReport]] = {}
+        orders: dict[int, Sequence[int]] = {}
+        reports: list[CoreReport] = []
+        for rank in range(len(self.inputs)):
+            key = self._class(rank)
+            ran = found.get(key)
+            if ran is None:
+                ran = self._run(rank)
+                if not self._ordered(ran, orders):
+                    return None
+                found[self._class(rank)] = ran
+            reports += self._all(rank, ran)
+            self.finished = len(reports)
+        return reports
+
+    def progress(self) -> tuple[int, int]:
+        """Instructions carried out and cores known to finish; any thread may ask."""
+        return self.done + self.running()[0], self.finished
+
+    def _class(self, rank: int) -> Hashable:
+        arrays = tuple([id(self.inputs[rank][index]) for index in self.known])
+        parts = tuple([self.alone.is_part(i, rank) for mine in self.exchanges for i in mine])
+        return arrays, parts, rank if self.by_rank else -1
+
+    def _run(self, rank: int) -> list[CoreReport]:
+        try:
+            ran = [self._run_as(rank, end) for end in self.ends]
+        except OutOfBoundsError:
+            if self.ends == (None,):
+                raise
+            self.ends = (None,)  # these ranks may not ask for those
+            ran = [self._run_as(rank, None)]
+        return ran[0]
+
+    def _run_as(self, rank: int, asked: int | None) -> list[CoreReport]:
+        slots = self.slots[rank * self.lnc : (rank + 1) * self.lnc]
+        left = None if self.until is None else max(self.until - time.monotonic(), 0.0)
+        cores = DryCores(slots, self.skeleton, self.inputs, left, self.alone.link, asked)
+        self.running = cores.progress
+        reports = sorted(cores.run(), key=lambda r: r.core)
+        self.done += sum(r.done for r in reports)
+        self.running = _nothing_runs
+        check_messages(reports, self.lnc)
+        self.by_rank |= cores.looked
+        return reports
+
+    def _ordered(self, ran: Sequence[CoreReport], orders: dict[int, Sequence[int]]) -> bool:
+        """Whether a class executes the same exchanges as those before, in the same order."""
+        for n, (report, program) in enumerate(zip(ran, self.skeleton.programs, strict=True)):
+            order = list(_exchanged(program.body, iter(report.trips)))
+            if orders.setdefault(n, order) != order:
+                return False
+        return True
+
+    def _all(self, rank: int, ran: Sequence[CoreReport]) -> Iterator[CoreReport]:
+        """What the cores of a rank report, as its class did."""
+        for n, report in enumerate(ran):
+            slot = self.slots[rank * self.lnc + n]
+            sent = self._sent(slot, report)
+            yield CoreReport(slot.core, report.trips, report.done, report.messages + sent, 0, 0.0)
+
+    def _sent(self, slot: CoreSlot, report: CoreReport) -> int:
+        mine = self.exchanges[slot.lnc_core]
+        if not report.trips:  # each once
+            return sum([self.alone.sent(i, slot) for i in mine])
+        program = self.skeleton.programs[slot.lnc_core]
+        times = Counter(_exchanged(program.body, iter(report.trips)))
+        return sum(times[i.ordinal] * self.alone.sent(i, slot) for i in mine if times[i.ordinal])
+
+
+def _nothing_runs() -> tuple[int, int]:
+    """The progress of no cores."""
+    return 0, 0
+
+
+def _exchanged(block: Block, trips: Iterator[int]) -> Iterator[int]:
+    """Ordinals of the exchanges of a run, as they were executed."""
+    for item in block:
+        if isinstance(item, Instruction):
+            if INSTRUCTIONS[item.opcode].synchronises:
+                yield item.ordinal
+            continue
+        for _ in range(next(trips)):
+            yield from _exchanged(item.body, trips)
