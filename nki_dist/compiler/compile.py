@@ -29,6 +29,7 @@ from nki_dist.compiler.stand_ins import explained
 from nki_dist.compiler.trace import Trace
 from nki_dist.compiler.widen import FACT
 from nki_dist.errors import CompileError, NkiValidationError
+from nki_dist.isa.patterns import Patterns
 from nki_dist.isa.spec import tracing_with
 from nki_dist.program import Program, Storage, TensorSignature
 from nki_dist.program.instruction import BETA1
@@ -68,8 +69,9 @@ def compile_kernel(
     functions: set[CodeType] = set()
     check_kernel(function, checks)
     checks = held_to(function, checks)
+    patterns = Patterns()
     for core in range(grid.cores):
-        trace = trace_for(function, name, arch, core, grid, checks)
+        trace = trace_for(function, name, arch, core, grid, checks, patterns)
         args, kwargs = bind(trace)
         program = trace_core(function, grid, trace, args, kwargs, outputs_of)
         functions |= trace.locations.functions
@@ -168,10 +170,16 @@ def is_beta1(function: Callable[..., Any]) -> bool:
 
 
 def trace_for(
-    function: Callable[..., Any], name: str, arch: Arch, core: int, grid: Grid, checks: Checks
+    function: Callable[..., Any],
+    name: str,
+    arch: Arch,
+    core: int,
+    grid: Grid,
+    checks: Checks,
+    patterns: Patterns | None = None,
 ) -> Trace:
     """An empty trace for one core, under the rules of the release that a kernel is written for."""
-    return Trace(name, arch, core, grid.cores, checks, is_beta1(function))
+    return Trace(name, arch, core, grid.cores, checks, is_beta1(function), patterns)
 
 
 def _compare_shared(programs: Sequence[Program]) -> None:

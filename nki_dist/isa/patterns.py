@@ -137,7 +137,7 @@ class Patterns:
     """Known calls, by the line they are made from and by key.
 
     Attributes are looked up by the identity of their objects first, which in the code of a loop
-    are the same ones each time, then by what they are.
+    are the same ones each time, then by what they are; lists of ints by what they hold.
     """
 
     def __init__(self) -> None:
@@ -147,6 +147,7 @@ class Patterns:
         self._attributes: dict[Any, int] = {}
         # Objects stay as long as their identities are looked up.
         self._met: dict[Any, tuple[int, list[Any]]] = {}
+        self._named: list[list[Any]] = []
 
     def find(self, where: int, spec: Spec, a: dict[str, Any], beta1: bool) -> Found:
         """What is known of a call, with its tensors and its key; no key if it can't be learnt.
@@ -206,21 +207,28 @@ class Patterns:
 
     def _number(self, spec: Spec, a: dict[str, Any], objects: tuple[Any, ...]) -> int:
         """A number for the attributes of a call; -1 if they can't be compared."""
-        if len(self._met) >= MOST:
+        if len(self._met) >= MOST or len(self._attributes) >= MOST:
             return -1  # identities can't be relied upon unless their objects are kept
         of = spec.parameters
         parts: list[Any] = list(objects[: 2 + len(of.named)])
+        fixed = True
         for name in of.valued:
             value = a[name]
             kind = type(value)
             if kind is float:
                 parts += _number_key(value)
-            elif kind in _BY_VALUE or (kind is tuple and all(type(n) is int for n in value)):
+            elif kind in _BY_VALUE:
                 parts += (kind, value)
+            elif kind in (list, tuple) and all(type(n) is int for n in value):
+                parts += (kind, tuple(value))
+                fixed = fixed and kind is tuple
             else:
                 return -1
         number = self._attributes.setdefault(tuple(parts), len(self._attributes))
-        self._met[objects] = number, [a[name] for name in of.attributes]
+        if number == len(self._named):
+            self._named.append([a[name] for name in of.named])
+        if fixed:
+            self._met[objects] = number, [a[name] for name in of.attributes]
         return number
 
     def learn(
@@ -270,6 +278,8 @@ class Patterns:
         of = spec.parameters
         tensors = [name for name in of.tensors if isinstance(a[name], Access)]
         names = [name for name in (*of.tensors, *of.attributes) if name not in tensors]
+        if any(type(a[name]) is list for name in names):  # it may hold something else next time
+            return
         others = itemgetter(*names, *names[:1]) if names else _nothing  # a tuple also of one
         storages = [access.storage for access in operands]
         forms: list[Form] = []

@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from math import gcd
 
 from nki_dist.compiler.passes.elements import LARGEST, Elements
+from nki_dist.compiler.passes.footprints import Footprints
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.program import Access, Instruction, Loop, Program, instructions
 
@@ -62,11 +63,14 @@ def _synchronises_in_loop(program: Program) -> bool:
 def _by_epoch(program: Program, one_epoch: bool) -> dict[tuple[Key, int], _Accesses]:
     found: dict[tuple[Key, int], _Accesses] = defaultdict(_Accesses)
     epoch = 0
+    footprints = Footprints()
     for i in instructions(program.body):
         spec = INSTRUCTIONS[i.opcode]
         if spec.synchronises:
             epoch += spec.orders(i, program.core) and not one_epoch
             continue
+        if not footprints[i.opcode].outside:
+            continue  # sources of run-time indices aren't, either
         for a in _visible(i, writes=True):
             found[(a.storage.role, a.storage.index), epoch].stores.append((i.ordinal, a))
         for a in _visible(i, writes=False):

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.enums import oob_mode
-from nki_dist.isa.operands import Tensor
+from nki_dist.isa.operands import HBM, Tensor
 from nki_dist.program import Instruction
 from nki_dist.program.walk import tensors
 
@@ -19,6 +19,7 @@ class Footprint(NamedTuple):
 
     `partial`: it may leave elements of what it writes as they were. `counts`: the one of which some
     rows are read and others written, or "". `sums`: the written ones that may be in PSUM.
+    `outside`: some may be in HBM.
     """
 
     reads: tuple[str, ...]
@@ -27,6 +28,7 @@ class Footprint(NamedTuple):
     partial: bool
     counts: str
     sums: tuple[str, ...]
+    outside: bool
 
 
 class Footprints(dict[str, Footprint]):
@@ -48,6 +50,7 @@ class Footprints(dict[str, Footprint]):
             spec.effects.partial,
             spec.counts,
             tuple(n for n, r in operands.items() if "w" in r.mode and "psum" in r.memories),
+            any(r.memories & HBM for r in operands.values()),
         )
         self[opcode] = found
         return found

@@ -166,7 +166,7 @@ class Scan:
                 self._block(i.body, outside if surely_runs(i) else i.outside)
                 continue
             args = i.args
-            reads, writes, named, partial, counts, _ = footprints[i.opcode]
+            reads, writes, named, partial, counts, *_ = footprints[i.opcode]
             for name in named:
                 value = args[name]
                 if isinstance(value, Access):
