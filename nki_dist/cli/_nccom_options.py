@@ -50,14 +50,20 @@ _WITHOUT_EFFECT: Final = (
     (("--data-collector-host",), 1),
 )
 
+_LAYOUT: Final = (
+    "says how a tensor lies in SBUF, which no simulated time depends on: --sb2sb has the price of "
+    "all bytes"
+)
 # (flag, whether it has a value, why not)
 _REFUSED: Final = (
-    ("--sb2sb", False, "operands in SBUF have no prices of their own here"),
-    ("--input-shape", True, "it describes operands in SBUF, which have no prices of their own"),
-    ("--output-shape", True, "it describes operands in SBUF, which have no prices of their own"),
-    ("--cc-dim", True, "it describes operands in SBUF, which have no prices of their own"),
-    ("--shared-output-buff", False, "two ranks with one buffer in HBM aren't simulated"),
-    ("--streams-json", True, "collectives of several streams at once aren't simulated"),
+    ("--input-shape", True, _LAYOUT),
+    ("--output-shape", True, _LAYOUT),
+    ("--cc-dim", True, _LAYOUT),
+    (
+        "--shared-output-buff",
+        False,
+        "two ranks with one buffer: HBM belongs to one rank here, and no figure says what it saves",
+    ),
 )
 
 
@@ -94,6 +100,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     data.add_argument(
         "--variable-size-op-metadata", metavar="JSON", help="counts of alltoallv and all_gatherv"
     )
+    data.add_argument("--sb2sb", action="store_true", help="tensors in SBUF; priced as in HBM")
+    data.add_argument("--streams-json", metavar="JSON", help="file of collectives on streams")
     where = parser.add_argument_group("where")
     where.add_argument("--platform", choices=SYSTEMS, help="ours; NEURON_PLATFORM_TARGET_OVERRIDE")
     where.add_argument("--lnc", type=int, metavar="L", help="cores per rank; ours; NEURON_LOGICAL_"
@@ -157,6 +165,11 @@ def settle(arguments: argparse.Namespace) -> None:
     for flag, _, why in _REFUSED:
         if _given(arguments, flag):
             raise LaunchError(f"{flag}: {why}; leave it out", code="command-option")
+    if arguments.sb2sb and arguments.check is not None:
+        raise LaunchError(
+            "--sb2sb with --check; results are checked with tensors in HBM: leave one out",
+            code="command-option",
+        )
     if arguments.check not in (None, *CHECKS):
         raise LaunchError(
             f"--check {arguments.check}; allowed: {', '.join(CHECKS)}", code="command-option"
@@ -216,6 +229,11 @@ def plan_of(arguments: argparse.Namespace) -> Plan:
         tuple((members[a], members[b]) for a, b in pairs),
         algorithm,
     )
+
+
+def instance_of(arguments: argparse.Namespace) -> int:
+    """How many ranks an instance of the platform has."""
+    return _platform(arguments).ranks_per_instance
 
 
 def _platform(arguments: argparse.Namespace) -> Topology:

@@ -18,8 +18,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from nki_dist.cli import _nccom_options as options
+from nki_dist.cli import _nccom_streams as streams
 from nki_dist.cli._nccom_check import Checker
-from nki_dist.cli._nccom_plan import Plan, bytes_of, sizes_of
+from nki_dist.cli._nccom_plan import Plan, bytes_of, check_sbuf, sizes_of
 from nki_dist.errors import LaunchError
 
 _UNITS: Final = {"GiB": 1 << 30, "GB": 10**9}
@@ -104,7 +105,36 @@ def run(arguments: argparse.Namespace) -> int:
     Raises:
         LaunchError: wrong options.
     """
+    if arguments.streams_json:
+        return _run_streams(arguments)
     options.settle(arguments)
+    plan, sizes, checker = _prepared(arguments)
+    _say(arguments)
+    scale = _UNITS[arguments.bandwidth_unit]
+    rows = [_row(plan, size, *plan.time_us(size), scale) for size in sizes]
+    report, errors = _reported(arguments, plan, rows, checker)
+    return _ended(arguments, report, errors)
+
+
+def _run_streams(arguments: argparse.Namespace) -> int:
+    """The same for collectives that run beside each other, one block for each."""
+    every = streams.of_file(arguments)
+    prepared = [_prepared(s.arguments) for s in every]
+    _say(arguments)
+    plans = [plan for plan, _, _ in prepared]
+    timed = streams.times(plans, [sizes for _, sizes, _ in prepared], [s.count for s in every])
+    blocks, errors = [], 0
+    for stream, (plan, _, checker), found in zip(every, prepared, timed):
+        scale = _UNITS[stream.arguments.bandwidth_unit]
+        rows = [_row(plan, size, name, us, scale) for size, name, us in found]
+        block, wrong = _reported(stream.arguments, plan, rows, checker)
+        blocks.append(block)
+        errors += wrong
+    return _ended(arguments, {"streams": blocks}, errors)
+
+
+def _prepared(arguments: argparse.Namespace) -> tuple[Plan, tuple[int, ...], Checker]:
+    """What is measured and checked; options have been settled."""
     plan = options.plan_of(arguments)
     sizes = sizes_of(
         plan,
@@ -113,6 +143,8 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.stepbytes,
         arguments.stepfactor,
     )
+    if arguments.sb2sb:
+        check_sbuf(plan, sizes)
     limit = bytes_of(arguments.check_limit, "--check-limit")
     metadata = arguments.variable_size_op_metadata
     checker = Checker(plan, arguments.check or "random", arguments.seed, limit, metadata)
@@ -121,18 +153,32 @@ def run(arguments: argparse.Namespace) -> int:
         _note("times are those of full buffers, whatever the counts")
     if arguments.check:
         checker.check_world()
+    return plan, sizes, checker
+
+
+def _say(arguments: argparse.Namespace) -> None:
     ignored = options.without_effect(arguments)
     if ignored:
         _note(f"no effect on simulated time: {', '.join(ignored)}")
-    rows = [_row(plan, size, _UNITS[arguments.bandwidth_unit]) for size in sizes]
+    if arguments.sb2sb:
+        _note("tensors in SBUF are priced as in HBM: no figure says what they save")
+
+
+def _reported(
+    arguments: argparse.Namespace, plan: Plan, rows: Sequence[Row], checker: Checker
+) -> tuple[dict[str, Any], int]:
+    """A printed table, as data with what was checked, and the number of errors."""
     cells = [row.cells(arguments) for row in rows]
     print("\n".join(table(cells)))
     print(f"Avg bus bandwidth:\t{sum(row.busbw for row in rows) / len(rows):.4f}GB/s", flush=True)
     report: dict[str, Any] = {"results": cells, "config": _config(arguments, plan)}
-    errors = 0
-    if arguments.check:
-        report["check"] = found = checker.run(sizes, _note)
-        errors = len(found["wrong"])
+    if not arguments.check:
+        return report, 0
+    report["check"] = checker.run(tuple(dict.fromkeys(row.size for row in rows)), _note)
+    return report, len(report["check"]["wrong"])
+
+
+def _ended(arguments: argparse.Namespace, report: dict[str, Any], errors: int) -> int:
     if arguments.report_to_json_file:
         _write(arguments.report_to_json_file, report)
     if errors:
@@ -140,8 +186,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 1 if errors else 0
 
 
-def _row(plan: Plan, size: int, scale: int) -> Row:
-    name, us = plan.time_us(size)
+def _row(plan: Plan, size: int, name: str, us: float, scale: int) -> Row:
     return Row(plan, size, us, _SHOWN.get(name, name), scale)
 
 
@@ -160,7 +205,7 @@ def _config(arguments: argparse.Namespace, plan: Plan) -> dict[str, Any]:
     given = {
         name: value
         for name, value in vars(arguments).items()
-        if name != "run" and value is not None and value is not False
+        if name not in ("run", "parser") and value is not None and value is not False
     }
     t = plan.topology
     return {**given, "platform": t.arch.instance, "lnc": t.lnc, "instances": t.instances}

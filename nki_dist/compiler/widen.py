@@ -33,10 +33,11 @@ def widened(programs: list[Program]) -> list[Program]:
     if not runs_in_float32(programs):
         return programs
     wide = float32_storages(programs)
-    return [_widened(p, wide) for p in programs]
+    return [with_float32(p, wide) for p in programs]
 
 
-def _widened(program: Program, wide: frozenset[Key]) -> Program:
+def with_float32(program: Program, wide: frozenset[Key]) -> Program:
+    """A program some of whose storages, by `low_precision.key_of`, hold float32."""
     storages = [in_float32(s) if key_of(program.core, s) in wide else s for s in program.storages]
     rewrite = _Rewrite(storages, program.storages)
     return replace(program, storages=storages, body=rewrite.block(program.body))

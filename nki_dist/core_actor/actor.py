@@ -1,12 +1,12 @@
 """A Ray actor that is one NeuronCore, or several of them packed into a process.
 
-Threads and what they may touch: `run` (one thread) owns the cores, their scheduler and memories,
-and the `Links` to other processes; `deliver` (one thread) counts what arrives, puts it into the
-inbox, a thread-safe queue, and rings the bell that `run` sleeps at; `attach` maps memory of other
-processes, and it and `cancel` ring too; `status` only reads the counts and one attribute that `run`
-replaces as a whole. A message is counted before it is put into the inbox or can be read from a
-ring, so whoever sees a core parked with as many messages taken as arrived knows that nothing is on
-its way through this process.
+Threads and what they may touch: `run` and `serve` (one thread) own the cores, their scheduler and
+memories, and the `Links` to other processes; `deliver` (one thread) counts what arrives, puts it
+into the inbox, a thread-safe queue, and rings the bell that the cores' thread sleeps at; `attach`
+maps memory of other processes, and it and `cancel` ring too; `status` only reads the counts and one
+attribute that the cores' thread replaces as a whole. A message is counted before it is put into the
+inbox or can be read from a ring, so whoever sees a core parked with as many messages taken as
+arrived knows that nothing is on its way through this process.
 
 Messages of a launch may arrive before this actor has been told to start it (its peers started
 first) or after it failed; both carry the launch's number and are kept or dropped accordingly.
@@ -29,6 +29,7 @@ from nki_dist.compiler.decode import decode
 from nki_dist.compiler.widen import widened
 from nki_dist.core_actor.bell import Bell, Ringer
 from nki_dist.core_actor.links import PATIENCE, Attach, Links, Net
+from nki_dist.core_actor.post import Post
 from nki_dist.errors import NkiError
 from nki_dist.hbm.arena import ArenaHandle, MappedArena, map_arena
 from nki_dist.isa.core import CoreSlot
@@ -170,6 +171,27 @@ class NeuronCore:
 
     @ray.method(concurrency_group="run")
     def run(self, order: Order) -> Answer:
+        return self._run(order)
+
+    @ray.method(concurrency_group="run")
+    def serve(self, order: Order, me: int, name: str, launcher: str) -> Answer:
+        """`run`, and then what comes by post to `name`, answered to `launcher` as (me, answer).
+
+        Returns the last answer, when it doesn't go by post or what comes is None.
+        """
+        post = Post(name)
+        try:
+            while True:
+                answer = self._run(order)
+                if not post.send(launcher, (me, answer)):
+                    return answer
+                order = post.receive(None)
+                if order is None:
+                    return answer
+        finally:
+            post.close()
+
+    def _run(self, order: Order) -> Answer:
         answer = Answer(order.launch)
         try:
             self._map(order.arena)

@@ -10,23 +10,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-import ray
+from nki_dist.core_actor.calls import Calls
 
 PATIENCE: Final = 1.0  # seconds; parked cores react within milliseconds
 
 
-def add_prints(given_up: Sequence[int], futures: Sequence[Any], answers: Sequence[Any]) -> None:
+def add_prints(given_up: Sequence[int], calls: Calls, launch: int, answers: Sequence[Any]) -> None:
     """Put what actors printed into the answers that were given for them.
 
     Args:
         given_up: numbers of the actors, which have been told to cancel.
-        futures, answers: of all actors.
+        answers: of all actors.
     """
-    waiting = [futures[n] for n in given_up]
-    ready, _ = ray.wait(waiting, num_returns=len(waiting), timeout=PATIENCE)
-    for n in given_up:
-        if futures[n] in ready:
-            try:
-                answers[n].printed = ray.get(futures[n]).printed
-            except ray.exceptions.RayError:
-                continue  # the process died, and its prints with it
+    for n, answer in calls.answers(given_up, launch, PATIENCE):
+        if not isinstance(answer, Exception):  # else the process died, and its prints with it
+            answers[n].printed = answer.printed

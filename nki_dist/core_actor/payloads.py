@@ -82,7 +82,8 @@ class Payloads:
         self._kept.clear()
         if self._table is not None:
             self._table[:] = bytes(KEPT)
-        self._bytes = list(range(KEPT))
+        if len(self._bytes) < KEPT:  # which takes longer than the rest of a small launch's start
+            self._bytes = list(range(KEPT))
 
     def end(self) -> None:
         """The launch is over here: memory of others isn't ours any more."""

@@ -21,6 +21,7 @@ import ray
 import ray.exceptions
 
 from nki_dist.core_actor.actor import Answer, NeuronCore, Order
+from nki_dist.core_actor.calls import Calls
 from nki_dist.core_actor.encoded import Encoded
 from nki_dist.core_actor.lifeline import Lifeline, Patience, SessionLost
 from nki_dist.core_actor.links import Net
@@ -78,7 +79,7 @@ class RayHost:
         self._address = address
         self._session = ray_session()
         self._lifeline = Lifeline.here()
-        self._unfinished: dict[int, Any] = {}  # by process, answers of launches that were given up
+        self._unfinished: set[int] = set()  # processes whose launch was given up
         self._name = uuid.uuid4().hex[:6]
         self._placement = Placement(
             slots(ranks, lnc, ranks_per_node), lnc, cores_per_actor, ranks_per_instance or ranks
@@ -86,6 +87,7 @@ class RayHost:
         self._packs = self._placement.packs
         self.actors: list[Any] = [None] * len(self._packs)
         self._born: dict[int, Process] = {}  # processes of this machine
+        self.calls = Calls(self.actors)
         self._job: _Job | None = None
         self._cores = sum(map(len, self._packs))
         self._known: list[set[Any]] = [set() for _ in self._packs]
@@ -149,7 +151,8 @@ class RayHost:
         """Give an actor up; one that is only out of reach must not touch the stacks any more."""
         ray.kill(self.actors[n])
         self.actors[n] = None
-        self._unfinished.pop(n, None)
+        self.calls.forget(n)
+        self._unfinished.discard(n)
         if n in self._born:
             self._born.pop(n).kill()  # Ray asks a process to end, which one that is stopped won't
 
@@ -269,6 +272,7 @@ class RayHost:
 
     def _release(self, patience: Patience) -> None:
         """Have the actors unmap the stacks: the store can't reuse what somebody has mapped."""
+        self.calls.dismiss()
         mapped = [n for n, generation in enumerate(self._mapped) if generation is not None]
         try:
             self._ask({n: self.actors[n].release.remote() for n in mapped}, patience)
@@ -317,12 +321,10 @@ class RayHost:
             self._placement.choose()
         with self._in_session():
             if self._unfinished:
-                futures = list(self._unfinished.values())
-                _, late = ray.wait(futures, num_returns=len(futures), timeout=GRACE)
-                for n in [n for n, future in self._unfinished.items() if future in late]:
+                for n in self.calls.settle(self._unfinished, GRACE):
                     self.discard(n)
                     self._drop_stacks()
-                self._unfinished = {}
+                self._unfinished = set()
             for n, node in enumerate(self._placement.nodes):
                 if node in self._lifeline.gone and self.actors[n] is not None:
                     self.discard(n)
@@ -342,12 +344,13 @@ class RayHost:
         self._born = {}
         self._stacks = None
         self._encoded = Encoded()
-        self._unfinished = {}
+        self.calls.clear()
+        self._unfinished = set()
 
     # ---- what a Supervisor asks for -------------------------------------------------------------
 
-    def order(self, n: int) -> Order:
-        """What a process needs to run the launch under way."""
+    def order(self, n: int) -> None:
+        """Have a process run the launch under way."""
         job = self._job
         assert job is not None
         code = None
@@ -357,7 +360,8 @@ class RayHost:
         # A reference in a message costs Ray more than all the rest of it.
         arena = self._arena(n, job)
         known = self._mapped[n] == arena.generation
-        return Order(job.number, job.key, code, None if known else arena)
+        order = Order(job.number, job.key, code, None if known else arena)
+        self.calls.order(n, order, n in self._born and self._transport != "messages")
 
     def done(self, n: int, answer: Answer) -> None:
         """A process has answered: what it has mapped, and whether it knows the program."""

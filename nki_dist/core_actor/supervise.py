@@ -17,10 +17,10 @@ import time
 from collections.abc import Sequence
 from typing import Any, Final, Protocol
 
-import ray
 import ray.exceptions
 
-from nki_dist.core_actor.actor import Answer, Order
+from nki_dist.core_actor.actor import Answer
+from nki_dist.core_actor.calls import Calls
 from nki_dist.core_actor.last_words import add_prints
 from nki_dist.core_actor.lifeline import Patience
 from nki_dist.core_actor.roll_call import RollCall
@@ -37,6 +37,7 @@ GRACE: Final = 3.0  # seconds to stop in, once a launch has failed
 FROZEN: Final = 1.0  # seconds of silence, after the timeout, of a process that isn't surely stopped
 NOTE_AFTER: Final = 3.0  # seconds of silence that progress speaks of
 WARN_AFTER: Final = 20.0  # seconds of silence that are worth a warning
+_DIED: Final = (ray.exceptions.ActorDiedError, ray.exceptions.ActorUnavailableError)
 
 
 class Crew(Protocol):
@@ -44,7 +45,9 @@ class Crew(Protocol):
 
     actors: list[Any]
 
-    def order(self, n: int) -> Order: ...
+    calls: Calls
+
+    def order(self, n: int) -> None: ...
     def done(self, n: int, answer: Answer) -> None: ...
     def title(self, n: int) -> str: ...
     def core(self, n: int) -> Any: ...
@@ -73,7 +76,6 @@ class Supervisor:
         self._stops = math.inf  # when nobody waits any more for those who were told to stop
         self._warned: set[int] = set()
         self._ended: set[int] = set()  # have answered, or were given up
-        self.futures: list[Any] = []
         self.answers: list[Answer | None] = []
 
     def run(self) -> list[Answer]:
@@ -82,9 +84,9 @@ class Supervisor:
         Raises:
             SessionLost: the Ray session is gone.
         """
-        orders = [self._crew.order(n) for n in range(len(self._actors))]
-        self.futures = [a.run.remote(order) for a, order in zip(self._actors, orders)]
-        self.answers = [None] * len(self.futures)
+        self.answers = [None] * len(self._actors)
+        for n in range(len(self._actors)):
+            self._crew.order(n)
         try:
             self._collect()
         finally:
@@ -95,20 +97,19 @@ class Supervisor:
         pause = LOOK_EVERY
         while None in self.answers:
             self._patience.lifeline.check()
-            open_ = [f for f, a in zip(self.futures, self.answers) if a is None]
-            ready, _ = ray.wait(open_, num_returns=len(open_), timeout=pause)
+            open_ = [n for n, a in enumerate(self.answers) if a is None]
+            for n, answer in self._crew.calls.answers(open_, self._number, pause):
+                self._take(n, answer)
             pause = min(1.5 * pause, LOOK_AT_LEAST_EVERY)
-            for future in ready:
-                self._take(self.futures.index(future), future)
             self._lose_with_nodes()
             if any(a is not None and a.error is not None for a in self.answers):
                 self._stop()
             elif None in self.answers:
                 self._look()
 
-    def unfinished(self) -> dict[int, Any]:
-        """By process, the answers of those that may still be running."""
-        return {n: f for n, f in enumerate(self.futures) if n not in self._ended}
+    def unfinished(self) -> set[int]:
+        """The processes that may still be running."""
+        return set(range(len(self.answers))) - self._ended
 
     def cancel(self) -> None:
         """Tell those that haven't answered to stop."""
@@ -116,19 +117,19 @@ class Supervisor:
             if answer is None and actor is not None:
                 actor.cancel.remote(self._number)
 
-    def _take(self, n: int, future: Any) -> None:
-        try:
-            answer: Answer = ray.get(future)
-        except (ray.exceptions.ActorDiedError, ray.exceptions.ActorUnavailableError) as error:
+    def _take(self, n: int, answer: Answer | Exception) -> None:
+        if isinstance(answer, _DIED):
             text = (
                 f"the {self._crew.title(n)} died during the launch; the other cores were stopped "
-                f"and the next launch starts a new process ({cause(error)})"
+                f"and the next launch starts a new process ({cause(answer)})"
             )
             self._lose(n, text)
             return
+        if isinstance(answer, Exception):
+            raise answer
         if answer.unknown_program:
             self._crew.done(n, answer)
-            self.futures[n] = self._actors[n].run.remote(self._crew.order(n))
+            self._crew.order(n)
             return
         self._ended.add(n)
         self._crew.done(n, answer)
@@ -192,7 +193,7 @@ class Supervisor:
         given_up = [n for n, answer in enumerate(self.answers) if answer is None]
         for n in given_up:
             self.answers[n] = Answer(self._number, error=error)
-        add_prints(given_up, self.futures, self.answers)
+        add_prints(given_up, self._crew.calls, self._number, self.answers)
 
     def _bear_silence(self) -> None:
         silent = self._roll.silent()

@@ -260,15 +260,12 @@ class Digests(Watch):
         return before, after
 
 
-def output_place(
-    launched: Launched, output: int | str, index: Sequence[int], rank: int
-) -> tuple[Key, np.ndarray, str]:
-    """The memory, the bytes in it and the name of an element of what the kernel returned.
+def output_access(launched: Launched, output: int | str) -> Access:
+    """An output of the kernel, by number, place or name.
 
     Raises:
-        LaunchError: there is no such output or element.
+        LaunchError: there is none such.
     """
-    check_core(launched, None, rank)
     leaves = list(returned(launched.compiled.programs[0].outputs))
     names = [path or a.storage.title for path, a in leaves]
     chosen = [
@@ -279,7 +276,15 @@ def output_place(
             f"output={output!r}; the kernel returned {len(leaves)} tensors: {', '.join(names)}",
             code="record-question",
         )
-    a = chosen[0]
+    return chosen[0]
+
+
+def element(a: Access, index: Sequence[int]) -> tuple[int, ...]:
+    """The index of an element, from the beginning.
+
+    Raises:
+        LaunchError: there is no such element.
+    """
     at = tuple(int(n) + (size if n < 0 else 0) for n, size in zip(index, a.shape))
     if len(index) != len(a.shape) or any(not 0 <= n < size for n, size in zip(at, a.shape)):
         raise LaunchError(
@@ -287,6 +292,20 @@ def output_place(
             code="record-question",
             numbers={"got": list(index), "shape": list(a.shape)},
         )
+    return at
+
+
+def output_place(
+    launched: Launched, output: int | str, index: Sequence[int], rank: int
+) -> tuple[Key, np.ndarray, str]:
+    """The memory, the bytes in it and the name of an element of what the kernel returned.
+
+    Raises:
+        LaunchError: there is no such output or element.
+    """
+    check_core(launched, None, rank)
+    a = output_access(launched, output)
+    at = element(a, index)
     storage = launched.compiled.programs[0].storages[a.storage.number]  # as it is run
     own = a.dtype is a.storage.dtype
     size = (storage.dtype if own else a.dtype).itemsize
@@ -299,7 +318,9 @@ __all__ = [
     "Alive",
     "Digests",
     "Moment",
+    "element",
     "moment_of",
+    "output_access",
     "output_place",
     "writes_of",
 ]

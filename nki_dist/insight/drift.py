@@ -26,7 +26,7 @@ from nki_dist.dtypes.casts import converter
 from nki_dist.insight.regions import Region, region
 from nki_dist.insight.replay import Hooks, Launched, Place, Watch, key_of, replay, title
 from nki_dist.insight.steps import LINES
-from nki_dist.insight.tables import html_table
+from nki_dist.insight.tables import html_table, plural
 from nki_dist.insight.wide import Beside, WideMemory, in_double, tensors_of
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.program import Instruction, Loop, Storage, instructions
@@ -106,21 +106,30 @@ class Drift:
 
     def __str__(self) -> str:
         head = f"relative error in {self.kernel}, line by line:\n     added    came in"
-        more = len(self.lines) - LINES
-        rows = [str(line) for line in self.lines[:LINES]]
-        return "\n".join([head, *rows, *([f"... and {more} more"] if more > 0 else [])])
+        added, left = self._added()
+        more = len(added) - LINES
+        rows = [str(line) for line in added[:LINES]]
+        rows += [f"... and {more} more"] if more > 0 else []
+        return "\n".join([head, *rows, *([left] if left else [])])
+
+    def _added(self) -> tuple[list[DriftLine], str]:
+        """The lines that added something, and a word on the others."""
+        added = [line for line in self.lines if line.added or line.not_finite]
+        exact = len(self.lines) - len(added)
+        return added, f"{plural(exact, 'line')} added nothing" if exact else ""
 
     def _repr_html_(self) -> str:
         head = ("added", "came in", "line", "instruction", "tensor", "type", "not finite")
+        added, left = self._added()
         rows = [
             (
                 *(f"{x.added:.2e}", f"{x.came_in:.2e}"),
                 *(x.location, x.instruction, x.tensor, x.dtype, x.not_finite or ""),
             )
-            for x in self.lines[:LINES]
+            for x in added[:LINES]
         ]
-        title = f"relative error in {self.kernel}, line by line"
-        return html_table(title, head, rows, len(self.lines) - LINES)
+        title = f"relative error in {self.kernel}, line by line" + (f"; {left}" if left else "")
+        return html_table(title, head, rows, len(added) - LINES)
 
     def __repr__(self) -> str:
         worst = f", worst at {self.lines[0].location}" if self.lines else ""

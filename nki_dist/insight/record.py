@@ -6,15 +6,24 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
-from nki_dist.insight.asking import Moment, moment_of, output_place, writes_of
+from nki_dist.insight.asking import (
+    Moment,
+    element,
+    moment_of,
+    output_access,
+    output_place,
+    writes_of,
+)
 from nki_dist.insight.finite import first_non_finite
 from nki_dist.insight.log import Log
 from nki_dist.insight.origin import Walk
 from nki_dist.insight.parting import parting
+from nki_dist.insight.repair import Repair, Repairs
 from nki_dist.insight.replay import Launched
 from nki_dist.insight.steps import Difference, NonFinite, Origin, Writes
 from nki_dist.insight.suspects import suspect_of
-from nki_dist.insight.tables import html_text
+from nki_dist.insight.tables import html_text, plural
+from nki_dist.insight.wanted import Wanted
 
 
 class Record:
@@ -82,6 +91,7 @@ class Record:
         index: Sequence[int] = (),
         rank: int = 0,
         limit: int | None = 300,
+        expected: Any = None,
     ) -> Origin:
         """Where an element of an output came from, back to the arguments.
 
@@ -94,25 +104,48 @@ class Record:
             index: of the element.
             rank: whose output.
             limit: steps after which the walk back ends; None for never.
+            expected: what the element should be, a number; or better what the output should be, an
+                array of its shape; in a world also a list with one of these, or None, for each
+                rank. Then lines are changed until the results are as expected, and the line whose
+                change makes them so comes first (`Origin.repairs`). Takes as long as hundreds of
+                launches.
 
         Returns:
             An Origin: Steps across cores and ranks. The one to look at first is the first, its
             `why` says why; the others follow from the output back.
 
         Raises:
-            LaunchError: there is no such output, element or rank.
+            LaunchError: there is no such output, element or rank, or `expected` isn't like it.
         """
         launched = self.launched
         key, places, what = output_place(launched, output, index, rank)
         walk = Walk(self._log, limit)
         walk.run(key, places)
-        suspect, why = suspect_of(self._log, walk, key, places)
+        repairs: list[Repair] = []
+        certain = ended = False
+        if expected is not None:
+            wanted = self._wanted(output, index, rank, expected)
+            certain = not wanted.single
+            # Too much makes one number finite.
+            if certain or not any(s.made_non_finite for s in walk.steps):
+                access = output_access(launched, output)
+                search = Repairs(self._log, walk.steps, access, wanted)
+                repairs, ended = search.run(), search.ended
+        suspect, why = suspect_of(self._log, walk, key, places, repairs, certain)
+        if ended and not repairs:
+            why += "; the launch is too long for every change of a line to be tried"
         sources = walk.sources.all()
         values = [s.values for s in walk.steps] + [s.values for s in sources]
         first = [v.reshape(-1) for v in values[:1]]
         value = first[0][0] if first and first[0].size else None
         text = f"{what} of rank {rank}" if launched.slots[0].ranks > 1 else what
-        return Origin(value, text, walk.steps, sources, walk.complete, suspect, why)
+        return Origin(value, text, walk.steps, sources, walk.complete, suspect, why, repairs)
+
+    def _wanted(self, output: int | str, index: Sequence[int], rank: int, expected: Any) -> Wanted:
+        a = output_access(self.launched, output)
+        types = [s.dtype for s in self.launched.compiled.programs[0].storages]
+        ranks = self.launched.slots[0].ranks
+        return Wanted(a, expected, element(a, index), rank, ranks, types)
 
     def first_non_finite(self) -> NonFinite | None:
         """The first element, in the order of the launch, that finite numbers were made into and
@@ -138,10 +171,10 @@ class Record:
         slots = self.launched.slots
         done = sum(r.done for r in self.reports)
         sizes = sum(a.nbytes for a in {id(a): a for i in self.launched.inputs for a in i}.values())
-        ranks, cores = slots[0].ranks, slots[0].cores
         return (
-            f"record of {self.launched.compiled.kernel}: {ranks} rank{'s' * (ranks > 1)} of "
-            f"{cores} core{'s' * (cores > 1)}, {done:,} instructions, {sizes:,} bytes of arguments"
+            f"record of {self.launched.compiled.kernel}: {plural(slots[0].ranks, 'rank')} of "
+            f"{plural(slots[0].cores, 'core')}, {plural(done, 'instruction')}, "
+            f"{plural(sizes, 'byte')} of arguments"
         )
 
     __repr__ = __str__

@@ -30,7 +30,7 @@ from nki_dist.runtime.blas import one_blas_thread
 from nki_dist.runtime.cores import make_core
 from nki_dist.runtime.executor import Executor
 from nki_dist.runtime.host_memory import waits_for_others
-from nki_dist.runtime.linker import Linker
+from nki_dist.runtime.linker import Linker, nothing
 from nki_dist.runtime.memory import Memory, Pool
 from nki_dist.runtime.scheduler import Scheduler
 
@@ -106,6 +106,10 @@ class Watch:
         """What to call before and after an instruction whose run-time address is known."""
         return None, None
 
+    def changed(self, place: Place, i: Instruction) -> Instruction | None:
+        """What to carry out in its place; None for nothing. It counts as one instruction still."""
+        return i
+
     def birth(self, place: Place, storage: Storage) -> Hook | None:
         """What to call when a storage is filled with what stands for unwritten memory."""
         return None
@@ -135,8 +139,13 @@ class _WatchedLinker(Linker):
         self._place, self._watch = place, watch
         place.masks = self.masks
 
+    def find_chains(self) -> None:
+        self.watch_chains()
+
     def linked(self, i: Instruction) -> Step:
-        step, tick = super().linked(i), self._watch.clock.tick
+        done = self._watch.changed(self._place, i)
+        step = nothing if done is None else super().linked(done)
+        tick = self._watch.clock.tick
         before, after = self._watch.linking(self._place, i)
         if before is None and after is None:
 
@@ -169,8 +178,9 @@ class _WatchedLinker(Linker):
         return born
 
     def exchange(self, i: Instruction) -> Callable[[], Any]:
-        start = super().exchange(i)
         place, watch = self._place, self._watch
+        done = watch.changed(place, i)
+        start = nothing if done is None else super().exchange(done)
 
         def begin() -> Any:
             number = watch.clock.tick()

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from nki_dist.dtypes import DType
-from nki_dist.insight.tables import html_table, html_text
+from nki_dist.insight.tables import html_table, html_text, plural
 from nki_dist.program import Storage
 
 SHOWN = 6  # values in a line of a table
@@ -77,7 +77,7 @@ class Writes(list[Write]):
     def _repr_html_(self) -> str:
         rows = [(*w.cells(), w.tensor, str(w.values.dtype), shown(w.values)) for w in self[:LINES]]
         head = (*COLUMNS, "tensor", "type", "values")
-        return html_table(f"{len(self)} writes", head, rows, len(self) - LINES)
+        return html_table(plural(len(self), "write"), head, rows, len(self) - LINES)
 
 
 @dataclass
@@ -124,10 +124,10 @@ class Difference(At):
         where = f"step {self.step}, {self.who}, {self.instruction} at {self.location}"
         if self.index is None:
             return f"{where}: the other record goes on with {self.theirs}"
-        return (
-            f"{where}: {self.count} elements of {self.tensor} differ, first {list(self.index)}: "
-            f"{self.mine} and {self.theirs}"
-        )
+        first = f"first {list(self.index)}: {self.mine} and {self.theirs}"
+        if self.count == 1:
+            return f"{where}: 1 element of {self.tensor} differs, {first}"
+        return f"{where}: {self.count:,} elements of {self.tensor} differ, {first}"
 
 
 @dataclass
@@ -216,6 +216,8 @@ class Origin(Sequence[Step]):
         why: why the first step is first.
         sources: arguments, constants and unwritten memory that it depends on.
         complete: False if the walk back ended at its limit.
+        repairs: changes of a line that make the results as expected, if `expected=` said what that
+            is; the best first. Each has `.what`, `.where` and `.instruction`.
     """
 
     def __init__(
@@ -227,12 +229,14 @@ class Origin(Sequence[Step]):
         complete: bool,
         suspect: Step | None,
         why: str,
+        repairs: Sequence[Any] = (),
     ) -> None:
         self.value = value
         self.what = what
         self.why = why
         self.sources = list(sources)
         self.complete = complete
+        self.repairs = list(repairs)
         rest = [s for s in steps if s is not suspect]
         self._steps = ([] if suspect is None else [suspect]) + rest
 
@@ -246,6 +250,11 @@ class Origin(Sequence[Step]):
         lines = [f"{self.what} = {self.value}"]
         if self._steps:
             lines += [f"  look at {self._steps[0]}", f"    because {self.why}"]
+        others: dict[str | None, Any] = {}
+        for repair in self.repairs:
+            if repair.where != self._steps[0].location:
+                others.setdefault(repair.where, repair)
+        lines += [f"  or at   {repair}" for repair in list(others.values())[:SHOWN]]
         rest = [f"  from    {s}" for s in self._steps[1:]]
         lines += rest[:LINES]
         if len(rest) > LINES:

@@ -2,40 +2,61 @@
 
 In this order:
 
-1. The number isn't finite: the first step that made such a number of finite ones. But if it made
+1. What is expected is known, of several elements, and a change of one line makes them so: that
+   line.
+2. The number isn't finite: the first step that made such a number of finite ones. But if it made
    NaN of infinities that a mask had put in, that mask; and of a number that is only rounding
    errors, the step that left nothing else.
-2. It depends on memory that nobody wrote: the step that read it.
-3. In HBM it was stored over another number that nothing had read: the step that stored it.
-4. A matrix product was added to a sum that had been read before: that product.
-5. A part of an argument was read twice, as much of it never: the step that read it again.
-6. Otherwise the last step that computed: what comes after it only moved the number.
+3. It depends on memory that nobody wrote: the step that read it.
+4. In HBM it was stored over another number that nothing had read: the step that stored it.
+5. A matrix product was added to a sum that had been read before: that product.
+6. A part of an argument was read twice, as much of it never: the step that read it again.
+7. What is expected is known of this number alone, and a change of one line makes it so: that line.
+8. Otherwise the last step that computed: what comes after it only moved the number.
 
 `signs` has the reasons of what isn't the step that made the number.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
 
 from nki_dist.insight.log import Log
 from nki_dist.insight.origin import Walk
+from nki_dist.insight.repair import Repair
 from nki_dist.insight.replay import Key
 from nki_dist.insight.signs import added_on, infinities_of, noise_before, read_twice
-from nki_dist.insight.steps import Source, Step
+from nki_dist.insight.steps import Source, Step, index_in
 
 WHY_BORN: Final = "it made a number that isn't finite of numbers that are, or NaN of infinities"
 
 
-def suspect_of(log: Log, walk: Walk, key: Key, places: np.ndarray) -> tuple[Step | None, str]:
+def suspect_of(
+    log: Log,
+    walk: Walk,
+    key: Key,
+    places: np.ndarray,
+    repairs: Sequence[Repair] = (),
+    certain: bool = False,
+) -> tuple[Step | None, str]:
     """The step, and the reason; None where nothing was written.
 
     Args:
         key, places: the memory and the bytes that were asked for.
+        repairs: changes that make the results as expected, the best first.
+        certain: they are of more than one number, so that there is hardly another reason.
     """
     steps = walk.steps
+    repaired = None
+    if repairs:
+        best = repairs[0]
+        how = "all that is expected is" if certain and best.everything else "this number is"
+        repaired = _of_repair(log, steps, best), f"{how} as expected with {best.what}"
+        if certain:
+            return repaired
     if not steps:
         return None, "nothing in the launch wrote it"
     born = [s for s in steps if s.made_non_finite]
@@ -54,10 +75,32 @@ def suspect_of(log: Log, walk: Walk, key: Key, places: np.ndarray) -> tuple[Step
     again = read_twice(log, steps)
     if again is not None:
         return again
+    if repaired is not None:
+        return repaired
     for s in steps:
         if not s.moved:
             return s, "it made this number; what follows only moved it"
     return steps[0], "nothing was computed: the number was only moved"
+
+
+def _of_repair(log: Log, steps: Sequence[Step], repair: Repair) -> Step:
+    """The step of a repair; one that the number should have depended on is made up."""
+    for step in steps:
+        if step.step == repair.number:
+            return step
+    slot = log.launched.slots[log.cores[repair.number]]
+    r = log.writes(repair.number)[0]
+    return Step(
+        repair.where,
+        slot.lnc_core,
+        slot.rank,
+        repair.instruction,
+        r.storage.title,
+        repair.number,
+        index_in(r.storage, r.dtype, int(r.places[0])),
+        r.places.size,
+        np.empty(0),
+    )
 
 
 def _behind_born(log: Log, born: Step) -> tuple[Step, str]:

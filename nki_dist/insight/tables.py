@@ -19,3 +19,8 @@ def html_table(title: str, head: Sequence[str], rows: Iterable[Sequence[object]]
 def html_text(text: str) -> str:
     """Lines as they are printed."""
     return f"<pre>{escape(text)}</pre>"
+
+
+def plural(count: int, noun: str) -> str:
+    """A count and what is counted."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"

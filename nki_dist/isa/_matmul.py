@@ -2,7 +2,8 @@
 
 Invariant: the product is always formed by one BLAS matrix product, on row-major float32 matrices
 whose rows are contiguous, so with one thread its bits depend on values and shapes only, never on
-how operands lie in memory. Products that accumulate are formed apart and added once, as PSUM does.
+how operands lie in memory. A product that accumulates is formed apart and added once; which matmuls
+are one product is the runtime's affair (runtime.chains).
 
 Not modelled: the order in which the systolic array adds; nothing is published about it, so the
 float32 sums may differ from hardware in the last bits.
@@ -46,6 +47,12 @@ def _rows_contiguous(a: Access | None) -> bool:
     return a is not None and a.strides[1] == 1 and a.shape[1] > 1 and a.strides[0] >= a.shape[1]
 
 
+def directly(dst: Access) -> Access | None:
+    """A float32 destination as rows that BLAS can write to, or None."""
+    view = flat(dst)
+    return view if dst.dtype is float32 and _rows_contiguous(view) else None
+
+
 def matrix(a: Access, kit: Kit, rows: int, copy: bool = False) -> tuple[Matrix, list[Step]]:
     """An operand as a float32 matrix of `rows` rows, and the steps that fill it.
 
@@ -68,8 +75,8 @@ def deposit(dst: Access, mode: str, kit: Kit) -> tuple[Matrix, list[Step]]:
     Args:
         mode: "replace", "add", or "runtime": add where an earlier matmul left its result.
     """
-    view = flat(dst)
-    if mode == "replace" and dst.dtype is float32 and view is not None and _rows_contiguous(view):
+    view = directly(dst)
+    if mode == "replace" and view is not None:
         return kit.view(view), []
     result = kit.scratch((dst.shape[0], dst.free_size))
     shaped = result.reshape(dst.shape)

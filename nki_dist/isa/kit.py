@@ -62,10 +62,11 @@ class Workspace:
     never overlap, except those that wait for other cores, which get no shared scratch.
     """
 
-    __slots__ = ("arrays", "casts")
+    __slots__ = ("arrays", "casts", "panels")
 
     def __init__(self) -> None:
         self.arrays: dict[tuple[int, int], np.ndarray] = {}
+        self.panels: dict[tuple[int, int], np.ndarray] = {}
         self.casts = Scratch()
 
 
@@ -91,9 +92,11 @@ class Kit:
         self.slot, self.state, self.wires = core
         self.arch = arch
         self._workspace = workspace or Workspace()
+        # Memory of runtime.panels, by size and number; not for instructions that wait.
+        self.panels = self._workspace.panels
         self._own: dict[tuple[int, int], np.ndarray] = {}
         self._scratch = self._workspace.arrays
-        self._converters: dict[tuple[DType, DType], Callable[..., None]] = {}
+        self._converters: dict[tuple[int, int], Callable[..., None]] = {}
         self._slot = 0
         # Set by the linker: which elements of a PSUM tile the next matmul adds to.
         self.accumulating: Callable[[Access], np.ndarray] = _no_masks
@@ -123,13 +126,10 @@ class Kit:
         return self._buffer(storage)
 
     def _array(self, a: Access, dtype: np.dtype) -> np.ndarray:
-        size = dtype.itemsize
+        size, storage = dtype.itemsize, a.storage
+        buffer = self._lent[storage.number] if storage.number < 0 else self._buffer(storage)
         return np.ndarray(
-            a.shape,
-            dtype,
-            self._lent[a.storage.number] if a.storage.number < 0 else self._buffer(a.storage),
-            a.offset * size,
-            tuple(s * size for s in a.strides),
+            a.shape, dtype, buffer, a.offset * size, tuple([s * size for s in a.strides])
         )
 
     def scratch(self, shape: tuple[int, ...], dtype: Any = np.float32) -> np.ndarray:
@@ -183,10 +183,11 @@ class Kit:
 
     def convert(self, src: DType, dst: DType) -> Callable[[np.ndarray, np.ndarray], None]:
         """`f(out, inp)` that converts between dtypes with one rounding; see dtypes.casts."""
-        found = self._converters.get((src, dst))
+        key = id(src), id(dst)  # types are single objects, and slow to hash
+        found = self._converters.get(key)
         if found is None:
             found = converter(src, dst, scratch=self._workspace.casts)
-            self._converters[src, dst] = found
+            self._converters[key] = found
         return found
 
     # ---- conversions around the work --------------------------------------------------------

@@ -24,6 +24,7 @@ from nki_dist.isa._matmul import (
 from nki_dist.isa._transpose import select_columns
 from nki_dist.isa.effects import Bits, Effects
 from nki_dist.isa.enums import matmul_perf_mode
+from nki_dist.isa.factors import Factors
 from nki_dist.isa.indirection import is_indirect
 from nki_dist.isa.kit import Kit, Step
 from nki_dist.isa.operands import FLAG, PSUM, SBUF, Choice, Custom, read, write
@@ -223,8 +224,19 @@ def _moves(i: Instruction, arch: Arch) -> bool:
 def _meaning(i: Instruction, kit: Kit) -> Step:
     if _moves(i, kit.arch):
         return select_columns(i, kit)
-    rows = i["stationary"].shape[0] * (2 if _double(i) else 1)
-    return multiply(i, kit, rows, (i["stationary"], i["moving"]))
+    return multiply(i, kit, _rows(i), (i["stationary"], i["moving"]))
+
+
+@nc_matmul.factors
+def _factors(i: Instruction, arch: Arch) -> Factors | None:
+    if _moves(i, arch):
+        return None
+    return Factors(i["dst"], i["stationary"], i["moving"], _rows(i))
+
+
+def _rows(i: Instruction) -> int:
+    rows: int = i["stationary"].shape[0]
+    return rows * 2 if _double(i) else rows
 
 
 @nc_matmul.cost
@@ -236,7 +248,7 @@ def _cost(i: Instruction, arch: Arch) -> Cost:
         halved = i["is_stationary_onezero"] or i["is_moving_onezero"] or _moves(i, arch)
         passes = arch.matmul_fp32_passes / (2 if halved else 1)
     tile = array_tile(i["tile_position"], i["tile_size"])
-    rows = i["stationary"].shape[0] * (2 if double else 1)
+    rows = _rows(i)
     cycles = product_cycles(n, columns, arch, passes)
     return Cost(cycles=cycles, flops=2 * rows * columns * n, tile=tile)
 

@@ -9,6 +9,7 @@ An instruction file declares the public function (its parameters and docstring; 
                        its Blocks (isa.transfers), of which `oob_mode.skip` drops rows
     exchange(i, kit)   instead of `meaning` for instructions that wait for other cores: returns a
                        generator function that yields what it waits for
+    factors(i, arch)   of matmuls: the Factors of the product that is its meaning, or None
     cost(i, arch)      a Cost: cycles of its engine, or bytes moved by DMA; of operands it may ask
                        shapes, strides, dtypes and memories, not which tensor or where in it
 
@@ -31,6 +32,7 @@ from nki_dist.errors import CompileError, NkiError, NkiValidationError
 from nki_dist.isa import indirection
 from nki_dist.isa.checks import LONGEST_ROW, check_repeats
 from nki_dist.isa.effects import Effects, Meets
+from nki_dist.isa.factors import Factors
 from nki_dist.isa.operands import Counts, Role, Tensor
 from nki_dist.isa.reach import check_start
 from nki_dist.isa.tracing import (
@@ -184,6 +186,7 @@ class Spec:
         self._exchange: Callable[[Instruction, Any], Callable[[], Any]] | None = None
         self._cost: Callable[[Instruction, Arch], Cost] | None = None
         self._rows: Callable[[Instruction], list[Block]] | None = None
+        self.factors_of: Callable[[Instruction, Arch], Factors | None] | None = None
         self._check_declaration()
 
     def _check_declaration(self) -> None:
@@ -217,6 +220,10 @@ class Spec:
 
     def rows(self, function: Callable[[Instruction], list[Block]]) -> Any:
         self._rows = function
+        return function
+
+    def factors(self, function: Callable[[Instruction, Arch], Factors | None]) -> Any:
+        self.factors_of = function
         return function
 
     # ---- used by compiler, executor, timing ---------------------------------------------------

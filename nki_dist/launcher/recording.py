@@ -18,7 +18,7 @@ from nki_dist.launcher.tracebacks import leaves_package
 from nki_dist.runtime.hosts import slots
 
 
-def _kept(inputs: Sequence[Sequence[np.ndarray]]) -> list[list[np.ndarray]]:
+def kept(inputs: Sequence[Sequence[np.ndarray]]) -> list[list[np.ndarray]]:
     """Copies of all ranks' arrays; what ranks share stays shared."""
     made: dict[int, np.ndarray] = {}
     for array in (a for arrays in inputs for a in arrays):
@@ -60,7 +60,7 @@ def record_of(world: Any, kernel: Any, grid: Grid | None, args: Args, kwargs: Kw
     )
     with here:
         bound, key, compiled = here._compiled(kernel, grid, args, kwargs)
-        inputs = _kept(inputs_as_run(compiled.as_run, bound))  # the kernel may write to them
+        inputs = kept(inputs_as_run(compiled.as_run, bound))  # the kernel may write to them
         outputs, result, _ = here.launch_compiled(bound, key, compiled)
         return Record(outputs, launched(here, compiled, inputs), result.reports)
 

@@ -27,6 +27,7 @@ from nki_dist.runtime.cores import make_core
 from nki_dist.runtime.executor import Executor
 from nki_dist.runtime.group import CoreReport, make_reports
 from nki_dist.runtime.linker import Linker, nothing, run_time_arguments
+from nki_dist.runtime.merged import multiplies
 from nki_dist.runtime.scheduler import Scheduler
 
 
@@ -53,6 +54,10 @@ class _DryLinker(Linker):
             for i in instructions(program.body)
             if (counts := counts_of(i)) is not None
         }
+
+    def find_chains(self) -> None:
+        if any(multiplies(i) and i.ordinal in self._real for i in instructions(self.program.body)):
+            self.watch_chains()
 
     def linked(self, i: Instruction) -> Step:
         return super().linked(i) if i.ordinal in self._real else nothing

@@ -32,10 +32,13 @@ from nki_dist.program import (
     VirtualRegister,
     instructions,
 )
-from nki_dist.program.walk import operands
+from nki_dist.program.uncollected import uncollected
+from nki_dist.runtime.chains import Chain, accesses
 from nki_dist.runtime.host_memory import typed
 from nki_dist.runtime.indirect import has_indirection, link_indirect
+from nki_dist.runtime.merged import Merged, find_groups
 from nki_dist.runtime.recorder import Recorder
+from nki_dist.runtime.running import Running, by_instruction, in_chain
 
 # Between two looks at the clock and at whether the run has been ended from outside:
 SEGMENT = 1000  # steps, and
@@ -76,6 +79,8 @@ class Linker:
         self.program = program
         self.kit = kit
         self.recorder = Recorder(kit)
+        self._merged: Merged | None = None
+        self._single: dict[int, tuple[Chain, Running]] = {}  # by ordinal
         self._watched = frozenset(program.facts.get("watched", ()))
         self.masks: dict[int, np.ndarray] = {}
         for number in program.facts.get("runtime_psum", ()):
@@ -94,7 +99,19 @@ class Linker:
                 self._births[first].append(number)
 
     def link(self) -> Linked:
-        return self._block(self.program.body)
+        with uncollected():
+            self.find_chains()
+            return self._block(self.program.body)
+
+    def find_chains(self) -> None:
+        """Merge matmuls that are one product."""
+        self._merged = Merged(self.program, self.kit)
+
+    def watch_chains(self) -> None:
+        """Instead, let each matmul do what it says when its turn comes; the last one of a chain
+        brings the sum that the product would have been."""
+        groups = [group for _, group in find_groups(self.program, self.kit.arch)]
+        self._single = by_instruction(groups, self.kit)
 
     def _block(self, block: Block) -> Linked:
         linked: Linked = []
@@ -108,7 +125,7 @@ class Linker:
                 segment = None
                 continue
             spec = INSTRUCTIONS[item.opcode]
-            elements += sum([prod(a.shape) for _, a in operands(item.args)])
+            elements += sum([prod(a.shape) for a in accesses(item)])
             full = segment is not None and (
                 len(segment.steps) >= SEGMENT or elements > SEGMENT_ELEMENTS
             )
@@ -165,6 +182,9 @@ class Linker:
         return birth
 
     def _instruction(self, i: Instruction) -> Step:
+        if self._merged is not None and self._merged.has(i):
+            merged = chain(self._merged.step(i))
+            return self._with_masks(i, merged) if self._merged.ends(i) else merged
         dynamic = run_time_arguments(i)
         if dynamic:
             step: Step = _Relinked(i, dynamic, self).run
@@ -178,6 +198,8 @@ class Linker:
             step = link_indirect(i, self.kit, self.masks)
         else:
             step = INSTRUCTIONS[i.opcode].link(i, self.kit)
+        if i.ordinal in self._single:
+            step = in_chain(i, step, *self._single[i.ordinal])
         return self._with_masks(i, step)
 
     def _with_masks(self, i: Instruction, step: Step) -> Step:
@@ -320,4 +342,4 @@ def nothing() -> None:
 
 def run_time_arguments(i: Instruction) -> list[Access]:
     """Operands with one run-time address."""
-    return [a for _, a in operands(i.args) if a.dynamic is not None and a.dynamic.kind == "scalar"]
+    return [a for a in accesses(i) if a.dynamic is not None and a.dynamic.kind == "scalar"]

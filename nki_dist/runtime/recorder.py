@@ -96,12 +96,13 @@ class Recorder:
         self._copies.clear()  # of a launch that failed here
         for a in stores:
             self._copies[a.storage.number] = np.empty(a.storage.nbytes, np.uint8)
-        for a in [*loads, *stores]:  # what the instruction may read of a storage it writes
+        # What the instruction may read of a storage that it writes.
+        for record, a in zip(records, stores):
+            self._elements(a, self._private)[record.places // record.itemsize] = record.before
+        for a in loads:
             if a.storage.number in self._copies:
-                places = places_of(a, self.kit)
-                self._elements(a, self._private)[places // a.dtype.itemsize] = self._values(
-                    a, places
-                )
+                where = places_of(a, self.kit) // a.dtype.itemsize
+                self._elements(a, self._private)[where] = self._elements(a, self.kit)[where]
         self._private.begin()
         INSTRUCTIONS[i.opcode].link(i, self._private)()
         for record, a in zip(records, stores):

@@ -27,13 +27,15 @@ from nki_dist.isa.indirection import is_indirect
 from nki_dist.isa.kit import Kit, Workspace
 from nki_dist.isa.spec import Spec
 from nki_dist.isa.transfers import fixed
-from nki_dist.program import Access, Instruction, Program, psum
+from nki_dist.program import Access, Instruction, Program, Storage, psum
 from nki_dist.program.walk import tensors
+from nki_dist.runtime.chains import Chain, Chains
 from nki_dist.runtime.cores import make_core
 from nki_dist.runtime.executor import Coroutine, Stopped
 from nki_dist.runtime.host_memory import typed
 from nki_dist.runtime.linker import Linker, outside
 from nki_dist.runtime.overdue import Position
+from nki_dist.runtime.running import Running
 from nki_dist.stepping.lives import Lives
 from nki_dist.stepping.memory import Arena, CoreMemory, RankMemory
 from nki_dist.stepping.sums import LiveSums
@@ -72,6 +74,7 @@ class Machine:
         program: that is being recorded; it grows.
         place: of the core.
         where: `file:line` of a location number, before the program has its table.
+        beta1: it is of a kernel of Beta 1.
 
     Attributes:
         ends: when the run is given up, by time.monotonic(); the scheduler sets it.
@@ -79,7 +82,9 @@ class Machine:
         done: instructions executed.
     """
 
-    def __init__(self, program: Program, place: Place, where: Callable[[int], str | None]) -> None:
+    def __init__(
+        self, program: Program, place: Place, where: Callable[[int], str | None], beta1: bool
+    ) -> None:
         self.program = program
         self.place = place
         self.core = make_core(program, place.slot)
@@ -91,6 +96,8 @@ class Machine:
         self._linker = Linker(program, self._kit)
         self._sums = LiveSums(self._linker.masks)
         self.memory.held = self._sums.storages
+        self._chains = Chains(platform, self._ended, beta1)
+        self._running: dict[Chain, Running] = {}
         self._footprints = Footprints()
         self._where = where
         self._now: Instruction | None = None
@@ -129,12 +136,14 @@ class Machine:
             if spec.synchronises or GROUPS in i.args:
                 self._compare_groups(i)
             if spec.synchronises:
+                self._chains.feed(i)
                 self._exchange(spec, i)
             elif _addressed_at_run_time(spec, i):
+                self._chains.feed(i)
                 for part in self._linker.addressed(i):
-                    self._run(spec, part)
+                    self._run(spec, part, known=False)
             else:
-                self._run(spec, i)
+                self._run(spec, i, known=True)
         except (NkiError, MemoryError) as error:
             placed = typed(error).at(
                 location=self._where(i.location),
@@ -162,7 +171,7 @@ class Machine:
         except NkiValidationError as error:  # of the program, not of this rank
             raise error.at(core=self.program.core) from None
 
-    def _run(self, spec: Spec, i: Instruction) -> None:
+    def _run(self, spec: Spec, i: Instruction, known: bool) -> None:
         writes = spec.writes(i)
         sure = not self._footprints[i.opcode].partial
         sums = [a for a in writes if a.storage.region is psum]
@@ -170,14 +179,44 @@ class Machine:
             self._sums.before(spec, i, a)
         if sure and i.accumulation != "add":
             self.memory.expect(spec, i, writes)
-        self._kit.begin()
-        step = self._linker.linked(i)
         with np.errstate(all="ignore"):  # poison in unused lanes is normal
-            step()
+            chain = self._chains.feed(i) if known else None
+            if chain is None or self._begins(chain):
+                self._kit.begin()
+                self._linker.linked(i)()
         for a in sums:
             self._sums.after(spec, a)
         if sure:
             self._note(writes)
+
+    def _begins(self, chain: Chain) -> bool:
+        """Keep what a matmul multiplies; whether it is the first of its chain, which runs at once.
+
+        Sums of several are formed when somebody looks at them.
+        """
+        running = self._running.get(chain)
+        if running is None:
+            running = self._running[chain] = Running(chain, self._kit)
+            running.begin()
+        running.add(chain.members[-1].factors)
+        return not running.several
+
+    def _ended(self, chain: Chain) -> None:
+        running = self._running.pop(chain)
+        if running.several:
+            running.settle()
+
+    def end_chains(self) -> None:
+        """What follows continues no chain of matmuls."""
+        with np.errstate(all="ignore"):
+            self._chains.end()
+
+    def _settle(self, storage: Storage) -> None:
+        """Somebody looks at a storage, which ends nothing."""
+        with np.errstate(all="ignore"):
+            for chain in self._chains.open:
+                if chain.dst.storage is storage and self._running[chain].several:
+                    self._running[chain].settle()
 
     def _exchange(self, spec: Spec, i: Instruction) -> None:
         assert self.turns is not None
@@ -232,11 +271,13 @@ class Machine:
 
     def values(self, a: Access) -> np.ndarray[Any, Any]:
         """A copy of a view's values, in the dtype that callers of kernels get."""
+        self._settle(a.storage)
         copy: np.ndarray[Any, Any] = self._kit.view(self.view(a)).copy().view(a.dtype.dtype)
         return copy
 
     def unwritten(self, a: Access) -> np.ndarray[Any, np.dtype[np.bool_]]:
         """Which elements of a view nobody has written."""
+        self._settle(a.storage)
         return self.memory.unwritten(self.view(a))
 
 

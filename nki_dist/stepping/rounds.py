@@ -63,6 +63,10 @@ class RoundTrace(Trace):
     def run_pending(self) -> None:
         raise NotImplementedError
 
+    def end_chains(self) -> None:
+        """Here a loop begins, goes round or ends: matmuls that follow are no continuation."""
+        self.program.facts.setdefault("rounds", []).append(self._ordinal)
+
     def hold(self, register: VirtualRegister) -> int:
         raise NotImplementedError
 
@@ -122,6 +126,7 @@ class RoundTrace(Trace):
         elif value:
             rounds = self._begin(Loop("while", self.locations.here(2), None, condition=register))
         else:
+            self.end_chains()
             self.skipped = True
             return False
         self._going.append(rounds)
@@ -153,12 +158,14 @@ class RoundTrace(Trace):
 
     def _begin(self, loop: Loop) -> _Rounds:
         self.check_unordered()
+        self.end_chains()
         loop.outside = len(self.program.storages)
         return _Rounds(loop, self._ordinal, loop.outside)
 
     def _round(self, rounds: _Rounds, value: int | None = None) -> OpenLoop:
         """Begin a round: what the last one made has ended."""
         loop, made = rounds.loop, len(self.program.storages)
+        self.end_chains()
         self._finish_storages(loop, rounds.fresh, made)
         rounds.fresh, rounds.any = made, True
         opened = OpenLoop(loop, self.block, self._ordinal)
@@ -170,6 +177,7 @@ class RoundTrace(Trace):
         return opened
 
     def _end_round(self, rounds: _Rounds) -> None:
+        self.end_chains()
         done = self._open.pop()
         done.check_carried(self)
         rounds.touched |= done.touched

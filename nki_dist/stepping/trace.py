@@ -37,7 +37,7 @@ class DebugTrace(RoundTrace):
 
     def __init__(self, place: Place, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self.machine = Machine(self.program, place, self.locations.text)
+        self.machine = Machine(self.program, place, self.locations.text, self.beta1)
         self.rewritten_late = False
         self._next = 0  # of the block, to be run
 
@@ -67,6 +67,11 @@ class DebugTrace(RoundTrace):
             assert isinstance(i, Instruction)
             self._next += 1
             machine.execute(i)
+
+    def end_chains(self) -> None:
+        super().end_chains()
+        self.run_pending()
+        self.machine.end_chains()
 
     def rewritten(self, i: Instruction, unused: Storage) -> None:
         super().rewritten(i, unused)

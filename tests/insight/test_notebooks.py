@@ -94,7 +94,7 @@ def test_long_tables_say_how_much_is_missing():
 def test_drift_is_a_table_with_the_worst_line_first():
     drift = nki.drift(nki.jit(squared))(X)
     rows = Table(drift._repr_html_()).rows
-    assert rows[0][:3] == ["added", "came in", "line"] and len(rows) == 1 + len(drift.lines)
+    assert rows[0][:3] == ["added", "came in", "line"] and len(rows) == 2 < len(drift.lines)
     assert rows[1][2] == drift.lines[0].location and float(rows[1][0]) > 1e-4
 
 

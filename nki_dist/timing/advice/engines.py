@@ -138,8 +138,13 @@ def wide_products(timeline: Timeline, spent: Spent) -> Iterator[Suspect]:
         return
     yield Suspect(
         "float32 products",
-        f"{count:,} products of float32 take {arch.matmul_fp32_passes} passes each; in bfloat16, "
-        "with sums still in float32, they take one",
+        (
+            f"1 product of float32 takes {arch.matmul_fp32_passes} passes; in bfloat16, with sums "
+            "still in float32, it takes one"
+            if count == 1
+            else f"{count:,} products of float32 take {arch.matmul_fp32_passes} passes each; in "
+            "bfloat16, with sums still in float32, they take one"
+        ),
         lines,
         "AWS's guide to Trainium: a product of float32 costs roughly 4 times as much",
         [_narrow(lines, arch)],

@@ -59,15 +59,21 @@ def small_transfers(timeline: Timeline, spent: Spent) -> Iterator[Suspect]:
         return
     yield Suspect(
         "small transfers",
-        f"{count:,} transfers, of {size / count:,.0f} bytes on average, are moved in pieces of "
-        f"{size / pieces:,.0f}, so small that each takes more than twice as long as its bytes "
-        "need; " + (_ONE_BY_ONE if single else "make contiguous rows longer"),
+        f"{_moved(count, size)} in pieces of {size / pieces:,.0f}, so small that each takes more "
+        "than twice as long as its bytes need; "
+        + (_ONE_BY_ONE if single else "make contiguous rows longer"),
         lines,
         "AWS's performance guide, #9: perform sufficiently large DMA transfers; its guide to DMA "
         "bandwidth recommends 2 KiB of contiguous data",
         [_in_one_piece(lines, arch)],
         spent.dma,
     )
+
+
+def _moved(count: int, size: int) -> str:
+    if count == 1:
+        return f"1 transfer, of {size:,} bytes, is moved"
+    return f"{count:,} transfers, of {size / count:,.0f} bytes on average, are moved"
 
 
 def _ideal_ns(t: Transfer, size: int, arch: Arch) -> float:
@@ -114,7 +120,8 @@ def repeated_loads(timeline: Timeline, spent: Spent) -> Iterator[Suspect]:
         return
     yield Suspect(
         "repeated loads",
-        f"{count:,} loads fetch {size:,} bytes again that were loaded before and didn't change; "
+        f"{'1 load fetches' if count == 1 else f'{count:,} loads fetch'} {size:,} bytes again that "
+        "were loaded before and didn't change; "
         f"load them once, before the loop, and keep the tiles ({kept:,} bytes of each partition)",
         lines,
         "AWS's performance guide, #1: exploit temporal locality to minimize input data reloading",
@@ -225,7 +232,8 @@ def run_time_descriptors(timeline: Timeline, spent: Spent) -> Iterator[Suspect]:
         return
     yield Suspect(
         "one queue for descriptors",
-        f"{count:,} transfers have descriptors that are made when they run, {issue:,.0f} ns each, "
+        f"{'1 transfer has' if count == 1 else f'{count:,} transfers have'} descriptors that are "
+        f"made when {'it runs' if count == 1 else 'they run'}, {issue:,.0f} ns each, "
         "one after the other on their queue, while engines wait; use addresses that are known "
         "when the kernel is compiled, or fewer and larger transfers",
         lines,

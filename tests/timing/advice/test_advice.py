@@ -124,7 +124,7 @@ def turned(x):
 
 def test_elements_that_are_moved_one_by_one():
     found = finding(time_of(turned, (384, 96)), "small transfers")
-    assert "1 transfers, of 147,456 bytes on average, are moved in pieces of 4," in found.text
+    assert "1 transfer, of 147,456 bytes, is moved in pieces of 4," in found.text
     assert "one by one" in found.text and "nisa.nc_transpose" in found.text
 
 

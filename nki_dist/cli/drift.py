@@ -1,0 +1,76 @@
+"""`nki-dist drift`: where the kernels of a program lose precision."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, Final
+
+from nki_dist.cli import _asking
+from nki_dist.cli._asking import plain
+from nki_dist.errors import LaunchError
+from nki_dist.insight.drift import Drift, Shadows
+from nki_dist.insight.record import Record
+
+_DESCRIPTION: Final = """\
+Run a program as `nki-dist run` does, and carry launches of its kernels out beside themselves in
+float64: the error that each kernel line added, the line that added most first. The program's
+results, errors and exit status stay its own.
+
+With --tolerance, the exit status is 1 if a line of a launch added more than that, or made a number
+infinite or NaN that isn't: for tests and CI."""
+
+_EPILOG: Final = """\
+--json prints the answers on stdout and nothing else; what the program prints goes to stderr.
+docs/records.md says what the numbers mean.
+
+examples:
+  nki-dist drift layer_norm.py
+  nki-dist drift --tolerance 1e-2 --launch all --json train.py --steps 1"""
+
+
+def register(subparsers: Any) -> None:
+    parser = subparsers.add_parser(
+        "drift",
+        help="show which kernel lines of a program lose precision",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--tolerance", type=float, metavar="X", help="exit with 1 if a line added more than this"
+    )
+    _asking.add_options(parser)
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the program, then print; a SystemExit of the program goes through.
+
+    Raises:
+        LaunchError: wrong options.
+    """
+    tolerance = arguments.tolerance
+    if tolerance is not None and not tolerance >= 0:
+        raise LaunchError(f"--tolerance {tolerance:g}; must not be negative", code="command-option")
+    worse: list[str] = []
+    status = _asking.asked(arguments, partial(_answers, tolerance=tolerance, worse=worse), _data)
+    return status or (1 if worse else 0)
+
+
+def _answers(record: Record, tolerance: float | None, worse: list[str]) -> list[Any]:
+    kernel = record.launched.compiled.kernel
+    drift = Drift(None, kernel, Shadows(record.launched).lines())
+    found: list[Any] = [drift]
+    if tolerance is not None:
+        over = [line for line in drift.lines if line.not_finite or line.added > tolerance]
+        worse += [kernel for _ in over]
+        count = "no line" if not over else "1 line" if len(over) == 1 else f"{len(over)} lines"
+        found.append(f"{count} added more than {tolerance:g}")
+    return found
+
+
+def _data(answers: Sequence[Any]) -> dict[str, Any]:
+    drift: Drift = answers[0]
+    return {"lines": [plain(vars(line)) for line in drift.lines]}

@@ -1,0 +1,177 @@
+"""`nki-dist record`: what happened inside the launches of a program."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, Final
+
+import numpy as np
+
+from nki_dist.cli import _asking
+from nki_dist.cli._asking import plain
+from nki_dist.errors import LaunchError
+from nki_dist.insight.record import Record
+from nki_dist.insight.steps import At, NonFinite, Origin, Source, Writes
+
+_DESCRIPTION: Final = """\
+Run a program as `nki-dist run` does, and ask launches of its kernels what happened inside: the
+first number that isn't finite, always; what was written to a tensor or from a line (--tensor);
+where an element of an output came from (--index, --output), and which line makes it wrong if a
+reference is given (--expected). The program's results, errors and exit status stay its own; a
+question takes about as long as the launch, one with --expected as hundreds."""
+
+_EPILOG: Final = """\
+--json prints the answers on stdout and nothing else; what the program prints goes to stderr.
+docs/records.md says what the answers mean.
+
+examples:
+  nki-dist record softmax.py
+  nki-dist record --tensor total --kernel softmax --launch 3 train.py --steps 5
+  nki-dist record --output 0 --index 50,7 --expected want.npy softmax.py"""
+_VALUES: Final = 64  # of a write, in JSON
+
+
+def register(subparsers: Any) -> None:
+    parser = subparsers.add_parser(
+        "record",
+        help="ask what happened inside a program's launches",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--tensor",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="also show what was written to a tensor, or from a line such as softmax.py:12",
+    )
+    parser.add_argument(
+        "--output",
+        default="0",
+        metavar="N",
+        help="of which output --index is (default 0), or its name",
+    )
+    parser.add_argument(
+        "--index", metavar="I,J", help="also show where this element of an output came from"
+    )
+    parser.add_argument(
+        "--expected", metavar="FILE", help="a .npy file with what the output should be, for --index"
+    )
+    parser.add_argument("--core", type=int, metavar="N", help="only writes of this core of a rank")
+    parser.add_argument(
+        "--rank", type=int, metavar="N", help="only writes of this rank; whose output (default 0)"
+    )
+    _asking.add_options(parser)
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the program, then print; a SystemExit of the program goes through.
+
+    Raises:
+        LaunchError: wrong options.
+    """
+    ask = partial(
+        _answers,
+        tensors=arguments.tensor,
+        core=arguments.core,
+        rank=arguments.rank,
+        output=int(arguments.output) if arguments.output.isdigit() else arguments.output,
+        index=_index(arguments.index),
+        expected=_expected(arguments),
+    )
+    return _asking.asked(arguments, ask, _data)
+
+
+def _index(text: str | None) -> tuple[int, ...] | None:
+    if text is None:
+        return None
+    try:
+        return tuple(int(n) for n in text.split(",") if n.strip())
+    except ValueError:
+        raise LaunchError(
+            f"--index {text}; must be numbers with commas between them, such as 50,7",
+            code="command-option",
+        ) from None
+
+
+def _expected(arguments: argparse.Namespace) -> np.ndarray | None:
+    file = arguments.expected
+    if file is None:
+        return None
+    if arguments.index is None:
+        raise LaunchError(
+            "--expected without --index; an element that is wrong is needed, too",
+            code="command-option",
+        )
+    try:
+        return np.asarray(np.load(file, allow_pickle=False))
+    except (OSError, ValueError) as error:
+        raise LaunchError(
+            f"--expected {file} can't be read: {error}",
+            code="command-option",
+            hint="np.save(FILE, array) writes such a file",
+        ) from error
+
+
+def _answers(
+    record: Record,
+    tensors: Sequence[str],
+    core: int | None,
+    rank: int | None,
+    output: int | str,
+    index: tuple[int, ...] | None,
+    expected: np.ndarray | None,
+) -> list[Any]:
+    found: list[Any] = [record, record.first_non_finite() or "every number is finite"]
+    found += [record.writes(name, core=core, rank=rank) for name in tensors]
+    if index is not None:
+        found.append(record.origin(output, index, rank=rank or 0, expected=expected))
+    return found
+
+
+# ---- as data ------------------------------------------------------------------------------------
+
+
+def _data(answers: Sequence[Any]) -> dict[str, Any]:
+    record, first, *rest = answers
+    slots = record.launched.slots
+    return {
+        "ranks": slots[0].ranks,
+        "cores": slots[0].cores,
+        "instructions": sum(r.done for r in record.reports),
+        "first_non_finite": _at(first) if isinstance(first, NonFinite) else None,
+        "writes": [[_at(w) for w in ws] for ws in rest if isinstance(ws, Writes)],
+        "origin": next((_origin(o) for o in rest if isinstance(o, Origin)), None),
+    }
+
+
+def _at(at: At) -> dict[str, Any]:
+    found = {name: value for name, value in vars(at).items() if name not in ("values", "reads")}
+    values = getattr(at, "values", None)
+    if values is not None:
+        some = np.asarray(values).reshape(-1)[:_VALUES]
+        found |= {"shape": values.shape, "dtype": str(values.dtype), "values": some}
+    if hasattr(at, "reads"):
+        found["reads"] = sorted({r.step for r in at.reads if not isinstance(r, Source)})
+    return dict(plain(found))
+
+
+def _origin(origin: Origin) -> dict[str, Any]:
+    sources = [{**vars(s), "values": s.values[:_VALUES]} for s in origin.sources]
+    repairs = [
+        {"what": r.what, "location": r.where, "instruction": r.instruction, "all": r.everything}
+        for r in origin.repairs
+    ]
+    return {
+        "what": origin.what,
+        "value": plain(origin.value),
+        "why": origin.why,
+        "complete": origin.complete,
+        "steps": [_at(s) for s in origin],
+        "sources": plain(sources),
+        "repairs": repairs,
+    }

@@ -1,0 +1,133 @@
+"""How a launcher's orders reach processes, and how their answers come back.
+
+Processes of the launcher's machine serve by post: one actor call, `serve`, stays open and takes
+order after order as datagrams (`post.py`). It ends with an answer that doesn't go by post, when it
+is dismissed, or with its process, so whatever happens to one is noticed as with any other actor
+call. All others, and everybody on systems without such sockets, get an actor call for each order.
+
+Invariant: to each process with an open order belongs a future, which is done no later than Ray
+knows of its end; an answer names its launch, so what is left from a launch that was given up isn't
+taken for one of the next.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+import uuid
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any, Final
+
+import ray
+
+from nki_dist.core_actor import bell
+from nki_dist.core_actor.actor import Answer, Order
+from nki_dist.core_actor.post import Post
+
+GLANCE: Final = 0.01  # seconds for each way while some answer by post and others don't
+
+
+class Calls:
+    """Of one world.
+
+    Args:
+        actors: of all processes; what is in it when an order is given counts.
+    """
+
+    def __init__(self, actors: Sequence[Any]) -> None:
+        self._actors = actors
+        self._post = Post(f"nki-{uuid.uuid4().hex}") if bell.possible() else None
+        self._names = map(str, itertools.count())
+        self._serving: dict[int, str] = {}  # where its orders go
+        self._futures: dict[int, Any] = {}
+
+    def order(self, n: int, order: Order, here: bool) -> None:
+        """Have a process carry out an order.
+
+        Args:
+            here: whether it is on this machine.
+        """
+        if n in self._serving:
+            assert self._post is not None
+            if self._post.send(self._serving[n], order):
+                return
+            self._dismiss(n)
+        actor = self._actors[n]
+        if self._post is None or not here:
+            self._futures[n] = actor.run.remote(order)
+            return
+        name = self._serving[n] = f"{self._post.name}-{next(self._names)}"
+        self._futures[n] = actor.serve.remote(order, n, name, self._post.name)
+
+    def answers(self, numbers: Collection[int], launch: int, seconds: float) -> Iterator[Any]:
+        """(process, its answer to the order of that launch or Ray's error), as far as they come.
+
+        Ends when all of these processes have answered, or after so many seconds.
+        """
+        missing = set(numbers)
+        ends = time.monotonic() + seconds
+        while missing:
+            left = max(ends - time.monotonic(), 0.0)
+            posted = missing & self._serving.keys()
+            mixed = len(posted) < len(missing)
+            if posted:
+                for n, answer in self._posted(min(left, GLANCE) if mixed else left):
+                    if n in missing and answer.launch == launch:
+                        missing.discard(n)
+                        yield n, answer
+            late = time.monotonic() >= ends
+            if missing and (mixed or late):
+                for n, answer in self._called(missing, 0 if posted else left):
+                    missing.discard(n)
+                    yield n, answer
+            if late:
+                return
+
+    def _posted(self, seconds: float) -> Iterator[tuple[int, Answer]]:
+        """What comes by post within so many seconds, and what has come besides."""
+        assert self._post is not None
+        while (item := self._post.receive(seconds)) is not None:
+            yield item
+            seconds = 0
+
+    def _called(self, numbers: Collection[int], seconds: float) -> Iterator[tuple[int, Any]]:
+        """Those whose actor calls are over."""
+        by_future = {self._futures[n]: n for n in numbers}
+        ready, _ = ray.wait(list(by_future), num_returns=len(by_future), timeout=seconds)
+        for future in ready:
+            n = by_future[future]
+            self._serving.pop(n, None)
+            try:
+                yield n, ray.get(future)
+            except ray.exceptions.RayError as error:
+                yield n, error
+
+    def settle(self, numbers: Collection[int], seconds: float) -> list[int]:
+        """Wait until these processes do nothing; those that still do something then."""
+        for n in numbers:
+            self._dismiss(n)
+        of = {n: self._futures[n] for n in numbers if n in self._futures}
+        if not of:
+            return []
+        _, late = ray.wait(list(of.values()), num_returns=len(of), timeout=seconds)
+        return [n for n, future in of.items() if future in late]
+
+    def dismiss(self) -> None:
+        """Nobody serves by post any more; processes can be called for other things."""
+        for n in list(self._serving):
+            self._dismiss(n)
+
+    def _dismiss(self, n: int) -> None:
+        name = self._serving.pop(n, None)
+        if name is not None and self._post is not None:
+            self._post.send(name, None)  # if it can't be told, its process is gone
+
+    def forget(self, n: int) -> None:
+        """A process was given up."""
+        self._serving.pop(n, None)
+        self._futures.pop(n, None)
+
+    def clear(self) -> None:
+        """There are no processes any more."""
+        self._serving.clear()
+        self._futures.clear()

@@ -1,0 +1,253 @@
+"""Matmuls of a known program as few and large products: see `chains` for what may be merged.
+
+The operands of a chain are gathered where its matmuls read them, its product is formed at its last
+one, and of a group all at once, at the last one of its first chain. So every operand is read no
+later than the program reads it, and PSUM is written where nobody has looked since the chain began.
+
+Invariant: the bits are those of `Running`, which forms each chain's sum by itself.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from nki_dist.dtypes import float32
+from nki_dist.isa import INSTRUCTIONS
+from nki_dist.isa._matmul import Matrix, directly, matrix, product
+from nki_dist.isa.kit import Kit, Step
+from nki_dist.program import Access, Block, Instruction, Loop, Program, instructions
+from nki_dist.runtime.chains import Chain, Chains, Group
+from nki_dist.runtime.panels import KEPT, Buffer, Part, assign, joined, provide
+
+Key: TypeAlias = "tuple[Any, ...]"
+
+
+def find_groups(program: Program, arch: Any) -> list[tuple[int, Group]]:
+    """All groups of chains, each with the number of the straight run of instructions it is in."""
+    found: dict[int, tuple[int, Group]] = {}
+
+    def ended(chain: Chain) -> None:
+        assert chain.group is not None
+        found.setdefault(id(chain.group), (chains.run, chain.group))
+
+    chains = Chains(arch, ended, program.beta1)
+    breaks = frozenset(program.facts.get("rounds", ()))  # of a debugged launch
+
+    def feed(block: Block) -> None:
+        for item in block:
+            if isinstance(item, Loop):
+                chains.end()
+                feed(item.body)
+                chains.end()
+            else:
+                if item.ordinal in breaks:
+                    chains.end()
+                chains.feed(item)
+
+    feed(program.body)
+    chains.end()
+    return sorted(found.values(), key=lambda item: item[1].ends)
+
+
+def multiplies(i: Instruction) -> bool:
+    """Whether it is a matmul."""
+    return INSTRUCTIONS[i.opcode].factors_of is not None
+
+
+class Merged:
+    """The steps of a program's matmuls.
+
+    Args:
+        program: as it is run.
+        kit: of the core that runs it.
+    """
+
+    def __init__(self, program: Program, kit: Kit) -> None:
+        self._kit = kit
+        self._memory = kit.panels
+        self._steps: dict[int, list[Callable[[], list[Step]]]] = {}
+        self._ordinals: dict[int, int] = {}
+        self._last: set[int] = set()
+        self._buffers: list[Buffer] = []
+        self._kept: dict[Key, Buffer] = {}
+        self._bytes = 0
+        if not any(multiplies(i) for i in instructions(program.body)):
+            return
+        groups = find_groups(program, kit.arch)
+        self._uses = Counter(key for run, group in groups for key in _keys(run, group))
+        for run, group in groups:
+            self._group(run, group)
+        provide(self._memory, assign(self._buffers))
+
+    def has(self, i: Instruction) -> bool:
+        """Whether the instruction's step is this object's affair."""
+        return i.ordinal in self._steps
+
+    def ends(self, i: Instruction) -> bool:
+        """Whether it is the one that writes the chain's sum."""
+        return i.ordinal in self._last
+
+    def step(self, i: Instruction) -> list[Step]:
+        """What the instruction does; nothing, if others do it."""
+        return [step for link in self._steps[i.ordinal] for step in link()]
+
+    # ---- what is done where -------------------------------------------------------------------
+
+    def _group(self, run: int, group: Group) -> None:
+        first = group.chains[0]
+        left_key, right_key = _keys(run, group)
+        alone = len(group.chains) == len(first.members) == 1
+        if alone and not self._worth(first, left_key, right_key):
+            return
+        for chain in group.chains:
+            for m in chain.members:
+                self._ordinals[m.at] = m.instruction.ordinal
+                self._steps.setdefault(m.instruction.ordinal, [])
+            self._last.add(chain.members[-1].instruction.ordinal)
+        width = group.width
+        _, a, b, _ = first.members[0].factors if alone else (None, None, None, 0)
+        end, columns = group.ends, first.dst.free_size
+        left = self._panel(left_key, a, lambda: _left_parts(group), width, end)
+        right = self._panel(right_key, b, lambda: _right_parts(first), columns, end)
+        result = None
+        if width > first.width or first.mode != "replace" or not directly(first.dst):
+            shape = (width, first.dst.free_size)
+            result = Buffer(shape, group.ends, max(c.members[-1].at for c in group.chains))
+            self._buffers.append(result)
+        self._at(group.ends, partial(self._multiplied, first, left, right, result))
+        if result is not None:
+            for chain in group.chains:
+                self._at(chain.members[-1].at, partial(self._deposited, chain, result))
+
+    def _worth(self, chain: Chain, *keys: Key) -> bool:
+        """Whether a single matmul gains by it: by an operand that has to be widened, but once."""
+        factors = chain.members[0].factors
+        wide = (factors.left.dtype is float32, factors.right.dtype is float32)
+        return any(self._uses[key] > 1 and not w for key, w in zip(keys, wide, strict=True))
+
+    def _panel(
+        self, key: Key, alone: Access | None, parts: Callable[[], list[Part]], width: int, at: int
+    ) -> Buffer | None:
+        """An operand as a panel; None where the only matmul makes of it what it needs.
+
+        Args:
+            alone: the operand, if there is only one matmul.
+            parts: gives those of a panel that has to be filled.
+            width: its columns.
+            at: where it is multiplied.
+        """
+        kept = self._kept.pop(key, None)
+        self._uses[key] -= 1
+        if kept is None:
+            if alone is not None and (not self._uses[key] or directly(alone) is not None):
+                return None
+            filled = parts()
+            rows = max(p.row + p.rows for p in filled)
+            kept = Buffer((rows, width), min(p.at for p in filled), at)
+            self._buffers.append(kept)
+            gaps = _gaps(filled, width)
+            for part in joined(filled):
+                self._at(part.at, partial(self._filled, part, kept))
+            for column, stop in gaps:
+                self._at(at, partial(self._cleared, kept, column, stop))
+            self._bytes += kept.nbytes
+        kept.end = max(kept.end, at)
+        if self._uses[key]:
+            self._kept[key] = kept  # the one that was used last comes last
+            while self._bytes > KEPT and self._kept:
+                self._bytes -= self._kept.pop(next(iter(self._kept))).nbytes
+        else:
+            self._bytes -= kept.nbytes
+        return kept
+
+    def _at(self, at: int, link: Callable[[], list[Step]]) -> None:
+        self._steps[self._ordinals[at]].append(link)
+
+    # ---- linked when the instruction's turn comes ---------------------------------------------
+
+    def _filled(self, part: Part, buffer: Buffer) -> list[Step]:
+        return [part.fill(buffer.array(self._memory), self._kit)]
+
+    def _cleared(self, buffer: Buffer, column: int, stop: int) -> list[Step]:
+        """Columns that fill up blocks: nobody reads what becomes of them."""
+        return [partial(buffer.array(self._memory)[:, column:stop].fill, 0)]
+
+    def _multiplied(
+        self, chain: Chain, left: Buffer | None, right: Buffer | None, result: Buffer | None
+    ) -> list[Step]:
+        kit, member = self._kit, chain.members[0].factors
+        steps: list[Step] = []
+        arrays: list[Matrix] = []
+        for buffer, a in ((left, member.left), (right, member.right)):
+            if buffer is not None:
+                arrays.append(buffer.array(self._memory))
+                continue
+            same = a is member.right and a.same_elements(member.left)
+            array, fill = matrix(a, kit, member.rows, copy=same)
+            arrays.append(array)
+            steps += fill
+        if result is None:
+            out = directly(chain.dst)
+            assert out is not None
+            target: np.ndarray = kit.view(out)
+        else:
+            target = result.array(self._memory)
+        return [*steps, *product(arrays[0], arrays[1], target, kit)]
+
+    def _deposited(self, chain: Chain, result: Buffer) -> list[Step]:
+        column, dst = chain.column, chain.dst
+        part = result.array(self._memory)[column : column + chain.width].reshape(dst.shape)
+        return added(self._kit, dst, chain.mode, part)
+
+
+def added(kit: Kit, dst: Access, mode: str, part: np.ndarray) -> list[Step]:
+    """The steps that bring a product to PSUM; they may change it."""
+    target = kit.view(dst)
+    if mode == "add":
+        return [partial(np.add, target, part, target)]
+    steps: list[Step] = []
+    if mode == "runtime":
+        steps.append(partial(np.add, target, part, part, where=kit.accumulating(dst)))
+    return [*steps, partial(np.copyto, target, part)]
+
+
+def _keys(run: int, group: Group) -> tuple[Key, Key]:
+    """What the panels of a group hold: equal keys, equal contents."""
+    first = group.chains[0]
+    left = tuple([tuple([m.left for m in c.members]) for c in group.chains])
+    return ("left", run, first.large, left), ("right", run, first.right())
+
+
+def _left_parts(group: Group) -> list[Part]:
+    """Stationary operands of later chains were there when the first one ended."""
+    parts = []
+    for chain in group.chains:
+        row = 0
+        for m in chain.members:
+            at = min(m.at, group.ends)
+            parts.append(Part(m.factors.left, m.factors.rows, row, chain.column, at))
+            row += m.factors.rows
+    return parts
+
+
+def _gaps(parts: list[Part], width: int) -> list[tuple[int, int]]:
+    """Columns of a panel that no operand fills, half open."""
+    found, at = [], 0
+    for part in sorted([p for p in parts if p.row == 0], key=lambda p: p.column):
+        if part.column > at:
+            found.append((at, part.column))
+        at = part.column + part.width
+    return [*found, (at, width)] if at < width else found
+
+
+def _right_parts(chain: Chain) -> list[Part]:
+    row, parts = 0, []
+    for m in chain.members:
+        parts.append(Part(m.factors.right, m.factors.rows, row, 0, m.at))
+        row += m.factors.rows
+    return parts

@@ -1,0 +1,141 @@
+"""Operands of matmuls gathered as float32 matrices, and where these lie while a program runs.
+
+A panel is filled where the matmuls read their operands, and kept as long as later ones multiply the
+same elements, which nobody has written since. Panels that aren't needed at the same time share
+memory, as do those of all programs of a thread: they never outlive an instruction that waits.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from functools import partial
+from typing import Final
+
+import numpy as np
+
+from nki_dist.dtypes import bfloat16, float32
+from nki_dist.hbm.alignment import aligned
+from nki_dist.isa.kit import Kit, Step
+from nki_dist.program import Access
+
+KEPT: Final = 64 << 20  # bytes of panels that wait for another use
+
+
+class Buffer:
+    """Memory for a float32 matrix from one position of a program to another."""
+
+    __slots__ = ("end", "place", "shape", "start")
+
+    def __init__(self, shape: tuple[int, int], start: int, end: int) -> None:
+        self.shape = shape
+        self.start = start
+        self.end = end
+        self.place = (0, 0)  # bytes, and the number among those of this size
+
+    @property
+    def nbytes(self) -> int:
+        return 4 * self.shape[0] * self.shape[1]
+
+    def array(self, memory: Mapping[tuple[int, int], np.ndarray]) -> np.ndarray:
+        return np.ndarray(self.shape, np.float32, memory[self.place])
+
+
+class Part:
+    """An operand's place in a panel, or that of several that lie in both at equal distances.
+
+    Attributes:
+        at: position of the instruction that brings it there.
+        column: where it begins.
+        count: how many they are, each `width` columns wide.
+        apart: elements of the storage, and columns, from one to the next.
+    """
+
+    __slots__ = ("access", "apart", "at", "column", "count", "row", "rows", "width")
+
+    def __init__(self, access: Access, rows: int, row: int, column: int, at: int) -> None:
+        self.access = access
+        self.rows = rows
+        self.row = row
+        self.column = column
+        self.at = at
+        self.width = access.size // rows
+        self.count = 1
+        self.apart = (0, 0)
+
+    def takes(self, other: Part) -> bool:
+        """Take in another one that goes on where this ends; whether it does."""
+        a, b = self.access, other.access
+        if not (
+            a.storage is b.storage
+            and a.dtype is b.dtype
+            and len(a.shape) == 2
+            and a.shape == b.shape
+            and a.strides == b.strides
+            and (self.at, self.row, self.rows) == (other.at, other.row, a.shape[0])
+        ):
+            return False
+        apart = b.offset - a.offset, other.column - self.column
+        if self.count == 1:
+            self.apart = apart
+        elif apart != (self.apart[0] * self.count, self.apart[1] * self.count):
+            return False
+        self.count += 1
+        return True
+
+    def fill(self, matrix: np.ndarray, kit: Kit) -> Step:
+        """The step that brings it there."""
+        a = self.access
+        if self.count == 1:
+            place = matrix[self.row : self.row + self.rows, self.column : self.column + self.width]
+            place = place.reshape(a.shape)
+        else:
+            line, unit = matrix.strides
+            place = np.ndarray(
+                (self.rows, self.count, self.width),
+                matrix.dtype,
+                matrix,
+                self.row * line + self.column * unit,
+                (line, self.apart[1] * unit, unit),
+            )
+            strides = (a.strides[0], self.apart[0], a.strides[1])
+            a = Access(a.storage, a.offset, place.shape, strides, a.dtype)
+        if a.dtype is bfloat16:  # as `convert` does, which looks whether they overlap
+            return partial(np.copyto, place, kit.view(a), casting="unsafe")
+        return partial(kit.convert(a.dtype, float32), place, kit.view(a))
+
+
+def joined(parts: Iterable[Part]) -> list[Part]:
+    """The same in as few parts as it takes; those of a row of operands one after the other."""
+    found: list[Part] = []
+    for part in sorted(parts, key=lambda p: (p.row, p.column)):
+        if not found or not found[-1].takes(part):
+            found.append(part)
+    return found
+
+
+def assign(buffers: Iterable[Buffer]) -> list[tuple[int, int]]:
+    """Give every buffer a place; the places that there are."""
+    free: dict[int, list[int]] = defaultdict(list)
+    count: dict[int, int] = defaultdict(int)
+    busy: list[tuple[int, int, int]] = []
+    for buffer in sorted(buffers, key=lambda b: b.start):
+        while busy and busy[0][0] < buffer.start:
+            _, size, number = heapq.heappop(busy)
+            free[size].append(number)
+        size = max(1 << (buffer.nbytes - 1).bit_length(), 64)
+        if free[size]:
+            number = free[size].pop()
+        else:
+            number, count[size] = count[size], count[size] + 1
+        buffer.place = size, number
+        heapq.heappush(busy, (buffer.end, size, number))
+    return [(size, number) for size, n in count.items() for number in range(n)]
+
+
+def provide(memory: dict[tuple[int, int], np.ndarray], places: Iterable[tuple[int, int]]) -> None:
+    """Make what isn't there yet."""
+    for place in places:
+        if place not in memory:
+            memory[place] = aligned(place[0])

@@ -1,0 +1,113 @@
+"""A chain of matmuls on hosts that run one instruction after the other; see `chains`.
+
+The sum is formed anew as one product whenever somebody wants to see it, from copies of the operands
+as each matmul found them, so its bits are those of `Merged`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from nki_dist.dtypes import float32
+from nki_dist.isa._matmul import product
+from nki_dist.isa.factors import Factors
+from nki_dist.isa.kit import Kit, Step
+from nki_dist.program import Access, Instruction
+from nki_dist.runtime.chains import Chain, Group, width_of
+
+
+class Running:
+    """What a chain has multiplied so far.
+
+    Args:
+        chain: that is going on.
+        kit: of the core.
+    """
+
+    def __init__(self, chain: Chain, kit: Kit) -> None:
+        self._chain = chain
+        self._kit = kit
+        self._left: list[np.ndarray] = []
+        self._right: list[np.ndarray] = []
+        self._before: np.ndarray | None = None
+        self._mask: np.ndarray | None = None
+
+    def begin(self) -> None:
+        """The first matmul is about to run: keep what its destination holds."""
+        chain, kit = self._chain, self._kit
+        self._left.clear()
+        self._right.clear()
+        if chain.mode != "replace":
+            self._before = kit.view(chain.dst).copy()
+        if chain.mode == "runtime":
+            self._mask = kit.accumulating(chain.dst).copy()
+
+    def add(self, factors: Factors) -> None:
+        """Keep the operands of a matmul as they are now."""
+        self._left.append(self._copy(factors.left, factors.rows))
+        same = factors.right.same_elements(factors.left)
+        copy = self._left[-1] if same else self._copy(factors.right, factors.rows)
+        self._right.append(copy)
+
+    def _copy(self, a: Access, rows: int) -> np.ndarray:
+        view = self._kit.view(a)
+        if a.dtype is float32:
+            return view.copy().reshape(rows, -1)
+        copy = np.empty(a.shape, np.float32)
+        self._kit.convert(a.dtype, float32)(copy, view)
+        return copy.reshape(rows, -1)
+
+    @property
+    def several(self) -> bool:
+        """Whether it is more than one matmul did by itself."""
+        return len(self._left) > 1
+
+    def settle(self) -> None:
+        """Bring the sum to its destination."""
+        dst, width = self._chain.dst, width_of(self._chain)
+        rows = sum([len(part) for part in self._left])
+        left = np.zeros((rows, width), np.float32)
+        np.concatenate(self._left, out=left[:, : self._chain.width])
+        right = np.concatenate(self._right)
+        result = np.empty((width, right.shape[1]), np.float32)
+        self._kit.begin()
+        for step in product(left, right, result, self._kit):
+            step()
+        part = result[: self._chain.width].reshape(dst.shape)
+        if self._before is not None:
+            where = True if self._mask is None else self._mask
+            np.add(self._before, part, part, where=where)
+        np.copyto(self._kit.view(dst), part)
+
+
+def by_instruction(groups: Iterable[Group], kit: Kit) -> dict[int, tuple[Chain, Running]]:
+    """For every matmul of a chain of several, by ordinal, the chain and its sum."""
+    found = {}
+    for group in groups:
+        for chain in group.chains:
+            if len(chain.members) > 1:
+                running = Running(chain, kit)
+                found.update({m.instruction.ordinal: (chain, running) for m in chain.members})
+    return found
+
+
+def in_chain(i: Instruction, step: Step, chain: Chain, running: Running) -> Step:
+    """The step of one matmul, by itself: after the last one of the chain, dst holds its sum.
+
+    What it holds until then is the sum of the single products, in float32 in the same order: nobody
+    looks at it but those who watch a program.
+    """
+    first, last = chain.members[0].instruction, chain.members[-1].instruction
+    factors = next(m.factors for m in chain.members if m.instruction.ordinal == i.ordinal)
+
+    def run() -> None:
+        if i.ordinal == first.ordinal:
+            running.begin()
+        running.add(factors)
+        step()
+        if i.ordinal == last.ordinal:
+            running.settle()
+
+    return run

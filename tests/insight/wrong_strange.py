@@ -1,0 +1,394 @@
+"""Kernels in other families, wrong and finite, that the repairs weren't made from; the guilty line
+is marked. Written before the tool was run on any of them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+import nki_dist as nki
+import nki_dist.collectives as ncc
+import nki_dist.isa as nisa
+import nki_dist.language as nl
+from tests.insight.lines import lines_of
+
+LINES = lines_of(__file__)
+
+
+def tile(*shape, dtype=nl.float32, buffer=nl.sbuf):
+    return nl.ndarray(shape, dtype=dtype, buffer=buffer)
+
+
+def random(seed, *shape):
+    return np.random.default_rng(seed).standard_normal(shape, dtype=np.float32)
+
+
+def online_softmax_sum(x):
+    """log(sum(exp(x))) by row, columns in blocks, with a running maximum."""
+    rows, columns = x.shape
+    out = nl.ndarray((rows, 1), dtype=nl.float32, buffer=nl.shared_hbm)
+    largest, total = tile(rows, 1), tile(rows, 1)
+    nisa.memset(dst=largest, value=-1e30)
+    nisa.memset(dst=total, value=0.0)
+    for c0 in range(0, columns, 64):
+        block = nl.load(x[:, c0 : min(c0 + 64, columns)])
+        here, newest, minus, factor, part = (tile(rows, 1) for _ in range(5))
+        nisa.tensor_reduce(dst=here, op=nl.maximum, data=block, axis=1)
+        nisa.tensor_tensor(dst=newest, data1=largest, data2=here, op=nl.maximum)
+        nisa.tensor_scalar(dst=minus, data=newest, op0=nl.multiply, operand0=-1.0)
+        nisa.activation(dst=factor, op=nl.exp, data=largest, bias=minus)
+        nisa.activation(dst=block, op=nl.exp, data=block, bias=minus)
+        nisa.tensor_reduce(dst=part, op=nl.add, data=block, axis=1)
+        # LINE online_softmax_sum
+        nisa.tensor_tensor(dst=total, data1=total, data2=part, op=nl.add)  # without the factor
+        nisa.tensor_copy(dst=largest, src=newest)
+    nisa.activation(dst=total, op=nl.log, data=total)
+    nisa.tensor_tensor(dst=total, data1=total, data2=largest, op=nl.add)
+    nl.store(out, total)
+    return out
+
+
+def online_softmax_sum_inputs():
+    return (random(21, 30, 200),)
+
+
+def online_softmax_sum_reference(x):
+    return np.log(np.exp(x.astype(np.float64)).sum(1, keepdims=True))
+
+
+def layer_norm(x, weight, bias):
+    """(x - mean) / sqrt(var + 1e-5) * weight + bias."""
+    rows, columns = x.shape
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    weights, biases = tile(rows, columns), tile(rows, columns)
+    nisa.dma_copy(dst=weights, src=weight.reshape((1, columns)).broadcast(0, rows))
+    nisa.dma_copy(dst=biases, src=bias.reshape((1, columns)).broadcast(0, rows))
+    data, centred, squares = nl.load(x), tile(rows, columns), tile(rows, columns)
+    mean, variance = tile(rows, 1), tile(rows, 1)
+    nisa.tensor_reduce(dst=mean, op=nl.add, data=data, axis=1)
+    nisa.tensor_scalar(dst=mean, data=mean, op0=nl.multiply, operand0=1.0 / columns)
+    nisa.tensor_scalar(dst=centred, data=data, op0=nl.subtract, operand0=mean)
+    # LINE layer_norm
+    nisa.activation_reduce(
+        dst=squares, op=nl.square, data=data, reduce_op=nl.add, reduce_res=variance
+    )
+    nisa.activation(dst=variance, op=nl.rsqrt, data=variance, scale=1.0 / columns, bias=1e-5)
+    nisa.tensor_scalar(dst=centred, data=centred, op0=nl.multiply, operand0=variance)
+    nisa.tensor_tensor(dst=centred, data1=centred, data2=weights, op=nl.multiply)
+    nisa.tensor_tensor(dst=centred, data1=centred, data2=biases, op=nl.add)
+    nl.store(out, centred)
+    return out
+
+
+def layer_norm_inputs():
+    return 0.7 + random(22, 19, 83), 1 + 0.1 * random(23, 83), random(24, 83)
+
+
+def layer_norm_reference(x, weight, bias):
+    z = x.astype(np.float64)
+    centred = z - z.mean(1, keepdims=True)
+    return centred / np.sqrt((centred**2).mean(1, keepdims=True) + 1e-5) * weight + bias
+
+
+def rope(x, cos, sin):
+    """Pairs (first half, second half) turned by angles; result scaled for the scores."""
+    rows, columns = x.shape
+    half = columns // 2
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    data, c, s = nl.load(x), nl.load(cos), nl.load(sin)
+    turned, left, right = tile(rows, columns), tile(rows, half), tile(rows, half)
+    nisa.tensor_tensor(dst=left, data1=data[:, 0:half], data2=c, op=nl.multiply)
+    nisa.tensor_tensor(dst=right, data1=data[:, half:], data2=s, op=nl.multiply)
+    # LINE rope
+    nisa.tensor_tensor(dst=turned[:, 0:half], data1=left, data2=right, op=nl.add)
+    nisa.tensor_tensor(dst=left, data1=data[:, half:], data2=c, op=nl.multiply)
+    nisa.tensor_tensor(dst=right, data1=data[:, 0:half], data2=s, op=nl.multiply)
+    nisa.tensor_tensor(dst=turned[:, half:], data1=left, data2=right, op=nl.add)
+    nisa.tensor_scalar(dst=turned, data=turned, op0=nl.multiply, operand0=columns**-0.5)
+    nl.store(out, turned)
+    return out
+
+
+def rope_inputs():
+    angles = np.outer(np.arange(21), 100.0 ** -np.linspace(0, 1, 17))
+    return random(25, 21, 34), np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
+
+
+def rope_reference(x, cos, sin):
+    a, b = x[:, :17].astype(np.float64), x[:, 17:].astype(np.float64)
+    return np.hstack([a * cos - b * sin, b * cos + a * sin]) * 34**-0.5
+
+
+def matmul(xT, w):
+    """relu(xT.T @ w), the contraction in tiles of 128; one pair of tiles serves all of them."""
+    (k, m), n = xT.shape, w.shape[1]
+    out = nl.ndarray((m, n), dtype=nl.float32, buffer=nl.shared_hbm)
+    left, right, acc = tile(128, m), tile(128, n), tile(m, n, buffer=nl.psum)
+    for k0 in range(0, k, 128):
+        count = min(128, k - k0)
+        nisa.dma_copy(dst=left[0:count, :], src=xT[k0 : k0 + count, :])
+        nisa.dma_copy(dst=right[0:count, :], src=w[k0 : k0 + count, :])
+        # LINE matmul
+        nisa.nc_matmul(dst=acc, stationary=left, moving=right)
+    result = tile(m, n)
+    nisa.activation(dst=result, op=nl.relu, data=acc)
+    nisa.tensor_scalar(dst=result, data=result, op0=nl.multiply, operand0=0.1)
+    nl.store(out, result)
+    return out
+
+
+def matmul_inputs():
+    return random(26, 300, 18), random(27, 300, 45)
+
+
+def matmul_reference(xT, w):
+    return np.maximum(xT.T.astype(np.float64) @ w, 0) * 0.1
+
+
+def causal_conv(x, taps):
+    """y[c, t] = silu(sum of taps[c, j] * x[c, t - 3 + j]); channels on partitions."""
+    channels, length = x.shape
+    width = taps.shape[1]
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    padded, weights = tile(channels, length + width - 1), nl.load(taps)
+    nisa.memset(dst=padded, value=0.0)
+    nisa.dma_copy(dst=padded[:, width - 1 :], src=x)
+    total, term = tile(channels, length), tile(channels, length)
+    nisa.memset(dst=total, value=0.0)
+    for j in range(width):
+        # LINE causal_conv
+        nisa.tensor_scalar(
+            dst=term,
+            data=padded[:, j : j + length],
+            op0=nl.multiply,
+            operand0=weights[:, width - 1 - j : width - j],
+        )
+        nisa.tensor_tensor(dst=total, data1=total, data2=term, op=nl.add)
+    nisa.activation(dst=total, op=nl.silu, data=total)
+    nl.store(out, total)
+    return out
+
+
+def causal_conv_inputs():
+    return random(28, 37, 90), random(29, 37, 4)
+
+
+def causal_conv_reference(x, taps):
+    padded = np.pad(x.astype(np.float64), ((0, 0), (3, 0)))
+    y = sum(taps[:, j : j + 1] * padded[:, j : j + x.shape[1]] for j in range(4))
+    return y / (1 + np.exp(-y))
+
+
+def top_sixteen(x):
+    """The 16 largest of each row, exponentiated."""
+    rows, _ = x.shape
+    out = nl.ndarray((rows, 16), dtype=nl.float32, buffer=nl.shared_hbm)
+    data, found, rest = nl.load(x), tile(rows, 16), tile(*x.shape)
+    nisa.max8(dst=found[:, 0:8], src=data)
+    # LINE top_sixteen
+    nisa.nc_match_replace8(dst=rest, data=data, vals=found[:, 0:8], imm=0.0)
+    nisa.max8(dst=found[:, 8:16], src=rest)
+    nisa.activation(dst=found, op=nl.exp, data=found)
+    nl.store(out, found)
+    return out
+
+
+def top_sixteen_inputs():
+    return (random(30, 33, 70) - 1.8,)
+
+
+def top_sixteen_reference(x):
+    return np.exp(-np.sort(-x.astype(np.float64), axis=1)[:, :16])
+
+
+def cumulative_sum(x):
+    """Running sums along columns, in blocks; then relative to the row's root mean square."""
+    rows, columns = x.shape
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    ones, zero, carry = tile(rows, 50), tile(rows, 1), tile(rows, 1)
+    nisa.memset(dst=ones, value=1.0)
+    nisa.memset(dst=zero, value=0.0)
+    nisa.memset(dst=carry, value=0.0)
+    whole, squares, scale = nl.load(x), tile(rows, columns), tile(rows, 1)
+    nisa.activation_reduce(
+        dst=squares, op=nl.square, data=whole, reduce_op=nl.add, reduce_res=scale
+    )
+    nisa.activation(dst=scale, op=nl.rsqrt, data=scale, scale=1.0 / columns)
+    for c0 in range(0, columns, 50):
+        sums = tile(rows, 50)
+        nisa.tensor_tensor_scan(
+            dst=sums,
+            data0=ones,
+            data1=whole[:, c0 : c0 + 50],
+            initial=zero,
+            op0=nl.multiply,
+            op1=nl.add,
+        )
+        carried = tile(rows, 50)
+        nisa.tensor_scalar(dst=carried, data=sums, op0=nl.add, operand0=carry)
+        # LINE cumulative_sum
+        nisa.tensor_copy(dst=carry, src=sums[:, 49:50])
+        nisa.tensor_scalar(dst=carried, data=carried, op0=nl.multiply, operand0=scale)
+        nl.store(out[:, c0 : c0 + 50], carried)
+    return out
+
+
+def cumulative_sum_inputs():
+    return (random(31, 26, 200),)
+
+
+def cumulative_sum_reference(x):
+    z = x.astype(np.float64)
+    return z.cumsum(1) / np.sqrt((z**2).mean(1, keepdims=True))
+
+
+def quantised(x):
+    """x rounded to 8 bits by row, and back."""
+    rows, columns = x.shape
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    data, sizes, largest, scale = nl.load(x), tile(rows, columns), tile(rows, 1), tile(rows, 1)
+    nisa.activation(dst=sizes, op=nl.abs, data=data)
+    # LINE quantised
+    nisa.tensor_reduce(dst=largest, op=nl.maximum, data=data, axis=1)
+    nisa.reciprocal(dst=scale, data=largest)
+    small = tile(rows, columns, dtype=nl.int8)
+    nisa.tensor_scalar(
+        dst=small, data=data, op0=nl.multiply, operand0=scale, op1=nl.multiply, operand1=127.0
+    )
+    nisa.tensor_scalar(
+        dst=data, data=small, op0=nl.multiply, operand0=largest, op1=nl.multiply, operand1=1 / 127
+    )
+    nl.store(out, data)
+    return out
+
+
+def quantised_inputs():
+    return (random(32, 45, 60),)
+
+
+def quantised_reference(x):
+    largest = np.abs(x).max(1, keepdims=True).astype(np.float64)
+    return np.rint(x / largest * 127) * largest / 127
+
+
+def mean_of_blocks(x):
+    """Mean over blocks of rows, kept in bfloat16 while it is summed; centred afterwards."""
+    rows, columns = x.shape
+    out = nl.ndarray((32, columns), dtype=nl.float32, buffer=nl.shared_hbm)
+    total, result = tile(32, columns, dtype=nl.bfloat16), tile(32, columns)
+    nisa.memset(dst=total, value=0.0)
+    for r0 in range(0, rows, 32):
+        block = nl.load(x[r0 : r0 + 32, :])
+        # LINE mean_of_blocks
+        nisa.tensor_tensor(dst=total, data1=total, data2=block, op=nl.add)
+    nisa.tensor_scalar(dst=result, data=total, op0=nl.multiply, operand0=32 / rows)
+    nisa.tensor_scalar(dst=result, data=result, op0=nl.subtract, operand0=5.0)
+    nl.store(out, result)
+    return out
+
+
+def mean_of_blocks_inputs():
+    return (5 + random(33, 640, 20),)
+
+
+def mean_of_blocks_reference(x):
+    return x.astype(np.float64).reshape(20, 32, 20).mean(0) - 5
+
+
+def grouped_scores(q, k):
+    """Scores of 4 query heads that share 2 key heads in pairs; (heads, d, n) each."""
+    heads, d, n = q.shape
+    keys = k.shape[2]
+    out = nl.ndarray((heads, n, keys), dtype=nl.float32, buffer=nl.shared_hbm)
+    for h in range(heads):
+        left = nl.load(q[h])
+        # LINE grouped_scores
+        right = nl.load(k[h % k.shape[0]])
+        scores, kept = tile(n, keys, buffer=nl.psum), tile(n, keys)
+        nisa.nc_matmul(dst=scores, stationary=left, moving=right)
+        nisa.activation(dst=kept, op=nl.tanh, data=scores, scale=d**-0.5)
+        nisa.tensor_scalar(dst=kept, data=kept, op0=nl.multiply, operand0=30.0)
+        nl.store(out[h], kept)
+    return out
+
+
+def grouped_scores_inputs():
+    return random(34, 4, 16, 11), random(35, 2, 16, 13)
+
+
+def grouped_scores_reference(q, k):
+    s = np.einsum("hdn,hdm->hnm", q.astype(np.float64), np.repeat(k, 2, axis=0))
+    return 30 * np.tanh(s / 4)
+
+
+def row_parallel(xT, w, bias, group):
+    """gelu-like sigmoid of x @ w + bias, the contraction cut over ranks."""
+    m, n = xT.shape[1], w.shape[1]
+    part = nl.ndarray((m, n), dtype=nl.float32, buffer=nl.shared_hbm)
+    whole = nl.ndarray((m, n), dtype=nl.float32, buffer=nl.shared_hbm)
+    out = nl.ndarray((m, n), dtype=nl.float32, buffer=nl.shared_hbm)
+    acc, result, biases = tile(m, n, buffer=nl.psum), tile(m, n), tile(m, n)
+    nisa.nc_matmul(dst=acc, stationary=nl.load(xT), moving=nl.load(w))
+    nisa.dma_copy(dst=biases, src=bias.reshape((1, n)).broadcast(0, m))
+    # LINE row_parallel
+    nisa.tensor_tensor(dst=result, data1=acc, data2=biases, op=nl.add)  # on every rank
+    nl.store(part, result)
+    ncc.all_reduce(srcs=[part], dsts=[whole], replica_group=group, op=nl.add)
+    final = nl.load(whole)
+    nisa.activation(dst=final, op=nl.sigmoid, data=final)
+    nl.store(out, final)
+    return out
+
+
+def row_parallel_inputs():
+    xT, w = (np.array_split(random(n, 40, 14 + n), 4) for n in (36, 37))
+    group = ncc.ReplicaGroup([[0, 1, 2, 3]])
+    return nki.per_rank(xT), nki.per_rank([0.2 * part for part in w]), random(38, 51), group
+
+
+def row_parallel_reference():
+    xT, w, bias, _ = row_parallel_inputs()
+    x, ws = (np.concatenate(list(p.values), 0).astype(np.float64) for p in (xT, w))
+    return [1 / (1 + np.exp(-(x.T @ ws + bias)))] * 4
+
+
+def ring_difference(x, ranks):
+    """tanh of x minus the block of the rank before (of the last for the first)."""
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    mine = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    before = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    nisa.dma_copy(dst=mine, src=x)
+    pairs = [[r, (r - 1) % ranks] for r in range(ranks)]
+    # LINE ring_difference
+    ncc.collective_permute(srcs=[mine], dsts=[before], source_target_pairs=pairs)
+    data, other = nl.load(x), nl.load(before)
+    nisa.tensor_tensor(dst=data, data1=data, data2=other, op=nl.subtract)
+    nisa.activation(dst=data, op=nl.tanh, data=data)
+    nl.store(out, data)
+    return out
+
+
+def ring_difference_inputs():
+    return nki.per_rank([random(40 + r, 12, 9) for r in range(4)]), 4
+
+
+def ring_difference_reference():
+    x = [random(40 + r, 12, 9).astype(np.float64) for r in range(4)]
+    return [np.tanh(x[r] - x[r - 1]) for r in range(4)]
+
+
+# By kernel, an element that is wrong.
+KERNELS = {
+    online_softmax_sum: (4, 0),
+    layer_norm: (7, 31),
+    rope: (9, 3),
+    matmul: (3, 11),
+    causal_conv: (20, 40),
+    top_sixteen: (6, 14),
+    cumulative_sum: (11, 160),
+    quantised: None,
+    mean_of_blocks: (5, 5),
+    grouped_scores: (1, 4, 6),
+    row_parallel: (2, 17),
+    ring_difference: (10, 2),
+}
+RANKS = {row_parallel, ring_difference}
