@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 export OPENBLAS_NUM_THREADS ?= 1
 
-.PHONY: demo test slow lint format bench docs mutants fuzz clean
+.PHONY: demo test slow lint format bench docs mutants fuzz dist matrix clean
 
 $(VENV)/.ready: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -50,6 +50,17 @@ mutants: $(VENV)/.mutants
 
 fuzz: $(VENV)/.ready
 	$(BIN)/python -m bench.fuzz $(FUZZ)
+
+$(VENV)/.dist: $(VENV)/.ready
+	$(BIN)/python -m pip install --quiet -e '.[dist]'
+	touch $@
+
+# Both take what follows as pytest does: make dist DIST=tests/report, make matrix MATRIX="--rows 3.13-highest".
+dist: $(VENV)/.dist
+	$(BIN)/python -m release.dist $(DIST)
+
+matrix: $(VENV)/.dist
+	$(BIN)/python -m release.matrix $(MATRIX)
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache build *.egg-info

@@ -29,7 +29,7 @@ from nki_dist.runtime.dry_report import DryRun
 
 from nki_dist.compat.simulator import cpu_simulate  # isort: skip  (needs the names above)
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "Autotuned",

@@ -162,19 +162,14 @@ REASONS: Final[Mapping[tuple[str, str, str], str]] = {
         "items = sorted([*queue, message])",
     ): "equivalent: what precedes `sequence` is the same for a whole queue",
     (
-        "nki_dist/timing/cells.py",
-        "elif len(self._by_box) > _SCAN:",
-        "elif len(self._by_box) <= _SCAN:",
-    ): "tuning: two ways to the same cells",
-    (
         "nki_dist/timing/core.py",
         "return max(self._locks.get(name, (0.0, -1))[0] for name in locks)",
         "return max(self._locks.get(name, (0.0, +1))[0] for name in locks)",
     ): "equivalent: only the time is taken from the pair",
     (
         "nki_dist/timing/critical.py",
-        "if held is not None and self.now >= c.end[at]:",
-        "if held is not None and self.now <= c.end[at]:",
+        "if c.held and at in c.held and self.now >= c.end[at]:",
+        "if c.held and at in c.held and self.now <= c.end[at]:",
     ): "open: takes an exchange that is issued right behind a late one with another rank",
     (
         "nki_dist/timing/dma.py",

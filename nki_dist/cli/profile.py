@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
@@ -206,6 +207,9 @@ def _plain(shown: Mapping[int, tuple[Profile, int]], arguments: argparse.Namespa
     found: Any
     if arguments.output_format == "json":
         found = [{**p.to_dict(), "launches": count} for p, count in shown.values()]
+        if arguments.advice:
+            for numbers, (p, _) in zip(found, shown.values(), strict=True):
+                numbers["advice"] = [asdict(finding) for finding in p.advice()]
     else:
         found = {}
         for n, (p, _) in shown.items():

@@ -139,6 +139,21 @@ LAUNCHES: Final = (
     Code(
         "command-option", "An option of the command line is wrong.", "See nki-dist COMMAND --help."
     ),
+    Code(
+        "call-limit",
+        "A call of nki-dist mcp reached a limit, and its processes were ended.",
+        "Make the program smaller, or start the server with a larger limit.",
+    ),
+    Code(
+        "call-value",
+        "A call of nki-dist mcp has a wrong argument, or its server a wrong limit.",
+        "Use the values in the message; files lie in the server's folder.",
+    ),
+    Code(
+        "command-package",
+        "A command needs a package that isn't installed.",
+        "Install it as the message says.",
+    ),
     Code("platform-unknown", "There is no such platform.", "Use trn1, trn2 or trn3."),
     Code(
         "architecture-value",

@@ -31,6 +31,12 @@ _STORES: Final = ("STORE_FAST", "STORE_NAME", "STORE_GLOBAL", "STORE_DEREF")
 _ENDS: Final = (*_STORES, "STORE_ATTR", "STORE_SUBSCR", "LIST_APPEND", "RETURN_VALUE")
 _ROTATIONS: Final = {"ROT_TWO": 2, "ROT_THREE": 3, "ROT_FOUR": 4}  # of Python 3.10
 _NO_EFFECT: Final = ("CACHE", "EXTENDED_ARG", "KW_NAMES", "NOP", "POP_BLOCK", "PRECALL", "RESUME")
+# Of Python 3.13: two instructions in one, whose arguments are the halves of its own.
+_PAIRS: Final = {
+    "LOAD_FAST_LOAD_FAST": ("LOAD_FAST", "LOAD_FAST"),
+    "STORE_FAST_LOAD_FAST": ("STORE_FAST", "LOAD_FAST"),
+    "STORE_FAST_STORE_FAST": ("STORE_FAST", "STORE_FAST"),
+}
 # They take what `dis` says and leave one value.
 _MAKERS: Final = ("BINARY_", "BUILD_", "CALL", "COMPARE_OP", "UNARY_")
 
@@ -104,6 +110,9 @@ def _following(code: CodeType, at: int, jump: bool = True) -> Iterator[tuple[str
         high = argument << 8 if name == "EXTENDED_ARG" else 0
         if name == "JUMP_FORWARD" and jump:
             offset += 2 * argument
+        elif name in _PAIRS:
+            for half, slot in zip(_PAIRS[name], divmod(argument, 16), strict=True):
+                yield half, dis.opmap[half], slot, offset - 2
         elif name not in _NO_EFFECT:
             yield name, op, argument, offset - 2
 

@@ -1,0 +1,1 @@
+"""Making distributions, and testing them where nothing of the checkout is in reach."""
