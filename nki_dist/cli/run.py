@@ -21,6 +21,7 @@ from types import CodeType, ModuleType, TracebackType
 from typing import Any, Final
 
 from nki_dist import arch, compat
+from nki_dist.cli.neuron_profile import put_on_path
 from nki_dist.errors import Diagnostic, NkiError
 from nki_dist.runtime.settings import CHECK_VARIABLE, HOST_VARIABLE, LNC_VARIABLE
 
@@ -116,6 +117,7 @@ def prepare(arguments: argparse.Namespace) -> None:
     os.environ.update({name: value for name, value in settings.items() if value})
     compat.install(force=arguments.force)
     compat.install_devices()  # not even --force replaces a real PyTorch device
+    put_on_path()
     sys.argv = [arguments.program, *arguments.arguments]
 
 

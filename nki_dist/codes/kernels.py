@@ -254,6 +254,11 @@ KERNELS: Final = (
         "Slice the operands instead.",
     ),
     Code("mask-shape", "A mask doesn't fit the tile, or isn't a box.", "Bound each index."),
+    Code(
+        "beta1-return",
+        "A kernel returns from inside a loop of the device, before its last iteration.",
+        "If it is indented too far, move the return statement behind the loop.",
+    ),
     Code("mask-empty", "A mask leaves nothing of a tile.", "Skip the call in that case."),
     Code(
         "beta1-blocks",
@@ -264,6 +269,11 @@ KERNELS: Final = (
         "beta1-allocation",
         "An allocation function or its blocks don't place the tiles.",
         "Give one place per block, with one partition dimension at most.",
+    ),
+    Code(
+        "not-measured",
+        "A file that should hold a measurement isn't there, or is another kind.",
+        "Let the kernel write it: save_neff_name, save_trace_name, or artifacts_dir.",
     ),
     Code(
         "not-simulated",

@@ -10,12 +10,14 @@ from __future__ import annotations
 import builtins
 import importlib
 import importlib.util
+import logging
 import os
 import sys
 from collections.abc import Mapping
 from types import MappingProxyType, ModuleType
 
 from nki_dist.compat import builtin
+from nki_dist.compat.device_strings import xla_is_cpu
 from nki_dist.errors import LaunchError
 from nki_dist.release import release_name
 from nki_dist.runtime.settings import RELEASE_VARIABLE
@@ -41,6 +43,9 @@ ALIASES = MappingProxyType(
         "nki.kernels": "nki_dist.kernels",
         "nki.kernels.attention": "nki_dist.kernels.attention",
         "nki.kernels.vision": "nki_dist.kernels.vision",
+        "nki.simulator": "nki_dist.compat.simulator",
+        "nki.framework": "nki_dist.compat.framework",
+        "nki.framework.compiled": "nki_dist.compat.framework",
         "nki.meta": "nki_dist.compat.meta",
         "nki.meta.tensor": "nki_dist.compat.tensor",
         "nki.experimental": "nki_dist.compat.experimental",
@@ -73,12 +78,13 @@ HELPERS = MappingProxyType(
     }
 )
 
-# Only for programs run by `nki-dist run`: libraries ask whether torch_xla is there, and do more
-# with it than this stands for.
+# PyTorch's devices, where there is a PyTorch. A real torch_xla is never replaced.
 DEVICES = MappingProxyType(
     {
         "torch_xla": "nki_dist.compat.xla",
         "torch_xla.core.xla_model": "nki_dist.compat.xla",
+        "torch_xla.debug.metrics": "nki_dist.compat.xla",
+        "torch_xla.experimental": "nki_dist.compat.xla",
         "torch_neuronx": "nki_dist.compat.xla",
         "torch_neuronx.xla_impl.ops": "nki_dist.compat.xla",
     }
@@ -111,11 +117,21 @@ def install(force: bool = False, release: str | None = None) -> None:
     for name in ("sbuf", "psum", "hbm", "builtin"):
         if not hasattr(builtins, name):
             setattr(builtins, name, getattr(builtin, name, builtin))
+    # Importing neuronxcc brings a level above all others; programs silence loggers with it.
+    if not hasattr(logging, "OFF"):
+        setattr(logging, "OFF", logging.CRITICAL + 10)  # noqa: B010 - no such name to type checkers
+    if importlib.util.find_spec("torch") is not None:
+        install_devices()
 
 
 def install_devices(force: bool = False) -> None:
-    """Make `import torch_xla` and `torch_neuronx` give the CPU, where they aren't installed."""
+    """Make `import torch_xla` and `torch_neuronx` give the CPU, where they aren't installed.
+
+    PyTorch's device strings "xla" and "xla:0" then mean the CPU, too.
+    """
     _put_missing(DEVICES, force)
+    if force or _real("torch_xla") is None:
+        xla_is_cpu()
 
 
 def _put_missing(table: Mapping[str, str], force: bool) -> None:

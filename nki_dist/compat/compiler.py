@@ -14,7 +14,8 @@ from nki_dist.errors import LaunchError
 from nki_dist.launcher.world import World
 
 
-def _refuse(what: str) -> NoReturn:
+def only_for_hardware(what: str) -> NoReturn:
+    """Say that something needs hardware."""
     raise LaunchError(
         f"{what} drives AWS's compiler for hardware, which isn't part of the simulator; call the "
         "kernel directly",
@@ -46,7 +47,7 @@ class NKIFrontend:
             LaunchError: it isn't.
         """
         World(lnc=lnc, platform=target, host="inprocess").compile(kernel, **(inputs or {}))
-        _refuse(f"{type(self).__name__}.compile")
+        only_for_hardware(f"{type(self).__name__}.compile")
 
 
 class ParserFrontend(NKIFrontend):
@@ -61,19 +62,19 @@ class CompiledKernel:
     """A kernel compiled for hardware; can't be made."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        _refuse(type(self).__name__)
+        only_for_hardware(type(self).__name__)
 
     @classmethod
     def from_frontend(cls, *args: Any, **kwargs: Any) -> NoReturn:
         """Always raises LaunchError."""
-        _refuse(f"{cls.__name__}.from_frontend")
+        only_for_hardware(f"{cls.__name__}.from_frontend")
 
 
 class CompileOptions:
     """Options of AWS's compiler driver; can't be made."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        _refuse(type(self).__name__)
+        only_for_hardware(type(self).__name__)
 
 
 __all__ = [

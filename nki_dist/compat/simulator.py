@@ -1,4 +1,4 @@
-"""`nki.cpu_simulate(kernel)[lnc](...)`: how AWS's test harnesses start their simulator.
+"""`nki.cpu_simulate(kernel)[lnc](...)`, `nki.simulator.simulate_kernel`: AWS's simulator by name.
 
 NKI_NC_VERSION (gen2, gen3, gen4) says which generation to simulate, and is read at every call,
 since harnesses set it from test to test.
@@ -10,6 +10,7 @@ import os
 from typing import Any
 
 from nki_dist import arch
+from nki_dist.errors import LaunchError
 from nki_dist.launcher.kernel import Kernel, simulate
 
 
@@ -41,4 +42,31 @@ def cpu_simulate(kernel: Any) -> SimulatedKernel:
     return SimulatedKernel(simulate(kernel))
 
 
-__all__ = ["SimulatedKernel", "cpu_simulate"]
+def simulate_kernel(
+    kernel: Any, args: Any = (), kwargs: dict[str, Any] | None = None, lnc: int = 1
+) -> Any:
+    """Run a kernel in this process; `nki.simulator.simulate_kernel`, as vLLM calls it.
+
+    Args:
+        kernel: a kernel, or a plain function.
+        args: its positional arguments, as one sequence.
+        kwargs: its arguments by name.
+        lnc: physical cores, 1 or 2.
+
+    Returns:
+        what the kernel returns; arrays that it writes to are updated.
+
+    Raises:
+        LaunchError: `args` is an array, so the kernel's arguments weren't given as a sequence.
+        NkiError: the kernel is wrong.
+    """
+    if not isinstance(args, (tuple, list)):
+        raise LaunchError(
+            f"simulate_kernel(kernel, args, kwargs, lnc): args is a {type(args).__name__}; "
+            "allowed: a tuple or list of the kernel's arguments",
+            code="argument-kind",
+        )
+    return cpu_simulate(kernel)[lnc](*args, **(kwargs or {}))
+
+
+__all__ = ["SimulatedKernel", "cpu_simulate", "simulate_kernel"]

@@ -1,12 +1,15 @@
-"""`torch_xla` and `torch_neuronx` as tutorials use them: the device is this machine's CPU.
+"""`torch_xla` and `torch_neuronx` as programs use them beside kernels: the device is the CPU.
 
-Kernels take CPU tensors, so a program that moves its tensors to `xm.xla_device()` runs unchanged.
-Not modelled: lazy execution. PyTorch computes at once, so there is nothing to synchronise.
+Kernels take CPU tensors, so a program that moves its tensors to `xm.xla_device()` runs unchanged;
+`device="xla"` and `.to("xla")` mean the CPU, too (`XlaIsCpu`). Not modelled: lazy execution.
+PyTorch computes at once, so there is nothing to synchronise, and nothing to count.
 """
 
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from nki_dist.launcher.kernel import jit as nki_jit
@@ -22,6 +25,21 @@ def xla_device(n: int | None = None, devkind: str | None = None) -> Any:
     return device(n)
 
 
+def devices() -> list[Any]:
+    """The one device."""
+    return [device()]
+
+
+def device_count() -> int:
+    """One."""
+    return 1
+
+
+def xla_device_hw(device: Any) -> str:
+    """What the device is: "CPU"."""
+    return "CPU"
+
+
 def sync(wait: bool = False) -> None:
     """Nothing is pending."""
 
@@ -34,4 +52,86 @@ def wait_device_ops(devices: Any = None) -> None:
     """Nothing is pending."""
 
 
-__all__ = ["device", "mark_step", "nki_jit", "sync", "wait_device_ops", "xla_device"]
+# ---- torch_xla.debug.metrics: counters of a device that isn't there -----------------------------
+
+
+def clear_all() -> None:
+    """Nothing is counted."""
+
+
+def counter_names() -> list[str]:
+    """None."""
+    return []
+
+
+def metric_names() -> list[str]:
+    """None."""
+    return []
+
+
+def counter_value(name: str) -> int | None:
+    """None, as of a counter that nobody incremented."""
+    return None
+
+
+def metric_data(name: str) -> Any:
+    """None, as of a metric that nobody recorded."""
+    return None
+
+
+def metrics_report() -> str:
+    """An empty report."""
+    return ""
+
+
+short_metrics_report = metrics_report
+clear_counters = clear_metrics = clear_all
+
+
+# ---- torch_xla.experimental ---------------------------------------------------------------------
+
+
+def eager_mode(enable: bool) -> None:
+    """PyTorch computes at once anyway."""
+
+
+def is_eager_mode() -> bool:
+    """Yes."""
+    return True
+
+
+@contextmanager
+def eager_mode_context(enable: bool) -> Iterator[None]:
+    """PyTorch computes at once in it, as outside."""
+    yield
+
+
+def compile(f: Callable[..., Any] | None = None, **options: Any) -> Any:
+    """The function itself."""
+    return (lambda function: function) if f is None else f
+
+
+__all__ = [
+    "clear_all",
+    "clear_counters",
+    "clear_metrics",
+    "compile",
+    "counter_names",
+    "counter_value",
+    "device",
+    "device_count",
+    "devices",
+    "eager_mode",
+    "eager_mode_context",
+    "is_eager_mode",
+    "mark_step",
+    "metric_data",
+    "metric_names",
+    "metrics_report",
+    "nki_jit",
+    "short_metrics_report",
+    "sync",
+    "wait_device_ops",
+    "xla_device",
+    "xla_device_hw",
+]

@@ -113,6 +113,24 @@ def test_loop_reduce_over_outer_loops():
     close(run(kernel, a, b), product(a, b), 1e-5)
 
 
+@pytest.mark.parametrize("inner_first", [False, True])
+def test_loop_reduce_over_two_loops_in_either_order(inner_first):
+    def kernel(a):
+        out = nl.ndarray((2, 5, 1), dtype=nl.float32, buffer=nl.shared_hbm)
+        total = nl.ndarray((2, nl.par_dim(5), 1), dtype=nl.float32)
+        for n in nl.affine_range(2):
+            for i in nl.affine_range(3):
+                for j in nl.affine_range(4):
+                    part = nl.sum(nl.load(a[n, i, j]), axis=[1])
+                    over = [j, i] if inner_first else [i, j]
+                    total[n] = nl.loop_reduce(part, op=np.add, loop_indices=over)
+            nl.store(out[n], total[n])
+        return out
+
+    a = normal(2, 3, 4, 5, 7)
+    close(run(kernel, a)[..., 0], a.astype(np.float64).sum((1, 2, 4)), 1e-5)
+
+
 def test_loop_reduce_wants_loop_variables():
     def kernel(a):
         nl.loop_reduce(nl.load(a), op=np.add, loop_indices=[0])

@@ -17,6 +17,7 @@ from nki_dist.compat.beta1.fills import settle_fills
 from nki_dist.compat.beta1.products import fold
 from nki_dist.compat.beta1.recorded import Recorded
 from nki_dist.compat.beta1.state import State
+from nki_dist.errors import CompileError
 from nki_dist.isa.spec import current_tracer
 from nki_dist.language import creation
 from nki_dist.language.tensor import NkiTensor
@@ -39,7 +40,12 @@ class Finish:
         self.made = len(trace.program.storages)
 
     def __call__(self) -> None:
-        """Settle what the kernel recorded since it began."""
+        """Settle what the kernel recorded since it began.
+
+        Raises:
+            CompileError: a return statement in a loop left out iterations.
+        """
+        _check_loops(self.state)
         items = self.block[self.start :]
         if not all(isinstance(i, Instruction) for i in items):
             return
@@ -51,6 +57,20 @@ class Finish:
         moved = evacuate(recorded, self.state.blocks, self.trace.arch, _tile_for)
         if changed or moved is not None:
             self.trace.replace(self.start, recorded.program() if moved is None else moved)
+
+
+def _check_loops(state: State) -> None:
+    left = state.returned
+    if left is None:
+        return
+    raise CompileError(
+        f"return inside nl.affine_range or nl.sequential_range, after {left.traced} of "
+        f"{left.total} iterations: these loops are the device's, which runs all of their "
+        "iterations, so the others would be lost. Move the return behind the loop (nl.static_range "
+        "is Python's loop, and may be left)",
+        code="beta1-return",
+        numbers={"got": left.traced, "allowed": left.total},
+    ).at(location=left.location)
 
 
 def _tile_for(

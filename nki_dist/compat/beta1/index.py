@@ -29,6 +29,12 @@ def _comparison(op: str) -> Callable[[Any, Any], Any]:
     return operator
 
 
+class Root:
+    """Stands for one call of `nl.arange`, or one axis of an `nl.mgrid`; equal to itself only."""
+
+    __slots__ = ()
+
+
 class Index:
     """An integer for each point of `shape`.
 
@@ -37,9 +43,11 @@ class Index:
         start: value at the origin (affine form).
         steps: by axis, 0 for an axis it doesn't depend on.
         values: array that broadcasts to `shape`, or None in the affine form.
+        roots: the `arange`s (or axes of an `mgrid`) that it was made from, by which a mask of a
+            matmul tells the operands' free axes apart.
     """
 
-    __slots__ = ("shape", "start", "steps", "values")
+    __slots__ = ("roots", "shape", "start", "steps", "values")
     __array_ufunc__ = None  # a NumPy integer on the left leaves the operator to us
     __hash__ = None  # type: ignore[assignment]
 
@@ -49,7 +57,9 @@ class Index:
         start: int,
         steps: tuple[int, ...],
         values: np.ndarray | None = None,
+        roots: frozenset[Root] = frozenset(),
     ) -> None:
+        self.roots = roots
         self.shape = shape
         self.start = start
         self.steps = steps
@@ -95,12 +105,13 @@ class Index:
         values = self.values
         if values is not None:
             values = values.reshape((1,) * more + values.shape)
-        return Index((1,) * more + self.shape, self.start, (0,) * more + self.steps, values)
+        shape, steps = (1,) * more + self.shape, (0,) * more + self.steps
+        return Index(shape, self.start, steps, values, self.roots)
 
     def spread(self, shape: tuple[int, ...]) -> Index:
         """Broadcast to a shape of at least its rank."""
         mine = self.to_rank(len(shape))
-        return Index(shape, mine.start, mine.steps, mine.values)
+        return Index(shape, mine.start, mine.steps, mine.values, mine.roots)
 
     # ---- new axes ---------------------------------------------------------------------------
 
@@ -123,21 +134,23 @@ class Index:
         shape = tuple(1 if s is None else self.shape[s] for s in sources)
         steps = tuple(0 if s is None else self.steps[s] for s in sources)
         values = None if self.values is None else self.values[key]
-        return Index(shape, self.start, steps, values)
+        return Index(shape, self.start, steps, values, self.roots)
 
     # ---- arithmetic -------------------------------------------------------------------------
 
     def _combine(self, other: Any, sign: int) -> Any:
         if isinstance(other, (int, np.integer)):
             values = None if self.values is None else self.values + sign * int(other)
-            return Index(self.shape, self.start + sign * int(other), self.steps, values)
+            start = self.start + sign * int(other)
+            return Index(self.shape, start, self.steps, values, self.roots)
         if not isinstance(other, Index):
             return NotImplemented
         a, b = _together(self, other)
+        roots = a.roots | b.roots
         if a.values is not None or b.values is not None:
-            return Index(a.shape, 0, a.steps, a.array() + sign * b.array())
+            return Index(a.shape, 0, a.steps, a.array() + sign * b.array(), roots)
         steps = tuple(m + sign * n for m, n in zip(a.steps, b.steps))
-        return Index(a.shape, a.start + sign * b.start, steps)
+        return Index(a.shape, a.start + sign * b.start, steps, None, roots)
 
     def __add__(self, other: Any) -> Any:
         return self._combine(other, 1)
@@ -157,7 +170,8 @@ class Index:
         if isinstance(other, (int, np.integer)):
             n = int(other)
             values = None if self.values is None else self.values * n
-            return Index(self.shape, self.start * n, tuple(s * n for s in self.steps), values)
+            steps = tuple(s * n for s in self.steps)
+            return Index(self.shape, self.start * n, steps, values, self.roots)
         return self._elementwise(other, np.multiply)
 
     __rmul__ = __mul__
@@ -170,11 +184,13 @@ class Index:
 
     def _elementwise(self, other: Any, function: Callable[..., np.ndarray]) -> Any:
         if isinstance(other, (int, np.integer)):
-            return simplified(Index(self.shape, 0, self.steps, function(self.array(), int(other))))
+            values = function(self.array(), int(other))
+            return simplified(Index(self.shape, 0, self.steps, values, self.roots))
         if not isinstance(other, Index):
             return NotImplemented
         a, b = _together(self, other)
-        return simplified(Index(a.shape, 0, a.steps, function(a.array(), b.array())))
+        values = function(a.array(), b.array())
+        return simplified(Index(a.shape, 0, a.steps, values, a.roots | b.roots))
 
     # ---- comparisons ------------------------------------------------------------------------
 
@@ -184,6 +200,14 @@ class Index:
     __ge__ = _comparison("greater_equal")
     __eq__ = _comparison("equal")
     __ne__ = _comparison("not_equal")
+
+    def __iter__(self) -> Any:
+        raise NkiValidationError(
+            f"Python can't loop over an index expression (here of shape {self.shape}): it stands "
+            "for all of its numbers at once. For a loop write `for i in nl.affine_range(n)`, or "
+            "nl.sequential_range if iterations depend on earlier ones",
+            code="index-kind",
+        )
 
     def __bool__(self) -> bool:
         raise NkiValidationError(
@@ -228,7 +252,7 @@ def simplified(index: Index) -> Index:
     for axis, n in enumerate(values.shape):
         second = tuple(1 if d == axis else 0 for d in range(values.ndim))
         steps.append(int(values[second]) - start if n > 1 else 0)
-    found = Index(index.shape, start, tuple(steps))
+    found = Index(index.shape, start, tuple(steps), None, index.roots)
     narrow = Index(values.shape, start, tuple(steps))
     return found if np.array_equal(np.broadcast_to(narrow.array(), values.shape), values) else index
 
@@ -238,7 +262,7 @@ def arange(*args: Any) -> Index:
     numbers = range(*(int(a) for a in args))
     if not len(numbers):
         raise NkiValidationError(f"nl.arange{args} is empty", code="shape-empty")
-    return Index((len(numbers),), numbers.start, (numbers.step,))
+    return Index((len(numbers),), numbers.start, (numbers.step,), None, frozenset({Root()}))
 
 
 class Grid(tuple):
@@ -264,7 +288,13 @@ class _MGrid:
                 f"nl.mgrid of shape {shape} is empty", code="shape-empty", numbers={"got": shape}
             )
         return Grid(
-            Index(shape, r.start, tuple(r.step if d == axis else 0 for d in range(len(shape))))
+            Index(
+                shape,
+                r.start,
+                tuple(r.step if d == axis else 0 for d in range(len(shape))),
+                None,
+                frozenset({Root()}),
+            )
             for axis, r in enumerate(ranges)
         )
 

@@ -9,13 +9,15 @@ Follows: `nki` of the NKI 0.1 documentation (SDK 2.26).
 from __future__ import annotations
 
 import functools
-from typing import Any
+import os
+from typing import Any, Final
 
 from nki_dist.compat.beta1 import lower
 from nki_dist.compat.beta1.finish import Finish
 from nki_dist.compat.beta1.state import active, fresh_state
 from nki_dist.compat.beta1.tile import BlockTile, Tile
 from nki_dist.compat.beta1.typing import TensorType
+from nki_dist.compat.measured import write_measurement
 from nki_dist.errors import CompileError
 from nki_dist.isa.tracing import held_to_beta1
 from nki_dist.language import creation
@@ -83,6 +85,15 @@ class Beta1Kernel(Kernel):
     `kernel[0]` of a `baremetal` kernel has no grid: nki-samples has one that is launched like that.
     """
 
+    def _launch(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        other = self._profile or self._estimate or self._instead is not None
+        if other or not any(self.options.get(name) for name in _SAVING):
+            return super()._launch(args, kwargs)
+        measured = self.but(_profile=True)
+        run = measured._launch(args, kwargs)
+        _save(self.options, run.profile)
+        return run.outputs
+
     def __getitem__(self, grid: Any) -> Kernel:
         if self.options.get("mode") == "baremetal" and isinstance(grid, int) and grid == 0:
             return self.but(grid=None)
@@ -90,6 +101,18 @@ class Beta1Kernel(Kernel):
         if len(parts) == 1 and not isinstance(parts[0], (Nc, SpmdDim)):
             parts = (SpmdDim((parts[0],)),)
         return self.but(grid=tuple(parts))
+
+
+_SAVING: Final = ("save_neff_name", "save_trace_name")
+
+
+def _save(options: dict[str, Any], profile: Any) -> None:
+    """Write the files that a decorator's options name, below `working_directory` if it has one."""
+    for name in _SAVING:
+        if options.get(name):
+            write_measurement(
+                os.path.join(options.get("working_directory") or "", options[name]), profile
+            )
 
 
 def _kernel(function: Any, options: dict[str, Any], **made: Any) -> Kernel:
@@ -113,7 +136,11 @@ def trace(func: Any = None, **options: Any) -> Any:
 
 
 def baremetal(kernel: Any = None, **options: Any) -> Any:
-    """Make a kernel that runs at once; options for artifacts have no effect."""
+    """Make a kernel that runs at once.
+
+    `save_neff_name` and `save_trace_name` name files to write; what is in them is the simulator's
+    measurement (`compat.measured`), which `neuron-profile` shows in programs of `nki-dist run`.
+    """
     if kernel is None:
         return lambda function: baremetal(function, **options)
     return _kernel(kernel, {"mode": "baremetal", **options})
@@ -169,6 +196,7 @@ class Benchmark:
         run = launcher.profile(kernel)(*args, **kwargs)
         self.profile = run.profile
         self.benchmark_result = BenchmarkResult(run.profile)
+        _save(kernel.options, run.profile)
         return run.outputs
 
 
@@ -188,7 +216,10 @@ class _Gridded:
 
 
 def benchmark(kernel: Any = None, **options: Any) -> Any:
-    """Make a kernel that is measured in simulated time; iteration counts have no effect."""
+    """Make a kernel that is measured in simulated time; iteration counts have no effect.
+
+    `save_neff_name` and `save_trace_name` are as of `baremetal`.
+    """
     if kernel is None:
         return lambda function: benchmark(function, **options)
     return Benchmark(_kernel(kernel, {"mode": "benchmark", **options}))

@@ -39,7 +39,8 @@ def loop_reduce(x, op, loop_indices, *, dtype=None, mask=None, **hints):
     name = operator_name(op)
     loops = {index.loop for index in indices}
     key = (current_tracer().locate(), place_of(loops))
-    kept = indices[0].loop.partial
+    # In whatever order loops are given: an inner one is made anew in each round of an outer one.
+    kept = min(loops, key=state().loops.index).partial
     known = kept.get(key)
     if known is None or all(index.is_first() for index in indices):
         known = kept[key] = Tile(emit.copy(x.resolve(), float32 if x.dtype.is_float else None))

@@ -10,6 +10,7 @@ Follows: `nki.language` of the NKI 0.1 documentation (SDK 2.26).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -340,6 +341,7 @@ def store(dst: Any, value: Any, mask: Any = None) -> None:
             f"nl.store of {value!r}; allowed: a tile or a number", code="operand-kind"
         )
     kept = region(mask, dst.shape)
+    _check_shapes(dst, value)
     state().before_write(dst.access.storage)
     if dst.parts is not None:
         source = in_sbuf(fitted(value, dst.shape))
@@ -353,6 +355,29 @@ def store(dst: Any, value: Any, mask: Any = None) -> None:
         value = Tile(in_sbuf(value.resolve()))
     for box in kept.boxes():
         dma_copy(dst.resolve(box), fitted(value, dst.shape, box))
+
+
+def _check_shapes(dst: Tile, value: Tile) -> None:
+    """Refuse to store a tile whose shape the destination can't take."""
+    have, want = value.shape, dst.shape
+    if prod(have) == prod(want):
+        return
+    more = len(want) - len(have)
+    sizes = (have[0], *(1,) * more, *have[1:])
+    if more >= 0 and all(n in (1, m) for n, m in zip(sizes, want)):
+        return
+    advice = "say what part of it is meant"
+    if len(have) == len(want):
+        both = [min(n, m) for n, m in zip(have, want)]
+        part = ", ".join(f"0:{n}" for n in both)
+        places = [side for side, shape in (("dst", want), ("value", have)) if [*shape] != both]
+        advice = "to store a part, write " + " and ".join(f"{side}[{part}]" for side in places)
+    raise NkiValidationError(
+        f"nl.store of a tile of shape {have} into shape {want} of {dst.access.storage.label}; the "
+        f"shapes must be equal, or have equally many elements, or the tile's sizes be 1: {advice}",
+        code="shape-broadcast",
+        numbers={"got": have, "allowed": want},
+    )
 
 
 def _constant(dst: Tile, number: Any) -> Tile:

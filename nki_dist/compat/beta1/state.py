@@ -9,11 +9,15 @@ Follows: `nki.language.affine_range`, `nki.language.loop_reduce` of the NKI 0.1 
 
 from __future__ import annotations
 
+import linecache
+import re
+import sys
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, Protocol
+from types import FrameType
+from typing import Any, NamedTuple, Protocol
 
 from nki_dist.errors import LaunchError
 from nki_dist.isa.spec import current_tracer
@@ -39,6 +43,7 @@ class State:
         self.blocks: set[Any] = set()  # storages of tensors with block dimensions
         self.homeless: set[Any] = set()  # storages in a memory that the kernel didn't choose
         self.starting: set[int] = set()  # ids of sums made by `+=`, which may start from nothing
+        self.returned: Returned | None = None
         self._places: dict[Any, Any] = {}
         self._passes: dict[Any, int] = {}
         self._copies: dict[tuple[int | None, ...], int] = {}  # rounds of static loops -> number
@@ -110,6 +115,28 @@ def fresh_state(lowering: Lowering) -> Iterator[State]:
         _state.reset(token)
 
 
+class Returned(NamedTuple):
+    """A return statement that ended a loop before its last iteration.
+
+    Attributes:
+        location: of the statement, as file:line.
+        traced: iterations, the one with the statement included.
+        total: iterations that the loop has.
+    """
+
+    location: str
+    traced: int
+    total: int
+
+
+def _at_return(frame: FrameType) -> str | None:
+    """Where a frame stands, if it is at a return statement."""
+    line = linecache.getline(frame.f_code.co_filename, frame.f_lineno)
+    if not re.match(r"(.*:)?\s*return\b", line):
+        return None
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
 class LoopIndex(int):
     """The loop variable of an affine_range: an int that knows its loop."""
 
@@ -143,12 +170,18 @@ class Loop:
         here = state()
         open_loops = here.loops
         depth = len(open_loops)
-        for n in self.numbers:
+        for count, n in enumerate(self.numbers, 1):
             del open_loops[depth:]  # inner loops left by break
             open_loops.append(self)
             self.now = n
             here.next_round(self)
-            yield LoopIndex(n, self)
+            try:
+                yield LoopIndex(n, self)
+            except GeneratorExit:  # break, return or an exception; nothing can be raised from here
+                location = _at_return(sys._getframe(1))
+                if location and not self.static and count < len(self.numbers):
+                    here.returned = Returned(location, count, len(self.numbers))
+                raise
         del open_loops[depth:]
         here.next_round(self)
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from nki_dist.compat.beta1.index import Index
+from nki_dist.compat.beta1.index import Index, Root
 from nki_dist.compat.beta1.mask import Box, Mask
 from nki_dist.compat.beta1.moves import move
 from nki_dist.compat.beta1.operators import Operators
@@ -37,9 +37,10 @@ class Tile(Operators):
         parts: for a view that no access pattern describes, boxes of it with their patterns;
             `access` then only says shape and dtype.
         mask: which elements the masked instruction that made it wrote; None for all.
+        roots: of the index expressions that it was subscripted with.
     """
 
-    __slots__ = ("__weakref__", "access", "borrowed", "guards", "mask", "parts")
+    __slots__ = ("__weakref__", "access", "borrowed", "guards", "mask", "parts", "roots")
 
     def __init__(
         self,
@@ -53,6 +54,7 @@ class Tile(Operators):
         self.guards = guards
         self.parts = parts
         self.mask = mask
+        self.roots: frozenset[Root] = frozenset()
 
     shape = property(lambda self: self.access.shape)
     dtype = property(lambda self: self.access.dtype)
@@ -91,7 +93,12 @@ class Tile(Operators):
             return OperandTile(self.access, self.guards, self.parts, box=box)
         view = self._whole("a subscript")
         found = select(view, key, self.on_chip)
-        return self if found.access is view else self._viewed(found)
+        if found.access is view:
+            return self
+        made = self._viewed(found)
+        keys = key if isinstance(key, tuple) else (key,)
+        made.roots = frozenset().union(*(k.roots for k in keys if isinstance(k, Index)))
+        return made
 
     def _viewed(self, found: Selection) -> Tile:
         return Tile(*found)
@@ -168,6 +175,10 @@ class Tile(Operators):
         for d, (n, m) in enumerate(zip(view.shape, shape)):
             view = view.broadcast(d, m) if n != m else view
         return Tile(view)
+
+    def as_tile(self) -> Tile:
+        """Itself: what AWS's compiler calls a tensor and a tile are one thing here."""
+        return self
 
     def expand_dims(self, axis: int) -> Tile:
         """A new dimension of size 1."""
