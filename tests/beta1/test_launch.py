@@ -76,7 +76,8 @@ def test_benchmarks_measure_simulated_time():
     assert made.benchmark_result.nc_latency.get_latency_percentile(50) > 0
 
 
-def test_benchmarks_take_descriptions_of_inputs():
+def test_benchmarks_take_descriptions_of_inputs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     made = nki.benchmark(save_neff_name="file.neff")(double)
     assert made(nki.tensor[[130 - 2, 6], nl.bfloat16]).shape == (128, 6)
 
