@@ -25,11 +25,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from nki_dist.arch import Arch
 from nki_dist.errors import CompileError, NkiError, NkiValidationError
 from nki_dist.isa import indirection
+from nki_dist.isa.array_tile import ArrayTile
 from nki_dist.isa.checks import LONGEST_ROW, check_repeats
 from nki_dist.isa.effects import Effects, Meets
 from nki_dist.isa.factors import Factors
@@ -59,24 +60,6 @@ WRITES_TO_DST: Final = (
     "instructions write to dst and return no tile; allocate it before with nl.ndarray"
 )
 _OF_ENGINE: Final = (("scalar", "table"), ("tensor", "accumulates"), ("tensor", "chains"))
-
-
-class ArrayTile(NamedTuple):
-    """Rows and columns of the Tensor engine's array."""
-
-    row: int
-    column: int
-    rows: int
-    columns: int
-
-    def overlaps(self, other: ArrayTile) -> bool:
-        """Whether they have cells in common."""
-        return (
-            self.row < other.row + other.rows
-            and other.row < self.row + self.rows
-            and self.column < other.column + other.columns
-            and other.column < self.column + self.columns
-        )
 
 
 @dataclass(frozen=True)

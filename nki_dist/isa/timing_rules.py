@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from nki_dist.arch import Arch
-from nki_dist.isa.spec import ArrayTile, Cost
+from nki_dist.isa.array_tile import ArrayTile
+from nki_dist.isa.spec import Cost
 from nki_dist.program import Access, Instruction
 
 
