@@ -28,8 +28,11 @@ def _ranks(value: Any) -> bool:
 def operands(args: Mapping[str, Any]) -> Iterator[tuple[str, Access]]:
     """Tensor operands of an instruction by parameter name, lists opened."""
     for name, value in args.items():
-        for a in tensors(value):
-            yield name, a
+        if isinstance(value, Access):
+            yield name, value
+        elif isinstance(value, (list, tuple)):
+            for a in tensors(value):
+                yield name, a
 
 
 def returned(tree: Any, path: str = "") -> Iterator[tuple[str, Access]]:

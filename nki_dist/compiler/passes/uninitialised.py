@@ -65,7 +65,12 @@ def check_uninitialised(programs: Sequence[Program], checks: Checks = DEFAULT) -
         scans.append(scan)
     if not checks.defined:
         _follow(scans)
-    check_outputs([scan.program for scan in scans], [scan.stored for scan in scans], checks)
+    check_outputs(
+        [scan.program for scan in scans],
+        [scan.stored for scan in scans],
+        scans[0].complete if len(scans) == 1 else frozenset(),
+        checks,
+    )
 
 
 def _follow(scans: Sequence[Scan]) -> None:
@@ -125,6 +130,7 @@ class Scan:
         foreign: numbers of shared storages that another core writes.
         stores: static and dynamic writes to `kept` storages, by (role, index).
         stored: the same, with whether they surely happen.
+        complete: numbers of storages all of whose elements are surely written, one by one.
     """
 
     def __init__(
@@ -138,6 +144,7 @@ class Scan:
         self.stores: dict[tuple[str, int], list[Access]] = {}
         self.stored: Stored = {}
         self.foreign: set[int] = set()
+        self.complete: set[int] = set()
         self._full: set[int] = set()  # nothing left to write, or not ours to judge
         self._partial: dict[int, _Written] = {}
         self._footprints = Footprints()
@@ -247,3 +254,5 @@ class Scan:
         if state.write(a):
             self._full.add(number)
             del self._partial[number]
+            if number not in self.poison:  # no write was doubtful, no read came before
+                self.complete.add(number)

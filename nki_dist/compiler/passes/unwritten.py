@@ -10,7 +10,7 @@ Doesn't follow values: elements stored from memory that nobody wrote are for `ta
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final, TypeAlias
 
 from nki_dist.checks import Checks
@@ -29,11 +29,17 @@ UNSTORED: Final = "unstored_outputs"
 Stored: TypeAlias = "dict[tuple[str, int], list[tuple[Access, bool]]]"
 
 
-def check_outputs(programs: Sequence[Program], stored: Sequence[Stored], checks: Checks) -> None:
+def check_outputs(
+    programs: Sequence[Program],
+    stored: Sequence[Stored],
+    complete: Collection[int],
+    checks: Checks,
+) -> None:
     """Report what is never stored, and note what only a run can tell.
 
     Args:
         programs, stored: per core.
+        complete: numbers of the first core's storages that are known to be stored in whole.
 
     Sets facts of the first core: `doubtful_outputs`, numbers of the returned storages to look at
     after a run, and `unstored_outputs`, of those that are an error then: cores that wait for each
@@ -50,7 +56,7 @@ def check_outputs(programs: Sequence[Program], stored: Sequence[Stored], checks:
     waits = any(INSTRUCTIONS[i.opcode].synchronises for i in body)
     for path, place in returned(first.outputs):
         s = place.storage
-        if s.role != "shared":
+        if s.role != "shared" or s.number in complete:
             continue
         stores = [pair for core in stored for pair in core.get((s.role, s.index), ())]
         if any(sure and covers(a) for a, sure in stores):
