@@ -24,6 +24,7 @@ from nki_dist.collectives.question import Question, RankLayout
 from nki_dist.errors import LaunchError
 from nki_dist.isa.effects import Exchange
 from nki_dist.program import Instruction
+from nki_dist.program.walk import operands
 from nki_dist.timing.exchange import Rule
 from nki_dist.timing.timeline import Seat
 from nki_dist.topology.topology import Topology
@@ -78,6 +79,7 @@ class _Rules:
         self._cores: dict[int, dict[int, int]] = {}  # rank -> number within it -> over the launch
         self._instructions: dict[int, _Known] = {}
         self._groups: dict[tuple[tuple[int, ...], ...], _Groups] = {}
+        self._alike: dict[tuple[Any, ...], _Known] = {}
 
     def _known(self, i: Instruction) -> _Known:
         known = self._instructions.get(id(i))
@@ -90,7 +92,11 @@ class _Rules:
                     groups = self._groups[key] = _Groups(key, self.topology.ranks_per_chip)
             targets, sources = dict(pairs), {t: s for s, t in pairs}
             known = _Known(i, larger_side(i), groups, targets, sources, {})
-            self._instructions[id(i)] = known
+            # Layers and rounds repeat what their first does.
+            channels = len(i.args.get("channel_ids", ()))
+            like = (i.opcode, known.nbytes, id(groups), tuple(map(tuple, pairs)), channels)
+            alike = self._alike.setdefault((*like, _kinds(i)), known)
+            known = self._instructions[id(i)] = alike._replace(i=i)
         return known
 
     def _question(self, known: _Known, group: tuple[int, ...], arch: Arch) -> Question:
@@ -216,6 +222,11 @@ class _Rules:
             except LaunchError:
                 self._moves[key] = move_ns(question, self.topology, channels, touches, cores)
         return self._moves[key]
+
+
+def _kinds(i: Instruction) -> frozenset[str]:
+    """The memories that its tensors are in."""
+    return frozenset(a.region.value for _, a in operands(i.args))
 
 
 def collective_rules(topology: Topology, forced: str = "") -> Mapping[str, Rule]:

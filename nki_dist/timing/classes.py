@@ -78,9 +78,9 @@ def find_classes(
         ]
     except LaunchError:
         return None  # the replay of all reports it
-    if any(e.meets and e.busy_ns != e.latency_ns for each in exchanges for e in each):
-        return None  # who comes last would be busy for another time than the others
     splitting = _Splitting(units, parts, seats, exchanges)
+    if not splitting.even:
+        return None
     colours = splitting.colours()
     if colours is None:
         return None
@@ -145,6 +145,7 @@ class _Splitting:
     Attributes:
         meetings: by channel and cores, who meets there, with a number.
         met: of each core, the numbers of the meetings it takes part in.
+        even: who comes last to a meeting is busy for as long as the others.
     """
 
     def __init__(
@@ -158,27 +159,28 @@ class _Splitting:
         self.members: list[tuple[int, ...]] = []
         self._numbers: dict[tuple[str, tuple[int, ...]], int] = {}
         self._known: dict[tuple[str, int], tuple[int, Any]] = {}
-        used: list[set[tuple[int, int]]] = []
+        self._used: list[set[Hashable]] = []
         self.met: list[list[int]] = []
         self.partners: list[list[tuple[int, ...]]] = []
-        starts = []
-        for n, (mine, seat) in enumerate(zip(exchanges, seats, strict=True)):
-            numbers = [self.number(e.channel, e.meets) if e.meets else -1 for e in mine]
-            while len(used) < len(self.members):
-                used.append(set())
-            for k, number in enumerate(numbers):
-                if number >= 0:
-                    used[number].add((seat.core, k))
-            self.met.append([number for number in dict.fromkeys(numbers) if number >= 0])
-            sides = (side for e in mine for side in (e.sends, e.receives))
+        self.even = True
+        starts: list[Hashable] = []
+        for part, mine, seat in zip(parts, exchanges, seats, strict=True):
+            ids = list(map(id, mine))  # repeated ones are mostly the same object
+            each = dict(zip(ids, mine, strict=True))
+            order = tuple(_numbered(ids))
+            costs, met, sides = [], [], []
+            for n, e in enumerate(each.values()):
+                costs.append((e.channel, e.busy_ns, e.latency_ns, len(e.sends), len(e.receives)))
+                sides += [e.sends, e.receives]
+                if e.meets:
+                    met.append(self.number(e.channel, e.meets))
+                    self._used[met[-1]].add((seat.core, n, order))
+                    self.even &= e.busy_ns == e.latency_ns
+            self.met.append(list(dict.fromkeys(met)))
             self.partners.append(list(dict.fromkeys(sides)))
-            costs = tuple([(e.channel, e.busy_ns, e.latency_ns) for e in mine])
-            order = tuple(_numbered(numbers))
-            sent = tuple([(len(e.sends), len(e.receives)) for e in mine])
-            starts.append((id(parts[n]), seat.core, costs, order, sent))
-        self.uses = _numbered([tuple(sorted(each)) for each in used])
-        first = [units_start(unit, seats, starts) for unit in units]
-        self._colours = _numbered(first)
+            starts.append((id(part), seat.core, order, *costs))
+        self.uses = _numbered([frozenset(each) for each in self._used])
+        self._colours = _numbered([_start(unit, seats, starts) for unit in units])
 
     def number(self, channel: str, cores: tuple[int, ...]) -> int:
         """Which meeting that is; the same tuple is asked about again and again."""
@@ -187,6 +189,7 @@ class _Splitting:
             number = self._numbers.setdefault((channel, cores), len(self.members))
             if number == len(self.members):
                 self.members.append(cores)
+                self._used.append(set())
             known = self._known[channel, id(cores)] = number, cores
         return known[0]
 
@@ -232,7 +235,7 @@ class _Splitting:
         return _numbered(sights)
 
 
-def units_start(
+def _start(
     unit: Sequence[int], seats: Sequence[Seat], starts: Sequence[Hashable]
 ) -> tuple[Hashable, ...]:
     """What is known of a unit by itself: what its cores execute, and who shares rank and stack."""
