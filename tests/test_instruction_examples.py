@@ -40,6 +40,7 @@ def test_an_example_can_fail():
 
 
 def test_examples_are_formatted(tmp_path):
+    pytest.importorskip("ruff")
     for name in EXAMPLES:
         (tmp_path / f"{name}.py").write_text(program(name))
     command = [sys.executable, "-m", "ruff", "format", "--check", "--line-length=100", tmp_path]

@@ -31,6 +31,7 @@ _STORES: Final = ("STORE_FAST", "STORE_NAME", "STORE_GLOBAL", "STORE_DEREF")
 _ENDS: Final = (*_STORES, "STORE_ATTR", "STORE_SUBSCR", "LIST_APPEND", "RETURN_VALUE")
 _ROTATIONS: Final = {"ROT_TWO": 2, "ROT_THREE": 3, "ROT_FOUR": 4}  # of Python 3.10
 _NO_EFFECT: Final = ("CACHE", "EXTENDED_ARG", "KW_NAMES", "NOP", "POP_BLOCK", "PRECALL", "RESUME")
+_LOOPS: Final = ("JUMP_BACKWARD", "END_FOR")  # around a comprehension's list
 # Of Python 3.13: two instructions in one, whose arguments are the halves of its own.
 _PAIRS: Final = {
     "LOAD_FAST_LOAD_FAST": ("LOAD_FAST", "LOAD_FAST"),
@@ -187,9 +188,8 @@ class _Follower:
         stack = self.stack
         if name == "RETURN_VALUE":
             return Fate(returned=stack[-1] if isinstance(stack[-1], Ours) else None)
-        if name == "LIST_APPEND":  # up to Python 3.11, a comprehension is a function
-            inside = isinstance(stack[-1], Ours) and self.code.co_name == "<listcomp>"
-            return Fate(returned=Ours(("...", *stack[-1].places)) if inside else None)
+        if name == "LIST_APPEND":
+            return self._append(argument)
         if name == "STORE_ATTR":
             target = f"{stack.pop()}.{self.code.co_names[argument]}"
         elif name == "STORE_SUBSCR":
@@ -203,11 +203,30 @@ class _Follower:
         text = target + "".join(f"[{place}]" for place in value.places)
         return Fate(text if len(text) <= LONGEST and not text.startswith("...") else "")
 
+    def _append(self, depth: int) -> Fate | None:
+        """A comprehension's list takes the value on top; what becomes of ours is that of the list.
+
+        Up to Python 3.11 a comprehension is a function. Later ones have it in the function that
+        contains it: the jump back ends its code, and what follows is the end of its loop.
+        """
+        value = self.stack[-1]
+        if self.code.co_name == "<listcomp>":
+            whole = Ours(("...", *value.places)) if isinstance(value, Ours) else None
+            return Fate(returned=whole)
+        self.stack.pop()
+        self._reach(depth)
+        if isinstance(value, Ours):
+            self.stack[-depth] = Ours(("...", *value.places))
+        return None
+
     def _goes_on(self, name: str, op: int, argument: int) -> bool:
         """Carry an instruction out on the picture; False if ours is gone or can't be followed."""
         stack = self.stack
         if name in _LOADS:
             stack += [self._text(name, argument)] * _effect(op, argument)
+        elif name == "POP_TOP" or (name == "END_FOR" and sys.version_info < (3, 13)):
+            self._reach(1)
+            stack.pop()  # of END_FOR, the iterator: in this picture nothing lies on it at the end
         elif name == "PUSH_NULL":
             stack.append("")
         elif name in ("LOAD_ATTR", "LOAD_METHOD"):
@@ -223,6 +242,8 @@ class _Follower:
             stack.insert(len(stack) - count, stack.pop())
         elif name == "UNPACK_SEQUENCE":
             self._unpack(argument)
+        elif name in _LOOPS:
+            pass
         elif name.startswith(_MAKERS):
             self._make(name, op, argument)
         else:

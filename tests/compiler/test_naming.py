@@ -97,7 +97,6 @@ def test_statements(statement):
     assert found(statement) == STATEMENTS[statement]
 
 
-@pytest.mark.skipif(sys.version_info >= (3, 12), reason="comprehensions are inlined from 3.12 on")
 def test_comprehensions():
     assert found("a = [make(n) for n in range(2)]") == ["a[...]"] * 2
     assert found("a = [(text(n), make(n)) for n in range(1)]") == ["a[...][1]"]

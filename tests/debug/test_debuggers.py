@@ -54,11 +54,14 @@ def scripted(tmp_path: Path, commands: list[str], stop: str, cores: int, *option
     return ran.stdout
 
 
+# Up to Python 3.12, breakpoint() stops at the line that follows.
+ON = ["next"] if sys.version_info >= (3, 13) else []
+
+
 def test_breakpoint_and_stepping_show_values(tmp_path):
     look = "p tile.numpy().tolist()"
-    out = scripted(
-        tmp_path, [look, "next", look, "next", look, "p tile", "continue"], "breakpoint()", 1
-    )
+    commands = [*ON, look, "next", look, "next", look, "p tile", "continue"]
+    out = scripted(tmp_path, commands, "breakpoint()", 1)
     first, second, third = (
         out.index(text) for text in ("[[3.0, 3.0]]", "[[4.0, 4.0]]", "[[8.0, 8.0]]")
     )
@@ -68,7 +71,7 @@ def test_breakpoint_and_stepping_show_values(tmp_path):
 
 
 def test_breakpoint_stops_in_every_core(tmp_path):
-    commands = ["p me", "next", "p tile.numpy().tolist()", "continue"] * 2
+    commands = [*ON, "p me", "next", "p tile.numpy().tolist()", "continue"] * 2
     out = scripted(tmp_path, commands, "breakpoint()", 2)
     assert "[[4.0, 4.0]]" in out and "[[5.0, 5.0]]" in out
     assert "RESULT [[8. 8.]]" in out
