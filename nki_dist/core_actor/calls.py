@@ -72,7 +72,8 @@ class Calls:
             mixed = len(posted) < len(missing)
             if posted:
                 for n, answer in self._posted(min(left, GLANCE) if mixed else left):
-                    if n in missing and answer.launch == launch:
+                    # One that asks for the program may be asked again, and answer, before we go on.
+                    if n in numbers and answer.launch == launch:
                         missing.discard(n)
                         yield n, answer
             late = time.monotonic() >= ends

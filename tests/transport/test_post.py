@@ -18,6 +18,8 @@ import nki_dist as nki
 import nki_dist.isa as nisa
 import nki_dist.language as nl
 from nki_dist.core_actor import bell
+from nki_dist.core_actor.actor import Answer
+from nki_dist.core_actor.calls import Calls
 from nki_dist.core_actor.post import LARGEST, Post
 from nki_dist.errors import CoreLostError
 
@@ -81,6 +83,19 @@ def test_a_sender_without_a_name_is_known_by_its_user_too(ends):
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as stranger:
         stranger.sendto(pickle.dumps(3), "\0" + here.name)
     assert here.receive(1) == 3
+
+
+def test_who_is_asked_again_while_answers_are_read_is_heard(ends):
+    """As one is that doesn't know the program any more; stale answers aren't anybody's."""
+    _, there = ends
+    calls = Calls([None, None])
+    calls._serving.update({0: "first", 1: "second"})
+    sent = [(0, Answer(4)), (1, Answer(5, unknown_program=True)), (1, Answer(5)), (0, Answer(5))]
+    for answer in sent:
+        assert there.send(calls._post.name, answer)
+    heard = list(calls.answers([0, 1], 5, 1.0))
+    assert [(n, a.unknown_program) for n, a in heard] == [(1, True), (1, False), (0, False)]
+    calls.clear()
 
 
 # ---- launches -----------------------------------------------------------------------------------
