@@ -182,6 +182,8 @@ class Supervisor:
             self._bear_silence()
             return
         done = [s.progress for s in statuses if s.launch == self._number]
+        if all(s.launch == self._number and s.state == "done" for s in statuses):
+            self._crew.calls.dismiss()  # an answer that was missed comes again as a call's result
         self._progress.ran(sum(n for n, _ in done), sum(n for _, n in done))
         error = self._watch.verdict(self._number, statuses)
         if error is not None:
