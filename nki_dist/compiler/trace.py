@@ -43,8 +43,9 @@ from nki_dist.dtypes import DType
 from nki_dist.errors import CompileError, NkiError, NkiValidationError, NkiWarning
 from nki_dist.isa import INSTRUCTIONS, dma_copy, memset, tensor_copy
 from nki_dist.isa.handle import Dropped, NkiInstruction
+from nki_dist.isa.known import Pattern
 from nki_dist.isa.operands import Tensor
-from nki_dist.isa.patterns import Pattern, Patterns
+from nki_dist.isa.patterns import Patterns
 from nki_dist.isa.reach import engine_reaches
 from nki_dist.isa.spec import Spec, release_in_force
 from nki_dist.language.tensor import NkiTensor, make

@@ -4,9 +4,8 @@ Most instructions of a kernel repeat a few patterns: the same instruction with o
 shapes, strides, types and memories, at other places. What roles and checks say of a call, and which
 engine is chosen, depends on a key: the instruction, its attributes, and of every tensor its
 storage's memory, shape and dtype, its own shape, strides and dtype and, as far as a check can ask
-for it, its place. A call
-whose key is known is recorded as the first one was; whether its operands stay within their tensors
-is looked at again, with the numbers that the first one left.
+for it, its place. A call whose key is known is recorded as the first one was; whether its operands
+stay within their tensors is looked at again, with the numbers that the first one left.
 
 Places: in HBM no check but that one asks for the offset; in SBUF the first partition counts; in
 PSUM, which has banks, and where operands share a storage, offsets do.
@@ -20,114 +19,15 @@ What is kept belongs to the compiling of one kernel; its cores share it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from enum import Enum
-from operator import is_, itemgetter
-from typing import Any, Final, NamedTuple, Protocol, TypeAlias
+from collections.abc import Sequence
+from typing import Any, Final, TypeAlias
 
-from nki_dist.dtypes import DType
-from nki_dist.isa.operands import Choice, Op, Role, Tensor
-from nki_dist.program import Access, Instruction, MemoryRegion, sbuf
-
-MOST: Final = 1 << 14
-"""Patterns that are kept; a kernel with more repeats few of them."""
+from nki_dist.isa.known import Pattern, Spec, held, immutable, starts
+from nki_dist.isa.sites import Site, repeated, site_of
+from nki_dist.program import Access, Instruction, sbuf
 
 _BY_VALUE: Final = frozenset({type(None), bool, int, str})
-_IMMUTABLE: Final = (type(None), bool, int, float, str, Enum, DType)
-
-
-class Parameters(NamedTuple):
-    """The parameters of an instruction, by how they are told apart.
-
-    Attributes:
-        tensors: with a Tensor role.
-        writes: for each of these, whether it is written.
-        named: operators and members of enums, which one object stands for.
-        valued: all others.
-        attributes: `named` and `valued` ones.
-    """
-
-    tensors: tuple[str, ...]
-    writes: tuple[bool, ...]
-    named: tuple[str, ...]
-    valued: tuple[str, ...]
-    attributes: tuple[str, ...]
-
-
-def parameters(roles: dict[str, Role], has_engine: bool) -> Parameters:
-    """The parameters of an instruction with these roles."""
-    operands = {name: role.mode for name, role in roles.items() if isinstance(role, Tensor)}
-    named = [name for name, role in roles.items() if isinstance(role, (Choice, Op))]
-    named += ["engine"] if has_engine else []
-    valued = [name for name in roles if name not in operands and name not in named]
-    return Parameters(
-        tuple(operands),
-        tuple("w" in mode for mode in operands.values()),
-        tuple(named),
-        tuple(valued),
-        (*named, *valued),
-    )
-
-
-class Spec(Protocol):
-    """What this asks of an instruction."""
-
-    parameters: Parameters
-
-
-class Pattern(NamedTuple):
-    """What is known of all calls with one key.
-
-    Attributes:
-        engine: that was chosen.
-        accepted: attributes that are recorded otherwise than they are given.
-        starts: of each tensor, the first and last offset at which it stays within its storage, and
-            in the same place; in its elements.
-        writes: of each tensor, whether it is written.
-    """
-
-    engine: str
-    accepted: dict[str, Any]
-    starts: tuple[tuple[int, int], ...]
-    writes: tuple[bool, ...]
-
-
-class Form(NamedTuple):
-    """What a tensor operand of the last call of a line was, and where such a one may begin.
-
-    `shares`: number of the first operand before it in the same storage, -1 if there is none.
-    """
-
-    name: str
-    cls: Any  # its class
-    region: MemoryRegion
-    whole: tuple[int, ...]
-    stored: DType
-    address: tuple[int, int] | None
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    dtype: DType
-    shares: int
-    first: int
-    last: int
-
-
-class Site(NamedTuple):
-    """The last call of a line: the next one is most often like it.
-
-    Attributes:
-        others: takes what was given for parameters other than these tensors out of arguments.
-        values: that: the same objects.
-        tensors: by parameter.
-    """
-
-    spec: Spec
-    beta1: bool
-    others: Callable[[dict[str, Any]], tuple[Any, ...]]
-    values: tuple[Any, ...]
-    tensors: tuple[Form, ...]
-    known: Pattern
-
+MOST: Final = 1 << 14  # patterns that are kept; a kernel with more repeats few of them
 
 Found: TypeAlias = "tuple[Pattern | None, Sequence[Access], Any]"
 NOTHING: Final[Found] = (None, (), None)
@@ -137,7 +37,7 @@ class Patterns:
     """Known calls, by the line they are made from and by key.
 
     Attributes are looked up by the identity of their objects first, which in the code of a loop
-    are the same ones each time, then by what they are; lists of ints by what they hold.
+    are the same ones each time, then by what they are; lists of ints by what they hold now.
     """
 
     def __init__(self) -> None:
@@ -159,7 +59,7 @@ class Patterns:
         """
         site = self._sites.get(where)
         if site is not None and site.spec is spec and site.beta1 is beta1:
-            operands = _repeated(site, a)
+            operands = repeated(site, a)
             if operands is not None:
                 return site.known, operands, None
         key, operands = self._key(spec, a, beta1)
@@ -170,7 +70,9 @@ class Patterns:
             if not first <= access.offset <= last:
                 return None, operands, key
         if where not in self._sites or self._last.get(where) == key:  # no line of two in turn
-            self._note(where, spec, a, beta1, operands, known)
+            site = site_of(spec, a, beta1, operands, known)
+            if site is not None:
+                self._sites[where] = site
         self._last[where] = key
         return known, operands, key
 
@@ -219,9 +121,9 @@ class Patterns:
                 parts += _number_key(value)
             elif kind in _BY_VALUE:
                 parts += (kind, value)
-            elif kind in (list, tuple) and all(type(n) is int for n in value):
-                parts += (kind, tuple(value))
-                fixed = fixed and kind is tuple
+            elif (content := held(value)) is not None:
+                parts.append(content)
+                fixed = fixed and kind is tuple and all(type(n) is int for n in value)
             else:
                 return -1
         number = self._attributes.setdefault(tuple(parts), len(self._attributes))
@@ -252,99 +154,20 @@ class Patterns:
             for name in of.attributes
             if name in i.args and i.args[name] is not given[name]
         }
-        if len(self._known) >= MOST or not all(map(_immutable, accepted.values())):
+        plain = all(immutable(v) or held(v) is not None for v in accepted.values())
+        if len(self._known) >= MOST or not plain:
             return
         self._known[key] = Pattern(
             i.engine,
             accepted,
-            tuple(map(_starts, operands)),
+            tuple(map(starts, operands)),
             tuple(
                 written
                 for name, written in zip(of.tensors, of.writes, strict=True)
                 if isinstance(given[name], Access)
             ),
+            tuple(name for name, value in accepted.items() if not immutable(value)),
         )
-
-    def _note(
-        self,
-        where: int,
-        spec: Spec,
-        a: dict[str, Any],
-        beta1: bool,
-        operands: Sequence[Access],
-        known: Pattern,
-    ) -> None:
-        """Keep a call as the last one of its line."""
-        of = spec.parameters
-        tensors = [name for name in of.tensors if isinstance(a[name], Access)]
-        names = [name for name in (*of.tensors, *of.attributes) if name not in tensors]
-        if any(type(a[name]) is list for name in names):  # it may hold something else next time
-            return
-        others = itemgetter(*names, *names[:1]) if names else _nothing  # a tuple also of one
-        storages = [access.storage for access in operands]
-        forms: list[Form] = []
-        for name, access, start in zip(tensors, operands, known.starts, strict=True):
-            storage = access.storage
-            first = storages.index(storage)
-            if storages.count(storage) > 1:  # where they lie in it counts
-                start = (access.offset, access.offset)
-            forms.append(
-                Form(
-                    name,
-                    type(access),
-                    storage.region,
-                    storage.shape,
-                    storage.dtype,
-                    storage.address,
-                    access.shape,
-                    access.strides,
-                    access.dtype,
-                    first if first < len(forms) else -1,
-                    *start,
-                )
-            )
-        self._sites[where] = Site(spec, beta1, others, others(a), tuple(forms), known)
-
-
-def _nothing(a: dict[str, Any]) -> tuple[Any, ...]:
-    """What an instruction is given that has no attributes."""
-    return ()
-
-
-def _repeated(site: Site, a: dict[str, Any]) -> list[Access] | None:
-    """The tensors of a call that differs from the last one of its line only in offsets."""
-    if not all(map(is_, site.others(a), site.values)):
-        return None
-    operands: list[Access] = []
-    for form in site.tensors:
-        name, cls, region, whole, stored, address, shape, strides, dtype, shares, first, last = form
-        access: Any = a[name]
-        if access.__class__ is not cls or access.dynamic is not None:
-            return None
-        storage = access.storage
-        if (
-            access.shape != shape
-            or access.strides != strides
-            or access.dtype is not dtype
-            or not first <= access.offset <= last
-            or storage.region is not region
-            or storage.shape != whole
-            or storage.dtype is not stored
-        ):
-            return None
-        placed = storage.address
-        if placed != address and (
-            placed is None or address is None or region is not sbuf or placed[0] != address[0]
-        ):
-            return None
-        if shares < 0:
-            for other in operands:
-                if other.storage is storage:
-                    return None
-        elif operands[shares].storage is not storage:
-            return None
-        operands.append(access)
-    return operands
 
 
 def _place(a: Access) -> Any:
@@ -364,36 +187,7 @@ def _place(a: Access) -> Any:
     return offset if storage.address is None else (offset, storage.address[0])
 
 
-def _starts(a: Access) -> tuple[int, int]:
-    """First and last offset of such an access in its place; see isa.reach.check_inside."""
-    storage, offset, size = a.storage, a.offset, a.dtype.itemsize
-    if not (storage.region.is_hbm or storage.region is sbuf):
-        return offset, offset
-    low = high = 0
-    for n, stride in zip(a.shape[1:], a.strides[1:]):
-        if stride >= 0:
-            high += (n - 1) * stride
-        else:
-            low += (n - 1) * stride
-    over = (a.shape[0] - 1) * a.strides[0] if a.shape else 0
-    first, last = -low - min(over, 0), storage.nbytes // size - 1 - high - max(over, 0)
-    if storage.region is sbuf:
-        row, rest = divmod(storage.partition_bytes, size)
-        if rest or not row:
-            return offset, offset
-        begin = offset // row * row
-        first = max(first, begin + max(-low, 0))
-        last = min(last, begin + row - 1 - high)
-    return first, last
-
-
 def _number_key(value: float) -> tuple[Any, Any]:
     """Tells ints from floats, and 0.0 from -0.0, which equal each other."""
     kind = type(value)
     return kind, value if value or kind is int else repr(value)
-
-
-def _immutable(value: Any) -> bool:
-    if isinstance(value, tuple):
-        return all(map(_immutable, value))
-    return isinstance(value, _IMMUTABLE)

@@ -34,8 +34,9 @@ from nki_dist.isa.array_tile import ArrayTile
 from nki_dist.isa.checks import LONGEST_ROW, check_repeats
 from nki_dist.isa.effects import Effects, Meets
 from nki_dist.isa.factors import Factors
+from nki_dist.isa.known import parameters
 from nki_dist.isa.operands import Counts, Role, Tensor
-from nki_dist.isa.patterns import NOTHING, parameters
+from nki_dist.isa.patterns import NOTHING
 from nki_dist.isa.reach import check_start
 from nki_dist.isa.tracing import (
     Tracer,
@@ -313,15 +314,14 @@ class Spec:
             ) from None
         try:
             label = a.pop("name", None)
-            patterns, where = tracer.patterns, -1
-            known, operands, key = NOTHING
+            patterns, (known, operands, key) = tracer.patterns, NOTHING
             if patterns is not None:
                 where = tracer.locate()
                 known, operands, key = patterns.find(where, self, a, tracer.beta1)
             if known is not None:
                 if self.has_engine:
                     del a["engine"]
-                a.update(known.accepted)
+                known.accept(a)
                 handle = tracer.record(self.name, a, known, operands, where)
             else:
                 given, doubts = None if key is None else a.copy(), tracer.doubts

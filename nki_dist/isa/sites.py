@@ -1,0 +1,128 @@
+"""The last call of a line, which the next call of the line is compared with; see isa.patterns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from operator import is_, itemgetter
+from typing import Any, NamedTuple
+
+from nki_dist.dtypes import DType
+from nki_dist.isa.known import Pattern, Spec, immutable
+from nki_dist.program import Access, MemoryRegion, sbuf
+
+
+class Form(NamedTuple):
+    """What a tensor operand of the last call of a line was, and where such a one may begin.
+
+    `shares`: number of the first operand before it in the same storage, -1 if there is none.
+    """
+
+    name: str
+    cls: Any  # its class
+    region: MemoryRegion
+    whole: tuple[int, ...]
+    stored: DType
+    address: tuple[int, int] | None
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: DType
+    shares: int
+    first: int
+    last: int
+
+
+class Site(NamedTuple):
+    """The last call of a line: the next one is most often like it.
+
+    Attributes:
+        others: takes what was given for parameters other than these tensors out of arguments.
+        values: that: the same objects.
+        tensors: by parameter.
+    """
+
+    spec: Spec
+    beta1: bool
+    others: Callable[[dict[str, Any]], tuple[Any, ...]]
+    values: tuple[Any, ...]
+    tensors: tuple[Form, ...]
+    known: Pattern
+
+
+def site_of(
+    spec: Spec,
+    a: dict[str, Any],
+    beta1: bool,
+    operands: Sequence[Access],
+    known: Pattern,
+) -> Site | None:
+    """A call, as the last one of its line; None if it has lists, which may be changed meanwhile."""
+    of = spec.parameters
+    tensors = [name for name in of.tensors if isinstance(a[name], Access)]
+    names = [name for name in (*of.tensors, *of.attributes) if name not in tensors]
+    if not all(map(immutable, map(a.__getitem__, of.valued))):
+        return None
+    others = itemgetter(*names, *names[:1]) if names else _nothing  # a tuple also of one
+    storages = [access.storage for access in operands]
+    forms: list[Form] = []
+    for name, access, start in zip(tensors, operands, known.starts, strict=True):
+        storage = access.storage
+        first = storages.index(storage)
+        if storages.count(storage) > 1:  # where they lie in it counts
+            start = (access.offset, access.offset)
+        forms.append(
+            Form(
+                name,
+                type(access),
+                storage.region,
+                storage.shape,
+                storage.dtype,
+                storage.address,
+                access.shape,
+                access.strides,
+                access.dtype,
+                first if first < len(forms) else -1,
+                *start,
+            )
+        )
+    return Site(spec, beta1, others, others(a), tuple(forms), known)
+
+
+def _nothing(a: dict[str, Any]) -> tuple[Any, ...]:
+    """What an instruction is given that has no attributes."""
+    return ()
+
+
+def repeated(site: Site, a: dict[str, Any]) -> list[Access] | None:
+    """The tensors of a call that differs from the last one of its line only in offsets."""
+    if not all(map(is_, site.others(a), site.values)):
+        return None
+    operands: list[Access] = []
+    for form in site.tensors:
+        name, cls, region, whole, stored, address, shape, strides, dtype, shares, first, last = form
+        access: Any = a[name]
+        if access.__class__ is not cls or access.dynamic is not None:
+            return None
+        storage = access.storage
+        if (
+            access.shape != shape
+            or access.strides != strides
+            or access.dtype is not dtype
+            or not first <= access.offset <= last
+            or storage.region is not region
+            or storage.shape != whole
+            or storage.dtype is not stored
+        ):
+            return None
+        placed = storage.address
+        if placed != address and (
+            placed is None or address is None or region is not sbuf or placed[0] != address[0]
+        ):
+            return None
+        if shares < 0:
+            for other in operands:
+                if other.storage is storage:
+                    return None
+        elif operands[shares].storage is not storage:
+            return None
+        operands.append(access)
+    return operands
