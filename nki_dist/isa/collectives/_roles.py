@@ -9,6 +9,7 @@ Source: `nki/api/nki/collectives/__init__.py`, neuron-runtime/about/collectives.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -99,13 +100,13 @@ def rank_pairs(name: str, value: Any) -> list[list[int]]:
             )
         found.append([_rank(name, r) for r in pair])
     for side, label in ((0, "sends"), (1, "receives")):
-        ranks = [p[side] for p in found]
-        twice = sorted({r for r in ranks if ranks.count(r) > 1})
+        times = Counter([p[side] for p in found])
+        twice = sorted(rank for rank, n in times.items() if n > 1)
         if twice:
             raise NkiValidationError(
-                f"{name}: rank {twice[0]} {label} {ranks.count(twice[0])} times; at most once",
+                f"{name}: rank {twice[0]} {label} {times[twice[0]]} times; at most once",
                 code="collective-pairs",
-                numbers={"rank": twice[0], "got": ranks.count(twice[0]), "most": 1},
+                numbers={"rank": twice[0], "got": times[twice[0]], "most": 1},
             )
     return found
 
