@@ -58,6 +58,11 @@ class Order:
     code: tuple[list[Any], dict[tuple[str, int], int]] | None
     arena: ArenaHandle | None
 
+    @property
+    def plain(self) -> bool:
+        """Whether it has no references to plasma objects, which only Ray can send."""
+        return self.code is None and self.arena is None
+
 
 @dataclass(frozen=True)
 class Status:

@@ -49,7 +49,7 @@ class Calls:
         """
         if n in self._serving:
             assert self._post is not None
-            if self._post.send(self._serving[n], order):
+            if order.plain and self._post.send(self._serving[n], order):
                 return
             self._dismiss(n)
         actor = self._actors[n]
