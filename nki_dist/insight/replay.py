@@ -101,6 +101,7 @@ class Watch:
     """What a replay tells. Each method does nothing unless it is overridden."""
 
     clock: Clock  # set by the replay
+    chains = True  # matmuls add up as in the launch; else each by itself, which may be changed
 
     def linking(self, place: Place, i: Instruction) -> Hooks:
         """What to call before and after an instruction whose run-time address is known."""
@@ -140,7 +141,8 @@ class _WatchedLinker(Linker):
         place.masks = self.masks
 
     def find_chains(self) -> None:
-        self.watch_chains()
+        if self._watch.chains:
+            self.watch_chains()
 
     def linked(self, i: Instruction) -> Step:
         done = self._watch.changed(self._place, i)

@@ -78,6 +78,8 @@ class Trial(Watch):
         outputs: by rank, what the output holds then; empty if it can't be carried out like this.
     """
 
+    chains = False
+
     def __init__(
         self,
         log: Log,
