@@ -52,6 +52,7 @@ class Clean:
         self._uv = uv
         self.python = folder / "env" / "bin" / "python"
         self.tree = folder / "tree"
+        self.log = folder / "pytest.txt"
         self.packages: dict[str, str] = {}
         self.version = ""
 
@@ -104,19 +105,17 @@ class Clean:
         `--import-mode=append` keeps the tree's folders behind `site-packages`.
         """
         command = [str(self.python.with_name("pytest")), "-q", "-p", "no:cacheprovider"]
-        log = self.folder / "pytest.txt"
-        with log.open("w", encoding="utf-8") as out:
+        with self.log.open("w", encoding="utf-8") as out:
             done = subprocess.run(
                 [*command, "--import-mode=append", *tests],
-                cwd=self.tree, env=_environment(), stdout=out, stderr=out, check=False,
+                cwd=self.tree, env=_environment(), stdin=subprocess.DEVNULL, stdout=out, stderr=out,
+                check=False,
             )  # fmt: skip
-        lines = log.read_text("utf-8").strip().splitlines()
-        return done.returncode, lines[-1] if lines else "pytest said nothing"
-
-    def failures(self) -> list[str]:
-        """The lines of the last run that name a test that failed."""
-        lines = (self.folder / "pytest.txt").read_text("utf-8").splitlines()
-        return [line for line in lines if line.startswith(("FAILED ", "ERROR "))]
+        lines = self.log.read_text("utf-8").strip().splitlines()
+        said = lines[-1] if lines else "nothing"
+        if done.returncode not in (0, 1):  # interrupted, wrong usage, or killed: no summary
+            said = f"pytest ended with status {done.returncode}, last: {said}"
+        return done.returncode, said
 
     def _run(self, *command: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(

@@ -57,8 +57,8 @@ def main(argv: Sequence[str]) -> int:
         clean.install(arguments.python, wheel, ["test"])
         clean.unpack(source)
         status, said = clean.test(tests)
-        for line in clean.failures():
-            print(line, file=sys.stderr)
+        if status:
+            print(clean.log.read_text("utf-8"), file=sys.stderr)
     print(f"clean environment, Python {clean.version}: {said}")
     return status
 

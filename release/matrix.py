@@ -67,7 +67,7 @@ def try_row(row: Row, source: Path, wheel: Path, kept: Path, tests: Sequence[str
         except subprocess.CalledProcessError as error:
             return [row.name, "", f"FAILED: {' '.join(map(str, error.cmd[:3]))} ..."]
         status, said = clean.test(tests)
-        shutil.copy(clean.folder / "pytest.txt", kept / f"{row.name}.txt")
+        shutil.copy(clean.log, kept / f"{row.name}.txt")
     versions = ", ".join(f"{name} {version}" for name, version in clean.packages.items())
     return [f"{row.name} ({clean.version})", versions, ("" if not status else "FAILED: ") + said]
 

@@ -174,7 +174,13 @@ def _hidden(kind: Any, slots: int) -> bool:
 
 
 def _with_dict(value: Any) -> tuple[Any, ...]:
-    attributes = object.__getattribute__(value, "__dict__")
+    try:
+        attributes = object.__getattribute__(value, "__dict__")
+    except AttributeError:  # type variables of Python 3.12 have one, and don't show it
+        cls = type(value)
+        raise Unprovable(
+            f"state of a {cls.__module__}.{cls.__qualname__} is out of sight"
+        ) from None
     return (type(value), *attributes, *attributes.values())
 
 
