@@ -36,7 +36,7 @@ class Calls:
 
     def __init__(self, actors: Sequence[Any]) -> None:
         self._actors = actors
-        self._post = Post(f"nki-{uuid.uuid4().hex}") if bell.possible() else None
+        self._post: Post | None = None  # while somebody serves by it
         self._names = map(str, itertools.count())
         self._serving: dict[int, str] = {}  # where its orders go
         self._futures: dict[int, Any] = {}
@@ -53,9 +53,11 @@ class Calls:
                 return
             self._dismiss(n)
         actor = self._actors[n]
-        if self._post is None or not here:
+        if not here or not bell.possible():
             self._futures[n] = actor.run.remote(order)
             return
+        if self._post is None:
+            self._post = Post(f"nki-{uuid.uuid4().hex}")
         name = self._serving[n] = f"{self._post.name}-{next(self._names)}"
         self._futures[n] = actor.serve.remote(order, n, name, self._post.name)
 
@@ -132,3 +134,6 @@ class Calls:
         """There are no processes any more."""
         self._serving.clear()
         self._futures.clear()
+        if self._post is not None:
+            self._post.close()
+            self._post = None

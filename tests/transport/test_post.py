@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 import uuid
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ import nki_dist as nki
 import nki_dist.isa as nisa
 import nki_dist.language as nl
 from nki_dist.core_actor import bell
-from nki_dist.core_actor.actor import Answer
+from nki_dist.core_actor.actor import Answer, Order
 from nki_dist.core_actor.calls import Calls
 from nki_dist.core_actor.post import LARGEST, Post
 from nki_dist.errors import CoreLostError
@@ -87,14 +88,43 @@ def test_a_sender_without_a_name_is_known_by_its_user_too(ends):
 
 def test_who_is_asked_again_while_answers_are_read_is_heard(ends):
     """As one is that doesn't know the program any more; stale answers aren't anybody's."""
-    _, there = ends
+    here, there = ends
     calls = Calls([None, None])
+    calls._post = here
     calls._serving.update({0: "first", 1: "second"})
     sent = [(0, Answer(4)), (1, Answer(5, unknown_program=True)), (1, Answer(5)), (0, Answer(5))]
     for answer in sent:
-        assert there.send(calls._post.name, answer)
+        assert there.send(here.name, answer)
     heard = list(calls.answers([0, 1], 5, 1.0))
     assert [(n, a.unknown_program) for n, a in heard] == [(1, True), (1, False), (0, False)]
+
+
+class Stub:
+    """An actor that only notes what it is called for."""
+
+    def __init__(self):
+        self.called = []
+
+    def __getattr__(self, name):
+        return SimpleNamespace(remote=lambda *given: self.called.append(name) or name)
+
+
+def test_only_ray_sends_references_to_its_objects(ends):
+    """Pickled without Ray, such a reference can't be got by anybody: that launch would never end."""
+    there, _ = ends
+    actor = Stub()
+    calls = Calls([actor])
+    plain = Order(0, "key", None, None)
+    calls.order(0, plain, here=True)
+    calls._serving[0] = there.name
+    calls.order(0, plain, here=True)
+    assert actor.called == ["serve"] and there.receive(1) == plain
+    for order in (Order(1, "key", ([], {}), None), Order(1, "key", None, "an arena")):
+        calls._serving[0] = there.name
+        calls.order(0, order, here=True)
+        assert actor.called.pop() == "serve"
+        assert there.receive(1) is None and not there.receive(0)
+    calls.order(0, plain, here=False)
     calls.clear()
 
 
