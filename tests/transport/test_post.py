@@ -110,7 +110,7 @@ class Stub:
 
 
 def test_only_ray_sends_references_to_its_objects(ends):
-    """Pickled without Ray, such a reference can't be got by anybody: that launch would never end."""
+    """Pickled without Ray, such a reference can't be got: that launch would never end."""
     there, _ = ends
     actor = Stub()
     calls = Calls([actor])
