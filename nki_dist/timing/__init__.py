@@ -16,7 +16,7 @@ from nki_dist.timing.exchange import EXCHANGES, Rule
 from nki_dist.timing.order import OrderGraph, order
 from nki_dist.timing.perfetto import read_trace, write_trace
 from nki_dist.timing.reorder import legal_order, reordered
-from nki_dist.timing.replay import prepared, replay
+from nki_dist.timing.replay import prepared
 from nki_dist.timing.report import Profile
 from nki_dist.timing.schedules import COMPILED, SCHEDULES, check_schedule
 from nki_dist.timing.summary import make_profile
@@ -36,7 +36,6 @@ __all__ = [
     "profile_launch",
     "read_trace",
     "reordered",
-    "replay",
     "write_trace",
 ]
 
@@ -57,7 +56,7 @@ def profile_launch(
     Args:
         programs: one per physical core, ranks one after the other.
         trips: for each, the trip counts its executor recorded.
-        placement, all_addresses, exchanges, schedule: see `replay`.
+        placement, all_addresses, exchanges, schedule: see `prepared`.
 
     Raises:
         LaunchError: the trip counts don't belong to the programs, or there is no such schedule.

@@ -72,33 +72,6 @@ class Launch:
             return replace(self, parts=parts).simulated().total_ns
 
 
-def replay(
-    programs: Sequence[Program],
-    trips_per_core: Sequence[Sequence[int]],
-    arch: Arch,
-    placement: Sequence[Seat] | None = None,
-    table: Mapping[str, Spec] = INSTRUCTIONS,
-    exchanges: Mapping[str, Rule] = EXCHANGES,
-    all_addresses: bool = False,
-    schedule: str = PROGRAM,
-) -> Timeline:
-    """Simulated times of everything a launch executed; every core is replayed.
-
-    Args, errors: as of `prepared`.
-    """
-    with collector_paused():
-        return prepared(
-            programs,
-            trips_per_core,
-            arch,
-            placement,
-            table,
-            exchanges,
-            all_addresses,
-            schedule,
-        ).replayed()
-
-
 def prepared(
     programs: Sequence[Program],
     trips_per_core: Sequence[Sequence[int]],

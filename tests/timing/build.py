@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from nki_dist import arch, dtypes
@@ -16,6 +18,13 @@ from nki_dist.runtime.executor import Executor
 from nki_dist.runtime.linker import Linker
 from nki_dist.runtime.memory import Memory
 from nki_dist.runtime.scheduler import Scheduler
+from nki_dist.timing import prepared
+from nki_dist.timing.timeline import Timeline
+
+
+def replay(*launch: Any, **options: Any) -> Timeline:
+    """Simulated times of all cores of a launch; takes what `prepared` takes."""
+    return prepared(*launch, **options).replayed()
 
 
 def executed(kernel, arrays, cores=1, change=lambda program: program):

@@ -16,7 +16,7 @@ from nki_dist.arch.facts import assumed
 from nki_dist.compat import beta1
 from nki_dist.compat.beta1 import language as beta1_language
 from nki_dist.isa.spec import Cost
-from nki_dist.timing import make_profile, profile_launch, replay
+from nki_dist.timing import make_profile, profile_launch
 from nki_dist.timing.band import (
     ASSUMED,
     BOUND_BY,
@@ -29,7 +29,7 @@ from nki_dist.timing.band import (
     width,
 )
 from nki_dist.timing.summary import _figures
-from tests.timing.build import compiled
+from tests.timing.build import compiled, replay
 from tests.timing.test_replay import load_activate_store
 from tests.timing.test_table import NOTHING
 

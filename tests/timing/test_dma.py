@@ -14,9 +14,8 @@ import pytest
 import nki_dist.isa as nisa
 import nki_dist.language as nl
 from nki_dist import arch, dtypes
-from nki_dist.timing import replay
 from nki_dist.timing.dma import Transfer
-from tests.timing.build import compiled
+from tests.timing.build import compiled, replay
 from tests.timing.costs.rows import P, hbm, sb
 
 RATE, FLOOR, PIECE = 25.0, 80.0, 10.0

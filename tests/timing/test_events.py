@@ -7,13 +7,13 @@ import pytest
 import nki_dist.isa as nisa
 import nki_dist.language as nl
 from nki_dist.isa import INSTRUCTIONS
-from nki_dist.timing import Seat, order, replay
+from nki_dist.timing import Seat, order
 from nki_dist.timing.compiled import Plan
 from nki_dist.timing.core import CoreReplay
 from nki_dist.timing.dma import DmaEngines, HbmBandwidth, Transfer
 from nki_dist.timing.events import Events
 from nki_dist.timing.fixed import describe
-from tests.timing.build import compiled
+from tests.timing.build import compiled, replay
 from tests.timing.test_compiled import KIB, ROWS, estimated, kept, positions, spec
 
 SEAT = Seat(0, 0, 0)

@@ -8,9 +8,9 @@ import nki_dist.isa as nisa
 import nki_dist.language as nl
 from nki_dist import arch
 from nki_dist.errors import LaunchError
-from nki_dist.timing import Seat, replay
+from nki_dist.timing import Seat
 from nki_dist.timing.exchange import EXCHANGES, Exchange
-from tests.timing.build import compiled
+from tests.timing.build import compiled, replay
 
 TRN2 = arch.get("trn2")
 

@@ -12,8 +12,8 @@ import nki_dist.isa as nisa
 import nki_dist.language as nl
 from nki_dist import arch, dtypes
 from nki_dist.errors import LaunchError
-from nki_dist.timing import Seat, profile_launch, replay
-from tests.timing.build import compiled, executed
+from nki_dist.timing import Seat, profile_launch
+from tests.timing.build import compiled, executed, replay
 from tests.timing.test_messages import exchange
 from tests.timing.test_order import scatter_kernel
 

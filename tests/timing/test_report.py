@@ -14,10 +14,10 @@ import nki_dist.isa as nisa
 import nki_dist.language as nl
 from nki_dist import arch, dtypes
 from nki_dist.errors import ProgramFormatError
-from nki_dist.timing import make_profile, profile_launch, read_trace, replay
+from nki_dist.timing import make_profile, profile_launch, read_trace
 from nki_dist.timing.critical import critical_path
 from nki_dist.timing.timeline import Timeline
-from tests.timing.build import compiled
+from tests.timing.build import compiled, replay
 from tests.timing.test_messages import exchange
 from tests.timing.test_replay import load_activate_store
 

@@ -13,9 +13,9 @@ import nki_dist.isa as nisa
 import nki_dist.language as nl
 from nki_dist.cli import main
 from nki_dist.errors import LaunchError
-from nki_dist.timing import SCHEDULES, profile_launch, replay
+from nki_dist.timing import SCHEDULES, profile_launch
 from nki_dist.timing.compiled import Change
-from tests.timing.build import compiled
+from tests.timing.build import compiled, replay
 from tests.timing.test_table import NOTHING
 
 X = np.ones((96, 64), np.float32)
