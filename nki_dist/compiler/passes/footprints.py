@@ -20,7 +20,7 @@ class Footprint(NamedTuple):
 
     `partial`: it may leave elements of what it writes as they were. `counts`: the one of which some
     rows are read and others written, or "". `sums`: the written ones that may be in PSUM.
-    `outside`: some may be in HBM.
+    `outside`: some may be in HBM. `accumulates`: it may add to what is there.
     """
 
     reads: tuple[str, ...]
@@ -30,6 +30,7 @@ class Footprint(NamedTuple):
     counts: str
     sums: tuple[str, ...]
     outside: bool
+    accumulates: bool
 
 
 class Footprints(dict[str, Footprint]):
@@ -56,6 +57,7 @@ def _footprint(opcode: str) -> Footprint:
         spec.counts,
         tuple(n for n, r in operands.items() if "w" in r.mode and "psum" in r.memories),
         any(r.memories & HBM for r in operands.values()),
+        bool(spec.accumulates),
     )
 
 
