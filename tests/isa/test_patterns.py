@@ -1,192 +1,203 @@
-"""Calls like an earlier one: recorded like it, refused and warned of as if they were alone."""
+"""iota and affine_select against loops over their definition."""
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 import pytest
+from helpers import numbers, on_tiles, rounded
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import nki_dist.isa as nisa
 import nki_dist.language as nl
-from nki_dist.compiler.encode import encode
-from nki_dist.errors import CompilerMayRejectWarning, NkiError, NkiValidationError, OutOfBoundsError
-from nki_dist.isa import patterns as patterns_module
-from nki_dist.program.instruction import instructions
-from tests.compiler.compiling import compiled
+from nki_dist.errors import NkiValidationError
 
-X = ((128, 512), np.float32)
-
-
-def program(kernel):
-    return compiled(kernel, X).programs[0]
-
-
-def kernel_of(body):
-    """A kernel that hands tiles to `body` and stores the first of them."""
-
-    def kernel(x):
-        tiles = [nl.ndarray((128, 64), nl.float32) for _ in range(3)]
-        for tile in tiles:
-            nisa.dma_copy(dst=tile, src=x[:, 0:64])
-        body(x, *tiles)
-        out = nl.ndarray((128, 64), nl.float32, buffer=nl.shared_hbm)
-        nisa.dma_copy(dst=out, src=tiles[0])
-        return out
-
-    return kernel
+BF16 = ml_dtypes.bfloat16
+STEP = st.integers(-50, 50)
+PATTERN = st.lists(st.tuples(STEP, st.integers(1, 6)), min_size=1, max_size=4)
+COMPARE = {
+    nl.equal: np.equal,
+    nl.not_equal: np.not_equal,
+    nl.less: np.less,
+    nl.less_equal: np.less_equal,
+    nl.greater: np.greater,
+    nl.greater_equal: np.greater_equal,
+}
 
 
-def recorded(body, opcode):
-    return [i for i in instructions(program(kernel_of(body)).body) if i.opcode == opcode]
+def affine(partitions, pattern, offset=0, multiplier=0):
+    """The values as int64, one axis per dimension of the pattern."""
+    value = np.full((partitions,) + (1,) * len(pattern), offset, np.int64)
+    value += multiplier * np.arange(partitions).reshape((-1,) + (1,) * len(pattern))
+    for d, (step, count) in enumerate(pattern):
+        shape = [1] * (len(pattern) + 1)
+        shape[d + 1] = count
+        value = value + step * np.arange(count).reshape(shape)
+    return value
 
 
-def test_programs_are_the_same_with_and_without(monkeypatch):
-    def body(x, a, b, c):
-        for n in range(6):
-            nisa.dma_copy(dst=a, src=x[:, 64 * n : 64 * n + 64])
-            nisa.tensor_tensor(dst=b, data1=a, data2=c if n % 2 else b, op=nl.add)
-            nisa.tensor_scalar(dst=c, data=b, op0=nl.multiply, operand0=n if n < 3 else float(n))
-            nisa.activation(dst=a[32:64, 0:8], op=nl.exp, data=c[32:64, 8 * n : 8 * n + 8])
-
-    fast = encode(program(kernel_of(body)))
-    monkeypatch.setattr(patterns_module, "MOST", 0)  # nothing is kept
-    assert encode(program(kernel_of(body))) == fast
+def iota(partitions, pattern, dtype, shape=None, **options):
+    count = int(np.prod([n for _, n in pattern]))
+    return on_tiles(
+        lambda out: nisa.iota(out, [list(p) for p in pattern], **options),
+        [],
+        [(shape or (partitions, count), dtype)],
+    )[0]
 
 
-def test_most_calls_of_a_loop_are_known(monkeypatch):
-    checked = []
-    checks = [lambda i, arch: checked.append(i), *nisa.dma_copy._checks]
-    monkeypatch.setattr(nisa.dma_copy, "_checks", checks)
-
-    def body(x, a, b, c):
-        for n in range(100):
-            nisa.dma_copy(dst=a, src=x[:, 4 * n : 4 * n + 64])
-
-    recorded(body, "dma_copy")
-    assert len(checked) < 10
-
-
-def test_numbers_stay_as_they_are_given():
-    given = [1, 1.0, 0.0, -0.0, 2, 0, 1.0, 1]
-
-    def body(x, a, b, c):
-        for number in given:
-            nisa.tensor_scalar(dst=a, data=b, op0=nl.add, operand0=number)
-
-    found = [i["operand0"] for i in recorded(body, "tensor_scalar")]
-    assert list(map(repr, found)) == list(map(repr, given))
+@settings(max_examples=25, derandomize=True, deadline=None)
+@given(
+    PATTERN,
+    st.integers(1, 128),
+    STEP,
+    STEP,
+    st.sampled_from([np.int32, np.float32, BF16, np.int16]),
+)
+def test_iota(pattern, partitions, offset, multiplier, dtype):
+    got = iota(partitions, pattern, dtype, offset=offset, channel_multiplier=multiplier)
+    want = affine(partitions, pattern, offset, multiplier).reshape(partitions, -1)
+    assert np.array_equal(got.astype(np.float64), rounded(want.astype(np.float64), dtype))
 
 
-def test_a_number_that_is_equal_but_of_another_type_is_judged_by_itself():
-    def body(x, a, b, c):
-        whole = nl.ndarray((128, 64), nl.int32)
-        for number in (1, 1, 1, 1.0):
-            nisa.memset(whole, number)
-        nisa.tensor_copy(dst=a, src=whole)
-
-    with pytest.raises(NkiValidationError, match=r"value=1\.0 is a float"):
-        program(kernel_of(body))
-
-
-def test_lists_that_change_are_looked_at_again():
-    shape = [[1, 64]]
-
-    def body(x, a, b, c):
-        index = nl.ndarray((128, 64), nl.int32)
-        nisa.iota(dst=index, pattern=shape, offset=0)
-        shape[0][0] = 3
-        nisa.iota(dst=index, pattern=shape, offset=0)
-        nisa.tensor_copy(dst=a, src=index)
-
-    first, second = recorded(body, "iota")
-    assert first["pattern"] != second["pattern"]
+def test_iota_is_exact_in_32_bits_and_wraps():
+    got = iota(3, [(1, 5)], np.int32, offset=2**31 - 3, channel_multiplier=2**30)
+    want = affine(3, [(1, 5)], 2**31 - 3, 2**30)
+    assert np.array_equal(got, want.astype(np.uint32).view(np.int32).reshape(3, 5))
+    got = iota(2, [(1, 5)], np.uint32, offset=2**24 + 1)
+    assert np.array_equal(got, np.arange(2**24 + 1, 2**24 + 6, dtype=np.uint32)[None].repeat(2, 0))
+    got = iota(1, [(1, 3)], np.float32, offset=2**24 + 1)
+    assert np.array_equal(got[0], np.float32([2**24, 2**24 + 2, 2**24 + 4]))
 
 
-@pytest.mark.parametrize("before", [0, 1, 5])
+def test_iota_shapes_and_strides():
+    def body(out):
+        nisa.iota(out[:, 1, :, 0:3], [[100, 2], [7, 6]], offset=1, channel_multiplier=1000)
+        nisa.iota(out[:, 0, :, 3], [[1, 4]])
+
+    (got,) = on_tiles(body, [], [((9, 2, 4, 5), np.int32)])
+    want = np.full((9, 2, 4, 5), 7, np.int64)
+    want[:, 1, :, 0:3] = affine(9, [(100, 2), (7, 6)], 1, 1000).reshape(9, 4, 3)
+    want[:, 0, :, 3] = np.arange(4)
+    assert np.array_equal(got, want)
+
+
 @pytest.mark.parametrize(
-    ("wrong", "message"),
+    "pattern, options, message",
     [
-        (lambda x, a, b: {"dst": a, "src": b[:, 0:63]}, "elements per partition"),
-        (lambda x, a, b: {"dst": a[7:9, :], "src": b[0:2, :]}, "starts at partition 7"),
-        (lambda x, a, b: {"dst": a, "src": x[:, 0:64]}, "src is in shared_hbm"),
-        (lambda x, a, b: {"dst": a, "src": a.ap([[64, 128], [1, 64]], 1)}, "covers"),
-        (lambda x, a, b: {"dst": a, "src": 3.0}, "allowed: a tensor"),
-        (lambda x, a, b: {"dst": a, "src": b, "engine": nisa.engine.tensor}, "allowed: "),
+        ([[1, 5]], {}, r"pattern \[\[1, 5\]\] has 5 values, dst has 6 elements"),
+        ([[1, 1]] * 4 + [[1, 6]], {}, "pattern has 5 dimensions; allowed: 1 to 4"),
+        ([], {}, "pattern has 0 dimensions"),
+        ([[1, 0]], {}, "every count must be at least 1"),
+        ([1, 6], {}, "pattern=.*; allowed: a list of up to four"),
+        ([[1, 6]], {"offset": 2**31}, "offset=2147483648; allowed: -2147483648 to 2147483647"),
+        ([[1, 6]], {"offset": 1.5}, "offset=1.5; allowed: an int"),
+        ([[1, 6]], {"channel_multiplier": -(2**31) - 1}, "channel_multiplier=-2147483649"),
     ],
 )
-def test_a_wrong_call_after_right_ones_of_its_line_is_refused(before, wrong, message):
-    def body(x, a, b, c):
-        for arguments in [{"dst": a, "src": b}] * before + [wrong(x, a, b)]:
-            nisa.tensor_copy(**arguments)
-
-    with pytest.raises(NkiError, match=message):
-        program(kernel_of(body))
+def test_iota_refuses(pattern, options, message):
+    with pytest.raises(NkiValidationError, match=message):
+        on_tiles(lambda out: nisa.iota(out, pattern, **options), [], [((4, 6), np.int32)])
 
 
-@pytest.mark.parametrize("before", [0, 4])
-def test_a_line_whose_last_call_leaves_its_tensor(before):
-    """Only the offset differs: what was checked for the others holds for it but for the reach."""
-
-    def body(x, a, b, c):
-        for n in [0] * before + [449]:
-            nisa.dma_copy(dst=a, src=x.ap([[512, 128], [1, 64]], n))
-
-    with pytest.raises(OutOfBoundsError, match=r"offset 449 covers bytes"):
-        program(kernel_of(body))
+def test_iota_writes_sbuf_only():
+    with pytest.raises(NkiValidationError, match="dst is in psum"):
+        on_tiles(lambda out: nisa.iota(out, [[1, 6]]), [], [((4, 6), np.int32)], psum=[0])
 
 
-@pytest.mark.parametrize("before", [0, 4])
-def test_a_line_whose_last_call_goes_from_one_row_into_the_next(before):
-    def body(x, a, b, c):
-        for n in [0] * before + [40]:
-            nisa.tensor_copy(dst=a[0:64, 0:32], src=b.ap([[64, 64], [1, 32]], n))
-
-    with pytest.raises(OutOfBoundsError, match=r"covers bytes \[160, 288\) of a partition"):
-        program(kernel_of(body))
-
-
-def test_a_line_whose_last_call_crosses_a_bank():
-    def body(x, a, b, c):
-        sums = nl.ndarray((64, 1024), nl.float32, buffer=nl.psum)
-        for n in (0, 64, 128, 480):
-            nisa.nc_matmul(dst=sums[:, n : n + 64], stationary=a[:, 0:64], moving=b)
-
-    with pytest.raises(NkiValidationError, match="more than one bank"):
-        program(kernel_of(body))
+def select(x, pattern, op, false, dtype=None, shape=None, offset=0, multiplier=0):
+    return on_tiles(
+        lambda x, out: nisa.affine_select(
+            out, [list(p) for p in pattern], multiplier, x, false, cmp_op=op, offset=offset
+        ),
+        [x],
+        [(shape or x.shape, dtype or x.dtype)],
+    )[0]
 
 
-def test_what_is_warned_of_is_warned_of_on_every_line():
-    def body(x, a, b, c):
-        for _ in range(3):
-            nisa.dma_copy(dst=a, src=b, dge_mode=2)
-        nisa.dma_copy(dst=a, src=b, dge_mode=2)
-
-    found = [
-        w
-        for w in compiled(kernel_of(body), X).warnings
-        if isinstance(w, CompilerMayRejectWarning) and w.code == "enum-number"
-    ]
-    assert len({w.location for w in found}) == 2
+@settings(max_examples=25, derandomize=True, deadline=None)
+@given(PATTERN, st.integers(1, 128), STEP, STEP, st.sampled_from(sorted(COMPARE, key=str)))
+def test_affine_select(pattern, partitions, offset, multiplier, op):
+    count = int(np.prod([n for _, n in pattern]))
+    x = numbers(partitions, (partitions, count))
+    got = select(x, pattern, op, -9984.5, offset=offset, multiplier=multiplier)
+    mask = COMPARE[op](affine(partitions, pattern, offset, multiplier), 0).reshape(x.shape)
+    assert np.array_equal(got, np.where(mask, x, np.float32(-9984.5)))
 
 
-def test_operands_of_one_storage_are_told_from_others():
-    """A transpose by the Vector engine in place isn't one into another tile, nor the reverse."""
+@pytest.mark.parametrize("source", [np.float32, BF16, np.int32, np.uint8])
+@pytest.mark.parametrize("target", [np.float32, BF16, np.int32, np.uint8])
+def test_affine_select_converts(source, target):
+    x = numbers(3, (50, 60), source)
+    got = select(x, [(-1, 60)], nl.greater_equal, 3.25, dtype=target, multiplier=1)
+    mask = np.arange(50)[:, None] >= np.arange(60)
+    want = np.where(
+        mask, rounded(x.astype(np.float64), target), rounded(np.float64([3.25]), target)
+    )
+    assert np.array_equal(got.astype(np.float64), want)
 
-    def body(x, a, b, c):
-        for dst, data in ((a, b), (a, a), (b, a), (b, b)) * 2:
-            nisa.tensor_tensor(dst=dst, data1=data, data2=c, op=nl.add)
 
-    found = recorded(body, "tensor_tensor")
-    assert [i["dst"].storage is i["data1"].storage for i in found] == [False, True] * 4
+def test_affine_select_moves_bits_and_fills_with_infinity():
+    x = numbers(4, (10, 20))
+    x[7, 3] = np.nan
+    x.view(np.uint32)[7, 4] = 0x7FC12345
+    got = select(x, [(-1, 20)], nl.greater_equal, -np.inf, multiplier=1)
+    mask = np.arange(10)[:, None] >= np.arange(20)
+    assert np.array_equal(
+        got.view(np.uint32), np.where(mask, x, np.float32(-np.inf)).view(np.uint32)
+    )
+    ids = (numbers(5, (10, 20), np.int32) + 2**24 + 1).astype(np.int32)
+    got = select(ids, [(-1, 20)], nl.greater_equal, -1, multiplier=1)
+    assert np.array_equal(got, np.where(mask, ids, -1))
 
 
-def test_tensors_of_another_trace_are_refused_after_their_like():
-    kept = []
+def test_affine_select_in_place_shifted_and_reshaped():
+    x = numbers(6, (12, 24))
+    mask = np.arange(12)[:, None] >= np.arange(20)
 
-    def body(x, a, b, c):
-        kept.append(b)
-        for tile in (b, b, b, kept[0]):
-            nisa.tensor_copy(dst=a, src=tile)
+    def same(x, out):
+        nisa.affine_select(x[:, :20], [[-1, 20]], 1, x[:, :20], 0.0, nl.greater_equal)
+        nisa.tensor_copy(out, x)
 
-    program(kernel_of(body))
-    with pytest.raises(NkiError, match="belongs to another launch or core"):
-        program(kernel_of(body))
+    want = x.copy()
+    want[:, :20] = np.where(mask, x[:, :20], 0)
+    assert np.array_equal(on_tiles(same, [x], [(x.shape, np.float32)])[0], want)
+
+    def shifted(x, out):
+        nisa.affine_select(x[:, 2:22], [[-1, 20]], 1, x[:, :20], 0.0, nl.greater_equal)
+        nisa.tensor_copy(out, x)
+
+    want = x.copy()
+    want[:, 2:22] = np.where(mask, x[:, :20], 0)
+    assert np.array_equal(on_tiles(shifted, [x], [(x.shape, np.float32)])[0], want)
+    got = select(x, [(-1, 24)], nl.greater_equal, 0.0, shape=(12, 3, 8), multiplier=1)
+    mask = np.arange(12)[:, None] >= np.arange(24)
+    assert np.array_equal(got.reshape(12, 24), np.where(mask, x, 0))
+    got = select(
+        x.reshape(12, 4, 6),
+        [(-1, 24)],
+        nl.greater_equal,
+        0.0,
+        shape=(12, 8, 3),
+        multiplier=1,
+    )
+    assert np.array_equal(got.reshape(12, 24), np.where(mask, x, 0))
+
+
+def test_affine_select_wraps_as_the_engine_does():
+    x = numbers(7, (4, 6))
+    got = select(x, [(1, 6)], nl.greater, 0.0, offset=2**31 - 3)
+    mask = affine(4, [(1, 6)], 2**31 - 3).astype(np.uint32).view(np.int32) > 0
+    assert np.array_equal(got, np.where(mask, x, 0))
+
+
+def test_affine_select_refuses():
+    x = numbers(8, (4, 6))
+    with pytest.raises(NkiValidationError, match="has 5 values, dst has 6"):
+        select(x, [(1, 5)], nl.equal, 0.0)
+    with pytest.raises(NkiValidationError, match=r"cmp_op=nl\.add; allowed: equal, greater"):
+        select(x, [(1, 6)], nl.add, 0.0)
+    with pytest.raises(NkiValidationError, match="dst 5, on_true_tile 4"):
+        select(x, [(1, 6)], nl.equal, 0.0, shape=(5, 6))
+    with pytest.raises(NkiValidationError, match="on_false_value=None; allowed: a number"):
+        select(x, [(1, 6)], nl.equal, None)
