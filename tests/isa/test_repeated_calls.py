@@ -190,3 +190,33 @@ def test_tensors_of_another_trace_are_refused_after_their_like():
     program(kernel_of(body))
     with pytest.raises(NkiError, match="belongs to another launch or core"):
         program(kernel_of(body))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (((128.0, 64), nl.float32, nl.sbuf), "allowed: a tuple of positive ints"),
+        (((129, 64), nl.float32, nl.sbuf), "129 partitions"),
+        (((128, 64), "float33", nl.sbuf), "float33"),
+        (((128, 64), nl.float32, nl.sbuf, "", (1, 0)), "beyond partition 127"),
+    ],
+)
+def test_a_wrong_allocation_after_right_ones_is_refused(wrong, message):
+    def body(x, a, b, c):
+        for arguments in [((128, 64), nl.float32, nl.sbuf)] * 3 + [wrong]:
+            nl.ndarray(*arguments)
+
+    with pytest.raises(NkiError, match=message):
+        program(kernel_of(body))
+
+
+def test_allocations_are_warned_of_on_every_line():
+    def body(x, a, b, c):
+        for _ in range(3):
+            nl.ndarray((128, 64), np.float32)
+        nl.ndarray((128, 64), np.float32)
+
+    found = [
+        w.location for w in compiled(kernel_of(body), X).warnings if w.code == "dtype-of-numpy"
+    ]
+    assert len(set(found)) == 2
