@@ -122,11 +122,9 @@ class Locations:
     def _line(self, code: CodeType, offset: int) -> int:
         table = self._lines.get(code)
         if table is None:
-            starts, lines = [], []
-            for start, _, line in code.co_lines():
-                starts.append(start)
-                lines.append(line or code.co_firstlineno)
-            table = self._lines[code] = (starts, lines)
+            rows, first = list(code.co_lines()), code.co_firstlineno
+            table = [start for start, _, _ in rows], [line or first for _, _, line in rows]
+            self._lines[code] = table
         return table[1][max(0, bisect_right(table[0], offset) - 1)]
 
     def text(self, number: int) -> str | None:

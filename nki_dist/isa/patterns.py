@@ -27,6 +27,7 @@ from nki_dist.isa.sites import Site, repeated, site_of
 from nki_dist.program import Access, Instruction, sbuf
 
 _BY_VALUE: Final = frozenset({type(None), bool, int, str})
+SITES: Final = 3  # calls of a line that are looked at: helpers are used for tiles of several shapes
 MOST: Final = 1 << 14  # patterns that are kept; a kernel with more repeats few of them
 
 Found: TypeAlias = "tuple[Pattern | None, Sequence[Access], Any]"
@@ -41,8 +42,8 @@ class Patterns:
     """
 
     def __init__(self) -> None:
-        self._sites: dict[int, Site] = {}
-        self._last: dict[int, Any] = {}  # the key by line, where the site didn't help
+        self._sites: dict[int, list[Site]] = {}  # by line, the last one first
+        self._last: dict[int, Any] = {}  # the key by line, where no site helped
         self._known: dict[Any, Pattern] = {}
         self._attributes: dict[Any, int] = {}
         # Objects stay as long as their identities are looked up.
@@ -57,11 +58,14 @@ class Patterns:
             a: the arguments by parameter.
             beta1: whether the kernel is held to Beta 1's rules.
         """
-        site = self._sites.get(where)
-        if site is not None and site.spec is spec and site.beta1 is beta1:
-            operands = repeated(site, a)
-            if operands is not None:
-                return site.known, operands, None
+        sites = self._sites.setdefault(where, [])
+        for n, site in enumerate(sites):
+            if site.spec is spec and site.beta1 is beta1:
+                found = repeated(site, a)
+                if found is not None:
+                    if n:
+                        sites.insert(0, sites.pop(n))
+                    return site.known, found, None
         key, operands = self._key(spec, a, beta1)
         known = None if key is None else self._known.get(key)
         if known is None:
@@ -69,10 +73,10 @@ class Patterns:
         for access, (first, last) in zip(operands, known.starts):
             if not first <= access.offset <= last:
                 return None, operands, key
-        if where not in self._sites or self._last.get(where) == key:  # no line of two in turn
-            site = site_of(spec, a, beta1, operands, known)
-            if site is not None:
-                self._sites[where] = site
+        if len(sites) < SITES or self._last.get(where) == key:  # not where more take turns
+            made = site_of(spec, a, beta1, operands, known)
+            if made is not None:
+                sites[:] = made, *sites[: SITES - 1]
         self._last[where] = key
         return known, operands, key
 

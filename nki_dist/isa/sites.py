@@ -1,4 +1,4 @@
-"""The last call of a line, which the next call of the line is compared with; see isa.patterns."""
+"""The last calls of a line, which the next call of the line is compared with; see isa.patterns."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from nki_dist.program import Access, MemoryRegion, sbuf
 
 
 class Form(NamedTuple):
-    """What a tensor operand of the last call of a line was, and where such a one may begin.
+    """What a tensor operand of a call was, and where such a one may begin.
 
     `shares`: number of the first operand before it in the same storage, -1 if there is none.
     """
@@ -32,7 +32,7 @@ class Form(NamedTuple):
 
 
 class Site(NamedTuple):
-    """The last call of a line: the next one is most often like it.
+    """A call of a line: the next one is most often like it.
 
     Attributes:
         others: takes what was given for parameters other than these tensors out of arguments.
@@ -55,7 +55,7 @@ def site_of(
     operands: Sequence[Access],
     known: Pattern,
 ) -> Site | None:
-    """A call, as the last one of its line; None if it has lists, which may be changed meanwhile."""
+    """A call, to compare others with; None if it has lists, which may be changed meanwhile."""
     of = spec.parameters
     tensors = [name for name in of.tensors if isinstance(a[name], Access)]
     names = [name for name in (*of.tensors, *of.attributes) if name not in tensors]
@@ -93,7 +93,7 @@ def _nothing(a: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def repeated(site: Site, a: dict[str, Any]) -> list[Access] | None:
-    """The tensors of a call that differs from the last one of its line only in offsets."""
+    """The tensors of a call, if it differs from this one only in offsets."""
     if not all(map(is_, site.others(a), site.values)):
         return None
     operands: list[Access] = []

@@ -3,7 +3,7 @@
 An instruction file declares the public function (its parameters and docstring; the body returns
 `locals()`), the role of each parameter, and functions attached with decorators:
 
-    check(i, arch)     constraints that involve several operands; raises NkiValidationError
+    check(i, arch)     what several operands must fulfil; of their places see isa.patterns
     meaning(i, kit)    semantics: returns a function of no arguments that does the work
     rows(i)            of DMA instructions whose whole transfer moves with a scalar run-time index:
                        its Blocks (isa.transfers), of which `oob_mode.skip` drops rows

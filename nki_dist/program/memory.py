@@ -28,6 +28,7 @@ class MemoryRegion(Enum):
         # Attributes rather than properties: they are asked several times per instruction.
         self.is_hbm = label.endswith("hbm")
         self.on_chip = not self.is_hbm
+        self._hash = hash("hbm" if self.is_hbm else label)
 
     def __eq__(self, other: Any) -> bool:
         if isinstance(other, GenericHbm):
@@ -37,7 +38,7 @@ class MemoryRegion(Enum):
         return self is other
 
     def __hash__(self) -> int:
-        return hash("hbm" if self.value.endswith("hbm") else self.value)
+        return self._hash
 
     def __repr__(self) -> str:
         return f"nl.{self.value}"

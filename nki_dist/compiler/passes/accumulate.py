@@ -46,7 +46,9 @@ class Sums:
         return mask_view(self.mask, a)
 
     def covers(self, a: Access) -> bool:
-        return a.nbytes == self.storage.nbytes and a.dynamic is None
+        s = self.storage
+        same = a.shape == s.shape and a.dtype is s.dtype
+        return (same or a.nbytes == s.nbytes) and a.dynamic is None
 
     def read(self, a: Access) -> bool | None:
         """True or False if uniform over the access, None if mixed."""
@@ -79,18 +81,19 @@ def resolve_accumulation(program: Program) -> None:
     program.facts["runtime_psum"] = []
     if not any(s.region is MemoryRegion.psum for s in program.storages):
         return  # no matmul
-    runtime = _decided_at_run_time(program.body)
     footprints = Footprints()
+    runtime = _decided_at_run_time(program.body, footprints)
     states: dict[int, Sums] = {}
     filled: dict[int, Instruction] = {}  # who wrote it last, other than matmuls
     unsure = set(runtime)
     for i in instructions(program.body):
-        for name in footprints[i.opcode].sums:
+        footprint = footprints[i.opcode]
+        for name in footprint.sums:
             a = i.args[name]
             if not isinstance(a, Access) or a.storage.region is not MemoryRegion.psum:
                 continue
             number = a.storage.number
-            if _accumulates(i):
+            if footprint.accumulates:
                 if number in filled and number not in unsure:
                     _check_start(i, a, states.get(number), filled[number], program)
                 _resolve(i, a, states, runtime)
@@ -142,22 +145,18 @@ def _resolve(i: Instruction, a: Access, states: dict[int, Sums], runtime: set[in
     state.write(a, True)
 
 
-def _accumulates(i: Instruction) -> bool:
-    return bool(INSTRUCTIONS[i.opcode].accumulates)
-
-
-def _decided_at_run_time(block: Block) -> set[int]:
+def _decided_at_run_time(block: Block, footprints: Footprints) -> set[int]:
     """Storages accumulated in a dynamic loop that they outlive, or addressed at run time."""
     found: set[int] = set()
     for item in block:
         if not isinstance(item, Loop):
-            if _accumulates(item) and item.args["dst"].dynamic is not None:
+            if footprints[item.opcode].accumulates and item.args["dst"].dynamic is not None:
                 found.add(item.args["dst"].storage.number)
             continue
         for i in instructions(item.body):
-            if _accumulates(i):
+            if footprints[i.opcode].accumulates:
                 for a in INSTRUCTIONS[i.opcode].writes(i):
                     if a.storage.number < item.outside or a.dynamic is not None:
                         found.add(a.storage.number)
-        found |= _decided_at_run_time(item.body)
+        found |= _decided_at_run_time(item.body, footprints)
     return found

@@ -52,7 +52,9 @@ class Elements:
         nbytes: int = 0,
     ) -> None:
         self.unit = unit or storage.dtype.itemsize
-        self.mask = np.full(max((nbytes or storage.nbytes) // self.unit, 1), value, dtype)
+        count = max((nbytes or storage.nbytes) // self.unit, 1)
+        # Zeros come from the system, which makes only those pages that are used.
+        self.mask = np.full(count, value, dtype) if value else np.zeros(count, dtype)
 
     def units(self, a: Access) -> np.ndarray:
         """The units of an access: its shape, with one more dimension if elements have several."""

@@ -5,6 +5,7 @@ Passes ask this for every instruction of programs with hundreds of thousands of 
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple
 
 from nki_dist.isa import INSTRUCTIONS
@@ -19,7 +20,7 @@ class Footprint(NamedTuple):
 
     `partial`: it may leave elements of what it writes as they were. `counts`: the one of which some
     rows are read and others written, or "". `sums`: the written ones that may be in PSUM.
-    `outside`: some may be in HBM.
+    `outside`: some may be in HBM. `accumulates`: it may add to what is there.
     """
 
     reads: tuple[str, ...]
@@ -29,6 +30,7 @@ class Footprint(NamedTuple):
     counts: str
     sums: tuple[str, ...]
     outside: bool
+    accumulates: bool
 
 
 class Footprints(dict[str, Footprint]):
@@ -39,21 +41,24 @@ class Footprints(dict[str, Footprint]):
     """
 
     def __missing__(self, opcode: str) -> Footprint:
-        spec = INSTRUCTIONS[opcode]
-        roles = spec.roles.items()
-        operands = {name: role for name, role in roles if isinstance(role, Tensor)}
-        tensors = [(name, role.mode) for name, role in operands.items()]
-        found = Footprint(
-            tuple(n for n, mode in tensors if "r" in mode),
-            tuple(n for n, mode in tensors if "w" in mode),
-            tuple(n for n, _ in tensors),
-            spec.effects.partial,
-            spec.counts,
-            tuple(n for n, r in operands.items() if "w" in r.mode and "psum" in r.memories),
-            any(r.memories & HBM for r in operands.values()),
-        )
-        self[opcode] = found
+        found = self[opcode] = _footprint(opcode)
         return found
+
+
+@lru_cache(maxsize=1024)
+def _footprint(opcode: str) -> Footprint:
+    spec = INSTRUCTIONS[opcode]
+    operands = {name: role for name, role in spec.roles.items() if isinstance(role, Tensor)}
+    return Footprint(
+        tuple(n for n, role in operands.items() if "r" in role.mode),
+        tuple(n for n, role in operands.items() if "w" in role.mode),
+        tuple(operands),
+        spec.effects.partial,
+        spec.counts,
+        tuple(n for n, r in operands.items() if "w" in r.mode and "psum" in r.memories),
+        any(r.memories & HBM for r in operands.values()),
+        bool(spec.accumulates),
+    )
 
 
 def may_skip(i: Instruction, footprint: Footprint) -> bool:

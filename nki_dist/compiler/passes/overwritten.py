@@ -88,15 +88,15 @@ def _buckets(s: Storage) -> list[tuple[MemoryRegion, int]]:
 def _common(a: Storage, b: Storage) -> tuple[tuple[slice, slice], tuple[slice, slice]] | None:
     """The rectangle (partitions, bytes) that two storages share, as slices of either."""
     assert a.address is not None and b.address is not None
-    in_a, in_b = [], []
-    sizes = ((a.partitions, b.partitions), (a.partition_bytes, b.partition_bytes))
-    for start_a, start_b, (size_a, size_b) in zip(a.address, b.address, sizes, strict=True):
-        low, high = max(start_a, start_b), min(start_a + size_a, start_b + size_b)
-        if low >= high:
-            return None
-        in_a.append(slice(low - start_a, high - start_a))
-        in_b.append(slice(low - start_b, high - start_b))
-    return (in_a[0], in_a[1]), (in_b[0], in_b[1])
+    (first_a, byte_a), (first_b, byte_b) = a.address, b.address
+    low, high = max(byte_a, byte_b), min(byte_a + a.partition_bytes, byte_b + b.partition_bytes)
+    top, end = max(first_a, first_b), min(first_a + a.partitions, first_b + b.partitions)
+    if low >= high or top >= end:
+        return None
+    return (
+        (slice(top - first_a, end - first_a), slice(low - byte_a, high - byte_a)),
+        (slice(top - first_b, end - first_b), slice(low - byte_b, high - byte_b)),
+    )
 
 
 class _Tracker:
