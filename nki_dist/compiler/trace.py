@@ -321,8 +321,7 @@ class Trace(Configured, LoopTrace):
                 s.first = s.last = -1
                 s.written = False
         if self._open:
-            touched = self._open[-1].touched
-            touched -= {s for s in touched if s.first < 0}
+            self._open[-1].touched -= {s for s in self._open[-1].touched if s.first < 0}
         for n, i in enumerate(items):
             i.ordinal = begin + n
             i.after = tuple(numbers.get(o, o) for o in i.after if o < begin or o in numbers)
