@@ -6,10 +6,6 @@ hold, with 0 they come within float32's rounding of float64.
 
 from __future__ import annotations
 
-import inspect
-import re
-import sys
-
 import ml_dtypes
 import numpy as np
 import pytest
@@ -18,15 +14,7 @@ import nki_dist as nki
 import nki_dist.collectives as ncc
 import nki_dist.isa as nisa
 import nki_dist.language as nl
-from nki_dist.compiler.compiled import Compiled
-from nki_dist.compiler.decode import decode
-from nki_dist.compiler.encode import encode
-from nki_dist.compiler.saved import dump, parse
-from nki_dist.errors import LaunchError, ProgramFormatError, RaceError
-from nki_dist.isa import INSTRUCTIONS
-from nki_dist.launcher.results import inputs_as_run, read_outputs
-from nki_dist.runtime.hosts import InProcessHost, Launch
-from nki_dist.runtime.printing import Printer
+from nki_dist.errors import LaunchError, RaceError
 
 TYPES = {
     "float16": np.float16,
@@ -390,84 +378,3 @@ def test_other_values_are_refused(monkeypatch):
     monkeypatch.setenv("NKI_PRECISE_FP", "false")
     with pytest.raises(LaunchError, match="NKI_PRECISE_FP='false'; allowed: 1, 0"):
         nki.simulate(thrice)(numbers(1, 2, 2))
-
-
-def test_time_is_that_of_the_declared_types(monkeypatch):
-    profiles = []
-    for value in ("1", "0"):
-        monkeypatch.setenv("NKI_PRECISE_FP", value)
-        profiles.append(str(nki.profile(thrice, host="inprocess")(numbers(1, 100, 300)).profile))
-    assert profiles[0] == profiles[1]
-
-
-def run_compiled(compiled: Compiled, x: np.ndarray) -> np.ndarray:
-    """Run a compiled kernel as a world does, with the arguments of `thrice`."""
-    from nki_dist.launcher.binding import bind_arguments
-
-    bound, as_run = bind_arguments(thrice.fn, (x,), {}), compiled.as_run
-    host = InProcessHost(1, 1)
-    result = host.launch(
-        Launch("a key", compiled, inputs_as_run(as_run, [bound]), Printer(1, lambda *_: 0))
-    )
-    found = read_outputs(as_run, result.layout, result.memories[0], bound)
-    host.close()
-    return found
-
-
-@pytest.mark.parametrize("value", ["1", "0"])
-def test_saved_kernels_run_as_they_were_compiled(monkeypatch, tmp_path, value):
-    x = numbers(14, 6, 5).astype(ml_dtypes.bfloat16)
-    monkeypatch.setenv("NKI_PRECISE_FP", value)
-    compiled = nki.simulate(thrice).compile(x)
-    compiled.save(tmp_path / "kernel")
-    monkeypatch.setenv("NKI_PRECISE_FP", "1" if value == "0" else "0")
-    loaded = Compiled.load(tmp_path / "kernel")
-    assert dump(loaded.programs, loaded.inputs) == dump(compiled.programs, compiled.inputs)
-    want = x.astype(np.float32) * 3
-    if value == "1":
-        want = want.astype(ml_dtypes.bfloat16).astype(np.float32)
-    assert np.array_equal(run_compiled(loaded, x), want)
-
-
-@pytest.mark.parametrize("wrong", [1, True, False, "0", 0.0, None, [0]])
-def test_a_damaged_fact_is_refused(monkeypatch, wrong):
-    monkeypatch.setenv("NKI_PRECISE_FP", "0")
-    program = decode(encode(nki.simulate(thrice).compile(numbers(1, 2, 2)).programs[0]))
-    assert program.facts["precise_fp"] == 0
-    program.facts["precise_fp"] = wrong
-    with pytest.raises(ProgramFormatError, match=r"the fact precise_fp is .*; allowed: 0"):
-        decode(encode(program))
-
-
-def test_cores_that_disagree_are_refused(monkeypatch):
-    monkeypatch.setenv("NKI_PRECISE_FP", "0")
-    compiled = nki.simulate(exchanged)[2].compile(numbers(1, 4, 4))
-    compiled = Compiled(*parse(dump(compiled.programs, compiled.inputs)))
-    del compiled.programs[1].facts["precise_fp"]
-    with pytest.raises(ProgramFormatError, match=r"core 1 .*precise_fp"):
-        parse(dump(compiled.programs, compiled.inputs))
-
-
-NUMBERS_ONLY = {
-    "activation": "a plain copy is arithmetic, too: it may round",
-    "memset": "writes a constant in the type of dst",
-    "quantize_mx": "bits of the packed result and its scales; src is converted",
-    "nc_matmul_mx": "bits of scales",
-    "register_load": "integers",
-    "register_move": "integers",
-    "register_store": "integers",
-    "rng": "integers",
-    "set_rng_seed": "integers",
-}
-"""Instructions that touch raw bits, but not to move them between tensors of low precision."""
-
-
-@pytest.mark.parametrize("opcode", sorted(INSTRUCTIONS))
-def test_instructions_that_move_bits_declare_it(opcode):
-    """One that moved bits and didn't declare it would mix float32 with narrow bits."""
-    spec = INSTRUCTIONS[opcode]
-    if spec.synchronises:
-        return  # all of their operands are kept alike
-    source = inspect.getsource(sys.modules[spec.function.__module__])
-    moves = re.search(r"kit\.raw\(|import .*\b(move|transpose|select_columns)\b", source)
-    assert spec.effects.bits is not None or opcode in NUMBERS_ONLY or not moves
