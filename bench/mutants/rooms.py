@@ -49,6 +49,7 @@ _NUMBERS: Final = (
     "tests/isa/test_mx.py",
     "tests/test_alu.py",
     "tests/test_precise_fp.py",
+    "tests/test_precise_fp_programs.py",
 )
 _COLLECTIVES: Final = (
     "tests/collectives/test_algorithms.py",
@@ -77,8 +78,10 @@ _COMPILER: Final = (
         )
     ),
     "tests/test_precise_fp.py",
+    "tests/test_precise_fp_programs.py",
     "tests/isa/test_accumulators.py",
     "tests/isa/test_nc_matmul.py",
+    "tests/isa/test_nc_matmul_limits.py",
     "tests/runtime/test_dry_run.py",
 )
 _DECLARED: Final = (
@@ -94,7 +97,9 @@ _NAMED: Final = (
     "tests/collectives/test_[clopv]*.py",
     "tests/compiler/test_uninit*.py",
     "tests/language/test_math.py",
+    "tests/language/test_random_and_operators.py",
     "tests/test_precise_fp.py",
+    "tests/test_precise_fp_programs.py",
     "tests/test_release_notes*.py",
 )
 
