@@ -23,7 +23,7 @@ from nki_dist.launcher.kernel import (
     simulate,
 )
 from nki_dist.launcher.results import Run
-from nki_dist.launcher.specs import TensorSpec
+from nki_dist.launcher.tensor_spec import TensorSpec
 from nki_dist.launcher.world import World
 from nki_dist.runtime.dry_report import DryRun
 

@@ -160,7 +160,7 @@ KERNELS: Final = (
     ),
     Code(
         "loop-body",
-        "The body of a loop returns something that it can't.",
+        "The body of a loop is no function of one parameter, or returns something that it can't.",
         "Bodies of fori_loop return nothing, those of while_loop the next register.",
     ),
     Code(

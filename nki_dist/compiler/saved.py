@@ -10,6 +10,7 @@ Not saved: the kernel's source, and why the programs are as they are (the traces
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -36,25 +37,37 @@ Parts: TypeAlias = "tuple[list[Program], list[TensorSignature]]"
 def save(
     path: str | os.PathLike[str], programs: Sequence[Program], inputs: Sequence[TensorSignature]
 ) -> None:
-    """Write a compiled kernel to `path`; a reader never sees half a file.
+    """Write a compiled kernel to `path`; a reader of a file never sees half of it.
+
+    What isn't a file (a pipe, a device) is written to, a link's file is replaced, and a file that
+    was there keeps its mode.
 
     Raises:
         ProgramFormatError: a program holds something that can't be written down.
         LaunchError: the file can't be written.
     """
     data = dump(programs, inputs)
-    path = Path(path)
     try:
-        draft = path.with_name(f"{path.name}.{os.getpid()}.part")
-        try:
-            draft.write_bytes(data)
-            os.replace(draft, path)
-        finally:
-            draft.unlink(missing_ok=True)
+        _write(Path(path).resolve(), data)
     except OSError as error:
         raise LaunchError(
             f"can't write the compiled kernel to {path}: {error}", code="program-file"
         ) from error
+
+
+def _write(path: Path, data: bytes) -> None:
+    mode = path.stat().st_mode if path.exists() else None
+    if mode is not None and not stat.S_ISREG(mode):
+        path.write_bytes(data)
+        return
+    draft = path.with_name(f"{path.name}.{os.getpid()}.part")
+    try:
+        draft.write_bytes(data)
+        if mode is not None:
+            draft.chmod(stat.S_IMODE(mode))
+        os.replace(draft, path)
+    finally:
+        draft.unlink(missing_ok=True)
 
 
 def load(path: str | os.PathLike[str]) -> Parts:

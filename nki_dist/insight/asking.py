@@ -279,24 +279,29 @@ def output_access(launched: Launched, output: int | str) -> Access:
     return chosen[0]
 
 
-def element(a: Access, index: Sequence[int]) -> tuple[int, ...]:
-    """The index of an element, from the beginning.
+def element(a: Access, index: int | Sequence[int]) -> tuple[int, ...]:
+    """The index of an element, from the beginning; a number does for one dimension.
 
     Raises:
         LaunchError: there is no such element.
     """
-    at = tuple(int(n) + (size if n < 0 else 0) for n, size in zip(index, a.shape))
-    if len(index) != len(a.shape) or any(not 0 <= n < size for n, size in zip(at, a.shape)):
+    given = tuple(index) if isinstance(index, (tuple, list, np.ndarray)) else (index,)
+    numbers = [int(n) for n in given if isinstance(n, (int, np.integer))]
+    at = tuple([n + (size if n < 0 else 0) for n, size in zip(numbers, a.shape)])
+    fits = len(numbers) == len(given) == len(a.shape)
+    if not fits or any(not 0 <= n < size for n, size in zip(at, a.shape)):
+        example = ", ".join("0" for _ in a.shape)
         raise LaunchError(
-            f"index={tuple(index)}; the output has shape {a.shape}",
+            f"index={index!r}; the output has shape {a.shape}",
             code="record-question",
-            numbers={"got": list(index), "shape": list(a.shape)},
+            hint=f"give one number for each dimension, such as ({example})",
+            numbers={"got": [str(n) for n in given], "shape": list(a.shape)},
         )
     return at
 
 
 def output_place(
-    launched: Launched, output: int | str, index: Sequence[int], rank: int
+    launched: Launched, output: int | str, index: int | Sequence[int], rank: int
 ) -> tuple[Key, np.ndarray, str]:
     """The memory, the bytes in it and the name of an element of what the kernel returned.
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
+from nki_dist.errors import LaunchError
 from nki_dist.insight.asking import (
     Moment,
     element,
@@ -88,7 +89,7 @@ class Record:
     def origin(
         self,
         output: int | str = 0,
-        index: Sequence[int] = (),
+        index: int | Sequence[int] = (),
         rank: int = 0,
         limit: int | None = 300,
         expected: Any = None,
@@ -141,7 +142,9 @@ class Record:
         text = f"{what} of rank {rank}" if launched.slots[0].ranks > 1 else what
         return Origin(value, text, walk.steps, sources, walk.complete, suspect, why, repairs)
 
-    def _wanted(self, output: int | str, index: Sequence[int], rank: int, expected: Any) -> Wanted:
+    def _wanted(
+        self, output: int | str, index: int | Sequence[int], rank: int, expected: Any
+    ) -> Wanted:
         a = output_access(self.launched, output)
         types = [s.dtype for s in self.launched.compiled.programs[0].storages]
         ranks = self.launched.slots[0].ranks
@@ -163,8 +166,14 @@ class Record:
         Cores are compared one by one, each in its own order. None if the two don't differ.
 
         Raises:
-            LaunchError: the records are of different numbers of ranks or cores.
+            LaunchError: the records are of different numbers of ranks or cores, or `other` is none.
         """
+        if not isinstance(other, Record):
+            raise LaunchError(
+                f"a record is compared with another record, got {type(other).__name__}",
+                code="record-question",
+                hint="record.diff(nki.record(kernel)(...))",
+            )
         return parting(self.launched, other.launched)
 
     def __str__(self) -> str:

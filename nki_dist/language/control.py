@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from math import prod
 from typing import Any
 
-from nki_dist.errors import NkiValidationError
+from nki_dist.errors import CompileError, NkiValidationError
 from nki_dist.isa.scalar import NkiScalar
 from nki_dist.isa.spec import current_tracer, release_in_force, released
 from nki_dist.program import VirtualRegister
@@ -69,6 +70,7 @@ def fori_loop(lower, upper, body_fun: Callable[[Any], Any], step=1) -> None:
         CompileError: a bound has 64 bits or is none of these; the body returns something.
     """
     tracer: Any = current_tracer()
+    _check_body("fori_loop", body_fun)
     bounds = [b.narrow("a loop bound") if isinstance(b, NkiScalar) else b for b in (lower, upper)]
     old = any(
         isinstance(b, VirtualRegister) and not isinstance(b, NkiScalar) for b in (lower, upper)
@@ -79,7 +81,26 @@ def fori_loop(lower, upper, body_fun: Callable[[Any], Any], step=1) -> None:
 
 def while_loop(init, body_fun: Callable[[Any], Any]) -> None:
     """Repeat `body_fun(register) -> register` while the condition register is nonzero."""
+    _check_body("while_loop", body_fun)
     current_tracer().while_loop(init, body_fun)  # type: ignore[attr-defined]
+
+
+def _check_body(loop: str, body: Any) -> None:
+    """A loop's body is called with one value.
+
+    Raises:
+        CompileError: it can't be.
+    """
+    try:
+        inspect.signature(body).bind(None)
+    except ValueError:  # it has no signature that Python knows
+        return
+    except TypeError as error:
+        raise CompileError(
+            f"the body of {loop} is {body!r}: {error}; write a function of one parameter, as in "
+            f"`def body(i): ...` and nl.{loop}(..., body)",
+            code="loop-body",
+        ) from None
 
 
 @contextmanager

@@ -27,6 +27,26 @@ def may_be_absent(tensor: Any, frame: FrameType) -> bool:
     return any(name in given or _sources(code, name) != 1 for name in names)
 
 
+def may_be_left_out(tensor: Any, frame: FrameType) -> bool:
+    """Whether an argument needn't be passed, so that its truth can be a question for that.
+
+    It needn't where a parameter that holds it is None by default; nor, as far as can be known,
+    where no parameter holds it, or the function can't be found by its name.
+    """
+    code = frame.f_code
+    names = {n for n in _parameters(code) if frame.f_locals.get(n) is tensor}
+    function = inspect.unwrap(_inner(frame.f_globals.get(code.co_name)))
+    if not names or getattr(function, "__code__", None) is not code:
+        return True
+    parameters = inspect.signature(function).parameters
+    return any(n not in parameters or parameters[n].default is None for n in names)
+
+
+def _inner(function: Any) -> Any:
+    """The function of a kernel; what isn't one, as it is."""
+    return getattr(function, "fn", function)
+
+
 def _parameters(code: CodeType) -> tuple[str, ...]:
     count = code.co_argcount + code.co_kwonlyargcount
     count += bool(code.co_flags & inspect.CO_VARARGS) + bool(code.co_flags & inspect.CO_VARKEYWORDS)

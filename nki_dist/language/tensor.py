@@ -24,7 +24,8 @@ from nki_dist.isa.spec import current_tracer, tracing
 from nki_dist.language.indexing import Indexing, ds
 from nki_dist.language.layout import rescale, rescaled
 from nki_dist.language.no_value import NoValue
-from nki_dist.language.presence import may_be_absent
+from nki_dist.language.presence import may_be_absent, may_be_left_out
+from nki_dist.language.vector_offset import check_vector_offset
 from nki_dist.program import Dynamic, MemoryRegion, Storage, VirtualRegister, sbuf
 from nki_dist.program.memory import region_of
 from nki_dist.program.storage import contiguous_strides
@@ -110,15 +111,16 @@ class NkiTensor(Indexing, NoValue):
 
     def __bool__(self) -> bool:
         # Published kernels ask `if optional_tensor:`. A single element is more likely meant as its
-        # value, unless it is an argument.
-        whole = self.size == prod(self.storage.shape)
-        optional = whole and (self.storage.role == "input" or self.size > 1)
-        if optional and may_be_absent(self, sys._getframe(1)):
+        # value, unless it is an argument that may be left out.
+        frame, given = sys._getframe(1), self.storage.role == "input"
+        asked = self.size > 1 or (given and may_be_left_out(self, frame))
+        if asked and self.size == prod(self.storage.shape) and may_be_absent(self, frame):
             return True
         raise NkiValidationError(
             f"Python can't branch on the tensor {self.storage.label}: its values are only known "
             "when the kernel runs. Select between values with nl.where or nisa.select_reduce, or "
-            "load a register and use nl.while_loop",
+            "load a register and use nl.while_loop"
+            + ("; whether an argument was passed is `is not None`" if given else ""),
             code="branch-on-tensor",
         )
 
@@ -281,18 +283,7 @@ class NkiTensor(Indexing, NoValue):
     def _vector(self, index: NkiTensor, stride: int, limit: int) -> Dynamic:
         if self.dynamic is not None:
             raise NkiValidationError("this view already has a run-time index", code="dynamic-twice")
-        if not self.storage.region.is_hbm:
-            raise NkiValidationError(
-                f"a vector offset indexes tensors in HBM; {self.storage.label} isn't",
-                code="vector-offset",
-            )
-        if index.buffer is not sbuf or not (index.free_size == 1 or len(index.shape) == 2):
-            raise NkiValidationError(
-                "a vector offset is an SBUF tile of shape (P, 1), or (P, N) for dma_transpose; got "
-                f"{index.shape} in {index.buffer.value}",
-                code="vector-offset",
-                numbers={"got": index.shape},
-            )
+        check_vector_offset(self.storage, index)
         return Dynamic("vector", index, stride, limit, 0)
 
     def ap(

@@ -31,6 +31,7 @@ from nki_dist.errors import (
 from nki_dist.isa.checks import check_size
 from nki_dist.isa.described import advice, described
 from nki_dist.language.tensor import NkiTensor
+from nki_dist.launcher.tensor_spec import TensorSpec
 from nki_dist.program import Access, MemoryRegion, TensorSignature
 from nki_dist.program.pytree import flatten, tree_map
 
@@ -166,6 +167,13 @@ def bind_arguments(function: Callable[..., Any], args: Args, kwargs: Kwargs) -> 
                 "per_rank: nki.per_rank([value of rank 0, value of rank 1, ...])",
                 code="per-rank",
             )
+        if isinstance(value, TensorSpec):
+            raise LaunchError(
+                f"argument {path} is a TensorSpec, which has no contents to run with; pass an "
+                "array, or ask for what needs none: nki.estimate(kernel)(...), World.dry_run",
+                location=users_line(),
+                code="argument-kind",
+            )
         if not is_array(value):
             return value
         leaf = seen.get(id(value))
@@ -235,10 +243,14 @@ def _foreign(function: Any, path: str, value: Any, dtype: np.dtype) -> NkiValida
     return NkiValidationError(
         f"argument {path} of {name} has dtype {dtype}, which NKI has no type for; pass "
         f"{frameworks.remedy(path, value, dtype)}. NKI's types are "
-        f"{', '.join(d.name for d in dtypes.ALL)}",
+        f"{', '.join(d.name for d in (*dtypes.ALL, *dtypes.WIDE))}",
         location=users_line(),
         code="dtype-unknown",
     )
+
+
+def _is_leaf(value: Any) -> bool:
+    return is_array(value) or isinstance(value, TensorSpec)
 
 
 def _walk(take: Callable[[str, Any], Any], name: str, value: Any) -> Any:
@@ -246,7 +258,7 @@ def _walk(take: Callable[[str, Any], Any], name: str, value: Any) -> Any:
         return take(name, value)
     if value is None or isinstance(value, (int, float, str, bool)):
         return value
-    leaves, tree = flatten(value, is_array, root=name)
+    leaves, tree = flatten(value, _is_leaf, root=name)
     return tree.unflatten(take(path, leaf) for path, leaf in leaves)
 
 

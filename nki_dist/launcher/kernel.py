@@ -68,7 +68,7 @@ class Kernel:
             checks, tuner = inner.checks, inner.tuner
             grid = inner.grid if grid is None else grid
             fn = inner.fn
-        if not callable(fn):
+        if not callable(fn) or isinstance(fn, (type, types.BuiltinFunctionType)):
             raise not_a_kernel(fn)
         if inspect.isgeneratorfunction(fn) or inspect.iscoroutinefunction(fn):
             kind = "a generator function (`yield`)" if inspect.isgeneratorfunction(fn) else "async"

@@ -64,12 +64,16 @@ def _is_int(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def check_options(host: str, transport: str, timeout: Any, memory: Any) -> None:
+def check_options(host: str, transport: str, timeout: Any, memory: Any, packing: Any) -> None:
     """Where and within which limits launches run.
 
     Raises:
-        LaunchError: there is no such host or transport, or a limit is none.
+        LaunchError: there is no such host, transport or packing, or a limit is none.
     """
+    if packing != "auto" and (not _is_int(packing) or packing < 1):
+        raise LaunchError(
+            f"cores_per_actor={packing!r}; allowed: 'auto' or a positive int", code="world-option"
+        )
     if host not in HOSTS:
         raise LaunchError(f"host={host!r}; allowed: {', '.join(HOSTS)}", code="world-option")
     if transport not in TRANSPORTS:

@@ -105,7 +105,7 @@ class World(Recording):
             arch,
         )
         check_size(self.arch, ranks, lnc)
-        check_options(host, transport, timeout, memory)
+        check_options(host, transport, timeout, memory, cores_per_actor)
         self.ranks = ranks
         self.lnc = lnc
         self._memory = memory
