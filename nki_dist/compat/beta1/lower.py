@@ -23,8 +23,8 @@ from nki_dist.compat.beta1.retarget import accumulate_into, retarget
 from nki_dist.compat.beta1.select import cut
 from nki_dist.compat.beta1.state import state
 from nki_dist.compat.beta1.tile import BlockTile, Tile
-from nki_dist.dtypes import bool_
 from nki_dist.compat.beta1.untouched import untouched
+from nki_dist.dtypes import bool_
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa import dma_copy, memset, tensor_copy_predicated
 from nki_dist.isa import tensor_scalar as _tensor_scalar
