@@ -206,3 +206,17 @@ def test_what_a_mask_left_out_is_unwritten():
 
     with pytest.raises(UninitializedReadError):
         run(kernel, normal(7, 12))
+
+
+def test_a_selection_whose_mask_leaves_nothing_is_not_carried_out():
+    def kernel(a):
+        out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+        tile = nl.load(a)
+        below = nl.arange(8)[:, None] >= nl.arange(6)[None, :]
+        for j in nl.affine_range(2):
+            tile[...] = nisa.affine_select(below, tile, 9.0, mask=j < 0)
+        nl.store(out, tile)
+        return out
+
+    a = normal(8, 6)
+    close(run(kernel, a), a)
