@@ -65,6 +65,7 @@ def test_a_kernel_is_judged(tmp_path, name, factor, part, outcome, reason):
     [
         ("print('Test passed'); print('Latency: 1.0 ms')", "right", ""),
         ("print('Test passed')", "right", "prints no latency"),
+        ("print('Latency: 1.0 ms')", "right", ""),
         ("print('Test failed'); exit(1)", "wrong", "its own comparison"),
         ("print('Test passed', flush=True); 1 / 0", "error", "ZeroDivisionError"),
         ("import time; print('compiled', flush=True); time.sleep(60)", "out of time", "after"),

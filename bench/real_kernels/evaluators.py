@@ -184,12 +184,13 @@ def outcome_of(command: list[str], environment: dict[str, str], timeout: float) 
         return found
     if "Test failed" in done.stdout:
         return {"outcome": "wrong", "reason": "its own comparison"}
-    if "Test passed" in done.stdout and done.returncode == 0:
-        measured = "Latency:" in done.stdout
+    measured = "Latency:" in done.stdout  # some harnesses print nothing else
+    if done.returncode == 0 and (measured or "Test passed" in done.stdout):
         return {"outcome": "right", "reason": "" if measured else "prints no latency"}
-    codes = re.findall(r"\[([a-z0-9-]+)\]", done.stderr)
     text = done.stderr.strip()[-500:]
-    if codes and "nki_dist.errors." in done.stderr:
+    _, _, traceback_ = done.stderr.rpartition("Traceback (most recent call last)")
+    codes = re.findall(r"\[([a-z0-9-]+)\]", traceback_)
+    if codes and "nki_dist.errors." in traceback_:
         return {"outcome": "refused", "reason": codes[-1], "text": text}
     last = (text.splitlines() or [f"status {done.returncode}"])[-1]
     return {"outcome": "error", "reason": last[:80], "text": text}
