@@ -10,10 +10,10 @@ from nki_dist.checks import Checks
 from nki_dist.insight.drift import Drift
 from nki_dist.insight.record import Record
 from nki_dist.launcher.autotune import Autotuned, autotune
+from nki_dist.launcher.benchmarking import benchmark
 from nki_dist.launcher.binding import PerRank, per_rank
 from nki_dist.launcher.kernel import (
     Kernel,
-    benchmark,
     debug,
     drift,
     estimate,

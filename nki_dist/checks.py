@@ -39,8 +39,9 @@ class Checks:
             and integers a fixed pattern. The last two leave only warnings about returned tensors.
         races: two accesses that nothing orders and whose order matters. "error", "warn": a
             RaceWarning, "off": not looked for.
-        capacity: more bytes alive than SBUF or PSUM have, in tensors without addresses. "error",
-            or "spill": accepted, as AWS's compiler may reorder or spill.
+        capacity: more bytes alive than SBUF or PSUM have, in tensors without addresses. "error"
+            (for SBUF of kernels of Beta 1 a SpilledWarning, unless `unwritten` is "strict"), or
+            "spill": accepted, as AWS's compiler may reorder or spill.
         release: of NKI. "0.6" or "0.7": what the other has instead is an error. "any": both work,
             with a ReleaseWarning where 0.7 has removed something.
 

@@ -180,6 +180,12 @@ class UnreturnedOutputWarning(NkiWarning):
     default_code = "unreturned-output"
 
 
+class SpilledWarning(NkiWarning):
+    """More bytes are alive than SBUF has, in a kernel whose compiler spills: one of Beta 1."""
+
+    default_code = "spilled"
+
+
 class RaceWarning(NkiWarning):
     """What is a RaceError by default, under `races=warn`."""
 

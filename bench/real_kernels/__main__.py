@@ -1,4 +1,5 @@
-"""`python -m bench.real_kernels library|docs|samples CHECKOUT`, then `... table FILE...`.
+"""`python -m bench.real_kernels library|docs|samples CHECKOUT`, then `... table FILE...`; or
+`nkibench|autocomp CHECKOUT`, then `... scores FILE...` (`bench/real_kernels/evaluators.py`).
 
 The first three run what the checkout offers as tests and scripts, one process per file, and append
 JSON lines to `--to`; `table` makes Markdown of them. nki-library's harness needs packages that this
@@ -15,7 +16,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from bench.real_kernels import summary
+from bench.real_kernels import evaluators, summary
 
 ROOT = Path(__file__).parents[2]
 
@@ -38,8 +39,25 @@ def main() -> None:
     table = commands.add_parser("table", help="Markdown of recorded runs")
     table.add_argument("files", type=Path, nargs="+")
     table.add_argument("--kernels", type=Path, metavar="CHECKOUT", help="a table of its kernels")
+    for name, folder in (("nkibench", "AccelOpt's NKIBench"), ("autocomp", "autocomp")):
+        command = commands.add_parser(name, help=f"kernels that {folder} scores")
+        command.add_argument("checkout", type=Path, help=f"where {folder} lies")
+        command.add_argument("--to", type=Path, default=Path(f"{name}.jsonl"), metavar="FILE")
+        command.add_argument("--timeout", type=int, default=120, help="seconds per kernel")
+        command.add_argument("--budget", type=float, default=0, help="seconds in all; 0: any")
+        command.add_argument("--only", default="", help="part of the kernel's name")
+        command.add_argument("--scratch", type=Path, default=Path("real_kernels_scratch"))
+        command.add_argument(
+            "--candidates", type=Path, help="kda-for-trainium, whose kernels take their place"
+        )
+    scores = commands.add_parser("scores", help="Markdown of what nkibench and autocomp wrote")
+    scores.add_argument("files", type=Path, nargs="+")
     options = parser.parse_args()
-    if options.command == "table":
+    if options.command == "scores":
+        print(evaluators.table(options.files))
+    elif options.command in ("nkibench", "autocomp"):
+        evaluators.run(options)
+    elif options.command == "table":
         print(summary.tables(options.files, options.kernels))
     else:
         {"library": library, "docs": docs, "samples": samples}[options.command](options)

@@ -33,7 +33,8 @@ everything after its name is passed to it. Exit status and tracebacks are the pr
 _EPILOG: Final = """\
 The options set what the environment variables of the same meaning would: --platform
 NEURON_PLATFORM_TARGET_OVERRIDE, --lnc NEURON_LOGICAL_NC_CONFIG, --host NKI_DIST_HOST, --check
-NKI_DIST_CHECK. A program that says otherwise itself (kernel[1], nki.World(host=...)) is obeyed.
+NKI_DIST_CHECK, --release NKI_DIST_RELEASE. A program that says otherwise itself (kernel[1],
+nki.World(host=...)) is obeyed.
 
 examples:
   nki-dist run matmul.py
@@ -68,6 +69,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--check", metavar="POLICY", help="what kernels are held to, as of World")
     parser.add_argument(
+        "--release", metavar="NKI", help="0.6 or 0.7, whose kernels are accepted; any: both"
+    )
+    parser.add_argument(
         "--force", action="store_true", help="take the place of a real nki package, too"
     )
     parser.add_argument(
@@ -81,7 +85,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Run the program; a SystemExit of its own goes through.
 
     Raises:
-        LaunchError: there is no such platform, or a real nki is in the way.
+        LaunchError: there is no such platform or release, or a real nki is in the way.
     """
     if arguments.json_errors:
         _print_as_json()
@@ -106,7 +110,7 @@ def prepare(arguments: argparse.Namespace) -> None:
     """Make this process one in which the program finds the simulator.
 
     Raises:
-        LaunchError: there is no such platform, or a real nki is in the way.
+        LaunchError: there is no such platform or release, or a real nki is in the way.
     """
     settings = {
         arch.PLATFORM_VARIABLE: arguments.platform and arch.get(arguments.platform).instance,
@@ -115,7 +119,7 @@ def prepare(arguments: argparse.Namespace) -> None:
         CHECK_VARIABLE: arguments.check,
     }
     os.environ.update({name: value for name, value in settings.items() if value})
-    compat.install(force=arguments.force)
+    compat.install(force=arguments.force, release=arguments.release)
     compat.install_devices()  # not even --force replaces a real PyTorch device
     put_on_path()
     sys.argv = [arguments.program, *arguments.arguments]

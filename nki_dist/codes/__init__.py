@@ -34,7 +34,7 @@ CODES: Final[Mapping[str, Code]] = MappingProxyType(
     {code.name: code for section in SECTIONS.values() for code in section}
 )
 # Code that was used once -> what says it now.
-RETIRED: Final[Mapping[str, str]] = MappingProxyType({})
+RETIRED: Final[Mapping[str, str]] = MappingProxyType({"mask-empty": "mask-shape"})
 
 
 def of(name: str) -> Code:

@@ -259,7 +259,6 @@ KERNELS: Final = (
         "A kernel returns from inside a loop of the device, before its last iteration.",
         "If it is indented too far, move the return statement behind the loop.",
     ),
-    Code("mask-empty", "A mask leaves nothing of a tile.", "Skip the call in that case."),
     Code(
         "beta1-blocks",
         "Block dimensions are used like dimensions of a tile.",

@@ -30,6 +30,11 @@ LAUNCHES: Final = (
         "The launch grid and NEURON_LOGICAL_NC_CONFIG say different numbers of cores.",
         "Call the kernel without brackets, or set the variable to their number.",
     ),
+    Code(
+        "benchmark-option",
+        "A count of nki.benchmark isn't one, or a percentile isn't from 0 to 100.",
+        "Write nki.benchmark(warmup=2, iters=10) and get_latency_percentile(99).",
+    ),
     Code("jit-option", "nki.jit has no such option.", "Use platform_target for the platform."),
     Code(
         "grid-form",

@@ -98,6 +98,11 @@ TENSORS: Final = (
         "Round the number of tiles up and store the incomplete last tile, too.",
     ),
     Code(
+        "spilled",
+        "A kernel of Beta 1 has more bytes alive than SBUF has, which its compiler spills.",
+        "Keep less alive at once: spilled bytes go to HBM and back.",
+    ),
+    Code(
         "unreturned-output",
         "A kernel stores results and returns nothing.",
         "Return the tensor that was stored to.",

@@ -51,6 +51,7 @@ ALIASES = MappingProxyType(
         "nki.experimental": "nki_dist.compat.experimental",
         "neuronxcc.nki": "nki_dist.compat.beta1",
         "neuronxcc.nki.language": "nki_dist.compat.beta1.language",
+        "neuronxcc.nki.language.constants": "nki_dist.compat.neuron_dtypes",
         "neuronxcc.nki.isa": "nki_dist.compat.beta1.isa",
         "neuronxcc.nki.isa.constants": "nki_dist.compat.isa_constants",
         "neuronxcc.nki.compiler": "nki_dist.compat.beta1.compiler",

@@ -128,7 +128,7 @@ def trace_core(
 def check_core(program: Program, arch: Arch, checks: Checks) -> None:
     """The passes that need one core's program only."""
     resolve_accumulation(program)
-    allocate(program, arch, checks.capacity == "spill")
+    allocate(program, arch, checks.capacity == "spill", checks.strict)
     check_overwritten(program)
 
 

@@ -21,6 +21,7 @@ TYPES: Final = {
         errors.CompilerMayRejectWarning,
         errors.NestedConfigWarning,
         errors.ReleaseWarning,
+        errors.SpilledWarning,
         errors.UnreturnedOutputWarning,
         errors.UnwrittenOutputWarning,
     )

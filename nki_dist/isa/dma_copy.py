@@ -68,7 +68,8 @@ def _sizes(i: Instruction, arch: Arch) -> None:
     if i["dst"].size != i["src"].size:
         raise NkiValidationError(
             f"dst has {i['dst'].size} elements (shape {i['dst'].shape}), src {i['src'].size} "
-            f"(shape {i['src'].shape}); dma_copy needs as many in both",
+            f"(shape {i['src'].shape}); dma_copy needs as many in both"
+            + _part(i["dst"].shape, i["src"].shape),
             code="size-mismatch",
             numbers={"dst": i["dst"].size, "src": i["src"].size},
         )
@@ -81,6 +82,16 @@ def _sizes(i: Instruction, arch: Arch) -> None:
                 code="dtype-packed",
                 numbers={"got": i[name].dtype},
             )
+
+
+def _part(dst: tuple[int, ...], src: tuple[int, ...]) -> str:
+    """What to write where the smaller of two shapes with equally many dimensions is meant."""
+    if len(dst) != len(src):
+        return ""
+    both = [min(n, m) for n, m in zip(dst, src)]
+    part = ", ".join(f"0:{n}" for n in both)
+    places = [side for side, shape in (("dst", dst), ("src", src)) if [*shape] != both]
+    return ": to copy a part, write " + " and ".join(f"{side}[{part}]" for side in places)
 
 
 @dma_copy.check

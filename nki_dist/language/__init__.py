@@ -3,6 +3,7 @@
 # ruff: noqa: F401 -- everything imported here is exported, see `__all__`
 
 from types import ModuleType as _ModuleType
+from typing import NoReturn as _NoReturn
 
 from nki_dist.dtypes import (
     DType,
@@ -127,6 +128,7 @@ from nki_dist.language.nn import (
     transpose,
     where,
 )
+from nki_dist.language.older import missing as _missing
 from nki_dist.language.random import dropout, rand, random_seed
 from nki_dist.language.reductions import (
     all,
@@ -162,6 +164,10 @@ __all__ = [
     for name, value in list(globals().items())
     if not name.startswith("_") and not isinstance(value, _ModuleType)
 ]
+
+
+def __getattr__(name: str) -> _NoReturn:
+    raise _missing(name)
 
 
 def __dir__() -> list[str]:

@@ -29,6 +29,7 @@ from nki_dist.isa.spec import tracing
 from nki_dist.launcher.binding import Args, Kwargs, not_a_kernel
 from nki_dist.launcher.estimates import estimate_of
 from nki_dist.launcher.grid import check_launch_grid, make_grid
+from nki_dist.launcher.latency import BenchmarkResult
 from nki_dist.launcher.pickling import reduced, stores_by_value
 from nki_dist.launcher.recording import drift_one, record_one
 from nki_dist.launcher.session import session
@@ -50,7 +51,10 @@ class Kernel:
         fn: the Python function.
         platform: platform given to the decorator, or None.
         checks: what it is held to, or None for what the environment says.
+        benchmark_result: what its last call measured; kernels of `nki.benchmark` have it.
     """
+
+    benchmark_result: BenchmarkResult
 
     def __init__(
         self,
@@ -335,12 +339,6 @@ def profile(kernel: Any, host: str | None = None, schedule: str = COMPILED) -> K
         _instead=None,
         _schedule=check_schedule(schedule, users_line()),
     )
-
-
-@leaves_package
-def benchmark(kernel: Any, host: str | None = None, schedule: str = COMPILED) -> Kernel:
-    """A kernel whose call returns a Run, as `profile` does: simulated time needs no repetition."""
-    return profile(kernel, host, schedule)
 
 
 @leaves_package

@@ -7,7 +7,7 @@ import pytest
 
 from nki_dist.compat.beta1 import isa as nisa
 from nki_dist.compat.beta1 import language as nl
-from nki_dist.errors import NkiValidationError
+from nki_dist.errors import NkiValidationError, UninitializedReadError
 from tests.beta1.helpers import close, normal, run
 
 
@@ -179,3 +179,44 @@ def test_masks_of_reductions_and_matmuls_are_boxes():
     refused(matmul, "bound the contraction")
     refused(operand, "only for matmuls")
     refused(triangle, "needs bounds of each index")
+
+
+def test_an_operation_whose_mask_leaves_nothing_is_not_carried_out():
+    def kernel(a):
+        out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+        carry = nl.zeros((7, 1), dtype=a.dtype, buffer=nl.sbuf)
+        for j in nl.sequential_range(3):
+            tile = nisa.tensor_tensor(nl.load(a[:, j * 4 : j * 4 + 4]), carry, np.add)
+            nl.store(out[:, j * 4 : j * 4 + 4], tile)
+            carry[...] = nl.copy(tile[:, 3], mask=j + 1 < 2)  # the third round adds the first's
+        return out
+
+    a = normal(7, 12)
+    wanted = a.copy()
+    wanted[:, 4:8] += a[:, 3:4]
+    wanted[:, 8:12] += a[:, 3:4]
+    close(run(kernel, a), wanted)
+
+
+def test_what_a_mask_left_out_is_unwritten():
+    def kernel(a):
+        out = nl.ndarray((7, 1), dtype=a.dtype, buffer=nl.shared_hbm)
+        nl.store(out, nl.sum(nl.load(a), axis=[1], mask=False))
+        return out
+
+    with pytest.raises(UninitializedReadError):
+        run(kernel, normal(7, 12))
+
+
+def test_a_selection_whose_mask_leaves_nothing_is_not_carried_out():
+    def kernel(a):
+        out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+        tile = nl.load(a)
+        below = nl.arange(8)[:, None] >= nl.arange(6)[None, :]
+        for j in nl.affine_range(2):
+            tile[...] = nisa.affine_select(below, tile, 9.0, mask=j < 0)
+        nl.store(out, tile)
+        return out
+
+    a = normal(8, 6)
+    close(run(kernel, a), a)

@@ -134,3 +134,32 @@ def test_install_leaves_another_level_off_alone():
     code = "import logging\nfrom nki_dist import compat\n{}\ncompat.install()\nprint(logging.OFF)\n"
     assert fresh(code.format("")).stdout == f"{logging.CRITICAL + 10}\n"
     assert fresh(code.format("logging.OFF = 99")).stdout == "99\n"
+
+
+def test_benchmark_is_a_decorator_that_keeps_the_latency():
+    made = nki_dist.benchmark(warmup=2, iters=10)(doubled)
+    with pytest.raises(LaunchError, match=r"(?s)the kernel wasn't called yet.*\[not-measured\]"):
+        _ = made.benchmark_result.nc_latency
+    run = made(A)
+    np.testing.assert_array_equal(run.outputs, 2 * A)
+    latency = made.benchmark_result.nc_latency
+    assert latency.get_latency_percentile(99) == run.profile.total_us > 0
+    two = made[2](A, times=3)  # the grid makes a copy, which measures for the same benchmark
+    assert made.benchmark_result.profile is two.profile is not run.profile
+    assert latency.get_latency_percentile(50) == run.profile.total_us
+    with pytest.raises(LaunchError, match=r"(?s)'99'.*from 0 to 100.*\[benchmark-option\]"):
+        latency.get_latency_percentile("99")
+
+
+def test_other_launches_of_a_benchmark_are_not_measured():
+    made = nki_dist.benchmark(nki_dist.jit(doubled))
+    np.testing.assert_array_equal(nki_dist.simulate(made)(A), 2 * A)
+    np.testing.assert_array_equal(nki_dist.debug(made)(A), 2 * A)
+    assert nki_dist.estimate(made)(A).total_us > 0
+    assert made.benchmark_result.profile is None
+
+
+@pytest.mark.parametrize("wrong", [{"warmup": -1}, {"iters": 0}, {"iters": "10"}, {"warmup": True}])
+def test_counts_of_a_benchmark_are_checked(wrong):
+    with pytest.raises(LaunchError, match=r"(?s)is an int of at least [01].*\[benchmark-option\]"):
+        nki_dist.benchmark(**wrong)

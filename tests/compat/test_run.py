@@ -128,3 +128,17 @@ print(y.cpu().tolist())
     )
     done = run("--host", "inprocess", write(tmp_path, "model.py", text), cwd=tmp_path)
     assert done.stdout == "[[0.0, 2.0, 4.0], [6.0, 8.0, 10.0]]\n", done.stderr
+
+
+@pytest.mark.parametrize("release", ["0.6", "0.7"])
+def test_release_says_what_kernels_are_held_to(tmp_path, release):
+    program = write(tmp_path, "release.py", "import os; print(os.environ['NKI_DIST_RELEASE'])")
+    done = run("--release", release, program, cwd=tmp_path)
+    assert (done.stdout, done.returncode) == (f"{release}\n", 0)
+
+
+def test_a_release_that_there_is_not_is_refused(tmp_path):
+    program = write(tmp_path, "release.py", "print('started')")
+    done = run("--release", "0.5", program, cwd=tmp_path)
+    assert done.returncode == 1 and "started" not in done.stdout
+    assert "release='0.5'; allowed: " in done.stderr and "[release-unknown]" in done.stderr

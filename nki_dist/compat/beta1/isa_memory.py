@@ -19,6 +19,7 @@ from nki_dist.compat.beta1.ops import operator_name
 from nki_dist.compat.beta1.select import cut
 from nki_dist.compat.beta1.state import state
 from nki_dist.compat.beta1.tile import Tile
+from nki_dist.compat.beta1.untouched import untouched
 from nki_dist.dtypes import float32
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa import dge_mode, engine, oob_mode
@@ -200,8 +201,11 @@ def iota(expr, dtype, *, mask=None, **hints):
 
 def affine_select(pred, on_true_tile, on_false_value, *, mask=None, dtype=None, **hints):
     """The tile where the predicate, one comparison of index expressions, holds, else a number."""
+    kept = regions.region(mask, on_true_tile.shape)
+    if kept is not None and kept.hull()[0] == (0, 0):
+        return untouched([on_true_tile], on_true_tile.shape)
+    _no_mask("affine_select", mask, on_true_tile.shape)
     view = lower.in_sbuf(on_true_tile.resolve())
-    _no_mask("affine_select", mask, view.shape)
     if not isinstance(pred, Mask) or pred.terms is None or len(pred.terms) != 1:
         raise NkiValidationError(
             "nisa.affine_select takes one comparison of affine index expressions as pred, such as "

@@ -26,6 +26,7 @@ from nki_dist.language.tensor import NkiTensor
 from nki_dist.launcher import kernel as launcher
 from nki_dist.launcher.binding import not_a_kernel
 from nki_dist.launcher.kernel import Kernel
+from nki_dist.launcher.latency import BenchmarkResult
 from nki_dist.program.pytree import tree_map
 
 
@@ -150,25 +151,6 @@ def simulate_kernel(kernel: Any, *args: Any, **kwargs: Any) -> Any:
     """Run a kernel in this process; arrays it writes are updated, results returned."""
     options = getattr(kernel, "options", {})
     return _kernel(kernel, dict(options), host="inprocess")(*args, **kwargs)
-
-
-class Latency:
-    """Latencies of a benchmark, in microseconds."""
-
-    def __init__(self, profile: Any) -> None:
-        self._profile = profile
-
-    def get_latency_percentile(self, percentile: float) -> float:
-        """The same for every percentile: simulated time doesn't vary."""
-        microseconds: float = self._profile.total_us
-        return microseconds
-
-
-class BenchmarkResult:
-    """`kernel.benchmark_result`."""
-
-    def __init__(self, profile: Any) -> None:
-        self.nc_latency = Latency(profile)
 
 
 class Benchmark:

@@ -23,6 +23,7 @@ from nki_dist.compat.beta1.retarget import accumulate_into, retarget
 from nki_dist.compat.beta1.select import cut
 from nki_dist.compat.beta1.state import state
 from nki_dist.compat.beta1.tile import BlockTile, Tile
+from nki_dist.compat.beta1.untouched import untouched
 from nki_dist.dtypes import bool_
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa import dma_copy, memset, tensor_copy_predicated
@@ -86,9 +87,7 @@ def _apply_where(
     """The operation on the box around what a mask keeps, in a tile of the full shape."""
     shape, box = kept.shape, kept.hull()
     if box[0] == (0, 0):
-        raise NkiValidationError(
-            f"the mask of nl.{name} leaves nothing of a tile of shape {shape}", code="mask-empty"
-        )
+        return untouched(operands, shape if reduced is None else tuple(reduced(shape)))
     if kept.box() is None and reduced is not None:
         raise NkiValidationError(
             f"nl.{name} with a mask that isn't a box; replace what is left out with nl.where first",

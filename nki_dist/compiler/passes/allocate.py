@@ -8,7 +8,8 @@ is no error: the storage keeps no address and is listed in `facts["unplaced"]`.
 
 AWS's compiler doesn't stop there: it may move instructions until less is alive at once, and spill
 the rest to HBM. With `spill` a kernel is refused only where that can't help, because one
-instruction's own operands are too large.
+instruction's own operands are too large. So is one of Beta 1 that leaves placement in SBUF to the
+compiler: the published profiles of such kernels (AccelOpt's of NKIBench) show the bytes spilled.
 
 Invariant: of two automatically placed storages that are alive together no byte overlaps, and
 neither overlaps what the kernel placed. Storages never share data here, whatever their addresses.
@@ -26,8 +27,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from nki_dist.arch import Arch
+from nki_dist.compiler.notes import note
 from nki_dist.compiler.passes.packing import Packer
-from nki_dist.errors import NkiValidationError, OutOfMemoryError
+from nki_dist.errors import (
+    NkiValidationError,
+    NkiWarning,
+    OutOfMemoryError,
+    SpilledWarning,
+    as_warning,
+)
 from nki_dist.program import MemoryRegion, Program, Storage
 from nki_dist.program.instruction import instructions
 from nki_dist.program.walk import operands
@@ -77,7 +85,7 @@ def spaces(arch: Arch) -> dict[MemoryRegion, Space]:
     }
 
 
-def allocate(program: Program, arch: Arch, spill: bool = False) -> None:
+def allocate(program: Program, arch: Arch, spill: bool = False, strict: bool = False) -> None:
     """Check capacities, honour the kernel's addresses and choose the others.
 
     Sets `address` of on-chip storages, and facts `peak_sbuf`, `peak_psum` (bytes per partition),
@@ -85,10 +93,11 @@ def allocate(program: Program, arch: Arch, spill: bool = False) -> None:
 
     Args:
         spill: take for granted that AWS's compiler reorders and spills what doesn't fit.
+        strict: don't do so for kernels of Beta 1 either, which else give a SpilledWarning.
 
     Raises:
-        OutOfMemoryError: more bytes are alive at once than the memory has; with `spill`, an
-            instruction works on more bytes than the memory has.
+        OutOfMemoryError: more bytes are alive at once than the memory has; where they are spilled,
+            an instruction works on more bytes than the memory has.
         NkiValidationError: an address given by the kernel isn't possible.
     """
     unplaced: list[int] = []
@@ -101,9 +110,13 @@ def allocate(program: Program, arch: Arch, spill: bool = False) -> None:
         order = sorted(alive, key=lambda s: (s.first, s.number))
         peak, overflow = _Sweep(program, space).run(order)
         if overflow is not None:
-            if not spill:
-                raise _overflow(program, space, order, overflow, peak)
+            error = _overflow(program, space, order, overflow, peak)
+            compilers = program.beta1 and space.name == "SBUF" and not any(s.placed for s in order)
+            if not spill and (strict or not compilers):
+                raise error
             _check_instructions(program, region, space)
+            if not spill:
+                note(program, _spilled(error, peak - space.capacity))
         program.facts[f"peak_{region.value}"] = peak
         unplaced += _pack(order, space)
     program.facts["peak_hbm"] = peak_private(program, arch)
@@ -242,6 +255,17 @@ def _overflow(
         code="space-full",
         numbers={"got": need, "most": space.capacity},
     )
+
+
+def _spilled(error: OutOfMemoryError, over: int) -> NkiWarning:
+    """The same facts, of a kernel that is accepted all the same."""
+    made = as_warning(error, SpilledWarning)
+    made.message = (
+        f"AWS's compiler for Beta 1 reorders this kernel, or spills at least {over} bytes per "
+        f"partition to HBM and reloads them; values are the same. {error.message}"
+    )
+    made.code = "spilled"
+    return made
 
 
 def _check_instructions(program: Program, region: MemoryRegion, space: Space) -> None:
