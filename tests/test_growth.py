@@ -33,13 +33,16 @@ def test_inner_stages_count_once() -> None:
     assert clock.costs["inner"] > 10 * clock.costs["outer"] >= 0
 
 
+# A launch's records are made under the garbage collector, whose share isn't the same in every
+# process: up to 1.5 was seen for them. What compares all with all is 2.
+LOOSE = ["--bound", "1.7"]
 SMALL = ["--sizes", "1000,8000", "--ranks", "16,128,1024", "--shapes", "strips", "halves"]
 
 
 @pytest.mark.slow
 def test_nothing_is_quadratic(capsys: pytest.CaptureFixture[str]) -> None:
     with warnings.catch_warnings():
-        found = growth.main([*SMALL, "--turns", "2"])
+        found = growth.main([*SMALL, *LOOSE, "--turns", "2"])
     said = capsys.readouterr()
     assert found == 0, said.err
     for stage in ("trace", "passes", "link", "run", "races", "record, asked", "report", "dry run"):
