@@ -23,7 +23,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -33,6 +33,7 @@ import nki_dist.collectives as ncc
 import nki_dist.isa as nisa
 import nki_dist.language as nl
 from nki_dist import kernels
+from nki_dist.report.chakra import write_chakra
 
 TOKENS, HIDDEN, HEAD, INNER = 1024, 8192, 128, 28672  # of a microbatch, and of a layer
 LAYERS, MICROBATCHES = 8, 16  # of a stage; of a step
@@ -174,6 +175,7 @@ class Step(NamedTuple):
     by_part: dict[str, float]
     exchanging: float
     idle: float
+    profiles: list[tuple[Part, Any]]
 
     @property
     def total(self) -> float:
@@ -188,8 +190,10 @@ def simulate(ranks: int) -> Step:
     world = nki.World.trn2_ultraserver(count=ranks // per_server)
     by_part: dict[str, float] = {}
     exchanging = 0.0
+    profiles = []
     for part in parts(Layout.of(ranks)):
         profile = world.dry_run(part.kernel, *part.arguments, profile=True).profile
+        profiles.append((part, profile))
         times = part.times
         if part.name not in ("handing over", "gradients"):
             times *= LAYERS
@@ -199,7 +203,21 @@ def simulate(ranks: int) -> Step:
         exchanging += times * profile.critical.get("cc", 0.0)
     # While the pipeline fills and drains, a stage waits for as many microbatches as it has others.
     busy = sum(by_part.values()) - by_part["gradients"]
-    return Step(by_part, exchanging, busy * (STAGES - 1) / MICROBATCHES)
+    return Step(by_part, exchanging, busy * (STAGES - 1) / MICROBATCHES, profiles)
+
+
+def launches(step: Step) -> list[Any]:
+    """The profiles of a rank's launches in a step, in order, for an execution trace."""
+
+    def times(like: Callable[[str], bool]) -> list[Any]:
+        return [
+            profile for part, profile in step.profiles if like(part.name) for _ in range(part.times)
+        ]
+
+    there, back = times(lambda name: name == "handing over")
+    of_layer = [times(lambda n: n in ("norms", "attention", "MLP")), times(lambda n: ", back" in n)]
+    microbatch = [*of_layer[0] * LAYERS, there, *of_layer[1] * LAYERS, back]
+    return [*microbatch * MICROBATCHES, *times(lambda name: name == "gradients")]
 
 
 def show(step: Step, ranks: int, seconds: float) -> None:
@@ -217,9 +235,14 @@ def show(step: Step, ranks: int, seconds: float) -> None:
 def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("ranks", type=int, nargs="*", default=[256], help="of each world")
-    for ranks in parser.parse_args(arguments).ranks:
+    parser.add_argument("--chakra", metavar="DIR", help="also write execution traces (ASTRA-sim)")
+    asked = parser.parse_args(arguments)
+    for ranks in asked.ranks:
         started = time.perf_counter()
-        show(simulate(ranks), ranks, time.perf_counter() - started)
+        step = simulate(ranks)
+        show(step, ranks, time.perf_counter() - started)
+        if asked.chakra:
+            write_chakra(launches(step), asked.chakra, f"step{ranks}")
 
 
 if __name__ == "__main__":

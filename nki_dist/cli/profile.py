@@ -22,6 +22,7 @@ from nki_dist.launcher.profiles import profile_of
 from nki_dist.launcher.session import session
 from nki_dist.launcher.tally import Tally
 from nki_dist.program import Loop
+from nki_dist.report.chakra import write_chakra
 from nki_dist.report.dot import dot
 from nki_dist.report.explorer import summary
 from nki_dist.runtime.hosts import forced_algorithm
@@ -41,6 +42,8 @@ several kernels one page each, numbered. Other formats than text are printed alo
   summary-json  numbers by the names of Neuron Explorer's format of that name
   json          the numbers of NAME.json, a list with one entry per kernel
   dot           the order graphs of small kernels, for Graphviz
+  chakra        execution traces of all launches, kernel after kernel, for ASTRA-sim: the
+                --output-file is a folder and gets trace.RANK.et for each rank
 
 PROGRAM may also be a compiled kernel, a file that kernel[n].compile(...).save(FILE) wrote. It is
 profiled without being run, so its loops must not depend on data."""
@@ -52,7 +55,7 @@ examples:
   nki-dist profile --html softmax.html softmax.py
   nki-dist profile --output-format summary-json --output-file softmax.json softmax.py
   nki-dist profile softmax.nki-dist"""
-_FORMATS: Final = ("text", "summary-json", "json", "dot")
+_FORMATS: Final = ("text", "summary-json", "json", "dot", "chakra")
 
 
 def register(subparsers: Any) -> None:
@@ -101,6 +104,11 @@ def run(arguments: argparse.Namespace) -> int:
         LaunchError: wrong options, or a compiled kernel whose time depends on data.
         ProgramFormatError: a damaged compiled kernel.
     """
+    if arguments.output_format == "chakra" and arguments.output_file is None:
+        raise LaunchError(
+            "--output-format chakra writes a file for each rank; --output-file must name a folder",
+            code="command-option",
+        )
     if arguments.most < 1:
         raise LaunchError(
             f"--most {arguments.most}; must be a positive number", code="command-option"
@@ -142,6 +150,10 @@ def _of_file(path: str, schedule: str = COMPILED) -> Profile:
 
 def _show(profiles: Sequence[tuple[Profile, int]], arguments: argparse.Namespace) -> None:
     """Print profiles and write their files, in the order of the first launches."""
+    if arguments.output_format == "chakra":
+        if launches := [profile for profile, count in profiles for _ in range(count)]:
+            write_chakra(launches, arguments.output_file)
+        return
     most = arguments.most
     costly = sorted(range(len(profiles)), key=lambda n: -profiles[n][0].total_us * profiles[n][1])
     shown = {n + 1: profiles[n] for n in sorted(costly[:most])}

@@ -274,6 +274,11 @@ LAUNCHES: Final = (
         "A launch is too large for a drawing of its order graph.",
         "Launch the kernel with smaller tensors, or open a report (write_report) instead.",
     ),
+    Code(
+        "chakra-ranks",
+        "Launches of one execution trace aren't on the same ranks.",
+        "Write launches of one world, or a folder for each of them.",
+    ),
     Code("profile-trips", "Trip counts don't fit the program.", "Record them with this program."),
     Code("profile-messages", "A replay waits for messages never sent.", "Replay all cores."),
     Code("profile-rule", "There is no timing rule for an instruction.", "Report it."),

@@ -82,13 +82,17 @@ def check_arguments(
                 )
 
 
-def _judged(value: Any) -> Iterator[tuple[str, Any]]:
-    """Parts of an argument that AWS's compiler wouldn't take."""
+def _judged(value: Any, inside: bool = False) -> Iterator[tuple[str, Any]]:
+    """Parts of an argument that AWS's compiler wouldn't take.
+
+    Lists `inside` one that is refused aren't parts of their own: pairs of ranks are thousands.
+    """
     if isinstance(value, (list, tuple)):
-        if isinstance(value, list) and not any(_has_tensor(v) for v in value):
+        if isinstance(value, list) and not inside and not any(_has_tensor(v) for v in value):
             yield "list", value
+            inside = True
         for part in value:
-            yield from _judged(part)
+            yield from _judged(part, inside)
     elif isinstance(value, Mapping):
         for part in value.values():
             yield from _judged(part)

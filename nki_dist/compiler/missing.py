@@ -78,7 +78,7 @@ def where_missing(missing: Mask) -> str:
     if missing.ndim == 2 and (rows[some] == rows[some][0]).all():
         which = "every row" if some.all() else f"rows {_runs(some)}"
         return f"columns {_runs(rows[some][0])} of {which}"
-    first = [int(n) for n in np.argwhere(missing)[0]]
+    first = [int(n) for n in np.unravel_index(missing.argmax(), missing.shape)]
     return f"in rows {_runs(some)}, the first at {first}"
 
 

@@ -42,7 +42,10 @@ def note(program: Program, warning: NkiWarning) -> None:
         data["numbers"],
     ]
     rows = program.facts.setdefault(FACT, [])
-    if row not in rows:
+    if len(program.noted) != len(rows):  # rows that were read from a file
+        program.noted = set(map(repr, rows))
+    if (key := repr(row)) not in program.noted:
+        program.noted.add(key)
         rows.append(row)
 
 

@@ -143,6 +143,7 @@ class Program:
         locations: (file, line, function) table.
         outputs: the tree the kernel returns, with Access leaves (see launcher).
         facts: what the passes found out (peak memory, flagged reads, ...), plain data.
+        noted: what tells the warnings among the facts apart (see compiler.notes); isn't saved.
     """
 
     kernel: str
@@ -155,6 +156,7 @@ class Program:
     locations: list[tuple[str, int, str]] = field(default_factory=list)
     outputs: Any = None
     facts: dict[str, Any] = field(default_factory=dict)
+    noted: set[str] = field(default_factory=set, repr=False, compare=False)
 
     def where(self, location: int) -> str | None:
         """`file:line` of a location number."""

@@ -25,6 +25,7 @@ import numpy as np
 from nki_dist.compiler.compiled import Compiled
 from nki_dist.errors import RaceError
 from nki_dist.program import Instruction, Program, Storage, instructions
+from nki_dist.program.uncollected import uncollected
 from nki_dist.runtime.recorder import Record
 
 
@@ -60,6 +61,7 @@ def as_cells(values: np.ndarray, unit: int) -> np.ndarray:
     return np.ascontiguousarray(values).view(f"u{unit}")
 
 
+@uncollected()  # every instruction of two cores may have its record
 def check_races(compiled: Compiled, records: Mapping[int, Sequence[Record]], rank: int) -> None:
     """Compare what the two cores of a rank did.
 
