@@ -13,7 +13,7 @@ that left one out is found out even if the next one looks alike.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from nki_dist.collectives.operands import belongs_to_rank, pattern
 from nki_dist.collectives.operations import OPERATIONS, Member
@@ -40,21 +40,18 @@ def link(
         alone: without the exchange with other ranks; see collectives.alone.
     """
     slot, begun, wires = kit.slot, kit.state.collectives, kit.wires
-    group = (find or group_of)(i, slot.rank)
-    if not group:
+    found = _meeting_of(i, kit, find)
+    if found is None:
         return _nothing
-    shared = belongs_to_rank(i, slot.cores)
-    lead = 0 if shared else slot.lnc_core
-    cores = tuple(rank * slot.cores + lead for rank in group)
-    described = _describe(i, group)
-    meeting = {**described, "tensors": [pattern(a) for _, a in operands(i.args)]}
+    group, shared, lead, cores, described, meeting = found
     run = None
     if not shared or slot.lnc_core == 0:
         run = OPERATIONS[i.opcode].plan(Member(i, kit, group, slot.rank))
         run = _nobody_else if alone else run
+    me = group.index(slot.rank)
     others = [slot.peer(c) for c in range(1, slot.cores)] if shared else []
     # Core 0 takes part in the rank's and in its own; the other cores' own aren't counted with it.
-    key = (shared, lead, tuple(group))
+    key = (shared, lead, group)
 
     def start() -> Waiting:
         number = begun.get(key, 0)
@@ -67,7 +64,7 @@ def link(
         for core in others:
             yield wires.receive(core, CHANNEL, meeting, i, number)
         x = Party(
-            group.index(slot.rank),
+            me,
             cores,
             lambda core, payload: wires.send(core, CHANNEL, payload, described, i, number),
             lambda core: wires.receive(core, CHANNEL, described, i, number),
@@ -77,6 +74,52 @@ def link(
             wires.send(core, CHANNEL, counts, meeting, i, number)
 
     return start
+
+
+class _Meeting(NamedTuple):
+    """What is the same for all members of a group, as far as they have the same place in it.
+
+    Attributes:
+        group: its ranks.
+        shared: whether the tensors belong to ranks, not to cores.
+        lead: the core of each rank that takes part.
+        cores: these, numbered over the world.
+        described: what must be equal on all ranks that take part.
+        meeting: what must be equal on the cores of a rank.
+    """
+
+    group: tuple[int, ...]
+    shared: bool
+    lead: int
+    cores: tuple[int, ...]
+    described: dict[str, Any]
+    meeting: dict[str, Any]
+
+
+def _meeting_of(
+    i: Instruction, kit: Kit, find: Callable[[Instruction, int], tuple[int, ...]] | None
+) -> _Meeting | None:
+    """The meeting of a core in a collective; None if its rank isn't concerned.
+
+    A group has one for all of its members that are linked here: they are as many as ranks, and so
+    is what it holds.
+    """
+    slot, known = kit.slot, kit.known
+    if known is not None and slot.rank in known:
+        kept: _Meeting = known[slot.rank]
+        return kept
+    group = (find or group_of)(i, slot.rank)
+    if not group:
+        return None
+    shared = belongs_to_rank(i, slot.cores)
+    lead = 0 if shared else slot.lnc_core
+    cores = tuple(rank * slot.cores + lead for rank in group)
+    described = _describe(i, group)
+    meeting = {**described, "tensors": [pattern(a) for _, a in operands(i.args)]}
+    found = _Meeting(group, shared, lead, cores, described, meeting)
+    if known is not None:
+        known.update(dict.fromkeys(group, found))
+    return found
 
 
 def _nothing() -> None:

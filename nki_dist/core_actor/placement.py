@@ -31,7 +31,7 @@ from nki_dist.core_actor.lifeline import Patience
 from nki_dist.errors import CoreLostError, LaunchError
 from nki_dist.hbm.arena import ArenaHandle
 from nki_dist.hbm.layout import Layout
-from nki_dist.hbm.stacks import NodeStacks, StackAgent, make_fill, sparse
+from nki_dist.hbm.stacks import Arrays, NodeStacks, StackAgent, all_made, make_fill, sparse
 from nki_dist.isa.core import CoreSlot
 
 OWN_ACTORS = 16  # cores up to which each gets a process of its own
@@ -195,17 +195,18 @@ class WorldStacks:
         return layout.stack_bytes > self._room[0] or layout.common_bytes > self._room[1]
 
     def fill(
-        self, layout: Layout, inputs: Sequence[Sequence[np.ndarray]], patience: Patience
+        self, layout: Layout, inputs: Sequence[Arrays], patience: Patience
     ) -> dict[int, ArenaHandle]:
         """Prepare every rank's stack; returns where it is.
 
         Raises:
             OutOfMemoryError: an object store is too small.
             CoreLostError: a node is gone, or doesn't answer in time.
+            LaunchError: an array that a function makes isn't what it has to be.
         """
         before, self._room = self._room, (0, 0)  # until it is known that there is as much
         away = [
-            (node, agent.fill.remote(make_fill(layout, inputs, self._ranks[node], travels=True)))
+            (node, _fill_there(agent, layout, inputs, self._ranks[node]))
             for node, agent in self._agents.items()
         ]
         handles: list[ArenaHandle] = []
@@ -252,3 +253,15 @@ class WorldStacks:
             ) from error
         except ray.exceptions.RayTaskError as error:
             raise error.as_instanceof_cause() from None
+
+
+def _fill_there(agent: Any, layout: Layout, inputs: Sequence[Arrays], ranks: Sequence[int]) -> Any:
+    """Have another node fill its stacks. What makes arrays makes them there, unless it refers to
+    something that can't be pickled: then here, which gives the same arrays."""
+    try:
+        return agent.fill.remote(make_fill(layout, inputs, ranks, travels=True))
+    except TypeError as error:
+        if "serialize" not in str(error):
+            raise
+        made = all_made(inputs, ranks)
+        return agent.fill.remote(make_fill(layout, made, ranks, travels=True))

@@ -11,7 +11,7 @@ read afterwards. A layout holds no arrays and no programs, so it is cheap to sen
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
@@ -24,7 +24,9 @@ from nki_dist.program import TensorSignature
 Array: TypeAlias = np.ndarray[Any, Any]
 KEPT_LAYOUTS: Final = 64
 
-Inputs: TypeAlias = "Sequence[Array | None]"  # by index; None where the other role has it
+# An array, or what makes it when it is called: by the process that fills the stack.
+Given: TypeAlias = "Array | Callable[[], Array]"
+Inputs: TypeAlias = "Sequence[Given | None]"  # by index; None where the other role has it
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,7 @@ class Layouts:
     def __init__(self) -> None:
         self._kept: OrderedDict[Hashable, Layout] = OrderedDict()
 
-    def of(self, key: Hashable, compiled: Compiled, inputs: Sequence[Sequence[Array]]) -> Layout:
+    def of(self, key: Hashable, compiled: Compiled, inputs: Sequence[Sequence[Given]]) -> Layout:
         """The layout of a launch.
 
         Args:
@@ -112,7 +114,7 @@ def lay_out(compiled: Compiled, common: frozenset[int] = frozenset()) -> Layout:
     )
 
 
-def common_inputs(inputs: Sequence[Sequence[Array]]) -> frozenset[int]:
+def common_inputs(inputs: Sequence[Sequence[Given]]) -> frozenset[int]:
     """Indices of inputs for which all ranks, if there are several, pass the same memory.
 
     Args:
@@ -146,12 +148,15 @@ def _copy(layout: Layout, role: str, memory: Array, arrays: Inputs) -> None:
         if at is not None:
             assert array is not None
             raw = signature.dtype.raw
-            source = np.asarray(array).reshape(signature.shape)
+            made = array() if callable(array) else array
+            source = np.asarray(made).reshape(signature.shape)
             place = np.ndarray(signature.shape, raw, memory, at)
             np.copyto(place, source.view(raw))
 
 
-def _same_memory(a: Array, b: Array) -> bool:
+def _same_memory(a: Given, b: Given) -> bool:
+    if callable(a) or callable(b):
+        return a is b
     return a is b or (
         a.ctypes.data == b.ctypes.data
         and (a.shape, a.strides, a.dtype) == (b.shape, b.strides, b.dtype)

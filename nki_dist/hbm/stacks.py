@@ -18,11 +18,11 @@ import ray
 
 from nki_dist.errors import OutOfMemoryError
 from nki_dist.hbm.arena import Arena, ArenaHandle
-from nki_dist.hbm.layout import Layout, fill_common, fill_stack
+from nki_dist.hbm.layout import Given, Inputs, Layout, fill_common, fill_stack
 from nki_dist.hbm.plasma import StackHandle
 
 EVERYBODY: Final = -1  # in place of a rank
-Arrays = Sequence[np.ndarray]
+Arrays = Sequence[Given]
 
 
 @dataclass(frozen=True)
@@ -35,8 +35,8 @@ class Fill:
     """
 
     layout: Layout
-    inputs: Mapping[int, Sequence[np.ndarray | None]]
-    common: Sequence[np.ndarray | None]
+    inputs: Mapping[int, Inputs]
+    common: Inputs
 
 
 class NodeStacks:
@@ -135,22 +135,35 @@ def make_fill(
     Args:
         inputs: per rank, the arrays by index.
         ranks: that sit on the node.
-        travels: to another node, so what isn't needed there is left out, and arrays become bits.
+        travels: to another node, so what isn't needed there is left out, and arrays become bits;
+            what makes an array is sent as it is.
     """
     if not travels:
         return Fill(layout, {rank: inputs[rank] for rank in ranks}, inputs[0])
     once = set(layout.common)
 
-    def chosen(arrays: Arrays, common: bool) -> list[np.ndarray | None]:
-        found: list[np.ndarray | None] = []
+    def chosen(arrays: Arrays, common: bool) -> Inputs:
+        found: list[Given | None] = []
         for signature, array in zip(layout.inputs, arrays):
             wanted = (signature.index in once) == common
             raw = signature.dtype.raw
-            bits = np.ascontiguousarray(array) if wanted else None
-            found.append(None if bits is None else bits.reshape(signature.shape).view(raw))
+            if not wanted or callable(array):
+                found.append(array if wanted else None)
+                continue
+            bits = np.ascontiguousarray(array)
+            found.append(bits.reshape(signature.shape).view(raw))
         return found
 
     return Fill(layout, {r: chosen(inputs[r], False) for r in ranks}, chosen(inputs[0], True))
+
+
+def all_made(inputs: Sequence[Arrays], ranks: Sequence[int]) -> list[Arrays]:
+    """The inputs with all arrays of some ranks made."""
+    chosen = set(ranks)
+    return [
+        [a() if callable(a) else a for a in arrays] if rank in chosen else arrays
+        for rank, arrays in enumerate(inputs)
+    ]
 
 
 def sparse(layout: Layout, parts: Sequence[np.ndarray]) -> np.ndarray:

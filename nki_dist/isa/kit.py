@@ -101,6 +101,9 @@ class Kit:
         # Set by the linker: which elements of a PSUM tile the next matmul adds to.
         self.accumulating: Callable[[Access], np.ndarray] = _no_masks
         self._lent: dict[int, np.ndarray] = {}
+        # While an exchange is linked: what it keeps for the cores of other ranks, which are in the
+        # same exchange of the same program; None where nobody else will ask.
+        self.known: dict[Any, Any] | None = None
 
     def begin(self, waits: bool = False) -> None:
         """Start linking another instruction: its scratch may overlay the previous one's.

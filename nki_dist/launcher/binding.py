@@ -45,10 +45,27 @@ class PerRank:
 
     values: Sequence[Any] | Callable[[int], Any]
 
-    def of(self, rank: int, ranks: int) -> Any:
+    def of(self, rank: int, ranks: int, name: str = "") -> Any:
+        """What a rank gets.
+
+        Args:
+            name: of the argument, for messages.
+
+        Raises:
+            LaunchError: there is nothing for the rank, or the function raised.
+        """
         if callable(self.values):
             self._refuse_without_rank(rank)
-            return self.values(rank)
+            try:
+                return self.values(rank)
+            except Exception as error:
+                what = f"argument {name}: " if name else ""
+                raise LaunchError(
+                    f"{what}the function of per_rank raised {type(error).__name__} for rank "
+                    f"{rank}: {error}",
+                    code="per-rank",
+                    numbers={"rank": rank},
+                ) from error
         if not hasattr(self.values, "__len__"):
             raise LaunchError(
                 f"per_rank({self.values!r}); allowed: a list with one entry per rank, or a "
@@ -81,7 +98,9 @@ def per_rank(values: Sequence[Any] | Callable[[int], Any]) -> PerRank:
     """Give every rank its own array.
 
     Args:
-        values: a list with one entry per rank, or a function from rank to array.
+        values: a list with one entry per rank, or a function from rank to array. A function is
+            called at every launch where the array is needed, on a cluster on the node of the rank;
+            it returns arrays of one shape and dtype, and equal ones for equal ranks.
     """
     return PerRank(values)
 
@@ -129,18 +148,23 @@ def check_same_signatures(first: BoundArguments, other: BoundArguments, rank: in
     """
     for a, b in zip(first.signatures, other.signatures):
         if (a.shape, a.dtype) != (b.shape, b.dtype):
-            raise LaunchError(
-                f"argument {a.name} is {a.shape} {a.dtype} on rank 0 and {b.shape} {b.dtype} on "
-                f"rank {rank}; all ranks run the same program, so shapes and dtypes must agree",
-                code="ranks-differ",
-                numbers={"first": a.shape, "other": b.shape, "rank": rank},
-            )
+            raise unequal(a, b.shape, b.dtype, rank)
     if (first.args, first.kwargs) != (other.args, other.kwargs):
         raise LaunchError(
             f"rank {rank} has other compile-time arguments than rank 0; only arrays may differ "
             "between ranks (a kernel asks for its rank with nki.collectives.rank_id)",
             code="ranks-differ",
         )
+
+
+def unequal(first: TensorSignature, shape: tuple[int, ...], dtype: DType, rank: int) -> LaunchError:
+    """The error for a rank whose array isn't like rank 0's."""
+    return LaunchError(
+        f"argument {first.name} is {first.shape} {first.dtype} on rank 0 and {shape} {dtype} on "
+        f"rank {rank}; all ranks run the same program, so shapes and dtypes must agree",
+        code="ranks-differ",
+        numbers={"first": first.shape, "other": shape, "rank": rank},
+    )
 
 
 def is_array(value: Any) -> bool:

@@ -15,6 +15,7 @@ from nki_dist.compiler.compiled import Compiled, Grid
 from nki_dist.errors import LaunchError
 from nki_dist.launcher.binding import Args, BoundArguments, Kwargs, bind_ranks, not_a_kernel
 from nki_dist.launcher.debugging import launch_debugged
+from nki_dist.launcher.deferred import Bind, bind_deferred, settled
 from nki_dist.launcher.estimates import Doubts, dry_run_of, estimate_of, nothing_unknown
 from nki_dist.launcher.findings import report_findings, report_races
 from nki_dist.launcher.grid import grid_of_world
@@ -301,8 +302,7 @@ class World(Recording):
     ) -> tuple[DryRun, list[CoreReport]]:
         """A dry run of a compiled kernel, and what each core reports of it."""
         cores = slots(self.ranks, self.lnc, self.ranks_per_node)
-        inputs = [b.arrays for b in bound]
-        return run_dry(cores, compiled.as_run, inputs, unknown, self.timeout)
+        return run_dry(cores, compiled.as_run, [b.arrays for b in bound], unknown, self.timeout)
 
     @leaves_package
     def compile(self, kernel: Any, *args: Any, **kwargs: Any) -> Compiled:
@@ -319,6 +319,7 @@ class World(Recording):
         args: Args,
         kwargs: Kwargs,
         doubts: Doubts = nothing_unknown,
+        bind: Bind = bind_ranks,
     ) -> tuple[list[BoundArguments], str, Compiled]:
         """Every rank's arguments, and the compiled kernel with its name in this process."""
         if isinstance(kernel, Compiled):
@@ -328,7 +329,7 @@ class World(Recording):
             return bound, kernel.key, kernel
         function = getattr(kernel, "fn", kernel)
         name = getattr(function, "__name__", type(function).__name__)
-        bound, grid = self._bound(kernel, grid, args, kwargs, doubts)
+        bound, grid = self._bound(kernel, grid, args, kwargs, doubts, bind)
         key, compiled = session().cache.get(function, name, bound[0], self.arch, grid, self.checks)
         self.check_groups(key, compiled)
         return bound, key, compiled
@@ -346,6 +347,7 @@ class World(Recording):
         args: Args,
         kwargs: Kwargs,
         doubts: Doubts = nothing_unknown,
+        bind: Bind = bind_ranks,
     ) -> tuple[list[BoundArguments], Grid]:
         """Every rank's arguments and the grid, before the kernel is compiled for them."""
         function = getattr(kernel, "fn", kernel)
@@ -356,7 +358,7 @@ class World(Recording):
         tuner = getattr(kernel, "tuner", None)
         if tuner is not None:
             kwargs = tuner.fitted(self, function, grid, args, kwargs, doubts)
-        return bind_ranks(function, args, kwargs, self.ranks), grid
+        return bind(function, args, kwargs, self.ranks), grid
 
     def _launch(
         self, kernel: Any, grid: Grid | None, args: Args, kwargs: Kwargs
@@ -365,7 +367,10 @@ class World(Recording):
             bound, grid = self._bound(kernel, grid, args, kwargs)
             with self._lock:
                 return launch_debugged(self, kernel, grid, bound)
-        return self.launch_compiled(*self._compiled(kernel, grid, args, kwargs))
+        bound, key, compiled = self._compiled(kernel, grid, args, kwargs, bind=bind_deferred)
+        if compiled.as_run.written_inputs or compiled.wide or session().observer is not None:
+            bound = settled(bound)
+        return self.launch_compiled(bound, key, compiled)
 
     def launch_compiled(
         self, bound: list[BoundArguments], key: str, compiled: Compiled

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from copy import copy
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
@@ -53,8 +52,9 @@ class Instruction:
 
     def with_args(self, args: dict[str, Any]) -> Instruction:
         """The same instruction with other arguments."""
-        made = copy(self)
-        made.args = args
+        made = Instruction(self.opcode, args, self.engine, self.location, self.ordinal)
+        made.after, made.order_group = self.after, self.order_group
+        made.accumulation = self.accumulation
         return made
 
     def __getitem__(self, name: str) -> Any:

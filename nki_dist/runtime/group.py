@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -20,6 +20,7 @@ from nki_dist import arch
 from nki_dist.isa.core import CoreSlot
 from nki_dist.isa.kit import Kit, Workspace
 from nki_dist.program import Program
+from nki_dist.program.uncollected import uncollected
 from nki_dist.runtime.blas import one_blas_thread
 from nki_dist.runtime.cores import make_core
 from nki_dist.runtime.executor import Executor, Stopped
@@ -30,6 +31,7 @@ from nki_dist.runtime.messages import Message, title
 from nki_dist.runtime.overdue import Position
 from nki_dist.runtime.recorder import Record, Recorder
 from nki_dist.runtime.scheduler import Scheduler
+from nki_dist.runtime.template import Template
 
 KEPT_PROGRAMS = 8
 
@@ -134,12 +136,17 @@ class CoreGroup:
             self._ready.popitem(last=False)
         self._stopped = False
         scheduler = Scheduler(outside, payload, timeout)
-        for slot in self.slots:
-            stack = stacks[slot.rank]
-            ready = kept.get(slot.core)
-            if ready is None or ready.generation != stack.generation:
-                kept[slot.core] = self._link(slot, programs[slot.lnc_core], offsets, stack)
-                scheduler.check_time()
+        templates = self._templates(programs)
+        with uncollected():
+            for slot in self.slots:
+                stack = stacks[slot.rank]
+                ready = kept.get(slot.core)
+                if ready is None or ready.generation != stack.generation:
+                    template = templates[slot.lnc_core]
+                    kept[slot.core] = self._link(
+                        slot, programs[slot.lnc_core], offsets, stack, template
+                    )
+                    scheduler.check_time()
         start = time.perf_counter()
         try:
             for slot in self.slots:
@@ -160,19 +167,28 @@ class CoreGroup:
             report.records = kept[report.core].recorder.records
         return reports
 
+    def _templates(self, programs: Sequence[Program]) -> list[Template | None]:
+        """For each program what its cores, if it has several here, find out for each other."""
+        users = Counter(slot.lnc_core for slot in self.slots)
+        return [
+            Template(p, arch.get(p.platform)) if users[core] > 1 else None
+            for core, p in enumerate(programs)
+        ]
+
     def _link(
         self,
         slot: CoreSlot,
         program: Program,
         offsets: Mapping[tuple[str, int], int],
         stack: StackView,
+        template: Template | None,
     ) -> _Ready:
         pool = self._pools.setdefault(slot.core if waits_for_others(program) else -1, Pool())
-        memory = Memory(program, stack.memory, offsets, stack.common, pool)
+        known = None if template is None else template.places
+        memory = Memory(program, stack.memory, offsets, stack.common, pool, known)
         core = make_core(program, slot)
-        linker = Linker(
-            program, Kit(memory.buffer, core, arch.get(program.platform), self._workspace)
-        )
+        kit = Kit(memory.buffer, core, arch.get(program.platform), self._workspace)
+        linker = Linker(program, kit, template)
         executor = Executor(program, linker.link(), core)
         return _Ready(executor, stack.generation, linker.recorder)
 

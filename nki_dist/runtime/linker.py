@@ -7,10 +7,9 @@ is kept, because loops come back to the same addresses at every launch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -39,6 +38,7 @@ from nki_dist.runtime.indirect import has_indirection, link_indirect
 from nki_dist.runtime.merged import Merged, find_groups
 from nki_dist.runtime.recorder import Recorder
 from nki_dist.runtime.running import Running, by_instruction, in_chain
+from nki_dist.runtime.template import Facts, Template, facts_of
 
 # Between two looks at the clock and at whether the run has been ended from outside:
 SEGMENT = 1000  # steps, and
@@ -73,11 +73,18 @@ Linked = list[Any]  # of Segment, Rendezvous, LinkedLoop
 
 
 class Linker:
-    """Links one program. See the module's docstring."""
+    """Links one program. See the module's docstring.
 
-    def __init__(self, program: Program, kit: Kit) -> None:
+    Args:
+        program: of the core.
+        kit: of the core.
+        template: of the program, if several cores run it.
+    """
+
+    def __init__(self, program: Program, kit: Kit, template: Template | None = None) -> None:
         self.program = program
         self.kit = kit
+        self.template = template
         self.recorder = Recorder(kit)
         self._merged: Merged | None = None
         self._single: dict[int, tuple[Chain, Running]] = {}  # by ordinal
@@ -105,7 +112,9 @@ class Linker:
 
     def find_chains(self) -> None:
         """Merge matmuls that are one product."""
-        self._merged = Merged(self.program, self.kit)
+        shared = self.template
+        groups = None if shared is None else lambda: shared.groups
+        self._merged = Merged(self.program, self.kit, groups)
 
     def watch_chains(self) -> None:
         """Instead, let each matmul do what it says when its turn comes; the last one of a chain
@@ -124,8 +133,9 @@ class Linker:
                 linked.append(LinkedLoop(item, self._block(item.body) or [Segment([], [])]))
                 segment = None
                 continue
-            spec = INSTRUCTIONS[item.opcode]
-            elements += sum([prod(a.shape) for a in accesses(item)])
+            facts = self._facts(item)
+            spec = facts.spec
+            elements += facts.elements
             full = segment is not None and (
                 len(segment.steps) >= SEGMENT or elements > SEGMENT_ELEMENTS
             )
@@ -137,7 +147,8 @@ class Linker:
                 segment.instructions.append(item)
             self.kit.begin(waits=spec.synchronises)
             try:
-                step = self.exchange(item) if spec.synchronises else self._instruction(item)
+                waits = spec.synchronises
+                step = self.exchange(item) if waits else self._instruction(item, facts)
             # What only a world of ranks, or of two cores, can't do; or scratch memory is missing.
             except (NkiError, MemoryError) as error:
                 placed = typed(error).at(
@@ -153,6 +164,9 @@ class Linker:
             segment.steps.append(step)
             segment.instructions.append(item)
         return linked
+
+    def _facts(self, i: Instruction) -> Facts:
+        return facts_of(i) if self.template is None else self.template.facts(i)
 
     def _born_outside(self, loop: Loop) -> Segment:
         """Births of storages that a loop touches first but that live across its iterations."""
@@ -181,13 +195,14 @@ class Linker:
 
         return birth
 
-    def _instruction(self, i: Instruction) -> Step:
+    def _instruction(self, i: Instruction, facts: Facts) -> Step:
         if self._merged is not None and self._merged.has(i):
             merged = chain(self._merged.step(i))
             return self._with_masks(i, merged) if self._merged.ends(i) else merged
-        dynamic = run_time_arguments(i)
-        if dynamic:
-            step: Step = _Relinked(i, dynamic, self).run
+        if facts.dynamic:
+            step: Step = _Relinked(i, facts.dynamic, self).run
+        elif self.template is not None and not facts.indirect and i.ordinal not in self._single:
+            step = self._with_masks(i, self.template.step(i, self.kit, facts.spec.link))
         else:
             step = self.linked(i)
         return self.recorder.around(i, step, self.addressed) if i.ordinal in self._watched else step
@@ -218,7 +233,12 @@ class Linker:
         """What begins an instruction that waits for others; see Spec.link_exchange."""
         spec = INSTRUCTIONS[i.opcode]
         if not run_time_arguments(i):
-            return spec.link_exchange(i, self.kit)
+            if self.template is not None:
+                self.kit.known = self.template.exchanges.setdefault(i.ordinal, {})
+            try:
+                return spec.link_exchange(i, self.kit)
+            finally:
+                self.kit.known = None
 
         def start() -> Any:
             self.kit.begin(waits=True)
@@ -238,6 +258,12 @@ class Linker:
         if isinstance(source, VirtualRegister):
             return self.kit.state.registers[source.number]
         return int(self.kit.view(source).reshape(())[()])
+
+    def moves_views(self, i: Instruction) -> bool:
+        """Whether its step may be what it was elsewhere, with views that begin at other places."""
+        if self.template is None or self.masks or i.ordinal in self._single:
+            return False
+        return not self.template.facts(i).indirect
 
     def resolve(self, i: Instruction) -> Instruction:
         """The instruction with its scalar run-time offsets filled in."""
@@ -299,9 +325,10 @@ def outside(a: Access, index: int, row: str = "") -> OutOfBoundsError:
 class _Relinked:
     """An instruction with run-time scalar offsets: linked per set of offsets, results kept."""
 
-    def __init__(self, i: Instruction, dynamic: list[Access], linker: Linker) -> None:
+    def __init__(self, i: Instruction, dynamic: Sequence[Access], linker: Linker) -> None:
         self.i = i
         self.dynamic = dynamic
+        self.plain = linker.moves_views(i)
         self.linker = linker
         self.kept: dict[tuple[int, ...], Step] = {}
 
@@ -310,10 +337,18 @@ class _Relinked:
         key = tuple([linker.value(a.dynamic) for a in self.dynamic])  # type: ignore[arg-type]
         step = self.kept.get(key)
         if step is None:
-            step = self._link()
+            step = self._moved(key) if self.plain and self._inside(key) else self._link()
             if len(self.kept) < KEPT_ADDRESSES:
                 self.kept[key] = step
         step()
+
+    def _inside(self, key: tuple[int, ...]) -> bool:
+        return all(self.linker.inside(a, index) for a, index in zip(self.dynamic, key))
+
+    def _moved(self, key: tuple[int, ...]) -> Step:
+        template = self.linker.template
+        assert template is not None
+        return template.moved(self.i, key, self.linker.kit, self._link)
 
     def _link(self) -> Step:
         steps = []

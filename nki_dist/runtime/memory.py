@@ -12,11 +12,14 @@ from __future__ import annotations
 import heapq
 from collections import defaultdict
 from collections.abc import Mapping
+from typing import TypeAlias
 
 import numpy as np
 
 from nki_dist.hbm.alignment import aligned, padded
 from nki_dist.program import Program, Storage
+
+Places: TypeAlias = "tuple[list[tuple[Storage, int]], list[int]]"  # see `places`
 
 
 class Pool:
@@ -47,6 +50,7 @@ class Memory:
             that all ranks have in common, with the role "common", lie in `common` instead.
         common: bytes that several stacks share; nobody writes them during a launch.
         pool: of host buffers for local storages; new ones if None.
+        known: what `places` gives for the program, if somebody has asked.
     """
 
     def __init__(
@@ -56,6 +60,7 @@ class Memory:
         offsets: Mapping[tuple[str, int], int],
         common: np.ndarray | None = None,
         pool: Pool | None = None,
+        known: Places | None = None,
     ) -> None:
         self._buffers: dict[int, np.ndarray] = {}
         for s in program.storages:
@@ -68,10 +73,10 @@ class Memory:
             elif s.role != "local":
                 at = offsets[s.role, s.index]
                 self._buffers[s.number] = stack[at : at + s.nbytes]
-        self._place(program, pool or Pool())
+        self._place(places(program) if known is None else known, pool or Pool())
 
-    def _place(self, program: Program, pool: Pool) -> None:
-        where, sizes = places(program)
+    def _place(self, found: Places, pool: Pool) -> None:
+        where, sizes = found
         free = pool.offer()
         buffers = []
         for size in sizes:
@@ -88,7 +93,7 @@ class Memory:
         return self._buffers[storage.number]
 
 
-def places(program: Program) -> tuple[list[tuple[Storage, int]], list[int]]:
+def places(program: Program) -> Places:
     """Which buffer each local storage is in, and the bytes of the buffers.
 
     Storages of one size whose lives don't meet are in the same one.

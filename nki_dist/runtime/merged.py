@@ -65,9 +65,15 @@ class Merged:
     Args:
         program: as it is run.
         kit: of the core that runs it.
+        groups: what `find_groups` gives for the program, from whoever may have asked.
     """
 
-    def __init__(self, program: Program, kit: Kit) -> None:
+    def __init__(
+        self,
+        program: Program,
+        kit: Kit,
+        groups: Callable[[], list[tuple[int, Group]]] | None = None,
+    ) -> None:
         self._kit = kit
         self._memory = kit.panels
         self._steps: dict[int, list[Callable[[], list[Step]]]] = {}
@@ -78,9 +84,9 @@ class Merged:
         self._bytes = 0
         if not any(multiplies(i) for i in instructions(program.body)):
             return
-        groups = find_groups(program, kit.arch)
-        self._uses = Counter(key for run, group in groups for key in _keys(run, group))
-        for run, group in groups:
+        found = find_groups(program, kit.arch) if groups is None else groups()
+        self._uses = Counter(key for run, group in found for key in _keys(run, group))
+        for run, group in found:
             self._group(run, group)
         provide(self._memory, assign(self._buffers))
 

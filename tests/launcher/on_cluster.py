@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import sys
 import threading
 import time
@@ -44,13 +45,40 @@ def digest(world: nki.World) -> str:
 def bits(cluster: Cluster, ranks: int) -> dict[str, Any]:
     with nki.World.trn2(ranks=ranks, address=cluster.address) as world:
         far = digest(world)
+        made = made_by(world)
         nodes = [node for _, node in world.host.processes]
         per_instance = world.topology.ranks_per_instance
         split = len({nodes[n] for n, p in enumerate(world.host._packs) for c in p
                      if c.rank < per_instance})  # fmt: skip
     with nki.World.trn2(ranks=ranks, host="inprocess") as world:
         near = digest(world)
-    return {"same": far == near, "nodes": len(set(nodes)), "nodes of instance 0": split}
+    return {"same": far == near, "nodes": len(set(nodes)), "nodes of instance 0": split, **made}
+
+
+def made_by(world: nki.World) -> dict[str, Any]:
+    """How many processes make the arrays of functions; what is told of one that can't be made."""
+    weights = np.zeros((6, 4), np.int32)
+    lock = threading.Lock()  # can't be sent to another node
+
+    def own(rank: int) -> np.ndarray:
+        return np.full((6, 4), os.getpid(), np.int32)
+
+    def here(rank: int) -> np.ndarray:
+        with lock:
+            return own(rank)
+
+    def bad(rank: int) -> np.ndarray:
+        return own(rank)[: 6 - (rank == world.ranks - 1)]
+
+    found = [
+        {int(out[0, 0]) for out in world.run(K.add_weights, nki.per_rank(make), weights)}
+        for make in (own, here)
+    ]
+    try:
+        world.run(K.add_weights, nki.per_rank(bad), weights)
+    except errors.LaunchError as error:
+        told = str(error)
+    return {"makers": [len(pids) for pids in found], "told": told}
 
 
 def kill(cluster: Cluster, victim: Any, ranks: int) -> dict[str, Any]:

@@ -6,6 +6,7 @@ Each test is a program of its own, because a process can be in one cluster only.
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 
@@ -24,7 +25,17 @@ def on_cluster(nodes: int, what: str) -> dict:
 
 @pytest.mark.parametrize("nodes", [2, 4])
 def test_each_instance_gets_a_node(nodes):
-    assert on_cluster(nodes, "bits") == {"same": True, "nodes": nodes, "nodes of instance 0": 1}
+    found = on_cluster(nodes, "bits")
+    told = found.pop("told")
+    assert found == {
+        "same": True,
+        "nodes": nodes,
+        "nodes of instance 0": 1,
+        "makers": [nodes, 1],  # functions are called on each node; or here, if they can't be sent
+    }
+    assert re.match(
+        r"argument x is \(6, 4\) int32 on rank 0 and \(5, 4\) int32 on rank \d+; ", told
+    )
 
 
 def test_worlds_share_nodes_and_use_those_that_join():
