@@ -118,18 +118,15 @@ def test_a_killed_keeper_takes_ray_along_and_is_noticed(kept) -> None:
     with started("retries") as program:
         told(program)
         os.kill(kept["pid"], signal.SIGKILL)
-        ends(kept["pid"])
-        assert control.status()["state"] == "stale"
-        program.stdin.write("\n")  # type: ignore[union-attr]
-        program.stdin.flush()  # type: ignore[union-attr]
-        assert "Ray lost this process" in told(program)["lost"]
-        assert told(program) == {"same": True}
+        until(lambda found: found["state"] == "stale")
+        said, _ = program.communicate("\n")  # a loss between launches is made good without a word
+        assert json.loads(said.splitlines()[-1]) == {"same": True}
     found = run()
     assert "ended without clearing up" in found["warnings"][0]
     assert control.start(1, 600, 200 << 20)["pid"] != kept["pid"]
 
 
-def test_it_ends_when_nobody_comes(monkeypatch, kept) -> None:
+def test_it_ends_when_nobody_comes(kept) -> None:
     control.stop(force=False)
     idle = control.start(1, 1.0, 200 << 20)
     until(lambda found: found["state"] == "none")

@@ -80,7 +80,8 @@ def test_what_a_killed_keeper_left_is_said_and_cleared(where, capsys) -> None:
     assert control.status()["state"] == "none"
 
 
-def test_nothing_is_cleared_from_under_a_keeper_that_starts(where) -> None:
+def test_nothing_is_cleared_from_under_a_keeper_that_starts(where, monkeypatch) -> None:
+    monkeypatch.setattr(control, "LOCK_SECONDS", 0.1)
     left_behind(where)
     held = place.lock(where)
     with pytest.raises(LaunchError, match="a keeper that starts or ends holds"):
@@ -118,7 +119,7 @@ def test_a_path_too_long_for_a_socket(where, monkeypatch) -> None:
 def test_one_that_is_silent_is_not_waited_for(where, monkeypatch) -> None:
     monkeypatch.setattr(place, "ANSWER_SECONDS", 0.05)
     with Answering(where):
-        with pytest.warns(ClusterWarning, match="the keeper doesn't answer.*0.05 s"):
+        with pytest.warns(ClusterWarning, match=r"the keeper doesn't answer.*0.05 s"):
             assert not borrowed.join(None)
         assert control.status()["state"] == "silent"
         with pytest.raises(LaunchError, match="--force kills it"):
@@ -128,18 +129,19 @@ def test_one_that_is_silent_is_not_waited_for(where, monkeypatch) -> None:
 def test_another_version_is_told_with_both(where, monkeypatch) -> None:
     monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
     kept = {**alike.facts(), "NumPy": "1.0.0", "OPENBLAS_CORETYPE": "Zen"}
-    with Answering(where, {"facts": kept, "address": "nowhere:1", "token": False}):
-        with pytest.warns(ClusterWarning) as given:
-            assert not borrowed.join(None)
+    answer = {"facts": kept, "address": "nowhere:1", "token": False}
+    with Answering(where, answer), pytest.warns(ClusterWarning) as given:
+        assert not borrowed.join(None)
     text = str(given[0].message)
     assert "NumPy: 1.0.0 there, " in text and "OPENBLAS_CORETYPE: Zen there, " in text
     assert "SciPy" not in text and "nki-dist cluster stop" in text
 
 
 def test_another_size_of_the_store_is_another_ray(where) -> None:
-    with Answering(where, {"facts": alike.facts(), "store": 5 << 20, "token": False}):
-        with pytest.warns(ClusterWarning, match="object store: 5242880 there, 7 here"):
-            assert not borrowed.join(7)
+    answer = {"facts": alike.facts(), "store": 5 << 20, "token": False}
+    said = "object store: 5242880 there, 7 here"
+    with Answering(where, answer), pytest.warns(ClusterWarning, match=said):
+        assert not borrowed.join(7)
 
 
 def test_a_program_that_wants_none_asks_nobody(where, monkeypatch) -> None:
@@ -155,9 +157,9 @@ def test_a_program_that_wants_none_asks_nobody(where, monkeypatch) -> None:
 
 
 def test_stop_refuses_while_programs_use_it(where, capsys) -> None:
-    with Answering(where, {"programs": [17, 4]}) as keeper:
-        with pytest.raises(LaunchError, match="processes 17, 4.*--force"):
-            control.stop(force=False)
+    refused = pytest.raises(LaunchError, match=r"processes 17, 4.*--force")
+    with Answering(where, {"programs": [17, 4]}) as keeper, refused:
+        control.stop(force=False)
     assert keeper.asked == [{"want": "stop", "force": False}]
 
 

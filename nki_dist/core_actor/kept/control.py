@@ -18,6 +18,7 @@ from nki_dist.runtime.settings import start_timeout
 
 LOOK_EVERY: Final = 0.05  # seconds
 STOP_SECONDS: Final = 15.0  # for Ray's processes to end
+LOCK_SECONDS: Final = 3.0  # for a killed keeper's lock to be free: its threads end one by one
 _PACKAGE: Final = str(Path(__file__).resolve().parents[3])
 _LINES: Final = 8  # of the log, in a message
 
@@ -147,7 +148,9 @@ def stop(force: bool) -> str:
 
 
 def _cleared(where: Path) -> str:
-    held = place.lock(where)
+    ends = time.monotonic() + LOCK_SECONDS
+    while (held := place.lock(where)) is None and time.monotonic() < ends:
+        time.sleep(LOOK_EVERY)
     if held is None:
         raise LaunchError(
             f"a keeper that starts or ends holds {where / place.LOCK}; try again",

@@ -214,7 +214,9 @@ class Keeper:
                 self._end(connection, selector)
         self._meet()
         self._refill()
-        if not self._users() and time.time() - self._last > self._idle:
+        if self._users() or any(w.process is None for w in self._waiting.values()):
+            self._last = time.time()  # in use, or not ready for it
+        elif time.time() - self._last > self._idle:
             self._ends = f"no program came for {self._idle:g} s"
 
 
