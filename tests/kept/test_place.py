@@ -7,11 +7,12 @@ import socket
 import tempfile
 import threading
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from nki_dist.cli import main
+from nki_dist.cli import doctor, main
 from nki_dist.core_actor.kept import alike, borrowed, control, place
 from nki_dist.errors import ClusterWarning, LaunchError
 
@@ -185,3 +186,32 @@ def test_a_token_is_not_shown(monkeypatch) -> None:
 def test_wrong_options(where, words, capsys) -> None:
     assert main(["cluster", "start", *words]) == 1
     assert "must be at least 1" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("kept", "level", "said"),
+    [
+        ({"state": "none"}, "ok", "none; `nki-dist cluster start`"),
+        ({"state": "running", "pid": 5, "waiting": 3, "differs": []}, "ok", "process 5, 3 actors"),
+        ({"state": "running", "differs": ["NumPy: 1 there, 2 here"]}, "warn", "NumPy: 1 there"),
+        ({"state": "stale", "folder": "/tmp/x"}, "warn", "was killed; /tmp/x is left"),
+        ({"state": "silent", "why": "no answer"}, "warn", "no answer"),
+        ({"state": "error", "why": "mode 777"}, "warn", "mode 777"),
+    ],
+)
+def test_doctor_says_how_it_is(kept, level, said) -> None:
+    machine = doctor.Machine((3, 11), {}, 2, 1 << 34, 1 << 34, 1 << 34, kept=kept)
+    (finding,) = doctor.check_kept(machine)
+    assert finding.level == level and finding.found.startswith(("none", "process", "isn't")) == (
+        kept["state"] in ("none", "running")
+    )
+    assert said in finding.found
+    (off,) = doctor.check_kept(replace(machine, environment={"NKI_DIST_CLUSTER": "off"}))
+    assert off.level == "ok"
+
+
+def test_doctor_looks_for_it(where) -> None:
+    left_behind(where)
+    assert doctor.look().kept == {"state": "stale", "folder": str(where)}
+    where.chmod(0o755)
+    assert "mode 755" in doctor.look().kept["why"]
