@@ -204,6 +204,12 @@ class RetryWarning(NkiWarning):
     default_code = "launch-again"
 
 
+class ClusterWarning(NkiWarning):
+    """A kept Ray (`nki-dist cluster`) is there, and this program can't use it."""
+
+    default_code = "cluster-unused"
+
+
 class RefusedConfigWarning(NkiWarning):
     """Some of the configurations that nki.autotune has to choose from don't compile."""
 

@@ -20,6 +20,7 @@ from typing import Any, Final
 from nki_dist.cli import _doctor_ray
 from nki_dist.cli._doctor_ray import RayFacts
 from nki_dist.cli._finding import Finding
+from nki_dist.errors import LaunchError
 
 GIB: Final = 1 << 30
 SHM: Final = "/dev/shm"
@@ -59,6 +60,7 @@ class Machine:
         shm_total, shm_free: bytes of /dev/shm, or None if there is none.
         blas: (library, threads) that NumPy and SciPy have loaded.
         environment: the process's environment.
+        kept: the status of a kept Ray (`nki-dist cluster`), or {"state": "error", "why": text}.
         ray: what may keep Ray from starting, or make it join something else.
     """
 
@@ -70,6 +72,7 @@ class Machine:
     shm_free: int | None
     blas: tuple[tuple[str, int], ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
+    kept: Mapping[str, Any] = field(default_factory=lambda: {"state": "none"})
     ray: RayFacts = field(default_factory=RayFacts)
 
 
@@ -116,6 +119,7 @@ def look() -> Machine:
         shm_free=shm.free if shm else None,
         blas=_blas(),
         environment=dict(os.environ),
+        kept=_kept() if packages["ray"][0] != "!" else {"state": "none"},
         ray=_doctor_ray.look(packages["ray"] if packages["ray"][0] != "!" else ""),
     )
 
@@ -131,6 +135,17 @@ def _package(name: str) -> str:
         return metadata.version(name)
     except Exception as error:  # an import may fail in any way, and which way is the finding
         return f"!{type(error).__name__}: {error}"
+
+
+def _kept() -> dict[str, Any]:
+    from nki_dist.core_actor.kept import control, place  # they import Ray, which may be missing
+
+    if not place.possible():
+        return {"state": "none"}
+    try:
+        return control.status()
+    except LaunchError as error:
+        return {"state": "error", "why": error.message}
 
 
 def _cpus() -> int:
@@ -220,6 +235,28 @@ def store_bytes(m: Machine) -> int:
     return int(min(m.memory * _STORE_SHARE, _STORE_LIMIT))
 
 
+def check_kept(m: Machine) -> list[Finding]:
+    """A Ray kept between programs: whether there is one, and whether programs will use it."""
+    state = m.kept["state"]
+    if m.environment.get("NKI_DIST_CLUSTER") == "off":
+        return [Finding("ok", "kept Ray", "NKI_DIST_CLUSTER=off: programs don't look for one")]
+    if state == "none":
+        return [Finding("ok", "kept Ray", "none; `nki-dist cluster start` shortens first launches")]
+    if state == "running" and not m.kept["differs"]:
+        what = f"process {m.kept['pid']}, {m.kept['waiting']} actors wait"
+        return [Finding("ok", "kept Ray", what, "`nki-dist cluster stop` ends it")]
+    if state == "running":
+        fix = "`nki-dist cluster stop` and `start` here; until then programs start their own"
+        return [
+            Finding("warn", "kept Ray", "isn't like this: " + "; ".join(m.kept["differs"]), fix)
+        ]
+    if state == "stale":
+        fix = "`nki-dist cluster stop` clears up, `start` starts another"
+        return [Finding("warn", "kept Ray", f"was killed; {m.kept['folder']} is left", fix)]
+    fix = "`nki-dist cluster stop --force` kills one that doesn't answer"
+    return [Finding("warn", "kept Ray", str(m.kept.get("why", state)), fix)]
+
+
 def check_object_store(m: Machine) -> list[Finding]:
     asked = m.environment.get(STORE_VARIABLE)
     if asked is not None and not (asked.isdigit() and int(asked)):
@@ -270,6 +307,7 @@ _CHECKS: Final[tuple[Callable[[Machine], list[Finding]], ...]] = (
     check_packages,
     check_shared_memory,
     check_object_store,
+    check_kept,
     check_processors,
     check_blas,
 )

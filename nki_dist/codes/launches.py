@@ -221,6 +221,21 @@ LAUNCHES: Final = (
         "ray-join", "A Ray cluster can't be joined.", "Check the address, and that it is running."
     ),
     Code(
+        "cluster-place",
+        "The folder of a kept Ray can't be used.",
+        "Make it a directory that only you can enter, or name another in NKI_DIST_CLUSTER_DIR.",
+    ),
+    Code(
+        "cluster-start",
+        "A kept Ray didn't start or stop.",
+        "Read its log, which the message names, and run `nki-dist doctor`.",
+    ),
+    Code(
+        "cluster-unused",
+        "A kept Ray is there, and the program started its own.",
+        "`nki-dist cluster stop` and `start` as the program runs, or set NKI_DIST_CLUSTER=off.",
+    ),
+    Code(
         "ray-forked",
         "Ray can't be used in a forked process.",
         "Start processes with multiprocessing's 'spawn' method.",

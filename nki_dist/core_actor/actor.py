@@ -123,6 +123,12 @@ class NeuronCore:
     # ---- control and mail ---------------------------------------------------------------------
 
     @ray.method(concurrency_group="control")
+    def become(self, slots: Sequence[CoreSlot]) -> int:
+        """Simulate these cores, before it has ever been connected; returns its process id."""
+        self._group = CoreGroup(slots)
+        return os.getpid()
+
+    @ray.method(concurrency_group="control")
     def connect(self, net: Net) -> tuple[int, str]:
         """Tell the actor of all processes of the world; returns its process id and node."""
         if self._links is not None:

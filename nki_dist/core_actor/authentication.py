@@ -12,6 +12,7 @@ import os
 from pathlib import Path
 from typing import Final
 
+import ray._raylet
 import ray.exceptions
 
 MODE: Final = "RAY_AUTH_MODE"
@@ -76,3 +77,14 @@ def to_start(error: BaseException) -> str | None:
     elif isinstance(error, OSError) and str(Path.home()) in str(error):
         return f"Ray keeps a token in ~/{DEFAULT}, and can't write there: set HOME; {disable}"
     return None
+
+
+def send_token() -> None:
+    """Have this process send its token from here on, unless RAY_AUTH_MODE says otherwise.
+
+    It is what Ray does by itself where a program starts one, and where RAY_ADDRESS=auto finds one.
+    """
+    if MODE not in os.environ:
+        os.environ[MODE] = "token"
+        # Ray has read the variable when it was imported.
+        ray._raylet.Config.initialize("")  # type: ignore[attr-defined]

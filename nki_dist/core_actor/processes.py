@@ -27,6 +27,11 @@ class Process(NamedTuple):
         fields = _stat(self.pid)
         return fields if fields and int(fields[19]) == self.started else []
 
+    def there(self) -> bool:
+        """Whether it hasn't ended; True where nothing is known of processes."""
+        fields = self._found()
+        return fields[0] not in "ZX" if fields else not os.path.exists("/proc/self/stat")
+
     def stopped(self) -> bool:
         """Whether it is stopped by a signal or a debugger."""
         fields = self._found()

@@ -20,12 +20,13 @@ import numpy as np
 import ray
 import ray.exceptions
 
-from nki_dist.core_actor.actor import Answer, NeuronCore, Order
+from nki_dist.core_actor.actor import Answer, Order
+from nki_dist.core_actor.actors import Actors
 from nki_dist.core_actor.calls import Calls
 from nki_dist.core_actor.encoded import Encoded
 from nki_dist.core_actor.lifeline import Lifeline, Patience, SessionLost
 from nki_dist.core_actor.links import Net
-from nki_dist.core_actor.placement import Placement, WorldStacks, here, on_node
+from nki_dist.core_actor.placement import Placement, WorldStacks, here
 from nki_dist.core_actor.processes import Process
 from nki_dist.core_actor.ray_session import (
     ensure_ray,
@@ -80,7 +81,7 @@ class RayHost:
         self._session = ray_session()
         self._lifeline = Lifeline.here()
         self._unfinished: set[int] = set()  # processes whose launch was given up
-        self._name = uuid.uuid4().hex[:6]
+        self._actors = Actors()
         self._placement = Placement(
             slots(ranks, lnc, ranks_per_node), lnc, cores_per_actor, ranks_per_instance or ranks
         )
@@ -165,13 +166,10 @@ class RayHost:
         self._lifeline.watch(self._placement.nodes)
         if self._stacks is None:
             self._stacks = WorldStacks(self._placement.groups())
+        self._actors.borrow(self.actors.count(None))
         for n, cores in enumerate(self._packs):
             if self.actors[n] is None:
-                label = "-".join(str(c.core) for c in (cores[0], cores[-1])[: len(cores)])
-                self.actors[n] = NeuronCore.options(  # type: ignore[attr-defined]
-                    name=f"nki-{self._name}-core-{label}-{uuid.uuid4().hex[:4]}",
-                    **on_node(self._placement.nodes[n]),
-                ).remote(cores)
+                self.actors[n] = self._actors.make(cores, self._placement.nodes[n])
                 self._known[n] = set()
                 self._mapped[n] = None
         process_of = {c.core: n for n, cores in enumerate(self._packs) for c in cores}
@@ -340,6 +338,7 @@ class RayHost:
         """Nothing of the session is there any more."""
         self._session = ""
         self._lifeline.close()
+        self._actors.close()
         self.actors[:] = [None] * len(self._packs)
         self._born = {}
         self._stacks = None

@@ -20,6 +20,7 @@ from typing import Any, Final
 import ray
 
 from nki_dist.core_actor import authentication, parent_watched
+from nki_dist.core_actor.kept.borrowed import join
 from nki_dist.errors import LaunchError
 from nki_dist.runtime.progress import ticking
 
@@ -35,7 +36,7 @@ HEADLESS_SECONDS: Final = 600
 
 
 def ensure_ray(address: str | None, home: int | None = None) -> None:
-    """Start a local Ray, or join the cluster at `address`, unless this process is in one.
+    """Join the cluster at `address`, or a kept Ray, or start one, unless this process is in one.
 
     Args:
         home: the process that launches kernels; this one if None.
@@ -59,6 +60,7 @@ def _starting() -> threading.Lock:
 
 def _start_or_join(address: str | None) -> None:
     options: dict[str, Any] = {}
+    unnamed = not address and not os.environ.get(ADDRESS_VARIABLE)
     address = address or os.environ.get(ADDRESS_VARIABLE) or "local"
     _check_address(address)
     if address == "local":  # not "auto": somebody else's cluster on this machine isn't ours
@@ -69,6 +71,10 @@ def _start_or_join(address: str | None) -> None:
                     f"{STORE_VARIABLE}={store!r}; must be a number of bytes", code="setting-value"
                 )
             options["object_store_memory"] = int(store)
+        if unnamed:
+            with _patient_without_head():
+                if join(options.get("object_store_memory")):
+                    return
         options["include_dashboard"] = False
         _require_disk()
     own = address == "local"

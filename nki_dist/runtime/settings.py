@@ -23,6 +23,7 @@ FRONTEND_VARIABLE: Final = "NKI_COMPILER_FRONTEND"
 TRANSPORT_VARIABLE: Final = "NKI_DIST_TRANSPORT"
 TIMEOUT_VARIABLE: Final = "NKI_DIST_TIMEOUT"
 START_VARIABLE: Final = "NKI_DIST_START_TIMEOUT"
+CLUSTER_VARIABLE: Final = "NKI_DIST_CLUSTER"
 PRECISE_VARIABLE: Final = "NKI_PRECISE_FP"
 TRACEBACK_VARIABLE: Final = "NKI_DIST_TRACEBACK"
 
@@ -55,6 +56,11 @@ def default_host() -> str:
     if _choice(SIMULATOR_VARIABLE, ("0", "1")) == "1" and not os.environ.get(HOST_VARIABLE):
         return "inprocess"
     return _choice(HOST_VARIABLE, HOSTS)
+
+
+def cluster_wanted() -> bool:
+    """Whether a Ray that `nki-dist cluster` keeps may be used."""
+    return _choice(CLUSTER_VARIABLE, ("auto", "off")) == "auto"
 
 
 def default_check() -> Checks:

@@ -1,0 +1,46 @@
+"""Where the actors of a world come from: borrowed from a kept Ray, or started.
+
+A kept Ray has few; it is asked once for each session, and what it doesn't have, or has lost, is
+started as in any other Ray.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from typing import Any
+
+from nki_dist.core_actor.actor import NeuronCore
+from nki_dist.core_actor.kept.borrowed import Loan
+from nki_dist.core_actor.placement import here, on_node
+from nki_dist.isa.core import CoreSlot
+
+
+class Actors:
+    """Of one world."""
+
+    def __init__(self) -> None:
+        self._name = uuid.uuid4().hex[:6]
+        self._loan: Loan | None = None
+
+    def borrow(self, count: int) -> None:
+        """Borrow so many, or as many as there are, unless this was tried before."""
+        if self._loan is None:
+            self._loan = Loan(count)
+
+    def make(self, cores: Sequence[CoreSlot], node: str) -> Any:
+        """An actor that simulates these cores on that node; it needn't be up yet."""
+        borrowed = self._loan.take() if self._loan is not None and node == here() else None
+        if borrowed is not None:
+            borrowed.become.remote(cores)  # calls of a group are carried out in their order
+            return borrowed
+        label = "-".join(str(c.core) for c in (cores[0], cores[-1])[: len(cores)])
+        return NeuronCore.options(  # type: ignore[attr-defined]
+            name=f"nki-{self._name}-core-{label}-{uuid.uuid4().hex[:4]}", **on_node(node)
+        ).remote(cores)
+
+    def close(self) -> None:
+        """The world's session is over, or the world is."""
+        if self._loan is not None:
+            self._loan.close()
+            self._loan = None

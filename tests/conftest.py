@@ -1,0 +1,12 @@
+"""For all tests: what a developer keeps running (`nki-dist cluster`) takes no part in them."""
+
+from __future__ import annotations
+
+import pytest
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_kept_ray():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NKI_DIST_CLUSTER", "off")
+        yield
