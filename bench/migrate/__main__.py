@@ -3,9 +3,9 @@
 NKI_REF names a folder with checkouts of nki-samples and aws-neuron-sdk. Each kernel that a program
 there launches is launched again as `nki-dist migrate` writes it, with the same arguments, held to
 NKI 0.7, deprecations being errors. A kernel counts if every array has the same bits, and nobody had
-to do anything. Of
-Beta 1's kernels the runtime adds products to PSUM one by one, of others it merges them, which
-rounds otherwise; so these are also compared with merging off, and counted apart.
+to do anything; one whose program launches nothing in time doesn't. Of Beta 1's kernels the runtime
+adds products to PSUM one by one, of others it merges them, which rounds otherwise; so these are
+also compared with merging off, and counted apart.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import os
 import pickle
+import re
 import subprocess
 import sys
 import tempfile
@@ -26,6 +27,8 @@ SAMPLES, DOCS = "nki-samples", "aws-neuron-sdk"
 GROUPS = {SAMPLES: "Beta 1 kernels of nki-samples", DOCS: "examples of the documentation"}
 
 
+LATE = "out of time"
+KERNEL = re.compile(r"^@nki\.[^\n]*\n(?:[^\n@d][^\n]*\n)*def (\w+)", re.MULTILINE)
 OTHER, APART = "other results", "same, products added one by one"
 
 
@@ -43,7 +46,7 @@ def programs(root: Path) -> Iterator[tuple[str, str, Path]]:
     """Group, kind and path of what is run."""
     for folder in ("src", "contributed"):
         for file in sorted((root / SAMPLES / folder).glob("**/*.py")):
-            if "__main__" in file.read_text() and "pipelined" not in file.name:
+            if "__main__" in file.read_text() or folder == "contributed":
                 yield SAMPLES, "script", file
     yield SAMPLES, "samples", root / SAMPLES
     for folder in ("nki/examples", "nki/deep-dives"):
@@ -57,7 +60,14 @@ def outcomes(group: str, kind: str, path: Path, options: argparse.Namespace) -> 
     with tempfile.TemporaryDirectory() as scratch:
         records, migrated = Path(scratch, "records"), Path(scratch, "migrated")
         records.mkdir()
-        _python(["bench.migrate.record", kind, str(path), str(records)], options, path)
+        said = _python(["bench.migrate.record", kind, str(path), str(records)], options, path)
+        if said == LATE and kind == "script" and not list(records.iterdir()):
+            text = path.read_text()
+            left = any(d.rule in ("undecided", "removed") for d in migrate(text).decisions)
+            for found in KERNEL.findall(text):
+                file_name = str(path.relative_to(options.root / group))
+                outcome = "left to a person" if left else LATE
+                yield Row(group, file_name, found, "neuronxcc" in text, outcome)
         for record in sorted(records.glob("*.pickle")):
             row = pickle.loads(record.read_bytes())
             file = Path(row["file"])
@@ -107,7 +117,7 @@ def _python(command: list[str], options: argparse.Namespace, path: Path) -> str:
                 timeout=options.timeout,
             )
         except subprocess.TimeoutExpired:
-            return "out of time"
+            return LATE
     lines = done.stdout.strip().splitlines()
     return lines[-1] if lines else done.stderr.strip().splitlines()[-1] if done.stderr else ""
 

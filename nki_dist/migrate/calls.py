@@ -17,6 +17,7 @@ RANGES: Final = frozenset({"nl.affine_range", "nl.sequential_range", "nl.static_
 HINTS: Final = frozenset(
     {"precise_schedule", "multi_buffer", "directives", "name"}
 )  # of loops; no value
+GONE: Final = {"nki": ("baremetal", "simulate_kernel"), "nki.language": ("par_dim",)}
 BUFFERS: Final = frozenset({"sbuf", "psum", "hbm", "private_hbm", "shared_hbm"})
 MEASURES: Final = frozenset({"nki.benchmark", "nki.profile"})
 REMOVED: Final = frozenset({"nl.loop_reduce", "nl.all_reduce", "nl.gather_flattened_dst"})
@@ -98,11 +99,11 @@ class Calls(cst.CSTTransformer):
         if module == BETA1 or module.startswith(BETA1 + "."):
             new = "nki" + module[len(BETA1) :]
             self._changed("import", original, f"{module} is {new}")
-            gone = ("baremetal", "simulate_kernel")
-            if new == "nki" and not isinstance(updated.names, cst.ImportStar):
+            gone = GONE.get(new, ())
+            if gone and not isinstance(updated.names, cst.ImportStar):
                 kept = [a for a in updated.names if dotted(a.name) not in gone]
                 if len(kept) < len(updated.names):
-                    return self._without(updated, kept)
+                    return self._without(updated, kept, new)
             return updated.with_changes(module=cst.parse_expression(new))
         if module != "neuronxcc" or isinstance(updated.names, cst.ImportStar):
             return updated
@@ -112,13 +113,14 @@ class Calls(cst.CSTTransformer):
         alias = updated.names[0].with_changes(comma=cst.MaybeSentinel.DEFAULT)
         return cst.Import(names=[alias])
 
-    def _without(self, node: cst.ImportFrom, kept: list[cst.ImportAlias]) -> Any:
+    def _without(self, node: cst.ImportFrom, kept: list[cst.ImportAlias], module: str) -> Any:
+        """The import without names that nothing refers to any more."""
         if not kept:
-            if self.names.local("nki") is not None:
+            if module != "nki" or self.names.local("nki") is not None:
                 return cst.RemoveFromParent()
             return cst.Import(names=[cst.ImportAlias(cst.Name("nki"))])
         last = kept[-1].with_changes(comma=cst.MaybeSentinel.DEFAULT)
-        return node.with_changes(module=cst.Name("nki"), names=[*kept[:-1], last])
+        return node.with_changes(module=cst.parse_expression(module), names=[*kept[:-1], last])
 
     # ---- calls --------------------------------------------------------------------------------
 
