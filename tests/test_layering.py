@@ -41,6 +41,7 @@ LAYERS = (
     {"core_actor", "stepping"},  # where cores run: in other processes, under a debugger
     {"insight"},
     {"launcher"},
+    {"migrate"},  # rewrites text; knows no kernel, and only the command knows it
     {
         "cli",
         "compat",

@@ -1,0 +1,1 @@
+"""Whether what `nki-dist migrate` makes of published programs computes the same."""

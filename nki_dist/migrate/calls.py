@@ -1,0 +1,280 @@
+"""Rules for single expressions: imports, names, decorators, arguments.
+
+No line is added or removed, so what later rules find is where it was.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import libcst as cst
+from libcst.metadata import PositionProvider
+
+from nki_dist.migrate.names import BETA1, Names, dotted
+from nki_dist.migrate.report import Finding, Migrated
+
+RANGES: Final = frozenset({"nl.affine_range", "nl.sequential_range", "nl.static_range"})
+HINTS: Final = frozenset(
+    {"precise_schedule", "multi_buffer", "directives", "name"}
+)  # of loops; no value
+GONE: Final = {"nki": ("baremetal", "simulate_kernel"), "nki.language": ("par_dim",)}
+BUFFERS: Final = frozenset({"sbuf", "psum", "hbm", "private_hbm", "shared_hbm"})
+MEASURES: Final = frozenset({"nki.benchmark", "nki.profile"})
+REMOVED: Final = frozenset({"nl.loop_reduce", "nl.all_reduce", "nl.gather_flattened_dst"})
+OPERANDS: Final = frozenset({"op", "op0", "op1", "reduce_op"})
+_OTHER_NAMES: Final = {
+    "max": "maximum",
+    "amax": "maximum",
+    "min": "minimum",
+    "amin": "minimum",
+    "sum": "add",
+    "prod": "multiply",
+    "true_divide": "divide",
+}
+_SAME_NAMES: Final = (
+    "add subtract multiply divide maximum minimum exp copy sqrt square tanh sin log power equal"
+    " not_equal less less_equal greater greater_equal logical_and logical_or bitwise_and"
+    " bitwise_or bitwise_xor"
+)
+NUMPY: Final = {**{name: name for name in _SAME_NAMES.split(" ")}, **_OTHER_NAMES}
+
+
+def argument(call: cst.Call, name: str, place: int = -1) -> cst.Arg | None:
+    """An argument by its name, or its place."""
+    for arg in call.args:
+        if arg.keyword is not None and arg.keyword.value == name:
+            return arg
+    plain = [arg for arg in call.args if arg.keyword is None and not arg.star]
+    return plain[place] if 0 <= place < len(plain) else None
+
+
+def with_args(call: cst.Call, args: list[cst.Arg]) -> cst.Call:
+    """A call with other arguments; the last has no comma on the same line."""
+    if args and isinstance(args[-1].comma, cst.Comma):
+        after = args[-1].comma.whitespace_after
+        if isinstance(after, cst.SimpleWhitespace):
+            args = [*args[:-1], args[-1].with_changes(comma=cst.MaybeSentinel.DEFAULT)]
+    return call.with_changes(args=args)
+
+
+class Calls(cst.CSTTransformer):
+    """One walk over a module.
+
+    Args:
+        names: of the module.
+        done: where changes and decisions are noted.
+        to: "0.6" or "0.7".
+    """
+
+    METADATA_DEPENDENCIES = (PositionProvider,)
+
+    def __init__(self, names: Names, done: Migrated, to: str) -> None:
+        super().__init__()
+        self.names, self.done, self.to = names, done, to
+
+    def _line(self, node: cst.CSTNode) -> int:
+        return int(self.get_metadata(PositionProvider, node).start.line)
+
+    def _changed(self, rule: str, node: cst.CSTNode, message: str) -> None:
+        self.done.changes.append(Finding(rule, self._line(node), message))
+
+    def _decide(self, rule: str, node: cst.CSTNode, message: str) -> None:
+        self.done.decisions.append(Finding(rule, self._line(node), message))
+
+    # ---- imports ------------------------------------------------------------------------------
+
+    def leave_ImportAlias(self, original: cst.ImportAlias, updated: cst.ImportAlias) -> Any:
+        name = dotted(updated.name) or ""
+        if name != BETA1 and not name.startswith(BETA1 + "."):
+            return updated
+        new = "nki" + name[len(BETA1) :]
+        self._changed("import", original, f"{name} is {new}")
+        as_name = updated.asname
+        if as_name is not None and dotted(as_name.name) == new:
+            as_name = None
+        return updated.with_changes(name=cst.parse_expression(new), asname=as_name)
+
+    def leave_ImportFrom(self, original: cst.ImportFrom, updated: cst.ImportFrom) -> Any:
+        module = dotted(updated.module) or ""
+        if module == BETA1 or module.startswith(BETA1 + "."):
+            new = "nki" + module[len(BETA1) :]
+            self._changed("import", original, f"{module} is {new}")
+            gone = GONE.get(new, ())
+            if gone and not isinstance(updated.names, cst.ImportStar):
+                kept = [a for a in updated.names if dotted(a.name) not in gone]
+                if len(kept) < len(updated.names):
+                    return self._without(updated, kept, new)
+            return updated.with_changes(module=cst.parse_expression(new))
+        if module != "neuronxcc" or isinstance(updated.names, cst.ImportStar):
+            return updated
+        if [dotted(alias.name) for alias in updated.names] != ["nki"]:
+            return updated
+        self._changed("import", original, "neuronxcc.nki is nki")
+        alias = updated.names[0].with_changes(comma=cst.MaybeSentinel.DEFAULT)
+        return cst.Import(names=[alias])
+
+    def _without(self, node: cst.ImportFrom, kept: list[cst.ImportAlias], module: str) -> Any:
+        """The import without names that nothing refers to any more."""
+        if not kept:
+            if module != "nki" or self.names.local("nki") is not None:
+                return cst.RemoveFromParent()
+            return cst.Import(names=[cst.ImportAlias(cst.Name("nki"))])
+        last = kept[-1].with_changes(comma=cst.MaybeSentinel.DEFAULT)
+        return node.with_changes(module=cst.parse_expression(module), names=[*kept[:-1], last])
+
+    # ---- calls --------------------------------------------------------------------------------
+
+    def leave_Call(self, original: cst.Call, updated: cst.Call) -> cst.BaseExpression:
+        full = self.names.full(original.func)
+        if full in RANGES:
+            return self._range(original, updated, full)
+        if full == "nki.simulate_kernel" and updated.args:
+            self._changed("simulate", original, "nki.simulate_kernel is nki.simulate")
+            kernel = updated.args[0].with_changes(comma=cst.MaybeSentinel.DEFAULT)
+            simulate = cst.parse_expression(f"{self.names.local('nki') or 'nki'}.simulate")
+            return updated.with_changes(
+                func=cst.Call(func=simulate, args=[kernel]), args=updated.args[1:]
+            )
+        if full == "nki.jit":
+            return self._jit(original, updated)
+        if full == "nki.baremetal":
+            return self._baremetal(original, updated)
+        if full in MEASURES and self.names.beta1:
+            self._decide("measure", original, f"{full} has no successor in {self.to}")
+        if full in REMOVED:
+            self._decide("removed", original, f"{full} has no successor in {self.to}")
+        if full == "nisa.sendrecv":
+            updated = self._sendrecv(original, updated)
+        if full.startswith("nisa."):
+            updated = self._operators(original, updated)
+        if full.startswith("nl."):
+            updated = self._buffer(original, updated)
+        method = original.func.attr.value if isinstance(original.func, cst.Attribute) else ""
+        if method == "depends_on" and self.to == "0.7" and argument(original, "kind") is None:
+            self._decide("depends-on", original, "say kind=nisa.dependency.runtime or .schedule")
+        if isinstance(original.func, cst.Subscript):
+            self._grid(original)
+        return updated
+
+    def _range(self, original: cst.Call, updated: cst.Call, full: str) -> cst.Call:
+        if self.to == "0.6" and not self.names.beta1:
+            return updated
+        keywords = {a.keyword.value for a in updated.args if a.keyword is not None}
+        if keywords - HINTS or any(a.star for a in updated.args):
+            self._decide("range", original, f"{full} with {', '.join(sorted(keywords))}")
+            return updated
+        self._changed("range", original, f"{full} is range")
+        kept = [a for a in updated.args if a.keyword is None]
+        return with_args(updated.with_changes(func=cst.Name("range")), kept)
+
+    def _jit(self, original: cst.Call, updated: cst.Call) -> cst.BaseExpression:
+        if argument(original, "platform_target") is not None:
+            self._decide("platform", original, "set NEURON_PLATFORM_TARGET_OVERRIDE instead")
+            return updated
+        mode = argument(original, "mode")
+        if mode is None:
+            return updated
+        self._changed("jit-mode", original, "nki.jit has no mode")
+        kept = [a for a in updated.args if a.keyword is None or a.keyword.value != "mode"]
+        return with_args(updated, kept) if kept else updated.func
+
+    def _baremetal(self, original: cst.Call, updated: cst.Call) -> cst.BaseExpression:
+        if any(a.keyword is not None for a in updated.args):
+            self._decide("measure", original, "nki.baremetal with files to save")
+            return updated
+        self._changed("baremetal", original, "nki.baremetal is nki.jit")
+        jit = cst.parse_expression(f"{self.names.local('nki') or 'nki'}.jit")
+        return updated.with_changes(func=jit) if updated.args else jit
+
+    def leave_Decorator(self, original: cst.Decorator, updated: cst.Decorator) -> cst.Decorator:
+        if self.names.full(original.decorator) != "nki.baremetal":
+            return updated
+        self._changed("baremetal", original, "nki.baremetal is nki.jit")
+        jit = cst.parse_expression(f"{self.names.local('nki') or 'nki'}.jit")
+        return updated.with_changes(decorator=jit)
+
+    def _sendrecv(self, original: cst.Call, updated: cst.Call) -> cst.Call:
+        given = argument(updated, "use_gpsimd_dma")
+        if given is None:
+            return updated
+        value = dotted(given.value)
+        if value not in ("True", "False"):
+            self._decide("sendrecv", original, "use_gpsimd_dma isn't True or False in the text")
+            return updated
+        self._changed("sendrecv", original, "use_gpsimd_dma is dma_engine")
+        member = "gpsimd_dma" if value == "True" else "dma"
+        new = given.with_changes(
+            keyword=cst.Name("dma_engine"),
+            value=cst.parse_expression(f"{self.names.local('nisa')}.dma_engine.{member}"),
+        )
+        return updated.with_changes(args=[new if a is given else a for a in updated.args])
+
+    def _operators(self, original: cst.Call, updated: cst.Call) -> cst.Call:
+        prefix = self.names.local("nl")
+        if prefix is None:
+            return updated
+        args = []
+        for n, arg in enumerate(updated.args):
+            full = self.names.full(arg.value)
+            keyword = arg.keyword.value if arg.keyword is not None else ""
+            wanted = keyword in OPERANDS or (not keyword and n < 6)
+            if wanted and full.startswith("numpy.") and full[6:] in NUMPY:
+                new = NUMPY[full[6:]]
+                self._changed("operator", original, f"np.{full[6:]} is nl.{new}")
+                arg = arg.with_changes(value=cst.parse_expression(f"{prefix}.{new}"))
+            args.append(arg)
+        return updated.with_changes(args=args)
+
+    def _buffer(self, original: cst.Call, updated: cst.Call) -> cst.Call:
+        given = argument(updated, "buffer")
+        if given is None or not isinstance(given.value, cst.SimpleString):
+            return updated
+        name = given.value.raw_value
+        if name not in BUFFERS:
+            return updated
+        self._changed("buffer", original, f"{name!r} is nl.{name}")
+        new = given.with_changes(value=cst.parse_expression(f"{self.names.local('nl')}.{name}"))
+        return updated.with_changes(args=[new if a is given else a for a in updated.args])
+
+    def _grid(self, original: cst.Call) -> None:
+        """A launch: the name of a kernel with brackets, called."""
+        target = original.func
+        assert isinstance(target, cst.Subscript)
+        if dotted(target.value) not in self.kernels:
+            return
+        if len(target.slice) > 1 or self.names.beta1:
+            self._decide("instances", original, "let the kernel loop over what the instances did")
+        elif self.to == "0.7":
+            self._decide("grid", original, "set NEURON_LOGICAL_NC_CONFIG and leave the grid out")
+
+    def visit_Module(self, node: cst.Module) -> None:
+        self.kernels = kernels_of(node, self.names)
+
+
+class _Kernels(cst.CSTVisitor):
+    def __init__(self, names: Names) -> None:
+        self.names = names
+        self.found: set[str | None] = set()
+
+    def visit_FunctionDef(self, node: cst.FunctionDef) -> None:
+        for decorator in node.decorators:
+            made = decorator.decorator
+            full = self.names.full(made.func if isinstance(made, cst.Call) else made)
+            if full.startswith("nki."):
+                self.found.add(node.name.value)
+
+    def visit_Assign(self, node: cst.Assign) -> None:
+        value = node.value
+        if isinstance(value, cst.Call) and self.names.full(value.func) == "nki.jit":
+            self.found.update(dotted(target.target) for target in node.targets)
+
+    def visit_ImportFrom(self, node: cst.ImportFrom) -> None:
+        if not isinstance(node.names, cst.ImportStar) and "kernel" in (dotted(node.module) or ""):
+            self.found.update(dotted(alias.name) for alias in node.names)
+
+
+def kernels_of(module: cst.Module, names: Names) -> set[str | None]:
+    """Names of functions that are kernels, as far as the module shows."""
+    found = _Kernels(names)
+    module.visit(found)
+    return found.found

@@ -1,0 +1,292 @@
+"""Functions of the language in a Beta 1 kernel, and masks."""
+
+from __future__ import annotations
+
+import ast
+
+from nki_dist.migrate.instructions import (
+    BINARY,
+    CREATIONS,
+    REDUCTIONS,
+    UNARY,
+)
+from nki_dist.migrate.results import Instructions, Valued
+from nki_dist.migrate.subscripts import limits, parsed, shape_of
+from nki_dist.migrate.values import (
+    FLOATS,
+    INT,
+    Blocks,
+    Index,
+    Mask,
+    Number,
+    Other,
+    Tensor,
+    Undecided,
+    Value,
+)
+
+
+class Functions(Instructions):
+    """Calls of anything; instructions are those of the base."""
+
+    def _call(self, node: ast.Call) -> Valued:
+        name = self.full(node.func)
+        space, _, last = name.rpartition(".")
+        if any(isinstance(a, ast.Starred) for a in node.args):
+            raise Undecided(f"{name} with *arguments")
+        if space == "nisa":
+            return self.instruction(node, last, None)
+        if space == "nl":
+            return self._language(node, last)
+        if isinstance(node.func, ast.Attribute):
+            base, value = self.value(node.func.value)
+            if isinstance(value, (Tensor, Blocks)):
+                return self._method(node, base, value, node.func.attr)
+        args = [self.value(a)[0] for a in node.args]
+        keywords = [ast.keyword(k.arg, self.value(k.value)[0]) for k in node.keywords]
+        kind: Value = Other()
+        if name in ("range", "math.ceil", "len", "int"):
+            kind = INT
+        if name in ("min", "max", "abs"):
+            kinds = {self.value(a)[1] for a in node.args}
+            kind = (
+                kinds.pop() if len(kinds) == 1 and isinstance(next(iter(kinds)), Number) else kind
+            )
+        return ast.Call(node.func, args, keywords), kind
+
+    def _method(self, node: ast.Call, base: ast.expr, value: Value, name: str) -> Valued:
+        if not isinstance(value, Tensor) or node.keywords:
+            raise Undecided(f"method {name} of a tile")
+        arguments = ", ".join(ast.unparse(a) for a in node.args)
+        text = ast.unparse(base)
+        if name == "broadcast_to":
+            self.note("dst")
+            made = f"{self.nl}.broadcast_to({text}, {arguments})"
+            return parsed(made), Tensor("sbuf", value.dtype)
+        if name == "astype":
+            self.note("dst")
+            made = f"{self.nl}.copy({text}, dtype={arguments})"
+            return parsed(made), Tensor("sbuf", arguments, value.rank)
+        if name == "reshape":
+            shape = node.args[0] if len(node.args) == 1 else None
+            rank = len(shape.elts) if isinstance(shape, (ast.Tuple, ast.List)) else None
+            return parsed(f"{text}.reshape({arguments})"), Tensor(value.where, value.dtype, rank)
+        raise Undecided(f"method {name} of a tile")
+
+    # ---- functions ----------------------------------------------------------------------------
+
+    def binary(
+        self, function: str, left: Valued, right: Valued, dtype: ast.expr | None = None
+    ) -> Valued:
+        """`x op y` of tiles and numbers, with Beta 1's dtype."""
+        self.note("tile-operator")
+        (x, a), (y, b) = left, right
+        one, two = self.named(x), self.named(y)
+        call = f"{self.nl}.{function}({one}, {two}"
+        tiles = [v for v in (a, b) if isinstance(v, Tensor)]
+        numbers = [v for v in (a, b) if isinstance(v, Number)]
+        if len(tiles) + len(numbers) != 2 or not tiles:
+            raise Undecided(f"what the operands of {one} and {two} are")
+        rank = tiles[0].rank if len({t.rank for t in tiles}) == 1 else None
+        if any(t.where == "hbm" for t in tiles):
+            raise Undecided("an operator on a tensor in HBM")
+        if dtype is not None:
+            text = ast.unparse(dtype)
+            return parsed(f"{call}, dtype={text})"), Tensor("sbuf", text, rank)
+        float32 = f"{self.nl}.float32"
+        if numbers:
+            if numbers[0].kind == "float":
+                return parsed(f"{call}, dtype={float32})"), Tensor("sbuf", float32, rank)
+            tile = one if isinstance(a, Tensor) else two
+            if numbers[0].kind != "int":
+                number = two if isinstance(a, Tensor) else one
+                self.guard(f"isinstance({number}, int)", "a float would make it float32")
+            self._floating(tile, tiles[0])
+            return parsed(f"{call})"), Tensor("sbuf", tiles[0].dtype, rank)
+        if float32 in (tiles[0].dtype, tiles[1].dtype):  # wins over any other
+            return parsed(f"{call})"), Tensor("sbuf", float32, rank)
+        if tiles[0].dtype != tiles[1].dtype or not tiles[0].dtype:
+            self.guard(f"{one}.dtype == {two}.dtype", "say the dtype of the result")
+        return parsed(f"{call})"), Tensor("sbuf", tiles[0].dtype, rank)
+
+    def _floating(self, text: str, tile: Tensor) -> None:
+        """An int leaves the dtype of floats; that of integers may become wider."""
+        if tile.dtype.rpartition(".")[2] not in FLOATS:
+            kinds = ", ".join(f"{self.nl}.{kind}" for kind in sorted(FLOATS))
+            self.guard(f"{text}.dtype in ({kinds})", "an int may make it wider")
+
+    def _language(self, node: ast.Call, name: str) -> Valued:
+        given = {k.arg or "": k.value for k in node.keywords}
+        if name == "arange" and len(node.args) in (1, 2) and not given:
+            ends = [ast.unparse(a) for a in node.args]
+            start = ends[0] if len(ends) == 2 else "0"
+            return node, Index((self.length(start, ends[-1]),), ((0, "1"),), start)
+        if name in CREATIONS:
+            return self._creation(node, name, given)
+        if name == "load":
+            return self._load(node, given)
+        if name in REDUCTIONS:
+            return self._reduction(node, name, given)
+        if name in BINARY and len(node.args) == 2 and not set(given) - {"dtype"}:
+            left, right = self.value(node.args[0]), self.value(node.args[1])
+            return self.binary(name, left, right, given.get("dtype"))
+        if name in UNARY and len(node.args) == 1 and not set(given) - {"dtype"}:
+            argument, value = self.value(node.args[0])
+            if not isinstance(value, Tensor):
+                raise Undecided(f"what nl.{name} is given")
+            kind = ast.unparse(given["dtype"]) if "dtype" in given else value.dtype
+            made = ast.Call(node.func, [argument], node.keywords)
+            return made, Tensor("sbuf", kind, value.rank)
+        if name == "transpose" and len(node.args) == 1 and not given:
+            argument, value = self.value(node.args[0])
+            if not isinstance(value, Tensor):
+                raise Undecided("what nl.transpose is given")
+            text, value = self._in_sbuf(self.named(argument), value)
+            self._two(text, value)
+            return parsed(f"{self.nl}.transpose({text})"), Tensor("psum", value.dtype, 2)
+        if name == "matmul":
+            return self._product(node, given)
+        if name == "shared_constant" and not set(given) - {"dtype", "constant"}:
+            kind = ast.unparse(given["dtype"]) if "dtype" in given else ""
+            return node, Tensor("hbm", kind)
+        if name in ("program_id", "num_programs", "program_ndim"):
+            return node, INT
+        if name in ("ds", "par_dim", "device_print"):
+            return node, Other()
+        raise Undecided(f"nl.{name}")
+
+    def _product(self, node: ast.Call, given: dict[str, ast.expr]) -> Valued:
+        """nl.matmul(x, y, transpose_x=True), which is one instruction."""
+        given = given | dict(zip(["x", "y", "transpose_x"], node.args))
+        if set(given) != {"x", "y", "transpose_x"} or ast.unparse(given["transpose_x"]) != "True":
+            raise Undecided("nl.matmul without transpose_x=True, which transposes first")
+        texts, kinds = [], []
+        for key in ("x", "y"):
+            made, value = self.value(given[key])
+            if not isinstance(value, Tensor):
+                raise Undecided("what nl.matmul multiplies")
+            texts.append(self.named(made))
+            kinds.append(value.dtype)
+        if kinds[0] != kinds[1] or not kinds[0]:
+            self.guard(f"{texts[0]}.dtype == {texts[1]}.dtype", "operands have one dtype")
+        call = parsed(f"{self.nisa}.nc_matmul({texts[0]}, {texts[1]})")
+        assert isinstance(call, ast.Call)
+        return self.matmul(call, None, "False")
+
+    def _creation(self, node: ast.Call, name: str, given: dict[str, ast.expr]) -> Valued:
+        if "shape" in given:
+            raise_shape: ast.expr = given["shape"]
+        elif node.args:
+            raise_shape = node.args[0]
+        else:
+            raise Undecided(f"nl.{name} without a shape")
+        if set(given) - {"shape", "dtype", "buffer", "fill_value"} or "dtype" not in given:
+            raise Undecided(f"nl.{name} with other arguments than a shape, dtype= and buffer=")
+        buffer = self.full(given["buffer"]) if "buffer" in given else "nl.sbuf"
+        where = {"nl.sbuf": "sbuf", "nl.psum": "psum"}.get(buffer, "hbm")
+        if not buffer.startswith("nl.") or (where == "hbm" and not buffer.endswith("hbm")):
+            raise Undecided(f"memory {ast.unparse(given['buffer'])}")
+        dtype = ast.unparse(given["dtype"])
+        shape = raise_shape
+        if not isinstance(shape, (ast.Tuple, ast.List)):
+            return node, Tensor(where, dtype)
+        sizes = list(shape.elts)
+        places = [n for n, s in enumerate(sizes) if self._is_par_dim(s)]
+        if not places:
+            return node, Tensor(where, dtype, len(sizes))
+        self.note("par-dim")
+        place = places[0]
+        par = sizes[place]
+        assert isinstance(par, ast.Call)
+        inner = ast.Tuple([par.args[0], *sizes[place + 1 :]], ast.Load())
+        more = "".join(
+            f", {k.arg}={ast.unparse(k.value)}" for k in node.keywords if k.arg != "shape"
+        )
+        more = "".join(f", {ast.unparse(a)}" for a in node.args[1:]) + more
+        text = f"{self.nl}.{name}({ast.unparse(inner)}{more})"
+        tile = Tensor(where, dtype, len(sizes) - place)
+        for size in reversed(sizes[:place]):
+            text = f"[{text} for _ in range({ast.unparse(size)})]"
+        return parsed(text), Blocks(tile, place) if place else tile
+
+    def _is_par_dim(self, node: ast.expr) -> bool:
+        return isinstance(node, ast.Call) and self.full(node.func) == "nl.par_dim"
+
+    def _load(self, node: ast.Call, given: dict[str, ast.expr]) -> Valued:
+        source = node.args[0] if node.args else given.get("src")
+        if source is None or set(given) - {"mask", "dtype", "src"} or len(node.args) > 1:
+            raise Undecided("nl.load with other arguments than a tensor, mask= and dtype=")
+        mask = self.mask(given.get("mask"))
+        if mask is None:
+            text, value = self.value(source)
+            if not isinstance(value, Tensor) or value.where not in ("hbm", ""):
+                raise Undecided(f"what nl.load reads: {ast.unparse(source)}")
+            kind = ast.unparse(given["dtype"]) if "dtype" in given else value.dtype
+            more = [ast.keyword("dtype", given["dtype"])] if "dtype" in given else []
+            rank = value.rank if value.rank != 1 else 2
+            return ast.Call(node.func, [text], more), Tensor("sbuf", kind, rank)
+        if not isinstance(source, ast.Subscript):
+            raise Undecided("nl.load of a whole tensor with a mask")
+        text, value = self.subscript(source, mask)
+        nodes = source.slice.elts if isinstance(source.slice, ast.Tuple) else [source.slice]
+        shape = shape_of([v for v in (self.value(n)[1] for n in nodes) if isinstance(v, Index)])
+        assert isinstance(value, Tensor)
+        base = ast.unparse(source.value)
+        kind = ast.unparse(given["dtype"]) if "dtype" in given else f"{base}.dtype"
+        tile = self._tile(f"({', '.join(shape)})", kind, "sbuf")
+        left = limits(mask)
+        part = ", ".join(f"0:{left.get(d, n)}" for d, n in enumerate(shape))
+        self.before.append(f"{self.nisa}.dma_copy(dst={tile}[{part}], src={ast.unparse(text)})")
+        kept = tuple(sorted(left.items()))
+        return parsed(tile), Tensor(
+            "sbuf", kind if "dtype" in given else value.dtype, len(shape), kept
+        )
+
+    def mask(self, node: ast.expr | None) -> Mask | None:
+        """The mask of a call."""
+        if node is None or ast.unparse(node) == "None":
+            return None
+        value = self.value(node)[1]
+        if not isinstance(value, Mask):
+            raise Undecided(f"mask {ast.unparse(node)}")
+        return value
+
+    def _reduction(self, node: ast.Call, name: str, given: dict[str, ast.expr]) -> Valued:
+        axis = given.get("axis") or (node.args[1] if len(node.args) > 1 else None)
+        if set(given) - {"axis", "dtype", "mask"} or axis is None or not node.args:
+            raise Undecided(f"nl.{name} with other arguments than axis=, dtype= and mask=")
+        mask = self.mask(given.get("mask"))
+        source = node.args[0]
+        if mask is not None and isinstance(source, ast.Subscript):
+            argument, value = self.subscript(source, mask)
+        else:
+            argument, value = self.value(source)
+        axes = (
+            ast.literal_eval(axis) if isinstance(axis, (ast.Tuple, ast.List, ast.Constant)) else 0
+        )
+        axes = sorted(axes if isinstance(axes, (tuple, list)) else [axes])
+        if not isinstance(value, Tensor) or value.rank is None:
+            raise Undecided(f"the rank of what nl.{name} is given")
+        if not all(isinstance(a, int) and 0 < a < value.rank for a in axes):
+            raise Undecided(f"nl.{name} along {ast.unparse(axis)}")
+        self.note("tile-operator")
+        kept = [d for d in range(value.rank) if d not in axes]
+        text = ast.unparse(argument)
+        if [*kept, *axes] != list(range(value.rank)):
+            text += f".permute({(*kept, *axes)})"
+        last = tuple(range(len(kept), value.rank))
+        more = f", dtype={ast.unparse(given['dtype'])}" if "dtype" in given else ""
+        made = f"{self.nl}.{name}({text}, axis={last}{more})"
+        kind = ast.unparse(given["dtype"]) if "dtype" in given else value.dtype
+        result = Tensor("sbuf", kind, max(len(kept), 2))
+        if mask is None:
+            return parsed(made), result
+        left = limits(mask)
+        if set(left) != {0} or not isinstance(source, ast.Subscript):
+            raise Undecided(f"nl.{name} with a mask of free dimensions")
+        nodes = source.slice.elts if isinstance(source.slice, ast.Tuple) else [source.slice]
+        whole = shape_of([v for v in (self.value(n)[1] for n in nodes) if isinstance(v, Index)])[0]
+        part = self.named(parsed(made))
+        tile = self._tile(f"({whole}, *{part}.shape[1:])", f"{part}.dtype", "sbuf")
+        self.before.append(f"{self.nisa}.tensor_copy(dst={tile}[0:{left[0]}], src={part})")
+        return parsed(tile), Tensor("sbuf", kind, result.rank, ((0, left[0]),))

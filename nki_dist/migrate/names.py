@@ -1,0 +1,102 @@
+"""What names of a module mean: `nl.load`, `nki.language.load` and `load` are one function.
+
+Only imports are looked at. A name that is bound again later, such as a parameter called `nl`, is
+still taken for the import.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+import libcst as cst
+
+BETA1: Final = "neuronxcc.nki"
+SHORT: Final[Mapping[str, str]] = {"nki.language": "nl", "nki.isa": "nisa", "nki": "nki"}
+
+
+def dotted(node: cst.CSTNode | None) -> str | None:
+    """The text of a name with dots, else None."""
+    if isinstance(node, cst.Name):
+        return node.value
+    if isinstance(node, cst.Attribute):
+        before = dotted(node.value)
+        return None if before is None else f"{before}.{node.attr.value}"
+    return None
+
+
+@dataclass
+class Names:
+    """The imports of a module.
+
+    Attributes:
+        beta1: whether it imports neuronxcc.nki.
+        meaning: local name to the full one, which is that of `nki` in modules of Beta 1, too.
+    """
+
+    beta1: bool = False
+    meaning: dict[str, str] = field(default_factory=dict)
+
+    def full(self, node: cst.CSTNode | None) -> str:
+        """`nl.load`, `nki.jit` or another full name; "" for what isn't a name."""
+        text = dotted(node)
+        if text is None:
+            return ""
+        first, _, rest = text.partition(".")
+        name = self.meaning.get(first, first) + ("." + rest if rest else "")
+        for long, short in SHORT.items():
+            if name.startswith(long + "."):
+                return short + name[len(long) :]
+        return name
+
+    def local(self, full: str) -> str | None:
+        """How this module writes `nl`, `nisa` or `nki`; None if it doesn't import it."""
+        long = {short: long for long, short in SHORT.items()}[full]
+        for name, meaning in self.meaning.items():
+            if meaning == long:
+                return name
+        parent, _, last = long.rpartition(".")
+        for name, meaning in self.meaning.items():
+            if parent and meaning == parent:
+                return f"{name}.{last}"
+        return None
+
+
+class _Imports(cst.CSTVisitor):
+    def __init__(self) -> None:
+        self.names = Names()
+
+    def visit_Import(self, node: cst.Import) -> None:
+        for alias in node.names:
+            name = dotted(alias.name) or ""
+            if alias.asname is not None:
+                self._bind(dotted(alias.asname.name) or "", name)
+            else:
+                self._bind(name.partition(".")[0], name.partition(".")[0], name)
+
+    def visit_ImportFrom(self, node: cst.ImportFrom) -> None:
+        module = dotted(node.module) or ""
+        if node.relative or isinstance(node.names, cst.ImportStar):
+            return
+        for alias in node.names:
+            name = dotted(alias.name) or ""
+            local = dotted(alias.asname.name) if alias.asname is not None else name
+            self._bind(local or "", f"{module}.{name}")
+
+    def _bind(self, local: str, meaning: str, module: str = "") -> None:
+        seen = module or meaning
+        if seen == BETA1 or seen.startswith(BETA1 + "."):
+            self.names.beta1 = True
+        if meaning == BETA1 or meaning.startswith(BETA1 + "."):
+            meaning = "nki" + meaning[len(BETA1) :]
+        if meaning.startswith("nki_dist"):
+            meaning = "nki" + meaning[len("nki_dist") :]
+        self.names.meaning[local] = meaning
+
+
+def names_of(module: cst.Module) -> Names:
+    """What the imports of a module bind."""
+    found = _Imports()
+    module.visit(found)
+    return found.names

@@ -1,0 +1,224 @@
+"""Instructions of a Beta 1 kernel, which become statements before the one they were in."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from typing import Any
+
+from nki_dist.migrate.instructions import (
+    BINARY,
+    KEPT,
+    RESULTS,
+    VECTORS,
+)
+from nki_dist.migrate.subscripts import parsed
+from nki_dist.migrate.values import (
+    Blocks,
+    Environment,
+    Index,
+    Mask,
+    Other,
+    Tensor,
+    Undecided,
+    Value,
+    minus,
+)
+
+Valued = tuple[ast.expr, Value]
+
+
+class Instructions:
+    """Instructions; expressions are evaluated by a class that inherits this one.
+
+    Args:
+        env: what is known of names.
+        full: the full name of a function.
+        nl, nisa: how the module writes them.
+        fresh: makes a name that the function doesn't have.
+    """
+
+    def __init__(
+        self,
+        env: Environment,
+        full: Callable[[ast.AST], str],
+        nl: str,
+        nisa: str,
+        fresh: Callable[[str], str],
+    ) -> None:
+        self.env, self.full, self.nl, self.nisa, self.fresh = env, full, nl, nisa, fresh
+        self.before: list[str] = []
+        self.rules: set[str] = set()
+
+    def value(self, node: ast.expr) -> Valued:
+        """An expression of `nki`, and what is known of it."""
+        raise NotImplementedError
+
+    def subscript(self, node: ast.Subscript, mask: Mask | None) -> Valued:
+        """A view, cut to what a mask leaves."""
+        raise NotImplementedError
+
+    def binary(
+        self, function: str, left: Valued, right: Valued, dtype: ast.expr | None = None
+    ) -> Valued:
+        """`x op y` of tiles and numbers."""
+        raise NotImplementedError
+
+    def note(self, rule: str) -> None:
+        """A rule had a part in the statement."""
+        self.rules.add(rule)
+
+    def length(self, start: str, stop: str) -> str:
+        """stop - start."""
+        if stop.startswith(f"{start} + "):
+            return stop[len(start) + 3 :]
+        return minus(stop, start)
+
+    def guard(self, condition: str, why: str) -> None:
+        """Refuse what the rewritten statement wouldn't compute the same of."""
+        self.before.append(f"assert {condition}, {why!r}")
+
+    def named(self, node: ast.expr) -> str:
+        """Text that may be written twice: a call gets a name."""
+        if not any(isinstance(n, ast.Call) and self._makes(n) for n in ast.walk(node)):
+            return ast.unparse(node)
+        name = self.fresh("tile")
+        self.before.append(f"{name} = {ast.unparse(node)}")
+        return name
+
+    def _makes(self, call: ast.Call) -> bool:
+        return not (isinstance(call.func, ast.Attribute) and call.func.attr in ("ap", "ds"))
+
+    # ---- instructions -------------------------------------------------------------------------
+
+    def instruction(self, node: ast.Call, name: str, target: tuple[str, Tensor] | None) -> Valued:
+        """An instruction that writes `target`, or a new tile."""
+        given = {k.arg or "": k.value for k in node.keywords}
+        if name == "nc_matmul":
+            return self.matmul(node, target, "False")
+        if name == "tensor_tensor":
+            return self._tensor_tensor(node, given)
+        result = RESULTS.get(name)
+        if result is None:
+            raise Undecided(f"nisa.{name}, which returned its result")
+        if len(node.args) > len(result.names):
+            raise Undecided(f"nisa.{name} with {len(node.args)} arguments by place")
+        given |= dict(zip(result.names, node.args))
+        dtype = given.pop("dtype", None)
+        unknown = sorted(set(given) - KEPT)
+        if unknown or result.data not in given:
+            raise Undecided(f"nisa.{name} with {', '.join(unknown) or 'no data'}")
+        if name == "nc_transpose" and "engine" in given:
+            raise Undecided("nisa.nc_transpose on an engine of choice")
+        self.note("dst")
+        made = {key: self.value(argument) for key, argument in given.items()}
+        text = self.named(made[result.data][0])
+        data = made[result.data][1]
+        if not isinstance(data, Tensor) or data.where == "hbm":
+            raise Undecided(f"what {text} is")
+        if name == "nc_transpose":
+            text, data = self._in_sbuf(text, data)
+        rank = self._check_rank(name, given, data, text)
+        arguments = [f"{result.data}={text}"] if result.data == "data" or result.data else []
+        for key, (argument, value) in made.items():
+            if key != result.data:
+                arguments.append(f"{key}={self._argument(name, key, argument, value)}")
+        kind = ast.unparse(dtype) if dtype is not None else f"{text}.dtype"
+        known = ast.unparse(dtype) if dtype is not None else data.dtype
+        if target is not None and known and known == target[1].dtype:
+            self.before.append(f"{self.nisa}.{name}(dst={target[0]}, {', '.join(arguments)})")
+            return parsed(target[0]), target[1]
+        shape = result.shape.format(data=text)
+        made_tile = self._tile(shape, kind, result.where)
+        self.before.append(f"{self.nisa}.{name}(dst={made_tile}, {', '.join(arguments)})")
+        return parsed(made_tile), Tensor(result.where, known, rank)
+
+    def _tile(self, shape: str, dtype: str, where: str) -> str:
+        name = self.fresh("tile")
+        self.before.append(
+            f"{name} = {self.nl}.ndarray({shape}, dtype={dtype}, buffer={self.nl}.{where})"
+        )
+        return name
+
+    def _check_rank(self, name: str, given: dict[str, Any], data: Tensor, text: str) -> int | None:
+        if name not in ("tensor_reduce", "nc_transpose"):
+            return data.rank
+        self._two(text, data)
+        if name == "tensor_reduce":
+            axis = ast.unparse(given["axis"])
+            if axis not in ("1", "(1,)", "[1]", "-1"):
+                raise Undecided(f"nisa.tensor_reduce along {axis}")
+        return 2
+
+    def _two(self, text: str, value: Tensor) -> None:
+        """A tile has to have two dimensions."""
+        if value.rank is None:
+            self.guard(f"len({text}.shape) == 2", "the result has the shape of a matrix")
+        elif value.rank != 2:
+            raise Undecided(f"{text} has {value.rank} dimensions")
+
+    def _argument(self, name: str, key: str, node: ast.expr, value: Value) -> str:
+        text = ast.unparse(node)
+        if isinstance(value, (Index, Mask, Blocks)):
+            raise Undecided(f"{key}={text}")
+        vector = key in VECTORS and isinstance(value, (Tensor, Other)) and text != "None"
+        if name.startswith("activation") and vector:
+            if not isinstance(value, Tensor):
+                raise Undecided(f"whether {key}={text} is a tile")
+            if value.dtype != f"{self.nl}.float32":
+                return f"{self.nl}.copy({text}, dtype={self.nl}.float32)"
+        return text
+
+    def _in_sbuf(self, text: str, value: Tensor) -> tuple[str, Tensor]:
+        """An operand of the Tensor engine."""
+        if value.where == "sbuf":
+            return text, value
+        if value.where != "psum":
+            raise Undecided(f"in which memory {text} is")
+        name = self.fresh("tile")
+        self.before.append(f"{name} = {self.nl}.copy({text})")
+        return name, Tensor("sbuf", value.dtype, value.rank)
+
+    def matmul(self, node: ast.Call, target: tuple[str, Tensor] | None, accumulate: str) -> Valued:
+        """nisa.nc_matmul, which adds to `target` unless `accumulate` is "False"."""
+        given = {k.arg or "": k.value for k in node.keywords}
+        given |= dict(zip(["stationary", "moving"], node.args))
+        if set(given) != {"stationary", "moving"} or len(node.args) > 2:
+            raise Undecided("nisa.nc_matmul with more than its two operands")
+        self.note("dst")
+        operands = []
+        for key in ("stationary", "moving"):
+            argument, value = self.value(given[key])
+            text = self.named(argument)
+            if not isinstance(value, Tensor):
+                raise Undecided(f"what {text} is")
+            self._two(text, value)
+            operands.append(self._in_sbuf(text, value)[0])
+        left, right = operands
+        arguments = f"stationary={left}, moving={right}"
+        fits = target is not None and target[1].where == "psum"
+        if target is not None and fits and target[1].dtype == f"{self.nl}.float32":
+            more = ", accumulate=False" if accumulate == "False" else ""
+            self.before.append(f"{self.nisa}.nc_matmul(dst={target[0]}, {arguments}{more})")
+            return parsed(target[0]), target[1]
+        shape = f"({left}.shape[1], {right}.shape[1])"
+        tile = self._tile(shape, f"{self.nl}.float32", "psum")
+        self.before.append(f"{self.nisa}.nc_matmul(dst={tile}, {arguments})")
+        return parsed(tile), Tensor("psum", f"{self.nl}.float32", 2)
+
+    def _tensor_tensor(self, node: ast.Call, given: dict[str, ast.expr]) -> Valued:
+        given = given | dict(zip(["data1", "data2", "op"], node.args))
+        space, _, function = self.full(given["op"]).rpartition(".")
+        if (
+            space != "nl"
+            or function not in BINARY
+            or set(given) - {"data1", "data2", "op", "dtype"}
+        ):
+            raise Undecided(
+                "nisa.tensor_tensor with other arguments than two tiles and an operator"
+            )
+        self.note("dst")
+        left, right = self.value(given["data1"]), self.value(given["data2"])
+        if not isinstance(left[1], Tensor) or not isinstance(right[1], Tensor):
+            raise Undecided("what the operands of nisa.tensor_tensor are")
+        return self.binary(function, left, right, given.get("dtype"))
