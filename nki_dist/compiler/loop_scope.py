@@ -149,7 +149,11 @@ def _accesses(code: CodeType, at: int) -> Iterator[tuple[str, str]]:
     no such jump is found, nothing is yielded.
     """
     end: int | None = None
-    for i in dis.get_instructions(code):
+    instructions = list(dis.get_instructions(code))
+    # Python 3.12 says of a frame that waits for a generator that it is behind the FOR_ITER, in the
+    # memory that the interpreter keeps for it.
+    at = max((i.offset for i in instructions if i.offset <= at), default=at)
+    for i in instructions:
         if i.offset < at:
             continue
         if at < 0 or (end is not None and i.offset < end):
