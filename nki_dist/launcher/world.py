@@ -101,10 +101,8 @@ class World(Recording):
     ) -> None:
         host = default_host() if host is None else host
         transport = default_transport() if transport is None else transport
-        self.arch = measured(
-            architectures.from_environment() if platform is None else architectures.get(platform),
-            arch,
-        )
+        named = None if platform is None else architectures.get(platform)
+        self.arch = measured(named or architectures.from_environment(), arch)
         check_size(self.arch, ranks, lnc)
         check_options(host, transport, timeout, memory, cores_per_actor)
         self.ranks = ranks
