@@ -143,8 +143,9 @@ def test_a_function_for_ranks_is_called_with_the_rank():
         def broken(rank):
             raise TypeError("of the function itself")
 
-        with pytest.raises(TypeError, match="of the function itself"):
+        with pytest.raises(LaunchError, match="raised TypeError for rank 0") as caught:
             world.run(copied, nki.per_rank(broken))
+        assert isinstance(caught.value.__cause__, TypeError)
         assert np.array_equal(world.run(copied, nki.per_rank(lambda rank: X + rank))[1], X + 1)
 
 
