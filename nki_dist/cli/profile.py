@@ -42,8 +42,7 @@ several kernels one page each, numbered. Other formats than text are printed alo
   summary-json  numbers by the names of Neuron Explorer's format of that name
   json          the numbers of NAME.json, a list with one entry per kernel
   dot           the order graphs of small kernels, for Graphviz
-  chakra        execution traces of all launches, kernel after kernel, for ASTRA-sim: the
-                --output-file is a folder and gets trace.RANK.et for each rank
+  chakra        trace.RANK.et of all launches in the folder --output-file, for ASTRA-sim
 
 PROGRAM may also be a compiled kernel, a file that kernel[n].compile(...).save(FILE) wrote. It is
 profiled without being run, so its loops must not depend on data."""
