@@ -56,7 +56,9 @@ python_use_unqualified_type_names = True
 add_module_names = False
 
 # Types of other packages, and of ours that users don't name, have no page to link to.
-nitpick_ignore_regex = [("py:class", r"(collections|os|numpy|nki_dist|pathlib)\..*|tuple\[~typing.Any")]
+nitpick_ignore_regex = [
+    ("py:class", r"(collections|os|numpy|nki_dist|pathlib)\..*|tuple\[~typing.Any")
+]
 # Names of unions, which are explained where they are used.
 nitpick_ignore = [("py:class", "Policy"), ("py:class", "Data")]
 
