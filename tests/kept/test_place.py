@@ -9,6 +9,7 @@ import threading
 import warnings
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -125,6 +126,15 @@ def test_one_that_is_silent_is_not_waited_for(where, monkeypatch) -> None:
         assert control.status()["state"] == "silent"
         with pytest.raises(LaunchError, match="--force kills it"):
             control.stop(force=False)
+
+
+def test_a_world_says_that_it_got_no_actors(where, monkeypatch) -> None:
+    monkeypatch.setattr(place, "ANSWER_SECONDS", 0.05)
+    context = SimpleNamespace(gcs_address="nowhere:1")
+    monkeypatch.setattr(borrowed.ray, "get_runtime_context", lambda: context)
+    with Answering(where):
+        with pytest.warns(ClusterWarning, match=r"lends no actors .*0.05 s.* starts its own"):
+            assert borrowed.Loan(2).take() is None
 
 
 def test_another_version_is_told_with_both(where, monkeypatch) -> None:

@@ -119,8 +119,17 @@ class Loan:
             status = line.ask(want="status")
             if status.get("address") == here and not differences(status["facts"], facts()):
                 self._names = list(line.ask(want="actors", count=count).get("actors", []))
-        except (place.Stale, place.Silent, LaunchError, OSError):
-            self.close()  # this world makes processes itself, as it would without
+        except (place.Stale, place.Silent, LaunchError, OSError) as error:
+            if self._line is not None:  # else `join` has said so, or another Ray is used
+                said = getattr(error, "message", str(error))
+                warnings.warn(
+                    ClusterWarning(
+                        f"the kept Ray lends no actors ({said}), this world starts its own; "
+                        "`nki-dist cluster status` says more"
+                    ),
+                    stacklevel=2,
+                )
+            self.close()
         else:
             if not self._names:
                 self.close()
