@@ -132,9 +132,9 @@ def test_a_world_says_that_it_got_no_actors(where, monkeypatch) -> None:
     monkeypatch.setattr(place, "ANSWER_SECONDS", 0.05)
     context = SimpleNamespace(gcs_address="nowhere:1")
     monkeypatch.setattr(borrowed.ray, "get_runtime_context", lambda: context)
-    with Answering(where):
-        with pytest.warns(ClusterWarning, match=r"lends no actors .*0.05 s.* starts its own"):
-            assert borrowed.Loan(2).take() is None
+    said = r"lends no actors .*0.05 s.* starts its own"
+    with Answering(where), pytest.warns(ClusterWarning, match=said):
+        assert borrowed.Loan(2).take() is None
 
 
 def test_another_version_is_told_with_both(where, monkeypatch) -> None:
