@@ -198,6 +198,21 @@ def test_an_operation_whose_mask_leaves_nothing_is_not_carried_out():
     close(run(kernel, a), wanted)
 
 
+def test_a_product_whose_mask_leaves_nothing_adds_nothing():
+    def kernel(a, b, c):
+        out = nl.ndarray((5, 6), dtype=a.dtype, buffer=nl.shared_hbm)
+        total = nl.zeros((5, 6), dtype=nl.float32, buffer=nl.psum)
+        left, right = nl.load(a), nl.load(b)
+        for j in nl.affine_range(3):
+            total += nl.matmul(left, right, transpose_x=True, mask=j < 2)
+            total += nisa.nc_matmul(left, nl.load(c), mask=False)
+        nl.store(out, nl.copy(total))
+        return out
+
+    a, b, c = normal(7, 5), normal(7, 6), normal(7, 6)
+    close(run(kernel, a, b, c), 2 * (a.T @ b))
+
+
 def test_what_a_mask_left_out_is_unwritten():
     def kernel(a):
         out = nl.ndarray((7, 1), dtype=a.dtype, buffer=nl.shared_hbm)

@@ -19,7 +19,7 @@ from nki_dist.compat.beta1.ops import operator_name
 from nki_dist.compat.beta1.select import cut
 from nki_dist.compat.beta1.state import state
 from nki_dist.compat.beta1.tile import Tile
-from nki_dist.compat.beta1.untouched import untouched
+from nki_dist.compat.beta1.untouched import leaves_nothing, untouched
 from nki_dist.dtypes import float32
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa import dge_mode, engine, oob_mode
@@ -54,11 +54,13 @@ def nc_matmul(
     where the other hasn't, else of those subscripted with the index expression that is compared.
     Free axes are also bounded by subscripts: `stationary[i_f < 64]`.
     """
-    left, right = contracted(stationary, moving, mask)
     double = str(getattr(perf_mode, "name", perf_mode)).startswith("double_row")
     halves = 2 if double else 1
     rows, columns = (prod(x.shape[1:]) // halves for x in (stationary, moving))
     whole = rows, columns
+    if leaves_nothing(mask):
+        return untouched([stationary, moving], whole, float32, psum)
+    left, right = contracted(stationary, moving, mask)
     part = left.free_size // halves, right.free_size // halves
     # NeuronCore-v2 multiplies whatever the hint says, and products are float32; later ones move.
     moves = is_transpose and current_tracer().arch.generation >= 3

@@ -23,7 +23,7 @@ from nki_dist.compat.beta1.retarget import accumulate_into, retarget
 from nki_dist.compat.beta1.select import cut
 from nki_dist.compat.beta1.state import state
 from nki_dist.compat.beta1.tile import BlockTile, Tile
-from nki_dist.compat.beta1.untouched import untouched
+from nki_dist.compat.beta1.untouched import leaves_nothing, untouched
 from nki_dist.dtypes import bool_
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa import dma_copy, memset, tensor_copy_predicated
@@ -271,6 +271,8 @@ def in_place(function: str, dst: Any, value: Any, temporary: bool = False) -> An
         return dst
     if dst.parts is not None or not dst.on_chip:
         return binary(function, dst, value)
+    if leaves_nothing(getattr(value, "mask", None)):
+        return dst
     dst.own()
     box = _kept_box(dst, value)
     target = dst.resolve(box)

@@ -16,17 +16,32 @@ import numpy as np
 
 from nki_dist.compat.beta1.mask import Mask
 from nki_dist.compat.beta1.tile import Tile
+from nki_dist.dtypes import DType
 from nki_dist.language import emit
-from nki_dist.program.memory import sbuf
+from nki_dist.program import MemoryRegion, sbuf
 
 
-def untouched(operands: Sequence[Any], shape: tuple[int, ...]) -> Tile:
-    """A tile of which nothing is written, and which no assignment copies from.
+def leaves_nothing(mask: Any) -> bool:
+    """Whether a mask, or a condition that Python knew, leaves nothing."""
+    if isinstance(mask, Mask):
+        return mask.hull()[0] == (0, 0)
+    return isinstance(mask, (bool, np.bool_)) and not mask
+
+
+def untouched(
+    operands: Sequence[Any],
+    shape: tuple[int, ...],
+    dtype: DType | None = None,
+    region: MemoryRegion = sbuf,
+) -> Tile:
+    """A tile of which nothing is written, and which no operation takes anything from.
 
     Args:
-        operands: of the operation; the tile has the dtype of the first one, as nothing tells more.
+        operands: of the operation.
         shape: of its result.
+        dtype: of its result; None where nothing tells it but the first operand.
+        region: where it is.
     """
-    dtype = next(x.dtype for x in operands if isinstance(x, Tile))
+    kind = next(x.dtype for x in operands if isinstance(x, Tile)) if dtype is None else dtype
     nothing = Mask(shape, None, np.zeros((1,) * len(shape), bool))
-    return Tile(emit.new(shape, dtype, sbuf), mask=nothing)
+    return Tile(emit.new(shape, kind, region), mask=nothing)
