@@ -14,6 +14,7 @@ back when pytest ends. Not done here: comparing results; tests have their own to
 from __future__ import annotations
 
 import argparse
+import inspect
 import os
 from collections.abc import Iterator
 from typing import Any
@@ -103,7 +104,14 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def nki_world(request: pytest.FixtureRequest, nki_ranks: int) -> Iterator[World]:
     """A world of `nki_ranks` ranks, as the test's mark and the command line describe it."""
     options = {"lnc": request.config.getoption("nki_lnc") or 1, **_marked(request.node)}
-    with World(**{**options, "ranks": nki_ranks}) as world:
+    try:
+        world = World(**{**options, "ranks": nki_ranks})
+    except TypeError as error:
+        raise pytest.UsageError(
+            f"@pytest.mark.{_MARK} of {request.node.nodeid}: {error}; it takes what World takes: "
+            f"{', '.join(inspect.signature(World).parameters)}"
+        ) from None
+    with world:
         yield world
 
 

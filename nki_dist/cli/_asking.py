@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from nki_dist.cli import run as program
+from nki_dist.cli._files import check_writable, writing
 from nki_dist.cli.check import printing_to_stderr
 from nki_dist.errors import LaunchError, NkiError
 from nki_dist.insight.record import Record
@@ -52,6 +53,9 @@ def asked(
     Raises:
         LaunchError: wrong options.
     """
+    check_writable("--html", arguments.html)
+    if unread := program.unreadable(arguments):
+        return unread
     asker = Asker(ask, arguments.kernel, _number(arguments.launch))
     session().observer = asker
     status = 1
@@ -83,7 +87,8 @@ def _show(
     asker: Asker, arguments: argparse.Namespace, data: Callable[[Sequence[Any]], dict[str, Any]]
 ) -> None:
     if arguments.html is not None:
-        Path(arguments.html).write_text(_page(arguments.program, asker), encoding="utf-8")
+        with writing("--html", arguments.html):
+            Path(arguments.html).write_text(_page(arguments.program, asker), encoding="utf-8")
     if arguments.json:
         found = [
             {"kernel": kernel, "launch": number, **_data(answers, data)}

@@ -89,6 +89,8 @@ def run(arguments: argparse.Namespace) -> int:
         raise LaunchError(
             f"--repeat {arguments.repeat}; must be a positive number", code="command-option"
         )
+    if status := program.unreadable(arguments):
+        return status
     session().observer = stopwatch = Stopwatch(arguments.repeat)
     try:
         return program.run(arguments)

@@ -16,6 +16,7 @@ from nki_dist.cli import run as program
 from nki_dist.errors import Diagnostic, split_location
 from nki_dist.launcher.checking import Checked, Checker
 from nki_dist.launcher.session import session
+from nki_dist.launcher.suggestions import did_you_mean
 from nki_dist.launcher.tracebacks import raised_at
 
 VERSION: Final = 1
@@ -78,6 +79,8 @@ def look_at(arguments: argparse.Namespace, checker: Checker) -> tuple[int, BaseE
     Returns:
         2 if the file can't be read, else 0; and what ended the program, if something did.
     """
+    if status := program.unreadable(arguments):
+        return status, None
     session().checker = checker
     ended: BaseException | None = None
     try:
@@ -139,6 +142,8 @@ def _exception(checker: Checker, error: BaseException) -> dict[str, Any]:
         message = f"exit status {error.code}" if isinstance(error, SystemExit) else str(error)
         found = {"type": type(error).__name__, "message": message, "file": file, "line": line}
         placeholders = checker.placeholders_given
+        if meant := did_you_mean(error):
+            found["hint"] = meant
     return {**found, "after_placeholders": placeholders}
 
 
@@ -155,6 +160,8 @@ def _text(report: dict[str, Any], checker: Checker) -> str:
     if exception is not None:
         where = f" at {exception['file']}:{exception['line']}" if exception["file"] else ""
         lines.append(f"the program ended with {exception['type']}{where}: {exception['message']}")
+        if exception.get("hint"):
+            lines.append(f"  hint: {exception['hint']}")
         if exception["after_placeholders"]:
             lines.append("  it had results without contents by then, so this may mean nothing")
     return "\n".join(lines)

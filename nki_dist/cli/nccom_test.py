@@ -19,9 +19,9 @@ from typing import Any, Final
 
 from nki_dist.cli import _nccom_options as options
 from nki_dist.cli import _nccom_streams as streams
+from nki_dist.cli._files import writing
 from nki_dist.cli._nccom_check import Checker
 from nki_dist.cli._nccom_plan import Plan, bytes_of, check_sbuf, sizes_of
-from nki_dist.errors import LaunchError
 
 _UNITS: Final = {"GiB": 1 << 30, "GB": 10**9}
 _SHOWN: Final = {"hierarchical": "hier"}  # as the guide calls it
@@ -212,15 +212,8 @@ def _config(arguments: argparse.Namespace, plan: Plan) -> dict[str, Any]:
 
 
 def _write(file: str, report: dict[str, Any]) -> None:
-    try:
-        with open(file, "w", encoding="utf-8") as opened:
-            json.dump(report, opened, indent=4)
-    except OSError as error:
-        raise LaunchError(
-            f"--report-to-json-file {file}: {error.strerror or error}; name a file that can be "
-            "written",
-            code="command-option",
-        ) from None
+    with writing("--report-to-json-file", file), open(file, "w", encoding="utf-8") as opened:
+        json.dump(report, opened, indent=4)
 
 
 def _note(text: str) -> None:

@@ -14,6 +14,7 @@ from typing import Any, Final
 from nki_dist import arch
 from nki_dist.arch.measured import measured
 from nki_dist.cli import run as program
+from nki_dist.cli._files import check_writable, writing
 from nki_dist.cli.check import printing_to_stderr
 from nki_dist.compiler.compiled import Compiled
 from nki_dist.compiler.wire import COMPILED as FILE_BEGINS
@@ -112,6 +113,13 @@ def run(arguments: argparse.Namespace) -> int:
         raise LaunchError(
             f"--most {arguments.most}; must be a positive number", code="command-option"
         )
+    chakra = arguments.output_format == "chakra"
+    check_writable("--output-file", arguments.output_file, folder=chakra)
+    check_writable("--html", arguments.html)
+    if arguments.output_format == "text":
+        check_writable("--output", arguments.output, folder=True)
+    if status := program.unreadable(arguments):
+        return status
     if not arguments.module and _is_compiled(arguments.program):
         _show([(_of_file(arguments.program, arguments.schedule), 1)], arguments)
         return 0
@@ -151,20 +159,23 @@ def _show(profiles: Sequence[tuple[Profile, int]], arguments: argparse.Namespace
     """Print profiles and write their files, in the order of the first launches."""
     if arguments.output_format == "chakra":
         if launches := [profile for profile, count in profiles for _ in range(count)]:
-            write_chakra(launches, arguments.output_file)
+            with writing("--output-file", arguments.output_file):
+                write_chakra(launches, arguments.output_file)
         return
     most = arguments.most
     costly = sorted(range(len(profiles)), key=lambda n: -profiles[n][0].total_us * profiles[n][1])
     shown = {n + 1: profiles[n] for n in sorted(costly[:most])}
     pages = _pages(arguments.html, shown)
     for n, page in pages.items():
-        shown[n][0].write_report(page)
+        with writing("--html", str(page)):
+            shown[n][0].write_report(page)
     text = arguments.output_format == "text"
     content = _text(shown, len(profiles), arguments, pages) if text else _plain(shown, arguments)
     if arguments.output_file is None:
         print(content)
     else:
-        Path(arguments.output_file).write_text(f"{content}\n", encoding="utf-8")
+        with writing("--output-file", arguments.output_file):
+            Path(arguments.output_file).write_text(f"{content}\n", encoding="utf-8")
 
 
 def _stem(n: int, profile: Profile) -> str:
@@ -194,9 +205,10 @@ def _text(
     lines = []
     for n, (profile, count) in shown.items():
         stem = _stem(n, profile)
-        folder.mkdir(parents=True, exist_ok=True)
-        profile.write_trace(folder / f"{stem}.trace.json")
-        profile.save(folder / f"{stem}.json")
+        with writing("--output", arguments.output):
+            folder.mkdir(parents=True, exist_ok=True)
+            profile.write_trace(folder / f"{stem}.trace.json")
+            profile.save(folder / f"{stem}.json")
         if arguments.advice:
             profile.advice()  # from now on part of its text
         times = "once" if count == 1 else f"{count} times"

@@ -21,8 +21,9 @@ from types import CodeType, ModuleType, TracebackType
 from typing import Any, Final
 
 from nki_dist import arch, compat
+from nki_dist.checks import checks_of
 from nki_dist.cli.neuron_profile import put_on_path
-from nki_dist.errors import Diagnostic, NkiError
+from nki_dist.errors import Diagnostic, LaunchError, NkiError
 from nki_dist.runtime.settings import CHECK_VARIABLE, HOST_VARIABLE, LNC_VARIABLE
 
 _DESCRIPTION: Final = """\
@@ -112,6 +113,15 @@ def prepare(arguments: argparse.Namespace) -> None:
     Raises:
         LaunchError: there is no such platform or release, or a real nki is in the way.
     """
+    platform = arch.get(arguments.platform) if arguments.platform else arch.from_environment()
+    if arguments.lnc is not None and not 1 <= arguments.lnc <= platform.max_lnc:
+        raise LaunchError(
+            f"--lnc {arguments.lnc}; {platform.name} allows 1 to {platform.max_lnc}",
+            code="lnc-range",
+            numbers={"got": arguments.lnc, "least": 1, "most": platform.max_lnc},
+        )
+    if arguments.check:
+        checks_of(arguments.check)
     settings = {
         arch.PLATFORM_VARIABLE: arguments.platform and arch.get(arguments.platform).instance,
         LNC_VARIABLE: arguments.lnc and str(arguments.lnc),
@@ -125,21 +135,33 @@ def prepare(arguments: argparse.Namespace) -> None:
     sys.argv = [arguments.program, *arguments.arguments]
 
 
+def unreadable(arguments: argparse.Namespace) -> int:
+    """2, with a message in the words of `python`, if the program can't be read; else 0."""
+    if arguments.module:
+        return 0
+    path = os.path.abspath(arguments.program)
+    try:
+        with open(path, "rb"):
+            return 0
+    except OSError as error:
+        command = arguments.run.__module__.rpartition(".")[2].replace("_", "-")
+        reason = f"[Errno {error.errno}] {error.strerror}"
+        print(f"nki-dist {command}: can't open file {path!r}: {reason}", file=sys.stderr)
+        return 2
+
+
 def execute(arguments: argparse.Namespace) -> int:
     """Run the program, and let out what it raises; 2 if it can't be read."""
+    if status := unreadable(arguments):
+        return status
     return run_module(arguments.program) if arguments.module else run_file(arguments.program)
 
 
 def run_file(script: str) -> int:
     """Run a script as `__main__`."""
     path = os.path.abspath(script)
-    try:
-        with open(path, "rb") as file:
-            source = file.read()
-    except OSError as error:
-        reason = f"[Errno {error.errno}] {error.strerror}"
-        print(f"nki-dist run: can't open file {path!r}: {reason}", file=sys.stderr)
-        return 2
+    with open(path, "rb") as file:
+        source = file.read()
     sys.path[0:0] = [os.path.dirname(path)]
     code = compile(source, path, "exec", dont_inherit=True)
     main = _main_module(path)

@@ -5,6 +5,7 @@ Follows: the migration guide of the NKI documentation (SDK 2.28).
 
 from __future__ import annotations
 
+import sys
 from typing import Final
 
 from nki_dist.errors import NoSuchAttribute
@@ -20,5 +21,7 @@ INSTEAD: Final = {
 def missing(name: str) -> AttributeError:
     """The error of a name that `nl` hasn't; `hasattr` says False."""
     if name not in INSTEAD:
-        return AttributeError(f"module 'nki_dist.language' has no attribute {name!r}", name=name)
+        nl = sys.modules["nki_dist.language"]  # Python looks there for what was meant
+        said = f"module 'nki_dist.language' has no attribute {name!r}"
+        return AttributeError(said, name=name, obj=nl)
     return NoSuchAttribute(f"nl has no {name}, which is Beta 1's (neuronxcc.nki); {INSTEAD[name]}")

@@ -30,6 +30,7 @@ from nki_dist.launcher.hollow import Hollows
 from nki_dist.launcher.profiles import profile_of_reports
 from nki_dist.launcher.results import Run
 from nki_dist.launcher.session import session
+from nki_dist.launcher.suggestions import did_you_mean
 from nki_dist.launcher.tracebacks import raised_at
 from nki_dist.program.pytree import flatten
 from nki_dist.program.walk import returned
@@ -231,7 +232,8 @@ class Look:
         """Keep an error; a kernel's own exception, too."""
         if not isinstance(error, NkiError):
             text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-            error = CompileError(text, location=raised_at(error), code="kernel-raised")
+            where, meant = raised_at(error), did_you_mean(error)
+            error = CompileError(text, location=where, code="kernel-raised", hint=meant)
         place = kernel_location(self._function) if callable(self._function) else None
         self._checker.keep(self.entry, error.at(location=place))
 
