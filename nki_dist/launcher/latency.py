@@ -14,7 +14,7 @@ class Latency:
         self._profile = profile
 
     def get_latency_percentile(self, percentile: float) -> float:
-        """The same for every percentile, in us: simulated time doesn't vary.
+        """`Profile.device_us`, the same for every percentile: simulated time doesn't vary.
 
         Raises:
             LaunchError: the percentile isn't a number from 0 to 100.
@@ -25,7 +25,7 @@ class Latency:
                 f"get_latency_percentile({percentile!r}): a percentile is a number from 0 to 100",
                 code="benchmark-option",
             )
-        microseconds: float = self._profile.total_us
+        microseconds: float = self._profile.device_us
         return microseconds
 
 
