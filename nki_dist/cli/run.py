@@ -24,7 +24,13 @@ from nki_dist import arch, compat
 from nki_dist.checks import checks_of
 from nki_dist.cli.neuron_profile import put_on_path
 from nki_dist.errors import Diagnostic, LaunchError, NkiError
-from nki_dist.runtime.settings import CHECK_VARIABLE, HOST_VARIABLE, LNC_VARIABLE
+from nki_dist.launcher.tracebacks import trimmed
+from nki_dist.runtime.settings import (
+    CHECK_VARIABLE,
+    HOST_VARIABLE,
+    LNC_VARIABLE,
+    full_tracebacks,
+)
 
 _DESCRIPTION: Final = """\
 Run a Python program that imports nki (or neuronxcc.nki, neuron_dtypes, ...) on simulated
@@ -194,6 +200,8 @@ def _execute(code: CodeType, main: ModuleType) -> None:
 def show(error: BaseException) -> None:
     """Report an uncaught exception, leaving out how the program was started."""
     error.__traceback__ = _own_frames(error.__traceback__)
+    if isinstance(error, Diagnostic) and not full_tracebacks():
+        error.__traceback__ = trimmed(error)
     sys.excepthook(type(error), error, error.__traceback__)
 
 

@@ -55,7 +55,7 @@ def trim(error: BaseException) -> None:
     shown: BaseException | None = error
     while shown is not None and id(shown) not in seen:
         seen.add(id(shown))
-        shown.__traceback__ = _trimmed(shown)
+        shown.__traceback__ = trimmed(shown)
         shown = shown.__cause__ or (None if shown.__suppress_context__ else shown.__context__)
     if sys.version_info < (3, 11):
         raise error
@@ -67,7 +67,8 @@ def _within_package(entries: list[TracebackType], ours: list[bool]) -> bool:
     return not after or after[0].tb_frame.f_code.co_filename.startswith(_LIBRARIES)
 
 
-def _trimmed(error: BaseException) -> TracebackType | None:
+def trimmed(error: BaseException) -> TracebackType | None:
+    """The traceback of an exception without the package's frames."""
     entries = []
     traceback = error.__traceback__
     while traceback is not None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import nki_dist
 from nki_dist import cli
 
 pytest_plugins = ["pytester"]
@@ -100,6 +101,14 @@ def test_a_check_says_which_name_was_meant(folder) -> None:
     report = json.loads(command("check", "--json", "prog.py").stdout)
     assert report["kernels"][0]["diagnostics"][0]["hint"] == "Did you mean: 'store'?"
     assert report["exception"]["hint"] == "Did you mean: 'print'?"
+
+
+def test_what_follows_from_a_mistake_shows_the_program_only(folder) -> None:
+    text = PROGRAM.replace("nl.store(", "nl.stor(").replace("nki.simulate", "y = nki.simulate")
+    Path("prog.py").write_text(text + "\nprint(y[0])\n")
+    done = command("check", "prog.py")
+    assert "print(y[0])" in done.stderr and "[result-unknown]" in done.stderr
+    assert os.path.dirname(nki_dist.__file__) not in done.stderr
 
 
 def test_a_mark_with_a_wrong_option_is_named(pytester: pytest.Pytester) -> None:
