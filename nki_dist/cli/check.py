@@ -79,8 +79,6 @@ def look_at(arguments: argparse.Namespace, checker: Checker) -> tuple[int, BaseE
     Returns:
         2 if the file can't be read, else 0; and what ended the program, if something did.
     """
-    if status := program.unreadable(arguments):
-        return status, None
     session().checker = checker
     ended: BaseException | None = None
     try:
