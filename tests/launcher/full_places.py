@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import sys
@@ -59,7 +60,14 @@ def filled(folder: str, leave: int) -> Iterator[None]:
     """Only so many bytes are left."""
     path = os.path.join(folder, "filled")
     with open(path, "wb") as file:
-        os.posix_fallocate(file.fileno(), 0, max(left(folder) - leave, 1))
+        # Others write, too, and what can't be had as a whole isn't had at all.
+        while (more := left(folder) - leave) > 0:
+            try:
+                os.posix_fallocate(file.fileno(), 0, more)
+                break
+            except OSError as error:
+                if error.errno != errno.ENOSPC:
+                    raise
     try:
         yield
     finally:
