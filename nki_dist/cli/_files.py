@@ -25,21 +25,21 @@ def check_writable(option: str, name: str | None, folder: bool = False) -> None:
     path = Path(name)
     if path.exists():
         if path.is_dir() != folder:
-            raise _refused(option, name, "is a folder" if path.is_dir() else "is no folder")
+            raise _refused(option, name, "is a folder" if path.is_dir() else "is no folder", folder)
         if not os.access(path, os.W_OK):
-            raise _refused(option, name, "may not be written by this user")
+            raise _refused(option, name, "may not be written by this user", folder)
         return
     above = path.absolute().parent
     while folder and not above.exists():
         above = above.parent
     if not above.is_dir():
-        raise _refused(option, name, f"there is no folder {above}")
+        raise _refused(option, name, f"there is no folder {above}", folder)
     if not os.access(above, os.W_OK | os.X_OK):
-        raise _refused(option, name, f"this user may not write to {above}")
+        raise _refused(option, name, f"this user may not write to {above}", folder)
 
 
 @contextmanager
-def writing(option: str, name: str) -> Iterator[None]:
+def writing(option: str, name: str, folder: bool = False) -> Iterator[None]:
     """Write what an option names; half a file that wasn't there before isn't left.
 
     Raises:
@@ -52,12 +52,11 @@ def writing(option: str, name: str) -> Iterator[None]:
     except OSError as error:
         if not there and path.is_file():
             path.unlink(missing_ok=True)
-        raise _refused(option, name, error.strerror or str(error)) from None
+        raise _refused(option, name, error.strerror or str(error), folder) from None
 
 
-def _refused(option: str, name: str, why: str) -> LaunchError:
+def _refused(option: str, name: str, why: str, folder: bool) -> LaunchError:
     return LaunchError(
-        f"{option} {name}: {why}; name {'a folder' if option == '--output' else 'a file'} that can "
-        "be written",
+        f"{option} {name}: {why}; name {'a folder' if folder else 'a file'} that can be written",
         code="command-option",
     )

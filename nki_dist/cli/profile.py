@@ -159,7 +159,7 @@ def _show(profiles: Sequence[tuple[Profile, int]], arguments: argparse.Namespace
     """Print profiles and write their files, in the order of the first launches."""
     if arguments.output_format == "chakra":
         if launches := [profile for profile, count in profiles for _ in range(count)]:
-            with writing("--output-file", arguments.output_file):
+            with writing("--output-file", arguments.output_file, folder=True):
                 write_chakra(launches, arguments.output_file)
         return
     most = arguments.most
@@ -205,7 +205,7 @@ def _text(
     lines = []
     for n, (profile, count) in shown.items():
         stem = _stem(n, profile)
-        with writing("--output", arguments.output):
+        with writing("--output", arguments.output, folder=True):
             folder.mkdir(parents=True, exist_ok=True)
             profile.write_trace(folder / f"{stem}.trace.json")
             profile.save(folder / f"{stem}.json")

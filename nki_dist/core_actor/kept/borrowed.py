@@ -36,13 +36,9 @@ def join(store: int | None) -> bool:
     if not cluster_wanted() or not place.possible():
         return False
     try:
-        line = place.connect()
-        if line is None:
+        status = place.status()
+        if status is None:
             return False
-        try:
-            status = line.ask(want="status")
-        finally:
-            line.close()
     except place.Stale as error:
         _unused(
             f"the keeper of {error} has ended without clearing up: it was killed, or the machine "

@@ -32,13 +32,9 @@ def status() -> dict[str, Any]:
     where = place.folder()
     found: dict[str, Any] = {"state": "none", "folder": str(where)}
     try:
-        line = place.connect()
-        if line is None:
+        answer = place.status()
+        if answer is None:
             return found
-        try:
-            answer = line.ask(want="status")
-        finally:
-            line.close()
     except place.Stale:
         return {**found, "state": "stale"}
     except place.Silent as error:

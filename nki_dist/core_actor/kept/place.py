@@ -187,3 +187,20 @@ class Line:
         with suppress(OSError):  # the other side may have been faster
             self.socket.shutdown(socket.SHUT_RDWR)
         self.socket.close()
+
+
+def status() -> dict[str, Any] | None:
+    """What the keeper says of itself; None if there is none.
+
+    Raises:
+        Stale: there was one.
+        Silent: it doesn't answer.
+        LaunchError: others can enter its folder.
+    """
+    line = connect()
+    if line is None:
+        return None
+    try:
+        return line.ask(want="status")
+    finally:
+        line.close()
