@@ -28,7 +28,7 @@ def parser() -> argparse.ArgumentParser:
     """The parser with every subcommand of this package."""
     top = argparse.ArgumentParser("nki-dist", description=_DESCRIPTION, epilog=_EPILOG)
     top.add_argument("--version", action="version", version=f"nki_dist {_version()}")
-    subparsers = top.add_subparsers(metavar="COMMAND", required=True)
+    subparsers = top.add_subparsers(metavar="COMMAND", dest="command", required=True)
     for found in sorted(pkgutil.iter_modules(__path__), key=lambda m: m.name):
         if not found.name.startswith("_"):
             importlib.import_module(f"{__name__}.{found.name}").register(subparsers)

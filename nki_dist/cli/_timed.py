@@ -33,6 +33,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("report")
     parser.add_argument("--launches", metavar="DIR")
     program.add_options(parser)
+    parser.set_defaults(command="rank")
     arguments = parser.parse_args(argv)
     report = Path(arguments.report)
     opened = _Opened()

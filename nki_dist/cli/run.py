@@ -150,9 +150,8 @@ def unreadable(arguments: argparse.Namespace) -> int:
         with open(path, "rb"):
             return 0
     except OSError as error:
-        command = arguments.run.__module__.rpartition(".")[2].replace("_", "-")
         reason = f"[Errno {error.errno}] {error.strerror}"
-        print(f"nki-dist {command}: can't open file {path!r}: {reason}", file=sys.stderr)
+        print(f"nki-dist {arguments.command}: can't open file {path!r}: {reason}", file=sys.stderr)
         return 2
 
 
