@@ -74,7 +74,12 @@ def missing(block: Block) -> set[str]:
     return {name for name in needed if importlib.util.find_spec(name) is None}
 
 
-RUN = [page for page in PAGES if any(map(runnable, blocks(page)))]
+SLOW = ("finding_faults.md", "mcp.md", "worlds.md")  # programs in processes of their own
+RUN = [
+    pytest.param(page, marks=pytest.mark.slow if page.name in SLOW else (), id=page.name)
+    for page in PAGES
+    if any(map(runnable, blocks(page)))
+]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -97,7 +102,7 @@ def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
             del sys.modules[name]
 
 
-@pytest.mark.parametrize("page", RUN, ids=lambda p: p.name)
+@pytest.mark.parametrize("page", RUN)
 def test_blocks_run_and_print_what_the_page_says(page: Path, scene: Path) -> None:
     names: dict[str, Any] = {"__name__": page.stem}
     printed: str | None = ""
@@ -158,6 +163,7 @@ def test_excerpts_are_compared_in_order() -> None:
         assert_excerpt("c 7\na 1\n", printed)
 
 
+@pytest.mark.slow
 def test_the_recipe_for_an_instruction_works(tmp_path: Path) -> None:
     """Followed to the letter in a copy of the repository."""
     recipe = [b for b in blocks(ROOT / "CONTRIBUTING.md") if len(b.marks) > 1]

@@ -67,6 +67,7 @@ def test_a_test_that_hangs_fails_with_the_stacks_of_all_threads(tmp_path):
     assert "never.wait()  # here" in said and "in in_the_other_thread" in said
 
 
+@pytest.mark.slow
 def test_a_test_that_hears_no_signal_shows_its_stack(tmp_path):
     _, said = tried(tmp_path, DEAF, "timeout=0", "faulthandler_timeout=1")
     line = DEAF.splitlines().index("    time.sleep(3)  # here") + 1

@@ -372,6 +372,7 @@ def test_forked_processes():
         assert answer == want if kernel is not copy else want in answer
 
 
+@pytest.mark.slow
 def test_ray_shut_down_between_launches():
     import ray
 

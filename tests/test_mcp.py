@@ -216,6 +216,7 @@ def alive(pid: int) -> bool:
         return False
 
 
+@pytest.mark.slow
 def test_a_call_that_hangs_is_ended_with_all_it_started(folder):
     hung, after = asked(
         folder, [("run", {"source": HANGS, "timeout": 3}), ("run", {"program": "fast.py"})]
@@ -233,6 +234,7 @@ def test_a_call_may_not_ask_for_more_time_than_the_server_gives(folder):
     assert "no end within 2 s" in hung["error"]["message"]
 
 
+@pytest.mark.slow
 def test_a_call_that_eats_memory_is_ended(folder):
     slowly, at_once, after = asked(
         folder,

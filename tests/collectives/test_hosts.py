@@ -47,9 +47,8 @@ def _tensors(out):
     return out if isinstance(out, tuple) else (out,)
 
 
-@pytest.mark.parametrize(
-    ("lnc", "sizes"), [(1, [1]), pytest.param(2, [1, 2, 4], marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("lnc", "sizes"), [(1, [1]), (2, [1, 2, 4])])
 def test_the_same_bits_everywhere(lnc, sizes):
     found = []
     for host, size in [("inprocess", "auto"), *(("ray", n) for n in sizes)]:

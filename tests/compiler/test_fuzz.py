@@ -59,6 +59,7 @@ def fuzzed(seed: int, files: int) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_a_sample_of_tampered_files_ends_well():
     said = fuzzed(3, 1500)
     for kind in (REFUSED, RAN, TYPED):

@@ -156,6 +156,7 @@ def test_script_refuses_a_core_too_many() -> None:
     assert "LNC" in done.stderr
 
 
+@pytest.mark.slow
 def test_demo(tmp_path: Path) -> None:
     """On a small shape, but with Ray and two actors, as `make demo` runs it."""
     trace = tmp_path / "new" / "trace.json"

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.examples.scripts import run_script
 
 WRONG = """
@@ -28,6 +30,7 @@ def test_its_own_kernel_passes() -> None:
     assert done.stdout.startswith("softmax on trn2: right")
 
 
+@pytest.mark.slow
 def test_a_kernel_that_forgets_the_tail_fails(tmp_path: Path) -> None:
     (tmp_path / "wrong.py").write_text(WRONG)
     done = run_script("../grader.py", str(tmp_path / "wrong.py"), "--json")

@@ -106,6 +106,7 @@ def allocated() -> int:
     return sum(s.size for s in kept.statistics("filename"))
 
 
+@pytest.mark.slow
 def test_200_launches_on_ray_leave_nothing_behind(monkeypatch):
     pytest.importorskip("grpc", reason="the store's counts need ray[default]")
     monkeypatch.setenv("NKI_DIST_HOST", "ray")
@@ -124,6 +125,7 @@ def test_200_launches_on_ray_leave_nothing_behind(monkeypatch):
     assert max(grown.values()) < 8 << 20, grown
 
 
+@pytest.mark.slow
 def test_200_launches_in_this_process_allocate_nothing_that_stays():
     def launched(kernel):
         return nki.simulate(kernel[2])
@@ -185,6 +187,7 @@ def test_what_is_no_longer_linked_is_freed_at_once():
         gc.enable()
 
 
+@pytest.mark.slow
 def test_kernels_that_are_traced_every_time_are_forgotten():
     """One that takes an object with hidden state has no key: nothing may keep what was compiled."""
     from nki_dist.runtime.group import KEPT_PROGRAMS

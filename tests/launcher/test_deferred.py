@@ -43,6 +43,7 @@ def test_results_are_those_of_a_list():
         assert [o.tobytes() for o in functions] == [o.tobytes() for o in named]
 
 
+@pytest.mark.slow
 def test_arrays_live_one_at_a_time(world):
     """Rank 0's stays for the launch; of the others one is there when the next is made."""
     made: list[weakref.ref] = []

@@ -150,7 +150,8 @@ CASES = {
     "rank in an address": Case(row_of_its_rank, lambda n: (X, table(n), rows(n))),
     "counts in a loop": Case(counted_rounds, lambda n: (X, counts(n), rows(n))),
 }
-SIZES = [(name, n) for n in (8, 64) for name in CASES] + [("layer", 256), ("all_gather", 256)]
+SIZES = [(name, n) for n in (8, 64) for name in CASES]
+SIZES += [pytest.param(name, 256, marks=pytest.mark.slow) for name in ("layer", "all_gather")]
 
 
 def launched(case: Case, ranks: int) -> Iterator[Any]:

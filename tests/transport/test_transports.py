@@ -46,6 +46,7 @@ def large(world):
     return [np.asarray(o).tobytes() for out in outs for o in out]
 
 
+@pytest.mark.slow
 def test_a_ring_carries_small_and_large_payloads():
     found = []
     for options in ({"host": "inprocess"}, {"transport": "ring"}):
