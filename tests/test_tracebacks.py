@@ -40,7 +40,12 @@ def raises_itself(x):
 
 
 def frames(error):
-    return [entry.name for entry in traceback.extract_tb(error.__traceback__)]
+    """The names, but for the one frame with the bare `raise` that Python 3.10 leaves."""
+    found = [entry.name for entry in traceback.extract_tb(error.__traceback__)]
+    left = [name for name in found if name in ("called", "__call__")]
+    if sys.version_info < (3, 11) and len(left) == 1:
+        found.remove(left[0])
+    return found
 
 
 def test_tracebacks_hold_the_users_frames_only(world):

@@ -122,6 +122,7 @@ class Kernel:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if tracing():
             return self.fn(*args, **kwargs)
+        __tracebackhide__ = True
         try:
             if sys.modules.keys().isdisjoint(frameworks.LIBRARIES):
                 return self._launch(args, kwargs)

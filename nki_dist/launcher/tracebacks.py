@@ -34,6 +34,7 @@ def leaves_package(function: Callable[_P, _R]) -> Callable[_P, _R]:
 
     @functools.wraps(function)
     def called(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        __tracebackhide__ = True
         try:
             return function(*args, **kwargs)
         except BaseException as error:
@@ -47,7 +48,8 @@ def trim(error: BaseException) -> None:
     """Leave the package's frames out of an exception that is about to be raised again.
 
     To be followed by a bare `raise`, which from Python 3.11 on doesn't add its own frame. Python
-    3.10 raises with the traceback of old there, so the exception is raised here.
+    3.10 goes on with the traceback of old there, whose first entry is the frame with that `raise`:
+    this one stays, and pytest is told to hide it (`__tracebackhide__`).
     """
     if full_tracebacks():
         return
@@ -58,7 +60,9 @@ def trim(error: BaseException) -> None:
         shown.__traceback__ = trimmed(shown)
         shown = shown.__cause__ or (None if shown.__suppress_context__ else shown.__context__)
     if sys.version_info < (3, 11):
-        raise error
+        of_old = sys.exc_info()[2]
+        if of_old is not None:
+            of_old.tb_next = error.__traceback__
 
 
 def _within_package(entries: list[TracebackType], ours: list[bool]) -> bool:
