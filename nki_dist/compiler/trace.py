@@ -282,7 +282,7 @@ class Trace(Configured, LoopTrace):
         """
         ordinal = self._ordinal
         i = Instruction(opcode, args, known.engine, where, ordinal)
-        i.order_group = self.order_group
+        i.kind, i.order_group = known, self.order_group
         storages, opened = self.program.storages, self._open
         for access, written in zip(operands, known.writes):
             storage = access.storage

@@ -161,7 +161,7 @@ class Patterns:
         plain = all(immutable(v) or held(v) is not None for v in accepted.values())
         if len(self._known) >= MOST or not plain:
             return
-        self._known[key] = Pattern(
+        i.kind = self._known[key] = Pattern(
             i.engine,
             accepted,
             tuple(map(starts, operands)),

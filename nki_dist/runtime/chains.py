@@ -17,15 +17,14 @@ rounds (bfloat16), and those of Beta 1's kernels.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, Final
 
 from nki_dist.arch import Arch
-from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.factors import Factors
 from nki_dist.program import Access, Instruction, psum
-from nki_dist.program.walk import tensors
 from nki_dist.runtime.blas import column_unit, padded_columns
+from nki_dist.runtime.facts import FactTable, accesses
 
 LONGEST: Final = 4096  # rows of a contraction: bounds the memory that operands are gathered in
 OPEN: Final = 8  # chains at a time: PSUM has so many banks
@@ -139,13 +138,21 @@ class Chains:
         ended: called with every chain that ends.
         beta1: the kernel is one of Beta 1: each matmul is a chain. Products are added there by
             other instructions, and that they are folded into PSUM must not show.
+        facts: of the program's instructions, from whoever may have asked.
 
     Attributes:
         open: chains that haven't ended, the oldest first.
         run: number of the straight run of instructions, which dynamic loops and waiting end.
     """
 
-    def __init__(self, arch: Arch, ended: Callable[[Chain], Any], beta1: bool) -> None:
+    def __init__(
+        self,
+        arch: Arch,
+        ended: Callable[[Chain], Any],
+        beta1: bool,
+        facts: FactTable | None = None,
+    ) -> None:
+        self._facts = facts or FactTable()
         self._arch = arch
         self._ended = ended
         self._alone = beta1
@@ -158,20 +165,28 @@ class Chains:
     def feed(self, i: Instruction) -> Chain | None:
         """The chain that the next instruction belongs to; what it looks at has ended."""
         self._at += 1
-        spec = INSTRUCTIONS[i.opcode]
+        facts = self._facts.of(i)
+        spec = facts.spec
         if spec.synchronises:
             self.end()
         factors = None if spec.factors_of is None else spec.factors_of(i, self._arch)
         if factors is not None and factors.known and 0 not in factors.dst.strides:
             return self._multiplied(i, factors)
-        if self.open:
-            self._looked(i)
-        for a in spec.writes(i):
-            self._writes.add(a.storage.number, self._at)
+        if facts.operands is None:
+            if self.open:
+                self._looked(accesses(i))
+            for a in spec.writes(i):
+                self._writes.add(a.storage.number, self._at)
+            return None
+        args = i.args
+        if facts.sums and self.open:
+            self._looked([args[name] for name in facts.sums])
+        for name in facts.written:
+            self._writes.add(args[name].storage.number, self._at)
         return None
 
-    def _looked(self, i: Instruction) -> None:
-        for a in accesses(i):
+    def _looked(self, found: Iterable[Access]) -> None:
+        for a in found:
             if a.storage.region is psum:
                 self._close([c for c in self.open if not apart(c.dst, a)])
             source = None if a.dynamic is None else a.dynamic.source
@@ -228,17 +243,6 @@ def width_of(chain: Chain) -> int:
     if unit is not None:
         return padded_columns(chain.width, unit)
     return chain.width if len(chain.members) == 1 else max(chain.width, 2)
-
-
-def accesses(i: Instruction) -> list[Access]:
-    """Tensor operands of an instruction, lists opened; asked of each several times."""
-    found: list[Access] = []
-    for value in i.args.values():
-        if isinstance(value, Access):
-            found.append(value)
-        elif value.__class__ is list or value.__class__ is tuple:
-            found += tensors(value)
-    return found
 
 
 def apart(a: Access, b: Access) -> bool:

@@ -188,7 +188,7 @@ class CoreGroup:
         memory = Memory(program, stack.memory, offsets, stack.common, pool, known)
         core = make_core(program, slot)
         kit = Kit(memory.buffer, core, arch.get(program.platform), self._workspace)
-        linker = Linker(program, kit, template)
+        linker = Linker(program, kit, template, alike=True)
         executor = Executor(program, linker.link(), core)
         return _Ready(executor, stack.generation, linker.recorder)
 

@@ -22,12 +22,15 @@ from nki_dist.isa._matmul import Matrix, directly, matrix, product
 from nki_dist.isa.kit import Kit, Step
 from nki_dist.program import Access, Block, Instruction, Loop, Program, instructions
 from nki_dist.runtime.chains import Chain, Chains, Group
+from nki_dist.runtime.facts import FactTable
 from nki_dist.runtime.panels import KEPT, Buffer, Part, assign, joined, provide
 
 Key: TypeAlias = "tuple[Any, ...]"
 
 
-def find_groups(program: Program, arch: Any) -> list[tuple[int, Group]]:
+def find_groups(
+    program: Program, arch: Any, facts: FactTable | None = None
+) -> list[tuple[int, Group]]:
     """All groups of chains, each with the number of the straight run of instructions it is in."""
     found: dict[int, tuple[int, Group]] = {}
 
@@ -35,7 +38,7 @@ def find_groups(program: Program, arch: Any) -> list[tuple[int, Group]]:
         assert chain.group is not None
         found.setdefault(id(chain.group), (chains.run, chain.group))
 
-    chains = Chains(arch, ended, program.beta1)
+    chains = Chains(arch, ended, program.beta1, facts)
     breaks = frozenset(program.facts.get("rounds", ()))  # of a debugged launch
 
     def feed(block: Block) -> None:

@@ -19,31 +19,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.kit import Kit, Step, chain
-from nki_dist.isa.spec import Spec
-from nki_dist.program import Access, Instruction, Program, Storage
-from nki_dist.runtime.chains import Group, accesses
-from nki_dist.runtime.indirect import has_indirection
+from nki_dist.program import Instruction, Program, Storage
+from nki_dist.runtime.chains import Group
+from nki_dist.runtime.facts import FactTable, accesses
 from nki_dist.runtime.memory import Places, places
 from nki_dist.runtime.merged import find_groups
 
 CONSTANTS = (int, float, bool, type(None), type(...), np.generic)
-
-
-class Facts(NamedTuple):
-    """What linking asks of an instruction.
-
-    Attributes:
-        elements: of all operands.
-        dynamic: operands with one run-time address.
-        indirect: whether some operand is an indirect view.
-    """
-
-    spec: Spec
-    elements: int
-    dynamic: tuple[Access, ...]
-    indirect: bool
 
 
 class _View(NamedTuple):
@@ -87,7 +70,7 @@ class Template:
     def __init__(self, program: Program, arch: Any) -> None:
         self._program = program
         self._arch = arch
-        self._facts: dict[int, Facts] = {}
+        self.table = FactTable()
         self._steps: dict[int, tuple[_Call, ...] | None] = {}
         self._moving: dict[int, tuple[tuple[int, ...], tuple[_Call, ...] | None]] = {}
         self.exchanges: dict[int, dict[Any, Any]] = {}  # what the exchanges know, by ordinal
@@ -95,19 +78,12 @@ class Template:
     @cached_property
     def groups(self) -> list[tuple[int, Group]]:
         """Matmuls that are one product; see runtime.merged."""
-        return find_groups(self._program, self._arch)
+        return find_groups(self._program, self._arch, self.table)
 
     @cached_property
     def places(self) -> Places:
         """Where local storages are; see runtime.memory."""
         return places(self._program)
-
-    def facts(self, i: Instruction) -> Facts:
-        """Of an instruction of the program as it stands there."""
-        found = self._facts.get(i.ordinal)
-        if found is None:
-            found = self._facts[i.ordinal] = facts_of(i)
-        return found
 
     def step(self, i: Instruction, kit: Kit, link: Callable[[Instruction, Kit], Step]) -> Step:
         """The step of an instruction without run-time addresses.
@@ -137,7 +113,7 @@ class Template:
         Args:
             link: gives it where it has to be linked.
         """
-        dynamic = self.facts(i).dynamic
+        dynamic = self.table.of(i).dynamic
         if i.ordinal not in self._moving:
             step = link()
             numbers = [a.storage.number for a in accesses(i)]
@@ -153,14 +129,6 @@ class Template:
             unit = a.dynamic.stride * a.dtype.itemsize
             shifts[a.storage.number] = (index - before) * unit
         return _chained(calls, kit, shifts)
-
-
-def facts_of(i: Instruction) -> Facts:
-    """What linking asks of an instruction."""
-    found = accesses(i)
-    dynamic = tuple([a for a in found if a.dynamic is not None and a.dynamic.kind == "scalar"])
-    elements = sum([a.size for a in found])
-    return Facts(INSTRUCTIONS[i.opcode], elements, dynamic, has_indirection(i))
 
 
 def _chained(calls: tuple[_Call, ...], kit: Kit, shifts: Mapping[int, int]) -> Step:
