@@ -17,7 +17,7 @@ rounds (bfloat16), and those of Beta 1's kernels.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Final
 
 from nki_dist.arch import Arch
@@ -43,13 +43,17 @@ class Member:
 
     __slots__ = ("at", "factors", "instruction", "left", "right", "since")
 
-    def __init__(self, i: Instruction, factors: Factors, writes: _Writes, at: int) -> None:
+    def __init__(
+        self, i: Instruction, factors: Factors, written: Mapping[int, int], at: int
+    ) -> None:
         self.instruction = i
         self.factors = factors
         self.at = at
-        self.left = writes.contents(factors.left, factors.rows)
-        self.right = writes.contents(factors.right, factors.rows)
-        self.since = writes.last.get(factors.left.storage.number)
+        _, a, b, rows = factors
+        since = written.get(a.storage.number)
+        self.left = _contents(a, rows, since)
+        self.right = _contents(b, rows, written.get(b.storage.number))
+        self.since = since
 
 
 class Chain:
@@ -114,22 +118,6 @@ class Group:
         self.width += width_of(chain)
 
 
-class _Writes:
-    """How often, and when last, storages have been written."""
-
-    def __init__(self) -> None:
-        self.counts: dict[int, int] = {}
-        self.last: dict[int, int] = {}
-
-    def add(self, number: int, at: int) -> None:
-        self.counts[number] = self.counts.get(number, 0) + 1
-        self.last[number] = at
-
-    def contents(self, a: Access, rows: int) -> tuple[Any, ...]:
-        number = a.storage.number
-        return number, self.counts.get(number, 0), a.offset, a.shape, a.strides, a.dtype, rows
-
-
 class Chains:
     """Finds chains.
 
@@ -156,7 +144,7 @@ class Chains:
         self._arch = arch
         self._ended = ended
         self._alone = beta1
-        self._writes = _Writes()
+        self._written: dict[int, int] = {}  # when last, by number of the storage
         self._groups: dict[tuple[Any, ...], Group] = {}
         self._at = -1
         self.run = 0
@@ -176,32 +164,36 @@ class Chains:
             if self.open:
                 self._looked(accesses(i))
             for a in spec.writes(i):
-                self._writes.add(a.storage.number, self._at)
+                self._written[a.storage.number] = self._at
             return None
         args = i.args
         if facts.sums and self.open:
             self._looked([args[name] for name in facts.sums])
         for name in facts.written:
-            self._writes.add(args[name].storage.number, self._at)
+            self._written[args[name].storage.number] = self._at
         return None
 
     def _looked(self, found: Iterable[Access]) -> None:
         for a in found:
-            if a.storage.region is psum:
-                self._close([c for c in self.open if not apart(c.dst, a)])
+            storage = a.storage
+            if storage.region is psum:
+                same = [c for c in self.open if c.dst.storage is storage]
+                if same:
+                    self._close([c for c in same if not apart(c.dst, a)])
             source = None if a.dynamic is None else a.dynamic.source
             if isinstance(source, Access) and source.storage.region is psum:
                 self._close([c for c in self.open if c.dst.storage is source.storage])
 
     def _multiplied(self, i: Instruction, factors: Factors) -> Chain:
-        member = Member(i, factors, self._writes, self._at)
+        member = Member(i, factors, self._written, self._at)
         if i.accumulation != "replace" and not self._alone:
             for chain in self.open:  # no two of them have elements in common
                 if chain.dst.same_elements(factors.dst) and chain.rows + factors.rows <= LONGEST:
                     chain.members.append(member)
                     chain.rows += factors.rows
                     return chain
-        self._close([c for c in self.open if not apart(c.dst, factors.dst)])
+        if self.open:
+            self._looked((factors.dst,))
         if len(self.open) == OPEN:
             self._close(self.open[:1])
         self.open.append(Chain(member))
@@ -226,6 +218,11 @@ class Chains:
                 group = Group(chain.members[-1].at)
             group.add(chain)
             self._ended(chain)
+
+
+def _contents(a: Access, rows: int, since: int | None) -> tuple[Any, ...]:
+    """What an operand holds that was last written at that position."""
+    return a.storage.number, since, a.offset, a.shape, a.strides, id(a.dtype), rows
 
 
 def _has_place(chain: Chain) -> bool:

@@ -107,10 +107,10 @@ def places(program: Program) -> Places:
     where: list[tuple[Storage, int]] = []
     sizes: list[int] = []
     free: dict[int, list[int]] = defaultdict(list)
-    busy: list[tuple[int, int, int]] = []
+    busy: list[tuple[int, int]] = []
     for s in sorted(local, key=lambda s: (s.first, s.number)):
         while busy and busy[0][0] < s.first:
-            _, _, number = heapq.heappop(busy)
+            _, number = heapq.heappop(busy)
             heapq.heappush(free[sizes[number]], number)
         size = padded(s.nbytes)
         if free[size]:
@@ -119,5 +119,5 @@ def places(program: Program) -> Places:
             number = len(sizes)
             sizes.append(size)
         where.append((s, number))
-        heapq.heappush(busy, (s.last, s.number, number))
+        heapq.heappush(busy, (s.last, number))
     return where, sizes
