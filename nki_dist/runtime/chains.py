@@ -153,7 +153,7 @@ class Chains:
     def feed(self, i: Instruction) -> Chain | None:
         """The chain that the next instruction belongs to; what it looks at has ended."""
         self._at += 1
-        facts = self._facts.of(i)
+        facts = self._facts.kinds.get(id(i.kind)) or self._facts.of(i)
         spec = facts.spec
         if spec.synchronises:
             self.end()

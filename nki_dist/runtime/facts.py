@@ -6,11 +6,14 @@ Such instructions have one `kind`, which the tracer, or whoever read the program
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.spec import Spec
-from nki_dist.program import Access, Instruction, psum
+from nki_dist.program import Access, Instruction, Storage, psum
 from nki_dist.program.walk import tensors
 from nki_dist.runtime.indirect import has_indirection
 
@@ -36,23 +39,27 @@ class Facts(NamedTuple):
 
 
 class FactTable:
-    """The facts of the instructions of a program."""
+    """The facts of the instructions of a program.
+
+    Attributes:
+        kinds: the facts of kinds by identity; the program keeps kinds alive. For those who ask for
+            many instructions one after the other, before they call `of`.
+    """
 
     def __init__(self) -> None:
-        self._kinds: dict[int, Facts] = {}  # by identity: the program keeps kinds alive
+        self.kinds: dict[int, Facts] = {}
         self._others: dict[int, Facts] = {}
 
     def of(self, i: Instruction) -> Facts:
         """Of an instruction of the program as it stands there."""
-        kind = i.kind
-        if kind is None:
+        if i.kind is None:
             found = self._others.get(i.ordinal)
             if found is None:
                 found = self._others[i.ordinal] = facts_of(i)
             return found
-        found = self._kinds.get(id(kind))
+        found = self.kinds.get(id(i.kind))
         if found is None:
-            found = self._kinds[id(kind)] = _facts_of_kind(i)
+            found = self.kinds[id(i.kind)] = _facts_of_kind(i)
         return found
 
 
@@ -85,17 +92,26 @@ def accesses(i: Instruction) -> list[Access]:
     return found
 
 
-def place_of(i: Instruction, names: tuple[str, ...], bytes_of: Any) -> tuple[Any, ...]:
-    """Where the operands of an instruction lie.
+class Places:
+    """Where operands lie.
 
     Args:
-        names: of the arguments that are tensors.
         bytes_of: gives the bytes of a storage, the same array for storages that share a buffer.
     """
-    args = i.args
-    found: list[Any] = [id(i.kind), i.accumulation]
-    for name in names:
-        a = args[name]
-        found.append(id(bytes_of(a.storage)))
-        found.append(a.offset)
-    return tuple(found)
+
+    def __init__(self, bytes_of: Callable[[Storage], np.ndarray]) -> None:
+        self._bytes_of = bytes_of
+        self._known: dict[int, int] = {}  # buffer of a storage, both by number
+
+    def of(self, i: Instruction, names: tuple[str, ...]) -> tuple[Any, ...]:
+        """Equal for instructions of one kind whose tensors, the arguments `names`, are the same."""
+        args, known = i.args, self._known
+        found = [id(i.kind), i.accumulation]
+        for name in names:
+            a = args[name]
+            storage = a.storage
+            at = known.get(storage.number)
+            if at is None:
+                at = known[storage.number] = id(self._bytes_of(storage))
+            found += at, a.offset
+        return tuple(found)

@@ -34,7 +34,7 @@ from nki_dist.program import (
 from nki_dist.program.uncollected import uncollected
 from nki_dist.runtime.addresses import inside, outside, run_time_arguments
 from nki_dist.runtime.chains import Chain
-from nki_dist.runtime.facts import Facts, FactTable, place_of
+from nki_dist.runtime.facts import Facts, FactTable, Places
 from nki_dist.runtime.host_memory import typed
 from nki_dist.runtime.indirect import has_indirection, link_indirect
 from nki_dist.runtime.merged import Merged, find_groups
@@ -97,6 +97,7 @@ class Linker:
         self.template = template
         self.facts = FactTable() if template is None else template.table
         self._alike = alike
+        self._places = Places(kit.bytes_of)
         self._steps: dict[tuple[Any, ...], Step] = {}  # by kind and places
         self.recorder = Recorder(kit)
         self._merged: Merged | None = None
@@ -142,7 +143,9 @@ class Linker:
     def _block(self, block: Block) -> Linked:
         linked: Linked = []
         segment: Segment | None = None
+        steps: list[Step] = []  # of the segment
         elements = 0
+        kinds, births = self.facts.kinds, self._births
         for item in block:
             if isinstance(item, Loop):
                 linked.append(self._born_outside(item))
@@ -150,19 +153,18 @@ class Linker:
                 linked.append(LinkedLoop(item, self._block(item.body) or [Segment([], [])]))
                 segment = None
                 continue
-            facts = self.facts.of(item)
+            facts = kinds.get(id(item.kind)) or self.facts.of(item)
             spec = facts.spec
             waits = spec.synchronises
             elements += facts.elements
-            full = segment is not None and (
-                len(segment.steps) >= SEGMENT or elements > SEGMENT_ELEMENTS
-            )
-            if segment is None or waits or full:
+            if segment is None or waits or elements > SEGMENT_ELEMENTS or len(steps) >= SEGMENT:
                 segment, elements = Segment([], []), 0
+                steps = segment.steps
                 linked.append(segment)
-            for number in self._births.pop(item.ordinal, ()):
-                segment.steps.append(self._birth(number))
-                segment.instructions.append(item)
+            if item.ordinal in births:
+                for number in births.pop(item.ordinal):
+                    steps.append(self._birth(number))
+                    segment.instructions.append(item)
             try:
                 if waits:
                     self.kit.begin(waits=True)
@@ -181,7 +183,7 @@ class Linker:
                 linked.append(Rendezvous(step, item, spec.orders(item, self.program.core)))
                 segment = None
                 continue
-            segment.steps.append(step)
+            steps.append(step)
             segment.instructions.append(item)
         return linked
 
@@ -213,10 +215,11 @@ class Linker:
         return birth
 
     def _instruction(self, i: Instruction, facts: Facts) -> Step:
-        if self._merged is not None and self._merged.has(i):
+        merged = self._merged
+        if facts.spec.factors_of is not None and merged is not None and merged.has(i):
             self.kit.begin()
-            merged = chain(self._merged.step(i))
-            return self._with_masks(i, merged) if self._merged.ends(i) else merged
+            product = chain(merged.step(i))
+            return self._with_masks(i, product) if merged.ends(i) else product
         if facts.dynamic:
             step: Step = _Relinked(i, facts.dynamic, self).run
         elif self._alike and facts.operands is not None and not (self.masks or self._single):
@@ -231,7 +234,7 @@ class Linker:
         A step does the same with the same operands each time it runs, whether or not it is for
         another instruction that it does so.
         """
-        key = place_of(i, operands, self.kit.bytes_of)
+        key = self._places.of(i, operands)
         step = self._steps.get(key)
         if step is None:
             step = self._linked(i, facts)

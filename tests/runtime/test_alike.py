@@ -102,8 +102,10 @@ def test_a_program_that_was_read_shares_as_many(monkeypatch):
 def looked_up(x, good, bad):
     """The last of three gathers has an index that its table doesn't have."""
     out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
-    for indices in (good, good, bad):
-        table, wanted = nl.load(x), nl.load(indices)
+    for n, indices in enumerate((good, good, bad)):
+        table = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf, name=f"table{n}")
+        nisa.dma_copy(dst=table, src=x)
+        wanted = nl.load(indices)
         found = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf)
         nisa.nc_n_gather(dst=found, data=table, indices=wanted)
         nl.store(out, found)
@@ -114,7 +116,7 @@ def test_an_error_names_the_tensor_and_line_of_its_own_instruction():
     x, good = numbers(4, 6), np.zeros((4, 6), np.uint32)
     bad = good.copy()
     bad[2, 3] = 6
-    with pytest.raises(OutOfBoundsError, match="table ") as caught:
+    with pytest.raises(OutOfBoundsError, match="table2 ") as caught:
         nki.simulate(looked_up)(x, good, bad)
     (program,) = compiled(looked_up.fn, *[(a.shape, a.dtype) for a in (x, good, bad)]).programs
     gathers = [i for i in instructions(program.body) if i.opcode == "nc_n_gather"]
@@ -189,3 +191,27 @@ def test_a_changed_instruction_has_no_kind():
     assert i.with_args(dict(i.args)).kind is None
     i.change({**i.args})
     assert i.kind is None
+
+
+@nki.jit
+def signs(x):
+    """Numbers that are computed anew, and equal each other but for the sign of zero."""
+    out = nl.ndarray((4, *x.shape), dtype=nl.float32, buffer=nl.shared_hbm)
+    for n in range(4):
+        tile = nl.load(x)
+        nisa.tensor_scalar(
+            dst=tile, data=tile, op0=nl.multiply, operand0=(0.0, -0.0, 0.0, 1.5)[n] * float(n // 2)
+        )
+        nl.store(out[n], tile)
+    return out
+
+
+def test_computed_numbers_are_told_apart_by_value_and_sign():
+    x = numbers(3, 5) + 20
+    out = nki.simulate(signs)(x)
+    wanted = np.stack([x * 0.0, x * -0.0, x * 0.0, x * 1.5])
+    assert out.tobytes() == wanted.tobytes()
+    (program,) = compiled(signs.fn, ((3, 5), np.float32)).programs
+    kinds = [i.kind for i in instructions(program.body) if i.opcode == "tensor_scalar"]
+    assert kinds[0] is kinds[2]
+    assert len({*map(id, kinds)}) == 3
