@@ -200,7 +200,7 @@ def signs(x):
     for n in range(4):
         tile = nl.load(x)
         nisa.tensor_scalar(
-            dst=tile, data=tile, op0=nl.multiply, operand0=(0.0, -0.0, 0.0, 1.5)[n] * float(n // 2)
+            dst=tile, data=tile, op0=nl.multiply, operand0=(0.0, 0.0, -0.0, 1.5)[n] * float(n // 2)
         )
         nl.store(out[n], tile)
     return out
@@ -209,9 +209,9 @@ def signs(x):
 def test_computed_numbers_are_told_apart_by_value_and_sign():
     x = numbers(3, 5) + 20
     out = nki.simulate(signs)(x)
-    wanted = np.stack([x * 0.0, x * -0.0, x * 0.0, x * 1.5])
+    wanted = np.stack([x * 0.0, x * 0.0, x * -0.0, x * 1.5])
     assert out.tobytes() == wanted.tobytes()
     (program,) = compiled(signs.fn, ((3, 5), np.float32)).programs
     kinds = [i.kind for i in instructions(program.body) if i.opcode == "tensor_scalar"]
-    assert kinds[0] is kinds[2]
+    assert kinds[0] is kinds[1]
     assert len({*map(id, kinds)}) == 3
