@@ -40,7 +40,7 @@ from nki_dist.runtime.indirect import has_indirection, link_indirect
 from nki_dist.runtime.merged import Merged, find_groups
 from nki_dist.runtime.recorder import Recorder
 from nki_dist.runtime.running import Running, by_instruction, in_chain
-from nki_dist.runtime.template import Template
+from nki_dist.runtime.template import Moves, Template
 
 # Between two looks at the clock and at whether the run has been ended from outside:
 SEGMENT = 1000  # steps, and
@@ -99,6 +99,7 @@ class Linker:
         self._alike = alike
         self._places = Places(kit.bytes_of)
         self._steps: dict[tuple[Any, ...], Step] = {}  # by kind and places
+        self._moves = Moves()
         self.recorder = Recorder(kit)
         self._merged: Merged | None = None
         self._single: dict[int, tuple[Chain, Running]] = {}  # by ordinal
@@ -237,9 +238,13 @@ class Linker:
         key = self._places.of(i, operands)
         step = self._steps.get(key)
         if step is None:
-            step = self._linked(i, facts)
-            if not self.kit.named:
-                self._steps[key] = step
+            step = self._moves.step(i, operands, self.kit)
+            if step is None:
+                step = self._linked(i, facts)
+                if self.kit.named:
+                    return step
+                self._moves.learn(i, operands, step, self.kit)
+            self._steps[key] = step
         return step
 
     def _linked(self, i: Instruction, facts: Facts) -> Step:

@@ -13,7 +13,7 @@ steps are linked for each core.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any, NamedTuple
 
@@ -129,6 +129,62 @@ class Template:
             unit = a.dynamic.stride * a.dtype.itemsize
             shifts[a.storage.number] = (index - before) * unit
         return _chained(calls, kit, shifts)
+
+
+class Moves:
+    """Steps of a kind at other places, where they do nothing but call functions with views.
+
+    What was learnt of one instruction holds for another of its kind if of neither two operands are
+    in one storage; see `Template.moved`.
+    """
+
+    def __init__(self) -> None:
+        # By kind, which the program keeps alive: a function, and its arguments. A view comes as the
+        # operand's name, and what it is but for where the operand begins.
+        self._known: dict[Any, tuple[Callable[..., Any], tuple[Any, ...]] | None] = {}
+
+    def step(self, i: Instruction, names: Sequence[str], kit: Kit) -> Step | None:
+        """The step, if it follows from what is known; `names` are those of the tensors."""
+        known = self._known.get((id(i.kind), i.accumulation))
+        if known is None or not _lonely(i, names):
+            return None
+        function, arguments = known
+        found = []
+        for argument in arguments:
+            if type(argument) is tuple:
+                name, shape, dtype, offset, strides = argument
+                a = i.args[name]
+                at = offset + a.offset * a.dtype.itemsize
+                argument = np.ndarray(shape, dtype, kit.bytes_of(a.storage), at, strides)
+            found.append(argument)
+        return partial(function, *found)
+
+    def learn(self, i: Instruction, names: Sequence[str], step: Step, kit: Kit) -> None:
+        """Keep what can be known of a kind from the step of an instruction."""
+        key = (id(i.kind), i.accumulation)
+        if key in self._known or not _lonely(i, names):
+            return
+        calls = _calls(i, step, kit)
+        if calls is None:
+            self._known[key] = None
+            return
+        ((function, arguments),) = calls
+        operands = {i.args[name].storage.number: name for name in names}
+        found = []
+        for argument in arguments:
+            if type(argument) is _View:
+                storage, shape, dtype, offset, strides = argument
+                name = operands[storage.number]
+                a = i.args[name]
+                argument = (name, shape, dtype, offset - a.offset * a.dtype.itemsize, strides)
+            found.append(argument)
+        self._known[key] = function, tuple(found)
+
+
+def _lonely(i: Instruction, names: Sequence[str]) -> bool:
+    """Whether each operand is in a storage of its own."""
+    numbers = [i.args[name].storage.number for name in names]
+    return len(numbers) == len(set(numbers))
 
 
 def _chained(calls: tuple[_Call, ...], kit: Kit, shifts: Mapping[int, int]) -> Step:

@@ -15,6 +15,7 @@ import pytest
 import nki_dist as nki
 import nki_dist.isa as nisa
 import nki_dist.language as nl
+from nki_dist.compiler.compiled import Compiled
 from nki_dist.compiler.decode import decode
 from nki_dist.compiler.encode import encode
 from nki_dist.errors import OutOfBoundsError
@@ -86,6 +87,41 @@ def test_rounds_of_a_loop_share_their_steps(monkeypatch):
         "tensor_copy": 1,
     }
     assert len(found) == 1 + 5 * ROUNDS
+
+
+@nki.jit
+def shifted(x, y):
+    """The same copy within a tensor, between two, and between two again, elsewhere."""
+    a, b = nl.load(x), nl.load(y)
+    out = nl.ndarray((2, *x.shape), dtype=x.dtype, buffer=nl.shared_hbm)
+    for into, start in ((b, 1), (a, 1), (a, 4)):
+        nisa.tensor_copy(dst=into[:, start : start + 4], src=b[:, start - 1 : start + 3])
+    nl.store(out[0], a)
+    nl.store(out[1], b)
+    return out
+
+
+def test_steps_of_a_kind_are_moved_to_other_places(monkeypatch, tmp_path):
+    linked: list[Instruction] = []
+    for spec in (nisa.dma_copy, nisa.tensor_copy):
+        meaning = spec._meaning
+        monkeypatch.setattr(
+            spec, "_meaning", lambda i, kit, meaning=meaning: linked.append(i) or meaning(i, kit)
+        )
+    x, y = numbers(3, 8), numbers(3, 8) + 50
+    nki.simulate(sums)(numbers())
+    assert len([i for i in linked if i.opcode == "dma_copy"]) == 2  # of 2 * ROUNDS places
+    linked.clear()
+    with nki.World(ranks=1, host="inprocess") as world:
+        (traced,) = world.run(shifted, x, y)
+        first = len([i for i in linked if i.opcode == "tensor_copy"])
+        world.compile(shifted, x, y).save(tmp_path / "shifted")
+        (read,) = world.run(Compiled.load(tmp_path / "shifted"), x, y)
+    assert first == 2  # the copy within a tensor is one of its own, the third is the second, moved
+    wanted = np.stack([x, y])
+    for into, start in ((1, 1), (0, 1), (0, 4)):
+        wanted[into, :, start : start + 4] = wanted[1, :, start - 1 : start + 3].copy()
+    assert traced.tobytes() == read.tobytes() == wanted.tobytes()
 
 
 def test_a_program_that_was_read_shares_as_many(monkeypatch):
