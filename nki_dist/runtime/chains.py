@@ -21,6 +21,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Final
 
 from nki_dist.arch import Arch
+from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.factors import Factors
 from nki_dist.program import Access, Instruction, psum
 from nki_dist.runtime.blas import column_unit, padded_columns
@@ -153,14 +154,15 @@ class Chains:
     def feed(self, i: Instruction) -> Chain | None:
         """The chain that the next instruction belongs to; what it looks at has ended."""
         self._at += 1
-        facts = self._facts.kinds.get(id(i.kind)) or self._facts.of(i)
-        spec = facts.spec
+        # Others aren't known by their ordinals: hosts that record as they run may count anew.
+        facts = None if i.kind is None else self._facts.of(i)
+        spec = INSTRUCTIONS[i.opcode] if facts is None else facts.spec
         if spec.synchronises:
             self.end()
         factors = None if spec.factors_of is None else spec.factors_of(i, self._arch)
         if factors is not None and factors.known and 0 not in factors.dst.strides:
             return self._multiplied(i, factors)
-        if facts.operands is None:
+        if facts is None or facts.operands is None:
             if self.open:
                 self._looked(accesses(i))
             for a in spec.writes(i):

@@ -42,12 +42,13 @@ class FactTable:
     """The facts of the instructions of a program.
 
     Attributes:
-        kinds: the facts of kinds by identity; the program keeps kinds alive. For those who ask for
-            many instructions one after the other, before they call `of`.
+        kinds: the facts of kinds by identity. For those who ask for many instructions one after
+            the other, before they call `of`.
     """
 
     def __init__(self) -> None:
         self.kinds: dict[int, Facts] = {}
+        self._alive: list[Any] = []  # kinds: identities are good as long as their objects live
         self._others: dict[int, Facts] = {}
 
     def of(self, i: Instruction) -> Facts:
@@ -60,6 +61,7 @@ class FactTable:
         found = self.kinds.get(id(i.kind))
         if found is None:
             found = self.kinds[id(i.kind)] = _facts_of_kind(i)
+            self._alive.append(i.kind)
         return found
 
 
