@@ -94,6 +94,10 @@ class Form:
                 f"{self.opcode}: accumulate is {self.template['accumulate']}, decided {decided!r}"
             )
         self.accumulation = decided
+        # One object for the keys of all accesses: what instructions of this form differ in, apart
+        # from places. None where some operand isn't a tensor.
+        plain = all(hole.known is not None for hole in self.holes)
+        self.kinds: dict[tuple[int, ...], Any] | None = {} if plain else None
         self.tensors = tuple(
             (h.name, "w" in h.role.mode) for h in self.holes if isinstance(h.role, Tensor)
         )
@@ -258,6 +262,9 @@ class BodyReader:
                 args[name] = value if role is None else role.accept(name, value)
             i = Instruction(form.opcode, args, form.engine, location, self.count)
             i.accumulation = form.accumulation
+            if form.kinds is not None and not any(accesses[n].dynamic for n in operands):
+                key = tuple([keys[n] for n in operands])
+                i.kind = form.kinds.setdefault(key, (form, key))
             if self.verify:
                 self._verify(form, i)
         except NkiError as error:

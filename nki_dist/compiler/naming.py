@@ -65,7 +65,7 @@ class Names:
     def __init__(self, is_machinery: Callable[[CodeType], bool]) -> None:
         self._is_machinery = is_machinery
         # By identity, because a code's hash covers all of it; `_codes` keeps identities unique.
-        self._known: dict[tuple[int, int, Ours], Fate] = {}
+        self._known: dict[tuple[Any, ...], Fate] = {}
         self._codes: dict[int, CodeType] = {}
 
     def of(self, frame: FrameType | None) -> str:
@@ -75,7 +75,8 @@ class Names:
             if frame is None:
                 break
             code = frame.f_code
-            key = (id(code), frame.f_lasti, ours)
+            # Most values aren't inside others; keys of different lengths never equal each other.
+            key = (id(code), frame.f_lasti, ours) if ours.places else (id(code), frame.f_lasti)
             fate = self._known.get(key)
             if fate is None:
                 self._codes[id(code)] = code

@@ -49,14 +49,7 @@ from nki_dist.isa.patterns import Patterns
 from nki_dist.isa.reach import engine_reaches
 from nki_dist.isa.spec import Spec, release_in_force
 from nki_dist.language.tensor import NkiTensor, make
-from nki_dist.program import (
-    Access,
-    Instruction,
-    MemoryRegion,
-    Program,
-    Storage,
-    VirtualRegister,
-)
+from nki_dist.program import Access, Instruction, MemoryRegion, Program, Storage, VirtualRegister
 from nki_dist.program.memory import region_of
 from nki_dist.program.walk import tensors
 
@@ -143,9 +136,8 @@ class Trace(Configured, LoopTrace):
 
     def input(self, index: int, shape: tuple[int, ...], dtype: DType, name: str) -> NkiTensor:
         """A kernel argument."""
-        return self._view(
-            self._storage(MemoryRegion.shared_hbm, shape, dtype, name, "input", index)
-        )
+        where = MemoryRegion.shared_hbm
+        return self._view(self._storage(where, shape, dtype, name, "input", index))
 
     def allocate(
         self, shape: Any, dtype: Any, region: Any, name: str = "", address: Any = None
@@ -170,8 +162,9 @@ class Trace(Configured, LoopTrace):
             if key is not None and self.doubts == doubts:
                 self._asked[key] = known
         sizes, element, region, address, _ = known
-        storage = self._storage(region, sizes, element, name or "", address=address)
-        return self._view(storage)
+        at = self.locations.here(2)  # the caller of nl.ndarray, most often: found at once
+        made = (region, sizes, element, name or "", "local", -1, address, None, at)
+        return self._view(self._storage(*made))
 
     def constant(self, array: np.ndarray, dtype: DType, name: str = "") -> NkiTensor:
         """A shared_hbm tensor with known contents."""
@@ -208,15 +201,14 @@ class Trace(Configured, LoopTrace):
         index: int = -1,
         address: tuple[int, int] | None = None,
         data: bytes | None = None,
+        where: int | None = None,
     ) -> Storage:
         if dtype.bits == 64:
             release_in_force(self).check(f"nl.{dtype.name}")
         storages = self.program.storages
-        storage = Storage(
-            len(storages), region, shape, dtype, name, role, index, address, self.locate(), data
-        )
-        storages.append(storage)
-        return storage
+        at, number = self.locate() if where is None else where, len(storages)
+        storages.append(Storage(number, region, shape, dtype, name, role, index, address, at, data))
+        return storages[-1]
 
     def _view(self, storage: Storage) -> NkiTensor:
         if not (storage.name or storage.called):
@@ -282,14 +274,15 @@ class Trace(Configured, LoopTrace):
         """
         ordinal = self._ordinal
         i = Instruction(opcode, args, known.engine, where, ordinal)
-        i.order_group = self.order_group
-        storages, opened = self.program.storages, self._open
+        i.kind, i.order_group = known, self.order_group
+        storages, opened, ended = self.program.storages, self._open, self.ended
+        count = len(storages)
         for access, written in zip(operands, known.writes):
             storage = access.storage
             number = storage.number
-            if not 0 <= number < len(storages) or storages[number] is not storage:
+            if not 0 <= number < count or storages[number] is not storage:
                 refuse_storage(self, storage)
-            if number in self.ended:
+            if ended and number in ended:
                 refuse_ended(self, storage)
             if storage.first < 0:
                 storage.first = ordinal

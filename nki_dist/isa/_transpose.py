@@ -71,17 +71,19 @@ def select_columns(i: Instruction, kit: Kit) -> Step:
     whole = transpose(dst, data, kit) if square else None
     pattern, source, target = kit.raw(moving), kit.raw(data), kit.raw(dst)
     selector, move = kit.view(moving), _mover(dst, data)
+    # Not the operands themselves: another instruction's step may be this one.
+    wanted, shape, stored = moving.dtype, (dst.shape[0], dst.free_size), dst.dtype
 
     def run() -> None:
         if whole is not None and identity is not None and np.array_equal(pattern, identity):
             whole()
         else:
-            index, empty = _columns(selector, moving.dtype)
+            index, empty = _columns(selector, wanted)
             picked = source.reshape(len(source), -1)[index]
             picked[empty] = 0
-            result = np.empty((dst.shape[0], dst.free_size), dst.dtype.storage)
+            result = np.empty(shape, stored.storage)
             move(result, picked.T)
-            np.copyto(target, result.view(dst.dtype.raw).reshape(target.shape))
+            np.copyto(target, result.view(stored.raw).reshape(target.shape))
 
     return run
 

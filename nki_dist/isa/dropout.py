@@ -81,11 +81,11 @@ def _meaning(i: Instruction, kit: Kit) -> Step:
     chances = kit.scratch(source.bits.shape)
     drop = kit.scratch(source.bits.shape, bool)
     bits = kit.scratch(data.shape, data.dtype.raw)
-    into = kit.raw(dst)
+    into, shape = kit.raw(dst), data.shape
 
     def select() -> None:
         np.less(chances, prob, drop)
-        np.copyto(bits, 0, where=drop.reshape(data.shape))
+        np.copyto(bits, 0, where=drop.reshape(shape))
         np.copyto(into, bits.reshape(into.shape))
 
     read = partial(np.copyto, bits, kit.raw(data))

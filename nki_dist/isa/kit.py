@@ -101,6 +101,7 @@ class Kit:
         # Set by the linker: which elements of a PSUM tile the next matmul adds to.
         self.accumulating: Callable[[Access], np.ndarray] = _no_masks
         self._lent: dict[int, np.ndarray] = {}
+        self.named = False  # whether the instruction that is linked asked for a name
         # While an exchange is linked: what it keeps for the cores of other ranks, which are in the
         # same exchange of the same program; None where nobody else will ask.
         self.known: dict[Any, Any] | None = None
@@ -112,6 +113,7 @@ class Kit:
             waits: it may wait for other cores, so others run while its scratch is in use.
         """
         self._slot = 0
+        self.named = False
         self._scratch = self._own if waits else self._workspace.arrays
 
     # ---- arrays ---------------------------------------------------------------------------
@@ -127,6 +129,14 @@ class Kit:
     def bytes_of(self, storage: Storage) -> np.ndarray:
         """All bytes of a storage."""
         return self._buffer(storage)
+
+    def name(self, a: Access) -> str:
+        """How messages call an operand's storage while the program runs.
+
+        A step that holds it serves no instruction but its own (see runtime.linker).
+        """
+        self.named = True
+        return a.storage.label
 
     def _array(self, a: Access, dtype: np.dtype) -> np.ndarray:
         size, storage = dtype.itemsize, a.storage

@@ -133,9 +133,10 @@ def _matrix(a: Access, scale: Access, kit: Kit) -> tuple[np.ndarray, Step]:
     partitions, count = a.shape[0], a.free_size
     matrix = kit.scratch((partitions // GROUP, GROUP, 4, count))
     data, codes, rows = kit.view(a), kit.raw(scale), scale_rows(partitions)
+    dtype = a.dtype
 
     def fill() -> None:
-        values = unpack_x4(data.reshape(partitions, count), a.dtype)
+        values = unpack_x4(data.reshape(partitions, count), dtype)
         grouped = values.reshape(partitions // GROUP, GROUP, count, 4).transpose(0, 1, 3, 2)
         factors = e8m0_to_float32(codes[rows].reshape(len(rows), 1, 1, count))
         np.multiply(grouped, factors, matrix)

@@ -59,7 +59,11 @@ def _meaning(i: Instruction, kit: Kit) -> Step:
     flat = kit.scratch((partitions, dst.free_size), np.intp)
     gathered = kit.scratch((partitions, dst.free_size), dst.dtype.raw)
     rows = room * np.arange(partitions)[:, None]
-    into, shaped, label = flat.reshape(i["indices"].shape), gathered.reshape(dst.shape), data
+    into, shaped, label = (
+        flat.reshape(i["indices"].shape),
+        gathered.reshape(dst.shape),
+        kit.name(data),
+    )
 
     def gather() -> None:
         np.copyto(into, indices)
@@ -67,7 +71,7 @@ def _meaning(i: Instruction, kit: Kit) -> Step:
             p, n = (int(k) for k in np.argwhere(flat >= room)[0])
             raise OutOfBoundsError(
                 f"index {int(flat[p, n])} (partition {p}, position {n}) is outside [0, {room}), "
-                f"the elements per partition of data, {label.storage.label}",
+                f"the elements per partition of data, {label}",
                 code="data-index-range",
                 numbers={"got": flat[p, n], "least": 0, "most": room - 1},
             )

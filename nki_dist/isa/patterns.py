@@ -27,7 +27,7 @@ from nki_dist.isa.sites import Site, repeated, site_of
 from nki_dist.program import Access, Instruction, sbuf
 
 _BY_VALUE: Final = frozenset({type(None), bool, int, str})
-SITES: Final = 3  # calls of a line that are looked at: helpers are used for tiles of several shapes
+SITES: Final = 4  # calls of a line that are looked at: helpers are used for tiles of several shapes
 MOST: Final = 1 << 14  # patterns that are kept; a kernel with more repeats few of them
 
 Found: TypeAlias = "tuple[Pattern | None, Sequence[Access], Any]"
@@ -161,7 +161,7 @@ class Patterns:
         plain = all(immutable(v) or held(v) is not None for v in accepted.values())
         if len(self._known) >= MOST or not plain:
             return
-        self._known[key] = Pattern(
+        i.kind = self._known[key] = Pattern(
             i.engine,
             accepted,
             tuple(map(starts, operands)),

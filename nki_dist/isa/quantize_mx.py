@@ -101,6 +101,7 @@ def _meaning(i: Instruction, kit: Kit) -> Step:
     widen, source = converter(src.dtype, float32), kit.view(src)
     target, codes = kit.raw(dst), kit.raw(scale)
     rows, reserve = scale_rows(partitions), _EMAX[dst.dtype] - 1
+    packed = dst.dtype
 
     def quantize() -> None:
         widen(values, source)
@@ -111,7 +112,7 @@ def _meaning(i: Instruction, kit: Kit) -> Step:
         exponent = np.where(largest > 0, exponent, -E8M0_BIAS).clip(-E8M0_BIAS, E8M0_BIAS)
         exponent[~finite] = 0
         np.multiply(groups, np.ldexp(np.float32(1), -exponent)[:, None, :, None], groups)
-        target[...] = pack_x4(values.reshape(partitions, -1), dst.dtype).reshape(target.shape)
+        target[...] = pack_x4(values.reshape(partitions, -1), packed).reshape(target.shape)
         code = np.where(finite, exponent + E8M0_BIAS, E8M0_NAN).astype(np.uint8)
         codes[rows] = code.reshape(-1, *codes.shape[1:])
 

@@ -61,7 +61,7 @@ def _meaning(i: Instruction, kit: Kit) -> Step:
     source, target = kit.view(i["segment_ids"]), kit.view(dst)
     bounds = kit.scratch((2, n), np.int32)
     change = converter(int32, dst.dtype)
-    places = np.arange(n, dtype=np.int32)
+    places, shape = np.arange(n, dtype=np.int32), dst.shape
 
     def find() -> None:
         ids = source.reshape(-1)
@@ -73,7 +73,7 @@ def _meaning(i: Instruction, kit: Kit) -> Step:
         bounds[0], bounds[1] = starts[run], ends[run]
         padding = ids == 0
         bounds[0][padding], bounds[1][padding] = n, -1
-        change(target, bounds.reshape(dst.shape))
+        change(target, bounds.reshape(shape))
 
     return find
 

@@ -36,7 +36,7 @@ class Site(NamedTuple):
 
     Attributes:
         others: takes what was given for parameters other than these tensors out of arguments.
-        values: that: the same objects.
+        values: that: the same objects, or numbers.
         tensors: by parameter.
     """
 
@@ -92,9 +92,20 @@ def _nothing(a: dict[str, Any]) -> tuple[Any, ...]:
     return ()
 
 
+def _same(given: Any, known: Any) -> bool:
+    """Whether it is the same object or number: computed numbers are new objects each time."""
+    if given is known:
+        return True
+    kind = type(given)
+    if (kind is not float and kind is not int) or type(known) is not kind or given != known:
+        return False
+    return bool(given) or kind is int or repr(given) == repr(known)  # 0.0 isn't -0.0
+
+
 def repeated(site: Site, a: dict[str, Any]) -> list[Access] | None:
     """The tensors of a call, if it differs from this one only in offsets."""
-    if not all(map(is_, site.others(a), site.values)):
+    others = site.others(a)
+    if not all(map(is_, others, site.values)) and not all(map(_same, others, site.values)):
         return None
     operands: list[Access] = []
     for form in site.tensors:

@@ -158,7 +158,7 @@ class Spec:
         self.parameters = parameters(roles, self.has_engine)
         self.tensors = tuple(name for name, role in self._role_items if isinstance(role, Tensor))
         self._modes = tuple((n, r.mode) for n, r in self._role_items if isinstance(r, Tensor))
-        self._written = tuple(name for name, mode in self._modes if "w" in mode)
+        self.written = tuple(name for name, mode in self._modes if "w" in mode)
         self._quadrants = tuple(
             name
             for name, role in self._role_items
@@ -270,7 +270,7 @@ class Spec:
 
     def writes(self, i: Instruction) -> list[Access]:
         found: list[Access] = []
-        for name in self._written:
+        for name in self.written:
             value = i.args[name]
             if isinstance(value, Access):
                 found.append(value)

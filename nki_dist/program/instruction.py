@@ -25,6 +25,10 @@ class Instruction:
         order_group: number of the `nl.no_reorder` region it is in, or 0.
         accumulation: what a matmul does with what its destination holds, as the compiler found:
             "replace", "add" or "runtime" (decided when it runs); "" for other instructions.
+        kind: one object for instructions that differ only in where their operands lie, or None
+            where nobody has looked: the same opcode, engine and attributes, and tensors, none of
+            them in lists or with a run-time part, of the same shapes, strides and dtypes, in
+            storages of the same memory, shape and dtype.
     """
 
     __slots__ = (
@@ -32,6 +36,7 @@ class Instruction:
         "after",
         "args",
         "engine",
+        "kind",
         "location",
         "opcode",
         "order_group",
@@ -49,6 +54,12 @@ class Instruction:
         self.after: tuple[int, ...] = ()
         self.order_group = 0
         self.accumulation = ""
+        self.kind: Any = None
+
+    def change(self, args: dict[str, Any]) -> None:
+        """Give it other arguments; what was known of its kind no longer holds."""
+        self.args = args
+        self.kind = None
 
     def with_args(self, args: dict[str, Any]) -> Instruction:
         """The same instruction with other arguments."""

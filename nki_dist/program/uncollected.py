@@ -9,13 +9,21 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Final
+
+MANY: Final = 10_000  # new objects that are worth being told apart from garbage
 
 
 @contextmanager
-def uncollected() -> Iterator[None]:
+def uncollected(acyclic: bool = False) -> Iterator[None]:
     """Collect no cycles meanwhile, unless somebody else has switched that off or on.
 
     Threads that do this together may end it for each other early: that costs time, nothing else.
+
+    Args:
+        acyclic: no cycles are made, as none of the user's code runs: the next passes needn't look
+            for them either. If there are many, new objects count as old from here on, by way of
+            `gc.freeze`, which looks at none. Not where somebody has frozen objects on purpose.
     """
     if not gc.isenabled():
         yield
@@ -24,4 +32,7 @@ def uncollected() -> Iterator[None]:
     try:
         yield
     finally:
+        if acyclic and gc.get_count()[0] > MANY and not gc.get_freeze_count():
+            gc.freeze()
+            gc.unfreeze()
         gc.enable()

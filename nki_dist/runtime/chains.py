@@ -17,15 +17,15 @@ rounds (bfloat16), and those of Beta 1's kernels.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Final
 
 from nki_dist.arch import Arch
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.factors import Factors
 from nki_dist.program import Access, Instruction, psum
-from nki_dist.program.walk import tensors
 from nki_dist.runtime.blas import column_unit, padded_columns
+from nki_dist.runtime.facts import FactTable, accesses
 
 LONGEST: Final = 4096  # rows of a contraction: bounds the memory that operands are gathered in
 OPEN: Final = 8  # chains at a time: PSUM has so many banks
@@ -44,13 +44,17 @@ class Member:
 
     __slots__ = ("at", "factors", "instruction", "left", "right", "since")
 
-    def __init__(self, i: Instruction, factors: Factors, writes: _Writes, at: int) -> None:
+    def __init__(
+        self, i: Instruction, factors: Factors, written: Mapping[int, int], at: int
+    ) -> None:
         self.instruction = i
         self.factors = factors
         self.at = at
-        self.left = writes.contents(factors.left, factors.rows)
-        self.right = writes.contents(factors.right, factors.rows)
-        self.since = writes.last.get(factors.left.storage.number)
+        _, a, b, rows = factors
+        since = written.get(a.storage.number)
+        self.left = _contents(a, rows, since)
+        self.right = _contents(b, rows, written.get(b.storage.number))
+        self.since = since
 
 
 class Chain:
@@ -115,22 +119,6 @@ class Group:
         self.width += width_of(chain)
 
 
-class _Writes:
-    """How often, and when last, storages have been written."""
-
-    def __init__(self) -> None:
-        self.counts: dict[int, int] = {}
-        self.last: dict[int, int] = {}
-
-    def add(self, number: int, at: int) -> None:
-        self.counts[number] = self.counts.get(number, 0) + 1
-        self.last[number] = at
-
-    def contents(self, a: Access, rows: int) -> tuple[Any, ...]:
-        number = a.storage.number
-        return number, self.counts.get(number, 0), a.offset, a.shape, a.strides, a.dtype, rows
-
-
 class Chains:
     """Finds chains.
 
@@ -139,17 +127,25 @@ class Chains:
         ended: called with every chain that ends.
         beta1: the kernel is one of Beta 1: each matmul is a chain. Products are added there by
             other instructions, and that they are folded into PSUM must not show.
+        facts: of the program's instructions, from whoever may have asked.
 
     Attributes:
         open: chains that haven't ended, the oldest first.
         run: number of the straight run of instructions, which dynamic loops and waiting end.
     """
 
-    def __init__(self, arch: Arch, ended: Callable[[Chain], Any], beta1: bool) -> None:
+    def __init__(
+        self,
+        arch: Arch,
+        ended: Callable[[Chain], Any],
+        beta1: bool,
+        facts: FactTable | None = None,
+    ) -> None:
+        self._facts = facts or FactTable()
         self._arch = arch
         self._ended = ended
         self._alone = beta1
-        self._writes = _Writes()
+        self._written: dict[int, int] = {}  # when last, by number of the storage
         self._groups: dict[tuple[Any, ...], Group] = {}
         self._at = -1
         self.run = 0
@@ -158,35 +154,48 @@ class Chains:
     def feed(self, i: Instruction) -> Chain | None:
         """The chain that the next instruction belongs to; what it looks at has ended."""
         self._at += 1
-        spec = INSTRUCTIONS[i.opcode]
+        # Others aren't known by their ordinals: hosts that record as they run may count anew.
+        facts = None if i.kind is None else self._facts.of(i)
+        spec = INSTRUCTIONS[i.opcode] if facts is None else facts.spec
         if spec.synchronises:
             self.end()
         factors = None if spec.factors_of is None else spec.factors_of(i, self._arch)
         if factors is not None and factors.known and 0 not in factors.dst.strides:
             return self._multiplied(i, factors)
-        if self.open:
-            self._looked(i)
-        for a in spec.writes(i):
-            self._writes.add(a.storage.number, self._at)
+        if facts is None or facts.operands is None:
+            if self.open:
+                self._looked(accesses(i))
+            for a in spec.writes(i):
+                self._written[a.storage.number] = self._at
+            return None
+        args = i.args
+        if facts.sums and self.open:
+            self._looked([args[name] for name in facts.sums])
+        for name in facts.written:
+            self._written[args[name].storage.number] = self._at
         return None
 
-    def _looked(self, i: Instruction) -> None:
-        for a in accesses(i):
-            if a.storage.region is psum:
-                self._close([c for c in self.open if not apart(c.dst, a)])
+    def _looked(self, found: Iterable[Access]) -> None:
+        for a in found:
+            storage = a.storage
+            if storage.region is psum:
+                same = [c for c in self.open if c.dst.storage is storage]
+                if same:
+                    self._close([c for c in same if not apart(c.dst, a)])
             source = None if a.dynamic is None else a.dynamic.source
             if isinstance(source, Access) and source.storage.region is psum:
                 self._close([c for c in self.open if c.dst.storage is source.storage])
 
     def _multiplied(self, i: Instruction, factors: Factors) -> Chain:
-        member = Member(i, factors, self._writes, self._at)
+        member = Member(i, factors, self._written, self._at)
         if i.accumulation != "replace" and not self._alone:
             for chain in self.open:  # no two of them have elements in common
                 if chain.dst.same_elements(factors.dst) and chain.rows + factors.rows <= LONGEST:
                     chain.members.append(member)
                     chain.rows += factors.rows
                     return chain
-        self._close([c for c in self.open if not apart(c.dst, factors.dst)])
+        if self.open:
+            self._looked((factors.dst,))
         if len(self.open) == OPEN:
             self._close(self.open[:1])
         self.open.append(Chain(member))
@@ -213,6 +222,11 @@ class Chains:
             self._ended(chain)
 
 
+def _contents(a: Access, rows: int, since: int | None) -> tuple[Any, ...]:
+    """What an operand holds that was last written at that position."""
+    return a.storage.number, since, a.offset, a.shape, a.strides, id(a.dtype), rows
+
+
 def _has_place(chain: Chain) -> bool:
     """Whether it may be one of a group."""
     return chain.large and column_unit() is not None
@@ -228,17 +242,6 @@ def width_of(chain: Chain) -> int:
     if unit is not None:
         return padded_columns(chain.width, unit)
     return chain.width if len(chain.members) == 1 else max(chain.width, 2)
-
-
-def accesses(i: Instruction) -> list[Access]:
-    """Tensor operands of an instruction, lists opened; asked of each several times."""
-    found: list[Access] = []
-    for value in i.args.values():
-        if isinstance(value, Access):
-            found.append(value)
-        elif value.__class__ is list or value.__class__ is tuple:
-            found += tensors(value)
-    return found
 
 
 def apart(a: Access, b: Access) -> bool:

@@ -26,7 +26,7 @@ from nki_dist.runtime.cores import make_core
 from nki_dist.runtime.executor import Executor, Stopped
 from nki_dist.runtime.host_memory import waits_for_others
 from nki_dist.runtime.linker import Linker
-from nki_dist.runtime.memory import Memory, Pool
+from nki_dist.runtime.memory import Memory, Places, Pool
 from nki_dist.runtime.messages import Message, title
 from nki_dist.runtime.overdue import Position
 from nki_dist.runtime.recorder import Record, Recorder
@@ -111,6 +111,7 @@ class CoreGroup:
         pump: Callable[[Scheduler], bool] | None = None,
         payload: Callable[..., np.ndarray] | None = None,
         timeout: float | None = None,
+        known: Sequence[Places] | None = None,
     ) -> list[CoreReport]:
         """Run one launch to its end.
 
@@ -125,6 +126,7 @@ class CoreGroup:
                 be none.
             payload: makes arrays that `outside` can send cheaply.
             timeout: seconds after which the launch is given up; None for never.
+            known: what `places` gives for each program, if somebody has asked.
 
         Raises:
             NkiError: the first failure of any core, or the time is up.
@@ -137,14 +139,15 @@ class CoreGroup:
         self._stopped = False
         scheduler = Scheduler(outside, payload, timeout)
         templates = self._templates(programs)
-        with uncollected():
+        with uncollected(acyclic=True):
             for slot in self.slots:
                 stack = stacks[slot.rank]
                 ready = kept.get(slot.core)
                 if ready is None or ready.generation != stack.generation:
                     template = templates[slot.lnc_core]
+                    found = None if known is None else known[slot.lnc_core]
                     kept[slot.core] = self._link(
-                        slot, programs[slot.lnc_core], offsets, stack, template
+                        slot, programs[slot.lnc_core], offsets, stack, template, found
                     )
                     scheduler.check_time()
         start = time.perf_counter()
@@ -182,13 +185,15 @@ class CoreGroup:
         offsets: Mapping[tuple[str, int], int],
         stack: StackView,
         template: Template | None,
+        known: Places | None,
     ) -> _Ready:
         pool = self._pools.setdefault(slot.core if waits_for_others(program) else -1, Pool())
-        known = None if template is None else template.places
+        if known is None and template is not None:
+            known = template.places
         memory = Memory(program, stack.memory, offsets, stack.common, pool, known)
         core = make_core(program, slot)
         kit = Kit(memory.buffer, core, arch.get(program.platform), self._workspace)
-        linker = Linker(program, kit, template)
+        linker = Linker(program, kit, template, alike=True)
         executor = Executor(program, linker.link(), core)
         return _Ready(executor, stack.generation, linker.recorder)
 

@@ -23,12 +23,12 @@ from nki_dist.hbm.layout import Layout
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.program import Program, instructions
 from nki_dist.program.walk import returned
-from nki_dist.runtime.memory import places
+from nki_dist.runtime.memory import Places, places
 
 _CGROUP: Final = "/sys/fs/cgroup/memory.max"
 
 
-def check_memory(compiled: Compiled, layout: Layout, ranks: int, limit: int | None) -> None:
+def check_memory(compiled: Compiled, layout: Layout, ranks: int, limit: int | None) -> list[Places]:
     """Refuse a launch in this process that needs more memory than there is.
 
     Args:
@@ -36,11 +36,15 @@ def check_memory(compiled: Compiled, layout: Layout, ranks: int, limit: int | No
         layout: of its stacks.
         limit: bytes; None for what the machine has.
 
+    Returns:
+        For each program where its local storages lie.
+
     Raises:
         OutOfMemoryError: it needs more.
     """
     stacks = ranks * layout.stack_bytes + layout.common_bytes
-    tiles = _tiles(compiled.programs, ranks)
+    found = [places(p) for p in compiled.programs]
+    tiles = _tiles(compiled.programs, found, ranks)
     results = ranks * sum({id(a): padded(a.nbytes) for _, a in returned(compiled.outputs)}.values())
     need = stacks + tiles + results
     have = machine_bytes() if limit is None else limit
@@ -53,11 +57,12 @@ def check_memory(compiled: Compiled, layout: Layout, ranks: int, limit: int | No
             code="host-memory",
             numbers={"got": need, "most": have},
         )
+    return found
 
 
-def _tiles(programs: Sequence[Program], ranks: int) -> int:
+def _tiles(programs: Sequence[Program], found: Sequence[Places], ranks: int) -> int:
     """Bytes of the local storages of all cores; cores that never wait use the same in turn."""
-    sizes = [sum(places(p)[1]) for p in programs]
+    sizes = [sum(buffers) for _, buffers in found]
     waits = [waits_for_others(p) for p in programs]
     own = ranks * sum(size for size, waiting in zip(sizes, waits) if waiting)
     return own + max((size for size, waiting in zip(sizes, waits) if not waiting), default=0)

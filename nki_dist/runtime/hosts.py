@@ -114,8 +114,9 @@ class InProcessHost:
         compiled = launch.compiled.as_run
         layout = self._layouts.of(launch.key, compiled, launch.inputs)
         key = (launch.key, layout.common)
+        known = None
         if not self._group.knows(key):
-            check_memory(compiled, layout, self.ranks, self._memory)
+            known = check_memory(compiled, layout, self.ranks, self._memory)
         try:
             self._ensure(layout.stack_bytes, layout.common_bytes)
         except MemoryError as error:
@@ -135,6 +136,7 @@ class InProcessHost:
                 },
                 launch.printer,
                 timeout=launch.timeout,
+                known=known,
             )
         return LaunchResult(layout, self._stacks, reports)
 

@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 
 from nki_dist.compiler.passes.accumulate import mask_view
-from nki_dist.errors import NkiError, OutOfBoundsError
+from nki_dist.errors import NkiError
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.enums import oob_mode
 from nki_dist.isa.indirection import is_indirect
 from nki_dist.isa.kit import Kit, Step, chain
-from nki_dist.isa.transfers import REMEDY, first_outside, fixed, parts_inside
+from nki_dist.isa.transfers import first_outside, fixed, parts_inside
 from nki_dist.program import (
     Access,
     Block,
@@ -32,13 +32,15 @@ from nki_dist.program import (
     instructions,
 )
 from nki_dist.program.uncollected import uncollected
-from nki_dist.runtime.chains import Chain, accesses
+from nki_dist.runtime.addresses import inside, outside, run_time_arguments
+from nki_dist.runtime.chains import Chain
+from nki_dist.runtime.facts import Facts, FactTable, Places
 from nki_dist.runtime.host_memory import typed
 from nki_dist.runtime.indirect import has_indirection, link_indirect
 from nki_dist.runtime.merged import Merged, find_groups
 from nki_dist.runtime.recorder import Recorder
 from nki_dist.runtime.running import Running, by_instruction, in_chain
-from nki_dist.runtime.template import Facts, Template, facts_of
+from nki_dist.runtime.template import Moves, Template
 
 # Between two looks at the clock and at whether the run has been ended from outside:
 SEGMENT = 1000  # steps, and
@@ -79,12 +81,25 @@ class Linker:
         program: of the core.
         kit: of the core.
         template: of the program, if several cores run it.
+        alike: instructions that do the same at the same places have one step in common; not for
+            those who want to know which of them runs.
     """
 
-    def __init__(self, program: Program, kit: Kit, template: Template | None = None) -> None:
+    def __init__(
+        self,
+        program: Program,
+        kit: Kit,
+        template: Template | None = None,
+        alike: bool = False,
+    ) -> None:
         self.program = program
         self.kit = kit
         self.template = template
+        self.facts = FactTable() if template is None else template.table
+        self._alike = alike
+        self._places = Places(kit.bytes_of)
+        self._steps: dict[tuple[Any, ...], Step] = {}  # by kind and places
+        self._moves = Moves()
         self.recorder = Recorder(kit)
         self._merged: Merged | None = None
         self._single: dict[int, tuple[Chain, Running]] = {}  # by ordinal
@@ -113,19 +128,25 @@ class Linker:
     def find_chains(self) -> None:
         """Merge matmuls that are one product."""
         shared = self.template
-        groups = None if shared is None else lambda: shared.groups
+        if shared is None:
+            groups = partial(find_groups, self.program, self.kit.arch, self.facts)
+        else:
+            groups = partial(getattr, shared, "groups")
         self._merged = Merged(self.program, self.kit, groups)
 
     def watch_chains(self) -> None:
         """Instead, let each matmul do what it says when its turn comes; the last one of a chain
         brings the sum that the product would have been."""
-        groups = [group for _, group in find_groups(self.program, self.kit.arch)]
+        found = find_groups(self.program, self.kit.arch, self.facts)
+        groups = [group for _, group in found]
         self._single = by_instruction(groups, self.kit)
 
     def _block(self, block: Block) -> Linked:
         linked: Linked = []
         segment: Segment | None = None
+        steps: list[Step] = []  # of the segment
         elements = 0
+        kinds, births = self.facts.kinds, self._births
         for item in block:
             if isinstance(item, Loop):
                 linked.append(self._born_outside(item))
@@ -133,22 +154,24 @@ class Linker:
                 linked.append(LinkedLoop(item, self._block(item.body) or [Segment([], [])]))
                 segment = None
                 continue
-            facts = self._facts(item)
+            facts = kinds.get(id(item.kind)) or self.facts.of(item)
             spec = facts.spec
+            waits = spec.synchronises
             elements += facts.elements
-            full = segment is not None and (
-                len(segment.steps) >= SEGMENT or elements > SEGMENT_ELEMENTS
-            )
-            if segment is None or spec.synchronises or full:
+            if segment is None or waits or elements > SEGMENT_ELEMENTS or len(steps) >= SEGMENT:
                 segment, elements = Segment([], []), 0
+                steps = segment.steps
                 linked.append(segment)
-            for number in self._births.pop(item.ordinal, ()):
-                segment.steps.append(self._birth(number))
-                segment.instructions.append(item)
-            self.kit.begin(waits=spec.synchronises)
+            if item.ordinal in births:
+                for number in births.pop(item.ordinal):
+                    steps.append(self._birth(number))
+                    segment.instructions.append(item)
             try:
-                waits = spec.synchronises
-                step = self.exchange(item) if waits else self._instruction(item, facts)
+                if waits:
+                    self.kit.begin(waits=True)
+                    step = self.exchange(item)
+                else:
+                    step = self._instruction(item, facts)
             # What only a world of ranks, or of two cores, can't do; or scratch memory is missing.
             except (NkiError, MemoryError) as error:
                 placed = typed(error).at(
@@ -157,16 +180,13 @@ class Linker:
                     instruction=spec.title,
                 )
                 raise placed from placed.__cause__
-            if spec.synchronises:
+            if waits:
                 linked.append(Rendezvous(step, item, spec.orders(item, self.program.core)))
                 segment = None
                 continue
-            segment.steps.append(step)
+            steps.append(step)
             segment.instructions.append(item)
         return linked
-
-    def _facts(self, i: Instruction) -> Facts:
-        return facts_of(i) if self.template is None else self.template.facts(i)
 
     def _born_outside(self, loop: Loop) -> Segment:
         """Births of storages that a loop touches first but that live across its iterations."""
@@ -196,16 +216,42 @@ class Linker:
         return birth
 
     def _instruction(self, i: Instruction, facts: Facts) -> Step:
-        if self._merged is not None and self._merged.has(i):
-            merged = chain(self._merged.step(i))
-            return self._with_masks(i, merged) if self._merged.ends(i) else merged
+        merged = self._merged
+        if facts.spec.factors_of is not None and merged is not None and merged.has(i):
+            self.kit.begin()
+            product = chain(merged.step(i))
+            return self._with_masks(i, product) if merged.ends(i) else product
         if facts.dynamic:
             step: Step = _Relinked(i, facts.dynamic, self).run
-        elif self.template is not None and not facts.indirect and i.ordinal not in self._single:
-            step = self._with_masks(i, self.template.step(i, self.kit, facts.spec.link))
+        elif self._alike and facts.operands is not None and not (self.masks or self._single):
+            step = self._repeated(i, facts, facts.operands)
         else:
-            step = self.linked(i)
+            step = self._linked(i, facts)
         return self.recorder.around(i, step, self.addressed) if i.ordinal in self._watched else step
+
+    def _repeated(self, i: Instruction, facts: Facts, operands: tuple[str, ...]) -> Step:
+        """The step of an instruction, which may be that of an earlier one.
+
+        A step does the same with the same operands each time it runs, whether or not it is for
+        another instruction that it does so.
+        """
+        key = self._places.of(i, operands)
+        step = self._steps.get(key)
+        if step is None:
+            step = self._moves.step(i, operands, self.kit)
+            if step is None:
+                step = self._linked(i, facts)
+                if self.kit.named:
+                    return step
+                self._moves.learn(i, operands, step, self.kit)
+            self._steps[key] = step
+        return step
+
+    def _linked(self, i: Instruction, facts: Facts) -> Step:
+        self.kit.begin()
+        if self.template is not None and not facts.indirect and i.ordinal not in self._single:
+            return self._with_masks(i, self.template.step(i, self.kit, facts.spec.link))
+        return self.linked(i)
 
     def linked(self, i: Instruction) -> Step:
         """The step of an instruction whose scalar run-time offsets are known."""
@@ -263,7 +309,7 @@ class Linker:
         """Whether its step may be what it was elsewhere, with views that begin at other places."""
         if self.template is None or self.masks or i.ordinal in self._single:
             return False
-        return not self.template.facts(i).indirect
+        return not self.facts.of(i).indirect
 
     def resolve(self, i: Instruction) -> Instruction:
         """The instruction with its scalar run-time offsets filled in."""
@@ -285,7 +331,7 @@ class Linker:
         for a in run_time_arguments(i):
             assert a.dynamic is not None
             index = self.value(a.dynamic)
-            if self.inside(a, index):
+            if inside(a, index):
                 continue
             blocks = INSTRUCTIONS[i.opcode].blocks(i)
             if i.args.get("oob_mode") is oob_mode.skip:
@@ -293,33 +339,10 @@ class Linker:
             raise outside(a, index, first_outside(blocks, self.value))
         return [self.resolve(i)]
 
-    def inside(self, a: Access, index: int) -> bool:
-        """Whether index `index` keeps the access within its dimension and its storage."""
-        assert a.dynamic is not None
-        if a.dynamic.within is not None and not 0 <= index < a.dynamic.limit:
-            return False
-        if a.region.on_chip and not a.stays_in_row(index * a.dynamic.stride):
-            return False
-        low, high = a.span()
-        move = index * a.dynamic.stride * a.dtype.itemsize
-        return low + move >= 0 and high + move <= a.storage.nbytes
-
 
 def _mask(masks: Mapping[int, np.ndarray], a: Access) -> np.ndarray:
     """Which elements of a PSUM tile hold what matmuls left, as the access sees them."""
     return mask_view(masks[a.storage.number], a)
-
-
-def outside(a: Access, index: int, row: str = "") -> OutOfBoundsError:
-    """The error for a run-time index that leaves its tensor; `row` says with which row."""
-    assert a.dynamic is not None
-    low, high = _allowed(a)
-    return OutOfBoundsError(
-        f"run-time index {index} is outside [{low}, {high}) of dimension {a.dynamic.dim} "
-        f"of {a.storage.label}" + (f": {row}; {REMEDY}" if row else ""),
-        code="data-index-range",
-        numbers={"got": index, "least": low, "most": high - 1},
-    )
 
 
 class _Relinked:
@@ -343,7 +366,7 @@ class _Relinked:
         step()
 
     def _inside(self, key: tuple[int, ...]) -> bool:
-        return all(self.linker.inside(a, index) for a, index in zip(self.dynamic, key))
+        return all(inside(a, index) for a, index in zip(self.dynamic, key))
 
     def _moved(self, key: tuple[int, ...]) -> Step:
         template = self.linker.template
@@ -361,20 +384,5 @@ class _Relinked:
         return chain(steps) if steps else nothing
 
 
-def _allowed(a: Access) -> tuple[int, int]:
-    """Values of the run-time index that keep the whole access inside, half open."""
-    assert a.dynamic is not None
-    unit = a.dynamic.stride * a.dtype.itemsize
-    if a.dynamic.within is not None or a.region.on_chip or unit <= 0:
-        return 0, a.dynamic.limit
-    low, high = a.span()
-    return -(low // unit), (a.storage.nbytes - high) // unit + 1
-
-
 def nothing() -> None:
     """A transfer all of whose rows are out of bounds and to be skipped."""
-
-
-def run_time_arguments(i: Instruction) -> list[Access]:
-    """Operands with one run-time address."""
-    return [a for a in accesses(i) if a.dynamic is not None and a.dynamic.kind == "scalar"]

@@ -85,8 +85,12 @@ class Memory:
             else:
                 buffers.append(aligned(size))
                 pool.add(buffers[-1])
+        parts: dict[tuple[int, int], np.ndarray] = {}  # storages at one place get one array
         for s, number in where:
-            self._buffers[s.number] = buffers[number][: s.nbytes]
+            part = parts.get((number, s.nbytes))
+            if part is None:
+                part = parts[number, s.nbytes] = buffers[number][: s.nbytes]
+            self._buffers[s.number] = part
 
     def buffer(self, storage: Storage) -> np.ndarray:
         """The storage's bytes."""
@@ -96,23 +100,24 @@ class Memory:
 def places(program: Program) -> Places:
     """Which buffer each local storage is in, and the bytes of the buffers.
 
-    Storages of one size whose lives don't meet are in the same one.
+    Storages of one size whose lives don't meet are in the same one, the first that is free: so
+    the rounds of a loop find the same places, as far as they can, and linking knows them again.
     """
     local = [s for s in program.storages if s.role == "local" and s.first >= 0]
     where: list[tuple[Storage, int]] = []
     sizes: list[int] = []
     free: dict[int, list[int]] = defaultdict(list)
-    busy: list[tuple[int, int, int]] = []
+    busy: list[tuple[int, int]] = []
     for s in sorted(local, key=lambda s: (s.first, s.number)):
         while busy and busy[0][0] < s.first:
-            _, _, number = heapq.heappop(busy)
-            free[sizes[number]].append(number)
+            _, number = heapq.heappop(busy)
+            heapq.heappush(free[sizes[number]], number)
         size = padded(s.nbytes)
         if free[size]:
-            number = free[size].pop()
+            number = heapq.heappop(free[size])
         else:
             number = len(sizes)
             sizes.append(size)
         where.append((s, number))
-        heapq.heappush(busy, (s.last, s.number, number))
+        heapq.heappush(busy, (s.last, number))
     return where, sizes

@@ -22,12 +22,15 @@ from nki_dist.isa._matmul import Matrix, directly, matrix, product
 from nki_dist.isa.kit import Kit, Step
 from nki_dist.program import Access, Block, Instruction, Loop, Program, instructions
 from nki_dist.runtime.chains import Chain, Chains, Group
+from nki_dist.runtime.facts import FactTable
 from nki_dist.runtime.panels import KEPT, Buffer, Part, assign, joined, provide
 
 Key: TypeAlias = "tuple[Any, ...]"
 
 
-def find_groups(program: Program, arch: Any) -> list[tuple[int, Group]]:
+def find_groups(
+    program: Program, arch: Any, facts: FactTable | None = None
+) -> list[tuple[int, Group]]:
     """All groups of chains, each with the number of the straight run of instructions it is in."""
     found: dict[int, tuple[int, Group]] = {}
 
@@ -35,7 +38,7 @@ def find_groups(program: Program, arch: Any) -> list[tuple[int, Group]]:
         assert chain.group is not None
         found.setdefault(id(chain.group), (chains.run, chain.group))
 
-    chains = Chains(arch, ended, program.beta1)
+    chains = Chains(arch, ended, program.beta1, facts)
     breaks = frozenset(program.facts.get("rounds", ()))  # of a debugged launch
 
     def feed(block: Block) -> None:
@@ -80,14 +83,20 @@ class Merged:
         self._ordinals: dict[int, int] = {}
         self._last: set[int] = set()
         self._buffers: list[Buffer] = []
-        self._kept: dict[Key, Buffer] = {}
+        self._kept: dict[int, Buffer] = {}
         self._bytes = 0
         if not any(multiplies(i) for i in instructions(program.body)):
             return
         found = find_groups(program, kit.arch) if groups is None else groups()
-        self._uses = Counter(key for run, group in found for key in _keys(run, group))
-        for run, group in found:
-            self._group(run, group)
+        # Equal contents have equal numbers: keys are long.
+        numbers: dict[Key, int] = {}
+        keys = [
+            tuple([numbers.setdefault(key, len(numbers)) for key in _keys(run, group)])
+            for run, group in found
+        ]
+        self._uses = Counter([number for both in keys for number in both])
+        for (_, group), (left, right) in zip(found, keys, strict=True):
+            self._group(group, left, right)
         provide(self._memory, assign(self._buffers))
 
     def has(self, i: Instruction) -> bool:
@@ -104,9 +113,8 @@ class Merged:
 
     # ---- what is done where -------------------------------------------------------------------
 
-    def _group(self, run: int, group: Group) -> None:
+    def _group(self, group: Group, left_key: int, right_key: int) -> None:
         first = group.chains[0]
-        left_key, right_key = _keys(run, group)
         alone = len(group.chains) == len(first.members) == 1
         if alone and not self._worth(first, left_key, right_key):
             return
@@ -130,14 +138,14 @@ class Merged:
             for chain in group.chains:
                 self._at(chain.members[-1].at, partial(self._deposited, chain, result))
 
-    def _worth(self, chain: Chain, *keys: Key) -> bool:
+    def _worth(self, chain: Chain, *keys: int) -> bool:
         """Whether a single matmul gains by it: by an operand that has to be widened, but once."""
         factors = chain.members[0].factors
         wide = (factors.left.dtype is float32, factors.right.dtype is float32)
         return any(self._uses[key] > 1 and not w for key, w in zip(keys, wide, strict=True))
 
     def _panel(
-        self, key: Key, alone: Access | None, parts: Callable[[], list[Part]], width: int, at: int
+        self, key: int, alone: Access | None, parts: Callable[[], list[Part]], width: int, at: int
     ) -> Buffer | None:
         """An operand as a panel; None where the only matmul makes of it what it needs.
 

@@ -13,37 +13,20 @@ steps are linked for each core.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.kit import Kit, Step, chain
-from nki_dist.isa.spec import Spec
-from nki_dist.program import Access, Instruction, Program, Storage
-from nki_dist.runtime.chains import Group, accesses
-from nki_dist.runtime.indirect import has_indirection
+from nki_dist.program import Instruction, Program, Storage
+from nki_dist.runtime.chains import Group
+from nki_dist.runtime.facts import FactTable, accesses
 from nki_dist.runtime.memory import Places, places
 from nki_dist.runtime.merged import find_groups
 
 CONSTANTS = (int, float, bool, type(None), type(...), np.generic)
-
-
-class Facts(NamedTuple):
-    """What linking asks of an instruction.
-
-    Attributes:
-        elements: of all operands.
-        dynamic: operands with one run-time address.
-        indirect: whether some operand is an indirect view.
-    """
-
-    spec: Spec
-    elements: int
-    dynamic: tuple[Access, ...]
-    indirect: bool
 
 
 class _View(NamedTuple):
@@ -87,7 +70,7 @@ class Template:
     def __init__(self, program: Program, arch: Any) -> None:
         self._program = program
         self._arch = arch
-        self._facts: dict[int, Facts] = {}
+        self.table = FactTable()
         self._steps: dict[int, tuple[_Call, ...] | None] = {}
         self._moving: dict[int, tuple[tuple[int, ...], tuple[_Call, ...] | None]] = {}
         self.exchanges: dict[int, dict[Any, Any]] = {}  # what the exchanges know, by ordinal
@@ -95,19 +78,12 @@ class Template:
     @cached_property
     def groups(self) -> list[tuple[int, Group]]:
         """Matmuls that are one product; see runtime.merged."""
-        return find_groups(self._program, self._arch)
+        return find_groups(self._program, self._arch, self.table)
 
     @cached_property
     def places(self) -> Places:
         """Where local storages are; see runtime.memory."""
         return places(self._program)
-
-    def facts(self, i: Instruction) -> Facts:
-        """Of an instruction of the program as it stands there."""
-        found = self._facts.get(i.ordinal)
-        if found is None:
-            found = self._facts[i.ordinal] = facts_of(i)
-        return found
 
     def step(self, i: Instruction, kit: Kit, link: Callable[[Instruction, Kit], Step]) -> Step:
         """The step of an instruction without run-time addresses.
@@ -137,7 +113,7 @@ class Template:
         Args:
             link: gives it where it has to be linked.
         """
-        dynamic = self.facts(i).dynamic
+        dynamic = self.table.of(i).dynamic
         if i.ordinal not in self._moving:
             step = link()
             numbers = [a.storage.number for a in accesses(i)]
@@ -155,12 +131,60 @@ class Template:
         return _chained(calls, kit, shifts)
 
 
-def facts_of(i: Instruction) -> Facts:
-    """What linking asks of an instruction."""
-    found = accesses(i)
-    dynamic = tuple([a for a in found if a.dynamic is not None and a.dynamic.kind == "scalar"])
-    elements = sum([a.size for a in found])
-    return Facts(INSTRUCTIONS[i.opcode], elements, dynamic, has_indirection(i))
+class Moves:
+    """Steps of a kind at other places, where they do nothing but call functions with views.
+
+    What was learnt of one instruction holds for another of its kind if of neither two operands are
+    in one storage; see `Template.moved`.
+    """
+
+    def __init__(self) -> None:
+        # By kind, which the program keeps alive: a function, and its arguments. A view comes as the
+        # operand's name, and what it is but for where the operand begins.
+        self._known: dict[Any, tuple[Callable[..., Any], tuple[Any, ...]] | None] = {}
+
+    def step(self, i: Instruction, names: Sequence[str], kit: Kit) -> Step | None:
+        """The step, if it follows from what is known; `names` are those of the tensors."""
+        known = self._known.get((id(i.kind), i.accumulation))
+        if known is None or not _lonely(i, names):
+            return None
+        function, arguments = known
+        found = []
+        for argument in arguments:
+            if type(argument) is tuple:
+                name, shape, dtype, offset, strides = argument
+                a = i.args[name]
+                at = offset + a.offset * a.dtype.itemsize
+                argument = np.ndarray(shape, dtype, kit.bytes_of(a.storage), at, strides)
+            found.append(argument)
+        return partial(function, *found)
+
+    def learn(self, i: Instruction, names: Sequence[str], step: Step, kit: Kit) -> None:
+        """Keep what can be known of a kind from the step of an instruction."""
+        key = (id(i.kind), i.accumulation)
+        if key in self._known or not _lonely(i, names):
+            return
+        calls = _calls(i, step, kit)
+        if calls is None:
+            self._known[key] = None
+            return
+        ((function, arguments),) = calls
+        operands = {i.args[name].storage.number: name for name in names}
+        found = []
+        for argument in arguments:
+            if type(argument) is _View:
+                storage, shape, dtype, offset, strides = argument
+                name = operands[storage.number]
+                a = i.args[name]
+                argument = (name, shape, dtype, offset - a.offset * a.dtype.itemsize, strides)
+            found.append(argument)
+        self._known[key] = function, tuple(found)
+
+
+def _lonely(i: Instruction, names: Sequence[str]) -> bool:
+    """Whether each operand is in a storage of its own."""
+    numbers = [i.args[name].storage.number for name in names]
+    return len(numbers) == len(set(numbers))
 
 
 def _chained(calls: tuple[_Call, ...], kit: Kit, shifts: Mapping[int, int]) -> Step:

@@ -29,11 +29,12 @@ from nki_dist.isa.spec import Spec
 from nki_dist.isa.transfers import fixed
 from nki_dist.program import Access, Instruction, Program, Storage, psum
 from nki_dist.program.walk import tensors
+from nki_dist.runtime.addresses import inside, outside
 from nki_dist.runtime.chains import Chain, Chains
 from nki_dist.runtime.cores import make_core
 from nki_dist.runtime.executor import Coroutine, Stopped
 from nki_dist.runtime.host_memory import typed
-from nki_dist.runtime.linker import Linker, outside
+from nki_dist.runtime.linker import Linker
 from nki_dist.runtime.overdue import Position
 from nki_dist.runtime.running import Running
 from nki_dist.stepping.lives import Lives
@@ -265,7 +266,7 @@ class Machine:
                 code="debug-view",
             )
         index = self._linker.value(a.dynamic)
-        if not self._linker.inside(a, index):
+        if not inside(a, index):
             raise outside(a, index)
         return fixed(a, self._linker.value)
 

@@ -192,7 +192,8 @@ def plain(value: Any) -> Any:
     if isinstance(value, Loop):
         return tuple(plain(getattr(value, n)) for n in Loop.__slots__)
     if isinstance(value, Instruction):
-        return tuple(plain(getattr(value, n)) for n in Instruction.__slots__)
+        # Kinds aren't written down: who reads a program finds them again.
+        return tuple(plain(getattr(value, n)) for n in Instruction.__slots__ if n != "kind")
     if isinstance(value, Structure):
         return (value.class_name, plain(value.fields))
     if isinstance(value, (list, tuple)):

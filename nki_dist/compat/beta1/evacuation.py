@@ -193,7 +193,7 @@ class _Rewriter:
         if moved:
             if through and spec.accumulates:
                 args["accumulate"] = False
-            i.args = args
+            i.change(args)
             spec.verify(i, self.arch)
         self.made.append(i)
         for home, passing, adding in through:

@@ -69,7 +69,7 @@ def _unread(recorded: Recorded, storage: Storage, at: int, filled: Access) -> bo
         if waiting is not None and not waiting.mask.any():
             break
     for i in replacing:
-        i.args = {**i.args, "accumulate": False}
+        i.change({**i.args, "accumulate": False})
     return True
 
 

@@ -160,7 +160,7 @@ def _merge(recorded: Recorded, found: Sum, arch: Arch) -> bool:
     for at in (found.product, found.copy, found.total):
         if at is not None:
             recorded.remove(at)
-    product.args = args
+    product.change(args)
     recorded.put(found.product if early else found.total, product)
     return True
 

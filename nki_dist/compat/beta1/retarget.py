@@ -88,13 +88,13 @@ def _independent(last: Instruction, dst: NkiTensor, result: NkiTensor) -> bool:
 def _rewritten(last: Instruction, args: dict[str, Any], result: NkiTensor) -> bool:
     tracer: Any = current_tracer()
     spec = INSTRUCTIONS[last.opcode]
-    before = last.args
+    before, kind = last.args, last.kind
     try:
         args["dst"] = spec.roles["dst"].accept("dst", args["dst"])
-        last.args = args
+        last.change(args)
         spec.verify(last, tracer.arch)
     except NkiError:
-        last.args = before
+        last.args, last.kind = before, kind
         return False
     tracer.rewritten(last, result.storage)
     return True

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -53,6 +53,7 @@ class Space:
     bank: int
     quadrants: int
     quadrant: int  # partitions
+    needs: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict, compare=False)
 
     def size(self, s: Storage) -> int:
         return -(-s.partition_bytes // self.align) * self.align
@@ -60,6 +61,14 @@ class Space:
     def rows(self, s: Storage) -> int:
         """Quadrants of partitions that a tensor needs wherever it lies."""
         return -(-s.shape[0] // self.quadrant)
+
+    def need(self, s: Storage) -> tuple[int, int]:
+        """Both, worked out once for tensors with as many partitions of as many bytes."""
+        key = (s.partition_bytes, s.shape[0])
+        found = self.needs.get(key)
+        if found is None:
+            found = self.needs[key] = (self.size(s), self.rows(s))
+        return found
 
 
 def spaces(arch: Arch) -> dict[MemoryRegion, Space]:
@@ -197,14 +206,21 @@ class _Sweep:
         """Peak in bytes per partition, and the tensor that first went beyond capacity."""
         space = self.space
         limit = space.capacity * space.quadrants
-        ends: list[tuple[int, int, Storage]] = []
+        ends: list[tuple[int, int, int, Storage]] = []
         now = peak = 0
         overflow: Storage | None = None
         for s in order:
             while ends and ends[0][0] < s.first:
-                now -= self._end(heapq.heappop(ends)[2])
-            now += self._begin(s)
-            heapq.heappush(ends, (s.last, s.number, s))
+                _, _, cells, ended = heapq.heappop(ends)
+                now -= cells or self._end(ended)
+            cells = 0
+            if s.placed:
+                now += self._begin(s)
+            else:
+                size, rows = space.need(s)
+                cells = size * rows
+                now += cells
+            heapq.heappush(ends, (s.last, s.number, cells, s))
             if now > peak:
                 peak = now
                 if now > limit and overflow is None:
@@ -224,15 +240,12 @@ class _Sweep:
         ]
 
     def _begin(self, s: Storage) -> int:
-        if not s.placed:
-            return self.space.size(s) * self.space.rows(s)
+        """Of a placed tensor: how much it adds."""
         cells = self._cells(s)
         cells += 1
         return int(np.count_nonzero(cells == 1)) * self.space.align
 
     def _end(self, s: Storage) -> int:
-        if not s.placed:
-            return self.space.size(s) * self.space.rows(s)
         cells = self._cells(s)
         cells -= 1
         return int(np.count_nonzero(cells == 0)) * self.space.align
@@ -351,7 +364,7 @@ def _pack(order: Sequence[Storage], space: Space) -> list[int]:
     for s in automatic:
         while ends and ends[0][0] < s.first:
             packer.free(*heapq.heappop(ends)[2:])
-        size, rows = space.size(s), space.rows(s)
+        size, rows = space.need(s)
         block = packer.take(size, rows)
         if block is None:
             unplaced.append(s.number)

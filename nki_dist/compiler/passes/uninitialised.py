@@ -174,7 +174,9 @@ class Scan:
                 continue
             args = i.args
             reads, writes, named, partial, counts, *_ = footprints[i.opcode]
-            for name in named:
+            for name in (
+                named if i.kind is None else ()
+            ):  # in others no address is found at run time
                 value = args[name]
                 if isinstance(value, Access):
                     if value.dynamic is not None:
