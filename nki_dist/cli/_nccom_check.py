@@ -225,8 +225,8 @@ class Checker:
             if at is not None:
                 arrays = {"input": inputs[golden.rank], "output": output, "golden": golden.values}
                 return (
-                    f"rank {plan.workers.index(golden.rank)} has {output[at]} at element {at}, "
-                    f"expected {golden.values[at]}; its tensors are in {_save(arrays)}"
+                    f"rank {plan.workers.index(golden.rank)} has {float(output[at])} at element "
+                    f"{at}, expected {golden.values[at]}; its tensors are in {_save(arrays)}"
                 )
         if plan.op.opcode in ("all_reduce", "all_gather"):
             for group in plan.groups:

@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[2]
 def test_intact_files_run_and_hold_every_instruction():
     found = set()
     for intact in corpus():
-        outcome = tried(intact.data, intact.ranks)
+        outcome = tried(intact.data, intact.ranks, 60.0)
         assert outcome.kind == RAN, (intact.name, outcome)
         programs, _ = parse(intact.data)
         found |= {i.opcode for p in programs for i in instructions(p.body)}
