@@ -58,6 +58,26 @@ LAUNCHES: Final = (
         "Ask for what the kernel has; the message names it.",
     ),
     Code(
+        "record-expected-name",
+        "origin(expected={...}) names a tensor or line that the kernel hasn't, or never writes.",
+        "Name a tensor that the kernel writes, or a line as 'file.py:12'; the message has names.",
+    ),
+    Code(
+        "record-expected-ambiguous",
+        "origin(expected={...}) has a name of which several lines or cores have a tensor.",
+        "Name the line that writes it, 'file.py:12', or the core: (name, 1).",
+    ),
+    Code(
+        "record-expected-shape",
+        "origin(expected={...}) has an array of another shape than its tensor.",
+        "Give the tensor's shape, or a list with an array for each time that it is made.",
+    ),
+    Code(
+        "record-expected-dtype",
+        "origin(expected={...}) has an array whose numbers its tensor can't hold.",
+        "Give real numbers, for tensors of integers whole ones.",
+    ),
+    Code(
         "lnc-range",
         "More cores than a logical NeuronCore of the platform has.",
         "Use 1 or 2 where the platform allows it; more cores are nki.World(ranks=...).",

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_left
+from collections.abc import Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -39,6 +40,7 @@ class Walk:
 
     Args:
         limit: instructions after which it ends; None for never.
+        trusted: by memory and last number of a write, (sorted) bytes behind which nobody looks.
 
     Attributes:
         steps: what was written that matters, later steps first.
@@ -46,8 +48,14 @@ class Walk:
         complete: False if the walk ended at its limit.
     """
 
-    def __init__(self, log: Log, limit: int | None) -> None:
+    def __init__(
+        self,
+        log: Log,
+        limit: int | None,
+        trusted: Mapping[tuple[Key, int], np.ndarray] | None = None,
+    ) -> None:
         self._log = log
+        self._trusted = trusted or {}
         self._limit = limit
         self._found: dict[int, Found] = {}
         self._keys: dict[tuple[int, int], tuple[set[Key], set[Key]]] = {}
@@ -59,9 +67,9 @@ class Walk:
         self.sources = Sources(log.launched)
         self.complete = True
 
-    def run(self, key: Key, places: np.ndarray) -> None:
-        """Follow bytes of a memory back from the end of the launch."""
-        self._resolve(key, places, len(self._log.instructions), [])
+    def run(self, key: Key, places: np.ndarray, before: int | None = None) -> None:
+        """Follow bytes of a memory back from a number, or from the end of the launch."""
+        self._resolve(key, places, len(self._log.instructions) if before is None else before, [])
         while self._heap:
             if self._limit is not None and len(self.steps) >= self._limit:
                 self.complete = False
@@ -83,7 +91,12 @@ class Walk:
                 break
             taken = self.covered(log.begun.get(end, end), key, wanted)
             if taken.any():
-                self._want(end, key, wanted[taken], readers)
+                asked = wanted[taken]
+                known = self._trusted.get((key, end))
+                if known is not None:
+                    asked = asked[~np.isin(asked, known)]
+                if asked.size:
+                    self._want(end, key, asked, readers)
                 wanted = wanted[~taken]
         if wanted.size:
             source = self.sources.add(key, wanted)

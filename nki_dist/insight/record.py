@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -15,6 +15,7 @@ from nki_dist.insight.asking import (
     output_place,
     writes_of,
 )
+from nki_dist.insight.between import Between, beside
 from nki_dist.insight.finite import first_non_finite
 from nki_dist.insight.log import Log
 from nki_dist.insight.origin import Walk
@@ -109,19 +110,28 @@ class Record:
                 array of its shape; in a world also a list with one of these, or None, for each
                 rank. Then lines are changed until the results are as expected, and the line whose
                 change makes them so comes first (`Origin.repairs`). Takes as long as hundreds of
-                launches.
+                launches. Or a dict with what tensors inside the kernel should hold when they were
+                written last, arrays of their shapes: by an output's number or place, by `name=`,
+                by what the kernel calls it, or by line ("file.py:12", what the line writes); with
+                a core, `(name, 1)`, where both cores have one; of what is made several times a
+                list with one array, or None, for each. Then what departs first of what is expected
+                says where to look (`Origin.expected`). Only tensors of `rank` are compared.
 
         Returns:
             An Origin: Steps across cores and ranks. The one to look at first is the first, its
             `why` says why; the others follow from the output back.
 
         Raises:
-            LaunchError: there is no such output, element or rank, or `expected` isn't like it.
+            LaunchError: there is no such output, element or rank, or `expected` isn't like it,
+                names what the kernel hasn't, or more than one tensor.
         """
         launched = self.launched
         key, places, what = output_place(launched, output, index, rank)
         walk = Walk(self._log, limit)
         walk.run(key, places)
+        if isinstance(expected, Mapping):
+            between = Between(self._log, expected, rank, key, places, limit)
+            return self._origin(walk, what, rank, between)
         repairs: list[Repair] = []
         certain = ended = False
         if expected is not None:
@@ -136,11 +146,33 @@ class Record:
         if ended and not repairs:
             why += "; the launch is too long for every change of a line to be tried"
         sources = walk.sources.all()
-        values = [s.values for s in walk.steps] + [s.values for s in sources]
-        first = [v.reshape(-1) for v in values[:1]]
-        value = first[0][0] if first and first[0].size else None
-        text = f"{what} of rank {rank}" if launched.slots[0].ranks > 1 else what
-        return Origin(value, text, walk.steps, sources, walk.complete, suspect, why, repairs)
+        return Origin(
+            _value(walk),
+            self._text(what, rank),
+            walk.steps,
+            sources,
+            walk.complete,
+            suspect,
+            why,
+            repairs,
+        )
+
+    def _origin(self, walk: Walk, what: str, rank: int, between: Between) -> Origin:
+        """The same, where tensors inside the kernel say where to look."""
+        return Origin(
+            _value(walk),
+            self._text(what, rank),
+            beside(walk.steps, between),
+            walk.sources.all(),
+            walk.complete,
+            between.suspect,
+            between.why,
+            between.repairs,
+            between.expected,
+        )
+
+    def _text(self, what: str, rank: int) -> str:
+        return f"{what} of rank {rank}" if self.launched.slots[0].ranks > 1 else what
 
     def _wanted(
         self, output: int | str, index: int | Sequence[int], rank: int, expected: Any
@@ -190,3 +222,10 @@ class Record:
 
     def _repr_html_(self) -> str:
         return html_text(str(self))
+
+
+def _value(walk: Walk) -> Any:
+    """The number that was asked for."""
+    values = [s.values for s in walk.steps] + [s.values for s in walk.sources.all()]
+    first = [v.reshape(-1) for v in values[:1]]
+    return first[0][0] if first and first[0].size else None

@@ -104,16 +104,25 @@ class Repairs:
     Args:
         steps: the way that the element has come.
         output: where it is returned.
+        until: the output is a tensor inside the launch, as this instruction (by core of the world)
+            leaves it; only lines of `steps` are changed then.
 
     Attributes:
         found: the explanations.
         ended: whether the work ended before everything was tried.
     """
 
-    def __init__(self, log: Log, steps: Sequence[Step], output: Access, wanted: Wanted) -> None:
-        self._log, self._output, self._wanted = log, output, wanted
+    def __init__(
+        self,
+        log: Log,
+        steps: Sequence[Step],
+        output: Access,
+        wanted: Wanted,
+        until: Name | None = None,
+    ) -> None:
+        self._log, self._output, self._wanted, self._until = log, output, wanted, until
         began = monotonic()
-        asis = Trial(log, log.launched, output)
+        asis = Trial(log, log.launched, output, until=until)
         took = monotonic() - began
         self._launched = in_time(log.launched, max(5.0, PATIENCE * took))
         picked = wanted.picked(asis.outputs)
@@ -163,7 +172,8 @@ class Repairs:
             i = self._log.at(step.step)
             lines[step.location, i.opcode].steps.append(step.step)
         # Lines that the element doesn't depend on may have failed to write it.
-        return sorted(lines.values(), key=lambda line: not line.steps)
+        every = [line for line in lines.values() if line.steps or self._until is None]
+        return sorted(every, key=lambda line: not line.steps)
 
     def _changes(self, line: Line, i: Instruction) -> Iterator[Change]:
         slot = self._launched.slots[0]
@@ -197,12 +207,19 @@ class Repairs:
 
     # ---- trials ---------------------------------------------------------------------------------
 
-    def _carried_out(self, *what: Any, launched: Launched | None = None) -> np.ndarray | None:
+    def _carried_out(
+        self,
+        change: Change | None = None,
+        rounds: dict[Name, int] | None = None,
+        swaps: dict[Name, Instruction] | None = None,
+        launched: Launched | None = None,
+    ) -> np.ndarray | None:
         self._work -= self._size
         if self._work < 0:
             self.ended = True
             return None
-        outputs = Trial(self._log, launched or self._launched, self._output, *what).outputs
+        what = launched or self._launched, self._output, change, rounds, swaps, self._until
+        outputs = Trial(self._log, *what).outputs
         return self._wanted.picked(outputs) if outputs else None
 
     def _try(self, line: Line, change: Change, rounds: dict[Name, int], single: bool) -> None:

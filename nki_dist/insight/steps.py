@@ -200,6 +200,37 @@ class Step(At):
         return f" (of {' and '.join(named)})" if named else ""
 
 
+@dataclass
+class Expected:
+    """What was expected of a tensor, or of what a line writes, and what it holds.
+
+    Attributes:
+        name: as it was given.
+        location: the line that wrote it last, or the first wrong element of it.
+        step: number of that instruction.
+        off: how many elements are wrong, beyond rounding; `size`, of how many.
+        index: of the one that is off most of those written there; of the first if none is.
+        got, wanted: its values.
+    """
+
+    name: str
+    location: str | None
+    step: int
+    off: int
+    size: int
+    index: tuple[int, ...]
+    got: float
+    wanted: float
+
+    def __str__(self) -> str:
+        if not self.off:
+            return f"{self.name}: as expected"
+        return (
+            f"{self.name}: {self.off:,} of {plural(self.size, 'element')} off from {self.location} "
+            f"on, such as {list(self.index)}: {self.got:.6g}, expected {self.wanted:.6g}"
+        )
+
+
 def _named(source: Source) -> str:
     return f"{source.name} where nobody wrote" if source.kind == "unwritten" else source.name
 
@@ -218,6 +249,8 @@ class Origin(Sequence[Step]):
         complete: False if the walk back ended at its limit.
         repairs: changes of a line that make the results as expected, if `expected=` said what that
             is; the best first. Each has `.what`, `.where` and `.instruction`.
+        expected: of `expected={...}`, every tensor that was compared, in the order of the launch:
+            Expected objects.
     """
 
     def __init__(
@@ -230,6 +263,7 @@ class Origin(Sequence[Step]):
         suspect: Step | None,
         why: str,
         repairs: Sequence[Any] = (),
+        expected: Sequence[Expected] = (),
     ) -> None:
         self.value = value
         self.what = what
@@ -237,6 +271,7 @@ class Origin(Sequence[Step]):
         self.sources = list(sources)
         self.complete = complete
         self.repairs = list(repairs)
+        self.expected = list(expected)
         rest = [s for s in steps if s is not suspect]
         self._steps = ([] if suspect is None else [suspect]) + rest
 
@@ -255,6 +290,7 @@ class Origin(Sequence[Step]):
             if repair.where != self._steps[0].location:
                 others.setdefault(repair.where, repair)
         lines += [f"  or at   {repair}" for repair in list(others.values())[:SHOWN]]
+        lines += [f"  compare {one}" for one in self.expected[:LINES]]
         rest = [f"  from    {s}" for s in self._steps[1:]]
         lines += rest[:LINES]
         if len(rest) > LINES:

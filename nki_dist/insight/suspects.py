@@ -11,8 +11,10 @@ In this order:
 4. In HBM it was stored over another number that nothing had read: the step that stored it.
 5. A matrix product was added to a sum that had been read before: that product.
 6. A part of an argument was read twice, as much of it never: the step that read it again.
-7. What is expected is known of this number alone, and a change of one line makes it so: that line.
-8. Otherwise the last step that computed: what comes after it only moved the number.
+7. It was computed over a result that nothing had read; or it read a tensor, or a part of one, that
+   another line reads, too, while its like is read by none: that step (`unread`).
+8. What is expected is known of this number alone, and a change of one line makes it so: that line.
+9. Otherwise the last step that computed: what comes after it only moved the number.
 
 `signs` has the reasons of what isn't the step that made the number.
 """
@@ -30,6 +32,7 @@ from nki_dist.insight.repair import Repair
 from nki_dist.insight.replay import Key
 from nki_dist.insight.signs import added_on, infinities_of, noise_before, read_twice
 from nki_dist.insight.steps import Source, Step, index_in
+from nki_dist.insight.unread import unread
 
 WHY_BORN: Final = "it made a number that isn't finite of numbers that are, or NaN of infinities"
 
@@ -69,18 +72,23 @@ def suspect_of(
     lost = _stored_over(log, walk, key, places)
     if lost is not None:
         return steps[0], f"it stored over what {lost} had stored, which nothing had read"
-    added = added_on(log, steps)
-    if added is not None:
-        return added[0], f"it was added to a sum that {added[1]} had read already"
-    again = read_twice(log, steps)
-    if again is not None:
-        return again
+    sign = signs_of(log, walk)
+    if sign is not None:
+        return sign
     if repaired is not None:
         return repaired
     for s in steps:
         if not s.moved:
             return s, "it made this number; what follows only moved it"
     return steps[0], "nothing was computed: the number was only moved"
+
+
+def signs_of(log: Log, walk: Walk) -> tuple[Step, str] | None:
+    """A step on the way that shows that something is wrong with it, and what; None if none does."""
+    added = added_on(log, walk.steps)
+    if added is not None:
+        return added[0], f"it was added to a sum that {added[1]} had read already"
+    return read_twice(log, walk.steps) or unread(log, walk.steps, walk.complete)
 
 
 def _of_repair(log: Log, steps: Sequence[Step], repair: Repair) -> Step:

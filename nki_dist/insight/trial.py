@@ -73,6 +73,8 @@ class Trial(Watch):
         change: of the instructions; None for the launch as it is.
         rounds: the instructions that are changed, and in which round of their line they are.
         swaps: instructions that are carried out in place of others.
+        until: the instruction, by core of the world, that leaves in the output what is looked at;
+            None for the end of the launch.
 
     Attributes:
         outputs: by rank, what the output holds then; empty if it can't be carried out like this.
@@ -88,7 +90,9 @@ class Trial(Watch):
         change: Change | None = None,
         rounds: Mapping[Name, int] | None = None,
         swaps: Mapping[Name, Instruction] | None = None,
+        until: Name | None = None,
     ) -> None:
+        self._output, self._until = output, until
         self._change, self._rounds, self._swaps = change, rounds or {}, swaps or {}
         self._log = log
         self._times: dict[int, int] = {}  # by core, when the line was carried out last
@@ -104,9 +108,13 @@ class Trial(Watch):
             places, self._places = self._places, {}
         if (change is not None or swaps) and not self._touched:
             return
-        for rank, place in places.items():
-            r = region(place.slot, _here(place, output))
-            self.outputs[rank] = r.values(r.get(place.kit))
+        if until is None:
+            for place in places.values():
+                self._look(place)
+
+    def _look(self, place: Place) -> None:
+        r = region(place.slot, _here(place, self._output))
+        self.outputs[place.slot.rank] = r.values(r.get(place.kit))
 
     def changed(self, place: Place, i: Instruction) -> Instruction | None:
         self._places.setdefault(place.slot.rank, place)
@@ -137,6 +145,18 @@ class Trial(Watch):
         return not change.spares(place.slot.rank, place.slot.lnc_core)
 
     def linking(self, place: Place, i: Instruction) -> Hooks:
+        before, after = self._hooks(place, i)
+        if (place.slot.core, i.ordinal) != self._until:
+            return before, after
+
+        def look(number: int) -> None:
+            if after is not None:
+                after(number)
+            self._look(place)  # in a loop the last round's stays
+
+        return before, look
+
+    def _hooks(self, place: Place, i: Instruction) -> Hooks:
         change = self._change
         if change is None or not self._changes(place, (place.slot.lnc_core, i.ordinal)):
             return None, None

@@ -55,7 +55,7 @@ class Wanted:
         self._places = {r: _known(expected[r], a, index) for r in self.ranks}
         self._at = self._values[rank].size and self._position(rank, a, index)
         self.single = sum(v.size for v in self._values.values()) == 1
-        self.rounding = _rounding(types)
+        self.rounding = rounding_of(types)
         everything = np.concatenate([self._values[r] for r in self.ranks])
         finite = everything[np.isfinite(everything)]
         self._scale = (
@@ -120,7 +120,8 @@ def _known(expected: Any, a: Access, index: tuple[int, ...]) -> np.ndarray:
     return np.asarray([int(np.ravel_multi_index(index, a.shape))])
 
 
-def _rounding(types: Sequence[DType]) -> float:
+def rounding_of(types: Sequence[DType]) -> float:
+    """How far results may be off, relative to them, that were computed in these types."""
     floats = [t for t in types if t.is_float and not t.is_mx]
     bits = min((_bits(t) for t in floats), default=23)
     return next(rounding for least, rounding in ROUNDING if bits >= least)
@@ -142,4 +143,4 @@ def _unfit(what: str) -> LaunchError:
     )
 
 
-__all__ = ["Wanted"]
+__all__ = ["Wanted", "rounding_of"]
