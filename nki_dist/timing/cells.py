@@ -168,9 +168,10 @@ def note_read(
 def note_write(cell: Cell, at: int, reuse: list[int]) -> None:
     """Access number `at` writes a cell; adds the accesses it must not overtake, some twice."""
     reuse += cell.writes
-    reuse += cell.reads
+    if cell.reads:
+        reuse += cell.reads
+        cell.reads = []
     cell.writes = [at]
-    cell.reads = []
     for other, covered in cell.near:
         reuse += other.writes
         reuse += other.reads

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from nki_dist.errors import LaunchError
 from nki_dist.isa import INSTRUCTIONS
-from nki_dist.isa.operands import Register, Tensor
+from nki_dist.isa.operands import Tensor
 from nki_dist.isa.spec import Spec
 from nki_dist.program import (
     Access,
@@ -36,6 +36,7 @@ from nki_dist.program import (
 )
 from nki_dist.timing.cells import Cell, Cells, note_read, note_write
 from nki_dist.timing.footprint import footprint, moving_registers, territories
+from nki_dist.timing.registers import copied, registers_read, registers_written
 
 AccessPair: TypeAlias = "tuple[list[Access], list[Access]]"
 
@@ -91,7 +92,7 @@ def order(
         LaunchError: `trips` doesn't belong to this program.
     """
     builder = _Builder(program, trips, table, all_addresses)
-    builder.block(program.body)
+    builder.program()
     for cells in builder.cells.values():
         cells.part()
     if builder.entered != len(trips):
@@ -149,34 +150,6 @@ def _tensors(i: Instruction, spec: Spec) -> AccessPair:
     return reads, writes
 
 
-def registers_read(i: Instruction, spec: Spec) -> set[int]:
-    """Numbers of the registers that are operands, those of run-time addresses left out."""
-    found = set()
-    for name, value in i.args.items():
-        if isinstance(value, VirtualRegister):
-            role = spec.roles.get(name)
-            if not (isinstance(role, Register) and role.register_mode == "w"):
-                found.add(value.number)
-    return found
-
-
-def registers_written(i: Instruction, spec: Spec) -> list[int]:
-    """Numbers of the registers it sets."""
-    return [
-        i.args[name].number
-        for name, role in spec.roles.items()
-        if isinstance(role, Register) and role.register_mode == "w"
-    ]
-
-
-def copied(i: Instruction, spec: Spec) -> Any:
-    """The register or number whose value the register it sets takes, if it does nothing else."""
-    for role in spec.roles.values():
-        if isinstance(role, Register) and role.copies:
-            return i.args[role.copies]
-    return None
-
-
 class _Builder:
     """Walks the executed instructions of one core in program order."""
 
@@ -214,6 +187,24 @@ class _Builder:
         self.written = {n for n, key in enumerate(self.keys) if key in keys}
 
     # ---- control flow -----------------------------------------------------------------------
+
+    def program(self) -> None:
+        """All of it. Outside of loops nothing is executed twice, so nothing is kept for later."""
+        program = self.graph.program
+        if program.registers or self.wanted:
+            self.block(program.body)
+            return
+        alone = {
+            name: not spec.synchronises and spec.effects.state is None
+            for name, spec in self.table.items()
+        }
+        for item in program.body:
+            if isinstance(item, Loop):
+                self._loop(item)
+            elif item.order_group or not alone[item.opcode]:
+                self._instruction(item)
+            else:
+                self._plain(item)
 
     def block(self, block: Block) -> None:
         for item in block:
@@ -302,6 +293,24 @@ class _Builder:
         graph.reuse.append(_in_order([*{*reuse}.difference(data, (at,))]) if reuse else ())
         ordered = i.order_group or spec.synchronises
         graph.issue.append(self._issued_after(i, spec, at) if ordered else ())
+
+    def _plain(self, i: Instruction) -> None:
+        """As `_instruction`, of one that depends on others by its tensors alone."""
+        graph, places = self.graph, self.places
+        at = len(graph.executed)
+        reads, writes = self.tensors[i.ordinal]
+        data: list[int] = []
+        reuse: list[int] = []
+        for a in reads:
+            if a.storage.number in self.written:
+                note_read(places.get(id(a)) or self._place(a), at, data, self._ancestors)
+        for a in writes:
+            note_write(places.get(id(a)) or self._place(a), at, reuse)
+        graph.executed.append(i)
+        graph.rounds.append(self.round)
+        graph.data.append(_in_order(data))
+        graph.reuse.append(_in_order([*{*reuse}.difference(data, (at,))]) if reuse else ())
+        graph.issue.append(())
 
     def _describe(self, i: Instruction, spec: Spec) -> _Operands:
         written, places = self.written, self.places
