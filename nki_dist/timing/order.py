@@ -106,37 +106,33 @@ def order(
 
 
 class _Registers(NamedTuple):
-    """What an instruction does with registers, in every execution.
+    """What an instruction does with registers, in every execution; see `registers`."""
 
-    Attributes:
-        moving: accesses that registers move, and whether they write.
-        read, written, copied: see the functions that find them.
-    """
-
-    moving: Sequence[tuple[Access, bool]]
+    moving: Sequence[tuple[Access, bool]]  # accesses that registers move, and whether they write
     read: Collection[int]
     written: Sequence[int]
     copied: Any
 
 
 class _Operands(NamedTuple):
-    """What every execution of one instruction shares.
+    """What every execution of one instruction shares."""
 
-    Attributes:
-        read, written: cells of the accesses that are the same every time.
-        registers: None if it has nothing to do with registers.
-        state: hidden state of the engine that it uses.
-    """
-
-    read: list[Cell]
+    read: list[Cell]  # of accesses that are the same every time
     written: list[Cell]
-    registers: _Registers | None
-    state: Sequence[tuple[str, str]]
+    registers: _Registers | None  # None if it has nothing to do with any
+    state: Sequence[tuple[str, str]]  # hidden, of the engine, that it uses
 
 
 def _in_order(positions: Sequence[int]) -> tuple[int, ...]:
     """Each once, sorted, so that nothing later depends on the iteration order of sets."""
     return tuple(sorted({*positions})) if len(positions) > 1 else tuple(positions)
+
+
+def _alone(reuse: list[int], data: list[int], at: int) -> tuple[int, ...]:
+    """Those of `reuse` that aren't in `data` as well, nor `at` itself."""
+    if len(reuse) == 1:  # as most are: faster than sets
+        return () if reuse[0] == at or reuse[0] in data else (reuse[0],)
+    return _in_order([*{*reuse}.difference(data, (at,))])
 
 
 def _tensors(i: Instruction, spec: Spec) -> AccessPair:
@@ -195,16 +191,34 @@ class _Builder:
             self.block(program.body)
             return
         alone = {
-            name: not spec.synchronises and spec.effects.state is None
+            name
             for name, spec in self.table.items()
+            if not spec.synchronises and spec.effects.state is None
         }
-        for item in program.body:
-            if isinstance(item, Loop):
-                self._loop(item)
-            elif item.order_group or not alone[item.opcode]:
-                self._instruction(item)
-            else:
-                self._plain(item)
+        graph, places, written = self.graph, self.places, self.written
+        executed, tensors, ancestors = graph.executed, self.tensors, self._ancestors
+        for i in program.body:
+            if isinstance(i, Loop):
+                self._loop(i)
+                continue
+            if i.order_group or i.opcode not in alone:
+                self._instruction(i)
+                continue
+            # As `_instruction`, of one that depends on others by its tensors alone.
+            at = len(executed)
+            reads, writes = tensors[i.ordinal]
+            data: list[int] = []
+            reuse: list[int] = []
+            for a in reads:
+                if a.storage.number in written:
+                    note_read(places.get(id(a)) or self._place(a), at, data, ancestors)
+            for a in writes:
+                note_write(places.get(id(a)) or self._place(a), at, reuse)
+            executed.append(i)
+            graph.rounds.append(self.round)
+            graph.data.append(_in_order(data))
+            graph.reuse.append(_alone(reuse, data, at) if reuse else ())
+            graph.issue.append(())
 
     def block(self, block: Block) -> None:
         for item in block:
@@ -290,27 +304,9 @@ class _Builder:
         graph.executed.append(i)
         graph.rounds.append(self.round)
         graph.data.append(_in_order(data))
-        graph.reuse.append(_in_order([*{*reuse}.difference(data, (at,))]) if reuse else ())
+        graph.reuse.append(_alone(reuse, data, at) if reuse else ())
         ordered = i.order_group or spec.synchronises
         graph.issue.append(self._issued_after(i, spec, at) if ordered else ())
-
-    def _plain(self, i: Instruction) -> None:
-        """As `_instruction`, of one that depends on others by its tensors alone."""
-        graph, places = self.graph, self.places
-        at = len(graph.executed)
-        reads, writes = self.tensors[i.ordinal]
-        data: list[int] = []
-        reuse: list[int] = []
-        for a in reads:
-            if a.storage.number in self.written:
-                note_read(places.get(id(a)) or self._place(a), at, data, self._ancestors)
-        for a in writes:
-            note_write(places.get(id(a)) or self._place(a), at, reuse)
-        graph.executed.append(i)
-        graph.rounds.append(self.round)
-        graph.data.append(_in_order(data))
-        graph.reuse.append(_in_order([*{*reuse}.difference(data, (at,))]) if reuse else ())
-        graph.issue.append(())
 
     def _describe(self, i: Instruction, spec: Spec) -> _Operands:
         written, places = self.written, self.places
