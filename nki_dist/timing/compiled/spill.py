@@ -32,7 +32,7 @@ def spill(graph: OrderGraph, plan: Plan, arch: Arch) -> None:
     if sum(size.values()) <= most:
         return
     uses: dict[int, list[int]] = {}
-    by_position = touched(graph, plan, size)
+    by_position = plan.touched = touched(graph, plan, size)
     for at, numbers in enumerate(by_position):
         for n in numbers:
             uses.setdefault(n, []).append(at)
