@@ -169,14 +169,19 @@ def _row_ns(size: float, pieces: float, arch: Arch) -> float:
     return max(arch.dma_floor_ns, size / arch.dma_engine_gbps, pieces * arch.dma_element_ns)
 
 
-def _alike(engines: int, transfers: Iterable[Transfer]) -> list[int]:
-    """For each engine the number of its block: those that every transfer asks for the same."""
+def _alike(engines: int, transfers: Iterable[Transfer]) -> tuple[list[int], int]:
+    """For each engine the number of its block: those that every transfer asks for the same.
+
+    Returns:
+        besides, how many blocks transfers ask for.
+    """
     asked: list[list[tuple[int, float]]] = [[] for _ in range(engines)]
     for n, parts in enumerate(dict.fromkeys([t.parts for t in transfers])):
         for engine, ns in parts:
             asked[engine].append((n, ns))
     numbers: dict[tuple[tuple[int, float], ...], int] = {}
-    return [numbers.setdefault(tuple(each), len(numbers)) for each in asked]
+    blocks = [numbers.setdefault(tuple(each), len(numbers)) for each in asked]
+    return blocks, len(numbers) - (() in numbers)
 
 
 class _Demand(NamedTuple):
@@ -206,7 +211,9 @@ class DmaEngines:
 
     def __init__(self, arch: Arch, transfers: Iterable[Transfer] | None = None) -> None:
         engines = arch.dma_engines
-        self._block = [*range(engines)] if transfers is None else _alike(engines, transfers)
+        self._block, self._asked = [*range(engines)], engines
+        if transfers is not None:
+            self._block, self._asked = _alike(engines, transfers)
         blocks = max(self._block) + 1
         self.free = [0.0] * blocks
         self.before = [0.0] * blocks
@@ -269,8 +276,8 @@ class DmaEngines:
         return self._scattered.keys().isdisjoint(self._demand(t).blocks)
 
     def all_scatter(self) -> bool:
-        """Whether every engine moves small packets already."""
-        return len(self._scattered) == len(self.free)
+        """Whether every engine that transfers ask for moves small packets already."""
+        return len(self._scattered) == self._asked
 
     def scatter(self, t: Transfer, at: float) -> float:
         """Begin a transfer of small packets; when to look after it."""

@@ -75,6 +75,15 @@ def test_a_small_packet_waits_for_a_turn_of_a_large_one():
     assert engines.scatters(t) and engines.busy[2] == 1400.0
 
 
+def test_engines_nobody_asks_for_need_not_move_small_packets_before_all_do():
+    first, second = small(2, 10, 400.0), small(5, 10, 400.0)
+    engines = DmaEngines(TRN2, [first, second])
+    engines.scatter(first, 0.0)
+    assert not engines.all_scatter()
+    engines.scatter(second, 0.0)
+    assert engines.all_scatter() and not DmaEngines(TRN2, [first]).all_scatter()
+
+
 def test_large_packets_make_up_for_the_small_ones_beside_them():
     engines, stack = DmaEngines(TRN2), HbmBandwidth(TRN2)
     engines.run(0, large([(2, 1000.0)]), 0.0, 0.0, stack)
