@@ -45,7 +45,7 @@ from nki_dist.runtime.group import CoreReport
 from nki_dist.runtime.progress import sampled
 from nki_dist.runtime.unread import check_messages
 from nki_dist.timing.footprint import moving_registers
-from nki_dist.timing.order import registers_read, registers_written
+from nki_dist.timing.registers import registers_read, registers_written
 
 
 def run_classes(

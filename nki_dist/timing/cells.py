@@ -74,9 +74,9 @@ class Cells:
         self._grids.clear()
 
     def _connect(self, new: Cell) -> None:
-        box = new.box
+        box, near = new.box, new.near
         for other in self._overlapping(box):
-            new.near.append((other, _covers(box, other.box)))
+            near.append((other, _covers(box, other.box)))
             other.near.append((new, _covers(other.box, box)))
         if self._grids:
             self._enter(new)
@@ -101,7 +101,11 @@ class Cells:
 
     def _enter(self, cell: Cell) -> None:
         box = cell.box
-        exponents = tuple([(high - low - 1).bit_length() for low, high in zip(box[::2], box[1::2])])
+        if len(box) == 2:
+            exponents: _Exponents = ((box[1] - box[0] - 1).bit_length(),)
+        else:
+            sides = zip(box[::2], box[1::2])
+            exponents = tuple([(high - low - 1).bit_length() for low, high in sides])
         buckets = self._grids.get(exponents)
         if buckets is None:
             buckets = self._grids[exponents] = {}
@@ -117,6 +121,11 @@ def _touched(box: Box, exponents: _Exponents, most: int = 1 << 30) -> list[int]:
 
     Buckets far from each other may share a number: whoever looks there compares boxes anyway.
     """
+    if len(box) == 2:
+        first, last = box[0] >> exponents[0], (box[1] - 1) >> exponents[0]
+        return (
+            [first] if first == last else [*range(first, last + 1)] if last - first < most else []
+        )
     found = [0]
     d = 0
     for exponent in exponents:
@@ -168,9 +177,10 @@ def note_read(
 def note_write(cell: Cell, at: int, reuse: list[int]) -> None:
     """Access number `at` writes a cell; adds the accesses it must not overtake, some twice."""
     reuse += cell.writes
-    reuse += cell.reads
+    if cell.reads:
+        reuse += cell.reads
+        cell.reads = []
     cell.writes = [at]
-    cell.reads = []
     for other, covered in cell.near:
         reuse += other.writes
         reuse += other.reads

@@ -92,7 +92,8 @@ class CoreReplay:
             self.waits[at] += 1
         self._clock = TensorClock(arch)
         self._array = Array()
-        self.engines = DmaEngines(arch)
+        transfers = {id(f.transfer): f.transfer for f in fixed.values() if f.transfer}
+        self.engines = DmaEngines(arch, transfers.values())
         self._spills: dict[int, Transfer] = {}
         self.scatter_line = Line()
         self.line = Line()

@@ -24,9 +24,9 @@ Follows: DMAO, DMAB, DGE.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from nki_dist.arch import Arch
 from nki_dist.isa.spec import Cost
@@ -169,29 +169,82 @@ def _row_ns(size: float, pieces: float, arch: Arch) -> float:
     return max(arch.dma_floor_ns, size / arch.dma_engine_gbps, pieces * arch.dma_element_ns)
 
 
+def _alike(engines: int, transfers: Iterable[Transfer]) -> tuple[list[int], int]:
+    """For each engine the number of its block: those that every transfer asks for the same.
+
+    Returns:
+        besides, how many blocks transfers ask for.
+    """
+    asked: list[list[tuple[int, float]]] = [[] for _ in range(engines)]
+    for n, parts in enumerate(dict.fromkeys([t.parts for t in transfers])):
+        for engine, ns in parts:
+            asked[engine].append((n, ns))
+    numbers: dict[tuple[tuple[int, float], ...], int] = {}
+    blocks = [numbers.setdefault(tuple(each), len(numbers)) for each in asked]
+    return blocks, len(numbers) - (() in numbers)
+
+
+class _Demand(NamedTuple):
+    """What a transfer asks of the blocks: (block, ns) of each, the blocks, and the busiest part."""
+
+    transfer: Transfer
+    parts: tuple[tuple[int, float], ...]
+    blocks: tuple[int, ...]
+    busiest: tuple[int, float]
+
+
 class DmaEngines:
     """The DMA engines of one core; each moves large packets in the order it is asked.
 
+    Engines that every transfer asks for the same always are in the same state, so it's kept once
+    for each such block; most kernels' transfers all use all engines, evenly.
+
+    Args:
+        transfers: all that will be run, but for those that ask all engines for the same; None if
+            that isn't known: then every engine is a block.
+
     Attributes:
-        free: when each engine has moved all it was given.
+        free: when each block has moved all it was given.
         before: when it has moved all but the last of that.
-        busy: ns that it was moving data.
         user: whose data it moves last, as `run` was told.
     """
 
-    def __init__(self, arch: Arch) -> None:
-        self.free = [0.0] * arch.dma_engines
-        self.before = [0.0] * arch.dma_engines
-        self.busy = [0.0] * arch.dma_engines
-        self.user = [-1] * arch.dma_engines
-        self._taken = [0.0] * arch.dma_engines  # by transfers of large packets, up to `free`
-        self._turn_ns = [0.0] * arch.dma_engines  # a packet of the last transfer of large ones
-        self._scattered: dict[int, _Scattered] = {}  # by engine
+    def __init__(self, arch: Arch, transfers: Iterable[Transfer] | None = None) -> None:
+        engines = arch.dma_engines
+        self._block, self._asked = [*range(engines)], engines
+        if transfers is not None:
+            self._block, self._asked = _alike(engines, transfers)
+        blocks = max(self._block) + 1
+        self.free = [0.0] * blocks
+        self.before = [0.0] * blocks
+        self.user = [-1] * blocks
+        self._busy = [0.0] * blocks
+        self._taken = [0.0] * blocks  # by transfers of large packets, up to `free`
+        self._turn_ns = [0.0] * blocks  # a packet of the last transfer of large ones
+        self._scattered: dict[int, _Scattered] = {}  # by block
+        self._demands: dict[int, _Demand] = {}  # by identity of the transfer
+
+    @property
+    def busy(self) -> list[float]:
+        """Ns that each engine was moving data."""
+        return [self._busy[block] for block in self._block]
+
+    def _demand(self, t: Transfer) -> _Demand:
+        found = self._demands.get(id(t))
+        if found is None:
+            parts = tuple({self._block[e]: ns for e, ns in t.parts}.items())
+            blocks = tuple([block for block, _ in parts])
+            busiest = self._block[t.busiest[0]], t.busiest[1]
+            found = self._demands[id(t)] = _Demand(t, parts, blocks, busiest)
+        return found
 
     def takes_at(self, t: Transfer) -> float:
         """When every engine of a transfer has at most one other to move before."""
         before = self.before
-        return max([before[e] for e in t.engines])
+        blocks = self._demand(t).blocks
+        if len(blocks) == 1:
+            return before[blocks[0]]
+        return max([before[block] for block in blocks])
 
     def run(
         self, who: int, t: Transfer, asked: float, at: float, stack: HbmBandwidth
@@ -201,17 +254,17 @@ class DmaEngines:
         Returns:
             its end, and the transfer it had to wait for (or -1).
         """
-        free, user = self.free, self.user
-        ends = [(free[e] if free[e] > at else at) + ns for e, ns in t.parts]
+        free, user, parts = self.free, self.user, self._demand(t).parts
+        ends = [(free[e] if free[e] > at else at) + ns for e, ns in parts]
         end = max(ends)
-        last = t.parts[ends.index(end)][0]
+        last = parts[ends.index(end)][0]
         blocker = user[last] if free[last] > asked else -1
         # Where the stack is the bottleneck, all engines of the transfer wait for it.
         late = max(0.0, stack.run(t.hbm_read + t.hbm_written, at) - end)
-        for (e, ns), own in zip(t.parts, ends, strict=True):
+        for (e, ns), own in zip(parts, ends, strict=True):
             self._taken[e] += own + late - max(free[e], at)
             self.before[e], free[e] = free[e], own + late
-            self.busy[e] += ns
+            self._busy[e] += ns
             user[e] = who
             self._turn_ns[e] = t.packet_ns
         return end + late, blocker
@@ -220,46 +273,48 @@ class DmaEngines:
 
     def scatters(self, t: Transfer) -> bool:
         """Whether none of a transfer's engines moves small packets already."""
-        return self._scattered.keys().isdisjoint(t.engines)
+        return self._scattered.keys().isdisjoint(self._demand(t).blocks)
 
     def all_scatter(self) -> bool:
-        """Whether every engine moves small packets already."""
-        return len(self._scattered) == len(self.free)
+        """Whether every engine that transfers ask for moves small packets already."""
+        return len(self._scattered) == self._asked
 
     def scatter(self, t: Transfer, at: float) -> float:
         """Begin a transfer of small packets; when to look after it."""
-        engine, work = t.busiest
-        what = _Scattered(engine, work, work / t.packets, at, self._moved(engine, at))
-        self._scattered.update(dict.fromkeys(t.engines, what))
+        demand = self._demand(t)
+        block, work = demand.busiest
+        what = _Scattered(block, work, work / t.packets, at, self._moved(block, at))
+        self._scattered.update(dict.fromkeys(demand.blocks, what))
         return self._next(what, at)
 
     def scattered(self, t: Transfer, at: float) -> float:
         """Look after a transfer of small packets: when to do so again, or `at` if it is over."""
-        what = self._scattered[t.parts[0][0]]
-        moved = self._moved(what.engine, at)
+        demand = self._demand(t)
+        what = self._scattered[demand.blocks[0]]
+        moved = self._moved(what.block, at)
         shared = moved - what.moved
         what.left -= (at - what.looked - shared) + shared * self._share(what)
         what.looked, what.moved = at, moved
         again = self._next(what, at)
         if what.left > 1e-6 and again > at:
             return again
-        for e, ns in t.parts:
+        for e, ns in demand.parts:
             del self._scattered[e]
-            self.busy[e] += ns
+            self._busy[e] += ns
             if self.free[e] > at:
                 self.free[e] += ns  # which the others had to wait for
         return at
 
-    def _moved(self, engine: int, now: float) -> float:
+    def _moved(self, block: int, now: float) -> float:
         """Time that an engine spent on large packets until now."""
-        return self._taken[engine] - max(0.0, self.free[engine] - now)
+        return self._taken[block] - max(0.0, self.free[block] - now)
 
     def _share(self, what: _Scattered) -> float:
         """What small packets have of their engine while it also moves large ones."""
-        return what.packet_ns / (what.packet_ns + self._turn_ns[what.engine])
+        return what.packet_ns / (what.packet_ns + self._turn_ns[what.block])
 
     def _next(self, what: _Scattered, now: float) -> float:
-        shared = self.free[what.engine] - now
+        shared = self.free[what.block] - now
         if shared <= 0:
             return now + what.left
         return now + min(max(shared, 1.0), what.left / self._share(what))
@@ -270,14 +325,14 @@ class _Scattered:
     """A transfer of small packets under way.
 
     Attributes:
-        engine: its busiest.
+        block: its busiest.
         left: ns of work there.
         packet_ns: what one of its packets takes.
         looked: when it was looked at last.
         moved: ns that the engine had spent on large packets by then.
     """
 
-    engine: int
+    block: int
     left: float
     packet_ns: float
     looked: float

@@ -39,7 +39,6 @@ from nki_dist.timing.timeline import (
 # Kinds of events; of those at the same time the first kind goes first.
 _READY, _POKE, _ARRIVE, _TURN, _LOOK_AFTER, _IDLE, _OVER, _RELOAD, _SAVE = range(9)
 
-
 When: TypeAlias = tuple[float, str]  # and why
 Place: TypeAlias = tuple[int, int]  # core and position
 
@@ -220,17 +219,19 @@ class Events:
         """Transfers of small packets begin; engines move one at a time."""
         core.freed = False
         line, n = core.scatter_line, 0
+        refused = None
         while n < len(line.head):
             at = line.head[n]
             t = core.by_position[at].transfer
             assert t is not None
-            if core.engines.scatters(t):
-                line.leave(n)
-                self._begin(core, at, time)
-                if core.engines.all_scatter():
-                    return
-            else:
+            if t is refused or not core.engines.scatters(t):  # engines only get busier here
+                refused = t
                 n += 1
+                continue
+            line.leave(n)
+            self._begin(core, at, time)
+            if core.engines.all_scatter():
+                return
 
     def _begin(self, core: CoreReplay, at: int, time: float) -> None:
         heappush(self.heap, (core.scatter(at, time), _LOOK_AFTER, at, core.number))
@@ -334,10 +335,8 @@ class Events:
     def _check_all_done(self) -> None:
         lines = self.messages.describe()
         if lines:
-            what = "; ".join(lines)
-            raise LaunchError(
-                f"replay: messages that are never sent: {what}", code="profile-messages"
-            )
+            what = f"replay: messages that are never sent: {'; '.join(lines)}"
+            raise LaunchError(what, code="profile-messages")
         for core in self.cores:
             left = [repr(core.graph.executed[at]) for at in core.left()]
             assert not left, f"replay: core {core.number} never came to {', '.join(left[:4])}"

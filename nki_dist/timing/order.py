@@ -23,7 +23,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from nki_dist.errors import LaunchError
 from nki_dist.isa import INSTRUCTIONS
-from nki_dist.isa.operands import Register, Tensor
+from nki_dist.isa.operands import Tensor
 from nki_dist.isa.spec import Spec
 from nki_dist.program import (
     Access,
@@ -36,6 +36,7 @@ from nki_dist.program import (
 )
 from nki_dist.timing.cells import Cell, Cells, note_read, note_write
 from nki_dist.timing.footprint import footprint, moving_registers, territories
+from nki_dist.timing.registers import copied, registers_read, registers_written
 
 AccessPair: TypeAlias = "tuple[list[Access], list[Access]]"
 
@@ -91,7 +92,7 @@ def order(
         LaunchError: `trips` doesn't belong to this program.
     """
     builder = _Builder(program, trips, table, all_addresses)
-    builder.block(program.body)
+    builder.program()
     for cells in builder.cells.values():
         cells.part()
     if builder.entered != len(trips):
@@ -105,37 +106,33 @@ def order(
 
 
 class _Registers(NamedTuple):
-    """What an instruction does with registers, in every execution.
+    """What an instruction does with registers, in every execution; see `registers`."""
 
-    Attributes:
-        moving: accesses that registers move, and whether they write.
-        read, written, copied: see the functions that find them.
-    """
-
-    moving: Sequence[tuple[Access, bool]]
+    moving: Sequence[tuple[Access, bool]]  # accesses that registers move, and whether they write
     read: Collection[int]
     written: Sequence[int]
     copied: Any
 
 
 class _Operands(NamedTuple):
-    """What every execution of one instruction shares.
+    """What every execution of one instruction shares."""
 
-    Attributes:
-        read, written: cells of the accesses that are the same every time.
-        registers: None if it has nothing to do with registers.
-        state: hidden state of the engine that it uses.
-    """
-
-    read: list[Cell]
+    read: list[Cell]  # of accesses that are the same every time
     written: list[Cell]
-    registers: _Registers | None
-    state: Sequence[tuple[str, str]]
+    registers: _Registers | None  # None if it has nothing to do with any
+    state: Sequence[tuple[str, str]]  # hidden, of the engine, that it uses
 
 
 def _in_order(positions: Sequence[int]) -> tuple[int, ...]:
     """Each once, sorted, so that nothing later depends on the iteration order of sets."""
     return tuple(sorted({*positions})) if len(positions) > 1 else tuple(positions)
+
+
+def _alone(reuse: list[int], data: list[int], at: int) -> tuple[int, ...]:
+    """Those of `reuse` that aren't in `data` as well, nor `at` itself."""
+    if len(reuse) == 1:  # as most are: faster than sets
+        return () if reuse[0] == at or reuse[0] in data else (reuse[0],)
+    return _in_order([*{*reuse}.difference(data, (at,))])
 
 
 def _tensors(i: Instruction, spec: Spec) -> AccessPair:
@@ -147,34 +144,6 @@ def _tensors(i: Instruction, spec: Spec) -> AccessPair:
             if isinstance(role, Tensor) and not role.mode and isinstance(value, Access):
                 writes.append(value)
     return reads, writes
-
-
-def registers_read(i: Instruction, spec: Spec) -> set[int]:
-    """Numbers of the registers that are operands, those of run-time addresses left out."""
-    found = set()
-    for name, value in i.args.items():
-        if isinstance(value, VirtualRegister):
-            role = spec.roles.get(name)
-            if not (isinstance(role, Register) and role.register_mode == "w"):
-                found.add(value.number)
-    return found
-
-
-def registers_written(i: Instruction, spec: Spec) -> list[int]:
-    """Numbers of the registers it sets."""
-    return [
-        i.args[name].number
-        for name, role in spec.roles.items()
-        if isinstance(role, Register) and role.register_mode == "w"
-    ]
-
-
-def copied(i: Instruction, spec: Spec) -> Any:
-    """The register or number whose value the register it sets takes, if it does nothing else."""
-    for role in spec.roles.values():
-        if isinstance(role, Register) and role.copies:
-            return i.args[role.copies]
-    return None
 
 
 class _Builder:
@@ -214,6 +183,42 @@ class _Builder:
         self.written = {n for n, key in enumerate(self.keys) if key in keys}
 
     # ---- control flow -----------------------------------------------------------------------
+
+    def program(self) -> None:
+        """All of it. Outside of loops nothing is executed twice, so nothing is kept for later."""
+        program = self.graph.program
+        if program.registers or self.wanted:
+            self.block(program.body)
+            return
+        alone = {
+            name
+            for name, spec in self.table.items()
+            if not spec.synchronises and spec.effects.state is None
+        }
+        graph, places, written = self.graph, self.places, self.written
+        executed, tensors, ancestors = graph.executed, self.tensors, self._ancestors
+        for i in program.body:
+            if isinstance(i, Loop):
+                self._loop(i)
+                continue
+            if i.order_group or i.opcode not in alone:
+                self._instruction(i)
+                continue
+            # As `_instruction`, of one that depends on others by its tensors alone.
+            at = len(executed)
+            reads, writes = tensors[i.ordinal]
+            data: list[int] = []
+            reuse: list[int] = []
+            for a in reads:
+                if a.storage.number in written:
+                    note_read(places.get(id(a)) or self._place(a), at, data, ancestors)
+            for a in writes:
+                note_write(places.get(id(a)) or self._place(a), at, reuse)
+            executed.append(i)
+            graph.rounds.append(self.round)
+            graph.data.append(_in_order(data))
+            graph.reuse.append(_alone(reuse, data, at) if reuse else ())
+            graph.issue.append(())
 
     def block(self, block: Block) -> None:
         for item in block:
@@ -299,7 +304,7 @@ class _Builder:
         graph.executed.append(i)
         graph.rounds.append(self.round)
         graph.data.append(_in_order(data))
-        graph.reuse.append(_in_order([*{*reuse}.difference(data, (at,))]) if reuse else ())
+        graph.reuse.append(_alone(reuse, data, at) if reuse else ())
         ordered = i.order_group or spec.synchronises
         graph.issue.append(self._issued_after(i, spec, at) if ordered else ())
 

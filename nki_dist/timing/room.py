@@ -123,7 +123,9 @@ class Rooms:
                 size.update(needed)
         if not size:
             return
-        stays = self._find_stays(graph, plan, size)
+        known = plan.touched if [*capacity] == [MemoryRegion.sbuf] else None
+        by_position = touched(graph, plan, size) if known is None else known
+        stays = self._find_stays(graph, plan, size, by_position)
         self._size = [stay.size for stay in stays]
         self._room = [Room(0)] * len(stays)  # until they are opened
         for region, n in capacity.items():
@@ -132,16 +134,29 @@ class Rooms:
             for room, sharing in rooms(stays, numbers, n) if turns else [(n, numbers)]:
                 self._open(room, sharing)
 
-    def _find_stays(self, graph: OrderGraph, plan: Plan, size: Mapping[int, int]) -> list[Stay]:
-        """When each tensor is on chip, and who waits for it to be; fills `stays`, `waiting`."""
-        storages = graph.program.storages
+    def _find_stays(
+        self,
+        graph: OrderGraph,
+        plan: Plan,
+        size: Mapping[int, int],
+        by_position: Sequence[Sequence[int]],
+    ) -> list[Stay]:
+        """When each tensor is on chip, and who waits for it to be; fills `stays`, `waiting`.
+
+        Args:
+            by_position: those of `size` that are touched.
+        """
+        storages, executed, tensors = graph.program.storages, graph.executed, graph.tensors
         found: list[Stay] = []
         stay: dict[int, int] = {}
-        for at, numbers in enumerate(touched(graph, plan, size)):
+        for at, numbers in enumerate(by_position):
+            if not numbers:
+                self.stays.append(())
+                continue
             part = []
             for n in numbers:
-                renewed = (n, at) in plan.renewed
-                if n not in stay or renewed:
+                renewed = bool(plan.renewed) and (n, at) in plan.renewed
+                if renewed or n not in stay:
                     stay[n] = len(found)
                     found.append(Stay(storages[n], size[n], at, at))
                     self._left.append(0)
@@ -154,11 +169,12 @@ class Rooms:
                 self._left[number] += 1
                 part.append(number)
             self.stays.append(tuple(part))
-            if part:
-                for a in graph.tensors[graph.executed[at].ordinal][1]:
-                    number = stay.get(a.storage.number, -1)
-                    if number >= 0 and at not in self.waiting[number][-1:]:
-                        self.waiting[number].append(at)
+            for a in tensors[executed[at].ordinal][1]:
+                number = stay.get(a.storage.number, -1)
+                if number >= 0:
+                    waiting = self.waiting[number]
+                    if not waiting or waiting[-1] != at:
+                        waiting.append(at)
         return found
 
     def _open(self, capacity: int, sharing: Sequence[int]) -> None:

@@ -40,6 +40,27 @@ def test_dma_engines_report_whom_a_transfer_waits_for():
     assert engines.busy == [100.0] * 3 + [120.0] + [100.0] * 12
 
 
+def test_engines_asked_for_the_same_are_as_each_by_itself():
+    """Halves, all, and a third of the engines, some of it in small packets: the same to the bit."""
+    half, all_of_them = large((e, 70.1) for e in range(8)), large((e, 50.3) for e in range(16))
+    uneven = large([(4, 20.7), (5, 20.7), (6, 60.9), (7, 60.9), (8, 10.3)], 7168)
+    little = Transfer("none", "", 8.0, 1.0, tuple((e, 30.9) for e in range(8)), 3, 10.3, 0, 0)
+    turns = (half, all_of_them, uneven, all_of_them, half, uneven)
+    found = []
+    for engines in (DmaEngines(TRN2), DmaEngines(TRN2, [*turns, little])):
+        stack, seen = HbmBandwidth(TRN2), []
+        for who, t in enumerate(turns):
+            at = 13.7 * who
+            look = engines.scatter(little, at)
+            seen += [look, engines.takes_at(t), engines.run(who, t, at, at, stack)]
+            while (again := engines.scattered(little, look)) > look:
+                look = again
+            seen += [look, *engines.busy]
+        found.append((seen, len(engines.free)))
+    (apart, sixteen), (together, blocks) = found
+    assert apart == together and (sixteen, blocks) == (16, 5)
+
+
 def test_a_small_packet_waits_for_a_turn_of_a_large_one():
     """A large packet takes 160 ns; small ones of 40 ns get 1 of 5 ns beside them."""
     engines, stack = DmaEngines(TRN2), HbmBandwidth(TRN2)
@@ -52,6 +73,15 @@ def test_a_small_packet_waits_for_a_turn_of_a_large_one():
     assert engines.scattered(t, look) == pytest.approx(1220.0)
     assert engines.scattered(t, 1220.0) == pytest.approx(1220.0)
     assert engines.scatters(t) and engines.busy[2] == 1400.0
+
+
+def test_engines_nobody_asks_for_need_not_move_small_packets_before_all_do():
+    first, second = small(2, 10, 400.0), small(5, 10, 400.0)
+    engines = DmaEngines(TRN2, [first, second])
+    engines.scatter(first, 0.0)
+    assert not engines.all_scatter()
+    engines.scatter(second, 0.0)
+    assert engines.all_scatter() and not DmaEngines(TRN2, [first]).all_scatter()
 
 
 def test_large_packets_make_up_for_the_small_ones_beside_them():

@@ -69,6 +69,24 @@ def scatter_kernel(seed):
     return kernel
 
 
+def test_an_edge_has_one_kind():
+    """What is read and written again waits for its last writer's result, not for its bytes, too."""
+
+    def kernel(x):
+        tile, other = nl.load(x), nl.ndarray((8, 8), nl.float32, buffer=nl.sbuf)
+        nisa.tensor_copy(dst=other, src=tile)
+        nisa.tensor_scalar(dst=tile, data=tile, op0=nl.multiply, operand0=3.0)
+        nisa.tensor_copy(dst=tile[:, 4:8], src=tile[:, 0:4])
+        out = nl.ndarray((8, 8), nl.float32, buffer=nl.shared_hbm)
+        nl.store(out, other)
+        return out
+
+    (program,), _ = compiled(kernel, [(8, 8)])
+    graph = order(program)
+    assert graph.data == [(), (0,), (0,), (2,), (1,)]
+    assert graph.reuse == [(), (), (1,), (), ()]
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_every_conflict_of_bytes_is_ordered(seed):
     (program,), _ = compiled(scatter_kernel(seed), [(8, 8)])

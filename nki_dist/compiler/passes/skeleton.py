@@ -36,7 +36,7 @@ from nki_dist.program import (
 )
 from nki_dist.program.walk import operands
 from nki_dist.timing.footprint import moving_registers
-from nki_dist.timing.order import registers_read, registers_written
+from nki_dist.timing.registers import registers_read, registers_written
 
 # What an instruction can depend on: a tensor, a register, an engine's state, what is on its way.
 Node: TypeAlias = "tuple[Any, ...]"

@@ -44,6 +44,8 @@ class Plan:
         renewed: (storage, position) of the first access after a reload.
         starts: by ordinal, how often an instruction begins, if not once: merged with others of its
             line, or split.
+        touched: by position, the tensors nobody placed in SBUF that it touches, where not all fit
+            (None: they do).
         notes: (location number, what) -> count and bytes.
     """
 
@@ -58,6 +60,7 @@ class Plan:
     saves: Counter[int] = field(default_factory=Counter)
     renewed: set[tuple[int, int]] = field(default_factory=set)
     starts: dict[int, float] = field(default_factory=dict)
+    touched: list[tuple[int, ...]] | None = None
     notes: dict[tuple[int, str], list[int]] = field(default_factory=dict)
 
     def note(self, location: int, what: str, size: int = 0) -> None:

@@ -10,7 +10,7 @@ Follows: AWS's description of spills in its profiles; A2, "memory hierarchy".
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from heapq import heappop, heappush
 
 from nki_dist.arch import Arch
@@ -31,8 +31,10 @@ def spill(graph: OrderGraph, plan: Plan, arch: Arch) -> None:
     }
     if sum(size.values()) <= most:
         return
+    by_position = plan.touched = touched(graph, plan, size)
+    if _fits(by_position, size, most):  # as most kernels do
+        return
     uses: dict[int, list[int]] = {}
-    by_position = touched(graph, plan, size)
     for at, numbers in enumerate(by_position):
         for n in numbers:
             uses.setdefault(n, []).append(at)
@@ -80,6 +82,24 @@ def spill(graph: OrderGraph, plan: Plan, arch: Arch) -> None:
                 del there[n]
             else:
                 heappush(farthest, (-uses[n][turn[n]], n))
+
+
+def _fits(by_position: Sequence[Sequence[int]], size: Mapping[int, int], most: int) -> bool:
+    """Whether all that is in use at once, from first to last use, has room in the order written."""
+    last = {n: at for at, numbers in enumerate(by_position) for n in numbers}
+    there: set[int] = set()
+    used = 0
+    for at, numbers in enumerate(by_position):
+        for n in numbers:
+            if n not in there:
+                there.add(n)
+                used += size[n]
+        if used > most:
+            return False
+        for n in numbers:
+            if last[n] == at:
+                used -= size[n]
+    return True
 
 
 def _loaded(graph: OrderGraph, of: Collection[int]) -> set[int]:
