@@ -18,6 +18,7 @@ from nki_dist.migrate.calls import Calls
 from nki_dist.migrate.kernels import Kernels
 from nki_dist.migrate.loops import Loops
 from nki_dist.migrate.names import names_of
+from nki_dist.migrate.placement import Placements, know
 from nki_dist.migrate.report import Finding, Migrated
 
 __all__ = ["Finding", "Migrated", "migrate"]
@@ -39,11 +40,15 @@ def migrate(text: str, to: str = "0.7") -> Migrated:
     done = Migrated(text)
     module = cst.parse_module(text)
     names = names_of(module)
+    if names.beta1:
+        know(module, names)
     module = MetadataWrapper(module).visit(Calls(names, done, to))
     if names.beta1:
         module = MetadataWrapper(module).visit(Kernels(names, done, to))
     if to == "0.7":
         module = MetadataWrapper(module).visit(Loops(names, done))
+    if names.beta1:
+        module = module.visit(Placements(names))
     done.text = module.code
     ast.parse(done.text)
     return done

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import ast
 
+from nki_dist.migrate.creations import Creations
 from nki_dist.migrate.instructions import (
     BINARY,
     CREATIONS,
     REDUCTIONS,
     UNARY,
 )
-from nki_dist.migrate.results import Instructions, Valued
+from nki_dist.migrate.results import Valued
 from nki_dist.migrate.subscripts import limits, parsed, shape_of
 from nki_dist.migrate.values import (
     FLOATS,
@@ -26,7 +27,7 @@ from nki_dist.migrate.values import (
 )
 
 
-class Functions(Instructions):
+class Functions(Creations):
     """Calls of anything; instructions are those of the base."""
 
     def _call(self, node: ast.Call) -> Valued:
@@ -72,6 +73,12 @@ class Functions(Instructions):
             rank = len(shape.elts) if isinstance(shape, (ast.Tuple, ast.List)) else None
             return parsed(f"{text}.reshape({arguments})"), Tensor(value.where, value.dtype, rank)
         raise Undecided(f"method {name} of a tile")
+
+    def transposed(self, text: str, value: Tensor) -> tuple[str, Tensor]:
+        """A tile in PSUM with the rows and columns of another."""
+        text, value = self._in_sbuf(text, value)
+        self._two(text, value)
+        return f"{self.nl}.transpose({text})", Tensor("psum", value.dtype, 2)
 
     # ---- functions ----------------------------------------------------------------------------
 
@@ -122,7 +129,7 @@ class Functions(Instructions):
             start = ends[0] if len(ends) == 2 else "0"
             return node, Index((self.length(start, ends[-1]),), ((0, "1"),), start)
         if name in CREATIONS:
-            return self._creation(node, name, given)
+            return self.creation(node, name, given)
         if name == "load":
             return self._load(node, given)
         if name in REDUCTIONS:
@@ -141,9 +148,8 @@ class Functions(Instructions):
             argument, value = self.value(node.args[0])
             if not isinstance(value, Tensor):
                 raise Undecided("what nl.transpose is given")
-            text, value = self._in_sbuf(self.named(argument), value)
-            self._two(text, value)
-            return parsed(f"{self.nl}.transpose({text})"), Tensor("psum", value.dtype, 2)
+            text, value = self.transposed(self.named(argument), value)
+            return parsed(text), value
         if name == "matmul":
             return self._product(node, given)
         if name == "shared_constant" and not set(given) - {"dtype", "constant"}:
@@ -156,61 +162,26 @@ class Functions(Instructions):
         raise Undecided(f"nl.{name}")
 
     def _product(self, node: ast.Call, given: dict[str, ast.expr]) -> Valued:
-        """nl.matmul(x, y, transpose_x=True), which is one instruction."""
+        """nl.matmul(x, y), which transposes `x` first unless `transpose_x`."""
         given = given | dict(zip(["x", "y", "transpose_x"], node.args))
-        if set(given) != {"x", "y", "transpose_x"} or ast.unparse(given["transpose_x"]) != "True":
-            raise Undecided("nl.matmul without transpose_x=True, which transposes first")
+        turned = ast.unparse(given.pop("transpose_x", ast.Constant(False)))
+        if set(given) != {"x", "y"} or turned not in ("True", "False"):
+            raise Undecided("nl.matmul with more than x, y and whether x is transposed")
         texts, kinds = [], []
         for key in ("x", "y"):
             made, value = self.value(given[key])
             if not isinstance(value, Tensor):
                 raise Undecided("what nl.matmul multiplies")
-            texts.append(self.named(made))
+            text = self.named(made)
+            if key == "x" and turned == "False":
+                text, value = self.transposed(text, value)
+            text, value = self._in_sbuf(text, value)
+            self._two(text, value)
+            texts.append(text)
             kinds.append(value.dtype)
         if kinds[0] != kinds[1] or not kinds[0]:
             self.guard(f"{texts[0]}.dtype == {texts[1]}.dtype", "operands have one dtype")
-        call = parsed(f"{self.nisa}.nc_matmul({texts[0]}, {texts[1]})")
-        assert isinstance(call, ast.Call)
-        return self.matmul(call, None, "False")
-
-    def _creation(self, node: ast.Call, name: str, given: dict[str, ast.expr]) -> Valued:
-        if "shape" in given:
-            raise_shape: ast.expr = given["shape"]
-        elif node.args:
-            raise_shape = node.args[0]
-        else:
-            raise Undecided(f"nl.{name} without a shape")
-        if set(given) - {"shape", "dtype", "buffer", "fill_value"} or "dtype" not in given:
-            raise Undecided(f"nl.{name} with other arguments than a shape, dtype= and buffer=")
-        buffer = self.full(given["buffer"]) if "buffer" in given else "nl.sbuf"
-        where = {"nl.sbuf": "sbuf", "nl.psum": "psum"}.get(buffer, "hbm")
-        if not buffer.startswith("nl.") or (where == "hbm" and not buffer.endswith("hbm")):
-            raise Undecided(f"memory {ast.unparse(given['buffer'])}")
-        dtype = ast.unparse(given["dtype"])
-        shape = raise_shape
-        if not isinstance(shape, (ast.Tuple, ast.List)):
-            return node, Tensor(where, dtype)
-        sizes = list(shape.elts)
-        places = [n for n, s in enumerate(sizes) if self._is_par_dim(s)]
-        if not places:
-            return node, Tensor(where, dtype, len(sizes))
-        self.note("par-dim")
-        place = places[0]
-        par = sizes[place]
-        assert isinstance(par, ast.Call)
-        inner = ast.Tuple([par.args[0], *sizes[place + 1 :]], ast.Load())
-        more = "".join(
-            f", {k.arg}={ast.unparse(k.value)}" for k in node.keywords if k.arg != "shape"
-        )
-        more = "".join(f", {ast.unparse(a)}" for a in node.args[1:]) + more
-        text = f"{self.nl}.{name}({ast.unparse(inner)}{more})"
-        tile = Tensor(where, dtype, len(sizes) - place)
-        for size in reversed(sizes[:place]):
-            text = f"[{text} for _ in range({ast.unparse(size)})]"
-        return parsed(text), Blocks(tile, place) if place else tile
-
-    def _is_par_dim(self, node: ast.expr) -> bool:
-        return isinstance(node, ast.Call) and self.full(node.func) == "nl.par_dim"
+        return self.product(texts[0], texts[1])
 
     def _load(self, node: ast.Call, given: dict[str, ast.expr]) -> Valued:
         source = node.args[0] if node.args else given.get("src")

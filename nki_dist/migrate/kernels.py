@@ -163,9 +163,8 @@ class _Walk:
             self._undecided(node, "two statements in a line")
             return [node]
         names = self.kernels.names
-        work = Statements(
-            env, self.full, names.local("nl") or "nl", names.local("nisa") or "nisa", self.fresh
-        )
+        nisa = names.local("nisa") or "nisa"
+        work = Statements(env, self.full, names.language(), nisa, self.fresh, names.memories)
         try:
             result = work.statement(tree[0])
         except Undecided as why:

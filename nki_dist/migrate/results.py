@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 from nki_dist.migrate.instructions import (
     BINARY,
@@ -26,6 +26,7 @@ from nki_dist.migrate.values import (
 )
 
 Valued = tuple[ast.expr, Value]
+_FLAGS: Final = ("is_stationary_onezero", "is_moving_onezero", "is_transpose")
 
 
 class Instructions:
@@ -36,6 +37,7 @@ class Instructions:
         full: the full name of a function.
         nl, nisa: how the module writes them.
         fresh: makes a name that the function doesn't have.
+        memories: functions of the module that say where a tensor lies, and the memory they choose.
     """
 
     def __init__(
@@ -45,7 +47,9 @@ class Instructions:
         nl: str,
         nisa: str,
         fresh: Callable[[str], str],
+        memories: Mapping[str, str],
     ) -> None:
+        self.memories = memories
         self.env, self.full, self.nl, self.nisa, self.fresh = env, full, nl, nisa, fresh
         self.before: list[str] = []
         self.rules: set[str] = set()
@@ -183,8 +187,11 @@ class Instructions:
         """nisa.nc_matmul, which adds to `target` unless `accumulate` is "False"."""
         given = {k.arg or "": k.value for k in node.keywords}
         given |= dict(zip(["stationary", "moving"], node.args))
+        flags = {key: ast.unparse(given.pop(key)) for key in _FLAGS if key in given}
         if set(given) != {"stationary", "moving"} or len(node.args) > 2:
-            raise Undecided("nisa.nc_matmul with more than its two operands")
+            raise Undecided("nisa.nc_matmul with more than its two operands and what they are")
+        if any(text not in ("True", "False") for text in flags.values()):
+            raise Undecided(f"nisa.nc_matmul with {', '.join(flags)} that the text doesn't say")
         self.note("dst")
         operands = []
         for key in ("stationary", "moving"):
@@ -193,14 +200,25 @@ class Instructions:
             if not isinstance(value, Tensor):
                 raise Undecided(f"what {text} is")
             self._two(text, value)
-            operands.append(self._in_sbuf(text, value)[0])
+            text, value = self._in_sbuf(text, value)
+            operands.append(text)
+            if flags.get("is_transpose") == "True" and value.dtype != f"{self.nl}.float32":
+                why = "a transpose has the dtype of its data, or float32 on NeuronCore-v2"
+                self.guard(f"{text}.dtype == {self.nl}.float32", why)
         left, right = operands
         arguments = f"stationary={left}, moving={right}"
+        arguments += "".join(f", {key}={text}" for key, text in flags.items())
         fits = target is not None and target[1].where == "psum"
         if target is not None and fits and target[1].dtype == f"{self.nl}.float32":
             more = ", accumulate=False" if accumulate == "False" else ""
             self.before.append(f"{self.nisa}.nc_matmul(dst={target[0]}, {arguments}{more})")
             return parsed(target[0]), target[1]
+        return self.product(left, right, arguments)
+
+    def product(self, left: str, right: str, arguments: str = "") -> Valued:
+        """A matmul into a new tile."""
+        self.note("dst")
+        arguments = arguments or f"stationary={left}, moving={right}"
         shape = f"({left}.shape[1], {right}.shape[1])"
         tile = self._tile(shape, f"{self.nl}.float32", "psum")
         self.before.append(f"{self.nisa}.nc_matmul(dst={tile}, {arguments})")

@@ -16,6 +16,7 @@ FROM_0_2: Final = f"{_GUIDE}, Migrating from NKI 0.2.0 to NKI 0.3.0"
 FROM_0_3: Final = f"{_GUIDE}, Migrating from NKI 0.3.0 to NKI 0.4.0"
 FROM_0_5: Final = f"{_GUIDE}, Migrating from NKI 0.5.0 to NKI 0.6.0"
 TO_0_7: Final = "NKI Loops, Migrating from NKI 0.6.0 to NKI 0.7.0 (docs/nki_0_7.md)"
+ALLOCATION: Final = f"{_GUIDE}, Improved allocation API"
 BLOCKS: Final = f"{_GUIDE}, Removing block dimensions from NKI kernels"
 
 
@@ -74,7 +75,8 @@ _ALL: Final = (
     ),
     Rule(
         "jit-mode",
-        "`mode=` of nki.jit is gone; the arguments say which framework it is.",
+        "`mode=` of nki.jit is gone, as are options of the old compiler; the arguments say which"
+        " framework it is.",
         FROM_0_2,
         '@nki.jit(mode="trace")\ndef f(x):\n    return x',
         "@nki.jit\ndef f(x):\n    return x",
@@ -134,6 +136,21 @@ _ALL: Final = (
         BLOCKS,
         "t = nl.ndarray((nl.par_dim(128), 4), dtype=nl.float32)",
         "t = nl.ndarray((128, 4), dtype=nl.float32)",
+    ),
+    Rule(
+        "allocator",
+        "Allocation functions give way to memories: `address=` of nl.ndarray may be left out.",
+        ALLOCATION,
+        "t = nl.ndarray((128, 4), dtype=nl.float32,"
+        " buffer=nki.compiler.sbuf.mod_alloc(base_addr=0))",
+        "t = nl.ndarray((128, 4), dtype=nl.float32, buffer=nl.sbuf)",
+    ),
+    Rule(
+        "hint",
+        "Decorators that told the old compiler how to go about it are gone.",
+        FROM_0_1,
+        "@nki.compiler.skip_middle_end_transformations\n@nki.jit\ndef f(x):\n    return x",
+        "@nki.jit\ndef f(x):\n    return x",
     ),
     Rule(
         "dst",

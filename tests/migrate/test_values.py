@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
 import textwrap
-import warnings
 
 import ml_dtypes
 import numpy as np
@@ -13,48 +11,9 @@ import pytest
 pytest.importorskip("libcst")
 
 import nki_dist as nki
-from nki_dist import errors
-from nki_dist.compat import beta1
 from nki_dist.migrate import migrate
-from nki_dist.runtime import chains
 from tests.isa.helpers import numbers
-
-HEADER = """\
-import math
-import numpy as np
-import neuronxcc.nki as nki
-import neuronxcc.nki.isa as nisa
-import neuronxcc.nki.language as nl
-
-"""
-MODULES = {"neuronxcc.nki as nki": beta1, "nki": nki}
-count = itertools.count()
-
-
-def loaded(text, tmp_path, package):
-    """The function `kernel` of a program, whose nki is one of ours."""
-    file = tmp_path / f"program_{next(count)}.py"
-    lines = text.splitlines()
-    kept = [x for x in lines if "nki" not in x or not x.startswith("import")]
-    file.write_text("\n".join(kept))
-    names = {"math": __import__("math"), "np": np, "nl": package.language, "nisa": package.isa}
-    names["nki"] = package
-    exec(compile(file.read_text(), str(file), "exec"), names)
-    return names["kernel"]
-
-
-def both(body, tmp_path, *args):
-    """What a Beta 1 kernel gives, before and after; and the new text."""
-    text = HEADER + textwrap.dedent(body)
-    done = migrate(text)
-    assert not done.decisions, done.decisions
-    want = beta1.simulate_kernel(beta1.jit(loaded(text, tmp_path, beta1)), *args)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", errors.ReleaseWarning)
-        with nki.World(host="inprocess", release="0.7") as world:
-            (got,) = world.run(nki.jit(loaded(done.text, tmp_path, nki)), *args)
-    assert got.dtype == want.dtype and got.tobytes() == want.tobytes()
-    return got, done.text
+from tests.migrate.running import HEADER, both, loaded, products_apart
 
 
 def test_masks_and_pools(tmp_path):
@@ -115,11 +74,7 @@ def test_blocks_and_matmuls(tmp_path, monkeypatch):
         nl.store(out, result)
         return out
     """
-    # Of kernels of Beta 1 the runtime forms each product apart, of others it may merge them.
-    init = chains.Chains.__init__
-    monkeypatch.setattr(
-        chains.Chains, "__init__", lambda self, arch, ended, beta1: init(self, arch, ended, True)
-    )
+    products_apart(monkeypatch)
     a, b = numbers(4, (256, 37)), numbers(5, (256, 19))
     got, text = both(body, tmp_path, a, b)
     np.testing.assert_allclose(got, a.T @ b, rtol=1e-4, atol=1e-4)
