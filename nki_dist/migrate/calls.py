@@ -32,7 +32,7 @@ FILES: Final = frozenset({"save_neff_name", "save_trace_name", "artifacts_dir"})
 OPTIONS: Final = FILES | {"mode", "additional_compile_opt", "working_directory", "profile_nth"}
 BUFFERS: Final = frozenset({"sbuf", "psum", "hbm", "private_hbm", "shared_hbm"})
 MEASURES: Final = frozenset({"nki.benchmark", "nki.profile"})
-REMOVED: Final = frozenset({"nl.loop_reduce", "nl.all_reduce", "nl.gather_flattened_dst"})
+REMOVED: Final = frozenset({"nl.all_reduce", "nl.gather_flattened_dst"})
 OPERANDS: Final = frozenset({"op", "op0", "op1", "reduce_op"})
 _OTHER_NAMES: Final = {
     "max": "maximum",

@@ -5,12 +5,13 @@ from __future__ import annotations
 import ast
 
 from nki_dist.migrate.placement import memory_of
-from nki_dist.migrate.results import Instructions, Valued
+from nki_dist.migrate.results import Valued
 from nki_dist.migrate.subscripts import parsed
+from nki_dist.migrate.sums import Sums
 from nki_dist.migrate.values import Blocks, Tensor, Undecided
 
 
-class Creations(Instructions):
+class Creations(Sums):
     """nl.ndarray and its kin."""
 
     def creation(self, node: ast.Call, name: str, given: dict[str, ast.expr]) -> Valued:

@@ -7,7 +7,8 @@ would lose what the other half means. What is known at a statement is what holds
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +18,7 @@ from libcst.metadata import PositionProvider
 from nki_dist.migrate.names import Names, dotted
 from nki_dist.migrate.report import Finding, Migrated
 from nki_dist.migrate.statements import Statements
+from nki_dist.migrate.sums import Around, around
 from nki_dist.migrate.values import INT, Environment, Number, Other, Tensor, Undecided
 
 
@@ -73,7 +75,7 @@ class _Walk:
     def __init__(self, kernels: Kernels, notes: _Notes, taken: set[str]) -> None:
         self.kernels, self.notes, self.taken = kernels, notes, taken
         self.full = kernels._full
-        self.cache: dict[int, str] = {}
+        self.around: list[Around] = []
 
     def fresh(self, stem: str) -> str:
         """A name that the function doesn't have."""
@@ -87,8 +89,13 @@ class _Walk:
         tree = ast.parse(_dedented(self.kernels.text(node))).body[0]
         assert isinstance(tree, ast.FunctionDef)
         for parameter in (*tree.args.posonlyargs, *tree.args.args, *tree.args.kwonlyargs):
-            env.bind(parameter.arg, _parameter(parameter.arg, tree, self.full))
-        return self.block(node.body, env)
+            value = _parameter(parameter.arg, tree, self.full)
+            env.bind(parameter.arg, value)
+            env[parameter.arg] = value  # its dtype is that of the name from here on
+        before, self.around = self.around, []
+        body = self.block(node.body, env)
+        self.around = before
+        return body
 
     def block(self, body: Any, env: Environment) -> Any:
         """The new statements of a block; `env` is afterwards what holds at its end."""
@@ -109,11 +116,12 @@ class _Walk:
             env.bind(node.name.value, Other())
             return [node.with_changes(body=self.function(node, env))]
         if isinstance(node, cst.For):
-            return [self._loop(node, env, lambda inner: self._target(node, inner))]
+            return self._loop(node, env, lambda inner: self._target(node, inner))
         if isinstance(node, cst.While):
-            return [self._loop(node, env, lambda inner: None)]
+            return self._loop(node, env, lambda inner: None)
         if isinstance(node, cst.If):
-            return [self._if(node, env)]
+            with self._inside(node):
+                return [self._if(node, env)]
         if isinstance(node, cst.With):
             return [node.with_changes(body=self.block(node.body, env))]
         self._undecided(node, "a statement of this kind in a kernel")
@@ -125,14 +133,15 @@ class _Walk:
         for name in _targets(node.target):
             env.bind(name, INT if number and isinstance(node.target, cst.Name) else Other())
 
-    def _loop(self, node: Any, env: Environment, enter: Callable[[Environment], None]) -> Any:
+    def _loop(self, node: Any, env: Environment, enter: Callable[[Environment], None]) -> list[Any]:
         """A body that runs any number of times: what it assumes has to hold at its end, too."""
         known = Environment(env)
         for _ in range(5):
             inner = Environment(known)
             before = len(self.notes.changes), len(self.notes.decisions)
             enter(inner)
-            body = self.block(node.body, inner)
+            with self._inside(node) as loop:
+                body = self.block(node.body, inner)
             met = known.joined({n: v for n, v in inner.items() if n in known})
             if met == known:
                 break
@@ -142,7 +151,16 @@ class _Walk:
             self._undecided(node, "what its variables are at the end")
         env.clear()
         env.update(known.joined(inner))
-        return node.with_changes(body=body)
+        ahead = [cst.parse_statement(line) for line in loop.ahead]
+        return [*ahead, node.with_changes(body=body)]
+
+    @contextmanager
+    def _inside(self, node: cst.CSTNode) -> Iterator[Around]:
+        """Statements in a loop or condition."""
+        tree = ast.parse(_dedented(self.kernels.text(node))).body[0]
+        self.around.append(around(tree))
+        yield self.around[-1]
+        self.around.pop()
 
     def _if(self, node: cst.If, env: Environment) -> Any:
         one, two = Environment(env), Environment(env)
@@ -165,6 +183,7 @@ class _Walk:
         names = self.kernels.names
         nisa = names.local("nisa") or "nisa"
         work = Statements(env, self.full, names.language(), nisa, self.fresh, names.memories)
+        work.around = self.around
         try:
             result = work.statement(tree[0])
         except Undecided as why:

@@ -169,6 +169,23 @@ _ALL: Final = (
         "t = nl.load(x)\nu = nl.multiply(t, 2.0, dtype=nl.float32)",
     ),
     Rule(
+        "loop-reduce",
+        "A sum over the rounds of a loop is kept in float32 by the kernel itself.",
+        FROM_0_1,
+        "t = nl.zeros((128, 4), dtype=nl.float32)\n"
+        "for i in nl.affine_range(8):\n"
+        "    t[...] = nl.loop_reduce(nl.exp(t), op=np.add, loop_indices=[i])",
+        "t = nl.zeros((128, 4), dtype=nl.float32)\n"
+        "sums_1 = []\n"
+        "for i in range(8):\n"
+        "    tile_1 = nl.exp(t)\n"
+        "    if i == 0:\n"
+        "        sums_1.append(nl.copy(tile_1, dtype=nl.float32))\n"
+        "    else:\n"
+        "        nisa.tensor_tensor(dst=sums_1[0], data1=sums_1[0], data2=tile_1, op=nl.add)\n"
+        "    nisa.tensor_copy(dst=t[...], src=sums_1[0])",
+    ),
+    Rule(
         "grid",
         "The launch grid is deprecated: how many cores a kernel has is said outside of it.",
         TO_0_7,
@@ -204,7 +221,7 @@ _ALL: Final = (
         "removed",
         "What NKI has no successor for.",
         FROM_0_1,
-        "nl.loop_reduce(t, op=np.add, loop_indices=[i])",
+        "nl.all_reduce(t, op=np.add, program_axes=[0])",
     ),
     Rule(
         "undecided",

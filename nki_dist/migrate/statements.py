@@ -151,7 +151,11 @@ class Statements(Expressions):
         direct = self._direct(target, into, place, node)
         if direct:
             return None
-        made, value = self.value(node)
+        if isinstance(node, ast.Call) and self.full(node.func) == "nl.loop_reduce":
+            given = {k.arg or "": k.value for k in node.keywords}
+            made, value = self.loop_reduce(node, given, place)
+        else:
+            made, value = self.value(node)
         if isinstance(value, Number):
             return self._fill(into, place, made, value)
         if not isinstance(value, Tensor) or value.where == "hbm":

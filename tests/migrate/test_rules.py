@@ -20,7 +20,7 @@ import neuronxcc.nki.language as nl
 """
 CURRENT = BETA1.replace("neuronxcc.", "").replace("import nki as nki", "import nki")
 OF_BETA1 = {"index", "mask", "par-dim", "dst", "tile-operator", "undecided", "measure", "instances"}
-OF_BETA1 |= {"removed", "range", "simulate", "baremetal", "allocator", "hint"}
+OF_BETA1 |= {"removed", "range", "simulate", "baremetal", "allocator", "hint", "loop-reduce"}
 
 
 def program(rule, example, header):
