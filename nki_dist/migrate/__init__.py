@@ -10,11 +10,13 @@ mask), the place is listed and stays as it was.
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
 
 import libcst as cst
 from libcst.metadata import MetadataWrapper
 
-from nki_dist.migrate.calls import Calls
+from nki_dist.migrate.calls import Calls, kernels_of
+from nki_dist.migrate.instances import Launches, axes_of
 from nki_dist.migrate.kernels import Kernels
 from nki_dist.migrate.loops import Loops
 from nki_dist.migrate.names import names_of
@@ -42,9 +44,17 @@ def migrate(text: str, to: str = "0.7") -> Migrated:
     names = names_of(module)
     if names.beta1:
         know(module, names)
-    module = MetadataWrapper(module).visit(Calls(names, done, to))
+    axes = axes_of(module, names, kernels_of(module, names)) if names.beta1 else {}
+    calls = Calls(names, done, to)
+    module = MetadataWrapper(module).visit(calls)
     if names.beta1:
-        module = MetadataWrapper(module).visit(Kernels(names, done, to))
+        kernels = Kernels(names, done, to, axes)
+        module = MetadataWrapper(module).visit(kernels)
+        looped = {n: axes[n] for n in axes if n in kernels.looped or not axes[n]}
+        module = module.visit(Launches(names, looped))
+        for found in [f for name in looped for f in calls.launches.get(name, [])]:
+            done.decisions.remove(found)
+            done.changes.append(replace(found, message="the grid is an argument, or none"))
     if to == "0.7":
         module = MetadataWrapper(module).visit(Loops(names, done))
     if names.beta1:

@@ -10,6 +10,7 @@ from typing import Any, Final
 import libcst as cst
 from libcst.metadata import PositionProvider
 
+from nki_dist.migrate.instances import launch
 from nki_dist.migrate.names import BETA1, Names, dotted
 from nki_dist.migrate.placement import is_hint, is_second_name, memory_of
 from nki_dist.migrate.report import Finding, Migrated
@@ -83,6 +84,7 @@ class Calls(cst.CSTTransformer):
     def __init__(self, names: Names, done: Migrated, to: str) -> None:
         super().__init__()
         self.names, self.done, self.to = names, done, to
+        self.launches: dict[str, list[Finding]] = {}  # decisions about grids, by kernel
         self.replaced: set[int] = set()  # ids of attributes that another rule looks after
 
     def _line(self, node: cst.CSTNode) -> int:
@@ -162,6 +164,7 @@ class Calls(cst.CSTTransformer):
 
     def leave_Call(self, original: cst.Call, updated: cst.Call) -> cst.BaseExpression:
         full = self.names.full(original.func)
+        self._grid(original)
         if full in RANGES:
             return self._range(original, updated, full)
         if full == "nki.simulate_kernel" and updated.args:
@@ -191,8 +194,6 @@ class Calls(cst.CSTTransformer):
         method = original.func.attr.value if isinstance(original.func, cst.Attribute) else ""
         if method == "depends_on" and self.to == "0.7" and argument(original, "kind") is None:
             self._decide("depends-on", original, "say kind=nisa.dependency.runtime or .schedule")
-        if isinstance(original.func, cst.Subscript):
-            self._grid(original)
         return updated
 
     def _range(self, original: cst.Call, updated: cst.Call, full: str) -> cst.Call:
@@ -285,13 +286,14 @@ class Calls(cst.CSTTransformer):
         return updated.with_changes(args=[new if a is given else a for a in updated.args])
 
     def _grid(self, original: cst.Call) -> None:
-        """A launch: the name of a kernel with brackets, called."""
-        target = original.func
-        assert isinstance(target, cst.Subscript)
-        if dotted(target.value) not in self.kernels:
+        """A launch: the name of a kernel with brackets, called or simulated."""
+        target = launch(original, self.names)
+        name = None if target is None else dotted(target.value)
+        if target is None or name is None or name not in self.kernels:
             return
         if len(target.slice) > 1 or self.names.beta1:
             self._decide("instances", original, "let the kernel loop over what the instances did")
+            self.launches.setdefault(name, []).append(self.done.decisions[-1])
         elif self.to == "0.7":
             self._decide("grid", original, "set NEURON_LOGICAL_NC_CONFIG and leave the grid out")
 

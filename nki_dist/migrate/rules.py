@@ -193,9 +193,21 @@ _ALL: Final = (
     ),
     Rule(
         "instances",
-        "A grid of program instances has to become loops of the kernel.",
+        "A grid of program instances becomes loops of the kernel.",
         FROM_0_1,
-        "f[4, 2](x)",
+        "@nki.jit\ndef f(x):\n"
+        "    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)\n"
+        "    i = nl.program_id(0)\n"
+        "    nl.store(out[i], nl.load(x[i]))\n"
+        "    return out\n"
+        "y = f[4](x)",
+        "@nki.jit\ndef f(x, grid=(1,)):\n"
+        "    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)\n"
+        "    for instance_0 in range(grid[0]):\n"
+        "        i = instance_0\n"
+        "        nl.store(out[i], nl.load(x[i]))\n"
+        "    return out\n"
+        "y = f(x, grid=(4,))",
     ),
     Rule("loop", "A loop that can't be moved into a function as it is.", FROM_0_5,
          "for i in nl.dynamic_range(n):\n    if a:\n        break"),

@@ -28,7 +28,7 @@ def program(rule, example, header):
     lines = [header]
     if rule.name == "import":
         return example + "\n"
-    if rule.name in ("grid", "instances", "measure", "simulate", "baremetal"):
+    if rule.name in ("grid", "measure", "simulate", "baremetal"):
         lines.append("@nki.jit\ndef f(x):\n    return x\n\n")
         lines.append(example + "\n")
     elif example.startswith("@"):
