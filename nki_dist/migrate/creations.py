@@ -22,14 +22,18 @@ class Creations(Sums):
             raise_shape = node.args[0]
         else:
             raise Undecided(f"nl.{name} without a shape")
+        for hint in ("name", "lazy_initialization"):  # the tiles of a list can't share a label
+            given.pop(hint, None)
+        if name in ("ndarray", "zeros", "ones") and len(node.args) == 2:
+            given = {"dtype": node.args[1], **given}
         if set(given) - {"shape", "dtype", "buffer", "fill_value"} or "dtype" not in given:
             raise Undecided(f"nl.{name} with other arguments than a shape, dtype= and buffer=")
         buffer = self._memory(given)
         where = {"nl.sbuf": "sbuf", "nl.psum": "psum"}.get(buffer, "hbm")
         if not buffer.startswith("nl.") or (where == "hbm" and not buffer.endswith("hbm")):
             raise Undecided(f"memory {ast.unparse(given['buffer'])}")
-        dtype = ast.unparse(given["dtype"])
-        keywords = [ast.keyword(k.arg, given[k.arg or ""]) for k in node.keywords]
+        dtype = self.dtype(given["dtype"])
+        keywords = [ast.keyword(k.arg, given[k.arg]) for k in node.keywords if k.arg in given]
         node = ast.Call(node.func, node.args, keywords)
         shape = raise_shape
         if not isinstance(shape, (ast.Tuple, ast.List)):

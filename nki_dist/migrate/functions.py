@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 
 from nki_dist.migrate.creations import Creations
 from nki_dist.migrate.instructions import (
@@ -26,6 +27,9 @@ from nki_dist.migrate.values import (
     Value,
 )
 
+_SCALARS = frozenset({"numpy.float32", "numpy.float64", "numpy.sqrt"})
+_SCALAR = re.compile(r"np\.dtype\(np\.float(32|64)\)")
+
 
 class Functions(Creations):
     """Calls of anything; instructions are those of the base."""
@@ -48,6 +52,11 @@ class Functions(Creations):
         kind: Value = Other()
         if name in ("range", "math.ceil", "len", "int"):
             kind = INT
+        if name in ("float", "math.sqrt") or name in _SCALARS:
+            kind = Number("float")
+        if isinstance(node.func, ast.Attribute) and node.func.attr == "type":
+            scalar = ast.unparse(node.func.value)
+            kind = Number("float") if _SCALAR.fullmatch(scalar) else kind
         if name in ("min", "max", "abs"):
             kinds = {self.value(a)[1] for a in node.args}
             kind = (
@@ -67,7 +76,7 @@ class Functions(Creations):
         if name == "astype":
             self.note("dst")
             made = f"{self.nl}.copy({text}, dtype={arguments})"
-            return parsed(made), Tensor("sbuf", arguments, value.rank)
+            return parsed(made), Tensor("sbuf", self.dtype(node.args[0]), value.rank)
         if name == "reshape":
             shape = node.args[0] if len(node.args) == 1 else None
             rank = len(shape.elts) if isinstance(shape, (ast.Tuple, ast.List)) else None
@@ -98,8 +107,8 @@ class Functions(Creations):
         if any(t.where == "hbm" for t in tiles):
             raise Undecided("an operator on a tensor in HBM")
         if dtype is not None:
-            text = ast.unparse(dtype)
-            return parsed(f"{call}, dtype={text})"), Tensor("sbuf", text, rank)
+            made = f"{call}, dtype={ast.unparse(dtype)})"
+            return parsed(made), Tensor("sbuf", self.dtype(dtype), rank)
         float32 = f"{self.nl}.float32"
         if numbers:
             if numbers[0].kind == "float":
@@ -123,6 +132,8 @@ class Functions(Creations):
             self.guard(f"{text}.dtype in ({kinds})", "an int may make it wider")
 
     def _language(self, node: ast.Call, name: str) -> Valued:
+        kept = [k for k in node.keywords if not self._says_nothing(k.arg or "", k.value)]
+        node = ast.copy_location(ast.Call(node.func, node.args, kept), node)
         given = {k.arg or "": k.value for k in node.keywords}
         if name == "arange" and len(node.args) in (1, 2) and not given:
             ends = [ast.unparse(a) for a in node.args]
@@ -141,7 +152,7 @@ class Functions(Creations):
             argument, value = self.value(node.args[0])
             if not isinstance(value, Tensor):
                 raise Undecided(f"what nl.{name} is given")
-            kind = ast.unparse(given["dtype"]) if "dtype" in given else value.dtype
+            kind = self.dtype(given["dtype"]) if "dtype" in given else value.dtype
             made = ast.Call(node.func, [argument], node.keywords)
             return made, Tensor("sbuf", kind, value.rank)
         if name == "transpose" and len(node.args) == 1 and not given:
@@ -151,9 +162,9 @@ class Functions(Creations):
             text, value = self.transposed(self.named(argument), value)
             return parsed(text), value
         if name == "matmul":
-            return self._product(node, given)
+            return self.product(*self.operands(node))
         if name == "shared_constant" and not set(given) - {"dtype", "constant"}:
-            kind = ast.unparse(given["dtype"]) if "dtype" in given else ""
+            kind = self.dtype(given["dtype"]) if "dtype" in given else ""
             return node, Tensor("hbm", kind)
         if name in ("program_id", "num_programs", "program_ndim"):
             return node, INT
@@ -161,9 +172,10 @@ class Functions(Creations):
             return node, Other()
         raise Undecided(f"nl.{name}")
 
-    def _product(self, node: ast.Call, given: dict[str, ast.expr]) -> Valued:
-        """nl.matmul(x, y), which transposes `x` first unless `transpose_x`."""
-        given = given | dict(zip(["x", "y", "transpose_x"], node.args))
+    def operands(self, node: ast.Call) -> tuple[str, str]:
+        """What nisa.nc_matmul takes for nl.matmul(x, y): `x` is transposed unless it says so."""
+        given = {k.arg or "": k.value for k in node.keywords}
+        given |= dict(zip(["x", "y", "transpose_x"], node.args))
         turned = ast.unparse(given.pop("transpose_x", ast.Constant(False)))
         if set(given) != {"x", "y"} or turned not in ("True", "False"):
             raise Undecided("nl.matmul with more than x, y and whether x is transposed")
@@ -181,7 +193,7 @@ class Functions(Creations):
             kinds.append(value.dtype)
         if kinds[0] != kinds[1] or not kinds[0]:
             self.guard(f"{texts[0]}.dtype == {texts[1]}.dtype", "operands have one dtype")
-        return self.product(texts[0], texts[1])
+        return texts[0], texts[1]
 
     def _load(self, node: ast.Call, given: dict[str, ast.expr]) -> Valued:
         source = node.args[0] if node.args else given.get("src")
@@ -192,7 +204,7 @@ class Functions(Creations):
             text, value = self.value(source)
             if not isinstance(value, Tensor) or value.where not in ("hbm", ""):
                 raise Undecided(f"what nl.load reads: {ast.unparse(source)}")
-            kind = ast.unparse(given["dtype"]) if "dtype" in given else value.dtype
+            kind = self.dtype(given["dtype"]) if "dtype" in given else value.dtype
             more = [ast.keyword("dtype", given["dtype"])] if "dtype" in given else []
             rank = value.rank if value.rank != 1 else 2
             return ast.Call(node.func, [text], more), Tensor("sbuf", kind, rank)
@@ -248,7 +260,7 @@ class Functions(Creations):
         last = tuple(range(len(kept), value.rank))
         more = f", dtype={ast.unparse(given['dtype'])}" if "dtype" in given else ""
         made = f"{self.nl}.{name}({text}, axis={last}{more})"
-        kind = ast.unparse(given["dtype"]) if "dtype" in given else value.dtype
+        kind = self.dtype(given["dtype"]) if "dtype" in given else value.dtype
         result = Tensor("sbuf", kind, max(len(kept), 2))
         if mask is None:
             return parsed(made), result

@@ -60,7 +60,7 @@ class Kernels(cst.CSTTransformer):
             return updated
         made = updated.with_changes(body=body)
         name = original.name.value
-        if name in self.axes and _asks_for_instances(function, self._full):
+        if self.axes.get(name) and _asks_for_instances(function, self._full):
             try:
                 made = looped(made, self.axes[name], self.names, self._full)
             except Undecided as why:
@@ -264,7 +264,7 @@ def _parameter(name: str, function: ast.FunctionDef, full: Callable[[ast.AST], s
     where, tensor = "", False
     for node in ast.walk(function):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-            tensor |= node.value.id == name and node.attr in ("shape", "dtype")
+            tensor |= node.value.id == name and node.attr in ("shape", "dtype", "reshape")
         if isinstance(node, ast.Call) and full(node.func) in ("nl.load", "nl.store") and node.args:
             base = node.args[0]
             base = base.value if isinstance(base, ast.Subscript) else base

@@ -14,7 +14,9 @@ from nki_dist.migrate.instructions import (
 )
 from nki_dist.migrate.subscripts import parsed
 from nki_dist.migrate.values import (
+    DTYPES,
     Blocks,
+    Dtype,
     Environment,
     Index,
     Mask,
@@ -68,6 +70,16 @@ class Instructions:
         """`x op y` of tiles and numbers."""
         raise NotImplementedError
 
+    def dtype(self, node: ast.expr) -> str:
+        """A dtype by the name that the language has for it, where it has one."""
+        known = self.env.get(node.id) if isinstance(node, ast.Name) else None
+        if isinstance(known, Dtype):
+            return known.text
+        space, _, last = self.full(node).rpartition(".")
+        if space in ("numpy", "nl", "ml_dtypes") and last in DTYPES:
+            return f"{self.nl}.{last}"
+        return ast.unparse(node)
+
     def note(self, rule: str) -> None:
         """A rule had a part in the statement."""
         self.rules.add(rule)
@@ -102,6 +114,8 @@ class Instructions:
             return self.matmul(node, target, "False")
         if name == "tensor_tensor":
             return self._tensor_tensor(node, given)
+        if name == "memset":
+            return self._memset(node, given)
         result = RESULTS.get(name)
         if result is None:
             raise Undecided(f"nisa.{name}, which returned its result")
@@ -109,6 +123,8 @@ class Instructions:
             raise Undecided(f"nisa.{name} with {len(node.args)} arguments by place")
         given |= dict(zip(result.names, node.args))
         dtype = given.pop("dtype", None)
+        for key in [k for k, v in given.items() if self._says_nothing(k, v)]:
+            del given[key]
         unknown = sorted(set(given) - KEPT)
         if unknown or result.data not in given:
             raise Undecided(f"nisa.{name} with {', '.join(unknown) or 'no data'}")
@@ -128,7 +144,7 @@ class Instructions:
             if key != result.data:
                 arguments.append(f"{key}={self._argument(name, key, argument, value)}")
         kind = ast.unparse(dtype) if dtype is not None else f"{text}.dtype"
-        known = ast.unparse(dtype) if dtype is not None else data.dtype
+        known = self.dtype(dtype) if dtype is not None else data.dtype
         if target is not None and known and known == target[1].dtype:
             self.before.append(f"{self.nisa}.{name}(dst={target[0]}, {', '.join(arguments)})")
             return parsed(target[0]), target[1]
@@ -136,6 +152,12 @@ class Instructions:
         made_tile = self._tile(shape, kind, result.where)
         self.before.append(f"{self.nisa}.{name}(dst={made_tile}, {', '.join(arguments)})")
         return parsed(made_tile), Tensor(result.where, known, rank)
+
+    def _says_nothing(self, key: str, node: ast.expr) -> bool:
+        """`mask=None`, or an engine that the compiler chooses."""
+        if key == "engine":
+            return self.full(node) in ("nisa.unknown_engine", "nisa.engine.unknown")
+        return key == "mask" and ast.unparse(node) == "None"
 
     def _tile(self, shape: str, dtype: str, where: str) -> str:
         name = self.fresh("tile")
@@ -187,6 +209,7 @@ class Instructions:
         """nisa.nc_matmul, which adds to `target` unless `accumulate` is "False"."""
         given = {k.arg or "": k.value for k in node.keywords}
         given |= dict(zip(["stationary", "moving"], node.args))
+        given = {k: v for k, v in given.items() if not self._says_nothing(k, v)}
         flags = {key: ast.unparse(given.pop(key)) for key in _FLAGS if key in given}
         if set(given) != {"stationary", "moving"} or len(node.args) > 2:
             raise Undecided("nisa.nc_matmul with more than its two operands and what they are")
@@ -224,8 +247,22 @@ class Instructions:
         self.before.append(f"{self.nisa}.nc_matmul(dst={tile}, {arguments})")
         return parsed(tile), Tensor("psum", f"{self.nl}.float32", 2)
 
+    def _memset(self, node: ast.Call, given: dict[str, ast.expr]) -> Valued:
+        """nisa.memset(shape, value, dtype), a new tile."""
+        given = given | dict(zip(["shape", "value", "dtype"], node.args))
+        given = {k: v for k, v in given.items() if not self._says_nothing(k, v)}
+        shape = given.get("shape")
+        if set(given) != {"shape", "value", "dtype"} or not isinstance(shape, ast.Tuple):
+            raise Undecided("nisa.memset with other arguments than a shape, value and dtype")
+        self.note("dst")
+        tile = self._tile(ast.unparse(shape), ast.unparse(given["dtype"]), "sbuf")
+        value = ast.unparse(self.value(given["value"])[0])
+        self.before.append(f"{self.nisa}.memset(dst={tile}, value={value})")
+        return parsed(tile), Tensor("sbuf", self.dtype(given["dtype"]), len(shape.elts))
+
     def _tensor_tensor(self, node: ast.Call, given: dict[str, ast.expr]) -> Valued:
         given = given | dict(zip(["data1", "data2", "op"], node.args))
+        given = {k: v for k, v in given.items() if not self._says_nothing(k, v)}
         space, _, function = self.full(given["op"]).rpartition(".")
         if (
             space != "nl"

@@ -219,11 +219,17 @@ class Statements(Expressions):
         if function is None or place.where not in ("sbuf", "psum"):
             raise Undecided(f"the operator on {into}")
         self.note("dst")
-        matmul = isinstance(node.value, ast.Call) and self.full(node.value.func) == "nisa.nc_matmul"
+        called = self.full(node.value.func) if isinstance(node.value, ast.Call) else ""
         if place.where == "psum":
+            matmul = called in ("nisa.nc_matmul", "nl.matmul")
             if not matmul or function != "add" or place.dtype != f"{self.nl}.float32":
                 raise Undecided(f"{into}, in PSUM, and something else than a matmul")
             assert isinstance(node.value, ast.Call)
+            if called == "nl.matmul":
+                left, right = self.operands(node.value)
+                arguments = f"dst={into}, stationary={left}, moving={right}"
+                self.before.append(f"{self.nisa}.nc_matmul({arguments})")
+                return None
             self.matmul(node.value, (into, place), "None")
             return None
         made, value = self.value(node.value)

@@ -103,7 +103,7 @@ class Sums(Instructions):
             Undecided: the loop isn't around it, some rounds skip it, or dtypes aren't known.
         """
         given = given | dict(zip(["x", "op", "loop_indices"], node.args))
-        given.pop("name", None)
+        given = {k: v for k, v in given.items() if not self._says_nothing(k, v) and k != "name"}
         unknown = set(given) - {"x", "op", "loop_indices", "dtype"}
         operator = _OPERATORS.get(self.full(given["op"]), "") if "op" in given else ""
         if unknown or not {"x", "loop_indices"} <= set(given) or not operator:
@@ -118,7 +118,7 @@ class Sums(Instructions):
         if value.dtype.rpartition(".")[2] not in FLOATS:
             kinds = ", ".join(f"{self.nl}.{kind}" for kind in sorted(FLOATS))
             self.guard(f"{text}.dtype in ({kinds})", "sums of floats are kept in float32")
-        dtype = ast.unparse(given["dtype"]) if "dtype" in given else value.dtype
+        dtype = self.dtype(given["dtype"]) if "dtype" in given else value.dtype
         if place.dtype != dtype:
             raise Undecided("nl.loop_reduce of another dtype than what it is assigned to")
         self.note("loop-reduce")

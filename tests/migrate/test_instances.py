@@ -78,6 +78,7 @@ def test_no_grid():
     body = "@nki.jit\ndef f(x):\n    return nl.exp(nl.load(x[nl.program_id(0)]))\n\n\ny = f[0](x)\n"
     done = migrate(HEADER + body)
     assert done.text.endswith("\n\n\ny = f(x)\n") and "nl.program_id(0)" in done.text
+    assert not done.decisions
 
 
 KERNEL = """
