@@ -114,22 +114,27 @@ class Functions(Creations):
             if numbers[0].kind == "float":
                 return parsed(f"{call}, dtype={float32})"), Tensor("sbuf", float32, rank)
             tile = one if isinstance(a, Tensor) else two
-            if numbers[0].kind != "int":
-                number = two if isinstance(a, Tensor) else one
-                self.guard(f"isinstance({number}, int)", "a float would make it float32")
-            self._floating(tile, tiles[0])
-            return parsed(f"{call})"), Tensor("sbuf", tiles[0].dtype, rank)
+            if numbers[0].kind == "int":
+                self._floating(tile, tiles[0])
+                return parsed(f"{call})"), Tensor("sbuf", tiles[0].dtype, rank)
+            number = two if isinstance(a, Tensor) else one
+            self.guard(f"isinstance({number}, (int, float))", "a number, not an array")
+            if tiles[0].dtype == float32:
+                return parsed(f"{call}, dtype={float32})"), Tensor("sbuf", float32, rank)
+            self._floating(tile, tiles[0], f"not isinstance({number}, int) or ")
+            kind = f"{tile}.dtype if isinstance({number}, int) else {float32}"
+            return parsed(f"{call}, dtype={kind})"), Tensor("sbuf", "", rank)
         if float32 in (tiles[0].dtype, tiles[1].dtype):  # wins over any other
             return parsed(f"{call})"), Tensor("sbuf", float32, rank)
         if tiles[0].dtype != tiles[1].dtype or not tiles[0].dtype:
             self.guard(f"{one}.dtype == {two}.dtype", "say the dtype of the result")
         return parsed(f"{call})"), Tensor("sbuf", tiles[0].dtype, rank)
 
-    def _floating(self, text: str, tile: Tensor) -> None:
+    def _floating(self, text: str, tile: Tensor, unless: str = "") -> None:
         """An int leaves the dtype of floats; that of integers may become wider."""
         if tile.dtype.rpartition(".")[2] not in FLOATS:
             kinds = ", ".join(f"{self.nl}.{kind}" for kind in sorted(FLOATS))
-            self.guard(f"{text}.dtype in ({kinds})", "an int may make it wider")
+            self.guard(f"{unless}{text}.dtype in ({kinds})", "an int may make it wider")
 
     def _language(self, node: ast.Call, name: str) -> Valued:
         kept = [k for k in node.keywords if not self._says_nothing(k.arg or "", k.value)]

@@ -110,11 +110,12 @@ def test_what_would_change_a_dtype_is_asserted(tmp_path):
         nl.store(out, t * n)
         return out
     """
-    both(body, tmp_path, numbers(7, (3, 5)).astype(np.float16), 3)
+    for number in (3, 0.1):  # float16 stays, or becomes float32
+        both(body, tmp_path, numbers(7, (3, 5)).astype(np.float16), number)
     text = migrate(HEADER + textwrap.dedent(body)).text
     kernel = nki.jit(loaded(text, tmp_path, nki))
-    with pytest.raises(AssertionError, match="a float would make it float32"):
-        nki.simulate(kernel)(numbers(7, (3, 5)).astype(np.float16), 0.1)
+    with pytest.raises(AssertionError, match="a number, not an array"):
+        nki.simulate(kernel)(numbers(7, (3, 5)).astype(np.float16), "3")
     with pytest.raises(AssertionError, match="an int may make it wider"):
         nki.simulate(kernel)(np.ones((3, 5), np.int8), 3)
 
