@@ -24,7 +24,7 @@ COMPILER: Final = (
     " allocation_scope multi_buffer"
 )
 GONE: Final = {
-    "nki": ("baremetal", "simulate_kernel"),
+    "nki": ("baremetal", "simulate_kernel", "trace"),
     "nki.language": ("par_dim",),
     "nki.compiler": tuple(COMPILER.split(" ")),
 }
@@ -176,7 +176,7 @@ class Calls(cst.CSTTransformer):
             )
         if full == "nki.jit":
             return self._jit(original, updated)
-        if full == "nki.baremetal":
+        if full in ("nki.baremetal", "nki.trace"):
             return self._baremetal(original, updated)
         if full in MEASURES and self.names.beta1:
             self._decide("measure", original, f"{full} has no successor in {self.to}")
@@ -214,7 +214,7 @@ class Calls(cst.CSTTransformer):
         return self._options(original, updated, updated.func)
 
     def _baremetal(self, original: cst.Call, updated: cst.Call) -> cst.BaseExpression:
-        self._changed("baremetal", original, "nki.baremetal is nki.jit")
+        self._changed("baremetal", original, f"{self.names.full(original.func)} is nki.jit")
         jit = cst.parse_expression(f"{self.names.local('nki') or 'nki'}.jit")
         return self._options(original, updated, jit)
 
@@ -236,9 +236,10 @@ class Calls(cst.CSTTransformer):
     def leave_Decorator(self, original: cst.Decorator, updated: cst.Decorator) -> cst.Decorator:
         if self.names.beta1 and is_hint(original.decorator, self.names):
             self._changed("hint", original, "the compiler has no such option any more")
-        if self.names.full(original.decorator) != "nki.baremetal":
+        full = self.names.full(original.decorator)
+        if full not in ("nki.baremetal", "nki.trace"):
             return updated
-        self._changed("baremetal", original, "nki.baremetal is nki.jit")
+        self._changed("baremetal", original, f"{full} is nki.jit")
         jit = cst.parse_expression(f"{self.names.local('nki') or 'nki'}.jit")
         return updated.with_changes(decorator=jit)
 

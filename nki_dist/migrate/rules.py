@@ -90,7 +90,8 @@ _ALL: Final = (
     ),
     Rule(
         "baremetal",
-        "`nki.baremetal` is nki.jit, which runs on its own if the arguments are NumPy arrays.",
+        "`nki.baremetal` and `nki.trace` are nki.jit, which runs on its own if the arguments are"
+        " NumPy arrays.",
         FROM_0_2,
         "g = nki.baremetal(f)",
         "g = nki.jit(f)",

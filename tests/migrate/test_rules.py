@@ -106,8 +106,10 @@ def test_an_unknown_loop_condition_is_left():
 
 def test_names_that_are_gone_arent_imported():
     text = BETA1 + "from neuronxcc.nki.language import par_dim\nfrom neuronxcc.nki import jit\n"
-    text += "def f(x):\n    return nl.zeros((par_dim(128), 2), dtype=nl.float32)\n"
+    text += "from neuronxcc.nki import trace\n"
+    text += "@trace\ndef f(x):\n    return nl.zeros((par_dim(128), 2), dtype=nl.float32)\n"
     done = migrate(text)
     assert done.text == CURRENT + (
-        "from nki import jit\ndef f(x):\n    return nl.zeros((128, 2), dtype=nl.float32)\n"
+        "from nki import jit\n@nki.jit\ndef f(x):\n"
+        "    return nl.zeros((128, 2), dtype=nl.float32)\n"
     )
