@@ -216,6 +216,9 @@ class Expressions(Functions):
         if any(isinstance(k, Index) for k in keys):
             self.note("index")
             indices = [k for k in keys if isinstance(k, Index)]
+            for key, one in zip(keys, nodes):
+                if isinstance(key, Other) and not isinstance(one, ast.Slice):
+                    self._one_number(one)
             left = limits(mask)
             if mask is not None:
                 self.note("mask")
@@ -230,6 +233,12 @@ class Expressions(Functions):
         shown = ", ".join(ast.unparse(n) for n in nodes)
         known = plain_rank(value, nodes, keys)
         return parsed(f"{text}[{shown}]"), Tensor(value.where, value.dtype, known)
+
+    def _one_number(self, node: ast.expr) -> None:
+        """Beside index expressions a key is a number; slices would be another dimension."""
+        if isinstance(node, (ast.Constant, ast.Call)):
+            raise Undecided(f"index expressions and {ast.unparse(node)} in one subscript")
+        self.guard(f"isinstance({ast.unparse(node)}, int)", "an index is a number, not a slice")
 
     def _is_index(self, node: ast.expr) -> bool:
         return not isinstance(node, ast.Slice) and isinstance(self.value(node)[1], Index)

@@ -92,7 +92,9 @@ class Instructions:
 
     def guard(self, condition: str, why: str) -> None:
         """Refuse what the rewritten statement wouldn't compute the same of."""
-        self.before.append(f"assert {condition}, {why!r}")
+        line = f"assert {condition}, {why!r}"
+        if line not in self.before:
+            self.before.append(line)
 
     def named(self, node: ast.expr) -> str:
         """Text that may be written twice: a call gets a name."""

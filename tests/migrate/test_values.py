@@ -120,12 +120,36 @@ def test_what_would_change_a_dtype_is_asserted(tmp_path):
         nki.simulate(kernel)(np.ones((3, 5), np.int8), 3)
 
 
+def test_keys_beside_index_expressions_are_numbers(tmp_path):
+    body = """
+    def kernel(x, k):
+        flat = x.reshape((6, 20))
+        out = nl.ndarray((3, 4), dtype=np.float32, buffer=nl.shared_hbm)
+        bias = nisa.memset((3, 1), value=0.5, dtype=np.float32, mask=None)
+        i, j = nl.arange(3)[:, None], nl.arange(4)[None, :]
+        one = [k][0]
+        t = nl.load(x[i, one, j], mask=None, dtype=np.float32)
+        u = nl.load(flat[i, j], mask=-1 * i + 2 >= 0)
+        v = nl.load(flat[i, j], mask=(3 > i) & (2 - i > -1))
+        t[...] = nisa.activation(op=np.copy, data=t, bias=bias, engine=nisa.unknown_engine)
+        nl.store(out, nl.add(t, nl.subtract(u, v), mask=None))
+        return out
+    """.replace("i, j = nl.ar", "i = nl.ar").replace(", nl.arange(4)", "\n        j = nl.arange(4)")
+    x = numbers(8, (3, 5, 8))
+    got, text = both(body, tmp_path, x, 4)
+    np.testing.assert_array_equal(got, x[:, 4, :4] + 0.5)
+    kernel = nki.jit(loaded(text, tmp_path, nki))
+    with pytest.raises(AssertionError, match="a number, not a slice"):
+        nki.simulate(kernel)(x, (4,))
+
+
 UNDECIDED = {
     "u = t @ t": "operator",
     "u = nl.load(x)\n    u = t": "second name",
     "u = nisa.tensor_reduce(np.max, t, axis=2)": "along 2",
     "u = nisa.max8(src=t, mask=t)": "mask",
     "u = nl.load(x[nl.arange(3)[:, None], 0:4])": "slices",
+    "u = nl.load(x[nl.arange(3)[:, None], nl.ds(0, 4)])": "index expressions and nl.ds(0, 4)",
     "i = nl.arange(3)[:, None]\n    u = nl.load(x[i * i, i])": "affine",
     "u = nl.sum(t, axis=axis)": "the rank",
     "u = nl.where(t, t, t)": "nl.where",
