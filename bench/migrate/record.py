@@ -24,6 +24,7 @@ from ml_dtypes import bfloat16
 
 from nki_dist import compat
 from nki_dist.launcher.kernel import Kernel
+from nki_dist.launcher.results import Run
 
 
 def plain(value: Any) -> Any:
@@ -52,7 +53,8 @@ def watch(folder: Path) -> None:
         given = copy.deepcopy((plain(args), plain(kwargs)))
         out = launch(kernel, args, kwargs)
         row = {"file": key[0], "name": key[1], "grid": kernel.grid, "given": given}
-        row |= {"text": Path(key[0]).read_text(), "out": (plain(out), plain(args))}
+        came = out.outputs if isinstance(out, Run) else out  # kernels that save files are profiled
+        row |= {"text": Path(key[0]).read_text(), "out": (plain(came), plain(args))}
         with contextlib.suppress(pickle.PicklingError, AttributeError, TypeError):
             data = pickle.dumps(row)
             (folder / f"{len(seen):03}_{key[1]}.pickle").write_bytes(data)

@@ -10,6 +10,8 @@ differently.
 from __future__ import annotations
 
 import importlib
+import inspect
+import math
 import pickle
 import sys
 import warnings
@@ -20,6 +22,7 @@ import numpy as np
 
 import nki_dist as nki
 from nki_dist import compat
+from nki_dist.language.grid import SpmdDim
 from nki_dist.runtime import chains
 
 
@@ -40,6 +43,19 @@ def bits(value: Any) -> Any:
     return None  # numbers and text aren't results
 
 
+def instances(grid: Any) -> tuple[int, ...] | None:
+    """A grid of program instances as numbers; None if there is none, or it is of cores, too."""
+    if not isinstance(grid, (tuple, list)):
+        return None
+    sizes: list[int] = []
+    for axis in grid:
+        parts = axis.parts if isinstance(axis, SpmdDim) else (axis,)
+        if not all(isinstance(part, int) for part in parts):
+            return None
+        sizes.append(math.prod(parts))
+    return tuple(sizes)
+
+
 def main() -> None:
     record, folder = Path(sys.argv[1]), Path(sys.argv[2])
     compat.install(release="0.7")
@@ -57,9 +73,12 @@ def main() -> None:
             kernel = getattr(importlib.import_module(Path(row["file"]).stem), row["name"])
         if not hasattr(kernel, "fn"):
             kernel = nki.jit(kernel)
-        if row["grid"] is not None:
-            kernel = kernel[row["grid"]]
         args, kwargs = row["given"]
+        grid = instances(row["grid"])
+        if grid is not None and "grid" in inspect.signature(kernel.fn).parameters:
+            kwargs = {**kwargs, "grid": grid}  # as rewritten launches have it
+        elif row["grid"] is not None:
+            kernel = kernel[row["grid"]]
         out = kernel(*args, **kwargs)
     except Exception as error:
         print(f"{type(error).__name__}: {str(error).splitlines()[0]}"[:200])

@@ -10,17 +10,30 @@ from typing import Any, Final
 import libcst as cst
 from libcst.metadata import PositionProvider
 
+from nki_dist.migrate.instances import launch
 from nki_dist.migrate.names import BETA1, Names, dotted
+from nki_dist.migrate.placement import is_hint, is_second_name, memory_of
 from nki_dist.migrate.report import Finding, Migrated
 
 RANGES: Final = frozenset({"nl.affine_range", "nl.sequential_range", "nl.static_range"})
 HINTS: Final = frozenset(
     {"precise_schedule", "multi_buffer", "directives", "name"}
 )  # of loops; no value
-GONE: Final = {"nki": ("baremetal", "simulate_kernel"), "nki.language": ("par_dim",)}
+COMPILER: Final = (
+    "sbuf psum skip_middle_end_transformations enable_stack_allocator force_auto_alloc no_reorder"
+    " allocation_scope multi_buffer"
+)
+GONE: Final = {
+    "nki": ("baremetal", "simulate_kernel", "trace"),
+    "nki.language": ("par_dim",),
+    "nki.compiler": tuple(COMPILER.split(" ")),
+}
+_GONE: Final = frozenset(f"nki.compiler.{name}" for name in COMPILER.split(" ")[2:])
+FILES: Final = frozenset({"save_neff_name", "save_trace_name", "artifacts_dir"})
+OPTIONS: Final = FILES | {"mode", "additional_compile_opt", "working_directory", "profile_nth"}
 BUFFERS: Final = frozenset({"sbuf", "psum", "hbm", "private_hbm", "shared_hbm"})
 MEASURES: Final = frozenset({"nki.benchmark", "nki.profile"})
-REMOVED: Final = frozenset({"nl.loop_reduce", "nl.all_reduce", "nl.gather_flattened_dst"})
+REMOVED: Final = frozenset({"nl.all_reduce", "nl.gather_flattened_dst"})
 OPERANDS: Final = frozenset({"op", "op0", "op1", "reduce_op"})
 _OTHER_NAMES: Final = {
     "max": "maximum",
@@ -71,6 +84,8 @@ class Calls(cst.CSTTransformer):
     def __init__(self, names: Names, done: Migrated, to: str) -> None:
         super().__init__()
         self.names, self.done, self.to = names, done, to
+        self.launches: dict[str, list[Finding]] = {}  # decisions about grids, by kernel
+        self.replaced: set[int] = set()  # ids of attributes that another rule looks after
 
     def _line(self, node: cst.CSTNode) -> int:
         return int(self.get_metadata(PositionProvider, node).start.line)
@@ -122,10 +137,34 @@ class Calls(cst.CSTTransformer):
         last = kept[-1].with_changes(comma=cst.MaybeSentinel.DEFAULT)
         return node.with_changes(module=cst.parse_expression(module), names=[*kept[:-1], last])
 
+    # ---- names --------------------------------------------------------------------------------
+
+    def visit_Call(self, node: cst.Call) -> None:
+        full = self.names.full(node.func)
+        if memory_of(full) or full == "nki.compiler.no_reorder":  # that one is a loop's hint
+            self.replaced.add(id(node.func))
+
+    def visit_Assign(self, node: cst.Assign) -> None:
+        if is_second_name(node, self.names):
+            self.replaced.add(id(node.value))
+
+    def visit_Decorator(self, node: cst.Decorator) -> None:
+        made = node.decorator
+        self.replaced.add(id(made.func if isinstance(made, cst.Call) else made))
+
+    def leave_Attribute(
+        self, original: cst.Attribute, updated: cst.Attribute
+    ) -> cst.BaseExpression:
+        full = self.names.full(original)
+        if (memory_of(full) or full in _GONE) and id(original) not in self.replaced:
+            self._decide("removed", original, f"{full} has no successor in {self.to}")
+        return updated
+
     # ---- calls --------------------------------------------------------------------------------
 
     def leave_Call(self, original: cst.Call, updated: cst.Call) -> cst.BaseExpression:
         full = self.names.full(original.func)
+        self._grid(original)
         if full in RANGES:
             return self._range(original, updated, full)
         if full == "nki.simulate_kernel" and updated.args:
@@ -137,10 +176,13 @@ class Calls(cst.CSTTransformer):
             )
         if full == "nki.jit":
             return self._jit(original, updated)
-        if full == "nki.baremetal":
+        if full in ("nki.baremetal", "nki.trace"):
             return self._baremetal(original, updated)
         if full in MEASURES and self.names.beta1:
             self._decide("measure", original, f"{full} has no successor in {self.to}")
+        memory = memory_of(full)
+        if memory:
+            self._changed("allocator", original, f"the compiler places it in nl.{memory}")
         if full in REMOVED:
             self._decide("removed", original, f"{full} has no successor in {self.to}")
         if full == "nisa.sendrecv":
@@ -152,8 +194,6 @@ class Calls(cst.CSTTransformer):
         method = original.func.attr.value if isinstance(original.func, cst.Attribute) else ""
         if method == "depends_on" and self.to == "0.7" and argument(original, "kind") is None:
             self._decide("depends-on", original, "say kind=nisa.dependency.runtime or .schedule")
-        if isinstance(original.func, cst.Subscript):
-            self._grid(original)
         return updated
 
     def _range(self, original: cst.Call, updated: cst.Call, full: str) -> cst.Call:
@@ -171,25 +211,35 @@ class Calls(cst.CSTTransformer):
         if argument(original, "platform_target") is not None:
             self._decide("platform", original, "set NEURON_PLATFORM_TARGET_OVERRIDE instead")
             return updated
-        mode = argument(original, "mode")
-        if mode is None:
-            return updated
-        self._changed("jit-mode", original, "nki.jit has no mode")
-        kept = [a for a in updated.args if a.keyword is None or a.keyword.value != "mode"]
-        return with_args(updated, kept) if kept else updated.func
+        return self._options(original, updated, updated.func)
 
     def _baremetal(self, original: cst.Call, updated: cst.Call) -> cst.BaseExpression:
-        if any(a.keyword is not None for a in updated.args):
-            self._decide("measure", original, "nki.baremetal with files to save")
-            return updated
-        self._changed("baremetal", original, "nki.baremetal is nki.jit")
+        self._changed("baremetal", original, f"{self.names.full(original.func)} is nki.jit")
         jit = cst.parse_expression(f"{self.names.local('nki') or 'nki'}.jit")
-        return updated.with_changes(func=jit) if updated.args else jit
+        return self._options(original, updated, jit)
+
+    def _options(
+        self, original: cst.Call, updated: cst.Call, jit: cst.BaseExpression
+    ) -> cst.BaseExpression:
+        """A decorator without what told the old compiler how to go about it."""
+        gone = OPTIONS if self.names.beta1 else {"mode"}
+        given = {a.keyword.value for a in original.args if a.keyword is not None} & gone
+        kept = [a for a in updated.args if a.keyword is None or a.keyword.value not in gone]
+        if given:
+            self._changed("jit-mode", original, f"nki.jit has no {', '.join(sorted(given))}")
+        if given & FILES:
+            what = ", ".join(sorted(given & FILES))
+            self._decide("measure", original, f"results are the same, but {what} isn't written")
+        updated = updated.with_changes(func=jit)
+        return with_args(updated, kept) if kept else jit
 
     def leave_Decorator(self, original: cst.Decorator, updated: cst.Decorator) -> cst.Decorator:
-        if self.names.full(original.decorator) != "nki.baremetal":
+        if self.names.beta1 and is_hint(original.decorator, self.names):
+            self._changed("hint", original, "the compiler has no such option any more")
+        full = self.names.full(original.decorator)
+        if full not in ("nki.baremetal", "nki.trace"):
             return updated
-        self._changed("baremetal", original, "nki.baremetal is nki.jit")
+        self._changed("baremetal", original, f"{full} is nki.jit")
         jit = cst.parse_expression(f"{self.names.local('nki') or 'nki'}.jit")
         return updated.with_changes(decorator=jit)
 
@@ -237,13 +287,14 @@ class Calls(cst.CSTTransformer):
         return updated.with_changes(args=[new if a is given else a for a in updated.args])
 
     def _grid(self, original: cst.Call) -> None:
-        """A launch: the name of a kernel with brackets, called."""
-        target = original.func
-        assert isinstance(target, cst.Subscript)
-        if dotted(target.value) not in self.kernels:
+        """A launch: the name of a kernel with brackets, called or simulated."""
+        target = launch(original, self.names)
+        name = None if target is None else dotted(target.value)
+        if target is None or name is None or name not in self.kernels:
             return
         if len(target.slice) > 1 or self.names.beta1:
             self._decide("instances", original, "let the kernel loop over what the instances did")
+            self.launches.setdefault(name, []).append(self.done.decisions[-1])
         elif self.to == "0.7":
             self._decide("grid", original, "set NEURON_LOGICAL_NC_CONFIG and leave the grid out")
 

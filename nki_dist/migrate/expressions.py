@@ -20,8 +20,10 @@ from nki_dist.migrate.subscripts import (
     selected,
 )
 from nki_dist.migrate.values import (
+    DTYPES,
     INT,
     Blocks,
+    Dtype,
     Index,
     Indices,
     Mask,
@@ -31,7 +33,9 @@ from nki_dist.migrate.values import (
     Undecided,
     Value,
     added,
+    minus,
     scaled,
+    times,
 )
 
 _OPERATORS: Final[dict[type[ast.operator], str]] = {
@@ -88,6 +92,9 @@ class Expressions(Functions):
     def _attribute(self, node: ast.Attribute) -> tuple[ast.expr, Value]:
         if self.full(node).startswith("nl.tile_size."):
             return node, INT
+        space, _, last = self.full(node).rpartition(".")
+        if space in ("nl", "numpy", "ml_dtypes") and last in DTYPES:
+            return node, Dtype(self.dtype(node))
         if node.attr in ("shape", "dtype"):
             base, value = self.value(node.value)
             if isinstance(value, (Blocks, Index, Mask)):
@@ -166,6 +173,10 @@ class Expressions(Functions):
                 return node, Mask(((a, bound),))
             if isinstance(node.ops[0], ast.LtE):
                 return node, Mask(((a, f"{bound} + 1"),))
+            if isinstance(node.ops[0], ast.Gt):
+                return node, Mask(((scaled(a, "-1"), times(bound, "-1")),))
+            if isinstance(node.ops[0], ast.GtE):
+                return node, Mask(((scaled(a, "-1"), minus("1", bound)),))
         greater = len(node.ops) == 1 and isinstance(node.ops[0], ast.Gt)
         if greater and isinstance(b, Index) and self._plain(a):
             return node, Mask(((b, ast.unparse(left)),))
@@ -186,12 +197,16 @@ class Expressions(Functions):
         nodes = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
         if isinstance(value, Index):
             return node, self._placed(value, nodes)
+        if isinstance(value, Other) and any(self._is_index(n) for n in nodes):
+            value = Tensor()  # nothing else is indexed like that
         if not isinstance(value, (Tensor, Blocks)):
             index = ast.copy_location(self._opaque(node.slice)[0], node.slice)
             return ast.Subscript(base, index, node.ctx), Other()
         keys = [self._key(n) for n in nodes]
         text = ast.unparse(base)
+        whole = text.isidentifier()
         if isinstance(value, Blocks):
+            whole = True
             more, value, taken = of_blocks(value, keys, nodes)
             self.note("par-dim")
             text, nodes, keys = text + more, nodes[taken:], keys[taken:]
@@ -201,11 +216,14 @@ class Expressions(Functions):
         if any(isinstance(k, Index) for k in keys):
             self.note("index")
             indices = [k for k in keys if isinstance(k, Index)]
+            for key, one in zip(keys, nodes):
+                if isinstance(key, Other) and not isinstance(one, ast.Slice):
+                    self._one_number(one)
             left = limits(mask)
             if mask is not None:
                 self.note("mask")
             equal: list[tuple[str, str]] = []
-            made = selected(text, bounded(keys, left), nodes, equal)
+            made = selected(text, bounded(keys, left), nodes, equal, whole)
             for m, n in dict.fromkeys(equal):
                 self.guard(f"{m} == {n}", "index expressions of one subscript have equal sizes")
             rank = len(indices[0].sizes)
@@ -215,6 +233,15 @@ class Expressions(Functions):
         shown = ", ".join(ast.unparse(n) for n in nodes)
         known = plain_rank(value, nodes, keys)
         return parsed(f"{text}[{shown}]"), Tensor(value.where, value.dtype, known)
+
+    def _one_number(self, node: ast.expr) -> None:
+        """Beside index expressions a key is a number; slices would be another dimension."""
+        if isinstance(node, (ast.Constant, ast.Call)):
+            raise Undecided(f"index expressions and {ast.unparse(node)} in one subscript")
+        self.guard(f"isinstance({ast.unparse(node)}, int)", "an index is a number, not a slice")
+
+    def _is_index(self, node: ast.expr) -> bool:
+        return not isinstance(node, ast.Slice) and isinstance(self.value(node)[1], Index)
 
     def _key(self, node: ast.expr) -> Value:
         if isinstance(node, ast.Slice):

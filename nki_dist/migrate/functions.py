@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import ast
+import re
 
+from nki_dist.migrate.creations import Creations
 from nki_dist.migrate.instructions import (
     BINARY,
     CREATIONS,
     REDUCTIONS,
     UNARY,
 )
-from nki_dist.migrate.results import Instructions, Valued
+from nki_dist.migrate.results import Valued
 from nki_dist.migrate.subscripts import limits, parsed, shape_of
 from nki_dist.migrate.values import (
     FLOATS,
@@ -25,8 +27,11 @@ from nki_dist.migrate.values import (
     Value,
 )
 
+_SCALARS = frozenset({"numpy.float32", "numpy.float64", "numpy.sqrt"})
+_SCALAR = re.compile(r"np\.dtype\(np\.float(32|64)\)")
 
-class Functions(Instructions):
+
+class Functions(Creations):
     """Calls of anything; instructions are those of the base."""
 
     def _call(self, node: ast.Call) -> Valued:
@@ -47,6 +52,11 @@ class Functions(Instructions):
         kind: Value = Other()
         if name in ("range", "math.ceil", "len", "int"):
             kind = INT
+        if name in ("float", "math.sqrt") or name in _SCALARS:
+            kind = Number("float")
+        if isinstance(node.func, ast.Attribute) and node.func.attr == "type":
+            scalar = ast.unparse(node.func.value)
+            kind = Number("float") if _SCALAR.fullmatch(scalar) else kind
         if name in ("min", "max", "abs"):
             kinds = {self.value(a)[1] for a in node.args}
             kind = (
@@ -66,12 +76,18 @@ class Functions(Instructions):
         if name == "astype":
             self.note("dst")
             made = f"{self.nl}.copy({text}, dtype={arguments})"
-            return parsed(made), Tensor("sbuf", arguments, value.rank)
+            return parsed(made), Tensor("sbuf", self.dtype(node.args[0]), value.rank)
         if name == "reshape":
             shape = node.args[0] if len(node.args) == 1 else None
             rank = len(shape.elts) if isinstance(shape, (ast.Tuple, ast.List)) else None
             return parsed(f"{text}.reshape({arguments})"), Tensor(value.where, value.dtype, rank)
         raise Undecided(f"method {name} of a tile")
+
+    def transposed(self, text: str, value: Tensor) -> tuple[str, Tensor]:
+        """A tile in PSUM with the rows and columns of another."""
+        text, value = self._in_sbuf(text, value)
+        self._two(text, value)
+        return f"{self.nl}.transpose({text})", Tensor("psum", value.dtype, 2)
 
     # ---- functions ----------------------------------------------------------------------------
 
@@ -91,38 +107,45 @@ class Functions(Instructions):
         if any(t.where == "hbm" for t in tiles):
             raise Undecided("an operator on a tensor in HBM")
         if dtype is not None:
-            text = ast.unparse(dtype)
-            return parsed(f"{call}, dtype={text})"), Tensor("sbuf", text, rank)
+            made = f"{call}, dtype={ast.unparse(dtype)})"
+            return parsed(made), Tensor("sbuf", self.dtype(dtype), rank)
         float32 = f"{self.nl}.float32"
         if numbers:
             if numbers[0].kind == "float":
                 return parsed(f"{call}, dtype={float32})"), Tensor("sbuf", float32, rank)
             tile = one if isinstance(a, Tensor) else two
-            if numbers[0].kind != "int":
-                number = two if isinstance(a, Tensor) else one
-                self.guard(f"isinstance({number}, int)", "a float would make it float32")
-            self._floating(tile, tiles[0])
-            return parsed(f"{call})"), Tensor("sbuf", tiles[0].dtype, rank)
+            if numbers[0].kind == "int":
+                self._floating(tile, tiles[0])
+                return parsed(f"{call})"), Tensor("sbuf", tiles[0].dtype, rank)
+            number = two if isinstance(a, Tensor) else one
+            self.guard(f"isinstance({number}, (int, float))", "a number, not an array")
+            if tiles[0].dtype == float32:
+                return parsed(f"{call}, dtype={float32})"), Tensor("sbuf", float32, rank)
+            self._floating(tile, tiles[0], f"not isinstance({number}, int) or ")
+            kind = f"{tile}.dtype if isinstance({number}, int) else {float32}"
+            return parsed(f"{call}, dtype={kind})"), Tensor("sbuf", "", rank)
         if float32 in (tiles[0].dtype, tiles[1].dtype):  # wins over any other
             return parsed(f"{call})"), Tensor("sbuf", float32, rank)
         if tiles[0].dtype != tiles[1].dtype or not tiles[0].dtype:
             self.guard(f"{one}.dtype == {two}.dtype", "say the dtype of the result")
         return parsed(f"{call})"), Tensor("sbuf", tiles[0].dtype, rank)
 
-    def _floating(self, text: str, tile: Tensor) -> None:
+    def _floating(self, text: str, tile: Tensor, unless: str = "") -> None:
         """An int leaves the dtype of floats; that of integers may become wider."""
         if tile.dtype.rpartition(".")[2] not in FLOATS:
             kinds = ", ".join(f"{self.nl}.{kind}" for kind in sorted(FLOATS))
-            self.guard(f"{text}.dtype in ({kinds})", "an int may make it wider")
+            self.guard(f"{unless}{text}.dtype in ({kinds})", "an int may make it wider")
 
     def _language(self, node: ast.Call, name: str) -> Valued:
+        kept = [k for k in node.keywords if not self._says_nothing(k.arg or "", k.value)]
+        node = ast.copy_location(ast.Call(node.func, node.args, kept), node)
         given = {k.arg or "": k.value for k in node.keywords}
         if name == "arange" and len(node.args) in (1, 2) and not given:
             ends = [ast.unparse(a) for a in node.args]
             start = ends[0] if len(ends) == 2 else "0"
             return node, Index((self.length(start, ends[-1]),), ((0, "1"),), start)
         if name in CREATIONS:
-            return self._creation(node, name, given)
+            return self.creation(node, name, given)
         if name == "load":
             return self._load(node, given)
         if name in REDUCTIONS:
@@ -134,20 +157,19 @@ class Functions(Instructions):
             argument, value = self.value(node.args[0])
             if not isinstance(value, Tensor):
                 raise Undecided(f"what nl.{name} is given")
-            kind = ast.unparse(given["dtype"]) if "dtype" in given else value.dtype
+            kind = self.dtype(given["dtype"]) if "dtype" in given else value.dtype
             made = ast.Call(node.func, [argument], node.keywords)
             return made, Tensor("sbuf", kind, value.rank)
         if name == "transpose" and len(node.args) == 1 and not given:
             argument, value = self.value(node.args[0])
             if not isinstance(value, Tensor):
                 raise Undecided("what nl.transpose is given")
-            text, value = self._in_sbuf(self.named(argument), value)
-            self._two(text, value)
-            return parsed(f"{self.nl}.transpose({text})"), Tensor("psum", value.dtype, 2)
+            text, value = self.transposed(self.named(argument), value)
+            return parsed(text), value
         if name == "matmul":
-            return self._product(node, given)
+            return self.product(*self.operands(node))
         if name == "shared_constant" and not set(given) - {"dtype", "constant"}:
-            kind = ast.unparse(given["dtype"]) if "dtype" in given else ""
+            kind = self.dtype(given["dtype"]) if "dtype" in given else ""
             return node, Tensor("hbm", kind)
         if name in ("program_id", "num_programs", "program_ndim"):
             return node, INT
@@ -155,62 +177,28 @@ class Functions(Instructions):
             return node, Other()
         raise Undecided(f"nl.{name}")
 
-    def _product(self, node: ast.Call, given: dict[str, ast.expr]) -> Valued:
-        """nl.matmul(x, y, transpose_x=True), which is one instruction."""
-        given = given | dict(zip(["x", "y", "transpose_x"], node.args))
-        if set(given) != {"x", "y", "transpose_x"} or ast.unparse(given["transpose_x"]) != "True":
-            raise Undecided("nl.matmul without transpose_x=True, which transposes first")
+    def operands(self, node: ast.Call) -> tuple[str, str]:
+        """What nisa.nc_matmul takes for nl.matmul(x, y): `x` is transposed unless it says so."""
+        given = {k.arg or "": k.value for k in node.keywords}
+        given |= dict(zip(["x", "y", "transpose_x"], node.args))
+        turned = ast.unparse(given.pop("transpose_x", ast.Constant(False)))
+        if set(given) != {"x", "y"} or turned not in ("True", "False"):
+            raise Undecided("nl.matmul with more than x, y and whether x is transposed")
         texts, kinds = [], []
         for key in ("x", "y"):
             made, value = self.value(given[key])
             if not isinstance(value, Tensor):
                 raise Undecided("what nl.matmul multiplies")
-            texts.append(self.named(made))
+            text = self.named(made)
+            if key == "x" and turned == "False":
+                text, value = self.transposed(text, value)
+            text, value = self._in_sbuf(text, value)
+            self._two(text, value)
+            texts.append(text)
             kinds.append(value.dtype)
         if kinds[0] != kinds[1] or not kinds[0]:
             self.guard(f"{texts[0]}.dtype == {texts[1]}.dtype", "operands have one dtype")
-        call = parsed(f"{self.nisa}.nc_matmul({texts[0]}, {texts[1]})")
-        assert isinstance(call, ast.Call)
-        return self.matmul(call, None, "False")
-
-    def _creation(self, node: ast.Call, name: str, given: dict[str, ast.expr]) -> Valued:
-        if "shape" in given:
-            raise_shape: ast.expr = given["shape"]
-        elif node.args:
-            raise_shape = node.args[0]
-        else:
-            raise Undecided(f"nl.{name} without a shape")
-        if set(given) - {"shape", "dtype", "buffer", "fill_value"} or "dtype" not in given:
-            raise Undecided(f"nl.{name} with other arguments than a shape, dtype= and buffer=")
-        buffer = self.full(given["buffer"]) if "buffer" in given else "nl.sbuf"
-        where = {"nl.sbuf": "sbuf", "nl.psum": "psum"}.get(buffer, "hbm")
-        if not buffer.startswith("nl.") or (where == "hbm" and not buffer.endswith("hbm")):
-            raise Undecided(f"memory {ast.unparse(given['buffer'])}")
-        dtype = ast.unparse(given["dtype"])
-        shape = raise_shape
-        if not isinstance(shape, (ast.Tuple, ast.List)):
-            return node, Tensor(where, dtype)
-        sizes = list(shape.elts)
-        places = [n for n, s in enumerate(sizes) if self._is_par_dim(s)]
-        if not places:
-            return node, Tensor(where, dtype, len(sizes))
-        self.note("par-dim")
-        place = places[0]
-        par = sizes[place]
-        assert isinstance(par, ast.Call)
-        inner = ast.Tuple([par.args[0], *sizes[place + 1 :]], ast.Load())
-        more = "".join(
-            f", {k.arg}={ast.unparse(k.value)}" for k in node.keywords if k.arg != "shape"
-        )
-        more = "".join(f", {ast.unparse(a)}" for a in node.args[1:]) + more
-        text = f"{self.nl}.{name}({ast.unparse(inner)}{more})"
-        tile = Tensor(where, dtype, len(sizes) - place)
-        for size in reversed(sizes[:place]):
-            text = f"[{text} for _ in range({ast.unparse(size)})]"
-        return parsed(text), Blocks(tile, place) if place else tile
-
-    def _is_par_dim(self, node: ast.expr) -> bool:
-        return isinstance(node, ast.Call) and self.full(node.func) == "nl.par_dim"
+        return texts[0], texts[1]
 
     def _load(self, node: ast.Call, given: dict[str, ast.expr]) -> Valued:
         source = node.args[0] if node.args else given.get("src")
@@ -221,7 +209,7 @@ class Functions(Instructions):
             text, value = self.value(source)
             if not isinstance(value, Tensor) or value.where not in ("hbm", ""):
                 raise Undecided(f"what nl.load reads: {ast.unparse(source)}")
-            kind = ast.unparse(given["dtype"]) if "dtype" in given else value.dtype
+            kind = self.dtype(given["dtype"]) if "dtype" in given else value.dtype
             more = [ast.keyword("dtype", given["dtype"])] if "dtype" in given else []
             rank = value.rank if value.rank != 1 else 2
             return ast.Call(node.func, [text], more), Tensor("sbuf", kind, rank)
@@ -277,7 +265,7 @@ class Functions(Instructions):
         last = tuple(range(len(kept), value.rank))
         more = f", dtype={ast.unparse(given['dtype'])}" if "dtype" in given else ""
         made = f"{self.nl}.{name}({text}, axis={last}{more})"
-        kind = ast.unparse(given["dtype"]) if "dtype" in given else value.dtype
+        kind = self.dtype(given["dtype"]) if "dtype" in given else value.dtype
         result = Tensor("sbuf", kind, max(len(kept), 2))
         if mask is None:
             return parsed(made), result

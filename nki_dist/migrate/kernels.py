@@ -7,16 +7,19 @@ would lose what the other half means. What is known at a statement is what holds
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import libcst as cst
 from libcst.metadata import PositionProvider
 
+from nki_dist.migrate.instances import looped
 from nki_dist.migrate.names import Names, dotted
 from nki_dist.migrate.report import Finding, Migrated
 from nki_dist.migrate.statements import Statements
+from nki_dist.migrate.sums import Around, around
 from nki_dist.migrate.values import INT, Environment, Number, Other, Tensor, Undecided
 
 
@@ -33,9 +36,10 @@ class Kernels(cst.CSTTransformer):
 
     METADATA_DEPENDENCIES = (PositionProvider,)
 
-    def __init__(self, names: Names, done: Migrated, to: str) -> None:
+    def __init__(self, names: Names, done: Migrated, to: str, axes: Mapping[str, int]) -> None:
         super().__init__()
-        self.names, self.done, self.to = names, done, to
+        self.names, self.done, self.to, self.axes = names, done, to, axes
+        self.looped: set[str] = set()
 
     def visit_Module(self, node: cst.Module) -> None:
         self.text = node.code_for_node
@@ -54,8 +58,17 @@ class Kernels(cst.CSTTransformer):
         self.done.decisions.extend(notes.decisions)
         if notes.decisions:
             return updated
+        made = updated.with_changes(body=body)
+        name = original.name.value
+        if self.axes.get(name) and _asks_for_instances(function, self._full):
+            try:
+                made = looped(made, self.axes[name], self.names, self._full)
+            except Undecided as why:
+                self.done.decisions.append(Finding("instances", self.line(original), str(why)))
+                return updated
+            self.looped.add(name)
         self.done.changes.extend(notes.changes)
-        return updated.with_changes(body=body)
+        return made
 
     def _full(self, node: ast.AST) -> str:
         if not isinstance(node, (ast.Name, ast.Attribute)):
@@ -73,7 +86,7 @@ class _Walk:
     def __init__(self, kernels: Kernels, notes: _Notes, taken: set[str]) -> None:
         self.kernels, self.notes, self.taken = kernels, notes, taken
         self.full = kernels._full
-        self.cache: dict[int, str] = {}
+        self.around: list[Around] = []
 
     def fresh(self, stem: str) -> str:
         """A name that the function doesn't have."""
@@ -87,8 +100,13 @@ class _Walk:
         tree = ast.parse(_dedented(self.kernels.text(node))).body[0]
         assert isinstance(tree, ast.FunctionDef)
         for parameter in (*tree.args.posonlyargs, *tree.args.args, *tree.args.kwonlyargs):
-            env.bind(parameter.arg, _parameter(parameter.arg, tree, self.full))
-        return self.block(node.body, env)
+            value = _parameter(parameter.arg, tree, self.full)
+            env.bind(parameter.arg, value)
+            env[parameter.arg] = value  # its dtype is that of the name from here on
+        before, self.around = self.around, []
+        body = self.block(node.body, env)
+        self.around = before
+        return body
 
     def block(self, body: Any, env: Environment) -> Any:
         """The new statements of a block; `env` is afterwards what holds at its end."""
@@ -109,11 +127,12 @@ class _Walk:
             env.bind(node.name.value, Other())
             return [node.with_changes(body=self.function(node, env))]
         if isinstance(node, cst.For):
-            return [self._loop(node, env, lambda inner: self._target(node, inner))]
+            return self._loop(node, env, lambda inner: self._target(node, inner))
         if isinstance(node, cst.While):
-            return [self._loop(node, env, lambda inner: None)]
+            return self._loop(node, env, lambda inner: None)
         if isinstance(node, cst.If):
-            return [self._if(node, env)]
+            with self._inside(node):
+                return [self._if(node, env)]
         if isinstance(node, cst.With):
             return [node.with_changes(body=self.block(node.body, env))]
         self._undecided(node, "a statement of this kind in a kernel")
@@ -125,14 +144,15 @@ class _Walk:
         for name in _targets(node.target):
             env.bind(name, INT if number and isinstance(node.target, cst.Name) else Other())
 
-    def _loop(self, node: Any, env: Environment, enter: Callable[[Environment], None]) -> Any:
+    def _loop(self, node: Any, env: Environment, enter: Callable[[Environment], None]) -> list[Any]:
         """A body that runs any number of times: what it assumes has to hold at its end, too."""
         known = Environment(env)
         for _ in range(5):
             inner = Environment(known)
             before = len(self.notes.changes), len(self.notes.decisions)
             enter(inner)
-            body = self.block(node.body, inner)
+            with self._inside(node) as loop:
+                body = self.block(node.body, inner)
             met = known.joined({n: v for n, v in inner.items() if n in known})
             if met == known:
                 break
@@ -142,7 +162,16 @@ class _Walk:
             self._undecided(node, "what its variables are at the end")
         env.clear()
         env.update(known.joined(inner))
-        return node.with_changes(body=body)
+        ahead = [cst.parse_statement(line) for line in loop.ahead]
+        return [*ahead, node.with_changes(body=body)]
+
+    @contextmanager
+    def _inside(self, node: cst.CSTNode) -> Iterator[Around]:
+        """Statements in a loop or condition."""
+        tree = ast.parse(_dedented(self.kernels.text(node))).body[0]
+        self.around.append(around(tree))
+        yield self.around[-1]
+        self.around.pop()
 
     def _if(self, node: cst.If, env: Environment) -> Any:
         one, two = Environment(env), Environment(env)
@@ -163,9 +192,9 @@ class _Walk:
             self._undecided(node, "two statements in a line")
             return [node]
         names = self.kernels.names
-        work = Statements(
-            env, self.full, names.local("nl") or "nl", names.local("nisa") or "nisa", self.fresh
-        )
+        nisa = names.local("nisa") or "nisa"
+        work = Statements(env, self.full, names.language(), nisa, self.fresh, names.memories)
+        work.around = self.around
         try:
             result = work.statement(tree[0])
         except Undecided as why:
@@ -190,6 +219,11 @@ class _Walk:
 
     def _undecided(self, node: cst.CSTNode, why: str) -> None:
         self.notes.decisions.append(Finding("undecided", self.kernels.line(node), why))
+
+
+def _asks_for_instances(function: ast.FunctionDef, full: Callable[[ast.AST], str]) -> bool:
+    names = ("nl.program_id", "nl.num_programs", "nl.program_ndim")
+    return any(full(n) in names for n in ast.walk(function))
 
 
 def _comments(node: cst.SimpleStatementLine) -> list[Any]:
@@ -230,7 +264,7 @@ def _parameter(name: str, function: ast.FunctionDef, full: Callable[[ast.AST], s
     where, tensor = "", False
     for node in ast.walk(function):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-            tensor |= node.value.id == name and node.attr in ("shape", "dtype")
+            tensor |= node.value.id == name and node.attr in ("shape", "dtype", "reshape")
         if isinstance(node, ast.Call) and full(node.func) in ("nl.load", "nl.store") and node.args:
             base = node.args[0]
             base = base.value if isinstance(base, ast.Subscript) else base

@@ -33,10 +33,12 @@ class Names:
     Attributes:
         beta1: whether it imports neuronxcc.nki.
         meaning: local name to the full one, which is that of `nki` in modules of Beta 1, too.
+        memories: functions of the module that say where a tensor lies, and the memory they choose.
     """
 
     beta1: bool = False
     meaning: dict[str, str] = field(default_factory=dict)
+    memories: dict[str, str] = field(default_factory=dict)
 
     def full(self, node: cst.CSTNode | None) -> str:
         """`nl.load`, `nki.jit` or another full name; "" for what isn't a name."""
@@ -49,6 +51,10 @@ class Names:
             if name.startswith(long + "."):
                 return short + name[len(long) :]
         return name
+
+    def language(self) -> str:
+        """How this module writes `nl`, or would."""
+        return self.local("nl") or "nl"
 
     def local(self, full: str) -> str | None:
         """How this module writes `nl`, `nisa` or `nki`; None if it doesn't import it."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 from nki_dist.migrate.instructions import (
     BINARY,
@@ -14,7 +14,9 @@ from nki_dist.migrate.instructions import (
 )
 from nki_dist.migrate.subscripts import parsed
 from nki_dist.migrate.values import (
+    DTYPES,
     Blocks,
+    Dtype,
     Environment,
     Index,
     Mask,
@@ -26,6 +28,7 @@ from nki_dist.migrate.values import (
 )
 
 Valued = tuple[ast.expr, Value]
+_FLAGS: Final = ("is_stationary_onezero", "is_moving_onezero", "is_transpose")
 
 
 class Instructions:
@@ -36,6 +39,7 @@ class Instructions:
         full: the full name of a function.
         nl, nisa: how the module writes them.
         fresh: makes a name that the function doesn't have.
+        memories: functions of the module that say where a tensor lies, and the memory they choose.
     """
 
     def __init__(
@@ -45,7 +49,9 @@ class Instructions:
         nl: str,
         nisa: str,
         fresh: Callable[[str], str],
+        memories: Mapping[str, str],
     ) -> None:
+        self.memories = memories
         self.env, self.full, self.nl, self.nisa, self.fresh = env, full, nl, nisa, fresh
         self.before: list[str] = []
         self.rules: set[str] = set()
@@ -64,6 +70,16 @@ class Instructions:
         """`x op y` of tiles and numbers."""
         raise NotImplementedError
 
+    def dtype(self, node: ast.expr) -> str:
+        """A dtype by the name that the language has for it, where it has one."""
+        known = self.env.get(node.id) if isinstance(node, ast.Name) else None
+        if isinstance(known, Dtype):
+            return known.text
+        space, _, last = self.full(node).rpartition(".")
+        if space in ("numpy", "nl", "ml_dtypes") and last in DTYPES:
+            return f"{self.nl}.{last}"
+        return ast.unparse(node)
+
     def note(self, rule: str) -> None:
         """A rule had a part in the statement."""
         self.rules.add(rule)
@@ -76,7 +92,9 @@ class Instructions:
 
     def guard(self, condition: str, why: str) -> None:
         """Refuse what the rewritten statement wouldn't compute the same of."""
-        self.before.append(f"assert {condition}, {why!r}")
+        line = f"assert {condition}, {why!r}"
+        if line not in self.before:
+            self.before.append(line)
 
     def named(self, node: ast.expr) -> str:
         """Text that may be written twice: a call gets a name."""
@@ -98,6 +116,8 @@ class Instructions:
             return self.matmul(node, target, "False")
         if name == "tensor_tensor":
             return self._tensor_tensor(node, given)
+        if name == "memset":
+            return self._memset(node, given)
         result = RESULTS.get(name)
         if result is None:
             raise Undecided(f"nisa.{name}, which returned its result")
@@ -105,6 +125,8 @@ class Instructions:
             raise Undecided(f"nisa.{name} with {len(node.args)} arguments by place")
         given |= dict(zip(result.names, node.args))
         dtype = given.pop("dtype", None)
+        for key in [k for k, v in given.items() if self._says_nothing(k, v)]:
+            del given[key]
         unknown = sorted(set(given) - KEPT)
         if unknown or result.data not in given:
             raise Undecided(f"nisa.{name} with {', '.join(unknown) or 'no data'}")
@@ -124,7 +146,7 @@ class Instructions:
             if key != result.data:
                 arguments.append(f"{key}={self._argument(name, key, argument, value)}")
         kind = ast.unparse(dtype) if dtype is not None else f"{text}.dtype"
-        known = ast.unparse(dtype) if dtype is not None else data.dtype
+        known = self.dtype(dtype) if dtype is not None else data.dtype
         if target is not None and known and known == target[1].dtype:
             self.before.append(f"{self.nisa}.{name}(dst={target[0]}, {', '.join(arguments)})")
             return parsed(target[0]), target[1]
@@ -132,6 +154,12 @@ class Instructions:
         made_tile = self._tile(shape, kind, result.where)
         self.before.append(f"{self.nisa}.{name}(dst={made_tile}, {', '.join(arguments)})")
         return parsed(made_tile), Tensor(result.where, known, rank)
+
+    def _says_nothing(self, key: str, node: ast.expr) -> bool:
+        """`mask=None`, or an engine that the compiler chooses."""
+        if key == "engine":
+            return self.full(node) in ("nisa.unknown_engine", "nisa.engine.unknown")
+        return key == "mask" and ast.unparse(node) == "None"
 
     def _tile(self, shape: str, dtype: str, where: str) -> str:
         name = self.fresh("tile")
@@ -183,8 +211,12 @@ class Instructions:
         """nisa.nc_matmul, which adds to `target` unless `accumulate` is "False"."""
         given = {k.arg or "": k.value for k in node.keywords}
         given |= dict(zip(["stationary", "moving"], node.args))
+        given = {k: v for k, v in given.items() if not self._says_nothing(k, v)}
+        flags = {key: ast.unparse(given.pop(key)) for key in _FLAGS if key in given}
         if set(given) != {"stationary", "moving"} or len(node.args) > 2:
-            raise Undecided("nisa.nc_matmul with more than its two operands")
+            raise Undecided("nisa.nc_matmul with more than its two operands and what they are")
+        if any(text not in ("True", "False") for text in flags.values()):
+            raise Undecided(f"nisa.nc_matmul with {', '.join(flags)} that the text doesn't say")
         self.note("dst")
         operands = []
         for key in ("stationary", "moving"):
@@ -193,21 +225,46 @@ class Instructions:
             if not isinstance(value, Tensor):
                 raise Undecided(f"what {text} is")
             self._two(text, value)
-            operands.append(self._in_sbuf(text, value)[0])
+            text, value = self._in_sbuf(text, value)
+            operands.append(text)
+            if flags.get("is_transpose") == "True" and value.dtype != f"{self.nl}.float32":
+                why = "a transpose has the dtype of its data, or float32 on NeuronCore-v2"
+                self.guard(f"{text}.dtype == {self.nl}.float32", why)
         left, right = operands
         arguments = f"stationary={left}, moving={right}"
+        arguments += "".join(f", {key}={text}" for key, text in flags.items())
         fits = target is not None and target[1].where == "psum"
         if target is not None and fits and target[1].dtype == f"{self.nl}.float32":
             more = ", accumulate=False" if accumulate == "False" else ""
             self.before.append(f"{self.nisa}.nc_matmul(dst={target[0]}, {arguments}{more})")
             return parsed(target[0]), target[1]
+        return self.product(left, right, arguments)
+
+    def product(self, left: str, right: str, arguments: str = "") -> Valued:
+        """A matmul into a new tile."""
+        self.note("dst")
+        arguments = arguments or f"stationary={left}, moving={right}"
         shape = f"({left}.shape[1], {right}.shape[1])"
         tile = self._tile(shape, f"{self.nl}.float32", "psum")
         self.before.append(f"{self.nisa}.nc_matmul(dst={tile}, {arguments})")
         return parsed(tile), Tensor("psum", f"{self.nl}.float32", 2)
 
+    def _memset(self, node: ast.Call, given: dict[str, ast.expr]) -> Valued:
+        """nisa.memset(shape, value, dtype), a new tile."""
+        given = given | dict(zip(["shape", "value", "dtype"], node.args))
+        given = {k: v for k, v in given.items() if not self._says_nothing(k, v)}
+        shape = given.get("shape")
+        if set(given) != {"shape", "value", "dtype"} or not isinstance(shape, ast.Tuple):
+            raise Undecided("nisa.memset with other arguments than a shape, value and dtype")
+        self.note("dst")
+        tile = self._tile(ast.unparse(shape), ast.unparse(given["dtype"]), "sbuf")
+        value = ast.unparse(self.value(given["value"])[0])
+        self.before.append(f"{self.nisa}.memset(dst={tile}, value={value})")
+        return parsed(tile), Tensor("sbuf", self.dtype(given["dtype"]), len(shape.elts))
+
     def _tensor_tensor(self, node: ast.Call, given: dict[str, ast.expr]) -> Valued:
         given = given | dict(zip(["data1", "data2", "op"], node.args))
+        given = {k: v for k, v in given.items() if not self._says_nothing(k, v)}
         space, _, function = self.full(given["op"]).rpartition(".")
         if (
             space != "nl"

@@ -16,6 +16,7 @@ FROM_0_2: Final = f"{_GUIDE}, Migrating from NKI 0.2.0 to NKI 0.3.0"
 FROM_0_3: Final = f"{_GUIDE}, Migrating from NKI 0.3.0 to NKI 0.4.0"
 FROM_0_5: Final = f"{_GUIDE}, Migrating from NKI 0.5.0 to NKI 0.6.0"
 TO_0_7: Final = "NKI Loops, Migrating from NKI 0.6.0 to NKI 0.7.0 (docs/nki_0_7.md)"
+ALLOCATION: Final = f"{_GUIDE}, Improved allocation API"
 BLOCKS: Final = f"{_GUIDE}, Removing block dimensions from NKI kernels"
 
 
@@ -74,7 +75,8 @@ _ALL: Final = (
     ),
     Rule(
         "jit-mode",
-        "`mode=` of nki.jit is gone; the arguments say which framework it is.",
+        "`mode=` of nki.jit is gone, as are options of the old compiler; the arguments say which"
+        " framework it is.",
         FROM_0_2,
         '@nki.jit(mode="trace")\ndef f(x):\n    return x',
         "@nki.jit\ndef f(x):\n    return x",
@@ -88,7 +90,8 @@ _ALL: Final = (
     ),
     Rule(
         "baremetal",
-        "`nki.baremetal` is nki.jit, which runs on its own if the arguments are NumPy arrays.",
+        "`nki.baremetal` and `nki.trace` are nki.jit, which runs on its own if the arguments are"
+        " NumPy arrays.",
         FROM_0_2,
         "g = nki.baremetal(f)",
         "g = nki.jit(f)",
@@ -136,6 +139,21 @@ _ALL: Final = (
         "t = nl.ndarray((128, 4), dtype=nl.float32)",
     ),
     Rule(
+        "allocator",
+        "Allocation functions give way to memories: `address=` of nl.ndarray may be left out.",
+        ALLOCATION,
+        "t = nl.ndarray((128, 4), dtype=nl.float32,"
+        " buffer=nki.compiler.sbuf.mod_alloc(base_addr=0))",
+        "t = nl.ndarray((128, 4), dtype=nl.float32, buffer=nl.sbuf)",
+    ),
+    Rule(
+        "hint",
+        "Decorators that told the old compiler how to go about it are gone.",
+        FROM_0_1,
+        "@nki.compiler.skip_middle_end_transformations\n@nki.jit\ndef f(x):\n    return x",
+        "@nki.jit\ndef f(x):\n    return x",
+    ),
+    Rule(
         "dst",
         "Instructions write into a tile that they are given.",
         FROM_0_1,
@@ -152,6 +170,23 @@ _ALL: Final = (
         "t = nl.load(x)\nu = nl.multiply(t, 2.0, dtype=nl.float32)",
     ),
     Rule(
+        "loop-reduce",
+        "A sum over the rounds of a loop is kept in float32 by the kernel itself.",
+        FROM_0_1,
+        "t = nl.zeros((128, 4), dtype=nl.float32)\n"
+        "for i in nl.affine_range(8):\n"
+        "    t[...] = nl.loop_reduce(nl.exp(t), op=np.add, loop_indices=[i])",
+        "t = nl.zeros((128, 4), dtype=nl.float32)\n"
+        "sums_1 = []\n"
+        "for i in range(8):\n"
+        "    tile_1 = nl.exp(t)\n"
+        "    if i == 0:\n"
+        "        sums_1.append(nl.copy(tile_1, dtype=nl.float32))\n"
+        "    else:\n"
+        "        nisa.tensor_tensor(dst=sums_1[0], data1=sums_1[0], data2=tile_1, op=nl.add)\n"
+        "    nisa.tensor_copy(dst=t[...], src=sums_1[0])",
+    ),
+    Rule(
         "grid",
         "The launch grid is deprecated: how many cores a kernel has is said outside of it.",
         TO_0_7,
@@ -159,9 +194,21 @@ _ALL: Final = (
     ),
     Rule(
         "instances",
-        "A grid of program instances has to become loops of the kernel.",
+        "A grid of program instances becomes loops of the kernel.",
         FROM_0_1,
-        "f[4, 2](x)",
+        "@nki.jit\ndef f(x):\n"
+        "    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)\n"
+        "    i = nl.program_id(0)\n"
+        "    nl.store(out[i], nl.load(x[i]))\n"
+        "    return out\n"
+        "y = f[4](x)",
+        "@nki.jit\ndef f(x, grid=(1,)):\n"
+        "    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)\n"
+        "    for instance_0 in range(grid[0]):\n"
+        "        i = instance_0\n"
+        "        nl.store(out[i], nl.load(x[i]))\n"
+        "    return out\n"
+        "y = f(x, grid=(4,))",
     ),
     Rule("loop", "A loop that can't be moved into a function as it is.", FROM_0_5,
          "for i in nl.dynamic_range(n):\n    if a:\n        break"),
@@ -187,7 +234,7 @@ _ALL: Final = (
         "removed",
         "What NKI has no successor for.",
         FROM_0_1,
-        "nl.loop_reduce(t, op=np.add, loop_indices=[i])",
+        "nl.all_reduce(t, op=np.add, program_axes=[0])",
     ),
     Rule(
         "undecided",

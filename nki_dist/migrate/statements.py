@@ -151,7 +151,11 @@ class Statements(Expressions):
         direct = self._direct(target, into, place, node)
         if direct:
             return None
-        made, value = self.value(node)
+        if isinstance(node, ast.Call) and self.full(node.func) == "nl.loop_reduce":
+            given = {k.arg or "": k.value for k in node.keywords}
+            made, value = self.loop_reduce(node, given, place)
+        else:
+            made, value = self.value(node)
         if isinstance(value, Number):
             return self._fill(into, place, made, value)
         if not isinstance(value, Tensor) or value.where == "hbm":
@@ -215,11 +219,17 @@ class Statements(Expressions):
         if function is None or place.where not in ("sbuf", "psum"):
             raise Undecided(f"the operator on {into}")
         self.note("dst")
-        matmul = isinstance(node.value, ast.Call) and self.full(node.value.func) == "nisa.nc_matmul"
+        called = self.full(node.value.func) if isinstance(node.value, ast.Call) else ""
         if place.where == "psum":
+            matmul = called in ("nisa.nc_matmul", "nl.matmul")
             if not matmul or function != "add" or place.dtype != f"{self.nl}.float32":
                 raise Undecided(f"{into}, in PSUM, and something else than a matmul")
             assert isinstance(node.value, ast.Call)
+            if called == "nl.matmul":
+                left, right = self.operands(node.value)
+                arguments = f"dst={into}, stationary={left}, moving={right}"
+                self.before.append(f"{self.nisa}.nc_matmul({arguments})")
+                return None
             self.matmul(node.value, (into, place), "None")
             return None
         made, value = self.value(node.value)

@@ -72,22 +72,26 @@ def shape_of(keys: Sequence[Value], equal: list[tuple[str, str]] | None = None) 
 
 
 def selected(
-    base: str, keys: Sequence[Value], nodes: Sequence[ast.expr], equal: list[tuple[str, str]]
+    base: str,
+    keys: Sequence[Value],
+    nodes: Sequence[ast.expr],
+    equal: list[tuple[str, str]],
+    whole: bool,
 ) -> str:
     """The text of `base[keys]`, where at least one key is an index expression.
 
-    Sizes that have to be equal for it go to `equal`.
+    Sizes that have to be equal for it go to `equal`; `whole` says that the base isn't a view.
 
     Raises:
         Undecided: it mixes them with slices, or the rank isn't known.
     """
     shape = shape_of(keys, equal)
-    if not all(isinstance(k, (Index, Number)) for k in keys):
+    if any(isinstance(n, ast.Slice) for n in nodes):
         raise Undecided("index expressions and slices in one subscript")
     found = _slices(keys, nodes, shape)
     if found is not None:
         return f"{base}[{found}]"
-    if not base.isidentifier():
+    if not whole:
         raise Undecided("an access pattern of a view")
     starts = [k.start if isinstance(k, Index) else ast.unparse(n) for k, n in zip(keys, nodes)]
     strides = []

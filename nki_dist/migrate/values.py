@@ -11,6 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
+DTYPES: Final = frozenset(
+    ["float32", "float16", "bfloat16", "int8", "int16", "int32", "uint8", "uint16", "uint32"]
+)
 FLOATS: Final = frozenset({"float32", "float16", "bfloat16"})
 
 
@@ -21,6 +24,13 @@ class Undecided(Exception):
 @dataclass(frozen=True)
 class Other:
     """Nothing is known."""
+
+
+@dataclass(frozen=True)
+class Dtype:
+    """A dtype, as it is written in full."""
+
+    text: str
 
 
 @dataclass(frozen=True)
@@ -84,7 +94,7 @@ class Mask:
     terms: tuple[tuple[Index, str], ...]
 
 
-Value = Other | Number | Tensor | Blocks | Index | Indices | Mask
+Value = Other | Dtype | Number | Tensor | Blocks | Index | Indices | Mask
 INT: Final = Number("int")
 
 

@@ -52,7 +52,7 @@ def test_line_ends_stay(file):
 
 
 def test_json(file, capsys):
-    file.write_text(BEFORE + "\nnl.loop_reduce(1)\n")
+    file.write_text(BEFORE + "\nnl.all_reduce(1)\n")
     assert main(["migrate", "--json", "--to", "0.7", str(file)]) == 0
     (report,) = json.loads(capsys.readouterr().out)["files"]
     assert report["changed"] and {c["rule"] for c in report["changes"]} == {"import", "range"}
@@ -62,9 +62,9 @@ def test_json(file, capsys):
 
 
 def test_decisions_on_stderr(file, capsys):
-    file.write_text("import neuronxcc.nki.language as nl\nnl.loop_reduce(1)\n")
+    file.write_text("import neuronxcc.nki.language as nl\nnl.all_reduce(1)\n")
     main(["migrate", str(file)])
-    assert f"{file}:2: nl.loop_reduce has no successor" in capsys.readouterr().err
+    assert f"{file}:2: nl.all_reduce has no successor" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("text", ["def f(:\n", None])

@@ -20,7 +20,7 @@ import neuronxcc.nki.language as nl
 """
 CURRENT = BETA1.replace("neuronxcc.", "").replace("import nki as nki", "import nki")
 OF_BETA1 = {"index", "mask", "par-dim", "dst", "tile-operator", "undecided", "measure", "instances"}
-OF_BETA1 |= {"removed", "range", "simulate", "baremetal"}
+OF_BETA1 |= {"removed", "range", "simulate", "baremetal", "allocator", "hint", "loop-reduce"}
 
 
 def program(rule, example, header):
@@ -28,7 +28,7 @@ def program(rule, example, header):
     lines = [header]
     if rule.name == "import":
         return example + "\n"
-    if rule.name in ("grid", "instances", "measure", "simulate", "baremetal"):
+    if rule.name in ("grid", "measure", "simulate", "baremetal"):
         lines.append("@nki.jit\ndef f(x):\n    return x\n\n")
         lines.append(example + "\n")
     elif example.startswith("@"):
@@ -106,8 +106,10 @@ def test_an_unknown_loop_condition_is_left():
 
 def test_names_that_are_gone_arent_imported():
     text = BETA1 + "from neuronxcc.nki.language import par_dim\nfrom neuronxcc.nki import jit\n"
-    text += "def f(x):\n    return nl.zeros((par_dim(128), 2), dtype=nl.float32)\n"
+    text += "from neuronxcc.nki import trace\n"
+    text += "@trace\ndef f(x):\n    return nl.zeros((par_dim(128), 2), dtype=nl.float32)\n"
     done = migrate(text)
     assert done.text == CURRENT + (
-        "from nki import jit\ndef f(x):\n    return nl.zeros((128, 2), dtype=nl.float32)\n"
+        "from nki import jit\n@nki.jit\ndef f(x):\n"
+        "    return nl.zeros((128, 2), dtype=nl.float32)\n"
     )

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
 import textwrap
-import warnings
 
 import ml_dtypes
 import numpy as np
@@ -13,48 +11,9 @@ import pytest
 pytest.importorskip("libcst")
 
 import nki_dist as nki
-from nki_dist import errors
-from nki_dist.compat import beta1
 from nki_dist.migrate import migrate
-from nki_dist.runtime import chains
 from tests.isa.helpers import numbers
-
-HEADER = """\
-import math
-import numpy as np
-import neuronxcc.nki as nki
-import neuronxcc.nki.isa as nisa
-import neuronxcc.nki.language as nl
-
-"""
-MODULES = {"neuronxcc.nki as nki": beta1, "nki": nki}
-count = itertools.count()
-
-
-def loaded(text, tmp_path, package):
-    """The function `kernel` of a program, whose nki is one of ours."""
-    file = tmp_path / f"program_{next(count)}.py"
-    lines = text.splitlines()
-    kept = [x for x in lines if "nki" not in x or not x.startswith("import")]
-    file.write_text("\n".join(kept))
-    names = {"math": __import__("math"), "np": np, "nl": package.language, "nisa": package.isa}
-    names["nki"] = package
-    exec(compile(file.read_text(), str(file), "exec"), names)
-    return names["kernel"]
-
-
-def both(body, tmp_path, *args):
-    """What a Beta 1 kernel gives, before and after; and the new text."""
-    text = HEADER + textwrap.dedent(body)
-    done = migrate(text)
-    assert not done.decisions, done.decisions
-    want = beta1.simulate_kernel(beta1.jit(loaded(text, tmp_path, beta1)), *args)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", errors.ReleaseWarning)
-        with nki.World(host="inprocess", release="0.7") as world:
-            (got,) = world.run(nki.jit(loaded(done.text, tmp_path, nki)), *args)
-    assert got.dtype == want.dtype and got.tobytes() == want.tobytes()
-    return got, done.text
+from tests.migrate.running import HEADER, both, loaded, products_apart
 
 
 def test_masks_and_pools(tmp_path):
@@ -115,11 +74,7 @@ def test_blocks_and_matmuls(tmp_path, monkeypatch):
         nl.store(out, result)
         return out
     """
-    # Of kernels of Beta 1 the runtime forms each product apart, of others it may merge them.
-    init = chains.Chains.__init__
-    monkeypatch.setattr(
-        chains.Chains, "__init__", lambda self, arch, ended, beta1: init(self, arch, ended, True)
-    )
+    products_apart(monkeypatch)
     a, b = numbers(4, (256, 37)), numbers(5, (256, 19))
     got, text = both(body, tmp_path, a, b)
     np.testing.assert_allclose(got, a.T @ b, rtol=1e-4, atol=1e-4)
@@ -155,13 +110,37 @@ def test_what_would_change_a_dtype_is_asserted(tmp_path):
         nl.store(out, t * n)
         return out
     """
-    both(body, tmp_path, numbers(7, (3, 5)).astype(np.float16), 3)
+    for number in (3, 0.1):  # float16 stays, or becomes float32
+        both(body, tmp_path, numbers(7, (3, 5)).astype(np.float16), number)
     text = migrate(HEADER + textwrap.dedent(body)).text
     kernel = nki.jit(loaded(text, tmp_path, nki))
-    with pytest.raises(AssertionError, match="a float would make it float32"):
-        nki.simulate(kernel)(numbers(7, (3, 5)).astype(np.float16), 0.1)
+    with pytest.raises(AssertionError, match="a number, not an array"):
+        nki.simulate(kernel)(numbers(7, (3, 5)).astype(np.float16), "3")
     with pytest.raises(AssertionError, match="an int may make it wider"):
         nki.simulate(kernel)(np.ones((3, 5), np.int8), 3)
+
+
+def test_keys_beside_index_expressions_are_numbers(tmp_path):
+    body = """
+    def kernel(x, k):
+        flat = x.reshape((6, 20))
+        out = nl.ndarray((3, 4), dtype=np.float32, buffer=nl.shared_hbm)
+        bias = nisa.memset((3, 1), value=0.5, dtype=np.float32, mask=None)
+        i, j = nl.arange(3)[:, None], nl.arange(4)[None, :]
+        one = [k][0]
+        t = nl.load(x[i, one, j], mask=None, dtype=np.float32)
+        u = nl.load(flat[i, j], mask=-1 * i + 2 >= 0)
+        v = nl.load(flat[i, j], mask=(3 > i) & (2 - i > -1))
+        t[...] = nisa.activation(op=np.copy, data=t, bias=bias, engine=nisa.unknown_engine)
+        nl.store(out, nl.add(t, nl.subtract(u, v), mask=None))
+        return out
+    """.replace("i, j = nl.ar", "i = nl.ar").replace(", nl.arange(4)", "\n        j = nl.arange(4)")
+    x = numbers(8, (3, 5, 8))
+    got, text = both(body, tmp_path, x, 4)
+    np.testing.assert_array_equal(got, x[:, 4, :4] + 0.5)
+    kernel = nki.jit(loaded(text, tmp_path, nki))
+    with pytest.raises(AssertionError, match="a number, not a slice"):
+        nki.simulate(kernel)(x, (4,))
 
 
 UNDECIDED = {
@@ -170,6 +149,7 @@ UNDECIDED = {
     "u = nisa.tensor_reduce(np.max, t, axis=2)": "along 2",
     "u = nisa.max8(src=t, mask=t)": "mask",
     "u = nl.load(x[nl.arange(3)[:, None], 0:4])": "slices",
+    "u = nl.load(x[nl.arange(3)[:, None], nl.ds(0, 4)])": "index expressions and nl.ds(0, 4)",
     "i = nl.arange(3)[:, None]\n    u = nl.load(x[i * i, i])": "affine",
     "u = nl.sum(t, axis=axis)": "the rank",
     "u = nl.where(t, t, t)": "nl.where",

@@ -1,0 +1,155 @@
+"""`nl.loop_reduce` of Beta 1: a sum over the rounds of a loop, kept in float32.
+
+What isn't reduced over keeps a sum of its own: they are in a list that is made before the loop. Its
+first round appends copies, later ones add to them, and both meet them in the same order.
+
+Follows: `nki.language.loop_reduce` of SDK 2.26, and the loops of nki/migration/index.rst, which are
+Python's.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from nki_dist.migrate.results import Instructions, Valued
+from nki_dist.migrate.subscripts import parsed
+from nki_dist.migrate.values import FLOATS, Tensor, Undecided, minus, plus, text_names, times
+
+_OPERATORS: Final = {
+    "numpy.add": "add",
+    "numpy.multiply": "multiply",
+    "numpy.maximum": "maximum",
+    "numpy.max": "maximum",
+    "numpy.minimum": "minimum",
+    "numpy.min": "minimum",
+    **{f"nl.{name}": name for name in ("add", "multiply", "maximum", "minimum")},
+}
+
+
+@dataclass
+class Around:
+    """A statement that a statement is in.
+
+    Attributes:
+        variable: of a loop over a range, else "".
+        start, stop: of that range.
+        bound: names that get a value inside.
+        same: other names of a variable, which every round binds before it uses them.
+        ahead: statements that have to come before it.
+    """
+
+    variable: str = ""
+    start: str = "0"
+    stop: str = "0"
+    bound: frozenset[str] = frozenset()
+    same: dict[str, str] = field(default_factory=dict)
+    ahead: list[str] = field(default_factory=list)
+
+
+def around(node: ast.stmt) -> Around:
+    """What is known of a loop or condition."""
+    bound = frozenset(
+        n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
+    )
+    leaves = any(isinstance(n, (ast.Break, ast.Continue)) for n in ast.walk(node))
+    if leaves or not isinstance(node, ast.For) or not isinstance(node.target, ast.Name):
+        return Around(bound=bound)
+    call = node.iter
+    counted = isinstance(call, ast.Call) and ast.unparse(call.func) == "range"
+    if not counted or not 1 <= len(call.args) <= 2 or call.keywords:  # type: ignore[attr-defined]
+        return Around(bound=bound)
+    ends = [ast.unparse(a) for a in call.args]  # type: ignore[attr-defined]
+    start = ends[0] if len(ends) == 2 else "0"
+    inner = [n for n in ast.walk(node) if isinstance(n, (ast.For, ast.AugAssign, ast.Assign))]
+    again = any(
+        isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store) and n.id == node.target.id
+        for one in inner
+        if one is not node
+        for n in ast.walk(one.target if not isinstance(one, ast.Assign) else one)
+    )
+    return Around("" if again else node.target.id, start, ends[-1], bound, _same(node))
+
+
+def _same(loop: ast.For) -> dict[str, str]:
+    """`n = i` of a loop, where no other statement of it binds n."""
+    names = [n for n in ast.walk(loop) if isinstance(n, ast.Name)]
+    names.sort(key=lambda n: (n.lineno, n.col_offset))
+    found = {}
+    for one in loop.body:
+        simple = isinstance(one, ast.Assign) and len(one.targets) == 1
+        if not simple or not isinstance(one.value, ast.Name):  # type: ignore[attr-defined]
+            continue
+        target = one.targets[0]  # type: ignore[attr-defined]
+        if isinstance(target, ast.Name):
+            uses = [n for n in names if n.id == target.id]
+            stored = [n for n in uses if isinstance(n.ctx, ast.Store)]
+            if uses[0] is target and len(stored) == 1:
+                found[target.id] = one.value.id  # type: ignore[attr-defined]
+    return found
+
+
+class Sums(Instructions):
+    """nl.loop_reduce."""
+
+    around: Sequence[Around] = ()
+
+    def loop_reduce(self, node: ast.Call, given: dict[str, ast.expr], place: Tensor) -> Valued:
+        """The sum up to this round, which is to be copied to `place`.
+
+        Raises:
+            Undecided: the loop isn't around it, some rounds skip it, or dtypes aren't known.
+        """
+        given = given | dict(zip(["x", "op", "loop_indices"], node.args))
+        given = {k: v for k, v in given.items() if not self._says_nothing(k, v) and k != "name"}
+        unknown = set(given) - {"x", "op", "loop_indices", "dtype"}
+        operator = _OPERATORS.get(self.full(given["op"]), "") if "op" in given else ""
+        if unknown or not {"x", "loop_indices"} <= set(given) or not operator:
+            raise Undecided(
+                "nl.loop_reduce with other arguments than x, op, loop_indices and dtype="
+            )
+        outer, index, first = self._rounds(given["loop_indices"])
+        made, value = self.value(given["x"])
+        if not isinstance(value, Tensor):
+            raise Undecided("what nl.loop_reduce is given")
+        text = self.named(made)
+        if value.dtype.rpartition(".")[2] not in FLOATS:
+            kinds = ", ".join(f"{self.nl}.{kind}" for kind in sorted(FLOATS))
+            self.guard(f"{text}.dtype in ({kinds})", "sums of floats are kept in float32")
+        dtype = self.dtype(given["dtype"]) if "dtype" in given else value.dtype
+        if place.dtype != dtype:
+            raise Undecided("nl.loop_reduce of another dtype than what it is assigned to")
+        self.note("loop-reduce")
+        sums = self.fresh("sums")
+        outer.ahead.append(f"{sums} = []")
+        total = f"{sums}[{index}]"
+        arguments = f"dst={total}, data1={total}, data2={text}, op={self.nl}.{operator}"
+        self.before.append(
+            f"if {first}:\n    {sums}.append({self.nl}.copy({text}, dtype={self.nl}.float32))\n"
+            f"else:\n    {self.nisa}.tensor_tensor({arguments})"
+        )
+        return parsed(total), Tensor("sbuf", f"{self.nl}.float32", value.rank)
+
+    def _rounds(self, indices: ast.expr) -> tuple[Around, str, str]:
+        """The outermost loop that is reduced over, which sum a round adds to, whether it's new."""
+        listed = indices.elts if isinstance(indices, (ast.List, ast.Tuple)) else [indices]
+        same = {name: of for one in self.around for name, of in one.same.items()}
+        names = {same.get(n.id, n.id) for n in listed if isinstance(n, ast.Name)}
+        places = [n for n, one in enumerate(self.around) if one.variable in names]
+        if len(names) != len(listed) or len(places) != len(names) or not places:
+            raise Undecided("nl.loop_reduce over something else than the loops around it")
+        inside = self.around[places[0] :]
+        if not all(one.variable for one in inside):
+            raise Undecided("nl.loop_reduce that not every round of its loop comes to")
+        bound = inside[0].bound
+        index, first = "0", []
+        for one in inside:
+            if text_names(f"({one.start}, {one.stop})") & bound:
+                raise Undecided("nl.loop_reduce in a loop whose length may change")
+            if one.variable in names:
+                first.append(f"{one.variable} == {one.start}")
+                continue
+            index = plus(times(index, minus(one.stop, one.start)), minus(one.variable, one.start))
+        return inside[0], index, " and ".join(first)
