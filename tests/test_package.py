@@ -75,6 +75,14 @@ def test_what_a_core_imports() -> None:
     assert not rooms & NOT_OF_CORES
 
 
+def test_what_a_launching_program_imports() -> None:
+    """Records, drift and stepping are imported by those who use them."""
+    program = "import sys, nki_dist; nki_dist.jit, nki_dist.World; print(*sys.modules)"
+    rooms = {n.split(".")[1] for n in fresh(program).split() if n.startswith("nki_dist.")}
+    assert "launcher" in rooms
+    assert not rooms & {"insight", "stepping", "report", "core_actor"}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [f"nki_dist.{room}" for room in ROOMS] + FILES)
 def test_every_room_can_be_imported_first(name: str) -> None:
