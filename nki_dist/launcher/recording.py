@@ -1,21 +1,26 @@
-"""Launches that can be asked afterwards what happened inside them."""
+"""Launches that can be asked afterwards what happened inside them.
+
+What answers is imported by the first record: every program imports this file.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from nki_dist.compiler.compiled import Compiled, Grid
-from nki_dist.insight.drift import Drift, Shadows
-from nki_dist.insight.record import Record
-from nki_dist.insight.replay import Launched
 from nki_dist.launcher.binding import Args, Kwargs
 from nki_dist.launcher.results import inputs_as_run
 from nki_dist.launcher.session import session
 from nki_dist.launcher.tracebacks import leaves_package
 from nki_dist.runtime.hosts import slots
+
+if TYPE_CHECKING:
+    from nki_dist.insight.drift import Drift
+    from nki_dist.insight.record import Record
+    from nki_dist.insight.replay import Launched
 
 
 def kept(inputs: Sequence[Sequence[np.ndarray]]) -> list[list[np.ndarray]]:
@@ -29,6 +34,8 @@ def kept(inputs: Sequence[Sequence[np.ndarray]]) -> list[list[np.ndarray]]:
 
 def launched(world: Any, compiled: Compiled, inputs: Sequence[Any]) -> Launched:
     """What a launch on a world was made of."""
+    from nki_dist.insight.replay import Launched
+
     per_node = world.topology.ranks_per_instance * world.arch.instances_per_ultraserver
     cores = slots(world.ranks, world.lnc, per_node)
     return Launched(compiled.as_run, inputs, cores, world.timeout)
@@ -46,6 +53,8 @@ def record_of(world: Any, kernel: Any, grid: Grid | None, args: Args, kwargs: Kw
     Raises:
         NkiError: as the launch.
     """
+    from nki_dist.insight.record import Record
+
     if (checker := session().checker) is not None:
         checker.launch(world, kernel, grid, args, kwargs)  # notes what is wrong with it
     world._refuse_closed()
@@ -82,6 +91,8 @@ def drift_of(world: Any, kernel: Any, grid: Grid | None, args: Args, kwargs: Kwa
     Raises:
         NkiError: as the launch.
     """
+    from nki_dist.insight.drift import Drift, Shadows
+
     record = record_of(world, kernel, grid, args, kwargs)
     lines = Shadows(record.launched).lines()
     return Drift(record.outputs, record.launched.compiled.kernel, lines)

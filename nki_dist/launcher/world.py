@@ -14,7 +14,6 @@ from nki_dist.collectives.check import check_world
 from nki_dist.compiler.compiled import Compiled, Grid
 from nki_dist.errors import LaunchError
 from nki_dist.launcher.binding import Args, BoundArguments, Kwargs, bind_ranks, not_a_kernel
-from nki_dist.launcher.debugging import launch_debugged
 from nki_dist.launcher.deferred import Bind, bind_deferred, settled
 from nki_dist.launcher.estimates import Doubts, dry_run_of, estimate_of, nothing_unknown
 from nki_dist.launcher.findings import report_findings, report_races
@@ -362,6 +361,8 @@ class World(Recording):
         self, kernel: Any, grid: Grid | None, args: Args, kwargs: Kwargs
     ) -> tuple[list[Any], LaunchResult, Compiled]:
         if self.host_name == "debug" and not isinstance(kernel, Compiled):
+            from nki_dist.launcher.debugging import launch_debugged
+
             bound, grid = self._bound(kernel, grid, args, kwargs)
             with self._lock:
                 return launch_debugged(self, kernel, grid, bound)

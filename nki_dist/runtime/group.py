@@ -154,7 +154,7 @@ class CoreGroup:
         try:
             for slot in self.slots:
                 ready = kept[slot.core]
-                ready.recorder.records = []  # those of a launch that failed are left
+                ready.recorder.take()  # those of a launch that failed are left
                 ready.executor.core.wires.print = partial(emit, slot.core)
                 scheduler.add(ready.executor)
             self.scheduler = scheduler
@@ -167,7 +167,7 @@ class CoreGroup:
             self.scheduler = None
         reports = make_reports(scheduler, time.perf_counter() - start)
         for report in reports:
-            report.records = kept[report.core].recorder.records
+            report.records = kept[report.core].recorder.take()
         return reports
 
     def _templates(self, programs: Sequence[Program]) -> list[Template | None]:

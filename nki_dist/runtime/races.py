@@ -37,7 +37,7 @@ class _Cells:
         self.known = np.zeros(count, bool)
         self.value = np.zeros(count, f"u{unit}")
         self.before = np.zeros(count, f"u{unit}")
-        self.by = np.full(count, -1, np.int64)
+        self.by = np.zeros(count, np.int32)  # ordinals of those that are known
 
     def store(self, record: Record) -> None:
         assert record.after is not None
@@ -54,7 +54,7 @@ def spread(record: Record, unit: int) -> np.ndarray:
     first = record.places // unit
     if record.itemsize == unit:
         return first
-    return (first[:, None] + np.arange(record.itemsize // unit)).reshape(-1)
+    return (first[:, None] + np.arange(record.itemsize // unit, dtype=first.dtype)).reshape(-1)
 
 
 def as_cells(values: np.ndarray, unit: int) -> np.ndarray:
@@ -129,6 +129,8 @@ class _Check:
         return bool((stored & touched[::-1]).any())
 
     def _loads(self, core: int, records: list[Record], theirs: _Cells, count: int) -> None:
+        if all(record.after is not None for record in records):
+            return
         own = _Cells(count, self.unit)
         for record in records:
             if record.after is not None:

@@ -28,7 +28,7 @@ class Record:
         epoch: synchronisations the core had been through.
         ordinal: of the instruction.
         itemsize: bytes per element.
-        places: byte offset of each element.
+        places: byte offset of each element; of 4 bytes each where the storage lets them be.
         before: elements before the access.
         after: elements after a store; None for a load.
     """
@@ -53,7 +53,9 @@ def places_of(a: Access, kit: Kit) -> np.ndarray:
         offsets = np.full((1,), a.offset, np.int64)
         for n, stride in zip(a.shape, a.strides):
             offsets = np.add.outer(offsets, np.arange(n, dtype=np.int64) * stride)
-    return np.asarray(offsets.reshape(-1) * a.dtype.itemsize)
+    # A launch keeps the places of every access: they are most of what it keeps.
+    kind = np.int32 if a.storage.nbytes < 1 << 31 else np.int64
+    return np.asarray(offsets.reshape(-1) * a.dtype.itemsize, kind)
 
 
 class Recorder:
@@ -67,6 +69,8 @@ class Recorder:
         self.kit = kit
         self.records: list[Record] = []
         self._copies: dict[int, np.ndarray] = {}
+        # By storage: a fresh copy for every store would be fresh pages of the system every time.
+        self._spare: dict[int, np.ndarray] = {}
         private = partial(_private_bytes, kit, self._copies)  # no method: a cycle is freed late
         self._private = Kit(private, kit.core, kit.arch)
 
@@ -91,11 +95,20 @@ class Recorder:
 
         return watched
 
+    def take(self) -> list[Record]:
+        """The records so far, which are the caller's from now on."""
+        found, self.records = self.records, []
+        self._spare.clear()
+        return found
+
     def _store(self, i: Instruction, loads: list[Access], stores: list[Access]) -> None:
         records = [self._record(i, a) for a in stores]
         self._copies.clear()  # of a launch that failed here
         for a in stores:
-            self._copies[a.storage.number] = np.empty(a.storage.nbytes, np.uint8)
+            number = a.storage.number
+            if number not in self._spare:
+                self._spare[number] = np.empty(a.storage.nbytes, np.uint8)
+            self._copies[number] = self._spare[number]
         # What the instruction may read of a storage that it writes.
         for record, a in zip(records, stores):
             self._elements(a, self._private)[record.places // record.itemsize] = record.before

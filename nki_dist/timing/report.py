@@ -2,7 +2,8 @@
 
 `total_us` doesn't include the time before and after a kernel on the device (`overhead_us`),
 `device_us` does; the host's isn't part of either. Terms follow the EXP glossary: MFU is the share
-of peak FLOPs, MBU that of HBM bandwidth.
+of peak FLOPs, MBU that of HBM bandwidth. What writes files is imported by what writes one: few
+programs do, and all would start later for it.
 """
 
 from __future__ import annotations
@@ -15,11 +16,6 @@ from pathlib import Path, PurePath
 from textwrap import fill
 from typing import Any, Final
 
-from nki_dist.report.chakra import write_chakra
-from nki_dist.report.dot import dot
-from nki_dist.report.explorer import summary
-from nki_dist.report.notebook import notebook_html
-from nki_dist.report.page import write_page
 from nki_dist.timing.advice import Finding, advise
 from nki_dist.timing.band import LEVEL, band, shares
 from nki_dist.timing.compiled.plan import Change
@@ -160,6 +156,8 @@ class Profile:
         Raises:
             ImportError: protobuf isn't there; `pip install 'nki_dist[chakra]'`.
         """
+        from nki_dist.report.chakra import write_chakra
+
         return write_chakra([self], folder, name)
 
     def write_report(self, path: str | PathLike[str]) -> None:
@@ -168,6 +166,8 @@ class Profile:
         It fetches nothing when it is opened. The kernel's source is read from its files now, and
         `advice()` is worked out unless the launch is so large that this would take minutes.
         """
+        from nki_dist.report.page import write_page
+
         small = self.instructions <= _ADVISED
         advice = [asdict(finding) for finding in (self.advice() if small else ())]
         write_page(path, self.to_dict(), self.timeline, advice)
@@ -192,6 +192,8 @@ class Profile:
             for each rank, by name, the fields of the table `Summary` of its schema; seconds, bytes,
             and for `_percent` fractions from 0 to 1. What has no counterpart here isn't there.
         """
+        from nki_dist.report.explorer import summary
+
         return summary(self.to_dict(), self.timeline)
 
     def write_dot(self, path: str | PathLike[str]) -> None:
@@ -200,6 +202,8 @@ class Profile:
         Raises:
             LaunchError: the launch executed too many instructions for a drawing.
         """
+        from nki_dist.report.dot import dot
+
         with open(path, "w", encoding="utf-8") as file:
             file.write(dot(self.timeline, self.kernel))
 
@@ -212,6 +216,8 @@ class Profile:
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""
+        from nki_dist.report.notebook import notebook_html
+
         return notebook_html(self.to_dict())
 
     def __str__(self) -> str:
