@@ -90,7 +90,11 @@ class Status:
 
 @dataclass
 class Answer:
-    """What `run` returns: reports, or the error that ended it, or a request for the program."""
+    """What `run` returns: reports, or the error that ended it, or a request for the program.
+
+    Attributes:
+        message_memory: bytes of shared memory that the process keeps for what it sends.
+    """
 
     launch: int
     reports: list[CoreReport] = field(default_factory=list)
@@ -98,6 +102,7 @@ class Answer:
     error: BaseException | None = None
     cancelled: bool = False
     unknown_program: bool = False
+    message_memory: int = 0
 
 
 class Cancelled(Exception):
@@ -174,10 +179,21 @@ class NeuronCore:
     # ---- the run thread ------------------------------------------------------------------------
 
     @ray.method(concurrency_group="run")
-    def release(self) -> None:
-        """Let go of the stacks, so that the store has room for larger ones."""
+    def release(self, token: str | None) -> None:
+        """Let go of the stacks, so that the store has room for larger ones.
+
+        Args:
+            token: also of what messages lay in; then all processes of the world do so, and this
+                names them from now on. What still comes of an Attach belongs to the old name.
+        """
         self._arena = None
         self._group.forget()
+        links = self._links
+        if token is not None and links is not None:
+            links.close()
+            net = replace(links.net, token=token)
+            self._links = Links(net, Bell(net.bell(net.me), PATIENCE), self._inbox)
+            del links
         gc.collect()  # linked code refers to itself, and through its views holds the stacks
 
     @ray.method(concurrency_group="run")
@@ -283,6 +299,7 @@ class NeuronCore:
             )
         finally:
             links.end()
+            answer.message_memory = links.memory
             self._status = Status(order.launch, "running", links.sent, taken)
 
     def _map(self, arena: ArenaHandle | None) -> None:

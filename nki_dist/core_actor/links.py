@@ -126,6 +126,7 @@ class Links:
         self._ringer.close()
         self._bell.close()
         self._out.clear()
+        self._retired.clear()
         self._incoming = ()
         self._payloads.close()
 
@@ -133,6 +134,11 @@ class Links:
     def bell(self) -> str:
         """Name of the bell to ring when there is something in the inbox."""
         return self._bell.name
+
+    @property
+    def memory(self) -> int:
+        """Bytes of shared memory that are kept for what is sent."""
+        return self._payloads.memory
 
     def arrived(self, launch: int) -> int:
         """Messages of a launch that are or were in rings to here; any thread may ask."""

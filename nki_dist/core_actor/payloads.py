@@ -94,6 +94,11 @@ class Payloads:
         self.end()
         self._mapped.clear()
 
+    @property
+    def memory(self) -> int:
+        """Bytes of the own segments, in use or not."""
+        return sum(size for _, size in self._heap.segments())
+
     # ---- sending --------------------------------------------------------------------------------
 
     def array(self, shape: Any, dtype: Any) -> np.ndarray:

@@ -56,11 +56,10 @@ def check_memory(compiled: Compiled, layout: Layout, ranks: int, limit: int | No
 
 
 def _tiles(programs: Sequence[Program], ranks: int) -> int:
-    """Bytes of the local storages of all cores; cores that never wait use the same in turn."""
-    sizes = [sum(places(p)[1]) for p in programs]
-    waits = [waits_for_others(p) for p in programs]
-    own = ranks * sum(size for size, waiting in zip(sizes, waits) if waiting)
-    return own + max((size for size, waiting in zip(sizes, waits) if not waiting), default=0)
+    """Bytes of the local storages of all cores; brief ones are in the same memory in turn."""
+    found = [places(p) for p in programs]
+    own = ranks * sum(p.nbytes(brief=False) for p in found)
+    return own + max(p.nbytes(brief=True) for p in found)
 
 
 def waits_for_others(program: Program) -> bool:
