@@ -94,6 +94,7 @@ class Answer:
 
     Attributes:
         message_memory: bytes of shared memory that the process keeps for what it sends.
+        lends_stacks: whether other processes have its stacks mapped.
     """
 
     launch: int
@@ -103,6 +104,7 @@ class Answer:
     cancelled: bool = False
     unknown_program: bool = False
     message_memory: int = 0
+    lends_stacks: bool = False
 
 
 class Cancelled(Exception):
@@ -183,8 +185,9 @@ class NeuronCore:
         """Let go of the stacks, so that the store has room for larger ones.
 
         Args:
-            token: also of what messages lay in; then all processes of the world do so, and this
-                names them from now on. What still comes of an Attach belongs to the old name.
+            token: also of what messages lay in, and of stacks that others read; then all processes
+                of the world do so, and this names them from now on. An Attach that still comes
+                belongs to the old name.
         """
         self._arena = None
         self._group.forget()
@@ -193,7 +196,9 @@ class NeuronCore:
             links.close()
             net = replace(links.net, token=token)
             self._links = Links(net, Bell(net.bell(net.me), PATIENCE), self._inbox)
-            del links
+        elif links is not None:
+            links.begin(-1)
+        del links
         gc.collect()  # linked code refers to itself, and through its views holds the stacks
 
     @ray.method(concurrency_group="run")
@@ -269,7 +274,7 @@ class NeuronCore:
         }
         links = self._links
         assert links is not None
-        links.begin(order.launch)
+        links.begin(order.launch, arena.object)
         taken = 0
 
         def pump(scheduler: Scheduler) -> bool:
@@ -299,7 +304,7 @@ class NeuronCore:
             )
         finally:
             links.end()
-            answer.message_memory = links.memory
+            answer.message_memory, answer.lends_stacks = links.memory, links.lends_stacks
             self._status = Status(order.launch, "running", links.sent, taken)
 
     def _map(self, arena: ArenaHandle | None) -> None:

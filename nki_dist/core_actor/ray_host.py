@@ -22,7 +22,7 @@ from nki_dist.core_actor.actor import Answer, Order
 from nki_dist.core_actor.actors import Actors
 from nki_dist.core_actor.calls import Calls
 from nki_dist.core_actor.encoded import Encoded
-from nki_dist.core_actor.job import MUCH, Job, MessageMemory
+from nki_dist.core_actor.job import Job, MessageMemory
 from nki_dist.core_actor.lifeline import Lifeline, Patience, SessionLost
 from nki_dist.core_actor.links import Net
 from nki_dist.core_actor.placement import Placement, WorldStacks, here
@@ -262,7 +262,7 @@ class RayHost:
         self.calls.dismiss()
         asked = [n for n, generation in enumerate(self._mapped) if generation is not None]
         token = None
-        if self._messages.nbytes > MUCH:
+        if self._messages.in_the_way:
             token, asked = self._messages.renamed(), list(range(len(self.actors)))
         try:
             self._ask({n: self.actors[n].release.remote(token) for n in asked}, patience)
@@ -360,7 +360,7 @@ class RayHost:
         assert job is not None
         if answer.error is None:
             self._mapped[n] = self._arena(n, job).generation
-        self._messages.note(n, answer.message_memory)
+        self._messages.note(n, answer.message_memory, answer.lends_stacks)
         if answer.unknown_program:
             self._known[n].discard(job.key)
 
