@@ -22,7 +22,7 @@ from nki_dist.core_actor.actor import Answer, Order
 from nki_dist.core_actor.actors import Actors
 from nki_dist.core_actor.calls import Calls
 from nki_dist.core_actor.encoded import Encoded
-from nki_dist.core_actor.job import Job, MessageMemory
+from nki_dist.core_actor.job import MUCH, Job, MessageMemory
 from nki_dist.core_actor.lifeline import Lifeline, Patience, SessionLost
 from nki_dist.core_actor.links import Net
 from nki_dist.core_actor.placement import Placement, WorldStacks, here
@@ -38,6 +38,7 @@ from nki_dist.core_actor.starting import await_start, refused
 from nki_dist.core_actor.supervise import GRACE, LOOK_EVERY, Supervisor, cause, raise_first
 from nki_dist.errors import CoreLostError, LaunchError, UnresponsiveWarning
 from nki_dist.hbm.arena import ArenaHandle
+from nki_dist.hbm.freed import give_back
 from nki_dist.hbm.layout import Layout, Layouts
 from nki_dist.runtime.hosts import Launch, LaunchResult, slots
 
@@ -234,6 +235,8 @@ class RayHost:
         layout = self._layouts.of(launch.key, launch.compiled.as_run, launch.inputs)
         if self._stacks.may_move(layout):
             self._release(patience)
+            if layout.stack_bytes * len(launch.inputs) > MUCH:
+                give_back()
         arenas = self._stacks.fill(layout, launch.inputs, patience)
         answers = self._run(Job(next(self._launches), launch, layout, arenas), patience)
         memories = self._finished(answers, launch, layout, patience)
