@@ -6,9 +6,9 @@ the processes are running (ours: in one kernel), in turn, with one thread each f
 check their results. 64 MiB per rank at 8 ranks takes about 10 GiB of memory (an estimate).
 
 The share of memcpy is the rate at which bytes of results appear on all ranks together, divided by
-the rate at which as many processes copy 64 MiB each at the same time. The share of the limit is that
-of an all-reduce in the time in which the same processes do what it can't do without, in memory of
-their own and without waiting for anybody: to add their part of as many arrays, and to copy the rest.
+the rate at which as many processes copy 64 MiB each at the same time. "Of the limit" is the time in
+which the same processes do what an all-reduce can't do without, in memory of their own and without
+waiting for anybody (add their part of as many arrays, copy the rest), divided by ours.
 """
 
 from __future__ import annotations
