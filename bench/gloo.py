@@ -6,7 +6,9 @@ the processes are running (ours: in one kernel), in turn, with one thread each f
 check their results. 64 MiB per rank at 8 ranks takes about 10 GiB of memory (an estimate).
 
 The share of memcpy is the rate at which bytes of results appear on all ranks together, divided by
-the rate at which as many processes copy 64 MiB each at the same time.
+the rate at which as many processes copy 64 MiB each at the same time. "Of the limit" is the time in
+which the same processes do what an all-reduce can't do without, in memory of their own and without
+waiting for anybody (add their part of as many arrays, copy the rest), divided by ours.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ COLUMNS = 1024  # of float32 in a row: 4 KiB
 SIZES = {4 << 10: 300, 1 << 20: 40, 64 << 20: 3}  # bytes per rank: operations in a row
 RUNS = 3
 OPERATIONS = ("all_reduce", "all_gather")
+BLOCK = 32 << 10  # elements
 STORE = 7 << 30  # bytes of the object store: 64 MiB per rank gathered on 8 ranks
 
 
@@ -133,6 +136,8 @@ def _timed(rank: int, ranks: int, operation: str, nbytes: int, rounds: int) -> f
         run: Callable[[], Any] = lambda: result.copy_(mine)  # noqa: E731
     elif operation == "all_gather":
         run = lambda: dist.all_gather_into_tensor(result, mine)  # noqa: E731
+    elif operation == "limit":
+        run = _limit(ranks, mine, result)
     else:
         run = lambda: dist.all_reduce(mine)  # noqa: E731
     run()
@@ -148,25 +153,48 @@ def _timed(rank: int, ranks: int, operation: str, nbytes: int, rounds: int) -> f
     return (time.perf_counter() - start) / rounds
 
 
+def _limit(ranks: int, mine: Any, result: Any) -> Callable[[], Any]:
+    """Adds one part of `ranks` arrays, in blocks that stay in the cache, and copies the others."""
+    parts, places = mine.numpy().reshape(ranks, -1), result.numpy().reshape(ranks, -1)
+    partial = np.empty(BLOCK, np.float32)
+
+    def run() -> None:
+        for start in range(0, parts.shape[1], BLOCK):
+            block = slice(start, start + BLOCK)
+            out = places[0, block]
+            total = parts[0, block]
+            for n in range(1, ranks):  # as many bytes are read as of other members' arrays
+                total = np.add(total, parts[n, block], partial if n < ranks - 1 else out)
+        places[1:] = parts[1:]
+
+    return run
+
+
 def measure(ranks: int) -> None:
     """Print the rows of a number of ranks."""
     gloo, ours = Gloo(ranks), Ours(ranks)
     largest = max(SIZES)
-    copying = ranks * largest / gloo.seconds("memcpy", largest, 5)
     for nbytes, rounds in SIZES.items():
         for operation in OPERATIONS:
             ours.seconds(operation, nbytes, 1)  # compiles, links and touches memory first
-            a, b = [], []
+            a, b, copying, limit = [], [], [], []
             for _ in range(RUNS):
                 a.append(ours.seconds(operation, nbytes, rounds))
                 b.append(gloo.seconds(operation, nbytes, rounds))
+                if nbytes == largest:
+                    copying.append(gloo.seconds("memcpy", nbytes, 5))
+                    limit.append(gloo.seconds("limit", nbytes, 3))
             mine, theirs = statistics.median(a), statistics.median(b)
-            written = ranks * nbytes * (ranks if operation == "all_gather" else 1)
-            share = f"{written / mine / copying:.0%}" if nbytes == largest else ""
+            share = bound = ""
+            if nbytes == largest:
+                times = ranks if operation == "all_gather" else 1
+                share = f"{times * statistics.median(copying) / mine:.0%}"
+                if operation == "all_reduce":
+                    bound = f"{statistics.median(limit) / mine:.0%}"
             size = f"{nbytes >> 20} MiB" if nbytes >= 1 << 20 else f"{nbytes >> 10} KiB"
             print(
                 f"| {ranks} | {operation} | {size} | {1e6 * mine:.0f} | {1e6 * theirs:.0f} "
-                f"| {theirs / mine:.1f}x | {share} |",
+                f"| {theirs / mine:.1f}x | {share} | {bound} |",
                 flush=True,
             )
     ours.close()
@@ -180,8 +208,10 @@ def main(arguments: list[str]) -> None:
         print("bench.gloo compares with torch.distributed: pip install 'nki_dist[torch]' first")
         return
     os.environ.setdefault("NKI_DIST_OBJECT_STORE_BYTES", str(STORE))
-    print("| ranks | operation | per rank | us | gloo us | faster | share of memcpy |")
-    print("|---|---|---|---|---|---|---|")
+    print(
+        "| ranks | operation | per rank | us | gloo us | faster | share of memcpy | of the limit |"
+    )
+    print("|---|---|---|---|---|---|---|---|")
     for ranks in map(int, arguments or RANKS):
         measure(ranks)
 

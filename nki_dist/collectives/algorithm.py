@@ -9,9 +9,9 @@ no algorithm by name; `algorithms` lists them.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
 
@@ -25,6 +25,18 @@ from nki_dist.collectives.reduction import Reduction
 PASSES: Final[Mapping[str, tuple[bool, ...]]] = MappingProxyType(
     {"all_gather": (False,), "reduce_scatter": (True,), "all_reduce": (True, False)}
 )
+
+# In which order members are added: a member, or (what is left of the operator, what is right).
+Order: TypeAlias = "int | tuple[Order, Order]"
+
+
+def one_by_one(members: Iterable[int]) -> Order:
+    """The order `((m[0] + m[1]) + m[2]) + ...`."""
+    first, *others = members
+    order: Order = first
+    for member in others:
+        order = order, member
+    return order
 
 
 class Algorithm(ABC):
@@ -78,6 +90,15 @@ class Algorithm(ABC):
     @abstractmethod
     def all_reduce(self, x: Party, flat: Array, reduction: Reduction) -> Waiting:
         """Returns finished arrays that, one after the other, are the reduced buffer."""
+
+    def sums(self, chunk: int, size: int) -> Sequence[Order] | None:
+        """In which order all-reduce adds a chunk of the buffer, which has one for each member.
+
+        Returns:
+            of each of the chunk's equal parts (as `np.array_split` makes them), by positions; None
+            where the parts that have an order aren't those.
+        """
+        return None
 
     def messages(self, opcode: str, size: int) -> Sequence[int]:
         """How many messages each member of a group sends, by its place.

@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from nki_dist.arch import Arch
+from nki_dist.collectives import in_place
+from nki_dist.collectives.algorithm import Algorithm
 from nki_dist.collectives.choose import choose
 from nki_dist.collectives.execute import group_of, link
 from nki_dist.collectives.operands import belongs_to_rank, larger_side
@@ -44,7 +46,7 @@ class Alone:
         self._layout = RankLayout.of(arch, slot.cores, slot.ranks_per_node)
         self._places: dict[int, _Places] = {}
         self._groups: dict[Any, Mapping[int, tuple[int, ...]]] = {}
-        self._counts: dict[Question, Sequence[int]] = {}
+        self._counts: dict[Question, tuple[Algorithm, Sequence[int]]] = {}
 
     def link(self, i: Instruction, kit: Kit) -> Callable[[], Any]:
         """As `execute.link`; cores of the rank meet as ever, other ranks aren't asked."""
@@ -92,13 +94,16 @@ class Alone:
         if kind is Kind.DIRECT:
             return dict.fromkeys(group, (len(group) - 1) * tensors)
         question = Question(i.opcode, larger_side(i), group, self._layout, self._arch)
-        return {r: n * tensors for r, n in zip(group, self._by_place(question), strict=True)}
+        algorithm, counts = self._by_place(question)
+        if in_place.is_in_place(i, len(group), algorithm):
+            return dict.fromkeys(group, in_place.messages(i.opcode, len(group), tensors))
+        return {r: n * tensors for r, n in zip(group, counts, strict=True)}
 
-    def _by_place(self, question: Question) -> Sequence[int]:
+    def _by_place(self, question: Question) -> tuple[Algorithm, Sequence[int]]:
         alike = question.moved()
         if alike not in self._counts:
             algorithm = choose(alike, self._slot.algorithm)
-            self._counts[alike] = algorithm.messages(alike.opcode, alike.size)
+            self._counts[alike] = algorithm, algorithm.messages(alike.opcode, alike.size)
         return self._counts[alike]
 
     def _placed(self, i: Instruction) -> _Places:

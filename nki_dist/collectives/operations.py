@@ -6,7 +6,7 @@ Party of the own group (see party.py).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
@@ -15,6 +15,7 @@ from typing import Any, Final, NoReturn
 
 import numpy as np
 
+from nki_dist.collectives import in_place
 from nki_dist.collectives.algorithm import Algorithm
 from nki_dist.collectives.choose import choose
 from nki_dist.collectives.members import GATHER, REDUCE
@@ -66,6 +67,8 @@ def _all_reduce(m: Member) -> Run:
     steps, algorithm = [], m.algorithm()
     for src, dst in m.pairs("srcs", "dsts"):
         steps.append((m.kit.view(src), m.kit.view(dst), reduction(m.i["op"], src.dtype, m.payload)))
+    if in_place.is_in_place(m.i, len(m.group), algorithm):
+        return _reduced_in_place(m, steps, algorithm)
 
     def run(x: Party) -> Waiting:
         found = []
@@ -74,6 +77,25 @@ def _all_reduce(m: Member) -> Run:
             found.append((yield from algorithm.all_reduce(x, flat, reduce)))
         for (_, dst, _), parts in zip(steps, found):
             store_flat(dst, parts)
+
+    return run
+
+
+def _reduced_in_place(
+    m: Member, steps: Sequence[tuple[Array, Array, Reduction]], algorithm: Algorithm
+) -> Run:
+    srcs, dsts = [src for src, _, _ in steps], [dst for _, dst, _ in steps]
+    apart = in_place.are_apart(srcs, dsts, same=True)
+
+    def run(x: Party) -> Waiting:
+        sources = [src.reshape(-1) if apart else bits(src, m.payload) for src in srcs]
+        for source, (_, dst, reduce) in zip(sources, steps):
+            lies = dst.flags.c_contiguous
+            result = dst.reshape(-1) if lies else m.payload((dst.size,), dst.dtype)
+            yield from in_place.all_reduce(x, source, result, reduce, algorithm)
+            if not lies:
+                dst[...] = result.reshape(dst.shape)
+        yield from in_place.finished(x)
 
     return run
 
@@ -99,6 +121,8 @@ def _reduce_scatter(m: Member) -> Run:
 def _all_gather(m: Member) -> Run:
     dim, algorithm = m.i["collective_dim"], m.algorithm()
     steps = [(m.kit.raw(src), m.kit.raw(dst)) for src, dst in m.pairs("srcs", "dsts")]
+    if in_place.is_in_place(m.i, len(m.group), algorithm):
+        return _gathered_in_place(m, steps, dim)
 
     def run(x: Party) -> Waiting:
         found = []
@@ -106,6 +130,20 @@ def _all_gather(m: Member) -> Run:
             found.append((yield from algorithm.all_gather(x, bits(src, m.payload))))
         for (_, dst), arrays in zip(steps, found):
             store_blocks(dst, arrays, dim)
+
+    return run
+
+
+def _gathered_in_place(m: Member, steps: Sequence[tuple[Array, Array]], dim: int) -> Run:
+    srcs, dsts = [src for src, _ in steps], [dst for _, dst in steps]
+    apart = in_place.are_apart(srcs, dsts, same=False)
+
+    def run(x: Party) -> Waiting:
+        sources = [src.reshape(-1) if apart else bits(src, m.payload) for src in srcs]
+        for source, dst in zip(sources, dsts):
+            arrays = yield from x.all_to_all([source] * x.size)
+            store_blocks(dst, arrays, dim)
+        yield from in_place.finished(x)
 
     return run
 

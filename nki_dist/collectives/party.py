@@ -6,8 +6,9 @@ share one channel, so two different operations meet, are compared by `what`, and
 reported.
 
 Invariants that every algorithm keeps, and that make results independent of transport and timing:
-a payload is never written again by anybody, neither its sender nor its receiver; between any two
-members, receives are in the order of the sends.
+a payload is never written again by anybody, neither its sender nor its receiver, or not before all
+members have said that they don't need it any more (`in_place`); between any two members, receives
+are in the order of the sends.
 """
 
 from __future__ import annotations
@@ -61,6 +62,10 @@ class Party:
     def receive(self, member: int) -> Waiting:
         payload = yield self.await_from(self.cores[member])
         return payload
+
+    def tell(self, member: int) -> None:
+        """Send nothing but the message itself."""
+        self.post(self.cores[member], None)
 
     def send_all(self, member: int, arrays: Sequence[Array]) -> None:
         self.post(self.cores[member], Bundle(tuple(arrays)))

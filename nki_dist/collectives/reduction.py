@@ -29,6 +29,8 @@ class Reduction:
         widen: a tensor's view as a new contiguous array of the type partial results have.
         finish: a complete result as an array of the tensor's storage type.
         empty: `empty(shape)`, an array for partial results.
+        wide: the type partial results have.
+        to_wide, from_wide: `f(out, array)` converts to it, and back; None if it is the tensor's.
     """
 
     dtype: DType
@@ -36,6 +38,9 @@ class Reduction:
     widen: Callable[[Array], Array]
     finish: Callable[[Array], Array]
     empty: Callable[[Any], Array]
+    wide: np.dtype[Any]
+    to_wide: Callable[[Array, Array], None] | None = None
+    from_wide: Callable[[Array, Array], None] | None = None
 
     def fold(self, arrays: Sequence[Array]) -> Array:
         """`((a0 op a1) op a2) ...` as a new array, or `a0` itself if it is alone."""
@@ -76,22 +81,28 @@ def reduction(op: str, dtype: DType, make: Callable[..., Array] = np.empty) -> R
             out[...] = view
             return out
 
-        return Reduction(dtype, combine, copied, _same, empty)
-    widen, narrow = converter(dtype, float32), converter(float32, dtype)
+        return Reduction(dtype, combine, copied, _same, empty, wide)
+    to_wide, from_wide = _quiet(converter(dtype, float32)), _quiet(converter(float32, dtype))
 
     def widened(view: Array) -> Array:
         out = empty(view.shape)
-        with np.errstate(all="ignore"):
-            widen(out, view)
+        to_wide(out, view)
         return out
 
     def finished(total: Array) -> Array:
         out = make(total.shape, dtype.storage)
-        with np.errstate(all="ignore"):
-            narrow(out, total)
+        from_wide(out, total)
         return out
 
-    return Reduction(dtype, combine, widened, finished, empty)
+    return Reduction(dtype, combine, widened, finished, empty, wide, to_wide, from_wide)
+
+
+def _quiet(convert: Callable[..., Any]) -> Callable[[Array, Array], None]:
+    def quiet(out: Array, array: Array) -> None:
+        with np.errstate(all="ignore"):
+            convert(out, array)
+
+    return quiet
 
 
 def _same(total: Array) -> Array:

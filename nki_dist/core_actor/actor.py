@@ -90,7 +90,12 @@ class Status:
 
 @dataclass
 class Answer:
-    """What `run` returns: reports, or the error that ended it, or a request for the program."""
+    """What `run` returns: reports, or the error that ended it, or a request for the program.
+
+    Attributes:
+        message_memory: bytes of shared memory that the process keeps for what it sends.
+        lends_stacks: whether other processes have its stacks mapped.
+    """
 
     launch: int
     reports: list[CoreReport] = field(default_factory=list)
@@ -98,6 +103,8 @@ class Answer:
     error: BaseException | None = None
     cancelled: bool = False
     unknown_program: bool = False
+    message_memory: int = 0
+    lends_stacks: bool = False
 
 
 class Cancelled(Exception):
@@ -174,10 +181,24 @@ class NeuronCore:
     # ---- the run thread ------------------------------------------------------------------------
 
     @ray.method(concurrency_group="run")
-    def release(self) -> None:
-        """Let go of the stacks, so that the store has room for larger ones."""
+    def release(self, token: str | None) -> None:
+        """Let go of the stacks, so that the store has room for larger ones.
+
+        Args:
+            token: also of what messages lay in, and of stacks that others read; then all processes
+                of the world do so, and this names them from now on. An Attach that still comes
+                belongs to the old name.
+        """
         self._arena = None
         self._group.forget()
+        links = self._links
+        if token is not None and links is not None:
+            links.close()
+            net = replace(links.net, token=token)
+            self._links = Links(net, Bell(net.bell(net.me), PATIENCE), self._inbox)
+        elif links is not None:
+            links.begin(-1)
+        del links
         gc.collect()  # linked code refers to itself, and through its views holds the stacks
 
     @ray.method(concurrency_group="run")
@@ -253,7 +274,7 @@ class NeuronCore:
         }
         links = self._links
         assert links is not None
-        links.begin(order.launch)
+        links.begin(order.launch, arena.object)
         taken = 0
 
         def pump(scheduler: Scheduler) -> bool:
@@ -283,6 +304,7 @@ class NeuronCore:
             )
         finally:
             links.end()
+            answer.message_memory, answer.lends_stacks = links.memory, links.lends_stacks
             self._status = Status(order.launch, "running", links.sent, taken)
 
     def _map(self, arena: ArenaHandle | None) -> None:

@@ -30,7 +30,7 @@ from nki_dist.core_actor.bell import Bell, Ringer
 from nki_dist.core_actor.payloads import Payloads, Segment
 from nki_dist.core_actor.records import INLINE, Decoder, Encoder, parts
 from nki_dist.core_actor.ring import ASLEEP, HEADER, Ring
-from nki_dist.hbm.plasma import StackHandle
+from nki_dist.hbm.plasma import Bytes, StackHandle
 from nki_dist.runtime.messages import Message
 
 FIRST_RING: Final = 128 << 10
@@ -109,11 +109,11 @@ class Links:
 
     # ---- life -----------------------------------------------------------------------------------
 
-    def begin(self, launch: int) -> None:
-        """A launch begins here; all others are over everywhere."""
+    def begin(self, launch: int, stacks: tuple[Bytes, StackHandle] | None = None) -> None:
+        """A launch begins here; all others are over everywhere. `stacks` as in Payloads.begin."""
         self.launch = launch
         self.sent = 0
-        self._payloads.begin(launch)
+        self._payloads.begin(launch, stacks)
         self._early = [(n, m) for n, m in self._early if n >= launch]
 
     def end(self) -> None:
@@ -126,6 +126,7 @@ class Links:
         self._ringer.close()
         self._bell.close()
         self._out.clear()
+        self._retired.clear()
         self._incoming = ()
         self._payloads.close()
 
@@ -133,6 +134,16 @@ class Links:
     def bell(self) -> str:
         """Name of the bell to ring when there is something in the inbox."""
         return self._bell.name
+
+    @property
+    def memory(self) -> int:
+        """Bytes of shared memory that are kept for what is sent."""
+        return self._payloads.memory
+
+    @property
+    def lends_stacks(self) -> bool:
+        """Whether other processes have the stacks of this one mapped."""
+        return self._payloads.lends_stacks
 
     def arrived(self, launch: int) -> int:
         """Messages of a launch that are or were in rings to here; any thread may ask."""

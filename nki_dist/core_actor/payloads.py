@@ -6,6 +6,10 @@ then they are kept like own ones, and the first sender's byte is cleared later. 
 a launch is over: no receiver clears one any more (`end`), and the sender forgets what it kept at
 the next launch, which begins when the last one has ended everywhere (`begin`).
 
+Payloads may also lie in the HBM stacks of the process, which are shared memory as well: nothing is
+copied then, and their owner sees to it that they aren't written while somebody reads them
+(`collectives.in_place`).
+
 Everything belongs to the thread that runs cores, except that `map` may be called by another one.
 """
 
@@ -23,6 +27,7 @@ from nki_dist.hbm.heap import Heap
 from nki_dist.hbm.plasma import Bytes, StackHandle, map_writable
 
 KEPT: Final = 4096  # payloads that receivers may still read
+STACKS: Final = 1 << 31  # the stacks' number; segments have lower ones
 
 Segment = tuple[int, int]  # number of the process that owns it, and its number there
 
@@ -59,12 +64,17 @@ class Payloads:
 
     Args:
         me: number of this process.
+
+    Attributes:
+        lends_stacks: whether other processes have been told where the stacks are.
     """
 
     def __init__(self, me: int) -> None:
         self.me = me
         self.launch = -1
         self._heap = Heap()
+        self._stacks: tuple[Bytes, StackHandle] | None = None
+        self.lends_stacks = False
         self._mapped: dict[Segment, Bytes] = {}
         self._handles: dict[Segment, StackHandle] = {}
         self._index: list[tuple[int, int, int, int]] = []  # address, size, owner, segment
@@ -75,8 +85,16 @@ class Payloads:
 
     # ---- life -----------------------------------------------------------------------------------
 
-    def begin(self, launch: int) -> None:
-        """A launch begins here; all others are over everywhere."""
+    def begin(self, launch: int, stacks: tuple[Bytes, StackHandle] | None) -> None:
+        """A launch begins here; all others are over everywhere.
+
+        Args:
+            stacks: the object that the stacks of this process are in. Others map it when they first
+                need to, and keep it mapped: for other stacks there has to be another `Payloads`.
+        """
+        if stacks is not self._stacks:
+            self._stacks = stacks
+            self._known_segments = -1
         self.launch = launch
         self._heap.try_again()
         self._kept.clear()
@@ -93,6 +111,11 @@ class Payloads:
         """Let go of memory of others."""
         self.end()
         self._mapped.clear()
+
+    @property
+    def memory(self) -> int:
+        """Bytes of the own segments, in use or not."""
+        return sum(size for _, size in self._heap.segments())
 
     # ---- sending --------------------------------------------------------------------------------
 
@@ -171,13 +194,23 @@ class Payloads:
     def handles(self, segments: Iterable[Segment]) -> dict[Segment, StackHandle]:
         """With which another process maps them."""
         return {
-            (owner, n): self._heap.handle(n) if owner == self.me else self._handles[owner, n]
+            (owner, n): self._handle(n) if owner == self.me else self._handles[owner, n]
             for owner, n in segments
         }
+
+    def _handle(self, segment: int) -> StackHandle:
+        if segment != STACKS:
+            return self._heap.handle(segment)
+        assert self._stacks is not None
+        self.lends_stacks = True
+        return self._stacks[1]
 
     def _make_index(self, own: list[tuple[int, int]]) -> None:
         entries = [(start, size, self.me, n) for n, (start, size) in enumerate(own)]
         self._known_segments = len(own)  # before looking: what is mapped meanwhile sets it to -1
+        if self._stacks is not None:
+            memory = self._stacks[0]
+            entries.append((memory.ctypes.data, memory.size, self.me, STACKS))
         for (owner, n), memory in list(self._mapped.items()):
             entries.append((memory.ctypes.data, memory.size, owner, n))
         self._index = sorted(entries)
@@ -231,5 +264,8 @@ class Payloads:
 
     def _memory(self, place: Extent) -> Any:
         if place.owner == self.me:
+            if place.segment == STACKS:
+                assert self._stacks is not None
+                return self._stacks[0]
             return self._heap.memory(place.segment)
         return self._mapped.get((place.owner, place.segment))

@@ -10,10 +10,8 @@ from __future__ import annotations
 import itertools
 import os
 import time
-import uuid
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -24,6 +22,7 @@ from nki_dist.core_actor.actor import Answer, Order
 from nki_dist.core_actor.actors import Actors
 from nki_dist.core_actor.calls import Calls
 from nki_dist.core_actor.encoded import Encoded
+from nki_dist.core_actor.job import MUCH, Job, MessageMemory
 from nki_dist.core_actor.lifeline import Lifeline, Patience, SessionLost
 from nki_dist.core_actor.links import Net
 from nki_dist.core_actor.placement import Placement, WorldStacks, here
@@ -39,25 +38,11 @@ from nki_dist.core_actor.starting import await_start, refused
 from nki_dist.core_actor.supervise import GRACE, LOOK_EVERY, Supervisor, cause, raise_first
 from nki_dist.errors import CoreLostError, LaunchError, UnresponsiveWarning
 from nki_dist.hbm.arena import ArenaHandle
+from nki_dist.hbm.freed import give_back
 from nki_dist.hbm.layout import Layout, Layouts
 from nki_dist.runtime.hosts import Launch, LaunchResult, slots
 
 NODE_TIMEOUT = 60.0  # seconds after which Ray has surely noticed that a node is gone
-
-
-@dataclass(frozen=True)
-class _Job:
-    """A launch under way: its number, and where its tensors are."""
-
-    number: int
-    launch: Launch
-    layout: Layout
-    arenas: Mapping[int, ArenaHandle]
-
-    @property
-    def key(self) -> Any:
-        """Names the program together with the inputs that are there once."""
-        return self.launch.key, self.layout.common
 
 
 class RayHost:
@@ -89,10 +74,11 @@ class RayHost:
         self.actors: list[Any] = [None] * len(self._packs)
         self._born: dict[int, Process] = {}  # processes of this machine
         self.calls = Calls(self.actors)
-        self._job: _Job | None = None
+        self._job: Job | None = None
         self._cores = sum(map(len, self._packs))
         self._known: list[set[Any]] = [set() for _ in self._packs]
         self._mapped: list[Hashable] = [None] * len(self._packs)
+        self._messages = MessageMemory()
         self._stacks: WorldStacks | None = None
         self._launches = itertools.count()
         self._layouts = Layouts()
@@ -173,7 +159,7 @@ class RayHost:
                 self._known[n] = set()
                 self._mapped[n] = None
         process_of = {c.core: n for n, cores in enumerate(self._packs) for c in cores}
-        token = uuid.uuid4().hex
+        token = self._messages.renamed()
         connecting = [
             actor.connect.remote(
                 Net(token, self.actors, n, process_of, self._placement.near(n, self._transport))
@@ -249,12 +235,14 @@ class RayHost:
         layout = self._layouts.of(launch.key, launch.compiled.as_run, launch.inputs)
         if self._stacks.may_move(layout):
             self._release(patience)
+            if layout.stack_bytes * len(launch.inputs) > MUCH:
+                give_back()
         arenas = self._stacks.fill(layout, launch.inputs, patience)
-        answers = self._run(_Job(next(self._launches), launch, layout, arenas), patience)
+        answers = self._run(Job(next(self._launches), launch, layout, arenas), patience)
         memories = self._finished(answers, launch, layout, patience)
         return LaunchResult(layout, memories, [r for a in answers for r in a.reports])
 
-    def _run(self, job: _Job, patience: Patience) -> list[Answer]:
+    def _run(self, job: Job, patience: Patience) -> list[Answer]:
         self._job = job
         supervisor = Supervisor(self, job.number, self._cores, patience)
         try:
@@ -269,11 +257,18 @@ class RayHost:
             self._unfinished = supervisor.unfinished()
 
     def _release(self, patience: Patience) -> None:
-        """Have the actors unmap the stacks: the store can't reuse what somebody has mapped."""
+        """Have the actors unmap the stacks: the store can't reuse what somebody has mapped.
+
+        Where messages needed much memory, they let go of that, too: then the larger stacks have it,
+        and it isn't there twice.
+        """
         self.calls.dismiss()
-        mapped = [n for n, generation in enumerate(self._mapped) if generation is not None]
+        asked = [n for n, generation in enumerate(self._mapped) if generation is not None]
+        token = None
+        if self._messages.in_the_way:
+            token, asked = self._messages.renamed(), list(range(len(self.actors)))
         try:
-            self._ask({n: self.actors[n].release.remote() for n in mapped}, patience)
+            self._ask({n: self.actors[n].release.remote(token) for n in asked}, patience)
         except ray.exceptions.RayActorError as error:
             self._forget_dead()
             raise CoreLostError(f"a core died since the last launch ({cause(error)})") from error
@@ -368,6 +363,7 @@ class RayHost:
         assert job is not None
         if answer.error is None:
             self._mapped[n] = self._arena(n, job).generation
+        self._messages.note(n, answer.message_memory, answer.lends_stacks)
         if answer.unknown_program:
             self._known[n].discard(job.key)
 
@@ -395,5 +391,5 @@ class RayHost:
         assert self._job is not None
         self._job.launch.warn(warning)
 
-    def _arena(self, n: int, job: _Job) -> ArenaHandle:
+    def _arena(self, n: int, job: Job) -> ArenaHandle:
         return job.arenas[self._packs[n][0].rank]

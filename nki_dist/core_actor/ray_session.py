@@ -33,6 +33,7 @@ ANSWER_SECONDS = 10.0  # to answer a connection; Ray itself asks for minutes
 # program may do other things between launches.
 HEAD_VARIABLE: Final = "RAY_gcs_rpc_server_reconnect_timeout_s"
 HEADLESS_SECONDS: Final = 600
+FREE_VARIABLE: Final = "RAY_free_objects_period_milliseconds"
 
 
 def ensure_ray(address: str | None, home: int | None = None) -> None:
@@ -72,7 +73,7 @@ def _start_or_join(address: str | None) -> None:
                 )
             options["object_store_memory"] = int(store)
         if unnamed:
-            with _patient_without_head():
+            with _ray_settings():
                 if join(options.get("object_store_memory")):
                     return
         options["include_dashboard"] = False
@@ -80,7 +81,7 @@ def _start_or_join(address: str | None) -> None:
     own = address == "local"
     try:
         doing = "starting Ray" if own else f"joining the Ray cluster at {address}"
-        with ticking(doing), _patient_without_head():
+        with ticking(doing), _ray_settings():
             ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **options)
     except Exception as error:  # Ray raises no narrower type where its processes don't come up
         raise _not_up(address, error) from error
@@ -132,16 +133,20 @@ def _require_disk() -> None:
 
 
 @contextmanager
-def _patient_without_head() -> Iterator[None]:
-    """Sets HEAD_VARIABLE, which Ray reads when it starts, unless the program has."""
-    ours = HEAD_VARIABLE not in os.environ
-    if ours:
-        os.environ[HEAD_VARIABLE] = str(HEADLESS_SECONDS)
+def _ray_settings() -> Iterator[None]:
+    """Sets what Ray reads when it starts, unless the program has.
+
+    How long its processes live without a head; and that stacks are freed when we let go of them,
+    not up to a second later, when larger ones have been made beside them.
+    """
+    wanted = {HEAD_VARIABLE: str(HEADLESS_SECONDS), FREE_VARIABLE: "0"}
+    ours = {name: value for name, value in wanted.items() if name not in os.environ}
+    os.environ.update(ours)
     try:
         yield
     finally:
-        if ours:
-            del os.environ[HEAD_VARIABLE]
+        for name in ours:
+            del os.environ[name]
 
 
 def _check_address(address: str) -> None:

@@ -17,7 +17,7 @@ import numpy as np
 
 from nki_dist.errors import OutOfMemoryError
 from nki_dist.hbm.alignment import ALIGNMENT, padded
-from nki_dist.hbm.plasma import HbmStack, StackHandle, map_writable
+from nki_dist.hbm.plasma import Bytes, HbmStack, StackHandle, map_writable
 
 GENEROUS: Final = 16 << 20  # bytes up to which an object gets more than was asked for
 
@@ -47,8 +47,13 @@ class ArenaHandle:
 
 @dataclass(frozen=True, eq=False)
 class MappedArena:
-    """An arena as one actor sees it: bytes of each rank's stack, and of what all have in common."""
+    """An arena as one actor sees it: bytes of each rank's stack, and of what all have in common.
 
+    Attributes:
+        object: with the stacks in it, its bytes and how others of the node map it.
+    """
+
+    object: tuple[Bytes, StackHandle]
     stacks: dict[int, np.ndarray]
     common: np.ndarray | None
     generation: Hashable
@@ -133,7 +138,7 @@ def map_arena(handle: ArenaHandle) -> MappedArena:
     memory = map_writable(handle.handle)
     stacks = {r: _part(memory, handle.ranks, handle.stride, r) for r in handle.ranks}
     common = None if handle.common is None else map_writable(handle.common)
-    return MappedArena(stacks, common, handle.generation)
+    return MappedArena((memory, handle.handle), stacks, common, handle.generation)
 
 
 def _part(memory: np.ndarray, ranks: Sequence[int], stride: int, rank: int) -> np.ndarray:

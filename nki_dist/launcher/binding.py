@@ -31,6 +31,7 @@ from nki_dist.errors import (
 from nki_dist.isa.checks import check_size
 from nki_dist.isa.described import advice, described
 from nki_dist.language.tensor import NkiTensor
+from nki_dist.launcher.same_values import Same, same_values
 from nki_dist.launcher.tensor_spec import TensorSpec
 from nki_dist.program import Access, MemoryRegion, TensorSignature
 from nki_dist.program.pytree import flatten, tree_map
@@ -228,6 +229,8 @@ def bind_ranks(
         return [bind_arguments(function, args, kwargs)] * ranks
     found: list[BoundArguments] = []
     for rank in range(ranks):
+        if rank == 1:
+            args, kwargs = same_values((args, kwargs), (found[0].args, found[0].kwargs), PerRank)
         mine = [of_rank(v, rank, ranks) for v in args]
         named = {k: of_rank(v, rank, ranks) for k, v in kwargs.items()}
         found.append(bind_arguments(function, tuple(mine), named))
@@ -278,6 +281,8 @@ def _is_leaf(value: Any) -> bool:
 
 
 def _walk(take: Callable[[str, Any], Any], name: str, value: Any) -> Any:
+    if isinstance(value, Same):
+        return value.value
     if is_array(value):
         return take(name, value)
     if value is None or isinstance(value, (int, float, str, bool)):

@@ -30,6 +30,7 @@ from nki_dist.launcher.binding import (
     take_array,
     unequal,
 )
+from nki_dist.launcher.same_values import same_values
 from nki_dist.program import TensorSignature
 from nki_dist.program.pytree import flatten
 
@@ -94,6 +95,7 @@ def bind_deferred(
     later = _later(given, mine) if ranks > 1 else {}
     name = getattr(function, "__name__", type(function).__name__)
     found = [mine]
+    args, kwargs = same_values((args, kwargs), (mine.args, mine.kwargs), PerRank)
     for rank in range(1, ranks):
 
         def of(value: Any, own: Any, rank: int = rank) -> Any:

@@ -24,7 +24,6 @@ from nki_dist.program.uncollected import uncollected
 from nki_dist.runtime.blas import one_blas_thread
 from nki_dist.runtime.cores import make_core
 from nki_dist.runtime.executor import Executor, Stopped
-from nki_dist.runtime.host_memory import waits_for_others
 from nki_dist.runtime.linker import Linker
 from nki_dist.runtime.memory import Memory, Places, Pool
 from nki_dist.runtime.messages import Message, title
@@ -93,7 +92,8 @@ class CoreGroup:
         self.slots = list(slots)
         self._ready: OrderedDict[Any, dict[int, _Ready]] = OrderedDict()
         self._workspace = Workspace()
-        self._pools: dict[int, Pool] = {}
+        self._pools: dict[int, Pool] = {}  # of each core
+        self._brief = Pool()
         self.scheduler: Scheduler | None = None
         self._stopped = False
 
@@ -187,10 +187,10 @@ class CoreGroup:
         template: Template | None,
         known: Places | None,
     ) -> _Ready:
-        pool = self._pools.setdefault(slot.core if waits_for_others(program) else -1, Pool())
+        own = self._pools.setdefault(slot.core, Pool())
         if known is None and template is not None:
             known = template.places
-        memory = Memory(program, stack.memory, offsets, stack.common, pool, known)
+        memory = Memory(program, stack.memory, offsets, stack.common, own, known, self._brief)
         core = make_core(program, slot)
         kit = Kit(memory.buffer, core, arch.get(program.platform), self._workspace)
         linker = Linker(program, kit, template, alike=True)
@@ -225,6 +225,7 @@ class CoreGroup:
         """Drop everything that was linked, and with it the views into the stacks."""
         self._ready.clear()
         self._pools.clear()
+        self._brief.clear()
 
 
 def make_reports(scheduler: Scheduler, seconds: float) -> list[CoreReport]:

@@ -44,7 +44,7 @@ def check_memory(compiled: Compiled, layout: Layout, ranks: int, limit: int | No
     """
     stacks = ranks * layout.stack_bytes + layout.common_bytes
     found = [places(p) for p in compiled.programs]
-    tiles = _tiles(compiled.programs, found, ranks)
+    tiles = _tiles(found, ranks)
     results = ranks * sum({id(a): padded(a.nbytes) for _, a in returned(compiled.outputs)}.values())
     need = stacks + tiles + results
     have = machine_bytes() if limit is None else limit
@@ -60,12 +60,10 @@ def check_memory(compiled: Compiled, layout: Layout, ranks: int, limit: int | No
     return found
 
 
-def _tiles(programs: Sequence[Program], found: Sequence[Places], ranks: int) -> int:
-    """Bytes of the local storages of all cores; cores that never wait use the same in turn."""
-    sizes = [sum(buffers) for _, buffers in found]
-    waits = [waits_for_others(p) for p in programs]
-    own = ranks * sum(size for size, waiting in zip(sizes, waits) if waiting)
-    return own + max((size for size, waiting in zip(sizes, waits) if not waiting), default=0)
+def _tiles(found: Sequence[Places], ranks: int) -> int:
+    """Bytes of the local storages of all cores; brief ones are in the same memory in turn."""
+    own = ranks * sum(p.nbytes(brief=False) for p in found)
+    return own + max(p.nbytes(brief=True) for p in found)
 
 
 def waits_for_others(program: Program) -> bool:

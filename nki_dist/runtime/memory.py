@@ -10,16 +10,34 @@ can't are poisoned when their life begins. For the same reason the programs of a
 from __future__ import annotations
 
 import heapq
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Mapping
-from typing import TypeAlias
+from typing import NamedTuple
 
 import numpy as np
 
 from nki_dist.hbm.alignment import aligned, padded
-from nki_dist.program import Program, Storage
+from nki_dist.isa import INSTRUCTIONS
+from nki_dist.program import Program, Storage, instructions
 
-Places: TypeAlias = "tuple[list[tuple[Storage, int]], list[int]]"  # see `places`
+
+class Places(NamedTuple):
+    """Where the local storages of a program are.
+
+    Attributes:
+        where: storages, each with the number of its buffer.
+        sizes: of the buffers, in bytes.
+        brief: for each buffer, whether nothing in it is alive while the core waits for others.
+    """
+
+    where: list[tuple[Storage, int]]
+    sizes: list[int]
+    brief: list[bool]
+
+    def nbytes(self, brief: bool) -> int:
+        """Bytes of the buffers that are brief, or of those that aren't."""
+        return sum(size for size, which in zip(self.sizes, self.brief) if which == brief)
 
 
 class Pool:
@@ -49,7 +67,8 @@ class Memory:
         offsets: where in the stack each input and shared storage lies, by (role, index). Inputs
             that all ranks have in common, with the role "common", lie in `common` instead.
         common: bytes that several stacks share; nobody writes them during a launch.
-        pool: of host buffers for local storages; new ones if None.
+        pool: of host buffers that are the core's own; new ones if None.
+        brief: of those that are only used while the core has its turn; `pool` if None.
         known: what `places` gives for the program, if somebody has asked.
     """
 
@@ -61,6 +80,7 @@ class Memory:
         common: np.ndarray | None = None,
         pool: Pool | None = None,
         known: Places | None = None,
+        brief: Pool | None = None,
     ) -> None:
         self._buffers: dict[int, np.ndarray] = {}
         for s in program.storages:
@@ -73,20 +93,21 @@ class Memory:
             elif s.role != "local":
                 at = offsets[s.role, s.index]
                 self._buffers[s.number] = stack[at : at + s.nbytes]
-        self._place(places(program) if known is None else known, pool or Pool())
+        own = pool or Pool()
+        self._place(places(program) if known is None else known, own, brief or own)
 
-    def _place(self, found: Places, pool: Pool) -> None:
-        where, sizes = found
-        free = pool.offer()
+    def _place(self, found: Places, own: Pool, brief: Pool) -> None:
+        free = {pool: pool.offer() for pool in {own, brief}}
         buffers = []
-        for size in sizes:
-            if free[size]:
-                buffers.append(free[size].pop())
+        for size, is_brief in zip(found.sizes, found.brief):
+            pool = brief if is_brief else own
+            if free[pool][size]:
+                buffers.append(free[pool][size].pop())
             else:
                 buffers.append(aligned(size))
                 pool.add(buffers[-1])
         parts: dict[tuple[int, int], np.ndarray] = {}  # storages at one place get one array
-        for s, number in where:
+        for s, number in found.where:
             part = parts.get((number, s.nbytes))
             if part is None:
                 part = parts[number, s.nbytes] = buffers[number][: s.nbytes]
@@ -98,26 +119,39 @@ class Memory:
 
 
 def places(program: Program) -> Places:
-    """Which buffer each local storage is in, and the bytes of the buffers.
+    """Which buffer each local storage is in, and what buffers there are.
 
-    Storages of one size whose lives don't meet are in the same one, the first that is free: so
-    the rounds of a loop find the same places, as far as they can, and linking knows them again.
+    Storages of one size whose lives don't meet are in the same one, if both are brief or neither,
+    and in the first that is free: so the rounds of a loop find the same places, as far as they can,
+    and linking knows them again.
     """
+    body = instructions(program.body)
+    waits = sorted(i.ordinal for i in body if INSTRUCTIONS[i.opcode].synchronises)
     local = [s for s in program.storages if s.role == "local" and s.first >= 0]
-    where: list[tuple[Storage, int]] = []
-    sizes: list[int] = []
-    free: dict[int, list[int]] = defaultdict(list)
+    found = Places([], [], [])
+    free: dict[tuple[int, bool], list[int]] = defaultdict(list)
     busy: list[tuple[int, int]] = []
     for s in sorted(local, key=lambda s: (s.first, s.number)):
         while busy and busy[0][0] < s.first:
             _, number = heapq.heappop(busy)
-            heapq.heappush(free[sizes[number]], number)
-        size = padded(s.nbytes)
-        if free[size]:
-            number = heapq.heappop(free[size])
+            heapq.heappush(free[found.sizes[number], found.brief[number]], number)
+        kind = padded(s.nbytes), _is_brief(s, waits)
+        if free[kind]:
+            number = heapq.heappop(free[kind])
         else:
-            number = len(sizes)
-            sizes.append(size)
-        where.append((s, number))
+            number = len(found.sizes)
+            found.sizes.append(kind[0])
+            found.brief.append(kind[1])
+        found.where.append((s, number))
         heapq.heappush(busy, (s.last, number))
-    return where, sizes
+    return found
+
+
+def _is_brief(s: Storage, waits: list[int]) -> bool:
+    """Whether a storage isn't alive at any instruction that waits, given by ordinals in order.
+
+    What lives through a round of a loop, and so through waits before and after its uses there,
+    lives from the loop's first instruction to its last.
+    """
+    at = bisect_left(waits, s.first)
+    return at == len(waits) or waits[at] > s.last

@@ -20,9 +20,9 @@ class Network:
     def _member(self, me: int, size: int) -> Party:
         def post(core, payload):
             arrays = payload.arrays if isinstance(payload, Bundle) else (payload,)
-            for array in arrays:
+            for array in arrays if payload is not None else ():
                 array.setflags(write=False)  # nobody may write a payload again
-            self.sent[me] += payload.nbytes
+                self.sent[me] += array.nbytes
             self.messages += 1
             self.queues.setdefault((me, core), deque()).append(payload)
 

@@ -22,7 +22,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from nki_dist.collectives.algorithm import Algorithm, TwoPasses
+from nki_dist.collectives.algorithm import Algorithm, Order, TwoPasses, one_by_one
 from nki_dist.collectives.algorithms import ring
 from nki_dist.collectives.members import Members, Stage
 from nki_dist.collectives.party import Array, Party, Waiting
@@ -81,6 +81,11 @@ class KangaRing(TwoPasses):
             part = [both[number] for both in split]
             halves.append((yield from _scatter_cycle(x, cycle, part, reduction)))
         return np.concatenate(halves)
+
+    def sums(self, chunk: int, size: int) -> Sequence[Order]:
+        at = next(n for n, pair in enumerate(self.pairs) if chunk in pair)
+        around = [*self.pairs[at + 1 :], *self.pairs[: at + 1]]
+        return [one_by_one(m for pair in around for m in pair[::way]) for way in (1, -1)]
 
     def sends(self, reduces: bool, size: int) -> int:
         # As the primary once to each other pair, and to the secondary what comes by; as that, once.

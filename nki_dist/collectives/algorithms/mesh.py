@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from nki_dist.collectives.algorithm import TwoPasses
+from nki_dist.collectives.algorithm import Order, TwoPasses, one_by_one
 from nki_dist.collectives.members import Members, Stage, touches
 from nki_dist.collectives.party import Array, Party, Waiting
 from nki_dist.collectives.question import Question
@@ -37,6 +37,9 @@ class Mesh(TwoPasses):
 
     def reduce_scatter(self, x: Party, chunks: Sequence[Array], reduction: Reduction) -> Waiting:
         return reduction.fold((yield from x.all_to_all(chunks)))
+
+    def sums(self, chunk: int, size: int) -> Sequence[Order]:
+        return [one_by_one(range(size))]
 
     def sends(self, reduces: bool, size: int) -> int:
         return size - 1

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from nki_dist.collectives.algorithm import TwoPasses
+from nki_dist.collectives.algorithm import Order, TwoPasses
 from nki_dist.collectives.members import Members, Stage, touches
 from nki_dist.collectives.party import Array, Party, Waiting
 from nki_dist.collectives.question import Question
@@ -59,6 +59,12 @@ class Rdh(TwoPasses):
                 reduction.combine(first, second, mine[m])
             distance *= 2
         return mine[x.me]
+
+    def sums(self, chunk: int, size: int) -> Sequence[Order]:
+        orders: list[Order] = list(range(size))
+        while len(orders) > 1:
+            orders = list(zip(orders[::2], orders[1::2]))
+        return orders
 
     def sends(self, reduces: bool, size: int) -> int:
         return size.bit_length() - 1

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from nki_dist.collectives.algorithm import TwoPasses
+from nki_dist.collectives.algorithm import Order, TwoPasses, one_by_one
 from nki_dist.collectives.members import Members, Stage, touches
 from nki_dist.collectives.party import Array, Party, Waiting
 from nki_dist.collectives.question import Question
@@ -45,6 +45,9 @@ class Ring(TwoPasses):
             moving = chunks[(x.me - step) % x.size]
             reduction.combine(partial, moving, moving)
         return moving
+
+    def sums(self, chunk: int, size: int) -> Sequence[Order]:
+        return [one_by_one((chunk + 1 + step) % size for step in range(size))]
 
     def sends(self, reduces: bool, size: int) -> int:
         return size - 1

@@ -1,0 +1,64 @@
+"""What a host remembers of a launch under way, and of its processes between launches."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from nki_dist.hbm.arena import ArenaHandle
+from nki_dist.hbm.layout import Layout
+from nki_dist.runtime.hosts import Launch
+
+MUCH: Final = 64 << 20  # bytes of messages that are given back when stacks grow
+
+
+@dataclass(frozen=True)
+class Job:
+    """A launch under way: its number, and where its tensors are."""
+
+    number: int
+    launch: Launch
+    layout: Layout
+    arenas: Mapping[int, ArenaHandle]
+
+    @property
+    def key(self) -> Any:
+        """Names the program together with the inputs that are there once."""
+        return self.launch.key, self.layout.common
+
+
+class MessageMemory:
+    """Shared memory that processes keep for what they send, and the name it goes with.
+
+    Attributes:
+        token: names this set of processes, whose memory is empty when it gets the name.
+    """
+
+    def __init__(self) -> None:
+        self.token = ""
+        self._kept: dict[int, int] = {}
+        self._lent = False
+
+    def note(self, process: int, nbytes: int, lends_stacks: bool) -> None:
+        """What a process has kept after a launch, and whether others have its stacks mapped."""
+        self._kept[process] = nbytes
+        self._lent |= lends_stacks
+
+    @property
+    def nbytes(self) -> int:
+        """Of all processes."""
+        return sum(self._kept.values())
+
+    @property
+    def in_the_way(self) -> bool:
+        """Whether stacks that grow need it, or would leave the old ones behind."""
+        return self._lent or self.nbytes > MUCH
+
+    def renamed(self) -> str:
+        """The set of processes begins anew, under another token."""
+        self._kept.clear()
+        self._lent = False
+        self.token = uuid.uuid4().hex
+        return self.token
