@@ -54,6 +54,8 @@ def both(body, tmp_path, *args):
 def products_apart(monkeypatch):
     """Let products that add to one tile be formed one by one, as they are for Beta 1's kernels."""
     init = chains.Chains.__init__
-    monkeypatch.setattr(
-        chains.Chains, "__init__", lambda self, arch, ended, beta1: init(self, arch, ended, True)
-    )
+
+    def apart(self, arch, ended, _, *others):
+        init(self, arch, ended, True, *others)
+
+    monkeypatch.setattr(chains.Chains, "__init__", apart)
