@@ -58,7 +58,7 @@ def test_launches_from_other_threads_are_limited_too() -> None:
     seen: list[list[int]] = []
 
     def other() -> None:
-        with OneBlasThread():
+        with OneBlasThread().use():
             seen.append(blas_threads())
         seen.append(blas_threads())
 
@@ -78,15 +78,31 @@ def test_the_last_one_out_restores() -> None:
         entered, leave = threading.Event(), threading.Event()
 
         def other() -> None:
-            with limit:
+            with limit.use():
                 entered.set()
                 leave.wait()
 
         thread = threading.Thread(target=other)
-        with limit:
+        with limit.use():
             thread.start()
             entered.wait()
         assert set(blas_threads()) == {1}
         leave.set()
         thread.join()
+        assert blas_threads() == before
+
+
+def test_a_use_that_never_came_to_its_end_is_forgotten_with_its_frame() -> None:
+    """As Ctrl-C does it that falls between a context and its end."""
+    limit = OneBlasThread()
+    with threadpool_limits(2, user_api="blas"):
+        before = blas_threads()
+        interrupted = limit.use()
+        interrupted.__enter__()
+        with limit.use():
+            pass
+        assert set(blas_threads()) == {1}
+        del interrupted
+        with limit.use():
+            pass
         assert blas_threads() == before

@@ -11,6 +11,7 @@ meanwhile is slower, not different in kind. OpenBLAS built on OpenMP keeps a lim
 from __future__ import annotations
 
 import threading
+import weakref
 from functools import lru_cache
 from typing import Any, Final
 
@@ -27,10 +28,10 @@ _COLUMNS: Final = 72
 
 
 class OneBlasThread:
-    """A context for any number of threads, in which products are computed by one BLAS thread.
+    """Limits the BLAS libraries of this process to one thread while somebody wants that.
 
-    The last one out restores. Counting matters: if each launch restored what it found, a launch
-    that ends would give threads back while another is still running.
+    The last one out restores. Keeping count matters: if each launch restored what it found, a
+    launch that ends would give threads back while another is still running.
     """
 
     def __init__(self) -> None:
@@ -40,28 +41,52 @@ class OneBlasThread:
         self._shared = [lib for lib in libraries if not _per_thread(lib)]
         self._own = [lib for lib in libraries if _per_thread(lib)]
         self._lock = threading.Lock()
-        self._inside = 0
+        self._uses: list[weakref.ref[Use]] = []
+        self._limited = False
         self._before: list[int] = []
-        self._thread = threading.local()
 
-    def __enter__(self) -> None:
+    def use(self) -> Use:
+        """A context in which products are computed by one BLAS thread, for any one thread."""
+        return Use(self)
+
+    def enter(self, use: Use) -> None:
         if self._own:
-            before = [lib.num_threads for lib in self._own]
-            self._thread.before = [*getattr(self._thread, "before", ()), before]
-            _set(self._own, [1] * len(before))
+            use.before = [lib.num_threads for lib in self._own]
+            _set(self._own, [1] * len(self._own))
         with self._lock:
-            if self._inside == 0:
+            if not self._limited:
                 self._before = [lib.num_threads for lib in self._shared]
-            self._inside += 1
+                self._limited = True
+            self._uses.append(weakref.ref(use))
             _set(self._shared, [1] * len(self._shared))
 
-    def __exit__(self, *_: object) -> None:
-        if self._own:
-            _set(self._own, self._thread.before.pop())
+    def leave(self, use: Use) -> None:
+        if use.before is not None:
+            before, use.before = use.before, None
+            _set(self._own, before)
         with self._lock:
-            self._inside -= 1
-            if self._inside == 0:
+            self._uses = [one for one in self._uses if one() not in (None, use)]
+            if self._limited and not self._uses:
                 _set(self._shared, self._before)
+                self._limited = False
+
+
+class Use:
+    """One use of the limit. It ends with its context.
+
+    Ctrl-C may fall between a context and its end, so that Python never comes to `__exit__`. Then
+    the frame goes in the end, and this with it: the next use that ends finds that nobody is left.
+    """
+
+    def __init__(self, limit: OneBlasThread) -> None:
+        self._limit = limit
+        self.before: list[int] | None = None  # of libraries that have a limit for each thread
+
+    def __enter__(self) -> None:
+        self._limit.enter(self)
+
+    def __exit__(self, *_: object) -> None:
+        self._limit.leave(self)
 
 
 def _per_thread(library: Any) -> bool:
@@ -79,9 +104,14 @@ def _set(libraries: list[Any], counts: list[int]) -> None:
 
 
 @lru_cache(maxsize=1)
-def one_blas_thread() -> OneBlasThread:
-    """The limiter of this process."""
+def limit() -> OneBlasThread:
+    """That of this process."""
     return OneBlasThread()
+
+
+def one_blas_thread() -> Use:
+    """A context in which products are computed by one BLAS thread."""
+    return limit().use()
 
 
 @lru_cache(maxsize=1)
