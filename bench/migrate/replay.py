@@ -9,6 +9,7 @@ differently.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import inspect
 import math
@@ -21,9 +22,9 @@ from typing import Any
 import numpy as np
 
 import nki_dist as nki
+from bench.migrate.apart import products_apart
 from nki_dist import compat
 from nki_dist.language.grid import SpmdDim
-from nki_dist.runtime import chains
 
 
 def leaves(value: Any) -> list[Any]:
@@ -61,9 +62,6 @@ def main() -> None:
     compat.install(release="0.7")
     compat.install_devices()
     sys.path.insert(0, str(folder))
-    if sys.argv[3:] == ["apart"]:
-        init = chains.Chains.__init__
-        chains.Chains.__init__ = lambda self, arch, ended, beta1: init(self, arch, ended, True)  # type: ignore[method-assign]
     row = pickle.loads(record.read_bytes())
     warnings.simplefilter("error", DeprecationWarning)
     warnings.simplefilter("error", nki.errors.ReleaseWarning)
@@ -89,4 +87,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with products_apart() if sys.argv[3:] == ["apart"] else contextlib.nullcontext():
+        main()

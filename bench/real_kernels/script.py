@@ -43,9 +43,11 @@ def main() -> None:
             traceback.print_exc()
             reason = f"{type(error).__name__}: {error}"[:300]
     text = printed.getvalue()
-    outcome = "passed" if MATCHES.search(text) else "ran"
-    if reason or DIFFERS.search(text):
-        outcome, reason = "failed", reason or DIFFERS.search(text)[0]  # type: ignore[index]
+    outcome, differs = "passed" if MATCHES.search(text) else "ran", DIFFERS.search(text)
+    if differs is not None:
+        reason = reason or differs[0]
+    if reason:
+        outcome = "failed"
     row = {"file": os.environ.get("REAL_KERNELS_FILE", path), "test": os.path.basename(path)}
     row |= {"outcome": outcome, "reason": reason, "seconds": time.monotonic() - start}
     print(text, file=sys.stderr)

@@ -17,9 +17,9 @@ class Creations(Sums):
     def creation(self, node: ast.Call, name: str, given: dict[str, ast.expr]) -> Valued:
         """A new tensor; one with block dimensions is lists of tiles."""
         if "shape" in given:
-            raise_shape: ast.expr = given["shape"]
+            shape: ast.expr = given["shape"]
         elif node.args:
-            raise_shape = node.args[0]
+            shape = node.args[0]
         else:
             raise Undecided(f"nl.{name} without a shape")
         for hint in ("name", "lazy_initialization"):  # the tiles of a list can't share a label
@@ -35,7 +35,6 @@ class Creations(Sums):
         dtype = self.dtype(given["dtype"])
         keywords = [ast.keyword(k.arg, given[k.arg]) for k in node.keywords if k.arg in given]
         node = ast.Call(node.func, node.args, keywords)
-        shape = raise_shape
         if not isinstance(shape, (ast.Tuple, ast.List)):
             return node, Tensor(where, dtype)
         sizes = list(shape.elts)

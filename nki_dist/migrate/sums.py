@@ -58,10 +58,11 @@ def around(node: ast.stmt) -> Around:
     if leaves or not isinstance(node, ast.For) or not isinstance(node.target, ast.Name):
         return Around(bound=bound)
     call = node.iter
-    counted = isinstance(call, ast.Call) and ast.unparse(call.func) == "range"
-    if not counted or not 1 <= len(call.args) <= 2 or call.keywords:  # type: ignore[attr-defined]
+    if not isinstance(call, ast.Call) or ast.unparse(call.func) != "range":
         return Around(bound=bound)
-    ends = [ast.unparse(a) for a in call.args]  # type: ignore[attr-defined]
+    if not 1 <= len(call.args) <= 2 or call.keywords:
+        return Around(bound=bound)
+    ends = [ast.unparse(a) for a in call.args]
     start = ends[0] if len(ends) == 2 else "0"
     inner = [n for n in ast.walk(node) if isinstance(n, (ast.For, ast.AugAssign, ast.Assign))]
     again = any(
@@ -79,15 +80,14 @@ def _same(loop: ast.For) -> dict[str, str]:
     names.sort(key=lambda n: (n.lineno, n.col_offset))
     found = {}
     for one in loop.body:
-        simple = isinstance(one, ast.Assign) and len(one.targets) == 1
-        if not simple or not isinstance(one.value, ast.Name):  # type: ignore[attr-defined]
+        if not isinstance(one, ast.Assign) or not isinstance(one.value, ast.Name):
             continue
-        target = one.targets[0]  # type: ignore[attr-defined]
-        if isinstance(target, ast.Name):
+        target, *others = one.targets
+        if isinstance(target, ast.Name) and not others:
             uses = [n for n in names if n.id == target.id]
             stored = [n for n in uses if isinstance(n.ctx, ast.Store)]
             if uses[0] is target and len(stored) == 1:
-                found[target.id] = one.value.id  # type: ignore[attr-defined]
+                found[target.id] = one.value.id
     return found
 
 

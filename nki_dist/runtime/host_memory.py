@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import resource
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -61,9 +62,12 @@ def check_memory(compiled: Compiled, layout: Layout, ranks: int, limit: int | No
 
 
 def _tiles(found: Sequence[Places], ranks: int) -> int:
-    """Bytes of the local storages of all cores; brief ones are in the same memory in turn."""
-    own = ranks * sum(p.nbytes(brief=False) for p in found)
-    return own + max(p.nbytes(brief=True) for p in found)
+    """Bytes of the local storages of all cores; brief ones are in the same buffers in turn."""
+    own, shared = 0, Counter[int]()  # buffers by size
+    for p in found:
+        own += sum(size for size, brief in zip(p.sizes, p.brief) if not brief)
+        shared |= Counter(size for size, brief in zip(p.sizes, p.brief) if brief)
+    return ranks * own + sum(size * count for size, count in shared.items())
 
 
 def waits_for_others(program: Program) -> bool:

@@ -35,10 +35,6 @@ class Places(NamedTuple):
     sizes: list[int]
     brief: list[bool]
 
-    def nbytes(self, brief: bool) -> int:
-        """Bytes of the buffers that are brief, or of those that aren't."""
-        return sum(size for size, which in zip(self.sizes, self.brief) if which == brief)
-
 
 class Pool:
     """Host buffers that programs use in turn: never two that are under way at the same time."""

@@ -244,3 +244,29 @@ def test_a_name_of_two_lines():
             0, (0, 0), expected={"doubled": np.ones((32, 8))}
         )
     assert caught.value.code == "record-expected-shape"
+
+
+@nki.jit
+def mended(x, first, second):
+    """x, written whole and then its first columns again; each with a factor of its own."""
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    given = nl.load(x)
+    tile = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf)
+    # LINE whole
+    nisa.tensor_scalar(dst=tile, data=given, op0=nl.multiply, operand0=first)
+    # LINE part
+    nisa.tensor_scalar(dst=tile[:, 0:4], data=given[:, 0:4], op0=nl.multiply, operand0=second)
+    nl.store(out, nl.copy(tile))
+    return out
+
+
+@pytest.mark.parametrize(
+    "first, second, index, line, count",
+    [(1.0, 2.0, (3, 2), "part", 32), (2.0, 1.0, (3, 9), "whole", 96)],
+)
+def test_what_counts_is_the_write_that_left_an_element(first, second, index, line, count):
+    x = np.random.default_rng(4).standard_normal((8, 16), np.float32)
+    origin = nki.record(mended)(x, first, second).origin(0, index, expected={"tile": x})
+    assert origin[0].location == LINES[line], str(origin)
+    (compared,) = origin.expected
+    assert compared.off == count and compared.location == LINES[line]

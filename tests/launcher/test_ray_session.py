@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -10,7 +11,12 @@ from typing import Any, NoReturn
 import pytest
 import ray
 
-from nki_dist.core_actor.ray_session import STORE_VARIABLE, ensure_ray
+from nki_dist.core_actor.ray_session import (
+    FREE_VARIABLE,
+    HEAD_VARIABLE,
+    STORE_VARIABLE,
+    ensure_ray,
+)
 from nki_dist.errors import LaunchError
 
 
@@ -75,3 +81,24 @@ def test_threads_start_one_ray(monkeypatch) -> None:
         for done in [threads.submit(ensure_ray, None) for _ in range(4)]:
             done.result()
     assert len(started) == 1
+
+
+@pytest.mark.parametrize("own", [None, "250"])
+def test_settings_that_ray_starts_with_are_the_programs_if_it_has_any(monkeypatch, own) -> None:
+    seen: dict[str, str | None] = {}
+
+    def fails(**options: Any) -> NoReturn:
+        seen.update({name: os.environ.get(name) for name in (FREE_VARIABLE, HEAD_VARIABLE)})
+        raise ConnectionError("enough")
+
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "init", fails)
+    for name in (FREE_VARIABLE, HEAD_VARIABLE):
+        if own is None:
+            monkeypatch.delenv(name, raising=False)
+        else:
+            monkeypatch.setenv(name, own)
+    with pytest.raises(LaunchError):
+        ensure_ray("local")
+    assert seen == {FREE_VARIABLE: own or "0", HEAD_VARIABLE: own or "600"}
+    assert {os.environ.get(name) for name in seen} == {own}, "as the program had it"

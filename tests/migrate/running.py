@@ -12,7 +12,6 @@ import nki_dist as nki
 from nki_dist import errors
 from nki_dist.compat import beta1
 from nki_dist.migrate import migrate
-from nki_dist.runtime import chains
 
 HEADER = """\
 import math
@@ -49,13 +48,3 @@ def both(body, tmp_path, *args):
             (got,) = world.run(nki.jit(loaded(done.text, tmp_path, nki)), *args)
     assert got.dtype == want.dtype and got.tobytes() == want.tobytes()
     return got, done.text
-
-
-def products_apart(monkeypatch):
-    """Let products that add to one tile be formed one by one, as they are for Beta 1's kernels."""
-    init = chains.Chains.__init__
-
-    def apart(self, arch, ended, _, *others):
-        init(self, arch, ended, True, *others)
-
-    monkeypatch.setattr(chains.Chains, "__init__", apart)

@@ -10,9 +10,10 @@ import pytest
 
 pytest.importorskip("libcst")
 
+from bench.migrate.apart import products_apart
 from nki_dist.migrate import migrate
 from tests.isa.helpers import numbers
-from tests.migrate.running import HEADER, both, products_apart
+from tests.migrate.running import HEADER, both
 
 PLACED = """
 place = nki.compiler.sbuf.mod_alloc
@@ -134,8 +135,7 @@ def test_products_of_the_language(tmp_path, transposed):
     np.testing.assert_allclose(got, (x.T if transposed else x) @ y, rtol=1e-5, atol=1e-5)
 
 
-def test_transposes_by_products(tmp_path, monkeypatch):
-    products_apart(monkeypatch)
+def test_transposes_by_products(tmp_path):
     body = """
     def kernel(x):
         out = nl.ndarray(x.shape[::-1], dtype=x.dtype, buffer=nl.shared_hbm)
@@ -146,8 +146,9 @@ def test_transposes_by_products(tmp_path, monkeypatch):
         return out
     """
     x = numbers(5, (37, 41))
-    got, text = both(body, tmp_path, x)
+    with products_apart():
+        got, text = both(body, tmp_path, x)
+        with pytest.raises(AssertionError, match="a transpose has the dtype of its data"):
+            both(body, tmp_path, x.astype(ml_dtypes.bfloat16))
     np.testing.assert_array_equal(got, x.T)
     assert "is_moving_onezero=True, is_transpose=True" in text
-    with pytest.raises(AssertionError, match="a transpose has the dtype of its data"):
-        both(body, tmp_path, x.astype(ml_dtypes.bfloat16))

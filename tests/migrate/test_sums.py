@@ -8,9 +8,10 @@ import pytest
 
 pytest.importorskip("libcst")
 
+from bench.migrate.apart import products_apart
 from nki_dist.migrate import migrate
 from tests.isa.helpers import numbers
-from tests.migrate.running import HEADER, both, products_apart
+from tests.migrate.running import HEADER, both
 
 PRODUCT = """
 def kernel(a, b):
@@ -40,10 +41,10 @@ def kernel(a, b):
 
 
 @pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16])
-def test_a_sum_for_each_round_of_loops_inside(tmp_path, monkeypatch, dtype):
-    products_apart(monkeypatch)
+def test_a_sum_for_each_round_of_loops_inside(tmp_path, dtype):
     a, b = numbers(1, (768, 33)).astype(dtype), numbers(2, (768, 38)).astype(dtype)
-    got, text = both(PRODUCT, tmp_path, a, b)
+    with products_apart():
+        got, text = both(PRODUCT, tmp_path, a, b)
     want = a.astype(np.float64).T @ b.astype(np.float64)
     np.testing.assert_allclose(got.astype(float), want, rtol=1e-2, atol=0.1)
     assert "if block == 0:" in text and "sums_" in text

@@ -11,9 +11,10 @@ import pytest
 pytest.importorskip("libcst")
 
 import nki_dist as nki
+from bench.migrate.apart import products_apart
 from nki_dist.migrate import migrate
 from tests.isa.helpers import numbers
-from tests.migrate.running import HEADER, both, loaded, products_apart
+from tests.migrate.running import HEADER, both, loaded
 
 
 def test_masks_and_pools(tmp_path):
@@ -54,7 +55,7 @@ def test_operators_and_their_dtypes(tmp_path, dtype):
     both(body, tmp_path, numbers(2, (13, 7)).astype(dtype), numbers(3, (13, 7)).astype(dtype))
 
 
-def test_blocks_and_matmuls(tmp_path, monkeypatch):
+def test_blocks_and_matmuls(tmp_path):
     body = """
     def kernel(a, b):
         k, m = a.shape
@@ -74,9 +75,9 @@ def test_blocks_and_matmuls(tmp_path, monkeypatch):
         nl.store(out, result)
         return out
     """
-    products_apart(monkeypatch)
     a, b = numbers(4, (256, 37)), numbers(5, (256, 19))
-    got, text = both(body, tmp_path, a, b)
+    with products_apart():
+        got, text = both(body, tmp_path, a, b)
     np.testing.assert_allclose(got, a.T @ b, rtol=1e-4, atol=1e-4)
     assert "for _ in range(k // 128)" in text
 

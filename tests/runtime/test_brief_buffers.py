@@ -109,3 +109,22 @@ def test_brief_tiles_are_counted_once():
         pytest.raises(OutOfMemoryError, match=f"needs {need} bytes.* {(ranks + 1) * tile} for til"),
     ):
         world.run(*arguments)
+
+
+def test_brief_tiles_of_different_programs_are_counted_by_size():
+    """The pool keeps buffers of every size that a core asked for."""
+
+    def kernel(x):
+        out = nl.ndarray((2, *x.shape), dtype=x.dtype, buffer=nl.shared_hbm)
+        core = nl.program_id(0)
+        for n in range(1 if core == 0 else 3):  # core 0 has one tile, core 1 three of a third
+            part = slice(0, 96) if core == 0 else slice(32 * n, 32 * n + 32)
+            nl.store(out[core, part], nl.load(x[part]))
+        return out
+
+    x, tile = np.arange(96 * 64, dtype=np.float32).reshape(96, 64), 24 * KIB
+    with (
+        nki.World(lnc=2, host="inprocess", platform="trn2", memory=1) as world,
+        pytest.raises(OutOfMemoryError, match=f" {tile + tile // 3} for tiles"),
+    ):
+        world.run(nki.jit(kernel), x)

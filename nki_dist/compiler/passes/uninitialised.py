@@ -174,9 +174,8 @@ class Scan:
                 continue
             args = i.args
             reads, writes, named, partial, counts, *_ = footprints[i.opcode]
-            for name in (
-                named if i.kind is None else ()
-            ):  # in others no address is found at run time
+            # No operand of an instruction that has a kind is addressed at run time.
+            for name in named if i.kind is None else ():
                 value = args[name]
                 if isinstance(value, Access):
                     if value.dynamic is not None:
