@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from nki_dist.program.uncollected import uncollected
 from nki_dist.report import figures, memory, text
 from nki_dist.report.columns import REASONS, Columns, columns
 from nki_dist.report.source import Listing, listings
@@ -39,9 +40,24 @@ def write_page(
         profile: `Profile.to_dict()`.
         advice: findings as dicts.
     """
+    with uncollected():  # the steps of a large world are objects by the million
+        parts = _parts(profile, timeline, advice)
+    page = _asset("page.html")
+    for name, part in parts.items():
+        head, mark, tail = page.partition(f"<!--{name}-->")
+        assert mark, name
+        page = head + part + tail
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(page)
+
+
+def _parts(
+    profile: Mapping[str, Any], timeline: Timeline, advice: Sequence[Mapping[str, Any]]
+) -> dict[str, str]:
+    """What goes where in the page."""
     made = columns(timeline, critical_path(timeline))
     sources = listings(profile["lines"])
-    parts = {
+    return {
         "title": text.escaped(f"{profile['kernel']} on {profile['platform']}"),
         "style": _asset("style.css"),
         "head": text.head(profile),
@@ -57,13 +73,6 @@ def write_page(
         "library": _packed(_library()),
         "script": "\n".join(_asset(name) for name in SCRIPTS),
     }
-    page = _asset("page.html")
-    for name, part in parts.items():
-        head, mark, tail = page.partition(f"<!--{name}-->")
-        assert mark, name
-        page = head + part + tail
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(page)
 
 
 def _asset(name: str) -> str:
