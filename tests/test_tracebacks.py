@@ -71,6 +71,8 @@ def test_tracebacks_hold_the_users_frames_only(world):
         with pytest.raises(LaunchError) as wrong:
             call()
         assert frames(wrong.value) == [me, "<lambda>"]
+    with pytest.raises(TypeError, match="rank"):  # within the package from end to end
+        nki.World(rank=1)
 
 
 def test_all_frames_on_request(monkeypatch):

@@ -61,7 +61,7 @@ def trim(error: BaseException) -> None:
         shown = shown.__cause__ or (None if shown.__suppress_context__ else shown.__context__)
     if sys.version_info < (3, 11):
         of_old = sys.exc_info()[2]
-        if of_old is not None:
+        if of_old is not None and of_old is not error.__traceback__:  # it is where nothing went
             of_old.tb_next = error.__traceback__
 
 
