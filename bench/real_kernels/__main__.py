@@ -1,5 +1,6 @@
 """`python -m bench.real_kernels library|docs|samples CHECKOUT`, then `... table FILE...`; or
-`nkibench|autocomp CHECKOUT`, then `... scores FILE...` (`bench/real_kernels/evaluators.py`).
+`nkibench|autocomp CHECKOUT`, then `... scores FILE...` (`bench/real_kernels/evaluators.py`), or
+`... device FILE...` (`bench/real_kernels/device.py`).
 
 The first three run what the checkout offers as tests and scripts, one process per file, and append
 JSON lines to `--to`; `table` makes Markdown of them. nki-library's harness needs packages that this
@@ -16,7 +17,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from bench.real_kernels import evaluators, summary
+from bench.real_kernels import device, evaluators, summary
 
 ROOT = Path(__file__).parents[2]
 
@@ -47,13 +48,19 @@ def main() -> None:
         command.add_argument("--budget", type=float, default=0, help="seconds in all; 0: any")
         command.add_argument("--only", default="", help="part of the kernel's name")
         command.add_argument("--scratch", type=Path, default=Path("real_kernels_scratch"))
+        command.add_argument("--seed", type=int, default=0, help="of NKIBench's inputs")
         command.add_argument(
             "--candidates", type=Path, help="kda-for-trainium, whose kernels take their place"
         )
     scores = commands.add_parser("scores", help="Markdown of what nkibench and autocomp wrote")
     scores.add_argument("files", type=Path, nargs="+")
+    errors = commands.add_parser("device", help="Markdown: errors here and on a device")
+    errors.add_argument("files", type=Path, nargs="+", help="what nkibench wrote")
+    errors.add_argument("--candidates", type=Path, required=True, help="kda-for-trainium")
     options = parser.parse_args()
-    if options.command == "scores":
+    if options.command == "device":
+        print(device.table(evaluators.rows(options.files), options.candidates))
+    elif options.command == "scores":
         print(evaluators.table(options.files))
     elif options.command in ("nkibench", "autocomp"):
         evaluators.run(options)

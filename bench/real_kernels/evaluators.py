@@ -29,9 +29,9 @@ from typing import Any, Final
 
 import numpy as np
 
-SEED = 0  # one of NKIBench's five
 LIMITS = {"mamba": 3e-5}
 LIMIT = 2e-5
+KERNEL: Final = re.compile(r"^def (?:kernel|optimized_kernel)\(", re.MULTILINE)
 
 
 def main() -> None:
@@ -40,22 +40,24 @@ def main() -> None:
     parser.add_argument("kernel", type=Path)
     parser.add_argument("reference", type=Path)
     parser.add_argument("--problem", default="")
+    parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
-        row = judged(options.kernel, options.reference, LIMITS.get(options.problem, LIMIT))
+        limit = LIMITS.get(options.problem, LIMIT)
+        row = judged(options.kernel, options.reference, limit, options.seed)
     row["warnings"] = sorted({getattr(w.message, "code", "") for w in seen} - {""})
     print(json.dumps(row))
 
 
-def judged(kernel: Path, reference: Path, limit: float) -> dict[str, Any]:
-    """What came of one kernel: outcome, and why."""
+def judged(kernel: Path, reference: Path, limit: float, seed: int) -> dict[str, Any]:
+    """What came of one kernel: outcome, why, its error and the share of elements without any."""
     from nki_dist import World, compat, errors
 
     compat.install()
     try:
         task = _module(reference, "reference")
-        np.random.seed(SEED)
+        np.random.seed(seed)
         inputs = task.get_inputs()
         given = task.transform_to_nki_inputs(inputs)
         module = _module(kernel, "candidate")
@@ -72,23 +74,28 @@ def judged(kernel: Path, reference: Path, limit: float) -> dict[str, Any]:
         traceback.print_exc()
         return {"outcome": "error", "reason": type(error).__name__, "text": str(error)[:500]}
     wanted = task.forward(*inputs)
-    worst = worst_error(task.transform_nki_outputs(got, wanted), wanted)
+    worst, equal = compared(task.transform_nki_outputs(got, wanted), wanted)
     outcome = "right" if worst < limit else "wrong"
-    return {"outcome": outcome, "reason": f"error {worst:.1e}, limit {limit:.0e}"}
+    reason = f"error {worst:.1e}, limit {limit:.0e}"
+    return {"outcome": outcome, "reason": reason, "error": worst, "equal": equal}
 
 
-def worst_error(got: Any, wanted: Any) -> float:
-    """The greatest relative L2 error of the outputs; infinite where shapes or numbers differ."""
+def compared(got: Any, wanted: Any) -> tuple[float, float]:
+    """The greatest relative L2 error of the outputs, and the least share of equal elements.
+
+    Infinite and 0 where shapes differ, or an element is no finite number.
+    """
     wanted = wanted if isinstance(wanted, tuple) else (wanted,)
     if len(got) != len(wanted):
-        return float("inf")
-    worst = 0.0
+        return float("inf"), 0.0
+    worst, equal = 0.0, 1.0
     for mine, theirs in zip(got, wanted):
         a, b = np.asarray(mine, np.float64), np.asarray(theirs, np.float64)
         if a.shape != b.shape or not np.isfinite(a).all():
-            return float("inf")
+            return float("inf"), 0.0
         worst = max(worst, float(np.linalg.norm(a - b) / np.linalg.norm(b)))
-    return worst
+        equal = min(equal, float(np.mean(a == b)))
+    return worst, equal
 
 
 def _module(path: Path, name: str) -> ModuleType:
@@ -100,12 +107,15 @@ def _module(path: Path, name: str) -> ModuleType:
     return module
 
 
-def nkibench_jobs(nkibench: Path, candidates: Path | None) -> list[tuple[str, list[str]]]:
+def nkibench_jobs(
+    nkibench: Path, candidates: Path | None, seed: int
+) -> list[tuple[str, list[str]]]:
     """NKIBench's kernels, or the candidates of a checkout of kda-for-trainium: (name, arguments).
 
     Args:
         nkibench: folder `NKIBench` of AccelOpt.
-        candidates: that checkout.
+        candidates: that checkout; of the files beside its kernels, those without one are left out.
+        seed: of the inputs.
     """
     jobs = []
     for problem, described in json.loads((nkibench / "summary.json").read_text()).items():
@@ -113,10 +123,12 @@ def nkibench_jobs(nkibench: Path, candidates: Path | None) -> list[tuple[str, li
             for made in case["impls"]:
                 kernels = [nkibench / made["kernel"]]
                 if candidates is not None:
-                    kernels = sorted(candidates.glob(f"workspaces/{problem}/runs/{problem}*.py"))
+                    files = sorted(candidates.glob(f"workspaces/{problem}/runs/*.py"))
+                    kernels = [file for file in files if KERNEL.search(file.read_text())]
                 reference = str((nkibench / made["task"]).resolve())
                 for kernel in kernels:
                     more = [str(kernel.resolve()), reference, "--problem", problem]
+                    more += ["--seed", str(seed)]
                     jobs.append((f"{problem}/{kernel.stem}", more))
     return jobs
 
@@ -145,7 +157,7 @@ def run(options: argparse.Namespace) -> None:
     root = Path(__file__).parents[2]
     done = {row["test"] for row in rows([options.to])} if options.to.exists() else set()
     if options.command == "nkibench":
-        jobs = nkibench_jobs(options.checkout, options.candidates)
+        jobs = nkibench_jobs(options.checkout, options.candidates, options.seed)
         start = [sys.executable, "-m", "bench.real_kernels.evaluators"]
     else:
         options.scratch.mkdir(parents=True, exist_ok=True)

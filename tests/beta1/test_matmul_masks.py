@@ -90,3 +90,47 @@ def test_what_a_mask_left_out_of_a_product_was_never_written():
 
     with pytest.raises(NkiError, match="nobody wrote"):
         run(kernel, normal(K, N), normal(K, N, seed=1))
+
+
+def by_subscripts(*subscripts):
+    """A product whose moving operand is subscripted by one mask after the other."""
+
+    def kernel(a, b):
+        out = nl.ndarray((N, N), dtype=nl.float32, buffer=nl.shared_hbm)
+        k, n = nl.arange(K)[:, None], nl.arange(N)[None, :]
+        moving = nl.load(b)[k, n]
+        for subscript in subscripts:
+            moving = moving[subscript(k, n)]
+        total = nl.zeros((N, N), nl.float32, buffer=nl.psum)
+        total += nisa.nc_matmul(nl.load(a)[k, n][k < 20], moving)
+        nl.store(out, total)
+        return out
+
+    return kernel
+
+
+def test_masks_behind_each_other_all_hold():
+    a, b = normal(K, N), normal(K, N, seed=1)
+    wanted = product(a[:20], b[:20])
+    last = 1  # of a loop that has been unrolled: the comparison is Python's
+    for kernel in (
+        by_subscripts(lambda k, n: k < 20),
+        by_subscripts(lambda k, n: k < 30, lambda k, n: k < 20),
+        by_subscripts(lambda k, n: k < 20, lambda k, n: k < 30),
+        by_subscripts(lambda k, n: k < 20, lambda k, n: last < 2, lambda k, n: np.True_),
+    ):
+        close(run(kernel, a, b), wanted, 1e-5)
+
+
+@pytest.mark.parametrize(
+    "subscripts, code",
+    [
+        ((lambda k, n: k < 9, lambda k, n: k >= 9), "mask-shape"),
+        ((lambda k, n: k < 20, lambda k, n: False), "mask-shape"),
+        ((lambda k, n: k < 20, lambda k, n: (k, n)), "mask-unsupported"),
+    ],
+)
+def test_masks_that_leave_nothing_and_subscripts_behind_a_mask_are_refused(subscripts, code):
+    with pytest.raises(NkiValidationError) as caught:
+        run(by_subscripts(*subscripts), normal(K, N), normal(K, N, seed=1))
+    assert caught.value.code == code

@@ -101,10 +101,23 @@ def cut(view: NkiTensor, box: Box | None) -> NkiTensor:
     return make(view.storage, offset, tuple(shape), view.strides, view.dtype, dynamic)
 
 
-def operand_box(mask: Mask, shape: tuple[int, ...]) -> Box:
-    """`tile[mask]`, the operand of a matmul: the box of the tile that takes part."""
-    box = mask.over(shape).box()
-    if box is None or box[0] == (0, 0):
+def operand_box(
+    key: Mask | bool | np.bool_, shape: tuple[int, ...], kept: Box | None = None
+) -> Box:
+    """`tile[mask]`, the operand of a matmul: the box of the tile that takes part.
+
+    Args:
+        key: a comparison of loop indices only is a bool here, since loops are unrolled.
+        shape: of the tile.
+        kept: what a mask before this one has left of it, as in `tile[mask][mask]`.
+    """
+    if isinstance(key, Mask):
+        box = key.over(shape).box()
+    else:
+        box = tuple((0, n if key else 0) for n in shape)
+    if box is not None and kept is not None:
+        box = tuple((max(a, lo), min(b, hi)) for (a, b), (lo, hi) in zip(kept, box))
+    if box is None or any(lo >= hi for lo, hi in box):
         raise NkiValidationError(
             "a tile subscripted by a mask (the operand of a matmul) needs bounds of each index "
             "that leave something, such as i_f < 64",

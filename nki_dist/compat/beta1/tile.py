@@ -88,7 +88,7 @@ class Tile(Operators):
         return bool(self.access)
 
     def __getitem__(self, key: Any) -> Tile:
-        if isinstance(key, Mask):
+        if isinstance(key, (Mask, bool, np.bool_)):
             box = operand_box(key, self.shape)
             return OperandTile(self.access, self.guards, self.parts, box=box)
         view = self._whole("a subscript")
@@ -203,6 +203,17 @@ class OperandTile(Tile):
     def __init__(self, *args: Any, box: Box) -> None:
         super().__init__(*args)
         self.box = box
+
+    def __getitem__(self, key: Any) -> Tile:
+        if not isinstance(key, (Mask, bool, np.bool_)):
+            raise NkiValidationError(
+                "a subscript of a tile that is subscripted by a mask already; write masks last, as "
+                "in tile[i_p, i_f][i_f < 64]",
+                code="mask-unsupported",
+            )
+        return OperandTile(
+            self.access, self.guards, self.parts, box=operand_box(key, self.shape, self.box)
+        )
 
     def resolve(self, box: Box | None = None) -> NkiTensor:
         """Refused: only matmuls know what the rest of the result is then."""
