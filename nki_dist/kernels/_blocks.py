@@ -85,18 +85,42 @@ def load_turned(src: Any) -> Any:
     """The transpose of an HBM view (rows, at most 128 columns), as a tile (columns, rows)."""
     rows, columns = src.shape
     result = sbuf((columns, rows), src.dtype)
-    for r0, height in tiles(0, rows, nl.tile_size.pmax):
-        on_psum = psum((columns, height), src.dtype)
-        nisa.nc_transpose(
-            dst=on_psum, data=load(src[r0 : r0 + height, :]), engine=nisa.tensor_engine
-        )
-        nisa.tensor_copy(dst=result[:, r0 : r0 + height], src=on_psum)
+    for b0, breadth in tiles(0, rows, in_a_bank(src.dtype)):
+        on_psum = psum((columns, breadth), src.dtype)
+        for r0, height in tiles(0, breadth, nl.tile_size.pmax):
+            nisa.nc_transpose(
+                dst=on_psum[:, r0 : r0 + height],
+                data=load(src[b0 + r0 : b0 + r0 + height, :]),
+                engine=nisa.tensor_engine,
+            )
+        nisa.tensor_copy(dst=result[:, b0 : b0 + breadth], src=on_psum)
     return result
 
 
 def turned_tiles(tile: Any) -> list[Any]:
-    """The transpose of an SBUF tile (at most 128, columns), as tiles of at most 128 rows."""
-    return [turned(tile[:, c0 : c0 + w]) for c0, w in tiles(0, tile.shape[1], nl.tile_size.pmax)]
+    """The transpose of an SBUF tile (at most 128, columns), as tiles of at most 128 rows.
+
+    What fits a bank of PSUM leaves it in one copy: beginning one costs as much as 60 columns.
+    """
+    rows, columns = tile.shape
+    pmax, result = nl.tile_size.pmax, []
+    rest = columns % pmax
+    for t0, count in tiles(0, columns // pmax, in_a_bank(tile.dtype) // rows):
+        on_psum = psum((pmax, count * rows), tile.dtype)
+        places = [on_psum[:, r0 : r0 + rows] for r0 in range(0, count * rows, rows)]
+        for c0, place in zip(range(t0 * pmax, columns, pmax), places):
+            nisa.nc_transpose(dst=place, data=tile[:, c0 : c0 + pmax], engine=nisa.tensor_engine)
+        copied = sbuf(on_psum.shape, tile.dtype)
+        nisa.tensor_copy(dst=copied, src=on_psum)
+        result += [copied[:, r0 : r0 + rows] for r0 in range(0, count * rows, rows)]
+    if rest:
+        result.append(turned(tile[:, columns - rest :]))
+    return result
+
+
+def in_a_bank(dtype: Any) -> int:
+    """How many elements per partition a bank of PSUM holds."""
+    return int(nl.tile_size.psum_fmax * nl.float32.itemsize // dtype.itemsize)
 
 
 def load_tiles(src: Any, transpose: bool = False) -> list[Any]:

@@ -13,7 +13,7 @@ from typing import Any
 
 import nki_dist.isa as nisa
 import nki_dist.language as nl
-from nki_dist.kernels._blocks import contract, psum, sbuf, tiles, turned
+from nki_dist.kernels._blocks import contract, psum, sbuf, tiles, turned_tiles
 
 # A score that no row keeps: exp of it is 0, and subtracting a maximum from it doesn't overflow.
 MASKED = -1e30
@@ -48,7 +48,7 @@ def attend(
     seen_from = 0 if q0 is None or window is None else max(0, q0 - window + 1)
     start = seen_from - seen_from % nl.tile_size.pmax
     sums = running_sums(width, d)
-    for k0, count in tiles(start, last, nl.tile_size.gemm_moving_fmax):
+    for k0, count in tiles(start, last, 2 * nl.tile_size.psum_fmax):
         lead = None if q0 is None else q0 - k0
         scores = masked_scores(queries, keys[:, k0 : k0 + count], lead, window)
         include(sums, scores, values[k0 // nl.tile_size.pmax :], scale, first=k0 == start)
@@ -118,8 +118,11 @@ def masked_scores(queries: Any, keys: Any, lead: int | None, window: int | None 
     Returns:
         A tile in PSUM, or in SBUF if it had to be masked: GpSimd can't reach PSUM.
     """
-    products = contract([queries], [keys])
-    width, count = products.shape
+    width, count = queries.shape[1], keys.shape[1]
+    products = psum((width, count))
+    for n0, columns in tiles(0, count, nl.tile_size.gemm_moving_fmax):
+        at = slice(n0, n0 + columns)
+        nisa.nc_matmul(dst=products[:, at], stationary=queries, moving=keys[:, at])
     ahead = lead is not None and count - 1 > lead
     behind = lead is not None and window is not None and lead + width - 1 >= window
     if not ahead and not behind:
@@ -158,16 +161,23 @@ def raise_maximum(minus_max: Any, scores: Any, scale: float, first: bool) -> tup
         -scale * maximum, the bias for exp, and exp(scale * (old maximum - maximum)), by which
         earlier sums have to be corrected (None for the first block).
     """
-    bias, lowered = sbuf(minus_max.shape, nl.float32), sbuf(minus_max.shape, nl.float32)
+    bias = sbuf(minus_max.shape, nl.float32)
+    if first:
+        nisa.tensor_reduce(dst=minus_max, op=nl.maximum, data=scores, axis=1, negate=True)
+        nisa.tensor_scalar(dst=bias, data=minus_max, op0=nl.multiply, operand0=scale)
+        return bias, None
+    lowered, correction = (sbuf(minus_max.shape, nl.float32) for _ in range(2))
     nisa.tensor_reduce(dst=lowered, op=nl.maximum, data=scores, axis=1, negate=True)
-    if not first:
-        nisa.tensor_tensor(dst=lowered, data1=lowered, data2=minus_max, op=nl.minimum)
-    nisa.tensor_scalar(dst=bias, data=lowered, op0=nl.multiply, operand0=scale)
-    correction = None
-    if not first:
-        correction = sbuf(minus_max.shape, nl.float32)
-        nisa.activation(dst=correction, op=nl.exp, data=minus_max, scale=-scale, bias=bias)
-    nisa.tensor_copy(dst=minus_max, src=lowered)
+    nisa.tensor_scalar(
+        dst=bias,
+        data=lowered,
+        op0=nl.minimum,
+        operand0=minus_max,
+        op1=nl.multiply,
+        operand1=scale,
+    )
+    nisa.activation(dst=correction, op=nl.exp, data=minus_max, scale=-scale, bias=bias)
+    nisa.tensor_tensor(dst=minus_max, data1=lowered, data2=minus_max, op=nl.minimum)
     return bias, correction
 
 
@@ -176,12 +186,11 @@ def weigh_values(weights: Any, values: list[Any]) -> Any:
 
     Keys are contracted now, so they move from columns to partitions first.
     """
-    width, keys = weights.shape
-    block = psum((width, values[0].shape[1]))
-    for tile, (c0, count) in zip(values, tiles(0, keys, nl.tile_size.pmax)):
-        stationary = turned(weights[:, c0 : c0 + count])
-        nisa.nc_matmul(dst=block, stationary=stationary, moving=tile[0:count, :])
-    return block
+    stationary = turned_tiles(weights)
+    moving = values[: len(stationary)]
+    if moving[-1].shape[0] != stationary[-1].shape[0]:
+        moving = [*moving[:-1], moving[-1][0 : stationary[-1].shape[0], :]]
+    return contract(stationary, moving)
 
 
 def log_sum_exp(dst: Any, total: Any, minus_max: Any, scale: float) -> None:

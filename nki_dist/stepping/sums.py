@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from nki_dist.compiler.passes.accumulate import Sums
-from nki_dist.isa.indirection import is_indirect, table
+from nki_dist.isa.indirection import is_indirect
 from nki_dist.isa.spec import Spec
 from nki_dist.program import Access, Instruction
 
@@ -39,16 +39,13 @@ class LiveSums:
                 return
             sums = self.storages[number] = Sums(a.storage)
         if is_indirect(a):  # which columns is looked up when it runs
-            sums.elements(table(a))
-            assert sums.mask is not None
-            self._masks[number] = sums.mask
+            self._masks[number] = sums.whole()
         if not spec.accumulates:
             return
         asked = i.args["accumulate"]
         held = None if is_indirect(a) else sums.read(a)
         if asked is None and held is None:
-            assert sums.mask is not None
-            self._masks[number] = sums.mask
+            self._masks[number] = sums.whole()
             i.accumulation = "runtime"
         else:
             i.accumulation = "add" if (held if asked is None else asked) else "replace"

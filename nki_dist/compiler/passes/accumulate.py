@@ -38,12 +38,32 @@ class Sums:
         self.storage = storage
         self.uniform: bool | None = False
         self.mask: np.ndarray | None = None
+        self.alike = True  # the mask is of one partition: all have been written alike so far
 
     def elements(self, a: Access) -> np.ndarray:
+        """The part of the mask that says it of an access, in one partition or in all of its."""
+        mask = self._some() if self._of_all_partitions(a) else self.whole()
+        return mask_view(mask, a, 1 if self.alike else None)
+
+    def whole(self) -> np.ndarray:
+        """The mask of every element, which it is kept in from here on."""
+        mask = self._some()
+        if self.alike:
+            self.mask, self.alike = np.tile(mask, self.storage.shape[0]), False
+            return self.mask
+        return mask
+
+    def _some(self) -> np.ndarray:
         if self.mask is None:
-            self.mask = np.full(self.storage.nbytes // 2, bool(self.uniform))
+            units = self.storage.nbytes // 2 // self.storage.shape[0]
+            self.mask, self.alike = np.full(units, bool(self.uniform)), True
             self.uniform = None
-        return mask_view(self.mask, a)
+        return self.mask
+
+    def _of_all_partitions(self, a: Access) -> bool:
+        partitions, unit = self.storage.shape[0], a.dtype.itemsize // 2 or 1
+        pitch = self.storage.nbytes // 2 // partitions
+        return a.shape[0] == partitions and (partitions == 1 or a.strides[0] * unit == pitch)
 
     def covers(self, a: Access) -> bool:
         s = self.storage
@@ -66,10 +86,15 @@ class Sums:
             self.elements(a)[...] = value
 
 
-def mask_view(mask: np.ndarray, a: Access) -> np.ndarray:
-    """Part of a mask with one entry per two bytes of a storage: PSUM types have 16 bits or more."""
+def mask_view(mask: np.ndarray, a: Access, partitions: int | None = None) -> np.ndarray:
+    """Part of a mask with one entry per two bytes of a storage: PSUM types have 16 bits or more.
+
+    Args:
+        partitions: that the mask has an entry for; None for those of the access.
+    """
     unit = a.dtype.itemsize // 2 or 1
-    return np.ndarray(a.shape, bool, mask, a.offset * unit, tuple(s * unit for s in a.strides))
+    shape = a.shape if partitions is None else (partitions, *a.shape[1:])
+    return np.ndarray(shape, bool, mask, a.offset * unit, tuple(s * unit for s in a.strides))
 
 
 def resolve_accumulation(program: Program) -> None:
