@@ -48,7 +48,7 @@ def attend(
     seen_from = 0 if q0 is None or window is None else max(0, q0 - window + 1)
     start = seen_from - seen_from % nl.tile_size.pmax
     sums = running_sums(width, d)
-    for k0, count in tiles(start, last, 2 * nl.tile_size.psum_fmax):
+    for k0, count in tiles(start, last, nl.tile_size.psum_fmax):
         lead = None if q0 is None else q0 - k0
         scores = masked_scores(queries, keys[:, k0 : k0 + count], lead, window)
         include(sums, scores, values[k0 // nl.tile_size.pmax :], scale, first=k0 == start)
