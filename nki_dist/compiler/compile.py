@@ -40,7 +40,7 @@ Bind = Callable[[Trace], tuple[tuple[Any, ...], dict[str, Any]]]
 CheckOutputs = Callable[[Trace, Any], Any]
 
 
-@uncollected()
+@uncollected(acyclic=True)
 def compile_kernel(
     function: Callable[..., Any],
     name: str,

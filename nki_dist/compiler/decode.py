@@ -24,7 +24,7 @@ from nki_dist.compiler.wire import PROGRAM, malformed, unpack
 from nki_dist.errors import LaunchError, NkiError, ProgramFormatError
 from nki_dist.isa.checks import check_size
 from nki_dist.program import Access, Instruction, Program, Storage, VirtualRegister
-from nki_dist.program.collector import collector_paused
+from nki_dist.program.uncollected import uncollected
 
 FIELDS: Final = (
     "kernel",
@@ -64,7 +64,7 @@ def decode(data: bytes, verify: bool = True) -> Program:
     """
     body = unpack(PROGRAM, data)
     try:
-        with collector_paused():
+        with uncollected(acyclic=True):
             return _decoded(body, verify)
     except ProgramFormatError:
         raise

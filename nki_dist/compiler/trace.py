@@ -256,7 +256,7 @@ class Trace(Configured, LoopTrace):
         i.order_group = self.order_group
         self.block.append(i)
         self._ordinal = ordinal + 1
-        return NkiInstruction(i, len(self._open), self)
+        return NkiInstruction(i, len(self._open))
 
     def record(
         self,
@@ -292,7 +292,7 @@ class Trace(Configured, LoopTrace):
                 opened[-1].touched.add(storage)
         self.block.append(i)
         self._ordinal = ordinal + 1
-        return NkiInstruction(i, len(opened), self)
+        return NkiInstruction(i, len(opened))
 
     def rewritten(self, i: Instruction, unused: Storage) -> None:
         """Note that a recorded instruction has other operands now; nothing uses `unused`."""

@@ -17,12 +17,11 @@ class NkiInstruction:
     time the instruction runs, so a producer must be in the same dynamic loop or an enclosing one.
     """
 
-    __slots__ = ("depth", "instruction", "tracer")
+    __slots__ = ("depth", "instruction")
 
-    def __init__(self, handle: Instruction, depth: int = 0, tracer: Any = None) -> None:
+    def __init__(self, handle: Instruction, depth: int = 0) -> None:
         self.instruction = handle
         self.depth = depth
-        self.tracer = tracer
 
     def __getattr__(self, name: str) -> Any:
         if name in NkiInstruction.__slots__:  # not yet set

@@ -25,9 +25,15 @@ from nki_dist.program import Access, MemoryRegion, Storage
 Step = Callable[[], Any]
 
 
+def nothing() -> None:
+    """A step of its own for what others do."""
+
+
 def chain(steps: Sequence[Step]) -> Step:
     """One function that calls several in order."""
     steps = tuple(steps)
+    if not steps:
+        return nothing
     if len(steps) == 1:
         return steps[0]
     if len(steps) == 2:

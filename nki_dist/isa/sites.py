@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from nki_dist.dtypes import DType
 from nki_dist.isa.known import Pattern, Spec, immutable
-from nki_dist.program import Access, MemoryRegion, sbuf
+from nki_dist.program import Access, MemoryRegion, Storage, sbuf
 
 
 class Form(NamedTuple):
@@ -108,32 +108,36 @@ def repeated(site: Site, a: dict[str, Any]) -> list[Access] | None:
     if not all(map(is_, others, site.values)) and not all(map(_same, others, site.values)):
         return None
     operands: list[Access] = []
+    storages: list[Storage] = []
     for form in site.tensors:
         name, cls, region, whole, stored, address, shape, strides, dtype, shares, first, last = form
         access: Any = a[name]
         if access.__class__ is not cls or access.dynamic is not None:
             return None
         storage = access.storage
+        # Most are the same objects: tuples compare their elements even then.
         if (
-            access.shape != shape
-            or access.strides != strides
+            (access.shape is not shape and access.shape != shape)
+            or (access.strides is not strides and access.strides != strides)
             or access.dtype is not dtype
             or not first <= access.offset <= last
             or storage.region is not region
-            or storage.shape != whole
+            or (storage.shape is not whole and storage.shape != whole)
             or storage.dtype is not stored
         ):
             return None
         placed = storage.address
-        if placed != address and (
-            placed is None or address is None or region is not sbuf or placed[0] != address[0]
+        if (
+            placed is not address
+            and placed != address
+            and (placed is None or address is None or region is not sbuf or placed[0] != address[0])
         ):
             return None
         if shares < 0:
-            for other in operands:
-                if other.storage is storage:
-                    return None
-        elif operands[shares].storage is not storage:
+            if storage in storages:  # the same one: storages are equal to themselves only
+                return None
+        elif storages[shares] is not storage:
             return None
         operands.append(access)
+        storages.append(storage)
     return operands

@@ -21,10 +21,11 @@ def uncollected(acyclic: bool = False) -> Iterator[None]:
     Threads that do this together may end it for each other early: that costs time, nothing else.
 
     Args:
-        acyclic: no cycles are made, as none of the user's code runs: the next passes needn't look
-            for them either. If there are many, new objects count as old from here on, by way of
-            `gc.freeze`, which looks at none. Not where somebody has frozen many on purpose; Python
-            3.12 begins with a few hundred.
+        acyclic: this package's code makes no cycles meanwhile, so the next passes needn't look
+            for them either. If there are many objects, new ones count as old from here on, by way
+            of `gc.freeze`, which looks at none; the few cycles that a user's kernel may have made
+            are found by a pass over everything. Not where somebody has frozen many on purpose;
+            Python 3.12 begins with a few hundred.
     """
     if not gc.isenabled():
         yield

@@ -64,17 +64,16 @@ class Chain:
         members: in program order.
         rows: of the whole contraction.
         mode: what becomes of what dst held before: "replace", "add" or "runtime".
-        group, column: once it has ended, where its stationary operands begin.
+        column: of its group, once it has ended, where its stationary operands begin.
     """
 
-    __slots__ = ("column", "dst", "group", "members", "mode", "rows")
+    __slots__ = ("column", "dst", "members", "mode", "rows")
 
     def __init__(self, member: Member) -> None:
         self.dst = member.factors.dst
         self.members = [member]
         self.rows = member.factors.rows
         self.mode = member.instruction.accumulation
-        self.group: Group | None = None
         self.column = 0
 
     @property
@@ -95,13 +94,18 @@ class Group:
 
     A chain can join if what it multiplies was there by then. Each begins where one of BLAS's blocks
     does (`blas.column_unit`), so its bits don't depend on the group.
+
+    Attributes:
+        ends: position of the instruction at which it is computed.
+        run: number of the straight run of instructions it is in.
     """
 
-    __slots__ = ("chains", "ends", "width")
+    __slots__ = ("chains", "ends", "run", "width")
 
-    def __init__(self, ends: int) -> None:
+    def __init__(self, ends: int, run: int) -> None:
         self.chains: list[Chain] = []
         self.ends = ends
+        self.run = run
         self.width = 0
 
     def takes(self, chain: Chain) -> bool:
@@ -114,7 +118,7 @@ class Group:
         ]
 
     def add(self, chain: Chain) -> None:
-        chain.group, chain.column = self, self.width
+        chain.column = self.width
         self.chains.append(chain)
         self.width += width_of(chain)
 
@@ -124,7 +128,7 @@ class Chains:
 
     Args:
         arch: the platform.
-        ended: called with every chain that ends.
+        ended: called with every chain that ends, and its group.
         beta1: the kernel is one of Beta 1: each matmul is a chain. Products are added there by
             other instructions, and that they are folded into PSUM must not show.
         facts: of the program's instructions, from whoever may have asked.
@@ -137,7 +141,7 @@ class Chains:
     def __init__(
         self,
         arch: Arch,
-        ended: Callable[[Chain], Any],
+        ended: Callable[[Chain, Group], Any],
         beta1: bool,
         facts: FactTable | None = None,
     ) -> None:
@@ -215,11 +219,11 @@ class Chains:
                 key = chain.right()
                 group = self._groups.get(key)
                 if group is None or not group.takes(chain):
-                    group = self._groups[key] = Group(chain.members[-1].at)
+                    group = self._groups[key] = Group(chain.members[-1].at, self.run)
             else:
-                group = Group(chain.members[-1].at)
+                group = Group(chain.members[-1].at, self.run)
             group.add(chain)
-            self._ended(chain)
+            self._ended(chain, group)
 
 
 def _contents(a: Access, rows: int, since: int | None) -> tuple[Any, ...]:
@@ -250,6 +254,8 @@ def apart(a: Access, b: Access) -> bool:
         return True
     if a.dynamic is not None or b.dynamic is not None:
         return False
+    if a.offset * a.dtype.itemsize == b.offset * b.dtype.itemsize:
+        return False  # their first element, as most who look at a tile look at all of it
     first, second = _box(a), _box(b)
     if first is None or second is None:
         return False

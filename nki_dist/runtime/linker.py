@@ -138,8 +138,7 @@ class Linker:
         """Instead, let each matmul do what it says when its turn comes; the last one of a chain
         brings the sum that the product would have been."""
         found = find_groups(self.program, self.kit.arch, self.facts)
-        groups = [group for _, group in found]
-        self._single = by_instruction(groups, self.kit)
+        self._single = by_instruction(found, self.kit)
 
     def _block(self, block: Block) -> Linked:
         linked: Linked = []

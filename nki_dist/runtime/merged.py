@@ -10,7 +10,7 @@ Invariant: the bits are those of `Running`, which forms each chain's sum by itse
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -28,33 +28,30 @@ from nki_dist.runtime.panels import KEPT, Buffer, Part, assign, joined, provide
 Key: TypeAlias = "tuple[Any, ...]"
 
 
-def find_groups(
-    program: Program, arch: Any, facts: FactTable | None = None
-) -> list[tuple[int, Group]]:
-    """All groups of chains, each with the number of the straight run of instructions it is in."""
-    found: dict[int, tuple[int, Group]] = {}
+def find_groups(program: Program, arch: Any, facts: FactTable | None = None) -> list[Group]:
+    """All groups of chains, in the order in which they are computed."""
+    found: dict[int, Group] = {}
 
-    def ended(chain: Chain) -> None:
-        assert chain.group is not None
-        found.setdefault(id(chain.group), (chains.run, chain.group))
+    def ended(chain: Chain, group: Group) -> None:
+        found.setdefault(id(group), group)
 
     chains = Chains(arch, ended, program.beta1, facts)
     breaks = frozenset(program.facts.get("rounds", ()))  # of a debugged launch
-
-    def feed(block: Block) -> None:
-        for item in block:
-            if isinstance(item, Loop):
-                chains.end()
-                feed(item.body)
-                chains.end()
-            else:
-                if item.ordinal in breaks:
-                    chains.end()
-                chains.feed(item)
-
-    feed(program.body)
+    _feed(chains, program.body, breaks)
     chains.end()
-    return sorted(found.values(), key=lambda item: item[1].ends)
+    return sorted(found.values(), key=lambda group: group.ends)
+
+
+def _feed(chains: Chains, block: Block, breaks: Collection[int]) -> None:
+    for item in block:
+        if isinstance(item, Loop):
+            chains.end()
+            _feed(chains, item.body, breaks)
+            chains.end()
+        else:
+            if item.ordinal in breaks:
+                chains.end()
+            chains.feed(item)
 
 
 def multiplies(i: Instruction) -> bool:
@@ -75,12 +72,15 @@ class Merged:
         self,
         program: Program,
         kit: Kit,
-        groups: Callable[[], list[tuple[int, Group]]] | None = None,
+        groups: Callable[[], list[Group]] | None = None,
     ) -> None:
         self._kit = kit
         self._memory = kit.panels
-        self._steps: dict[int, list[Callable[[], list[Step]]]] = {}
-        self._ordinals: dict[int, int] = {}
+        # By ordinal, what links the steps of an instruction, until it is linked: methods that are
+        # bound then, as they would keep this object alive, and their arguments.
+        self._work: dict[int, list[tuple[Any, ...]]] = {}
+        self._ordinals: dict[int, int] = {}  # by position
+        self._members: set[int] = set()
         self._last: set[int] = set()
         self._buffers: list[Buffer] = []
         self._kept: dict[int, Buffer] = {}
@@ -91,25 +91,26 @@ class Merged:
         # Equal contents have equal numbers: keys are long.
         numbers: dict[Key, int] = {}
         keys = [
-            tuple([numbers.setdefault(key, len(numbers)) for key in _keys(run, group)])
-            for run, group in found
+            tuple([numbers.setdefault(key, len(numbers)) for key in _keys(group)])
+            for group in found
         ]
         self._uses = Counter([number for both in keys for number in both])
-        for (_, group), (left, right) in zip(found, keys, strict=True):
+        for group, (left, right) in zip(found, keys, strict=True):
             self._group(group, left, right)
         provide(self._memory, assign(self._buffers))
 
     def has(self, i: Instruction) -> bool:
         """Whether the instruction's step is this object's affair."""
-        return i.ordinal in self._steps
+        return i.ordinal in self._members
 
     def ends(self, i: Instruction) -> bool:
         """Whether it is the one that writes the chain's sum."""
         return i.ordinal in self._last
 
     def step(self, i: Instruction) -> list[Step]:
-        """What the instruction does; nothing, if others do it."""
-        return [step for link in self._steps[i.ordinal] for step in link()]
+        """What the instruction does; nothing, if others do it. Asked once of each."""
+        work = self._work.pop(i.ordinal, ())
+        return [step for link, *arguments in work for step in link(self, *arguments)]
 
     # ---- what is done where -------------------------------------------------------------------
 
@@ -121,22 +122,22 @@ class Merged:
         for chain in group.chains:
             for m in chain.members:
                 self._ordinals[m.at] = m.instruction.ordinal
-                self._steps.setdefault(m.instruction.ordinal, [])
+                self._members.add(m.instruction.ordinal)
             self._last.add(chain.members[-1].instruction.ordinal)
         width = group.width
         _, a, b, _ = first.members[0].factors if alone else (None, None, None, 0)
         end, columns = group.ends, first.dst.free_size
-        left = self._panel(left_key, a, lambda: _left_parts(group), width, end)
-        right = self._panel(right_key, b, lambda: _right_parts(first), columns, end)
+        left = self._panel(left_key, a, _left_parts, group, width, end)
+        right = self._panel(right_key, b, _right_parts, group, columns, end)
         result = None
         if width > first.width or first.mode != "replace" or not directly(first.dst):
             shape = (width, first.dst.free_size)
             result = Buffer(shape, group.ends, max(c.members[-1].at for c in group.chains))
             self._buffers.append(result)
-        self._at(group.ends, partial(self._multiplied, first, left, right, result))
+        self._at(group.ends, Merged._multiplied, first, left, right, result)
         if result is not None:
             for chain in group.chains:
-                self._at(chain.members[-1].at, partial(self._deposited, chain, result))
+                self._at(chain.members[-1].at, Merged._deposited, chain, result)
 
     def _worth(self, chain: Chain, *keys: int) -> bool:
         """Whether a single matmul gains by it: by an operand that has to be widened, but once."""
@@ -145,13 +146,19 @@ class Merged:
         return any(self._uses[key] > 1 and not w for key, w in zip(keys, wide, strict=True))
 
     def _panel(
-        self, key: int, alone: Access | None, parts: Callable[[], list[Part]], width: int, at: int
+        self,
+        key: int,
+        alone: Access | None,
+        parts: Callable[[Group], list[Part]],
+        group: Group,
+        width: int,
+        at: int,
     ) -> Buffer | None:
         """An operand as a panel; None where the only matmul makes of it what it needs.
 
         Args:
             alone: the operand, if there is only one matmul.
-            parts: gives those of a panel that has to be filled.
+            parts: gives those of the group's panel if it has to be filled.
             width: its columns.
             at: where it is multiplied.
         """
@@ -160,15 +167,15 @@ class Merged:
         if kept is None:
             if alone is not None and (not self._uses[key] or directly(alone) is not None):
                 return None
-            filled = parts()
+            filled = parts(group)
             rows = max(p.row + p.rows for p in filled)
             kept = Buffer((rows, width), min(p.at for p in filled), at)
             self._buffers.append(kept)
             gaps = _gaps(filled, width)
             for part in joined(filled):
-                self._at(part.at, partial(self._filled, part, kept))
+                self._at(part.at, Merged._filled, part, kept)
             for column, stop in gaps:
-                self._at(at, partial(self._cleared, kept, column, stop))
+                self._at(at, Merged._cleared, kept, column, stop)
             self._bytes += kept.nbytes
         kept.end = max(kept.end, at)
         if self._uses[key]:
@@ -179,8 +186,8 @@ class Merged:
             self._bytes -= kept.nbytes
         return kept
 
-    def _at(self, at: int, link: Callable[[], list[Step]]) -> None:
-        self._steps[self._ordinals[at]].append(link)
+    def _at(self, at: int, link: Callable[..., list[Step]], *arguments: Any) -> None:
+        self._work.setdefault(self._ordinals[at], []).append((link, *arguments))
 
     # ---- linked when the instruction's turn comes ---------------------------------------------
 
@@ -230,11 +237,11 @@ def added(kit: Kit, dst: Access, mode: str, part: np.ndarray) -> list[Step]:
     return [*steps, partial(np.copyto, target, part)]
 
 
-def _keys(run: int, group: Group) -> tuple[Key, Key]:
+def _keys(group: Group) -> tuple[Key, Key]:
     """What the panels of a group hold: equal keys, equal contents."""
     first = group.chains[0]
     left = tuple([tuple([m.left for m in c.members]) for c in group.chains])
-    return ("left", run, first.large, left), ("right", run, first.right())
+    return ("left", group.run, first.large, left), ("right", group.run, first.right())
 
 
 def _left_parts(group: Group) -> list[Part]:
@@ -259,9 +266,10 @@ def _gaps(parts: list[Part], width: int) -> list[tuple[int, int]]:
     return [*found, (at, width)] if at < width else found
 
 
-def _right_parts(chain: Chain) -> list[Part]:
+def _right_parts(group: Group) -> list[Part]:
+    """Moving operands, which all chains have in common."""
     row, parts = 0, []
-    for m in chain.members:
+    for m in group.chains[0].members:
         parts.append(Part(m.factors.right, m.factors.rows, row, 0, m.at))
         row += m.factors.rows
     return parts

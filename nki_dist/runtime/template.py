@@ -76,7 +76,7 @@ class Template:
         self.exchanges: dict[int, dict[Any, Any]] = {}  # what the exchanges know, by ordinal
 
     @cached_property
-    def groups(self) -> list[tuple[int, Group]]:
+    def groups(self) -> list[Group]:
         """Matmuls that are one product; see runtime.merged."""
         return find_groups(self._program, self._arch, self.table)
 

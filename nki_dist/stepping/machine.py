@@ -30,7 +30,7 @@ from nki_dist.isa.transfers import fixed
 from nki_dist.program import Access, Instruction, Program, Storage, psum
 from nki_dist.program.walk import tensors
 from nki_dist.runtime.addresses import inside, outside
-from nki_dist.runtime.chains import Chain, Chains
+from nki_dist.runtime.chains import Chain, Chains, Group
 from nki_dist.runtime.cores import make_core
 from nki_dist.runtime.executor import Coroutine, Stopped
 from nki_dist.runtime.host_memory import typed
@@ -202,7 +202,7 @@ class Machine:
         running.add(chain.members[-1].factors)
         return not running.several
 
-    def _ended(self, chain: Chain) -> None:
+    def _ended(self, chain: Chain, group: Group) -> None:
         running = self._running.pop(chain)
         if running.several:
             running.settle()

@@ -17,7 +17,7 @@ from nki_dist.errors import LaunchError
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.spec import Spec
 from nki_dist.program import Program
-from nki_dist.program.collector import collector_paused
+from nki_dist.program.uncollected import uncollected
 from nki_dist.timing.compiled import Plan, compiled
 from nki_dist.timing.core import CoreReplay
 from nki_dist.timing.events import Events
@@ -68,7 +68,7 @@ class Launch:
 
     def total_ns(self, parts: Sequence[Part]) -> float:
         """How long it would take if its cores executed something else."""
-        with collector_paused():
+        with uncollected():
             return replace(self, parts=parts).simulated().total_ns
 
 

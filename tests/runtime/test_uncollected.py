@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import gc
 
+import numpy as np
 import pytest
 
+import nki_dist as nki
+from nki_dist import kernels
 from nki_dist.program.uncollected import MANY, uncollected
 
 
@@ -60,3 +63,21 @@ def test_the_collector_stays_off_where_it_was_off():
         assert not gc.isenabled()
     finally:
         gc.enable()
+
+
+def test_a_first_launch_makes_no_cycles():
+    x = np.random.default_rng(0).standard_normal((1, 1, 64, 640), np.float32)
+    launch = nki.simulate(kernels.flash_fwd)
+    launch(x, x, x.swapaxes(2, 3).copy(), softmax_scale=0.5)  # what is made once for a process
+    gc.collect()
+    gc.disable()
+    try:
+        launch(x, x, x.swapaxes(2, 3).copy(), softmax_scale=0.25)
+        gc.set_debug(gc.DEBUG_SAVEALL)
+        gc.collect()
+        ours = [value for value in gc.garbage if type(value).__module__.startswith("nki_dist")]
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+        gc.enable()
+    assert not ours

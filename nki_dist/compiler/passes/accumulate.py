@@ -175,8 +175,11 @@ def _decided_at_run_time(block: Block, footprints: Footprints) -> set[int]:
     found: set[int] = set()
     for item in block:
         if not isinstance(item, Loop):
-            if footprints[item.opcode].accumulates and item.args["dst"].dynamic is not None:
-                found.add(item.args["dst"].storage.number)
+            # No operand of an instruction that has a kind is addressed at run time.
+            if item.kind is None and footprints[item.opcode].accumulates:
+                dst = item.args["dst"]
+                if dst.dynamic is not None:
+                    found.add(dst.storage.number)
             continue
         for i in instructions(item.body):
             if footprints[i.opcode].accumulates:

@@ -63,7 +63,7 @@ def _footprint(opcode: str) -> Footprint:
 
 def may_skip(i: Instruction, footprint: Footprint) -> bool:
     """Whether an index outside its tensor leaves part of the destination as it was."""
-    if i.args.get("oob_mode") is not oob_mode.skip:
-        return False
+    if i.kind is not None or i.args.get("oob_mode") is not oob_mode.skip:
+        return False  # of a kind all addresses are known
     touched = (a for name in footprint.named for a in tensors(i.args[name]))
     return any(a.dynamic is not None for a in touched)

@@ -120,7 +120,7 @@ def _prepare(spec: Spec, arguments: dict[str, Any]) -> Any:
     first = dma_copy(_rows(copy, 0, 2, own), _rows(metadata, 0, 2, own), name=label)
     if arguments["has_rdispls"]:
         first = dma_copy(_rows(copy, 3, 4), _rows(metadata, 3, 4))
-    made = Prepared(first.instruction, first.depth, tracer)
+    made = Prepared(first.instruction, first.depth)
     made.spec, made.arguments, made.copy = spec, arguments, copy
     made.loop = tracer.innermost_loop()
     tracer.prepared = made
