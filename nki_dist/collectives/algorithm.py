@@ -11,7 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, cast
 
 import numpy as np
 
@@ -84,7 +84,8 @@ class Algorithm(ABC):
         """Returns the own reduced chunk, not yet finished.
 
         Args:
-            chunks: one per member; they may be written on the way.
+            chunks: one per member, as rows of one array if all are equally long and come one after
+                the other; they may be written on the way.
         """
 
     @abstractmethod
@@ -118,6 +119,13 @@ class Algorithm(ABC):
         return self.name
 
 
+def _split(flat: Array, size: int) -> Sequence[Array]:
+    """Chunks of a buffer, one per member: what `np.array_split` gives, or rows if all are alike."""
+    if len(flat) % size or not len(flat):
+        return np.array_split(flat, size)
+    return cast("Sequence[Array]", flat.reshape(size, -1))
+
+
 class TwoPasses(Algorithm):
     """An algorithm whose all-reduce is reduce-scatter followed by all-gather."""
 
@@ -130,7 +138,7 @@ class TwoPasses(Algorithm):
         return self.all_gather(x, mine)
 
     def all_reduce(self, x: Party, flat: Array, reduction: Reduction) -> Waiting:
-        mine = yield from self.reduce_scatter(x, np.array_split(flat, x.size), reduction)
+        mine = yield from self.reduce_scatter(x, _split(flat, x.size), reduction)
         return (yield from self.gather_parts(x, reduction.finish(mine)))
 
     def messages(self, opcode: str, size: int) -> Sequence[int]:
