@@ -85,12 +85,17 @@ class Algorithm(ABC):
 
         Args:
             chunks: one per member, as rows of one array if all are equally long and come one after
-                the other; they may be written on the way.
+                the other; they may be written on the way, unless the group `leaves` such rows.
         """
 
     @abstractmethod
     def all_reduce(self, x: Party, flat: Array, reduction: Reduction) -> Waiting:
         """Returns finished arrays that, one after the other, are the reduced buffer."""
+
+    def leaves(self, elements: int, size: int) -> bool:
+        """Whether all-reduce of so many elements doesn't write its buffer, nor does anybody read it
+        when it is over; then the buffer may be the tensor itself."""
+        return False
 
     def sums(self, chunk: int, size: int) -> Sequence[Order] | None:
         """In which order all-reduce adds a chunk of the buffer, which has one for each member.

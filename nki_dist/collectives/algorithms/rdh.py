@@ -64,6 +64,11 @@ class Rdh(TwoPasses):
             distance *= 2
         return mine[x.me]
 
+    def leaves(self, elements: int, size: int) -> bool:
+        """Rows are read in the first step only. Whoever has the last chunk of the result has it
+        from members that were done with all steps of the sum when they sent theirs."""
+        return size > 1 and elements > 0 and elements % size == 0
+
     def sums(self, chunk: int, size: int) -> Sequence[Order]:
         orders: list[Order] = list(range(size))
         while len(orders) > 1:
@@ -88,9 +93,10 @@ def _halved(x: Party, chunks: Array, reduction: Reduction) -> Waiting:
     """Reduce and scatter the rows of a matrix; what is left in each step is every other row.
 
     The same additions as chunk by chunk, in one call for all of a step: in large groups chunks are
-    small, and calls take longer than sums.
+    small, and calls take longer than sums. The first step leaves the matrix as it is and adds into
+    a new one, of half its size; the others add there.
     """
-    distance = 1
+    distance, total = 1, None
     while distance < x.size:
         other, bit = x.me ^ distance, int(x.me & distance > 0)
         pairs = chunks.reshape(-1, 2, chunks.shape[1])  # a view, whatever the steps between rows
@@ -98,6 +104,8 @@ def _halved(x: Party, chunks: Array, reduction: Reduction) -> Waiting:
         chunks = pairs[:, bit]
         theirs = yield from x.receive(other)
         first, second = (chunks, theirs) if x.me < other else (theirs, chunks)
+        if total is None:
+            total = chunks = reduction.empty(chunks.shape)
         reduction.combine(first, second, chunks)
         distance *= 2
     return chunks[0]
