@@ -2,9 +2,14 @@
 
 `python -m bench.worlds` starts each world in a Python process of its own, so that a start includes
 starting Ray, and prints a Markdown table. `python -m bench.worlds 64` measures one size. The column
-"all" is everything from the first import to the end, with each launch as often as it was measured.
-Memory is the sum over this process and all it started of their proportional set sizes, so what
-several processes share, such as the object store, counts once; it is looked at all the time.
+"all" is everything from the first import to the end, with each launch as often as it was measured;
+"processor" the processor time of this process and all it started, and "bench" what of "all" isn't
+the world's: making arrays, working out what is expected, comparing. Memory is the sum over the same
+processes of their proportional set sizes, so what several share, such as the object store, counts
+once; it is looked at all the time, in a second run, because looking takes as long as launches.
+
+`python -m bench.worlds --stages 256` tells of one size where both times go, stage by stage, and
+what of it is Ray's without anything of this package: as many actors that only import NumPy.
 """
 
 from __future__ import annotations
@@ -15,21 +20,26 @@ import subprocess
 import sys
 import threading
 import time
-from collections import defaultdict
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import ray
 
 import nki_dist as nki
 import nki_dist.collectives as ncc
 import nki_dist.isa as nisa
 import nki_dist.language as nl
-from bench.harness import example, median, seconds
+from bench.harness import example
+from bench.stages import Stages, family
+from nki_dist.core_actor.ray_session import ensure_ray
 
 BEGAN = time.perf_counter()
 SIZES = (1, 4, 16, 64, 256)
 COLUMNS = ("ranks", "cores", "actors", "start", "first launch", "launch", "all_reduce 1 MiB",
-           "weights 4 MiB", "matmul", "close", "all", "peak memory")  # fmt: skip
+           "weights 4 MiB", "matmul", "close", "all", "bench", "processor",
+           "peak memory")  # fmt: skip
+RUNS = 4  # of each launch that is repeated; the first isn't counted in medians
 
 
 @nki.jit
@@ -91,23 +101,7 @@ class PeakMemory:
             self._sample()
 
     def _sample(self) -> None:
-        self.peak = max(self.peak, sum(map(_proportional_set_size, _family(os.getpid()))))
-
-
-def _family(root: int) -> list[int]:
-    children: dict[int, list[int]] = defaultdict(list)
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                stat = (entry / "stat").read_text()
-            except OSError:
-                continue  # it ended meanwhile
-            children[int(stat.rpartition(")")[2].split()[1])].append(int(entry.name))
-    found, queue = [], [root]
-    while queue:
-        found.append(queue.pop())
-        queue += children[found[-1]]
-    return found
+        self.peak = max(self.peak, sum(map(_proportional_set_size, family(os.getpid()))))
 
 
 def _proportional_set_size(pid: int) -> int:
@@ -118,59 +112,128 @@ def _proportional_set_size(pid: int) -> int:
     return 1024 * sum(int(line.split()[1]) for line in rollup.splitlines() if line[:4] == "Pss:")
 
 
-def measure(ranks: int, lnc: int = 2) -> dict[str, str]:
-    """One row: results are checked as well."""
-    memory = PeakMemory()
-    rng = np.random.default_rng(ranks)
-    xs = [rng.integers(-9, 9, (64, 4096)).astype(np.float32) for _ in range(ranks)]  # 1 MiB each
+def run(ranks: int, lnc: int = 2) -> tuple[Stages, int]:
+    """Everything that is measured, stage by stage, and how many actors; results are checked."""
+    stages = Stages()
+    with stages("making arrays", own=True):
+        rng = np.random.default_rng(ranks)
+        xs = [rng.integers(-9, 9, (64, 4096)).astype(np.float32) for _ in range(ranks)]  # 1 MiB
+        weights = rng.integers(-9, 9, (512, 2048)).astype(np.float32)
+        small = [x[:32, :64].copy() for x in xs]
+    with stages("start of Ray"):
+        ensure_ray(None)
     world = nki.World.trn2_ultraserver(ranks=ranks, lnc=lnc)
-    start = seconds(lambda: world.host)
+    with stages("start of actors"):
+        actors = len(getattr(world.host, "processes", ()))
+    group = ncc.ReplicaGroup([list(range(ranks))])
     outs: list[np.ndarray] = []
 
-    def launch() -> None:
-        outs[:] = world.run(scale_and_shift, nki.per_rank(xs))
+    def repeat(name: str, launch: Callable[[], list[np.ndarray]]) -> None:
+        with stages(f"first {name}"):
+            outs[:] = launch()
+        for _ in range(RUNS - 1):
+            with stages(name):
+                outs[:] = launch()
 
-    first = seconds(launch)
-    again = median(launch, 3)
-    assert all(np.array_equal(out, 2 * x + 1) for x, out in zip(xs, outs))
-    reduce = median(lambda: outs.__setitem__(slice(None), _all_reduce(world, xs)), 3)
-    total = np.sum(xs, axis=0)
-    assert all(np.array_equal(out, total) for out in outs)
-    weights = rng.integers(-9, 9, (512, 2048)).astype(np.float32)
-    small = [x[:32, :64].copy() for x in xs]
-    shared = median(lambda: world.run(first_row_of, weights, nki.per_rank(small)), 3)
-    matmul = seconds(lambda: _grid_matmul(world, rng))
-    actors = len(getattr(world.host, "processes", ()))
-    close = seconds(world.close)
-    peak = memory.stop()
-    took = (start, first, again, reduce, shared, matmul, close, time.perf_counter() - BEGAN)
-    values = (ranks, ranks * lnc, actors, *(f"{s:.2f} s" for s in took), f"{peak / 2**30:.2f} GiB")
+    with stages("first of all launches"):
+        outs[:] = world.run(scale_and_shift, nki.per_rank(xs))
+    repeat("launch", lambda: world.run(scale_and_shift, nki.per_rank(xs)))
+    with stages("comparing", own=True):
+        assert all(np.array_equal(out, 2 * x + 1) for out, x in zip(outs, xs))
+    repeat("all_reduce", lambda: world.run(sum_over_ranks, nki.per_rank(xs), group))
+    with stages("comparing", own=True):
+        total = xs[0].copy()
+        for x in xs[1:]:
+            total += x  # integers, so exact in any order
+        assert all(np.array_equal(out, total) for out in outs)
+    repeat("weights", lambda: world.run(first_row_of, weights, nki.per_rank(small)))
+    _grid_matmul(world, rng, stages)
+    with stages("close"):
+        world.close()
+    return stages, actors
+
+
+def _grid_matmul(world: nki.World, rng: np.random.Generator, stages: Stages) -> None:
+    """The distributed matmul of the examples, compiled and compared with NumPy's."""
+    grid = example("grid_matmul")
+    with stages("matmul in float64", own=True):
+        case = grid.case(rng, world.ranks)
+    with stages("matmul"):
+        blocks = world.run(grid.grid_matmul, **case.arguments)
+    with stages("comparing", own=True):
+        errors = [np.abs(block - wanted).max() for block, wanted in zip(blocks, case.expected)]
+        assert len(errors) == world.ranks
+        assert max(errors) <= 1e-5 * np.abs(case.expected).max()
+
+
+def measure(ranks: int, lnc: int = 2) -> dict[str, str]:
+    """One row, but for its memory."""
+    stages, actors = run(ranks, lnc)
+    start = stages.total_of("start of Ray", "start of actors")
+    took = [start, stages.total_of("first of all launches")]
+    took += [stages.median(name) for name in ("launch", "all_reduce", "weights", "matmul", "close")]
+    took += [time.perf_counter() - BEGAN, stages.total(own=True), stages.processor()]
+    values = (ranks, ranks * lnc, actors, *(f"{s:.2f} s" for s in took))
     return dict(zip(COLUMNS, map(str, values)))
 
 
-def _all_reduce(world: nki.World, xs: list[np.ndarray]) -> list[np.ndarray]:
-    group = ncc.ReplicaGroup([list(range(world.ranks))])
-    return world.run(sum_over_ranks, nki.per_rank(xs), group)
+def watch(ranks: int) -> dict[str, str]:
+    """A row's memory."""
+    memory = PeakMemory()
+    run(ranks)
+    return {COLUMNS[-1]: f"{memory.stop() / 2**30:.2f} GiB"}
 
 
-def _grid_matmul(world: nki.World, rng: np.random.Generator) -> None:
-    """The distributed matmul of the examples, compiled and compared with NumPy's."""
-    grid = example("grid_matmul")
-    case = grid.case(rng, world.ranks)
-    blocks = world.run(grid.grid_matmul, **case.arguments)
-    errors = [np.abs(block - wanted).max() for block, wanted in zip(blocks, case.expected)]
-    assert len(errors) == world.ranks and max(errors) <= 1e-5 * np.abs(case.expected).max()
+def tell(ranks: int) -> dict[str, str]:
+    """Where the time of a row goes."""
+    stages, actors = run(ranks)
+    others = time.perf_counter() - BEGAN - stages.total(own=True) - stages.total(own=False)
+    print(stages.table())
+    print(f"\nimports and what is between: {others:.2f} s; {actors} actors")
+    return {"actors": str(actors)}
+
+
+def plain_ray(actors: int) -> dict[str, str]:
+    """What Ray takes with actors that only import NumPy."""
+    stages = Stages()
+    with stages("Ray, and actors that import NumPy"):
+        ray.init(address="local", include_dashboard=False, log_to_driver=False)
+
+        @ray.remote(num_cpus=0)
+        class Plain:
+            def number(self) -> int:
+                return int(np.ones(1).sum())
+
+        plain = [Plain.remote() for _ in range(actors)]
+        assert sum(ray.get([actor.number.remote() for actor in plain])) == actors
+    print(stages.table())
+    return {}
+
+
+PARTS = {"--one": measure, "--memory": watch, "--tell": tell, "--plain": plain_ray}
+
+
+def _apart(part: str, number: int) -> dict[str, str]:
+    """What a part gives in a Python process of its own."""
+    command = [sys.executable, "-m", "bench.worlds", part, str(number)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    *shown, row = done.stdout.splitlines()
+    if shown:
+        print("\n".join(shown), flush=True)
+    return dict(json.loads(row))
 
 
 def main(arguments: list[str]) -> None:
-    if arguments[:1] == ["--one"]:
-        print(json.dumps(measure(int(arguments[1]))))
+    if arguments[:1] and arguments[0] in PARTS:
+        print(json.dumps(PARTS[arguments[0]](int(arguments[1]))))
+        return
+    if arguments[:1] == ["--stages"]:
+        actors = _apart("--tell", int(arguments[1]))["actors"]
+        _apart("--plain", int(actors))
         return
     print("| " + " | ".join(COLUMNS) + " |\n|" + "---|" * len(COLUMNS))
     for ranks in map(int, arguments or SIZES):
-        command = [sys.executable, "-m", "bench.worlds", "--one", str(ranks)]
-        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-        row = json.loads(done.stdout.splitlines()[-1])
+        row = _apart("--one", ranks) | _apart("--memory", ranks)
         print("| " + " | ".join(row[c] for c in COLUMNS) + " |", flush=True)
 
 

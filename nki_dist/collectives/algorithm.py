@@ -11,7 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, cast
 
 import numpy as np
 
@@ -84,12 +84,18 @@ class Algorithm(ABC):
         """Returns the own reduced chunk, not yet finished.
 
         Args:
-            chunks: one per member; they may be written on the way.
+            chunks: one per member, as rows of one array if all are equally long and come one after
+                the other; they may be written on the way, unless the group `leaves` such rows.
         """
 
     @abstractmethod
     def all_reduce(self, x: Party, flat: Array, reduction: Reduction) -> Waiting:
         """Returns finished arrays that, one after the other, are the reduced buffer."""
+
+    def leaves(self, elements: int, size: int) -> bool:
+        """Whether all-reduce of so many elements doesn't write its buffer, nor does anybody read it
+        when it is over; then the buffer may be the tensor itself."""
+        return False
 
     def sums(self, chunk: int, size: int) -> Sequence[Order] | None:
         """In which order all-reduce adds a chunk of the buffer, which has one for each member.
@@ -118,6 +124,13 @@ class Algorithm(ABC):
         return self.name
 
 
+def _split(flat: Array, size: int) -> Sequence[Array]:
+    """Chunks of a buffer, one per member: what `np.array_split` gives, or rows if all are alike."""
+    if len(flat) % size or not len(flat):
+        return np.array_split(flat, size)
+    return cast("Sequence[Array]", flat.reshape(size, -1))
+
+
 class TwoPasses(Algorithm):
     """An algorithm whose all-reduce is reduce-scatter followed by all-gather."""
 
@@ -130,7 +143,7 @@ class TwoPasses(Algorithm):
         return self.all_gather(x, mine)
 
     def all_reduce(self, x: Party, flat: Array, reduction: Reduction) -> Waiting:
-        mine = yield from self.reduce_scatter(x, np.array_split(flat, x.size), reduction)
+        mine = yield from self.reduce_scatter(x, _split(flat, x.size), reduction)
         return (yield from self.gather_parts(x, reduction.finish(mine)))
 
     def messages(self, opcode: str, size: int) -> Sequence[int]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -26,10 +26,13 @@ def bits(view: Array, make: Callable[..., Array]) -> Array:
     return copy.reshape(-1)
 
 
-def blocks(array: Array, count: int, dim: int) -> list[Array]:
-    """Equal blocks along a dimension of a contiguous array, each flat and contiguous."""
-    if dim == 0:
-        return list(array.reshape(count, -1))
+def blocks(array: Array, count: int, dim: int) -> Sequence[Array]:
+    """Equal blocks along a dimension of a contiguous array, each flat and contiguous.
+
+    Rows of one array where they lie one after the other anyhow.
+    """
+    if dim == 0 and array.size:
+        return cast("Sequence[Array]", array.reshape(count, -1))
     return [np.ascontiguousarray(b).reshape(-1) for b in np.split(array, count, axis=dim)]
 
 
@@ -38,10 +41,7 @@ def store_flat(view: Array, parts: Sequence[Array]) -> None:
     if not view.flags.c_contiguous:
         view[...] = np.concatenate(parts).reshape(view.shape)
         return
-    flat, at = view.reshape(-1), 0
-    for part in parts:
-        flat[at : at + len(part)] = part
-        at += len(part)
+    np.concatenate(parts, out=view.reshape(-1), casting="unsafe")
 
 
 def store_blocks(view: Array, arrays: Sequence[Array], dim: int) -> None:

@@ -73,7 +73,12 @@ def _all_reduce(m: Member) -> Run:
     def run(x: Party) -> Waiting:
         found = []
         for src, _, reduce in steps:
-            flat = reduce.widen(src).reshape(-1)
+            as_it_is = (
+                reduce.to_wide is None
+                and src.flags.c_contiguous
+                and algorithm.leaves(src.size, x.size)
+            )
+            flat = (src if as_it_is else reduce.widen(src)).reshape(-1)
             found.append((yield from algorithm.all_reduce(x, flat, reduce)))
         for (_, dst, _), parts in zip(steps, found):
             store_flat(dst, parts)

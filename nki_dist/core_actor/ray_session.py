@@ -13,7 +13,7 @@ import shutil
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import lru_cache
 from typing import Any, Final
 
@@ -21,6 +21,7 @@ import ray
 
 from nki_dist.core_actor import authentication, parent_watched
 from nki_dist.core_actor.kept.borrowed import join
+from nki_dist.core_actor.lean import without_helpers
 from nki_dist.errors import LaunchError
 from nki_dist.runtime.progress import ticking
 
@@ -81,7 +82,8 @@ def _start_or_join(address: str | None) -> None:
     own = address == "local"
     try:
         doing = "starting Ray" if own else f"joining the Ray cluster at {address}"
-        with ticking(doing), _ray_settings():
+        alone = without_helpers() if own else nullcontext()
+        with ticking(doing), _ray_settings(), alone:
             ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **options)
     except Exception as error:  # Ray raises no narrower type where its processes don't come up
         raise _not_up(address, error) from error

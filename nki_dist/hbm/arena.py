@@ -20,6 +20,7 @@ from nki_dist.hbm.alignment import ALIGNMENT, padded
 from nki_dist.hbm.plasma import Bytes, HbmStack, StackHandle, map_writable
 
 GENEROUS: Final = 16 << 20  # bytes up to which an object gets more than was asked for
+AROUND: Final = 64 << 10  # bytes; Linux's fault_around_bytes unless somebody has changed it
 
 
 @dataclass(frozen=True)
@@ -136,9 +137,20 @@ def map_arena(handle: ArenaHandle) -> MappedArena:
         LaunchError: this process is on another node, or the object is gone.
     """
     memory = map_writable(handle.handle)
+    _enter_pages(memory)
     stacks = {r: _part(memory, handle.ranks, handle.stride, r) for r in handle.ranks}
     common = None if handle.common is None else map_writable(handle.common)
     return MappedArena((memory, handle.handle), stacks, common, handle.generation)
+
+
+def _enter_pages(memory: Bytes) -> None:
+    """Read a byte here and there, so that stores find the pages in this process's page table.
+
+    Where a page that exists already is first read, Linux enters those around it as well, writable
+    in shared memory; where it is first written, that page alone. Cores mostly write first, and an
+    interrupt for each page takes several times as long as what is stored in it.
+    """
+    memory[::AROUND].max(initial=0)
 
 
 def _part(memory: np.ndarray, ranks: Sequence[int], stride: int, rank: int) -> np.ndarray:

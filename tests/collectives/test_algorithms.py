@@ -67,6 +67,11 @@ def pairwise(values, add=np.add):
     return pairwise([add(a, b) for a, b in zip(values[::2], values[1::2])], add)
 
 
+def pieces(chunks, rows):
+    """Copies of chunks: a list, or the rows of one array."""
+    return np.stack(chunks) if rows else [c.copy() for c in chunks]
+
+
 def in_order(values, add=np.add):
     return reduce(add, values)
 
@@ -92,11 +97,10 @@ def documented(name, xs, chunk, algorithm, n, add=np.add):
     [c for c in CASES if c[0] != "hierarchical"],
     ids=[i for i in IDS if "hierarchical" not in i],
 )
-def test_order_of_the_reduction_is_the_documented_one(name, size, algorithm):
+@pytest.mark.parametrize("rows", [False, True])
+def test_order_of_the_reduction_is_the_documented_one(name, size, algorithm, rows):
     xs = [list(np.split(x, size)) for x in data(size, 7 * size, seed=3)]
-    outs = Network(size).run(
-        lambda x: algorithm.reduce_scatter(x, [c.copy() for c in xs[x.me]], SUM)
-    )
+    outs = Network(size).run(lambda x: algorithm.reduce_scatter(x, pieces(xs[x.me], rows), SUM))
     for rank, out in enumerate(outs):
         np.testing.assert_array_equal(out, documented(name, xs, rank, algorithm, size))
 
@@ -106,7 +110,8 @@ def test_order_of_the_reduction_is_the_documented_one(name, size, algorithm):
     [c for c in CASES if c[0] != "hierarchical"],
     ids=[i for i in IDS if "hierarchical" not in i],
 )
-def test_the_sides_of_every_addition_are_the_documented_ones(name, size, algorithm):
+@pytest.mark.parametrize("rows", [False, True])
+def test_the_sides_of_every_addition_are_the_documented_ones(name, size, algorithm, rows):
     """Addition commutes; an operator that doesn't shows which operand was on the left."""
 
     def sided(a, b, out=None):
@@ -115,10 +120,34 @@ def test_the_sides_of_every_addition_are_the_documented_ones(name, size, algorit
     operator = replace(SUM, combine=sided, empty=lambda shape: np.empty(shape, np.int64))
     xs = [list(np.split(np.arange(7 * size) * (n + 2), size)) for n in range(size)]
     outs = Network(size).run(
-        lambda x: algorithm.reduce_scatter(x, [c.copy() for c in xs[x.me]], operator)
+        lambda x: algorithm.reduce_scatter(x, pieces(xs[x.me], rows), operator)
     )
     for rank, out in enumerate(outs):
         np.testing.assert_array_equal(out, documented(name, xs, rank, algorithm, size, sided))
+
+
+@pytest.mark.parametrize("last_first", [False, True])
+@pytest.mark.parametrize(("size", "length"), [(2, 2), (4, 12), (8, 16), (32, 32)])
+def test_what_is_left_may_be_overwritten_as_soon_as_a_member_is_done(size, length, last_first):
+    """The members' own tensors, not copies: nobody else reads one afterwards, nobody writes one."""
+    xs = [np.rint(x * 9) for x in data(size, length)]
+    total, kept = sum(xs), [x.copy() for x in xs]
+    assert Rdh().leaves(length, size)
+
+    def member(x):
+        parts = yield from Rdh().all_reduce(x, xs[x.me].reshape(-1), SUM)
+        found = np.concatenate(parts)
+        np.testing.assert_array_equal(xs[x.me], kept[x.me])
+        xs[x.me][:] = np.nan
+        return found
+
+    for out in Network(size, last_first).run(member):
+        np.testing.assert_array_equal(out, total)
+
+
+@pytest.mark.parametrize(("length", "size"), [(0, 4), (7, 4), (9, 1)])
+def test_what_is_not_cut_into_rows_isnt_left(length, size):
+    assert not Rdh().leaves(length, size)
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float8_e4m3", "float8_e5m2", "float16"])

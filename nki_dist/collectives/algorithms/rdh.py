@@ -15,6 +15,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from nki_dist.collectives.algorithm import Order, TwoPasses
 from nki_dist.collectives.members import Members, Stage, touches
 from nki_dist.collectives.party import Array, Party, Waiting
@@ -36,18 +38,20 @@ class Rdh(TwoPasses):
         return one_stage and question.nbytes <= question.arch.rdh_max_bytes
 
     def all_gather(self, x: Party, mine: Array) -> Waiting:
-        found = {x.me: mine}
+        found: Sequence[Array] = [mine]  # of those that differ from this one in higher bits
         distance = x.size // 2
         while distance:
             other = x.me ^ distance
-            have = sorted(found)
-            x.send_all(other, [found[m] for m in have])
+            x.send_all(other, found)
             arrays = yield from x.receive_all(other)
-            found.update(zip((m ^ distance for m in have), arrays))
+            low, high = (arrays, found) if x.me & distance else (found, arrays)
+            found = [array for pair in zip(low, high) for array in pair]
             distance //= 2
-        return [found[m] for m in range(x.size)]
+        return found
 
     def reduce_scatter(self, x: Party, chunks: Sequence[Array], reduction: Reduction) -> Waiting:
+        if isinstance(chunks, np.ndarray):
+            return (yield from _halved(x, chunks, reduction))
         mine = dict(enumerate(chunks))
         distance = 1
         while distance < x.size:
@@ -59,6 +63,11 @@ class Rdh(TwoPasses):
                 reduction.combine(first, second, mine[m])
             distance *= 2
         return mine[x.me]
+
+    def leaves(self, elements: int, size: int) -> bool:
+        """Rows are read in the first step only. Whoever has the last chunk of the result has it
+        from members that were done with all steps of the sum when they sent theirs."""
+        return size > 1 and elements > 0 and elements % size == 0
 
     def sums(self, chunk: int, size: int) -> Sequence[Order]:
         orders: list[Order] = list(range(size))
@@ -78,6 +87,28 @@ class Rdh(TwoPasses):
             distance //= 2
             moved *= 2
         return stages
+
+
+def _halved(x: Party, chunks: Array, reduction: Reduction) -> Waiting:
+    """Reduce and scatter the rows of a matrix; what is left in each step is every other row.
+
+    The same additions as chunk by chunk, in one call for all of a step: in large groups chunks are
+    small, and calls take longer than sums. The first step leaves the matrix as it is and adds into
+    a new one, of half its size; the others add there.
+    """
+    distance, total = 1, None
+    while distance < x.size:
+        other, bit = x.me ^ distance, int(x.me & distance > 0)
+        pairs = chunks.reshape(-1, 2, chunks.shape[1])  # a view, whatever the steps between rows
+        x.send(other, pairs[:, 1 - bit])
+        chunks = pairs[:, bit]
+        theirs = yield from x.receive(other)
+        first, second = (chunks, theirs) if x.me < other else (theirs, chunks)
+        if total is None:
+            total = chunks = reduction.empty(chunks.shape)
+        reduction.combine(first, second, chunks)
+        distance *= 2
+    return chunks[0]
 
 
 def _step(m: Members, distance: int, moved: float, touched: int) -> Stage:
