@@ -147,9 +147,11 @@ def _merged(calls: list[Call], several: Callable[[list[Any]], Any]) -> Call:
 
 def _takes(function: Callable[..., Any], name: str) -> bool:
     """Whether a function can be given a parameter by this name, as far as it can be known."""
+    if isinstance(function, np.ufunc):  # no names; on Python 3.13 NumPy 2.1 says **kwargs of it
+        return False
     try:
         parameters: Mapping[str, inspect.Parameter] = inspect.signature(function).parameters
-    except (TypeError, ValueError):  # builtins and ufuncs needn't have a signature
+    except (TypeError, ValueError):  # builtins needn't have a signature
         return False
     if any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values()):
         return True
