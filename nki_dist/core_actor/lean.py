@@ -6,8 +6,7 @@ the autoscaler's monitor, the log monitor, which reads logs to pass them to prog
 see them, and the API server, which without a dashboard only reports usage. They take a third of
 the processor time of a start. Ray has settings for the first two (RayParams.no_monitor and
 include_log_monitor) that `ray.init` doesn't take, hence this: while it runs, the methods that
-start them do nothing. A Ray that has no such methods starts all it wants. Known of Ray 2.54 to
-2.60.
+start them do nothing. A Ray that has no such methods starts all it wants. Known of Ray 2.60.
 
 Never done to a Ray that other programs may join: kept ones, and those that the user starts.
 """
