@@ -136,10 +136,12 @@ def nkibench_jobs(
 def autocomp_jobs(checkout: Path, scratch: Path) -> list[tuple[str, list[str]]]:
     """autocomp's harnesses with a published solution in each, written to `scratch`."""
     jobs = []
-    for harness in sorted(checkout.glob("harnesses/trn-*/*_test.py")):
+    for harness in sorted(checkout.glob("harnesses/trn-*/*.py")):
         suite, stem = harness.parent.name, harness.stem.removesuffix("_test")
         text = harness.read_text()
-        for solution in sorted(checkout.glob(f"sols/{suite}/{stem}_ref.py")):
+        for solution in sorted(checkout.glob(f"sols/{suite}/{stem}*.py")):
+            if solution.stem not in (stem, f"{stem}_ref"):
+                continue
             if "# SUBSTITUTE HERE" not in text:
                 continue
             code = re.sub(r"\bdef test\(", "def solution(", solution.read_text())

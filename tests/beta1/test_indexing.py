@@ -212,3 +212,24 @@ def test_partition_dimension_is_marked_once():
         nl.ndarray((nl.par_dim(2), nl.par_dim(8), 16), dtype=a.dtype)
 
     refused(kernel, "2 partition dimensions")
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_an_axis_of_one_index_takes_no_steps_where_others_are_wider(masked):
+    """nl.arange(1) is one number, wherever its axis lies."""
+
+    def kernel(a):
+        out = nl.ndarray((3, 16), dtype=a.dtype, buffer=nl.shared_hbm)
+        for row in nl.affine_range(3):
+            one, columns = row + nl.arange(1)[None, :], nl.arange(16)[None, :]
+            tile = nl.load(a[one, columns])
+            mask = (one < 3) & (columns + 5 * one < 16) if masked else None
+            nl.store(out[one, columns + 0 * one], nl.copy(tile), mask=mask)
+        return out
+
+    a = normal(3, 16)
+    rows, columns = np.mgrid[0:3, 0:16]
+    kept = columns + 5 * rows < 16 if masked else np.full(a.shape, True)
+    found = run(kernel, a)
+    close(np.where(kept, found, 0), np.where(kept, a, 0))
+    assert masked or np.isfinite(found).all()

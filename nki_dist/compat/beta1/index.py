@@ -62,7 +62,10 @@ class Index:
         self.roots = roots
         self.shape = shape
         self.start = start
-        self.steps = steps
+        # Along an axis of size 1 it is one number, also once it is broadcast there.
+        self.steps = (
+            tuple(0 if n == 1 else s for n, s in zip(shape, steps)) if 1 in shape else steps
+        )
         self.values = values
 
     @property
