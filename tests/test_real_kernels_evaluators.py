@@ -10,7 +10,7 @@ import textwrap
 import numpy as np
 import pytest
 
-from bench.real_kernels import evaluators
+from bench.real_kernels import device, evaluators
 
 REFERENCE = """
 import numpy as np
@@ -32,10 +32,50 @@ def {name}(x):
 
 def test_errors_are_relative_and_shapes_count():
     wanted = np.array([[3.0, 4.0]])
-    assert evaluators.worst_error([wanted + np.array([[0, 0.5]])], wanted) == pytest.approx(0.1)
-    assert evaluators.worst_error([wanted, wanted], (wanted, 2 * wanted)) == pytest.approx(0.5)
+    found = evaluators.compared([wanted + np.array([[0, 0.5]])], wanted)
+    assert found == (pytest.approx(0.1), 0.5)
+    found = evaluators.compared([wanted, wanted], (wanted, 2 * wanted))
+    assert found == (pytest.approx(0.5), 0.0)
+    assert evaluators.compared([wanted], wanted) == (0.0, 1.0)
     for got in ([wanted.T], [], [wanted * np.nan]):
-        assert evaluators.worst_error(got, wanted) == np.inf
+        assert evaluators.compared(got, wanted) == (np.inf, 0.0)
+
+
+def test_candidates_are_files_with_a_kernel_and_inputs_have_a_seed(tmp_path):
+    impl = {"task": "t.py", "kernel": "k.py"}
+    summary = {"rope": {"cases": {"0": {"impls": [impl]}}}}
+    (tmp_path / "summary.json").write_text(json.dumps(summary))
+    runs = tmp_path / "workspaces" / "rope" / "runs"
+    runs.mkdir(parents=True)
+    for name, text in (("rp_v1", "def kernel(x): ..."), ("offline", "def simulate(x): ...")):
+        (runs / f"{name}.py").write_text(text)
+    ((name, arguments),) = evaluators.nkibench_jobs(tmp_path, tmp_path, 42)
+    assert name == "rope/rp_v1" and arguments[0] == str(runs / "rp_v1.py")
+    assert arguments[-4:] == ["--problem", "rope", "--seed", "42"]
+    ((name, _),) = evaluators.nkibench_jobs(tmp_path, None, 0)
+    assert name == "rope/k"
+
+
+def test_errors_of_a_device_are_told_from_forecasts(tmp_path):
+    records = [
+        {
+            "candidate": "runs/a.py",
+            "rel_l2": 5e-6,
+            "rel_l2_offline_pred": 9e-6,
+            "rel_l2_gate": 2e-5,
+        },
+        {"candidate": "runs/b.py", "per_seed_rel_l2": {"0": 1e-7, "21": 3e-7}},
+        {"candidate": "runs/offline_sim.py", "rel_l2": 1e-6},
+        {"candidate": "runs/c.py", "latency_ms": 1.0},
+    ]
+    folder = tmp_path / "workspaces" / "p"
+    folder.mkdir(parents=True)
+    (folder / "candidates.jsonl").write_text("\n".join(map(json.dumps, records)))
+    assert device.of_devices(tmp_path) == {"p/a": 5e-6, "p/b": 3e-7}
+    rows = [{"test": "p/a", "error": 3e-6, "equal": 0.25}, {"test": "p/c", "error": 1.0}]
+    assert device.table(rows, tmp_path).splitlines()[2:] == [
+        "| p/a | 5.000e-06 | 3.000e-06 | 4.0e-06 | 25.0 % |"
+    ]
 
 
 def environment():
