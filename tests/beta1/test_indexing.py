@@ -233,3 +233,18 @@ def test_an_axis_of_one_index_takes_no_steps_where_others_are_wider(masked):
     found = run(kernel, a)
     close(np.where(kept, found, 0), np.where(kept, a, 0))
     assert masked or np.isfinite(found).all()
+
+
+def test_views_of_more_dimensions_than_engines_address():
+    """AWS's compiler made several instructions of one; a kernel of today's has to itself."""
+
+    def kernel(a):
+        out = nl.ndarray((4, 2, 2, 2, 3, 3, 3), dtype=a.dtype, buffer=nl.shared_hbm)
+        tile = nl.load(a)
+        p, x, y, z, i, j, k = nl.mgrid[0:4, 0:2, 0:2, 0:2, 0:3, 0:3, 0:3]
+        nl.store(out, 2.0 * tile[p, x + i, y + j, z + k])
+        return out
+
+    a = normal(4, 4, 5, 6)
+    p, x, y, z, i, j, k = np.mgrid[0:4, 0:2, 0:2, 0:2, 0:3, 0:3, 0:3]
+    close(run(kernel, a), 2 * a[p, x + i, y + j, z + k])
