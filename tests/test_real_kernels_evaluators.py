@@ -116,9 +116,10 @@ def test_a_harness_is_taken_at_its_word(program, outcome, reason):
     assert row["outcome"] == outcome and row["reason"].startswith(reason)
 
 
-def test_solutions_go_where_a_harness_says(tmp_path):
-    harness = tmp_path / "harnesses" / "trn-a" / "0_x_test.py"
-    solution = tmp_path / "sols" / "trn-a" / "0_x_ref.py"
+@pytest.mark.parametrize("harness, solution", [("0_x_test", "0_x_ref"), ("0_x", "0.x")])
+def test_solutions_go_where_a_harness_says(tmp_path, harness, solution):
+    harness = tmp_path / "harnesses" / "trn-a" / f"{harness}.py"
+    solution = tmp_path / "sols" / "trn-a" / f"{solution}.py"
     for file, text in ((harness, "a = 1\n# SUBSTITUTE HERE\nb = 2"), (solution, "def test(x): 3")):
         file.parent.mkdir(parents=True)
         file.write_text(textwrap.dedent(text))

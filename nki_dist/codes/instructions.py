@@ -367,6 +367,11 @@ INSTRUCTIONS: Final = (
         "Name the member, such as nisa.dge_mode.hwdge.",
     ),
     Code(
+        "transpose-dtype",
+        "A transpose of 16-bit floats on NeuronCore-v2 leaves a float32 product.",
+        "Give dst the dtype of data: it holds the same values.",
+    ),
+    Code(
         "scalar-operand-dtype",
         "An operand per partition isn't float32.",
         "Make it a float32 tile.",

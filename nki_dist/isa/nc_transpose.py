@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 
 from nki_dist.arch import Arch
-from nki_dist.dtypes import float32
+from nki_dist.dtypes import bfloat16, float16, float32
 from nki_dist.dtypes.casts import converter
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa._matmul import check_bank, matrix
 from nki_dist.isa._transpose import identity_matrix, transpose
-from nki_dist.isa.effects import Effects, MaskOf, Results, flattened, moves, passes_on
+from nki_dist.isa.effects import Bits, Effects, MaskOf, Results, flattened, passes_on
 from nki_dist.isa.enums import engine
 from nki_dist.isa.kit import Kit, Step, chain
 from nki_dist.isa.operands import read, write
-from nki_dist.isa.spec import Cost, instruction
+from nki_dist.isa.spec import Cost, instruction, may_reject
 from nki_dist.isa.timing_rules import issue_cycles, product_cycles
 from nki_dist.program import Instruction
 
@@ -35,9 +35,16 @@ def _transposed(i: Instruction, sources: tuple[str, ...], mask_of: MaskOf) -> Re
     return {} if m is None else {"dst": flattened(m).T}
 
 
+def _same_type(i: Instruction) -> bool:
+    return i["dst"].dtype is i["data"].dtype
+
+
+_BITS = Bits(("dst", "data"), when=_same_type)
+
+
 @instruction(
     engines="tensor vector",
-    effects=Effects(_transposed("data"), partial=False, bits=moves("dst data"), state=None),
+    effects=Effects(_transposed("data"), partial=False, bits=_BITS, state=None),
     accumulates=False,
     chains=True,
     default_engine=default_engine,
@@ -48,13 +55,15 @@ def nc_transpose(dst, data, engine=engine.unknown, name=None):
     """`dst[f, p] = data[p, f]`, with the free dimensions of both flattened.
 
     Args:
-        dst: tile (F, P), same dtype as data. In PSUM for the Tensor engine.
+        dst: tile (F, P), same dtype as data, but see below. In PSUM for the Tensor engine.
         data: tile (P, F), at most (128, 128) for the Tensor engine, which reads SBUF, and (32, 32)
             for the Vector engine.
         engine: tensor or vector; by default tensor from SBUF to PSUM, vector otherwise.
 
     Data moves bit by bit, except on NeuronCore-v2's Tensor engine, which multiplies floats by an
-    identity: NaN and infinity spread along the contraction there, and -0.0 becomes 0.0.
+    identity: NaN and infinity spread along the contraction there, and -0.0 becomes 0.0. Products of
+    bfloat16 and float16 may leave as float32, as published kernels for trn1 have it; AWS documents
+    data's dtype for all platforms, so it is a CompilerMayRejectWarning.
 
     Raises:
         NkiValidationError: shapes, dtypes, memories or engine don't fit.
@@ -76,13 +85,6 @@ def _shapes(i: Instruction, arch: Arch) -> None:
                 "allowed": [data.free_size, data.shape[0]],
             },
         )
-    if dst.dtype is not data.dtype:
-        raise NkiValidationError(
-            f"dst has dtype {dst.dtype}, data {data.dtype}; a transpose doesn't convert, they must "
-            "be the same",
-            code="dtype-mismatch",
-            numbers={"dst": dst.dtype, "data": data.dtype},
-        )
     tensor = i.engine == "tensor"
     limit = arch.transpose_tensor_max if tensor else arch.transpose_vector_max
     if max(data.shape[0], data.free_size) > limit:
@@ -92,6 +94,28 @@ def _shapes(i: Instruction, arch: Arch) -> None:
             code="transpose-size",
             numbers={"got": [data.shape[0], data.free_size], "most": [limit, limit]},
         )
+
+
+@nc_transpose.check
+def _types(i: Instruction, arch: Arch) -> None:
+    dst, data = i["dst"], i["data"]
+    if _same_type(i):
+        return
+    multiplies = arch.generation < 3 and i.engine == "tensor"
+    if multiplies and dst.dtype is float32 and data.dtype in (bfloat16, float16):
+        may_reject(
+            f"dst has dtype float32, data {data.dtype}; the documentation asks for one dtype, "
+            "while published kernels for trn1 take a transpose's product in float32",
+            code="transpose-dtype",
+            hint=f"give dst the dtype {data.dtype}: it holds the same values",
+        )
+        return
+    raise NkiValidationError(
+        f"dst has dtype {dst.dtype}, data {data.dtype}; a transpose doesn't convert, they must "
+        "be the same",
+        code="dtype-mismatch",
+        numbers={"dst": dst.dtype, "data": data.dtype},
+    )
 
 
 @nc_transpose.check

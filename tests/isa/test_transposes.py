@@ -9,7 +9,7 @@ from helpers import numbers, on_tiles, run
 
 import nki_dist.isa as nisa
 import nki_dist.language as nl
-from nki_dist.errors import NkiValidationError, OutOfBoundsError
+from nki_dist.errors import CompilerMayRejectWarning, NkiValidationError, OutOfBoundsError
 from nki_dist.program import Dynamic
 
 BF16 = ml_dtypes.bfloat16
@@ -328,3 +328,27 @@ def test_the_tensor_engine_of_trn1_multiplies():
     assert spread[5].all() and spread.sum() == 40
     (got,) = on_tiles(body, [x], outputs, platform="trn2", psum=[1])
     assert np.isnan(got.astype(np.float32)).sum() == 1
+
+
+@pytest.mark.parametrize("dtype", [BF16, np.float16])
+def test_a_product_of_trn1_may_leave_as_float32(dtype):
+    x = numbers(23, (40, 24), dtype)
+
+    def body(x, out):
+        nisa.nc_transpose(out, x, engine=nisa.engine.tensor)
+
+    outputs = [((24, 40), np.float32)]
+    with pytest.warns(CompilerMayRejectWarning, match="documentation asks for one dtype"):
+        (got,) = on_tiles(body, [x], outputs, platform="trn1", psum=[1])
+    assert np.array_equal(got, x.T.astype(np.float32))
+    with pytest.raises(NkiValidationError, match="a transpose doesn't convert"):
+        on_tiles(body, [x], outputs, platform="trn2", psum=[1])
+
+
+@pytest.mark.parametrize("source, dst", [(np.float32, BF16), (np.int16, np.float32)])
+def test_no_other_transpose_of_trn1_converts(source, dst):
+    def body(x, out):
+        nisa.nc_transpose(out, x, engine=nisa.engine.tensor)
+
+    with pytest.raises(NkiValidationError, match="a transpose doesn't convert"):
+        on_tiles(body, [numbers(24, (8, 6), source)], [((6, 8), dst)], platform="trn1", psum=[1])

@@ -248,6 +248,15 @@ RULES = [
         lambda b: transpose(d=BF16 if b else F32),
     ),
     Rule(
+        "transpose-wide-v2",
+        "`nc_transpose` keeps the dtype of 16-bit floats on trn1",
+        T,
+        "the documentation asks for one dtype",
+        lambda b: transpose(s=BF16, d=F32 if b else BF16),
+        platform="trn1",
+        warns="the Tensor engine of trn1 multiplies, and published kernels take float32",
+    ),
+    Rule(
         "transpose-psum",
         "The Tensor engine transposes into PSUM",
         T,
