@@ -19,7 +19,7 @@ from nki_dist.compiler import saved
 from nki_dist.compiler.config import BARRIER_CHECK
 from nki_dist.compiler.missing import never_stored
 from nki_dist.compiler.notes import noted
-from nki_dist.compiler.passes.unwritten import DOUBTFUL, UNSTORED
+from nki_dist.compiler.passes.unwritten import DOUBTFUL, REPLACED, UNSTORED
 from nki_dist.compiler.widen import runs_in_float32, widened
 from nki_dist.dtypes import float32
 from nki_dist.errors import NkiWarning, UninitializedReadError
@@ -101,6 +101,13 @@ class Compiled:
         """Indices of inputs that are read after a launch: written ones and returned ones."""
         storages = [a.storage for _, a in returned(self.outputs)]
         return frozenset(self.written_inputs) | {s.index for s in storages if s.role == "input"}
+
+    @cached_property
+    def replaced(self) -> frozenset[tuple[str, int]]:
+        """("input" | "shared", index) of tensors whose contents before a launch nobody can see."""
+        first = self.programs[0]
+        storages = [first.storages[n] for n in first.facts.get(REPLACED, ())]
+        return frozenset((s.role, s.index) for s in storages)
 
     @cached_property
     def warnings(self) -> tuple[NkiWarning, ...]:

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias
 from nki_dist.compiler import notes
 from nki_dist.compiler.config import BARRIER_CHECK
 from nki_dist.compiler.decode_tables import INT64, integer
-from nki_dist.compiler.passes.unwritten import DOUBTFUL, UNSTORED
+from nki_dist.compiler.passes.unwritten import DOUBTFUL, REPLACED, UNSTORED
 from nki_dist.compiler.values import read_value
 from nki_dist.compiler.widen import FACT as PRECISE
 from nki_dist.compiler.wire import malformed
@@ -114,6 +114,7 @@ _CHECKS: Final[Mapping[str, Callable[[str, Any, Storages], None]]] = MappingProx
     {
         "poison": _storages,
         "unplaced": _storages,
+        REPLACED: _storages,
         "runtime_psum": _in_psum,
         DOUBTFUL: _shared,
         UNSTORED: _shared,

@@ -39,8 +39,9 @@ class Layout:
         stack_bytes, common_bytes: sizes.
         inputs: by index.
         common: indices of the inputs that are there once.
-        unwritten: (start, end, bits, unsigned integer type of the elements) of each shared tensor,
-            which nobody has written at first.
+        replaced: indices of inputs that needn't be copied in, as the kernel writes them first.
+        unwritten: (start, end, bits, unsigned integer type of the elements) of each shared tensor
+            that is filled, as nobody has written it at first.
         read_back: parts of the stack, (start, end), that are read after the launch.
     """
 
@@ -49,6 +50,7 @@ class Layout:
     common_bytes: int
     inputs: tuple[TensorSignature, ...]
     common: tuple[int, ...]
+    replaced: frozenset[int]
     unwritten: tuple[tuple[int, int, int, np.dtype[Any]], ...]
     read_back: tuple[tuple[int, int], ...]
 
@@ -70,18 +72,24 @@ class Layouts:
         common = common_inputs(inputs)
         layout = self._kept.get((key, common))
         if layout is None:
-            layout = self._kept[key, common] = lay_out(compiled, common)
+            layout = self._kept[key, common] = lay_out(compiled, common, compiled.replaced)
             if len(self._kept) > KEPT_LAYOUTS:
                 self._kept.popitem(last=False)
         return layout
 
 
-def lay_out(compiled: Compiled, common: frozenset[int] = frozenset()) -> Layout:
+def lay_out(
+    compiled: Compiled,
+    common: frozenset[int] = frozenset(),
+    replaced: frozenset[tuple[str, int]] = frozenset(),
+) -> Layout:
     """The layout of launches of a kernel.
 
     Args:
         compiled: as it is run.
         common: indices of inputs that all ranks share; those read after the launch don't count.
+        replaced: `compiled.replaced` where nobody looks at tensors before the launch has ended:
+            these tensors hold anything until the kernel writes them.
     """
     offsets: dict[tuple[str, int], int] = {}
     sizes = {"stack": 0, "common": 0}
@@ -100,7 +108,9 @@ def lay_out(compiled: Compiled, common: frozenset[int] = frozenset()) -> Layout:
         if s.role == "shared":
             start, end = place("shared", s.index, s.nbytes)
             parts.append((start, end))
-            unwritten.append((start, end, compiled.programs[0].unwritten(s.dtype), s.dtype.raw))
+            if ("shared", s.index) not in replaced:
+                bits = compiled.programs[0].unwritten(s.dtype)
+                unwritten.append((start, end, bits, s.dtype.raw))
     for other in later:
         place("common" if other.index in common else "input", other.index, other.nbytes)
     return Layout(
@@ -109,6 +119,7 @@ def lay_out(compiled: Compiled, common: frozenset[int] = frozenset()) -> Layout:
         sizes["common"],
         tuple(compiled.inputs),
         tuple(s.index for s in later if s.index in common),
+        frozenset(index for role, index in replaced if role == "input"),
         tuple(unwritten),
         tuple(parts),
     )
@@ -145,7 +156,7 @@ def fill_common(layout: Layout, memory: Array, arrays: Inputs) -> None:
 def _copy(layout: Layout, role: str, memory: Array, arrays: Inputs) -> None:
     for signature, array in zip(layout.inputs, arrays):
         at = layout.offsets.get((role, signature.index))
-        if at is not None:
+        if at is not None and signature.index not in layout.replaced:
             assert array is not None
             raw = signature.dtype.raw
             made = array() if callable(array) else array

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from hashlib import blake2b
@@ -25,7 +25,7 @@ from nki_dist.insight.replay import (
 )
 from nki_dist.insight.steps import Write, Writes, shown, table
 from nki_dist.isa import INSTRUCTIONS
-from nki_dist.program import Access, Instruction, Program, Storage, instructions
+from nki_dist.program import Access, Instruction, Loop, Program, Storage, instructions
 from nki_dist.program.storage import contiguous_strides
 from nki_dist.program.walk import returned
 
@@ -179,19 +179,28 @@ class Moment(list[Alive]):
 
 
 class _At(Watch):
-    def __init__(self, core: int, rank: int, ordinal: int, times: int) -> None:
-        self._core, self._rank, self._ordinal = core, rank, ordinal
-        self._left = times
+    """What was alive after one of some instructions, the one of number `times`; None: counts them.
+
+    Attributes:
+        seen: how many came, of those before the moment and at it.
+        moment: None until it has come.
+    """
+
+    def __init__(self, core: int, rank: int, ends: Collection[int], times: int | None) -> None:
+        self._core, self._rank, self._ends = core, rank, ends
+        self._times = times
+        self.seen = 0
         self.moment: Moment | None = None
 
     def linking(self, place: Place, i: Instruction) -> Hooks:
         slot = place.slot
-        if (slot.lnc_core, slot.rank, i.ordinal) != (self._core, self._rank, self._ordinal):
+        here = (slot.lnc_core, slot.rank) == (self._core, self._rank)
+        if not here or i.ordinal not in self._ends:
             return None, None
 
         def after(number: int) -> None:
-            if self._left:
-                self._left -= 1
+            self.seen += 1
+            if self.seen - 1 != self._times:
                 return
             where = place.program.where(i.location)
             self.moment = Moment(str(where), self._core, self._rank, number)
@@ -217,18 +226,52 @@ def moment_of(launched: Launched, asked: str | int, core: int, rank: int, times:
     check_known(launched, asked)
     check_core(launched, core, rank)
     program = launched.compiled.programs[core]
-    found = [i for i in instructions(program.body) if is_line(program.where(i.location), asked)]
-    if found:
-        watch = _At(core, rank, found[-1].ordinal, times)
+    ends = _ends(program, asked)
+    count = len(ends)
+    if any(isinstance(item, Loop) for item in program.body):
+        counts = _At(core, rank, ends, None)
+        replay(launched, counts)
+        count = counts.seen
+    wanted = range(count)[times] if -count <= times < count else None
+    if wanted is not None:
+        watch = _At(core, rank, ends, wanted)
         replay(launched, watch)
         if watch.moment is not None:
             return watch.moment
+    often = f"{count} time{'s' * (count > 1)}; times={times} is none of them" if count else "never"
     raise LaunchError(
-        f"core {core} of rank {rank} didn't carry out line {asked} "
-        + (f"{times + 1} times" if times else "at all"),
+        f"core {core} of rank {rank} carried out line {asked} {often}",
         code="record-question",
-        hint="Record.writes(line) lists who did, and when",
+        numbers={"got": times, "least": -count, "most": count - 1} if count else None,
+        hint="times=0 is the first and -1 the last; Record.writes(line) lists who did, and when",
     )
+
+
+def _ends(program: Program, asked: str | int) -> frozenset[int]:
+    """Ordinals of the instructions with which a line has been carried out.
+
+    A line may come again without a loop of the program: Python's loops are unrolled, and helpers
+    are called from several lines. What it makes in a row is taken to be several rounds if
+    operations repeat themselves, and one line's doing if they don't.
+    """
+    ends: list[int] = []
+    row: list[Instruction] = []
+
+    def end_row() -> None:
+        names = [i.opcode for i in row]
+        for n in range(1, len(row) + 1):
+            if len(row) % n == 0 and names == names[:n] * (len(row) // n):
+                ends.extend(i.ordinal for i in row[n - 1 :: n])
+                break
+        row.clear()
+
+    for i in instructions(program.body):
+        if is_line(program.where(i.location), asked):
+            row.append(i)
+        elif row:
+            end_row()
+    end_row()
+    return frozenset(ends)
 
 
 class Digests(Watch):

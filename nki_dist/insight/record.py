@@ -70,13 +70,14 @@ class Record:
         """
         return writes_of(self.launched, where, core, rank)
 
-    def at(self, location: str | int, core: int = 0, rank: int = 0, times: int = 0) -> Moment:
+    def at(self, location: str | int, core: int = 0, rank: int = 0, times: int = -1) -> Moment:
         """The tensors that were alive after a core had carried out a line, with their values.
 
         Args:
             location: "file.py:12" or 12.
             core, rank: whose.
-            times: how often the line had been carried out before, in a loop.
+            times: which time, of a line that a loop of any kind or a helper carries out several
+                times: 0 is the first, -1 the last.
 
         Returns:
             A list of Alive objects (`.tensor`, `.memory`, `.address`, `.values`), also by name.

@@ -100,26 +100,6 @@ def test_what_was_alive():
         moment["nothing"]
 
 
-def test_rounds_of_a_loop_are_told_apart():
-    def powers(x):
-        out, data = shared(x), nl.load(x)
-        for _ in nl.dynamic_range(4):
-            # LINE powers
-            nisa.tensor_scalar(dst=data, data=data, op0=nl.multiply, operand0=2.0)
-        nl.store(out, data)
-        return out
-
-    record = nki.record(powers)(X)
-    assert len(record.writes(LINES["powers"])) == 4
-    for times in range(4):
-        moment = record.at(LINES["powers"], times=times)
-        np.testing.assert_array_equal(moment["data"].values, X * 2.0 ** (times + 1))
-    with pytest.raises(LaunchError, match=r"didn't carry out line .* 5 times"):
-        record.at(LINES["powers"], times=4)
-    origin = record.origin(0, (3, 3))
-    assert [s.location for s in origin].count(LINES["powers"]) == 4
-
-
 def test_elements_that_matter_and_no_others():
     """Of a sum of products only the row and the column; the values are theirs."""
 

@@ -16,7 +16,7 @@ from nki_dist.hbm.stacks import NodeStacks, make_fill
 
 
 def plan_of(nbytes: int) -> Layout:
-    return Layout({}, nbytes, 0, (), (), (), ())
+    return Layout({}, nbytes, 0, (), (), frozenset(), (), ())
 
 
 # Nobody is asked through Ray, so nobody is waited for.

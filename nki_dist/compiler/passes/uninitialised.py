@@ -17,7 +17,7 @@ counts as written. Follows section 3 of the design: memory starts undefined.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import Final
 
 import numpy as np
@@ -27,7 +27,7 @@ from nki_dist.compiler.passes.elements import LARGEST, Elements, covers
 from nki_dist.compiler.passes.footprints import Footprints, may_skip
 from nki_dist.compiler.passes.loops import surely_runs
 from nki_dist.compiler.passes.taint import WAYS_OUT, Taint
-from nki_dist.compiler.passes.unwritten import Stored, check_outputs
+from nki_dist.compiler.passes.unwritten import REPLACED, Stored, check_outputs
 from nki_dist.errors import UninitializedReadError
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.operands import Counts
@@ -43,7 +43,9 @@ def check_uninitialised(programs: Sequence[Program], checks: Checks = DEFAULT) -
 
     Sets facts `poison` (numbers of storages to fill with poison when their life begins), `zeroed`
     (they are filled with zeros instead, and so is shared memory) and `uninitialised_reads`
-    ([ordinal, storage, location] of each suspicious read). What is returned is for `unwritten`.
+    ([ordinal, storage, location] of each suspicious read), and of the first core `replaced`:
+    numbers of arguments and shared tensors whose contents before the launch nobody can see, as
+    every element is surely written, and none is read before.
 
     Raises:
         UninitializedReadError: `unwritten="strict"`: an element is read before it's written;
@@ -65,12 +67,26 @@ def check_uninitialised(programs: Sequence[Program], checks: Checks = DEFAULT) -
         scans.append(scan)
     if not checks.defined:
         _follow(scans)
-    check_outputs(
-        [scan.program for scan in scans],
-        [scan.stored for scan in scans],
-        scans[0].complete if len(scans) == 1 else frozenset(),
-        checks,
+    alone = scans[0].complete if len(scans) == 1 else frozenset[int]()
+    whole = check_outputs(
+        [scan.program for scan in scans], [scan.stored for scan in scans], alone, checks
     )
+    programs[0].facts[REPLACED] = _replaced(scans, alone, whole)
+
+
+def _replaced(scans: Sequence[Scan], alone: Set[int], whole: Set[int]) -> list[int]:
+    """What check_uninitialised says of it.
+
+    Args:
+        alone: numbers of the storages that the only core writes before it reads them.
+        whole: numbers of the first core's storages that all cores together write.
+    """
+    storages = scans[0].program.storages
+    if len(scans) == 1:
+        return sorted(n for n in alone if storages[n].role in ("input", "shared"))
+    # When a core reads, others may not have written: then only what nobody reads counts.
+    looked_at = set[tuple[str, int]]().union(*[scan.looked_at for scan in scans])
+    return sorted(n for n in whole if (storages[n].role, storages[n].index) not in looked_at)
 
 
 def _follow(scans: Sequence[Scan]) -> None:
@@ -130,7 +146,10 @@ class Scan:
         foreign: numbers of shared storages that another core writes.
         stores: static and dynamic writes to `kept` storages, by (role, index).
         stored: the same, with whether they surely happen.
-        complete: numbers of storages all of whose elements are surely written, one by one.
+        looked_at: (role, index) of tensors outside the core that it reads, as far as
+            other cores write them.
+        complete: numbers of storages all of whose elements are surely written, and none of them
+            read before.
     """
 
     def __init__(
@@ -144,6 +163,7 @@ class Scan:
         self.stores: dict[tuple[str, int], list[Access]] = {}
         self.stored: Stored = {}
         self.foreign: set[int] = set()
+        self.looked_at: set[tuple[str, int]] = set()
         self.complete: set[int] = set()
         self._full: set[int] = set()  # nothing left to write, or not ours to judge
         self._partial: dict[int, _Written] = {}
@@ -154,13 +174,12 @@ class Scan:
             self._begin(s, written.get((s.role, s.index), []) if s.role != "local" else [])
 
     def _begin(self, s: Storage, writers: list[int]) -> None:
-        if s.role in ("input", "constant"):
+        if s.role == "input" and s.written:
+            self.kept.setdefault(s.number, []).append((f"input {s.name}", None))
+        elif s.role in ("input", "constant"):
             self._full.add(s.number)
-            if s.role == "input" and s.written:
-                self.kept.setdefault(s.number, []).append((f"input {s.name}", None))
         if any(core != self.program.core for core in writers):
             self.foreign.add(s.number)
-            self._full.add(s.number)
 
     def run(self) -> None:
         self._block(self.program.body, 0)
@@ -214,7 +233,14 @@ class Scan:
         number = a.storage.number
         if number in self._full:
             return
+        if number in self.foreign:
+            self.looked_at.add((a.storage.role, a.storage.index))
+            return
         state = self._partial.get(number)
+        if a.storage.role == "input":
+            if state is None or a.dynamic is not None or not state.units(a).all():
+                self._depends(number)
+            return
         if state is not None:
             if a.dynamic is not None:  # whatever part of it has been written may be meant
                 self.poison.add(number)
@@ -237,17 +263,29 @@ class Scan:
                 code="unwritten-read",
             )
 
+    def _depends(self, number: int) -> None:
+        """What the caller passed in an argument counts, though the kernel writes to it."""
+        self._full.add(number)
+        self._partial.pop(number, None)
+
     def _write(self, i: Instruction, a: Access, doubtful: bool) -> None:
         number = a.storage.number
+        if number in self.foreign:
+            return
         whole = covers(a)
         too_large = not whole and a.storage.nbytes // a.storage.dtype.itemsize > LARGEST
         skips = may_skip(i, self._footprints[i.opcode])
         if doubtful or too_large or a.dynamic is not None or skips:
+            if a.storage.role == "input":
+                self._depends(number)
+                return
             self.poison.add(number)
         whole = whole or too_large or a.dynamic is not None
         if whole:
             self._full.add(number)
             self._partial.pop(number, None)
+            if number not in self.poison:
+                self.complete.add(number)
             return
         state = self._partial.get(number)
         if state is None:

@@ -24,6 +24,7 @@ from nki_dist.program.walk import returned
 
 DOUBTFUL: Final = "doubtful_outputs"
 UNSTORED: Final = "unstored_outputs"
+REPLACED: Final = "replaced"
 
 # By (role, index) of the storage: the access, and whether the store surely happens.
 Stored: TypeAlias = "dict[tuple[str, int], list[tuple[Access, bool]]]"
@@ -34,7 +35,7 @@ def check_outputs(
     stored: Sequence[Stored],
     complete: Collection[int],
     checks: Checks,
-) -> None:
+) -> set[int]:
     """Report what is never stored, and note what only a run can tell.
 
     Args:
@@ -45,6 +46,9 @@ def check_outputs(
     after a run, and `unstored_outputs`, of those that are an error then: cores that wait for each
     other may have a mistake that explains it, and that comes first.
 
+    Returns:
+        Numbers of the returned storages of the first core that all cores together store in whole.
+
     Raises:
         UninitializedReadError: nothing is ever stored in a returned tensor, or with
             `unwritten="strict"` not everything.
@@ -52,20 +56,27 @@ def check_outputs(
     first = programs[0]
     doubtful: set[int] = set()
     unstored: set[int] = set()
+    whole: set[int] = set()
     body = (i for p in programs for i in instructions(p.body))
     waits = any(INSTRUCTIONS[i.opcode].synchronises for i in body)
     for path, place in returned(first.outputs):
         s = place.storage
-        if s.role != "shared" or s.number in complete:
+        if s.role != "shared":
+            continue
+        if s.number in complete:
+            whole.add(s.number)
             continue
         stores = [pair for core in stored for pair in core.get((s.role, s.index), ())]
         if any(sure and covers(a) for a, sure in stores):
+            whole.add(s.number)
             continue
         if s.nbytes // s.dtype.itemsize > LARGEST:
             doubtful.add(s.number)
             continue
         missing = ~_reached(s, [a for a, sure in stores if sure], place)
         if not missing.any():
+            if covers(place):
+                whole.add(s.number)
             continue
         if not all(sure for _, sure in stores):
             never = missing & ~_reached(s, [a for a, _ in stores], place)
@@ -84,6 +95,7 @@ def check_outputs(
             raise found
     first.facts[DOUBTFUL] = sorted(doubtful)
     first.facts[UNSTORED] = sorted(unstored)
+    return whole
 
 
 def _reached(s: Storage, stores: Sequence[Access], place: Access) -> Mask:
