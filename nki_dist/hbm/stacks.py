@@ -145,7 +145,8 @@ def make_fill(
     def chosen(arrays: Arrays, common: bool) -> Inputs:
         found: list[Given | None] = []
         for signature, array in zip(layout.inputs, arrays):
-            wanted = (signature.index in once) == common
+            replaced = signature.index in layout.replaced
+            wanted = (signature.index in once) == common and not replaced
             raw = signature.dtype.raw
             if not wanted or callable(array):
                 found.append(array if wanted else None)

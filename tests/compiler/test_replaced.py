@@ -109,7 +109,9 @@ def test_a_written_argument_isnt_copied_in(body):
 @pytest.mark.parametrize("body", NO)
 def test_what_was_there_counts(body):
     kernel = as_argument(body)
-    assert not compiled(kernel, X, OLD).replaced
+    made = compiled(kernel, X, OLD)
+    assert not made.replaced
+    assert not made.undecided  # it may hold what the caller passed, and that is somebody's
     y = OLD.copy()
     nki.simulate(nki.jit(kernel))(X, y)
     wanted = {
