@@ -29,7 +29,8 @@ docs/records.md says what the answers mean.
 examples:
   nki-dist record softmax.py
   nki-dist record --tensor total --kernel softmax --launch 3 train.py --steps 5
-  nki-dist record --output 0 --index 50,7 --expected want.npy softmax.py"""
+  nki-dist record --output 0 --index 50,7 softmax.py
+  nki-dist record --expected want.npy softmax.py"""
 _VALUES: Final = 64  # of a write, in JSON
 
 
@@ -58,7 +59,10 @@ def register(subparsers: Any) -> None:
         "--index", metavar="I,J", help="also show where this element of an output came from"
     )
     parser.add_argument(
-        "--expected", metavar="FILE", help="a .npy file with what the output should be, for --index"
+        "--expected",
+        metavar="FILE",
+        help="a .npy file with what the output should be; without --index, the element that is "
+        "farthest off is asked about",
     )
     parser.add_argument("--core", type=int, metavar="N", help="only writes of this core of a rank")
     parser.add_argument(
@@ -102,11 +106,6 @@ def _expected(arguments: argparse.Namespace) -> np.ndarray | None:
     file = arguments.expected
     if file is None:
         return None
-    if arguments.index is None:
-        raise LaunchError(
-            "--expected without --index; an element that is wrong is needed, too",
-            code="command-option",
-        )
     try:
         return np.asarray(np.load(file, allow_pickle=False))
     except (OSError, ValueError) as error:
@@ -128,7 +127,7 @@ def _answers(
 ) -> list[Any]:
     found: list[Any] = [record, record.first_non_finite() or "every number is finite"]
     found += [record.writes(name, core=core, rank=rank) for name in tensors]
-    if index is not None:
+    if index is not None or expected is not None:
         found.append(record.origin(output, index, rank=rank or 0, expected=expected))
     return found
 

@@ -337,7 +337,8 @@ def element(a: Access, index: int | Sequence[int]) -> tuple[int, ...]:
         raise LaunchError(
             f"index={index!r}; the output has shape {a.shape}",
             code="record-question",
-            hint=f"give one number for each dimension, such as ({example})",
+            hint=f"give one number for each dimension, such as ({example}), or as expected= an "
+            "array of the output's shape",
             numbers={"got": [str(n) for n in given], "shape": list(a.shape)},
         )
     return at
@@ -366,6 +367,7 @@ __all__ = [
     "Alive",
     "Digests",
     "Moment",
+    "check_core",
     "element",
     "moment_of",
     "output_access",

@@ -6,9 +6,12 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+
 from nki_dist.errors import LaunchError
 from nki_dist.insight.asking import (
     Moment,
+    check_core,
     element,
     moment_of,
     output_access,
@@ -25,6 +28,7 @@ from nki_dist.insight.replay import Launched
 from nki_dist.insight.steps import Difference, NonFinite, Origin, Writes
 from nki_dist.insight.suspects import suspect_of
 from nki_dist.insight.tables import html_text, plural
+from nki_dist.insight.trial import Trial
 from nki_dist.insight.wanted import Wanted
 
 
@@ -91,7 +95,7 @@ class Record:
     def origin(
         self,
         output: int | str = 0,
-        index: int | Sequence[int] = (),
+        index: int | Sequence[int] | None = None,
         rank: int = 0,
         limit: int | None = 300,
         expected: Any = None,
@@ -104,7 +108,8 @@ class Record:
         Args:
             output: which of the returned tensors: its number, its place in what is returned
                 (`"['k']"`, `".field"`) or its name.
-            index: of the element.
+            index: of the element; by default, where `expected` has an array for this output, of the
+                one that is farthest off.
             rank: whose output.
             limit: steps after which the walk back ends; None for never.
             expected: what the element should be, a number; or better what the output should be, an
@@ -127,6 +132,8 @@ class Record:
                 names what the kernel hasn't, or more than one tensor.
         """
         launched = self.launched
+        if index is None:
+            index = self._farthest_off(output, rank, expected)
         key, places, what = output_place(launched, output, index, rank)
         walk = Walk(self._log, limit)
         walk.run(key, places)
@@ -174,6 +181,21 @@ class Record:
 
     def _text(self, what: str, rank: int) -> str:
         return f"{what} of rank {rank}" if self.launched.slots[0].ranks > 1 else what
+
+    def _farthest_off(self, output: int | str, rank: int, expected: Any) -> tuple[int, ...]:
+        """The index of the element that is least as expected; () where no array says what is."""
+        check_core(self.launched, None, rank)
+        a = output_access(self.launched, output)
+        if isinstance(expected, Mapping):
+            expected = expected.get(output)
+        elif isinstance(expected, (list, tuple)):
+            expected = expected[rank] if rank < len(expected) else None
+        if not np.ndim(expected) or not np.size(expected):
+            return ()
+        wanted = self._wanted(output, (0,) * len(a.shape), rank, expected)
+        got = Trial(self._log, self.launched, a).outputs
+        at = int(np.argmax(wanted.errors(wanted.picked(got))))
+        return tuple(int(n) for n in np.unravel_index(at, a.shape))
 
     def _wanted(
         self, output: int | str, index: int | Sequence[int], rank: int, expected: Any

@@ -83,9 +83,10 @@ def test_all_launches_and_a_page(program):
 
 
 def test_a_reference_from_a_file(program):
-    given = ("--index", "2,1", "--expected", "want.npy")
+    given = ("--expected", "want.npy")
     done = run(program, "record", *given, "--json", "program.py")
     (answer,) = json.loads(done.stdout)
+    assert answer["origin"]["what"] == "out[6, 2]", "the element that is farthest off"
     assert answer["origin"]["repairs"][0]["what"] == "operand0=2 in place of 3"
     assert answer["origin"]["steps"][0]["location"].endswith("program.py:15")
     assert answer["origin"]["sources"][0]["name"] == "x"
@@ -118,7 +119,6 @@ def test_what_no_launch_can_be_asked(program):
     [
         (["--launch", "0"], "--launch 0; must be a positive number, or all"),
         (["--index", "a,b"], "--index a,b; must be numbers with commas between them"),
-        (["--expected", "want.npy"], "--expected without --index"),
         (["--index", "1,1", "--expected", "none.npy"], "--expected none.npy can't be read"),
     ],
 )

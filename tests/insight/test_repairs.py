@@ -150,3 +150,26 @@ def test_a_search_that_ends_early_says_so(monkeypatch):
     origin = nki.record(scaled)(X).origin(0, (3, 2), expected=X + 1)
     assert not origin.repairs
     assert origin.why.endswith("too long for every change of a line to be tried")
+
+
+def test_without_an_index_the_element_that_is_farthest_off_is_asked_about():
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        tile = nl.load(x)
+        nisa.memset(dst=tile[0:1, 5:6], value=0.25)
+        nl.store(out, tile)
+        return out
+
+    x = 1 + np.arange(48, dtype=np.float32).reshape(6, 8) / 64
+    record = nki.record(kernel)(x)
+    for expected in (x, [x], {0: x}, {"out": None, 0: x}):
+        if isinstance(expected, dict):
+            expected = {name: array for name, array in expected.items() if array is not None}
+        assert record.origin(expected=expected).what == "out[0, 5]"
+    with pytest.raises(LaunchError, match=r"index=\(\); the output has shape"):
+        record.origin()
+    with pytest.raises(LaunchError, match="rank=3"):
+        record.origin(expected=x, rank=3)
+    with pytest.raises(LaunchError, match=r"array of shape \(5, 8\); the output has shape"):
+        record.origin(expected=x[1:])
