@@ -37,9 +37,12 @@ class Indexing(Views):
 
     def _plain(self, key: tuple[Any, ...]) -> tuple[int, tuple[int, ...], tuple[int, ...]] | None:
         """Offset, shape and strides, where all that stands in the brackets is in range, known now
-        and not empty, one for each dimension: most subscripts are, and need no more questions."""
-        if len(key) != len(self.shape):
-            return None
+        and not empty: most subscripts are, and need no more questions."""
+        missing = len(self.shape) - len(key)
+        if missing:
+            if missing < 0:
+                return None
+            key += (FULL,) * missing  # an Ellipsis among the others isn't plain
         offset = self.offset
         sizes: list[int] = []
         strides: list[int] = []
