@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias
 from nki_dist.compiler import notes
 from nki_dist.compiler.config import BARRIER_CHECK
 from nki_dist.compiler.decode_tables import INT64, integer
-from nki_dist.compiler.passes.unwritten import DOUBTFUL, REPLACED, UNSTORED
+from nki_dist.compiler.passes.unwritten import DOUBTFUL, REPLACED, UNSTORED, WRITTEN_INPUTS
 from nki_dist.compiler.values import read_value
 from nki_dist.compiler.widen import FACT as PRECISE
 from nki_dist.compiler.wire import malformed
@@ -58,6 +58,11 @@ def _collection(name: str, value: Any) -> Any:
 def _storages(name: str, value: Any, storages: Storages) -> None:
     for number in _collection(name, value):
         integer(number, 0, len(storages), f"a storage in the fact {name}")
+
+
+def _indices(name: str, value: Any, storages: Storages) -> None:
+    for index in _collection(name, value):
+        integer(index, 0, INT64, f"an argument in the fact {name}")
 
 
 def _in_psum(name: str, value: Any, storages: Storages) -> None:
@@ -115,6 +120,7 @@ _CHECKS: Final[Mapping[str, Callable[[str, Any, Storages], None]]] = MappingProx
         "poison": _storages,
         "unplaced": _storages,
         REPLACED: _storages,
+        WRITTEN_INPUTS: _indices,
         "runtime_psum": _in_psum,
         DOUBTFUL: _shared,
         UNSTORED: _shared,

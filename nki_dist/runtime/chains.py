@@ -108,6 +108,11 @@ class Group:
         self.run = run
         self.width = 0
 
+    @property
+    def alone(self) -> bool:
+        """Whether it is one matmul."""
+        return len(self.chains) == len(self.chains[0].members) == 1
+
     def takes(self, chain: Chain) -> bool:
         if self.width + width_of(chain) > WIDEST:
             return False

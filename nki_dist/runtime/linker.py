@@ -220,6 +220,8 @@ class Linker:
             self.kit.begin()
             product = chain(merged.step(i))
             return self._with_masks(i, product) if merged.ends(i) else product
+        if merged is not None and merged.leaves_out(i):
+            return nothing
         if facts.dynamic:
             step: Step = _Relinked(i, facts.dynamic, self).run
         elif self._alike and facts.operands is not None and not (self.masks or self._single):
@@ -384,4 +386,4 @@ class _Relinked:
 
 
 def nothing() -> None:
-    """A transfer all of whose rows are out of bounds and to be skipped."""
+    """A transfer all of whose rows are out of bounds and to be skipped, or one nobody needs."""

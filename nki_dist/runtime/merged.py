@@ -23,7 +23,8 @@ from nki_dist.isa.kit import Kit, Step
 from nki_dist.program import Access, Block, Instruction, Loop, Program, instructions
 from nki_dist.runtime.chains import Chain, Chains, Group
 from nki_dist.runtime.facts import FactTable
-from nki_dist.runtime.panels import KEPT, Buffer, Part, assign, joined, provide
+from nki_dist.runtime.loads import Load, find_loads
+from nki_dist.runtime.panels import KEPT, Buffer, Part, assign, joined, lying, provide
 
 Key: TypeAlias = "tuple[Any, ...]"
 
@@ -85,9 +86,13 @@ class Merged:
         self._buffers: list[Buffer] = []
         self._kept: dict[int, Buffer] = {}
         self._bytes = 0
+        self._loads: dict[int, Load] = {}  # that panels do without, by number of the tile
+        self._unmade: set[int] = set()
         if not any(multiplies(i) for i in instructions(program.body)):
             return
         found = find_groups(program, kit.arch) if groups is None else groups()
+        self._loads = find_loads(program, found)
+        self._unmade = {load.ordinal for load in self._loads.values()}
         # Equal contents have equal numbers: keys are long.
         numbers: dict[Key, int] = {}
         keys = [
@@ -107,6 +112,10 @@ class Merged:
         """Whether it is the one that writes the chain's sum."""
         return i.ordinal in self._last
 
+    def leaves_out(self, i: Instruction) -> bool:
+        """Whether the instruction loads what panels are filled with from its source."""
+        return i.ordinal in self._unmade
+
     def step(self, i: Instruction) -> list[Step]:
         """What the instruction does; nothing, if others do it. Asked once of each."""
         work = self._work.pop(i.ordinal, ())
@@ -116,7 +125,7 @@ class Merged:
 
     def _group(self, group: Group, left_key: int, right_key: int) -> None:
         first = group.chains[0]
-        alone = len(group.chains) == len(first.members) == 1
+        alone = group.alone
         if alone and not self._worth(first, left_key, right_key):
             return
         for chain in group.chains:
@@ -167,16 +176,7 @@ class Merged:
         if kept is None:
             if alone is not None and (not self._uses[key] or directly(alone) is not None):
                 return None
-            filled = parts(group)
-            rows = max(p.row + p.rows for p in filled)
-            kept = Buffer((rows, width), min(p.at for p in filled), at)
-            self._buffers.append(kept)
-            gaps = _gaps(filled, width)
-            for part in joined(filled):
-                self._at(part.at, Merged._filled, part, kept)
-            for column, stop in gaps:
-                self._at(at, Merged._cleared, kept, column, stop)
-            self._bytes += kept.nbytes
+            kept = self._gathered(parts(group), width, at, parts is _right_parts)
         kept.end = max(kept.end, at)
         if self._uses[key]:
             self._kept[key] = kept  # the one that was used last comes last
@@ -185,6 +185,38 @@ class Merged:
         else:
             self._bytes -= kept.nbytes
         return kept
+
+    def _gathered(self, parts: list[Part], width: int, at: int, right: bool) -> Buffer:
+        """A panel of these parts, and the work of filling it.
+
+        Args:
+            right: it may lie in an argument. Left ones don't: the two operands of a product mustn't
+                be one array, for which BLAS takes another routine.
+        """
+        for part in parts:
+            part.access = self._source(part.access)
+        shape = max(p.row + p.rows for p in parts), width
+        start = min(p.at for p in parts)
+        if right and self._loads and (there := lying(parts, width)) is not None:
+            return Buffer(shape, start, at, self._kit.view(there))
+        made = Buffer(shape, start, at)
+        self._buffers.append(made)
+        gaps = _gaps(parts, width)
+        for part in joined(parts):
+            self._at(part.at, Merged._filled, part, made)
+        for column, stop in gaps:
+            self._at(at, Merged._cleared, made, column, stop)
+        self._bytes += made.nbytes
+        return made
+
+    def _source(self, a: Access) -> Access:
+        """What a panel takes an operand from: where the tile isn't loaded, from the argument."""
+        load = self._loads.get(a.storage.number)
+        if load is None:
+            return a
+        seen = load.seen(a)
+        assert seen is not None, "find_loads asked for all operands"
+        return seen
 
     def _at(self, at: int, link: Callable[..., list[Step]], *arguments: Any) -> None:
         self._work.setdefault(self._ordinals[at], []).append((link, *arguments))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -24,21 +24,30 @@ KEPT: Final = 64 << 20  # bytes of panels that wait for another use
 
 
 class Buffer:
-    """Memory for a float32 matrix from one position of a program to another."""
+    """Memory for a float32 matrix from one position of a program to another.
 
-    __slots__ = ("end", "place", "shape", "start")
+    Args:
+        there: the matrix, if it lies in the operands' own memory.
+    """
 
-    def __init__(self, shape: tuple[int, int], start: int, end: int) -> None:
+    __slots__ = ("_there", "end", "place", "shape", "start")
+
+    def __init__(
+        self, shape: tuple[int, int], start: int, end: int, there: np.ndarray | None = None
+    ) -> None:
         self.shape = shape
         self.start = start
         self.end = end
         self.place = (0, 0)  # bytes, and the number among those of this size
+        self._there = there
 
     @property
     def nbytes(self) -> int:
-        return 4 * self.shape[0] * self.shape[1]
+        return 4 * self.shape[0] * self.shape[1] if self._there is None else 0
 
     def array(self, memory: Mapping[tuple[int, int], np.ndarray]) -> np.ndarray:
+        if self._there is not None:
+            return self._there
         return np.ndarray(self.shape, np.float32, memory[self.place])
 
 
@@ -104,6 +113,34 @@ class Part:
         if a.dtype is bfloat16:  # as `convert` does, which looks whether they overlap
             return partial(np.copyto, place, kit.view(a), casting="unsafe")
         return partial(kit.convert(a.dtype, float32), place, kit.view(a))
+
+
+def lying(parts: Sequence[Part], width: int) -> Access | None:
+    """The panel as a view of an argument, if its parts lie there as they would in the panel.
+
+    BLAS copies what it multiplies into blocks of its own, so that rows are further apart than they
+    are long makes no difference to its sums.
+
+    Args:
+        parts: of a panel, none written while the program runs.
+    """
+    first = parts[0].access
+    if first.dtype is not float32 or first.storage.role != "input":
+        return None
+    down = first.strides[0]
+    if down < width:  # NumPy copies what BLAS doesn't take, at every product
+        return None
+    for part in parts:
+        a = part.access
+        if (
+            a.storage is not first.storage
+            or a.dtype is not float32
+            or (a.shape, a.strides) != ((part.rows, width), (down, 1))
+            or a.offset != first.offset + part.row * down
+        ):
+            return None
+    rows = sum(part.rows for part in parts)
+    return Access(first.storage, first.offset, (rows, width), (down, 1), float32)
 
 
 def joined(parts: Iterable[Part]) -> list[Part]:

@@ -27,7 +27,7 @@ from nki_dist.compiler.passes.elements import LARGEST, Elements, covers
 from nki_dist.compiler.passes.footprints import Footprints, may_skip
 from nki_dist.compiler.passes.loops import surely_runs
 from nki_dist.compiler.passes.taint import WAYS_OUT, Taint
-from nki_dist.compiler.passes.unwritten import REPLACED, Stored, check_outputs
+from nki_dist.compiler.passes.unwritten import REPLACED, WRITTEN_INPUTS, Stored, check_outputs
 from nki_dist.errors import UninitializedReadError
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.operands import Counts
@@ -43,7 +43,8 @@ def check_uninitialised(programs: Sequence[Program], checks: Checks = DEFAULT) -
 
     Sets facts `poison` (numbers of storages to fill with poison when their life begins), `zeroed`
     (they are filled with zeros instead, and so is shared memory) and `uninitialised_reads`
-    ([ordinal, storage, location] of each suspicious read), and of the first core `replaced`:
+    ([ordinal, storage, location] of each suspicious read), `written_inputs` (indices of arguments
+    that some core writes), and of the first core `replaced`:
     numbers of arguments and shared tensors whose contents before the launch nobody can see, as
     every element is surely written, and none is read before.
 
@@ -62,6 +63,7 @@ def check_uninitialised(programs: Sequence[Program], checks: Checks = DEFAULT) -
         scan.run()
         p.facts["poison"] = sorted(scan.poison)
         p.facts["uninitialised_reads"] = scan.flagged
+        p.facts[WRITTEN_INPUTS] = sorted(n for role, n in written if role == "input")
         if checks.unwritten == "zero":
             p.facts["zeroed"] = True
         scans.append(scan)

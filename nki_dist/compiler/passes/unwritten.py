@@ -25,6 +25,7 @@ from nki_dist.program.walk import returned
 DOUBTFUL: Final = "doubtful_outputs"
 UNSTORED: Final = "unstored_outputs"
 REPLACED: Final = "replaced"
+WRITTEN_INPUTS: Final = "written_inputs"
 
 # By (role, index) of the storage: the access, and whether the store surely happens.
 Stored: TypeAlias = "dict[tuple[str, int], list[tuple[Access, bool]]]"
