@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from nki_dist.collectives.operands import belongs_to_rank, pattern
-from nki_dist.collectives.operations import OPERATIONS, Member
+from nki_dist.collectives.operations import OPERATIONS, Member, Run
 from nki_dist.collectives.party import CHANNEL, Party, Waiting
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa.kit import Kit
@@ -46,8 +46,7 @@ def link(
     group, shared, lead, cores, described, meeting = found
     run = None
     if not shared or slot.lnc_core == 0:
-        run = OPERATIONS[i.opcode].plan(Member(i, kit, group, slot.rank))
-        run = _nobody_else if alone else run
+        run = _nobody_else if alone else _plan(i, kit, group)
     me = group.index(slot.rank)
     others = [slot.peer(c) for c in range(1, slot.cores)] if shared else []
     # Core 0 takes part in the rank's and in its own; the other cores' own aren't counted with it.
@@ -74,6 +73,17 @@ def link(
             wires.send(core, CHANNEL, counts, meeting, i, number)
 
     return start
+
+
+def _plan(i: Instruction, kit: Kit, group: tuple[int, ...]) -> Run:
+    """What the core does, the same for all its collectives with equal arguments: one at a time."""
+    made = kit.made
+    run: Run | None = None if made is None else made.get(group)
+    if run is None:
+        run = OPERATIONS[i.opcode].plan(Member(i, kit, group, kit.slot.rank))
+        if made is not None:
+            made[group] = run
+    return run
 
 
 class _Meeting(NamedTuple):

@@ -15,7 +15,7 @@ from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.core import Core
 from nki_dist.program import Instruction, Program, VirtualRegister
 from nki_dist.runtime.host_memory import typed
-from nki_dist.runtime.linker import Linked, LinkedLoop, Rendezvous, Segment
+from nki_dist.runtime.linked import Linked, LinkedLoop, Rendezvous, Segment
 from nki_dist.runtime.messages import Message, Wait
 from nki_dist.runtime.overdue import Position
 

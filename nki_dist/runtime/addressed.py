@@ -1,0 +1,223 @@
+"""Instructions whose addresses are known when they run: one step for all of them.
+
+Where such an instruction does nothing but call a function with views of its operands, an operand
+with a run-time address is one view with an axis more, along which lie all indices that are inside;
+the step takes the one that it is asked for. So nothing is linked, and nothing kept, per address.
+All other instructions are linked for each address they meet, and what was linked is kept, because
+loops come back to the same addresses at every launch; so are indices outside, where rows may be
+skipped.
+
+Invariant: the views are those that linking for the address would have given. They were learnt at
+one address; if no two operands are in one storage, nothing but where views begin depends on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple, Protocol
+
+from nki_dist.errors import NkiError
+from nki_dist.isa.kit import Kit, Step, chain
+from nki_dist.program import Access, Dynamic, Instruction, VirtualRegister
+from nki_dist.runtime.addresses import interval, resolved
+from nki_dist.runtime.calls import View, are_apart, call_of
+from nki_dist.runtime.facts import FactTable
+
+KEPT_ADDRESSES = 4096  # linked variants kept per instruction with run-time addresses
+
+
+class Linking(Protocol):
+    """Of a Linker, what is needed here."""
+
+    kit: Kit
+    facts: FactTable
+
+    def value(self, dynamic: Dynamic) -> int: ...
+    def linked(self, i: Instruction) -> Step: ...
+    def addressed(self, i: Instruction) -> list[Instruction]: ...
+
+
+class Axis(NamedTuple):
+    """A view with an axis of indices.
+
+    Attributes:
+        view: its dimension 0 are the indices, from the least one on.
+        operand: which of the operands with a run-time address it is of.
+    """
+
+    view: View
+    operand: int
+
+
+class Moving(NamedTuple):
+    """What an instruction with run-time addresses does, wherever they lie.
+
+    Attributes:
+        arguments: of the function; some are views, some views with an axis.
+        sources: for each operand with a run-time address, where its index is.
+        intervals: least and most index.
+        single: the place of the only view with an axis, where there are two arguments and a
+            register has the index; that is most of what there is.
+    """
+
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...]
+    sources: tuple[Dynamic, ...]
+    intervals: tuple[tuple[int, int], ...]
+    single: int | None
+
+    def of(self, i: Instruction, kit: Kit, elsewhere: Callable[[Instruction], None]) -> Step:
+        """The step of a core; see `step`."""
+        views = [a.view if type(a) is Axis else a for a in self.arguments]
+        arrays = [a.of(kit) if type(a) is View else a for a in views]
+        return self.step(arrays, i, kit, elsewhere)
+
+    def step(
+        self,
+        arrays: Sequence[Any],
+        i: Instruction,
+        kit: Kit,
+        elsewhere: Callable[[Instruction], None],
+    ) -> Step:
+        """The step of a core.
+
+        Args:
+            arrays: the arguments, with the core's arrays instead of views.
+            elsewhere: does the instruction where an index isn't in its interval.
+        """
+        function = self.function
+        if self.single is not None:
+            registers, number = kit.state.registers, self.sources[0].source.number
+            ((least, most),) = self.intervals
+            axis, other, last = arrays[self.single], arrays[1 - self.single], most - least
+            if self.single == 0:
+
+                def to() -> None:
+                    at = registers[number] - least
+                    if 0 <= at <= last:
+                        function(axis[at], other)
+                    else:
+                        elsewhere(i)
+
+                return to
+
+            def out_of() -> None:
+                at = registers[number] - least
+                if 0 <= at <= last:
+                    function(other, axis[at])
+                else:
+                    elsewhere(i)
+
+            return out_of
+        questions = [
+            (_question(source, kit), least, most - least)
+            for source, (least, most) in zip(self.sources, self.intervals, strict=True)
+        ]
+        places = [
+            (place, arrays[place], a.operand)
+            for place, a in enumerate(self.arguments)
+            if type(a) is Axis
+        ]
+
+        def step() -> None:
+            indices = []
+            for index, least, last in questions:
+                at = index() - least
+                if not 0 <= at <= last:
+                    elsewhere(i)
+                    return
+                indices.append(at)
+            now = list(arrays)
+            for place, axis, operand in places:
+                now[place] = axis[indices[operand]]
+            function(*now)
+
+        return step
+
+
+def moving(i: Instruction, dynamic: Sequence[Access], linker: Linking) -> Moving | None:
+    """What the instruction does, learnt at one address; None where it has to be linked for each."""
+    intervals = [interval(a) for a in dynamic]
+    if None in intervals or not are_apart(i):
+        return None
+    known = [found for found in intervals if found is not None]
+    least = {id(a.dynamic): low for a, (low, _) in zip(dynamic, known, strict=True)}
+    there = resolved(i, lambda d: least[id(d)])
+    try:
+        linker.kit.begin()
+        call = call_of(there, linker.linked(there), linker.kit)
+    except (NkiError, MemoryError):  # which come when it is the instruction's turn, if ever
+        return None
+    if call is None:
+        return None
+    arguments = tuple([_axis(a, dynamic, known) if type(a) is View else a for a in call.arguments])
+    axes = {n: a for n, a in enumerate(arguments) if type(a) is Axis}
+    if {a.operand for a in axes.values()} != set(range(len(dynamic))):
+        return None
+    if any(len(a.view.shape) == 1 for a in axes.values()):
+        return None  # one index would be no array
+    sources = tuple([a.dynamic for a in dynamic if a.dynamic is not None])
+    simple = len(arguments) == 2 and type(sources[0].source) is VirtualRegister
+    single = next(iter(axes)) if simple and len(axes) == 1 else None
+    return Moving(call.function, arguments, sources, tuple(known), single)
+
+
+def _axis(
+    view: View, dynamic: Sequence[Access], intervals: Sequence[tuple[int, int]]
+) -> View | Axis:
+    """The view of the least index as one of all; itself, if it is of another operand."""
+    for number, (a, (least, most)) in enumerate(zip(dynamic, intervals, strict=True)):
+        if a.storage is view.storage:
+            assert a.dynamic is not None
+            unit = a.dynamic.stride * a.dtype.itemsize
+            shape, strides = (most - least + 1, *view.shape), (unit, *view.strides)
+            return Axis(view._replace(shape=shape, strides=strides), number)
+    return view
+
+
+def _question(dynamic: Dynamic, kit: Kit) -> Callable[[], int]:
+    """Reads the index that a run-time access uses now."""
+    source = dynamic.source
+    if isinstance(source, VirtualRegister):
+        return partial(kit.state.registers.__getitem__, source.number)
+    cell = kit.view(source).reshape(())
+
+    def read() -> int:
+        return int(cell[()])
+
+    return read
+
+
+class Elsewhere:
+    """Instructions of a core that are linked for each address they meet, and kept."""
+
+    def __init__(self, linker: Linking) -> None:
+        self._linker = linker
+        self._kept: dict[int, dict[tuple[int, ...], Step]] = {}
+
+    def run(self, i: Instruction) -> None:
+        """Execute the instruction.
+
+        Raises:
+            OutOfBoundsError: an index is out of bounds, and not to be skipped.
+        """
+        linker = self._linker
+        key = tuple([linker.value(a.dynamic) for a in linker.facts.of(i).dynamic if a.dynamic])
+        kept = self._kept.setdefault(i.ordinal, {})
+        step = kept.get(key)
+        if step is None:
+            step = self._link(i)
+            if len(kept) < KEPT_ADDRESSES:
+                kept[key] = step
+        step()
+
+    def _link(self, i: Instruction) -> Step:
+        steps = []
+        for part in self._linker.addressed(i):
+            # Variants outlive each other, so their scratch must not be shared with instructions
+            # that were linked for another place; it is never live across instructions, so slots
+            # may be.
+            self._linker.kit.begin()
+            steps.append(self._linker.linked(part))
+        return chain(steps)  # none where all rows are outside and to be skipped

@@ -1,0 +1,184 @@
+"""How the program of a core that has been linked is linked for others that run it.
+
+A recipe is read off what linking for the first core gave: where segments begin and end, what waits,
+which instructions have a step in common, and which steps are calls of NumPy functions with views of
+operands. Another core gets one array for each view that occurs, however many steps use it, and one
+step for all places that have one in common; what isn't a call is linked for it as ever.
+
+Invariant: what a recipe makes does what linking would have given. The cores of a process that run
+one program have its storages in buffers of one layout (`runtime.memory.Places`, and one layout of
+the stacks): what lies in one place of the first core's memory does so in that of each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, NamedTuple, Protocol, TypeAlias
+
+from nki_dist.isa.kit import Kit, Step
+from nki_dist.program import Instruction, Loop
+from nki_dist.runtime.addressed import Axis, Elsewhere, Linking, Moving
+from nki_dist.runtime.calls import Call, View
+from nki_dist.runtime.linked import Linked, LinkedLoop, Rendezvous, Segment
+
+
+class Birth(NamedTuple):
+    """A step that begins the life of a storage, given by number."""
+
+    storage: int
+
+
+What: TypeAlias = "Birth | Call | Moving | None"  # None: more than others could do
+
+
+class Notes:
+    """What the steps of a core do, as far as others can do it; by identity."""
+
+    def __init__(self) -> None:
+        self._found: dict[int, tuple[Step, What]] = {}
+
+    def add(self, step: Step, what: What) -> None:
+        """Note a step; with None, one that each core links, if several instructions have it."""
+        self._found[id(step)] = step, what
+
+    def __contains__(self, step: Step) -> bool:
+        return id(step) in self._found
+
+    def of(self, step: Step) -> What:
+        """What it does; None if it was never noted."""
+        found = self._found.get(id(step))
+        return None if found is None else found[1]
+
+
+class Maker(Linking, Protocol):
+    """Of a Linker, what makes steps for its core."""
+
+    def birth(self, number: int) -> Step: ...
+    def step_of(self, i: Instruction) -> Step: ...
+    def rendezvous(self, i: Instruction) -> Rendezvous: ...
+
+
+class _Fresh(NamedTuple):
+    """A step that is made for each core.
+
+    Attributes:
+        i: the first instruction that has it.
+        numbers: of the arguments, where it calls a function.
+    """
+
+    what: What
+    i: Instruction
+    numbers: tuple[int, ...]
+
+
+class _Segment(NamedTuple):
+    """A segment: steps that are new in it, and all its steps, by number."""
+
+    fresh: list[_Fresh]
+    steps: list[int]
+    instructions: list[Instruction]
+
+
+class _Loop(NamedTuple):
+    loop: Loop
+    body: list[Any]
+
+
+class Recipe:
+    """See the module's docstring.
+
+    Args:
+        linked: of the first core.
+        notes: of its steps.
+        kit: of it.
+    """
+
+    def __init__(self, linked: Linked, notes: Notes, kit: Kit) -> None:
+        self._kit, self._notes = kit, notes
+        self._table: list[Any] = []  # arguments: views, and what is the same for all cores
+        self._places: dict[tuple[Any, ...], int] = {}
+        self._numbers: dict[int, int] = {}  # of steps that occur in several places
+        self._made = 0
+        self._items = self._block(linked)
+        del self._kit, self._notes, self._places, self._numbers
+
+    def _block(self, block: Linked) -> list[Any]:
+        return [self._item(item) for item in block]
+
+    def _item(self, item: Any) -> _Segment | _Loop | Instruction:
+        if type(item) is Rendezvous:
+            return item.instruction
+        if type(item) is LinkedLoop:
+            return _Loop(item.loop, self._block(item.body))
+        found = _Segment([], [], item.instructions)
+        for step, i in zip(item.steps, item.instructions, strict=True):
+            noted = step in self._notes
+            number = self._numbers.get(id(step)) if noted else None
+            if number is None:
+                number, self._made = self._made, self._made + 1
+                what = self._notes.of(step)
+                arguments = what.arguments if isinstance(what, (Call, Moving)) else ()
+                numbers = tuple([self._argument(a) for a in arguments])
+                found.fresh.append(_Fresh(what, i, numbers))
+                if noted:
+                    self._numbers[id(step)] = number
+            found.steps.append(number)
+        return found
+
+    def _argument(self, a: Any) -> int:
+        """The number of an argument in the table; storages in one buffer have views in common."""
+        view = a.view if type(a) is Axis else a
+        if type(view) is not View:
+            self._table.append(a)
+            return len(self._table) - 1
+        key = (id(self._kit.bytes_of(view.storage)), *view[1:])
+        if key not in self._places:
+            self._places[key] = len(self._table)
+            self._table.append(view)
+        return self._places[key]
+
+    def follow(self, maker: Maker) -> Linked:
+        """The linked program of another core."""
+        kit = maker.kit
+        table = [a.of(kit) if type(a) is View else a for a in self._table]
+        return _Cook(maker, table).block(self._items)
+
+
+class _Cook:
+    """Makes the steps of one core.
+
+    Args:
+        table: the arguments, with the core's arrays.
+    """
+
+    def __init__(self, maker: Maker, table: Sequence[Any]) -> None:
+        self._maker = maker
+        self._elsewhere = Elsewhere(maker).run
+        self._argument = table.__getitem__
+        self._made: list[Step] = []
+
+    def block(self, items: Sequence[Any]) -> Linked:
+        linked: Linked = []
+        for item in items:
+            if type(item) is _Segment:
+                for fresh in item.fresh:
+                    self._made.append(self._step(*fresh))
+                steps = list(map(self._made.__getitem__, item.steps))
+                linked.append(Segment(steps, item.instructions))
+            elif type(item) is _Loop:
+                linked.append(LinkedLoop(item.loop, self.block(item.body)))
+            else:
+                linked.append(self._maker.rendezvous(item))
+        return linked
+
+    def _step(self, what: What, i: Instruction, numbers: tuple[int, ...]) -> Step:
+        maker = self._maker
+        if what is None:
+            return maker.step_of(i)
+        if isinstance(what, Birth):
+            return maker.birth(what.storage)
+        arguments = map(self._argument, numbers)
+        if isinstance(what, Call):
+            return partial(what.function, *arguments)
+        return what.step(list(arguments), i, maker.kit, self._elsewhere)
