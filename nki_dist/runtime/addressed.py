@@ -17,6 +17,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
+
 from nki_dist.errors import NkiError
 from nki_dist.isa.kit import Kit, Step, chain
 from nki_dist.program import Access, Dynamic, Instruction, VirtualRegister
@@ -57,15 +59,16 @@ class Moving(NamedTuple):
         arguments: of the function; some are views, some views with an axis.
         sources: for each operand with a run-time address, where its index is.
         intervals: least and most index.
-        single: the place of the only view with an axis, where there are two arguments and a
-            register has the index; that is most of what there is.
+        single: where there is one view with an axis among two arguments, and a register has the
+            index, which is most of what there is: the register, the place of the view, the least
+            index, and how many follow.
     """
 
     function: Callable[..., Any]
     arguments: tuple[Any, ...]
     sources: tuple[Dynamic, ...]
     intervals: tuple[tuple[int, int], ...]
-    single: int | None
+    single: tuple[int, int, int, int] | None
 
     def of(self, i: Instruction, kit: Kit, elsewhere: Callable[[Instruction], None]) -> Step:
         """The step of a core; see `step`."""
@@ -88,28 +91,9 @@ class Moving(NamedTuple):
         """
         function = self.function
         if self.single is not None:
-            registers, number = kit.state.registers, self.sources[0].source.number
-            ((least, most),) = self.intervals
-            axis, other, last = arrays[self.single], arrays[1 - self.single], most - least
-            if self.single == 0:
-
-                def to() -> None:
-                    at = registers[number] - least
-                    if 0 <= at <= last:
-                        function(axis[at], other)
-                    else:
-                        elsewhere(i)
-
-                return to
-
-            def out_of() -> None:
-                at = registers[number] - least
-                if 0 <= at <= last:
-                    function(other, axis[at])
-                else:
-                    elsewhere(i)
-
-            return out_of
+            first, second = arrays
+            registers = kit.state.registers
+            return by_register(function, *self.single, registers, first, second, i, elsewhere)
         questions = [
             (_question(source, kit), least, most - least)
             for source, (least, most) in zip(self.sources, self.intervals, strict=True)
@@ -136,14 +120,62 @@ class Moving(NamedTuple):
         return step
 
 
+def by_register(
+    function: Callable[..., Any],
+    number: int,
+    place: int,
+    least: int,
+    last: int,
+    registers: Sequence[int],
+    first: Any,
+    second: Any,
+    i: Instruction,
+    elsewhere: Callable[[Instruction], None],
+) -> Step:
+    """The step of `Moving.single`.
+
+    Args:
+        first, second: arguments of the function; see `Moving.step` for the others.
+    """
+    if place:
+
+        def out_of() -> None:
+            at = registers[number] - least
+            if 0 <= at <= last:
+                function(first, second[at])
+            else:
+                elsewhere(i)
+
+        return out_of
+    if function is np.copyto and first.dtype is second.dtype:  # see runtime.calls
+
+        def store() -> None:
+            at = registers[number] - least
+            if 0 <= at <= last:
+                first[at] = second
+            else:
+                elsewhere(i)
+
+        return store
+
+    def to() -> None:
+        at = registers[number] - least
+        if 0 <= at <= last:
+            function(first[at], second)
+        else:
+            elsewhere(i)
+
+    return to
+
+
 def moving(i: Instruction, dynamic: Sequence[Access], linker: Linking) -> Moving | None:
     """What the instruction does, learnt at one address; None where it has to be linked for each."""
     intervals = [interval(a) for a in dynamic]
     if None in intervals or not are_apart(i):
         return None
     known = [found for found in intervals if found is not None]
-    least = {id(a.dynamic): low for a, (low, _) in zip(dynamic, known, strict=True)}
-    there = resolved(i, lambda d: least[id(d)])
+    first = {id(a.dynamic): least for a, (least, _) in zip(dynamic, known, strict=True)}
+    there = resolved(i, lambda d: first[id(d)])
     try:
         linker.kit.begin()
         call = call_of(there, linker.linked(there), linker.kit)
@@ -158,8 +190,10 @@ def moving(i: Instruction, dynamic: Sequence[Access], linker: Linking) -> Moving
     if any(len(a.view.shape) == 1 for a in axes.values()):
         return None  # one index would be no array
     sources = tuple([a.dynamic for a in dynamic if a.dynamic is not None])
-    simple = len(arguments) == 2 and type(sources[0].source) is VirtualRegister
-    single = next(iter(axes)) if simple and len(axes) == 1 else None
+    single = None
+    if len(arguments) == 2 and len(axes) == 1 and type(sources[0].source) is VirtualRegister:
+        ((least, most),) = known
+        single = sources[0].source.number, next(iter(axes)), least, most - least
     return Moving(call.function, arguments, sources, tuple(known), single)
 
 

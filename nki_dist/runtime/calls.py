@@ -40,12 +40,6 @@ class Call(NamedTuple):
     function: Callable[..., Any]
     arguments: tuple[Any, ...]
 
-    def of(self, kit: Kit) -> Step:
-        """The step of a core."""
-        return partial(
-            self.function, *[a.of(kit) if type(a) is View else a for a in self.arguments]
-        )
-
 
 def call_of(i: Instruction, step: Step, kit: Kit) -> Call | None:
     """What the step of an instruction does, as others can do it; None if it is more than a call."""
@@ -64,6 +58,20 @@ def call_of(i: Instruction, step: Step, kit: Kit) -> Call | None:
         else:
             return None
     return Call(step.func, tuple(arguments))
+
+
+def begun_sooner(step: Step) -> Step:
+    """The same step; a copy between equal types as the store that it is, which saves a call."""
+    if type(step) is not partial or step.func is not np.copyto or step.keywords:
+        return step
+    return copying(*step.args) if len(step.args) == 2 else step
+
+
+def copying(dst: Any, src: Any) -> Step:
+    """A step that does `np.copyto(dst, src)`."""
+    if type(dst) is type(src) is np.ndarray and dst.dtype is src.dtype:
+        return partial(dst.__setitem__, ..., src)
+    return partial(np.copyto, dst, src)
 
 
 def are_apart(i: Instruction) -> bool:

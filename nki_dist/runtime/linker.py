@@ -33,14 +33,14 @@ from nki_dist.program import (
 from nki_dist.program.uncollected import uncollected
 from nki_dist.runtime.addressed import Elsewhere, Moving, moving
 from nki_dist.runtime.addresses import inside, outside, resolved, run_time_arguments
-from nki_dist.runtime.calls import call_of
+from nki_dist.runtime.calls import begun_sooner, call_of
 from nki_dist.runtime.chains import Chain
 from nki_dist.runtime.facts import Facts, FactTable, Places
 from nki_dist.runtime.host_memory import typed
 from nki_dist.runtime.indirect import has_indirection, link_indirect
 from nki_dist.runtime.linked import Linked, LinkedLoop, Rendezvous, Segment
 from nki_dist.runtime.merged import Merged, find_groups
-from nki_dist.runtime.recipe import Birth, Notes, Recipe
+from nki_dist.runtime.recipe import Birth, Notes, Own, Recipe
 from nki_dist.runtime.recorder import Recorder
 from nki_dist.runtime.running import Running, by_instruction, in_chain
 from nki_dist.runtime.template import Moves, Template
@@ -87,7 +87,25 @@ class Linker:
             storage = program.storages[number]
             self.masks[number] = np.zeros(storage.nbytes // 2, bool)
         kit.accumulating = partial(_mask, self.masks)  # not of self: a cycle is freed late
-        self._births: dict[int, list[int]] = {}
+        self._births: dict[int, list[int]] = {}  # by ordinal, which storages are born
+
+    def link(self) -> Linked:
+        shared = self.template if self._alike else None
+        with uncollected():
+            self.find_chains()
+            if shared is not None and shared.recipe is not None:
+                return shared.recipe.follow(self)
+            self._find_births()
+            if shared is None:
+                return self._block(self.program.body)
+            self._notes = Notes()
+            linked = self._block(self.program.body)
+            shared.recipe = Recipe(linked, self._notes, self.kit)
+            self._notes = None
+            return linked
+
+    def _find_births(self) -> None:
+        program = self.program
         wanted = program.facts.get("poison")
         wanted = None if wanted is None else frozenset(wanted)
         for s in program.storages:
@@ -97,20 +115,6 @@ class Linker:
             first = program.storages[number].first
             if number not in self._births.setdefault(first, []):
                 self._births[first].append(number)
-
-    def link(self) -> Linked:
-        shared = self.template if self._alike else None
-        with uncollected():
-            self.find_chains()
-            if shared is None:
-                return self._block(self.program.body)
-            if shared.recipe is not None:
-                return shared.recipe.follow(self)
-            self._notes = Notes()
-            linked = self._block(self.program.body)
-            shared.recipe = Recipe(linked, self._notes, self.kit)
-            self._notes = None
-            return linked
 
     def find_chains(self) -> None:
         """Merge matmuls that are one product."""
@@ -233,11 +237,11 @@ class Linker:
         elif self._alike and facts.operands is not None and not (self.masks or self._single):
             step = self._repeated(i, facts.operands)
         else:
-            step = self._linked(i)
+            linked = self._linked(i)
+            step = begun_sooner(linked)
             if self._notes is not None and not facts.indirect:
-                call = call_of(i, step, self.kit)
-                if call is not None:
-                    self._notes.add(step, call)
+                call = call_of(i, linked, self.kit)
+                self._notes.add(step, Own() if call is None else call)
         return self.recorder.around(i, step, self.addressed) if i.ordinal in self._watched else step
 
     def _repeated(self, i: Instruction, operands: tuple[str, ...]) -> Step:
@@ -255,9 +259,10 @@ class Linker:
                 if self.kit.named:
                     return step
                 self._moves.learn(i, operands, step, self.kit)
-            self._steps[key] = step
+            call = None if self._notes is None else call_of(i, step, self.kit)
+            step = self._steps[key] = begun_sooner(step)
             if self._notes is not None:
-                self._notes.add(step, call_of(i, step, self.kit))
+                self._notes.add(step, call)
         return step
 
     def _linked(self, i: Instruction) -> Step:
@@ -270,6 +275,14 @@ class Linker:
             return self.linked(i)
         finally:
             kit.known = None
+
+    def own(self, i: Instruction) -> Step:
+        """The step of an instruction that shares it with no other."""
+        try:
+            return self._linked(i)
+        except (NkiError, MemoryError) as error:
+            placed = self._placed(error, i)
+            raise placed from placed.__cause__
 
     def _addressed(self, i: Instruction, facts: Facts) -> Step:
         """The step of an instruction with run-time addresses; see runtime.addressed."""

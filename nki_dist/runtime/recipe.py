@@ -16,10 +16,12 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
+import numpy as np
+
 from nki_dist.isa.kit import Kit, Step
 from nki_dist.program import Instruction, Loop
-from nki_dist.runtime.addressed import Axis, Elsewhere, Linking, Moving
-from nki_dist.runtime.calls import Call, View
+from nki_dist.runtime.addressed import Axis, Elsewhere, Linking, Moving, by_register
+from nki_dist.runtime.calls import Call, View, copying
 from nki_dist.runtime.linked import Linked, LinkedLoop, Rendezvous, Segment
 
 
@@ -29,7 +31,11 @@ class Birth(NamedTuple):
     storage: int
 
 
-What: TypeAlias = "Birth | Call | Moving | None"  # None: more than others could do
+class Own(NamedTuple):
+    """A step that each core links, without a look at who else may have it."""
+
+
+What: TypeAlias = "Birth | Call | Moving | Own | None"  # None: what linking makes of it
 
 
 class Notes:
@@ -39,11 +45,13 @@ class Notes:
         self._found: dict[int, tuple[Step, What]] = {}
 
     def add(self, step: Step, what: What) -> None:
-        """Note a step; with None, one that each core links, if several instructions have it."""
+        """Note a step."""
         self._found[id(step)] = step, what
 
-    def __contains__(self, step: Step) -> bool:
-        return id(step) in self._found
+    def shared(self, step: Step) -> bool:
+        """Whether instructions that have it do so because they are alike."""
+        found = self._found.get(id(step))
+        return found is not None and type(found[1]) is not Own
 
     def of(self, step: Step) -> What:
         """What it does; None if it was never noted."""
@@ -55,6 +63,7 @@ class Maker(Linking, Protocol):
     """Of a Linker, what makes steps for its core."""
 
     def birth(self, number: int) -> Step: ...
+    def own(self, i: Instruction) -> Step: ...
     def step_of(self, i: Instruction) -> Step: ...
     def rendezvous(self, i: Instruction) -> Rendezvous: ...
 
@@ -113,15 +122,15 @@ class Recipe:
             return _Loop(item.loop, self._block(item.body))
         found = _Segment([], [], item.instructions)
         for step, i in zip(item.steps, item.instructions, strict=True):
-            noted = step in self._notes
-            number = self._numbers.get(id(step)) if noted else None
+            shared = self._notes.shared(step)
+            number = self._numbers.get(id(step)) if shared else None
             if number is None:
                 number, self._made = self._made, self._made + 1
                 what = self._notes.of(step)
                 arguments = what.arguments if isinstance(what, (Call, Moving)) else ()
                 numbers = tuple([self._argument(a) for a in arguments])
                 found.fresh.append(_Fresh(what, i, numbers))
-                if noted:
+                if shared:
                     self._numbers[id(step)] = number
             found.steps.append(number)
         return found
@@ -154,6 +163,7 @@ class _Cook:
 
     def __init__(self, maker: Maker, table: Sequence[Any]) -> None:
         self._maker = maker
+        self._registers = maker.kit.state.registers
         self._elsewhere = Elsewhere(maker).run
         self._argument = table.__getitem__
         self._made: list[Step] = []
@@ -173,12 +183,20 @@ class _Cook:
         return linked
 
     def _step(self, what: What, i: Instruction, numbers: tuple[int, ...]) -> Step:
-        maker = self._maker
-        if what is None:
-            return maker.step_of(i)
-        if isinstance(what, Birth):
-            return maker.birth(what.storage)
-        arguments = map(self._argument, numbers)
+        if type(what) is Own:
+            return self._maker.own(i)
+        arguments = list(map(self._argument, numbers))
+        if isinstance(what, Moving):
+            if what.single is None:
+                return what.step(arguments, i, self._maker.kit, self._elsewhere)
+            first, second = arguments
+            return by_register(
+                what.function, *what.single, self._registers, first, second, i, self._elsewhere
+            )
         if isinstance(what, Call):
+            if what.function is np.copyto:
+                return copying(*arguments)
             return partial(what.function, *arguments)
-        return what.step(list(arguments), i, maker.kit, self._elsewhere)
+        if isinstance(what, Birth):
+            return self._maker.birth(what.storage)
+        return self._maker.step_of(i)
