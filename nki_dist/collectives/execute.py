@@ -39,7 +39,7 @@ def link(
         find: does what `group_of` does.
         alone: without the exchange with other ranks; see collectives.alone.
     """
-    slot, begun, wires = kit.slot, kit.state.collectives, kit.wires
+    slot, wires = kit.slot, kit.wires
     found = _meeting_of(i, kit, find)
     if found is None:
         return _nothing
@@ -50,11 +50,11 @@ def link(
     me = group.index(slot.rank)
     others = [slot.peer(c) for c in range(1, slot.cores)] if shared else []
     # Core 0 takes part in the rank's and in its own; the other cores' own aren't counted with it.
-    key = (shared, lead, group)
+    begun = kit.state.collectives.setdefault((shared, lead, group), [0])
 
     def start() -> Waiting:
-        number = begun.get(key, 0)
-        begun[key] = number + 1
+        number = begun[0]
+        begun[0] = number + 1
         if run is None:
             wires.send(slot.peer(0), CHANNEL, None, meeting, i, number)
             counts = yield wires.receive(slot.peer(0), CHANNEL, meeting, i, number)

@@ -254,7 +254,9 @@ def _ring_step(m: Member) -> Run:
     ]
 
     def run(x: Party) -> Waiting:
-        found = yield from _shift(x, [m.bits(src) for src, _ in steps])
+        found = [m.bits(src) for src, _ in steps]
+        if x.size > 1:
+            found = (yield _pass_on(x, found)).arrays
         for (_, dst), array in zip(steps, found):
             dst[...] = array.reshape(dst.shape)
 
@@ -275,19 +277,17 @@ def _ring_step_reduce(m: Member) -> Run:
             total, other = reduce.widen(a).reshape(-1), reduce.widen(b).reshape(-1)
             reduce.combine(total, other, total)
             outgoing.append(reduce.finish(total))
-        found = yield from _shift(x, outgoing)
+        found = outgoing if x.size == 1 else (yield _pass_on(x, outgoing)).arrays
         for (_, _, dst, _), array in zip(steps, found):
             dst[...] = array.reshape(dst.shape)
 
     return run
 
 
-def _shift(x: Party, arrays: list[Array]) -> Waiting:
-    """Send to the next member of the group, receive from the one before."""
-    if x.size == 1:
-        return arrays
+def _pass_on(x: Party, arrays: list[Array]) -> Any:
+    """Send to the next member of the group; returns what to yield for those of the one before."""
     x.send_all((x.me + 1) % x.size, arrays)
-    return (yield from x.receive_all((x.me - 1) % x.size))
+    return x.await_from(x.cores[(x.me - 1) % x.size])
 
 
 # ---- all of them --------------------------------------------------------------------------------

@@ -97,9 +97,13 @@ class Executor:
         steps = iter(segment.steps)
         self._now = segment.instructions, steps
         try:
-            with np.errstate(all="ignore"):  # poison in unused lanes is normal
+            if segment.moves:
                 for step in steps:
                     step()
+            else:
+                with np.errstate(all="ignore"):  # poison in unused lanes is normal
+                    for step in steps:
+                        step()
         except (NkiError, MemoryError) as error:
             failed = len(segment.steps) - operator.length_hint(steps) - 1
             placed = self._placed(error, segment.instructions[failed])

@@ -12,10 +12,15 @@ from nki_dist.program import Instruction, Loop
 
 @dataclass
 class Segment:
-    """Instructions that run one after the other without waiting for anybody."""
+    """Instructions that run one after the other without waiting for anybody.
+
+    Attributes:
+        moves: they are known to do no more than move bits, so NumPy has nothing to warn of.
+    """
 
     steps: list[Step]
     instructions: list[Instruction]
+    moves: bool = False
 
 
 @dataclass

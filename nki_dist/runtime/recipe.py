@@ -22,6 +22,7 @@ from nki_dist.isa.kit import Kit, Step
 from nki_dist.program import Instruction, Loop
 from nki_dist.runtime.addressed import Axis, Elsewhere, Linking, Moving, by_register
 from nki_dist.runtime.calls import Call, View, copying
+from nki_dist.runtime.facts import accesses
 from nki_dist.runtime.linked import Linked, LinkedLoop, Rendezvous, Segment
 
 
@@ -87,6 +88,7 @@ class _Segment(NamedTuple):
     fresh: list[_Fresh]
     steps: list[int]
     instructions: list[Instruction]
+    moves: bool
 
 
 class _Loop(NamedTuple):
@@ -120,7 +122,8 @@ class Recipe:
             return item.instruction
         if type(item) is LinkedLoop:
             return _Loop(item.loop, self._block(item.body))
-        found = _Segment([], [], item.instructions)
+        item.moves = all(map(self._moves, item.steps, item.instructions))
+        found = _Segment([], [], item.instructions, item.moves)
         for step, i in zip(item.steps, item.instructions, strict=True):
             shared = self._notes.shared(step)
             number = self._numbers.get(id(step)) if shared else None
@@ -135,9 +138,17 @@ class Recipe:
             found.steps.append(number)
         return found
 
+    def _moves(self, step: Step, i: Instruction) -> bool:
+        """Whether a step is known to do no more than move bits, or to be no affair of tensors."""
+        what = self._notes.of(step)
+        if isinstance(what, (Call, Moving)):
+            kinds = {a.dtype for a in map(_view_of, what.arguments) if type(a) is View}
+            return what.function is np.copyto and len(kinds) == 1
+        return isinstance(what, Birth) or (isinstance(what, Own) and not accesses(i))
+
     def _argument(self, a: Any) -> int:
         """The number of an argument in the table; storages in one buffer have views in common."""
-        view = a.view if type(a) is Axis else a
+        view = _view_of(a)
         if type(view) is not View:
             self._table.append(a)
             return len(self._table) - 1
@@ -152,6 +163,10 @@ class Recipe:
         kit = maker.kit
         table = [a.of(kit) if type(a) is View else a for a in self._table]
         return _Cook(maker, table).block(self._items)
+
+
+def _view_of(argument: Any) -> Any:
+    return argument.view if type(argument) is Axis else argument
 
 
 class _Cook:
@@ -175,7 +190,7 @@ class _Cook:
                 for fresh in item.fresh:
                     self._made.append(self._step(*fresh))
                 steps = list(map(self._made.__getitem__, item.steps))
-                linked.append(Segment(steps, item.instructions))
+                linked.append(Segment(steps, item.instructions, item.moves))
             elif type(item) is _Loop:
                 linked.append(LinkedLoop(item.loop, self.block(item.body)))
             else:
