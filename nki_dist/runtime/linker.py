@@ -188,14 +188,16 @@ class Linker:
 
     def rendezvous(self, i: Instruction) -> Rendezvous:
         """An instruction that may wait for others."""
+        return Rendezvous(self.start_of(i), i, INSTRUCTIONS[i.opcode].orders(i, self.program.core))
+
+    def start_of(self, i: Instruction) -> Callable[[], Any]:
+        """What begins it."""
         self.kit.begin(waits=True)
         try:
-            start = self.exchange(i)
+            return self.exchange(i)
         except (NkiError, MemoryError) as error:
             placed = self._placed(error, i)
             raise placed from placed.__cause__
-        orders = INSTRUCTIONS[i.opcode].orders(i, self.program.core)
-        return Rendezvous(start, i, orders)
 
     def _born_outside(self, loop: Loop) -> Segment:
         """Births of storages that a loop touches first but that live across its iterations."""
@@ -241,7 +243,7 @@ class Linker:
             step = begun_sooner(linked)
             if self._notes is not None and not facts.indirect:
                 call = call_of(i, linked, self.kit)
-                self._notes.add(step, Own() if call is None else call)
+                self._notes.add(step, Own(facts) if call is None else call)
         return self.recorder.around(i, step, self.addressed) if i.ordinal in self._watched else step
 
     def _repeated(self, i: Instruction, operands: tuple[str, ...]) -> Step:
@@ -276,13 +278,20 @@ class Linker:
         finally:
             kit.known = None
 
-    def own(self, i: Instruction) -> Step:
+    def own(self, i: Instruction, facts: Facts) -> Step:
         """The step of an instruction that shares it with no other."""
+        kit, shared = self.kit, self.template
         try:
-            return self._linked(i)
+            if shared is None or self.masks:
+                return self._linked(i)
+            kit.begin()
+            kit.known = shared.known(i.ordinal)
+            return facts.spec.link(i, kit)
         except (NkiError, MemoryError) as error:
             placed = self._placed(error, i)
             raise placed from placed.__cause__
+        finally:
+            kit.known = None
 
     def _addressed(self, i: Instruction, facts: Facts) -> Step:
         """The step of an instruction with run-time addresses; see runtime.addressed."""

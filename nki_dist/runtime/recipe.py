@@ -12,7 +12,7 @@ the stacks): what lies in one place of the first core's memory does so in that o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
@@ -22,7 +22,7 @@ from nki_dist.isa.kit import Kit, Step
 from nki_dist.program import Instruction, Loop
 from nki_dist.runtime.addressed import Axis, Elsewhere, Linking, Moving, by_register
 from nki_dist.runtime.calls import Call, View, copying
-from nki_dist.runtime.facts import accesses
+from nki_dist.runtime.facts import Facts, accesses
 from nki_dist.runtime.linked import Linked, LinkedLoop, Rendezvous, Segment
 
 
@@ -34,6 +34,8 @@ class Birth(NamedTuple):
 
 class Own(NamedTuple):
     """A step that each core links, without a look at who else may have it."""
+
+    facts: Facts
 
 
 What: TypeAlias = "Birth | Call | Moving | Own | None"  # None: what linking makes of it
@@ -64,9 +66,9 @@ class Maker(Linking, Protocol):
     """Of a Linker, what makes steps for its core."""
 
     def birth(self, number: int) -> Step: ...
-    def own(self, i: Instruction) -> Step: ...
+    def own(self, i: Instruction, facts: Facts) -> Step: ...
     def step_of(self, i: Instruction) -> Step: ...
-    def rendezvous(self, i: Instruction) -> Rendezvous: ...
+    def start_of(self, i: Instruction) -> Callable[[], Any]: ...
 
 
 class _Fresh(NamedTuple):
@@ -88,7 +90,14 @@ class _Segment(NamedTuple):
     fresh: list[_Fresh]
     steps: list[int]
     instructions: list[Instruction]
-    moves: bool
+    moves: bool = False
+
+
+class _Wait(NamedTuple):
+    """See `Rendezvous`."""
+
+    i: Instruction
+    orders: bool
 
 
 class _Loop(NamedTuple):
@@ -110,41 +119,34 @@ class Recipe:
         self._table: list[Any] = []  # arguments: views, and what is the same for all cores
         self._places: dict[tuple[Any, ...], int] = {}
         self._numbers: dict[int, int] = {}  # of steps that occur in several places
-        self._made = 0
+        self._move: list[bool] = []  # whether the steps do no more than move bits, by number
         self._items = self._block(linked)
-        del self._kit, self._notes, self._places, self._numbers
+        del self._kit, self._notes, self._places, self._numbers, self._move
 
     def _block(self, block: Linked) -> list[Any]:
         return [self._item(item) for item in block]
 
-    def _item(self, item: Any) -> _Segment | _Loop | Instruction:
+    def _item(self, item: Any) -> _Segment | _Loop | _Wait:
         if type(item) is Rendezvous:
-            return item.instruction
+            return _Wait(item.instruction, item.orders)
         if type(item) is LinkedLoop:
             return _Loop(item.loop, self._block(item.body))
-        item.moves = all(map(self._moves, item.steps, item.instructions))
-        found = _Segment([], [], item.instructions, item.moves)
+        found = _Segment([], [], item.instructions)
         for step, i in zip(item.steps, item.instructions, strict=True):
             shared = self._notes.shared(step)
             number = self._numbers.get(id(step)) if shared else None
             if number is None:
-                number, self._made = self._made, self._made + 1
+                number = len(self._move)
                 what = self._notes.of(step)
                 arguments = what.arguments if isinstance(what, (Call, Moving)) else ()
                 numbers = tuple([self._argument(a) for a in arguments])
                 found.fresh.append(_Fresh(what, i, numbers))
+                self._move.append(_moves(what, i))
                 if shared:
                     self._numbers[id(step)] = number
             found.steps.append(number)
-        return found
-
-    def _moves(self, step: Step, i: Instruction) -> bool:
-        """Whether a step is known to do no more than move bits, or to be no affair of tensors."""
-        what = self._notes.of(step)
-        if isinstance(what, (Call, Moving)):
-            kinds = {a.dtype for a in map(_view_of, what.arguments) if type(a) is View}
-            return what.function is np.copyto and len(kinds) == 1
-        return isinstance(what, Birth) or (isinstance(what, Own) and not accesses(i))
+        item.moves = all(map(self._move.__getitem__, found.steps))
+        return found._replace(moves=item.moves)
 
     def _argument(self, a: Any) -> int:
         """The number of an argument in the table; storages in one buffer have views in common."""
@@ -163,6 +165,14 @@ class Recipe:
         kit = maker.kit
         table = [a.of(kit) if type(a) is View else a for a in self._table]
         return _Cook(maker, table).block(self._items)
+
+
+def _moves(what: What, i: Instruction) -> bool:
+    """Whether a step is known to do no more than move bits, or to be no affair of tensors."""
+    if isinstance(what, (Call, Moving)):
+        kinds = {a.dtype for a in map(_view_of, what.arguments) if type(a) is View}
+        return what.function is np.copyto and len(kinds) == 1
+    return isinstance(what, Birth) or (isinstance(what, Own) and not accesses(i))
 
 
 def _view_of(argument: Any) -> Any:
@@ -194,12 +204,12 @@ class _Cook:
             elif type(item) is _Loop:
                 linked.append(LinkedLoop(item.loop, self.block(item.body)))
             else:
-                linked.append(self._maker.rendezvous(item))
+                linked.append(Rendezvous(self._maker.start_of(item.i), item.i, item.orders))
         return linked
 
     def _step(self, what: What, i: Instruction, numbers: tuple[int, ...]) -> Step:
-        if type(what) is Own:
-            return self._maker.own(i)
+        if isinstance(what, Own):
+            return self._maker.own(i, what.facts)
         arguments = list(map(self._argument, numbers))
         if isinstance(what, Moving):
             if what.single is None:
