@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from nki_dist.collectives.operations import Member
 from nki_dist.errors import NkiError, OutOfBoundsError
 from nki_dist.program import Instruction, instructions
 from nki_dist.runtime import group
+from nki_dist.runtime.calls import copying
 from nki_dist.runtime.group import CoreGroup
 from nki_dist.runtime.linked import LinkedLoop, Rendezvous, Segment
 from nki_dist.runtime.linker import Linker
@@ -190,6 +192,40 @@ def test_exchanges_with_equal_arguments_have_one_plan(monkeypatch):
     times = len(planned) // RANKS // 4  # rounds that look for memory nobody wrote link again
     assert planned.count(1) == 4 * times  # a to b, b to both halves of c, b to a
     assert 1 <= times <= 2
+
+
+@nki.jit
+def overflowing(x, how):
+    """Sums that are too large, between two waits, by a function of NumPy or several."""
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    a, b = nl.load(x), nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf)
+    ncc.collective_permute_implicit([[a]], [[b]], GROUP)
+    if how == "one":
+        nisa.tensor_tensor(dst=b, data1=a, data2=a, op=nl.multiply)
+    else:
+        nisa.dma_compute(b, [a, a], nl.add)
+    ncc.collective_permute_implicit([[b]], [[a]], GROUP)
+    nl.store(out, a)
+    return (out,)
+
+
+@pytest.mark.parametrize("how", ["one", "several"])
+def test_nobody_hears_of_floats_that_overflow(how, linked):
+    xs = nki.per_rank([np.full((ROWS, COLUMNS), 3e38, np.float32) for _ in range(RANKS)])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        found = run(overflowing, xs, how, lnc=1)
+    assert found == [(np.full((ROWS, COLUMNS), np.inf, np.float32).tobytes(),)] * RANKS
+    segments = [item for item in linked[1] if isinstance(item, Segment)]
+    assert [s.moves for s in segments if s.steps] == [True, False, True]
+
+
+def test_copies_that_convert_refuse_what_they_refused():
+    numbers, places = np.array([1.5, 2.5], np.float32), np.zeros(2, np.int32)
+    with pytest.raises(TypeError, match="same_kind"):
+        copying(places, numbers)()
+    copying(places, np.array([4, 5], np.int32))()
+    assert places.tolist() == [4, 5]
 
 
 @nki.jit
