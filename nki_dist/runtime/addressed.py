@@ -8,7 +8,8 @@ loops come back to the same addresses at every launch; so are indices outside, w
 skipped.
 
 Invariant: the views are those that linking for the address would have given. They were learnt at
-one address; if no two operands are in one storage, nothing but where views begin depends on it.
+one address (`runtime.forms`); if no two operands are in one storage, nothing but where views begin
+depends on it.
 """
 
 from __future__ import annotations
@@ -19,11 +20,9 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from nki_dist.errors import NkiError
 from nki_dist.isa.kit import Kit, Step, chain
-from nki_dist.program import Access, Dynamic, Instruction, VirtualRegister
-from nki_dist.runtime.addresses import interval, resolved
-from nki_dist.runtime.calls import View, are_apart, call_of
+from nki_dist.program import Dynamic, Instruction, VirtualRegister
+from nki_dist.runtime.calls import View
 from nki_dist.runtime.facts import FactTable
 
 KEPT_ADDRESSES = 4096  # linked variants kept per instruction with run-time addresses
@@ -168,48 +167,6 @@ def by_register(
     return to
 
 
-def moving(i: Instruction, dynamic: Sequence[Access], linker: Linking) -> Moving | None:
-    """What the instruction does, learnt at one address; None where it has to be linked for each."""
-    intervals = [interval(a) for a in dynamic]
-    if None in intervals or not are_apart(i):
-        return None
-    known = [found for found in intervals if found is not None]
-    first = {id(a.dynamic): least for a, (least, _) in zip(dynamic, known, strict=True)}
-    there = resolved(i, lambda d: first[id(d)])
-    try:
-        linker.kit.begin()
-        call = call_of(there, linker.linked(there), linker.kit)
-    except (NkiError, MemoryError):  # which come when it is the instruction's turn, if ever
-        return None
-    if call is None:
-        return None
-    arguments = tuple([_axis(a, dynamic, known) if type(a) is View else a for a in call.arguments])
-    axes = {n: a for n, a in enumerate(arguments) if type(a) is Axis}
-    if {a.operand for a in axes.values()} != set(range(len(dynamic))):
-        return None
-    if any(len(a.view.shape) == 1 for a in axes.values()):
-        return None  # one index would be no array
-    sources = tuple([a.dynamic for a in dynamic if a.dynamic is not None])
-    single = None
-    if len(arguments) == 2 and len(axes) == 1 and type(sources[0].source) is VirtualRegister:
-        ((least, most),) = known
-        single = sources[0].source.number, next(iter(axes)), least, most - least
-    return Moving(call.function, arguments, sources, tuple(known), single)
-
-
-def _axis(
-    view: View, dynamic: Sequence[Access], intervals: Sequence[tuple[int, int]]
-) -> View | Axis:
-    """The view of the least index as one of all; itself, if it is of another operand."""
-    for number, (a, (least, most)) in enumerate(zip(dynamic, intervals, strict=True)):
-        if a.storage is view.storage:
-            assert a.dynamic is not None
-            unit = a.dynamic.stride * a.dtype.itemsize
-            shape, strides = (most - least + 1, *view.shape), (unit, *view.strides)
-            return Axis(view._replace(shape=shape, strides=strides), number)
-    return view
-
-
 def _question(dynamic: Dynamic, kit: Kit) -> Callable[[], int]:
     """Reads the index that a run-time access uses now."""
     source = dynamic.source
@@ -223,35 +180,73 @@ def _question(dynamic: Dynamic, kit: Kit) -> Callable[[], int]:
     return read
 
 
-class Elsewhere:
-    """Instructions of a core that are linked for each address they meet, and kept."""
+class Variants:
+    """An instruction of a core that is linked for each address it meets, and kept.
 
-    def __init__(self, linker: Linking) -> None:
-        self._linker = linker
-        self._kept: dict[int, dict[tuple[int, ...], Step]] = {}
+    Args:
+        find: what it does wherever its operands lie, asked when it meets a second address: most of
+            those that one core has alone meet one.
+    """
 
-    def run(self, i: Instruction) -> None:
+    __slots__ = ("_find", "_i", "_kept", "_linker", "_moved", "_sources")
+
+    def __init__(
+        self, i: Instruction, linker: Linking, find: Callable[[], Moving | None] | None = None
+    ) -> None:
+        self._i, self._linker, self._find = i, linker, find
+        self._sources = [a.dynamic for a in linker.facts.of(i).dynamic if a.dynamic is not None]
+        self._kept: dict[tuple[int, ...], Step] = {}
+        self._moved: Step | None = None
+
+    def run(self) -> None:
         """Execute the instruction.
 
         Raises:
             OutOfBoundsError: an index is out of bounds, and not to be skipped.
         """
-        linker = self._linker
-        key = tuple([linker.value(a.dynamic) for a in linker.facts.of(i).dynamic if a.dynamic])
-        kept = self._kept.setdefault(i.ordinal, {})
-        step = kept.get(key)
+        if self._moved is not None:
+            self._moved()
+            return
+        key = tuple(map(self._linker.value, self._sources))
+        step = self._kept.get(key)
         if step is None:
-            step = self._link(i)
-            if len(kept) < KEPT_ADDRESSES:
-                kept[key] = step
+            step = self._second() if self._kept and self._find is not None else None
+            if step is None:
+                step = self._link()
+                if len(self._kept) < KEPT_ADDRESSES:
+                    self._kept[key] = step
         step()
 
-    def _link(self, i: Instruction) -> Step:
+    def _second(self) -> Step | None:
+        assert self._find is not None
+        found, self._find = self._find(), None
+        if found is not None:
+            elsewhere = Elsewhere(self._linker)
+            self._moved = found.of(self._i, self._linker.kit, elsewhere.run)
+            self._kept.clear()
+        return self._moved
+
+    def _link(self) -> Step:
         steps = []
-        for part in self._linker.addressed(i):
+        for part in self._linker.addressed(self._i):
             # Variants outlive each other, so their scratch must not be shared with instructions
             # that were linked for another place; it is never live across instructions, so slots
             # may be.
             self._linker.kit.begin()
             steps.append(self._linker.linked(part))
         return chain(steps)  # none where all rows are outside and to be skipped
+
+
+class Elsewhere:
+    """The instructions of a core where an index isn't in its interval."""
+
+    def __init__(self, linker: Linking) -> None:
+        self._linker = linker
+        self._variants: dict[int, Variants] = {}
+
+    def run(self, i: Instruction) -> None:
+        """Execute an instruction; see `Variants`."""
+        variants = self._variants.get(i.ordinal)
+        if variants is None:
+            variants = self._variants[i.ordinal] = Variants(i, self._linker)
+        variants.run()

@@ -31,11 +31,12 @@ from nki_dist.program import (
     instructions,
 )
 from nki_dist.program.uncollected import uncollected
-from nki_dist.runtime.addressed import Elsewhere, Moving, moving
+from nki_dist.runtime.addressed import Elsewhere, Moving, Variants
 from nki_dist.runtime.addresses import inside, outside, resolved, run_time_arguments
 from nki_dist.runtime.calls import begun_sooner, call_of
 from nki_dist.runtime.chains import Chain
 from nki_dist.runtime.facts import Facts, FactTable, Places
+from nki_dist.runtime.forms import Forms
 from nki_dist.runtime.host_memory import typed
 from nki_dist.runtime.indirect import has_indirection, link_indirect
 from nki_dist.runtime.linked import Linked, LinkedLoop, Rendezvous, Segment
@@ -72,6 +73,7 @@ class Linker:
         self.kit = kit
         self.template = template
         self.facts = FactTable() if template is None else template.table
+        self._forms = Forms() if template is None else template.forms
         self._alike = alike
         self._places = Places(kit.bytes_of)
         self._steps: dict[tuple[Any, ...], Step] = {}  # by kind and places
@@ -295,11 +297,12 @@ class Linker:
 
     def _addressed(self, i: Instruction, facts: Facts) -> Step:
         """The step of an instruction with run-time addresses; see runtime.addressed."""
-        elsewhere = Elsewhere(self).run
+        if self.template is None:
+            return Variants(i, self, partial(self._moving, i, facts) if self._alike else None).run
         found = self._moving(i, facts)
         if found is None:
-            return partial(elsewhere, i)
-        step = found.of(i, self.kit, elsewhere)
+            return Variants(i, self).run
+        step = found.of(i, self.kit, Elsewhere(self).run)
         if self._notes is not None:
             self._notes.add(step, found)
         return step
@@ -308,12 +311,7 @@ class Linker:
         """What it does wherever its operands lie, if that is as simple."""
         if not self._alike or self.masks or facts.indirect or i.ordinal in self._single:
             return None
-        if self.template is None:
-            return moving(i, facts.dynamic, self)
-        known = self.template.moving
-        if i.ordinal not in known:
-            known[i.ordinal] = moving(i, facts.dynamic, self)
-        return known[i.ordinal]
+        return self._forms.of(i, facts.dynamic, self)
 
     def linked(self, i: Instruction) -> Step:
         """The step of an instruction whose scalar run-time offsets are known."""

@@ -21,10 +21,10 @@ import numpy as np
 
 from nki_dist.isa.kit import Kit, Step
 from nki_dist.program import Access, Instruction, Program, instructions
-from nki_dist.runtime.addressed import Moving
 from nki_dist.runtime.calls import View, call_of
 from nki_dist.runtime.chains import Group
 from nki_dist.runtime.facts import FactTable
+from nki_dist.runtime.forms import Forms
 from nki_dist.runtime.memory import Places, places
 from nki_dist.runtime.merged import find_groups, multiplies
 from nki_dist.runtime.recipe import Recipe
@@ -42,7 +42,7 @@ class Template:
         self._program = program
         self._arch = arch
         self.table = FactTable()
-        self.moving: dict[int, Moving | None] = {}  # by ordinal, what has run-time addresses
+        self.forms = Forms()
         self.recipe: Recipe | None = None
         self._known: dict[int, dict[Any, Any]] = {}  # what instructions keep, by ordinal
         self._first: dict[Any, int] = {}  # ordinals of exchanges by arguments

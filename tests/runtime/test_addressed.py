@@ -121,7 +121,7 @@ def chosen(x, places, how):
 def test_nothing_is_linked_for_an_address(linked, how, operands):
     x, places = table(), np.array([[3, 0, 1, 4, 3, 2, 0]], np.int32).T
     np.testing.assert_array_equal(run(chosen, x, places, how), x[ROWS // 2 + places[:, 0]])
-    assert len(linked) == operands  # each copy once
+    assert len(linked) == 2 * operands  # at the first address, and to learn of all
 
 
 def test_indices_may_be_negative():
@@ -162,6 +162,60 @@ def beside(x, places, mode):
 def test_a_register_outside_is_the_error_it_was(mode, bad):
     with pytest.raises(OutOfBoundsError, match=rf"index {bad} is outside \[0, {COLUMNS - 2}\)"):
         run(beside, table(), np.array([[bad]], np.int32), mode)
+
+
+def test_one_address_alone_is_linked_as_ever(linked):
+    x = table()
+    for _ in range(2):  # launches come back to it
+        run(chosen, x, np.array([[2]], np.int32), "both")
+    assert len(linked) == 2 * 2  # each world links both copies once
+
+
+@nki.jit
+def copied(x, places):
+    """Copies of one form and of others: to other tiles and places, of other sizes and types."""
+    columns = x.shape[1]
+    out = nl.ndarray((5, 2, columns), dtype=nl.float32, buffer=nl.shared_hbm)
+    place = nisa.register_alloc(nl.load(places))
+    tiles = [nl.ndarray((4, columns), dtype=nl.float32, buffer=nl.sbuf) for _ in range(2)]
+    for tile in tiles:
+        nisa.memset(tile, 0)
+    from_two = x.ap([[columns, 2], [1, columns]], 2 * columns, scalar_offset=place)
+    from_three = x.ap([[columns, 2], [1, columns]], 3 * columns, scalar_offset=place)
+    turned = x.ap([[1, 2], [2, columns]], 1, scalar_offset=place)
+    nisa.dma_copy(dst=tiles[0][0:2], src=from_two)
+    nisa.dma_copy(dst=tiles[0][2:4], src=from_three)
+    nisa.dma_copy(dst=tiles[1][2:4], src=from_three)
+    nisa.dma_copy(dst=tiles[1][0:2], src=turned)
+    for n, part in enumerate((tiles[0][0:2], tiles[0][2:4], tiles[1][2:4], tiles[1][0:2])):
+        nl.store(out[n], part)
+    half = nl.ndarray((2, columns), dtype=nl.bfloat16, buffer=nl.sbuf)
+    nisa.dma_copy(dst=half, src=from_two)
+    nisa.dma_copy(dst=tiles[0][0:2], src=half)
+    nl.store(out[4], tiles[0][0:2])
+    return out
+
+
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_copies_of_one_form_are_at_their_own_places(ranks, linked):
+    """With several ranks all of them are learnt from the first of their form."""
+    x = table()
+    with nki.World(ranks=ranks, host="inprocess", lnc=1) as world:
+        places = nki.per_rank(lambda rank: np.array([[rank + 1]], np.int32))
+        outs = world.run(copied, nki.per_rank([x + rank for rank in range(ranks)]), places)
+    for rank, out in enumerate(outs):
+        at, mine = rank + 1, x + rank
+        flat = mine.reshape(-1)
+        np.testing.assert_array_equal(out[0], mine[at + 2 : at + 4])
+        np.testing.assert_array_equal(out[1], mine[at + 3 : at + 5])
+        np.testing.assert_array_equal(out[2], mine[at + 3 : at + 5])
+        start = at * COLUMNS + 1
+        wanted = [flat[start + n : start + n + 2 * COLUMNS : 2] for n in range(2)]
+        np.testing.assert_array_equal(out[3], wanted)
+        np.testing.assert_array_equal(out[4], mine[at + 2 : at + 4])
+    rows = [i for i in linked if i["src"].storage.role == "input" and i["dst"].dtype is float32]
+    rows = [i for i in rows if i["src"].strides == (COLUMNS, 1) and i["src"].shape[0] == 2]
+    assert len(rows) == (3 if ranks == 1 else 1)
 
 
 # ---- where it mustn't be ------------------------------------------------------------------------
@@ -235,4 +289,4 @@ def test_addresses_kept_are_bounded(monkeypatch, linked):
     x, places = table(), np.array([[3, 1, 0, 3, 1, 0]], np.int32).T
     run(single, x, places, nl.bfloat16)
     copies = [i for i in linked if i["dst"].dtype is bfloat16]
-    assert len(copies) == 1 + 6 + 4  # tried, all in the first launch, all but two in the next
+    assert len(copies) == 1 + 6 + 4  # to learn, all in the first launch, all but two in the next
