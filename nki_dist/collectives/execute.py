@@ -13,16 +13,17 @@ that left one out is found out even if the next one looks alike.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from nki_dist.collectives.operands import belongs_to_rank, pattern
-from nki_dist.collectives.operations import OPERATIONS, Member
+from nki_dist.collectives.operations import OPERATIONS, Member, Run
 from nki_dist.collectives.party import CHANNEL, Party, Waiting
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa.kit import Kit
 from nki_dist.program import Instruction
 from nki_dist.program.walk import operands, tensors
 
+_PART: Final = "part"  # the key under which a core keeps its part
 # Attributes that don't have to be equal on all ranks, or say no more than the tensors do.
 _UNCOMPARED = frozenset({"priority"})
 
@@ -39,23 +40,16 @@ def link(
         find: does what `group_of` does.
         alone: without the exchange with other ranks; see collectives.alone.
     """
-    slot, begun, wires = kit.slot, kit.state.collectives, kit.wires
+    slot, wires = kit.slot, kit.wires
     found = _meeting_of(i, kit, find)
     if found is None:
         return _nothing
-    group, shared, lead, cores, described, meeting = found
-    run = None
-    if not shared or slot.lnc_core == 0:
-        run = OPERATIONS[i.opcode].plan(Member(i, kit, group, slot.rank))
-        run = _nobody_else if alone else run
-    me = group.index(slot.rank)
-    others = [slot.peer(c) for c in range(1, slot.cores)] if shared else []
-    # Core 0 takes part in the rank's and in its own; the other cores' own aren't counted with it.
-    key = (shared, lead, group)
+    cores, described, meeting = found.cores, found.described, found.meeting
+    run, me, others, begun = _part_of(i, kit, found, alone)
 
     def start() -> Waiting:
-        number = begun.get(key, 0)
-        begun[key] = number + 1
+        number = begun[0]
+        begun[0] = number + 1
         if run is None:
             wires.send(slot.peer(0), CHANNEL, None, meeting, i, number)
             counts = yield wires.receive(slot.peer(0), CHANNEL, meeting, i, number)
@@ -74,6 +68,41 @@ def link(
             wires.send(core, CHANNEL, counts, meeting, i, number)
 
     return start
+
+
+class _Part(NamedTuple):
+    """A core's part in a meeting, the same in all with equal arguments.
+
+    Attributes:
+        run: what it does, of which only one is under way at a time; None if core 0 does it.
+        me: its rank's position in the group.
+        others: cores of its rank that it tells when all is done.
+        begun: how many collectives of the group have begun in the launch.
+    """
+
+    run: Run | None
+    me: int
+    others: list[int]
+    begun: list[int]
+
+
+def _part_of(i: Instruction, kit: Kit, found: _Meeting, alone: bool) -> _Part:
+    made, slot = kit.made, kit.slot
+    if made is not None and _PART in made:
+        kept: _Part = made[_PART]
+        return kept
+    group, shared, lead = found.group, found.shared, found.lead
+    run: Run | None = None
+    if not shared or slot.lnc_core == 0:
+        run = OPERATIONS[i.opcode].plan(Member(i, kit, group, slot.rank))
+        run = _nobody_else if alone else run
+    others = [slot.peer(c) for c in range(1, slot.cores)] if shared else []
+    # Core 0 takes part in the rank's and in its own; the other cores' own aren't counted with it.
+    begun = kit.state.collectives.setdefault((shared, lead, group), [0])
+    part = _Part(run, group.index(slot.rank), others, begun)
+    if made is not None:
+        made[_PART] = part
+    return part
 
 
 class _Meeting(NamedTuple):

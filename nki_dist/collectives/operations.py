@@ -59,6 +59,10 @@ class Member:
         """An uninitialised array that is cheap to send; where it comes from depends on the host."""
         return self.kit.wires.payload(shape, dtype)
 
+    def bits(self, view: Array) -> Array:
+        """A flat copy of a tensor's bits that can be sent."""
+        return bits(view, self.kit.wires.payload)
+
     def pairs(self, sources: str, targets: str) -> list[tuple[Any, Any]]:
         return list(zip(self.i[sources], self.i[targets]))
 
@@ -93,7 +97,7 @@ def _reduced_in_place(
     apart = in_place.are_apart(srcs, dsts, same=True)
 
     def run(x: Party) -> Waiting:
-        sources = [src.reshape(-1) if apart else bits(src, m.payload) for src in srcs]
+        sources = [src.reshape(-1) if apart else m.bits(src) for src in srcs]
         for source, (_, dst, reduce) in zip(sources, steps):
             lies = dst.flags.c_contiguous
             result = dst.reshape(-1) if lies else m.payload((dst.size,), dst.dtype)
@@ -132,7 +136,7 @@ def _all_gather(m: Member) -> Run:
     def run(x: Party) -> Waiting:
         found = []
         for src, _ in steps:
-            found.append((yield from algorithm.all_gather(x, bits(src, m.payload))))
+            found.append((yield from algorithm.all_gather(x, m.bits(src))))
         for (_, dst), arrays in zip(steps, found):
             store_blocks(dst, arrays, dim)
 
@@ -144,7 +148,7 @@ def _gathered_in_place(m: Member, steps: Sequence[tuple[Array, Array]], dim: int
     apart = in_place.are_apart(srcs, dsts, same=False)
 
     def run(x: Party) -> Waiting:
-        sources = [src.reshape(-1) if apart else bits(src, m.payload) for src in srcs]
+        sources = [src.reshape(-1) if apart else m.bits(src) for src in srcs]
         for source, dst in zip(sources, dsts):
             arrays = yield from x.all_to_all([source] * x.size)
             store_blocks(dst, arrays, dim)
@@ -160,7 +164,7 @@ def _all_to_all(m: Member) -> Run:
     def run(x: Party) -> Waiting:
         found = []
         for src, _ in steps:
-            outgoing = blocks(bits(src, m.payload).reshape(src.shape), x.size, dim)
+            outgoing = blocks(m.bits(src).reshape(src.shape), x.size, dim)
             found.append((yield from x.all_to_all(outgoing)))
         for (_, dst), arrays in zip(steps, found):
             store_blocks(dst, arrays, dim)
@@ -232,7 +236,7 @@ def _permute(m: Member) -> Run:
     src, dst = m.kit.raw(m.i["srcs"][0]), m.kit.raw(m.i["dsts"][0])
 
     def run(x: Party) -> Waiting:
-        mine = bits(src, m.payload)
+        mine = m.bits(src)
         if target is not None and target != m.rank:
             x.send(m.group.index(target), mine)
         if source is not None and source != m.rank:
@@ -250,7 +254,9 @@ def _ring_step(m: Member) -> Run:
     ]
 
     def run(x: Party) -> Waiting:
-        found = yield from _shift(x, [bits(src, m.payload) for src, _ in steps])
+        found = [m.bits(src) for src, _ in steps]
+        if x.size > 1:
+            found = (yield _pass_on(x, found)).arrays
         for (_, dst), array in zip(steps, found):
             dst[...] = array.reshape(dst.shape)
 
@@ -271,19 +277,17 @@ def _ring_step_reduce(m: Member) -> Run:
             total, other = reduce.widen(a).reshape(-1), reduce.widen(b).reshape(-1)
             reduce.combine(total, other, total)
             outgoing.append(reduce.finish(total))
-        found = yield from _shift(x, outgoing)
+        found = outgoing if x.size == 1 else (yield _pass_on(x, outgoing)).arrays
         for (_, _, dst, _), array in zip(steps, found):
             dst[...] = array.reshape(dst.shape)
 
     return run
 
 
-def _shift(x: Party, arrays: list[Array]) -> Waiting:
-    """Send to the next member of the group, receive from the one before."""
-    if x.size == 1:
-        return arrays
+def _pass_on(x: Party, arrays: list[Array]) -> Any:
+    """Send to the next member of the group; returns what to yield for those of the one before."""
     x.send_all((x.me + 1) % x.size, arrays)
-    return (yield from x.receive_all((x.me - 1) % x.size))
+    return x.await_from(x.cores[(x.me - 1) % x.size])
 
 
 # ---- all of them --------------------------------------------------------------------------------

@@ -14,8 +14,7 @@ are in the order of the sends.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -25,8 +24,7 @@ Array: TypeAlias = "np.ndarray[Any, Any]"
 Waiting: TypeAlias = Generator[Any, Any, Any]
 
 
-@dataclass(frozen=True)
-class Bundle:
+class Bundle(NamedTuple):
     """Several arrays in one message."""
 
     arrays: tuple[Array, ...]
@@ -36,8 +34,7 @@ class Bundle:
         return sum(a.nbytes for a in self.arrays)
 
 
-@dataclass(frozen=True)
-class Party:
+class Party(NamedTuple):
     """See the module's docstring.
 
     Attributes:
@@ -77,7 +74,7 @@ class Party:
     def among(self, members: Sequence[int]) -> Party:
         """The same member within a part of the group, given by positions."""
         cores = tuple(self.cores[m] for m in members)
-        return replace(self, me=list(members).index(self.me), cores=cores)
+        return self._replace(me=list(members).index(self.me), cores=cores)
 
     def all_to_all(self, outgoing: Sequence[Array]) -> Waiting:
         """Send `outgoing[m]` to each member m; returns what each sent, in the group's order."""

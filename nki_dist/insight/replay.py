@@ -24,13 +24,13 @@ from nki_dist.hbm.alignment import aligned
 from nki_dist.hbm.layout import Layout, common_inputs, fill_common, fill_stack, lay_out
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.core import CoreSlot
-from nki_dist.isa.kit import Kit, Step, Workspace
+from nki_dist.isa.kit import Kit, Step, Workspace, nothing
 from nki_dist.program import Instruction, Program, Storage
 from nki_dist.runtime.blas import one_blas_thread
 from nki_dist.runtime.cores import make_core
 from nki_dist.runtime.executor import Executor
 from nki_dist.runtime.host_memory import waits_for_others
-from nki_dist.runtime.linker import Linker, nothing
+from nki_dist.runtime.linker import Linker
 from nki_dist.runtime.memory import Memory, Pool
 from nki_dist.runtime.scheduler import Scheduler
 
@@ -167,8 +167,8 @@ class _WatchedLinker(Linker):
 
         return watched
 
-    def _birth(self, number: int) -> Step:
-        step, tick = super()._birth(number), self._watch.clock.tick
+    def birth(self, number: int) -> Step:
+        step, tick = super().birth(number), self._watch.clock.tick
         hook = self._watch.birth(self._place, self.program.storages[number])
 
         def born() -> None:

@@ -56,7 +56,8 @@ class CoreState:
         registers: their values; linked code holds this list.
         accumulators: per engine name a (partitions,) float32 array.
         random: per engine name the random generator's state (see isa.randomness).
-        collectives: by group, how many collectives have begun in this launch.
+        collectives: by group, how many collectives have begun in this launch, as a list of one
+            number; linked code holds the lists.
         epoch: synchronisations with the other core of the rank in this launch so far.
     """
 
@@ -66,7 +67,7 @@ class CoreState:
         self.registers = [0] * registers
         self.accumulators: dict[str, np.ndarray] = {}
         self.random: dict[str, Any] = {}
-        self.collectives: dict[Any, int] = {}
+        self.collectives: dict[Any, list[int]] = {}
         self.epoch = 0
 
     def reset(self) -> None:
@@ -74,7 +75,8 @@ class CoreState:
         self.registers[:] = [0] * len(self.registers)
         self.accumulators.clear()
         self.random.clear()
-        self.collectives.clear()
+        for begun in self.collectives.values():
+            begun[0] = 0
         self.epoch = 0
 
     def accumulator(self, engine: str, partitions: int) -> np.ndarray:

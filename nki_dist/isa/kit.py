@@ -108,9 +108,11 @@ class Kit:
         self.accumulating: Callable[[Access], np.ndarray] = _no_masks
         self._lent: dict[int, np.ndarray] = {}
         self.named = False  # whether the instruction that is linked asked for a name
-        # While an exchange is linked: what it keeps for the cores of other ranks, which are in the
-        # same exchange of the same program; None where nobody else will ask.
+        # While an instruction is linked that several cores of the process have: what it keeps for
+        # the others, and what it keeps for those of this core that have equal arguments. None where
+        # nobody else will ask.
         self.known: dict[Any, Any] | None = None
+        self.made: dict[Any, Any] | None = None
 
     def begin(self, waits: bool = False) -> None:
         """Start linking another instruction: its scratch may overlay the previous one's.

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from nki_dist.errors import OutOfBoundsError
-from nki_dist.isa.transfers import REMEDY
+from nki_dist.isa.transfers import REMEDY, Values, fixed
 from nki_dist.program import Access, Instruction
 from nki_dist.runtime.facts import accesses
 
@@ -11,6 +13,17 @@ from nki_dist.runtime.facts import accesses
 def run_time_arguments(i: Instruction) -> list[Access]:
     """Operands with one run-time address."""
     return [a for a in accesses(i) if a.dynamic is not None and a.dynamic.kind == "scalar"]
+
+
+def resolved(i: Instruction, value: Values) -> Instruction:
+    """The instruction with its scalar run-time offsets filled in, which `value` gives."""
+    return i.with_args({name: _resolved(a, value) for name, a in i.args.items()})
+
+
+def _resolved(a: Any, value: Values) -> Any:
+    if isinstance(a, list):
+        return [_resolved(inner, value) for inner in a]
+    return fixed(a, value) if isinstance(a, Access) else a
 
 
 def inside(a: Access, index: int) -> bool:
@@ -23,6 +36,42 @@ def inside(a: Access, index: int) -> bool:
     low, high = a.span()
     move = index * a.dynamic.stride * a.dtype.itemsize
     return low + move >= 0 and high + move <= a.storage.nbytes
+
+
+def interval(a: Access) -> tuple[int, int] | None:
+    """Least and most of indices that are all `inside`; None where bounds aren't as simple.
+
+    In HBM these are all that are inside. On chip, where an index may move an access into other
+    partitions, they are those that don't, or that move it by whole partitions.
+    """
+    assert a.dynamic is not None
+    unit = a.dynamic.stride * a.dtype.itemsize
+    low, high = a.span()
+    first, last = -low, a.storage.nbytes - high  # bytes that it may be moved
+    row = a.storage.partition_bytes
+    if a.region.on_chip and unit % row:
+        ahead = a.offset * a.dtype.itemsize % row
+        free = [(n - 1) * s * a.dtype.itemsize for n, s in zip(a.shape[1:], a.strides[1:])]
+        behind = ahead + sum(n for n in free if n < 0)
+        ends = ahead + sum(n for n in free if n > 0) + a.dtype.itemsize
+        first, last = max(first, -behind), min(last, row - ends)
+    within = a.dynamic.within is not None
+    least, most = 0, a.dynamic.limit - 1
+    if unit:
+        bounds = _quotients(first, last, unit)
+        least, most = (max(least, bounds[0]), min(most, bounds[1])) if within else bounds
+    elif not within:
+        return None
+    if least > most or not (inside(a, least) and inside(a, most)):
+        return None
+    return least, most
+
+
+def _quotients(first: int, last: int, unit: int) -> tuple[int, int]:
+    """Least and most n with first <= n * unit <= last."""
+    if unit < 0:
+        first, last, unit = -last, -first, -unit
+    return -(-first // unit), last // unit
 
 
 def outside(a: Access, index: int, row: str = "") -> OutOfBoundsError:

@@ -15,7 +15,7 @@ from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.core import Core
 from nki_dist.program import Instruction, Program, VirtualRegister
 from nki_dist.runtime.host_memory import typed
-from nki_dist.runtime.linker import Linked, LinkedLoop, Rendezvous, Segment
+from nki_dist.runtime.linked import Linked, LinkedLoop, Rendezvous, Segment
 from nki_dist.runtime.messages import Message, Wait
 from nki_dist.runtime.overdue import Position
 
@@ -97,9 +97,13 @@ class Executor:
         steps = iter(segment.steps)
         self._now = segment.instructions, steps
         try:
-            with np.errstate(all="ignore"):  # poison in unused lanes is normal
+            if segment.moves:
                 for step in steps:
                     step()
+            else:
+                with np.errstate(all="ignore"):  # poison in unused lanes is normal
+                    for step in steps:
+                        step()
         except (NkiError, MemoryError) as error:
             failed = len(segment.steps) - operator.length_hint(steps) - 1
             placed = self._placed(error, segment.instructions[failed])

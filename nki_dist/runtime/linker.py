@@ -1,14 +1,13 @@
 """Linking: a program becomes functions without arguments, bound to the memories of one core.
 
 Everything that doesn't change between launches is settled here: views, conversions, scratch space.
-An instruction with a run-time address is linked anew for each address it meets, and what was linked
-is kept, because loops come back to the same addresses at every launch.
+For addresses that are known at run time only, see `runtime.addressed`; for programs that several
+cores of the process run, `runtime.template`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -19,8 +18,8 @@ from nki_dist.errors import NkiError
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.enums import oob_mode
 from nki_dist.isa.indirection import is_indirect
-from nki_dist.isa.kit import Kit, Step, chain
-from nki_dist.isa.transfers import first_outside, fixed, parts_inside
+from nki_dist.isa.kit import Kit, Step, chain, nothing
+from nki_dist.isa.transfers import first_outside, parts_inside
 from nki_dist.program import (
     Access,
     Block,
@@ -32,12 +31,17 @@ from nki_dist.program import (
     instructions,
 )
 from nki_dist.program.uncollected import uncollected
-from nki_dist.runtime.addresses import inside, outside, run_time_arguments
+from nki_dist.runtime.addressed import Elsewhere, Moving, Variants
+from nki_dist.runtime.addresses import inside, outside, resolved, run_time_arguments
+from nki_dist.runtime.calls import begun_sooner, call_of
 from nki_dist.runtime.chains import Chain
 from nki_dist.runtime.facts import Facts, FactTable, Places
+from nki_dist.runtime.forms import Forms
 from nki_dist.runtime.host_memory import typed
 from nki_dist.runtime.indirect import has_indirection, link_indirect
+from nki_dist.runtime.linked import Linked, LinkedLoop, Rendezvous, Segment
 from nki_dist.runtime.merged import Merged, find_groups
+from nki_dist.runtime.recipe import Birth, Notes, Own, Recipe
 from nki_dist.runtime.recorder import Recorder
 from nki_dist.runtime.running import Running, by_instruction, in_chain
 from nki_dist.runtime.template import Moves, Template
@@ -45,33 +49,6 @@ from nki_dist.runtime.template import Moves, Template
 # Between two looks at the clock and at whether the run has been ended from outside:
 SEGMENT = 1000  # steps, and
 SEGMENT_ELEMENTS = 16 << 20  # elements of their operands: tenths of a second
-KEPT_ADDRESSES = 4096  # linked variants kept per instruction with run-time addresses
-
-
-@dataclass
-class Segment:
-    """Instructions that run one after the other without waiting for anybody."""
-
-    steps: list[Step]
-    instructions: list[Instruction]
-
-
-@dataclass
-class Rendezvous:
-    """An instruction that may wait for other cores."""
-
-    start: Callable[[], Any]
-    instruction: Instruction
-    orders: bool  # the other core of the rank is among them
-
-
-@dataclass
-class LinkedLoop:
-    loop: Loop
-    body: list[Any]
-
-
-Linked = list[Any]  # of Segment, Rendezvous, LinkedLoop
 
 
 class Linker:
@@ -96,10 +73,13 @@ class Linker:
         self.kit = kit
         self.template = template
         self.facts = FactTable() if template is None else template.table
+        self._forms = Forms() if template is None else template.forms
         self._alike = alike
         self._places = Places(kit.bytes_of)
         self._steps: dict[tuple[Any, ...], Step] = {}  # by kind and places
         self._moves = Moves()
+        self._made: dict[int, dict[Any, Any]] = {}  # by exchanges that have the same arguments
+        self._notes: Notes | None = None  # for the recipe
         self.recorder = Recorder(kit)
         self._merged: Merged | None = None
         self._single: dict[int, tuple[Chain, Running]] = {}  # by ordinal
@@ -109,7 +89,25 @@ class Linker:
             storage = program.storages[number]
             self.masks[number] = np.zeros(storage.nbytes // 2, bool)
         kit.accumulating = partial(_mask, self.masks)  # not of self: a cycle is freed late
-        self._births: dict[int, list[int]] = {}
+        self._births: dict[int, list[int]] = {}  # by ordinal, which storages are born
+
+    def link(self) -> Linked:
+        shared = self.template if self._alike else None
+        with uncollected():
+            self.find_chains()
+            if shared is not None and shared.recipe is not None:
+                return shared.recipe.follow(self)
+            self._find_births()
+            if shared is None:
+                return self._block(self.program.body)
+            self._notes = Notes()
+            linked = self._block(self.program.body)
+            shared.recipe = Recipe(linked, self._notes, self.kit)
+            self._notes = None
+            return linked
+
+    def _find_births(self) -> None:
+        program = self.program
         wanted = program.facts.get("poison")
         wanted = None if wanted is None else frozenset(wanted)
         for s in program.storages:
@@ -120,18 +118,15 @@ class Linker:
             if number not in self._births.setdefault(first, []):
                 self._births[first].append(number)
 
-    def link(self) -> Linked:
-        with uncollected():
-            self.find_chains()
-            return self._block(self.program.body)
-
     def find_chains(self) -> None:
         """Merge matmuls that are one product."""
         shared = self.template
         if shared is None:
             groups = partial(find_groups, self.program, self.kit.arch, self.facts)
-        else:
+        elif shared.multiplies:
             groups = partial(getattr, shared, "groups")
+        else:
+            return
         self._merged = Merged(self.program, self.kit, groups)
 
     def watch_chains(self) -> None:
@@ -163,29 +158,48 @@ class Linker:
                 linked.append(segment)
             if item.ordinal in births:
                 for number in births.pop(item.ordinal):
-                    steps.append(self._birth(number))
+                    steps.append(self.birth(number))
                     segment.instructions.append(item)
-            try:
-                if waits:
-                    self.kit.begin(waits=True)
-                    step = self.exchange(item)
-                else:
-                    step = self._instruction(item, facts)
-            # What only a world of ranks, or of two cores, can't do; or scratch memory is missing.
-            except (NkiError, MemoryError) as error:
-                placed = typed(error).at(
-                    location=self.program.where(item.location),
-                    core=self.kit.slot.name,
-                    instruction=spec.title,
-                )
-                raise placed from placed.__cause__
             if waits:
-                linked.append(Rendezvous(step, item, spec.orders(item, self.program.core)))
+                linked.append(self.rendezvous(item))
                 segment = None
                 continue
-            steps.append(step)
+            try:
+                steps.append(self._instruction(item, facts))
+            except (NkiError, MemoryError) as error:
+                placed = self._placed(error, item)
+                raise placed from placed.__cause__
             segment.instructions.append(item)
         return linked
+
+    def _placed(self, error: NkiError | MemoryError, i: Instruction) -> NkiError:
+        """What only a world of ranks, or of two cores, can't do; or scratch memory is missing."""
+        return typed(error).at(
+            location=self.program.where(i.location),
+            core=self.kit.slot.name,
+            instruction=INSTRUCTIONS[i.opcode].title,
+        )
+
+    def step_of(self, i: Instruction) -> Step:
+        """The step of an instruction that waits for nobody."""
+        try:
+            return self._instruction(i, self.facts.of(i))
+        except (NkiError, MemoryError) as error:
+            placed = self._placed(error, i)
+            raise placed from placed.__cause__
+
+    def rendezvous(self, i: Instruction) -> Rendezvous:
+        """An instruction that may wait for others."""
+        return Rendezvous(self.start_of(i), i, INSTRUCTIONS[i.opcode].orders(i, self.program.core))
+
+    def start_of(self, i: Instruction) -> Callable[[], Any]:
+        """What begins it."""
+        self.kit.begin(waits=True)
+        try:
+            return self.exchange(i)
+        except (NkiError, MemoryError) as error:
+            placed = self._placed(error, i)
+            raise placed from placed.__cause__
 
     def _born_outside(self, loop: Loop) -> Segment:
         """Births of storages that a loop touches first but that live across its iterations."""
@@ -194,11 +208,11 @@ class Linker:
             waiting = self._births.get(i.ordinal, [])
             for number in [n for n in waiting if n < loop.outside]:
                 waiting.remove(number)
-                segment.steps.append(self._birth(number))
+                segment.steps.append(self.birth(number))
                 segment.instructions.append(i)
         return segment
 
-    def _birth(self, number: int) -> Step:
+    def birth(self, number: int) -> Step:
         """Fill a storage nobody wrote as its life begins, and forget what was accumulated in it."""
         storage = self.program.storages[number]
         fill = self.kit.raw(
@@ -212,6 +226,8 @@ class Linker:
             if mask is not None:
                 mask.fill(False)
 
+        if self._notes is not None:
+            self._notes.add(birth, Birth(number))
         return birth
 
     def _instruction(self, i: Instruction, facts: Facts) -> Step:
@@ -223,14 +239,18 @@ class Linker:
         if merged is not None and merged.leaves_out(i):
             return nothing
         if facts.dynamic:
-            step: Step = _Relinked(i, facts.dynamic, self).run
+            step = self._addressed(i, facts)
         elif self._alike and facts.operands is not None and not (self.masks or self._single):
-            step = self._repeated(i, facts, facts.operands)
+            step = self._repeated(i, facts.operands)
         else:
-            step = self._linked(i, facts)
+            linked = self._linked(i)
+            step = begun_sooner(linked)
+            if self._notes is not None and not facts.indirect:
+                call = call_of(i, linked, self.kit)
+                self._notes.add(step, Own(facts) if call is None else call)
         return self.recorder.around(i, step, self.addressed) if i.ordinal in self._watched else step
 
-    def _repeated(self, i: Instruction, facts: Facts, operands: tuple[str, ...]) -> Step:
+    def _repeated(self, i: Instruction, operands: tuple[str, ...]) -> Step:
         """The step of an instruction, which may be that of an earlier one.
 
         A step does the same with the same operands each time it runs, whether or not it is for
@@ -241,18 +261,59 @@ class Linker:
         if step is None:
             step = self._moves.step(i, operands, self.kit)
             if step is None:
-                step = self._linked(i, facts)
+                step = self._linked(i)
                 if self.kit.named:
                     return step
                 self._moves.learn(i, operands, step, self.kit)
-            self._steps[key] = step
+            call = None if self._notes is None else call_of(i, step, self.kit)
+            step = self._steps[key] = begun_sooner(step)
+            if self._notes is not None:
+                self._notes.add(step, call)
         return step
 
-    def _linked(self, i: Instruction, facts: Facts) -> Step:
-        self.kit.begin()
-        if self.template is not None and not facts.indirect and i.ordinal not in self._single:
-            return self._with_masks(i, self.template.step(i, self.kit, facts.spec.link))
-        return self.linked(i)
+    def _linked(self, i: Instruction) -> Step:
+        kit, shared = self.kit, self.template
+        kit.begin()
+        if shared is None or i.kind is not None:
+            return self.linked(i)
+        kit.known = shared.known(i.ordinal)
+        try:
+            return self.linked(i)
+        finally:
+            kit.known = None
+
+    def own(self, i: Instruction, facts: Facts) -> Step:
+        """The step of an instruction that shares it with no other."""
+        kit, shared = self.kit, self.template
+        try:
+            if shared is None or self.masks:
+                return self._linked(i)
+            kit.begin()
+            kit.known = shared.known(i.ordinal)
+            return facts.spec.link(i, kit)
+        except (NkiError, MemoryError) as error:
+            placed = self._placed(error, i)
+            raise placed from placed.__cause__
+        finally:
+            kit.known = None
+
+    def _addressed(self, i: Instruction, facts: Facts) -> Step:
+        """The step of an instruction with run-time addresses; see runtime.addressed."""
+        if self.template is None:
+            return Variants(i, self, partial(self._moving, i, facts) if self._alike else None).run
+        found = self._moving(i, facts)
+        if found is None:
+            return Variants(i, self).run
+        step = found.of(i, self.kit, Elsewhere(self).run)
+        if self._notes is not None:
+            self._notes.add(step, found)
+        return step
+
+    def _moving(self, i: Instruction, facts: Facts) -> Moving | None:
+        """What it does wherever its operands lie, if that is as simple."""
+        if not self._alike or self.masks or facts.indirect or i.ordinal in self._single:
+            return None
+        return self._forms.of(i, facts.dynamic, self)
 
     def linked(self, i: Instruction) -> Step:
         """The step of an instruction whose scalar run-time offsets are known."""
@@ -278,14 +339,17 @@ class Linker:
 
     def exchange(self, i: Instruction) -> Callable[[], Any]:
         """What begins an instruction that waits for others; see Spec.link_exchange."""
-        spec = INSTRUCTIONS[i.opcode]
-        if not run_time_arguments(i):
-            if self.template is not None:
-                self.kit.known = self.template.exchanges.setdefault(i.ordinal, {})
+        spec, shared, kit = INSTRUCTIONS[i.opcode], self.template, self.kit
+        if shared is None:
+            if not run_time_arguments(i):
+                return spec.link_exchange(i, kit)
+        elif not self.facts.of(i).dynamic:
+            like = shared.like(i)
+            kit.known, kit.made = shared.known(like), self._made.setdefault(like, {})
             try:
-                return spec.link_exchange(i, self.kit)
+                return spec.link_exchange(i, kit)
             finally:
-                self.kit.known = None
+                kit.known = kit.made = None
 
         def start() -> Any:
             self.kit.begin(waits=True)
@@ -306,21 +370,6 @@ class Linker:
             return self.kit.state.registers[source.number]
         return int(self.kit.view(source).reshape(())[()])
 
-    def moves_views(self, i: Instruction) -> bool:
-        """Whether its step may be what it was elsewhere, with views that begin at other places."""
-        if self.template is None or self.masks or i.ordinal in self._single:
-            return False
-        return not self.facts.of(i).indirect
-
-    def resolve(self, i: Instruction) -> Instruction:
-        """The instruction with its scalar run-time offsets filled in."""
-        return i.with_args({name: self._resolved(value) for name, value in i.args.items()})
-
-    def _resolved(self, value: Any) -> Any:
-        if isinstance(value, list):
-            return [self._resolved(v) for v in value]
-        return fixed(value, self.value) if isinstance(value, Access) else value
-
     def addressed(self, i: Instruction) -> list[Instruction]:
         """What runs now: the instruction itself, or those parts of it that are inside.
 
@@ -338,52 +387,9 @@ class Linker:
             if i.args.get("oob_mode") is oob_mode.skip:
                 return parts_inside(i, blocks, self.value)
             raise outside(a, index, first_outside(blocks, self.value))
-        return [self.resolve(i)]
+        return [resolved(i, self.value)]
 
 
 def _mask(masks: Mapping[int, np.ndarray], a: Access) -> np.ndarray:
     """Which elements of a PSUM tile hold what matmuls left, as the access sees them."""
     return mask_view(masks[a.storage.number], a)
-
-
-class _Relinked:
-    """An instruction with run-time scalar offsets: linked per set of offsets, results kept."""
-
-    def __init__(self, i: Instruction, dynamic: Sequence[Access], linker: Linker) -> None:
-        self.i = i
-        self.dynamic = dynamic
-        self.plain = linker.moves_views(i)
-        self.linker = linker
-        self.kept: dict[tuple[int, ...], Step] = {}
-
-    def run(self) -> None:
-        linker = self.linker
-        key = tuple([linker.value(a.dynamic) for a in self.dynamic])  # type: ignore[arg-type]
-        step = self.kept.get(key)
-        if step is None:
-            step = self._moved(key) if self.plain and self._inside(key) else self._link()
-            if len(self.kept) < KEPT_ADDRESSES:
-                self.kept[key] = step
-        step()
-
-    def _inside(self, key: tuple[int, ...]) -> bool:
-        return all(inside(a, index) for a, index in zip(self.dynamic, key))
-
-    def _moved(self, key: tuple[int, ...]) -> Step:
-        template = self.linker.template
-        assert template is not None
-        return template.moved(self.i, key, self.linker.kit, self._link)
-
-    def _link(self) -> Step:
-        steps = []
-        for part in self.linker.addressed(self.i):
-            # Variants outlive each other, so their scratch must not be shared with instructions
-            # that were linked for another place; it is never live across instructions, so slots
-            # may be.
-            self.linker.kit.begin()
-            steps.append(self.linker.linked(part))
-        return chain(steps) if steps else nothing
-
-
-def nothing() -> None:
-    """A transfer all of whose rows are out of bounds and to be skipped, or one nobody needs."""

@@ -26,14 +26,20 @@ class Places(NamedTuple):
     """Where the local storages of a program are.
 
     Attributes:
-        where: storages, each with the number of its buffer.
+        numbers: of the storages.
+        where: for each of them, which part it is.
+        parts: the buffer that each is at the start of, and how many bytes; no two are equal.
         sizes: of the buffers, in bytes.
         brief: for each buffer, whether nothing in it is alive while the core waits for others.
+        outside: storages that aren't local.
     """
 
-    where: list[tuple[Storage, int]]
+    numbers: list[int]
+    where: list[int]
+    parts: list[tuple[int, int]]
     sizes: list[int]
     brief: list[bool]
+    outside: list[Storage]
 
 
 class Pool:
@@ -78,21 +84,21 @@ class Memory:
         known: Places | None = None,
         brief: Pool | None = None,
     ) -> None:
-        self._buffers: dict[int, np.ndarray] = {}
-        for s in program.storages:
+        own, known = pool or Pool(), places(program) if known is None else known
+        self._buffers: dict[int, np.ndarray] = self._place(known, own, brief or own)
+        for s in known.outside:
             if s.role == "constant":
                 self._buffers[s.number] = np.frombuffer(s.data or b"", np.uint8)
             elif s.role == "input" and ("common", s.index) in offsets:
                 assert common is not None
                 at = offsets["common", s.index]
                 self._buffers[s.number] = common[at : at + s.nbytes]
-            elif s.role != "local":
+            else:
                 at = offsets[s.role, s.index]
                 self._buffers[s.number] = stack[at : at + s.nbytes]
-        own = pool or Pool()
-        self._place(places(program) if known is None else known, own, brief or own)
 
-    def _place(self, found: Places, own: Pool, brief: Pool) -> None:
+    @staticmethod
+    def _place(found: Places, own: Pool, brief: Pool) -> dict[int, np.ndarray]:
         free = {pool: pool.offer() for pool in {own, brief}}
         buffers = []
         for size, is_brief in zip(found.sizes, found.brief):
@@ -102,12 +108,9 @@ class Memory:
             else:
                 buffers.append(aligned(size))
                 pool.add(buffers[-1])
-        parts: dict[tuple[int, int], np.ndarray] = {}  # storages at one place get one array
-        for s, number in found.where:
-            part = parts.get((number, s.nbytes))
-            if part is None:
-                part = parts[number, s.nbytes] = buffers[number][: s.nbytes]
-            self._buffers[s.number] = part
+        # Storages at one place get one array.
+        parts = [buffers[number][:nbytes] for number, nbytes in found.parts]
+        return dict(zip(found.numbers, map(parts.__getitem__, found.where)))
 
     def buffer(self, storage: Storage) -> np.ndarray:
         """The storage's bytes."""
@@ -124,7 +127,9 @@ def places(program: Program) -> Places:
     body = instructions(program.body)
     waits = sorted(i.ordinal for i in body if INSTRUCTIONS[i.opcode].synchronises)
     local = [s for s in program.storages if s.role == "local" and s.first >= 0]
-    found = Places([], [], [])
+    outside = [s for s in program.storages if s.role != "local"]
+    found = Places([], [], [], [], [], outside)
+    parts: dict[tuple[int, int], int] = {}
     free: dict[tuple[int, bool], list[int]] = defaultdict(list)
     busy: list[tuple[int, int]] = []
     for s in sorted(local, key=lambda s: (s.first, s.number)):
@@ -138,8 +143,10 @@ def places(program: Program) -> Places:
             number = len(found.sizes)
             found.sizes.append(kind[0])
             found.brief.append(kind[1])
-        found.where.append((s, number))
+        found.numbers.append(s.number)
+        found.where.append(parts.setdefault((number, s.nbytes), len(parts)))
         heapq.heappush(busy, (s.last, number))
+    found.parts.extend(parts)
     return found
 
 

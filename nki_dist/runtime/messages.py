@@ -98,8 +98,10 @@ class Mailbox(dict[tuple[int, str], "deque[Message]"]):
 
     def put(self, message: Message) -> None:
         key = (message.source, message.channel)
-        queue = self.setdefault(key, deque())
-        if queue and queue[-1].sequence > message.sequence:  # transports may reorder
+        queue = self.get(key)
+        if queue is None:
+            self[key] = deque((message,))
+        elif queue and queue[-1].sequence > message.sequence:  # transports may reorder
             items = sorted([*queue, message], key=lambda m: m.sequence)
             self[key] = deque(items)
         else:

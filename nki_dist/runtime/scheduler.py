@@ -168,7 +168,7 @@ class Scheduler:
         run = self.cores[message.target]
         run.mailbox.put(message)
         wait = run.waiting
-        if wait is not None and (wait.source, wait.channel) == (message.source, message.channel):
+        if wait is not None and wait.source == message.source and wait.channel == message.channel:
             run.waiting = None
             self._ready.append(run)
             run.pending = wait

@@ -23,7 +23,8 @@ from nki_dist.isa.core import CoreState, Wires
 from nki_dist.isa.kit import Kit
 from nki_dist.program import Access, Instruction, Program, Storage, instructions
 from nki_dist.runtime import group
-from nki_dist.runtime.linker import Linker, Segment
+from nki_dist.runtime.linked import Segment
+from nki_dist.runtime.linker import Linker
 from tests.compiler.compiling import compiled
 from tests.isa.effects.cases import CASES
 

@@ -51,16 +51,22 @@ def in_a_loop(x):
     return out
 
 
+def buffers(program, found):
+    """Names of local storages, each with the number of its buffer."""
+    for storage, part in zip(found.numbers, found.where, strict=True):
+        yield program.storages[storage].name, found.parts[part][0]
+
+
 def brief(program):
     found = places(program)
-    return {s.name: found.brief[number] for s, number in found.where if s.name}
+    return {name: found.brief[number] for name, number in buffers(program, found) if name}
 
 
 def test_what_is_alive_while_its_core_waits_is_its_own():
     group = ncc.ReplicaGroup([[0]])
     program = compiled(lambda x: around_a_wait(x, group), (SHAPE, np.float32)).programs[0]
     assert brief(program) == {"kept": False, "before": True, "after": True}
-    numbers = {s.name: number for s, number in places(program).where}
+    numbers = dict(buffers(program, places(program)))
     assert numbers["before"] == numbers["after"] != numbers["kept"]
 
 

@@ -5,6 +5,7 @@ A program is the same on every rank, so which one runs it is asked when it runs.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -80,15 +81,28 @@ def _channel(i: Instruction, arch: Arch) -> None:
 
 @read_ring_rank_id.meaning
 def _ring_rank(i: Instruction, kit: Kit) -> Step:
-    registers, d, rank = kit.state.registers, i["dst"].number, kit.slot.rank
-    group = next(g for g in i["replica_group"] if rank in g)
-    own, size, iteration = group.index(rank), len(group), i["iteration_id"]
+    registers, d, iteration = kit.state.registers, i["dst"].number, i["iteration_id"]
+    own, group = _place(i, kit)
+    size = len(group)
+    if type(iteration) is not VirtualRegister:
+        return partial(registers.__setitem__, d, group[(own - iteration) % size])
 
     def put() -> None:
-        turn = registers[iteration.number] if type(iteration) is VirtualRegister else iteration
-        registers[d] = group[(own - turn) % size]
+        registers[d] = group[(own - registers[iteration.number]) % size]
 
     return put
+
+
+def _place(i: Instruction, kit: Kit) -> tuple[int, list[int]]:
+    """The place of the rank in its group, and the group."""
+    rank, known = kit.slot.rank, kit.known
+    if known is None or rank not in known:
+        group = next(g for g in i["replica_group"] if rank in g)
+        if known is None:
+            return group.index(rank), group
+        known.update({member: (place, group) for place, member in enumerate(group)})
+    found: tuple[int, list[int]] = known[rank]
+    return found
 
 
 def _cost(i: Instruction, arch: Arch) -> Cost:
