@@ -95,6 +95,8 @@ class Answer:
     Attributes:
         message_memory: bytes of shared memory that the process keeps for what it sends.
         lends_stacks: whether other processes have its stacks mapped.
+        by_call: this is only word, by post, that the answer comes as the result of the actor call
+            that serves by this name.
     """
 
     launch: int
@@ -105,6 +107,7 @@ class Answer:
     unknown_program: bool = False
     message_memory: int = 0
     lends_stacks: bool = False
+    by_call: str = ""
 
 
 class Cancelled(Exception):
@@ -216,6 +219,8 @@ class NeuronCore:
             while True:
                 answer = self._run(order)
                 if not post.send(launcher, (me, answer)):
+                    # Who waits for the post shouldn't have to wait until it looks at calls.
+                    post.send(launcher, (me, Answer(order.launch, by_call=name)))
                     return answer
                 order = post.receive(None)
                 if order is None:

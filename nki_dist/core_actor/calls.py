@@ -1,9 +1,10 @@
 """How a launcher's orders reach processes, and how their answers come back.
 
 Processes of the launcher's machine serve by post: one actor call, `serve`, stays open and takes
-order after order as datagrams (`post.py`). It ends with an answer that doesn't go by post, when it
-is dismissed, or with its process, so whatever happens to one is noticed as with any other actor
-call. All others, and everybody on systems without such sockets, get an actor call for each order.
+order after order as datagrams (`post.py`). It ends with an answer that doesn't go by post, of which
+word is sent, when it is dismissed, or with its process, so whatever happens to one is noticed as
+with any other actor call. All others, and everybody on systems without such sockets, get an actor
+call for each order.
 
 Invariant: to each process with an open order belongs a future, which is done no later than Ray
 knows of its end; an answer names its launch, so what is left from a launch that was given up isn't
@@ -75,7 +76,10 @@ class Calls:
             if posted:
                 for n, answer in self._posted(min(left, GLANCE) if mixed else left):
                     # One that asks for the program may be asked again, and answer, before we go on.
-                    if n in numbers and answer.launch == launch:
+                    if answer.by_call:
+                        if self._serving.get(n) == answer.by_call:
+                            del self._serving[n]  # the call is as good as over
+                    elif n in numbers and answer.launch == launch:
                         missing.discard(n)
                         yield n, answer
             late = time.monotonic() >= ends

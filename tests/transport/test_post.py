@@ -14,6 +14,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import ray
 
 import nki_dist as nki
 import nki_dist.isa as nisa
@@ -99,6 +100,38 @@ def test_who_is_asked_again_while_answers_are_read_is_heard(ends):
     assert [(n, a.unknown_program) for n, a in heard] == [(1, True), (1, False), (0, False)]
 
 
+def test_an_answer_by_call_is_looked_for_when_the_post_says_so(ends, monkeypatch):
+    """Not when the time for the post is over, which every launch with large answers would wait."""
+    here, there = ends
+    calls = Calls([None, None])
+    calls._post = here
+    calls._serving.update({0: "first", 1: "second"})
+    calls._futures.update({0: "call 0", 1: "call 1"})
+    results = {"call 0": Answer(5, printed=["a"]), "call 1": Answer(5, printed=["b"])}
+    looked = []
+
+    def wait(futures, num_returns, timeout):
+        looked.append((futures, timeout))
+        return futures, []
+
+    monkeypatch.setattr("nki_dist.core_actor.calls.ray", FakeRay(wait, results.get))
+    assert there.send(here.name, (1, Answer(5, by_call="before")))  # of a call that is over
+    assert there.send(here.name, (0, Answer(5, by_call="first")))
+    assert there.send(here.name, (1, Answer(5)))
+    heard = dict(calls.answers([0, 1], 5, 600.0))
+    assert [heard[n].printed for n in (0, 1)] == [["a"], []]
+    ((futures, timeout),) = looked
+    assert futures == ["call 0"] and timeout > 500  # the call may take a while to end
+    assert calls._serving == {1: "second"}
+
+
+class FakeRay(SimpleNamespace):
+    """Of Ray what answers by call need."""
+
+    def __init__(self, wait, get):
+        super().__init__(wait=wait, get=get, exceptions=ray.exceptions)
+
+
 class Stub:
     """An actor that only notes what it is called for."""
 
@@ -171,9 +204,13 @@ def test_processes_of_this_machine_serve_by_post(world):
     assert calls(world)._serving == serving  # the same calls are still open
 
 
-def test_answers_that_are_too_large_go_by_ray(world, capsys):
+def test_answers_that_are_too_large_go_by_ray(world, capsys, monkeypatch):
     launched(world)
-    launched(world, show=True)  # 64 KiB by each core
+    began = time.monotonic()
+    with monkeypatch.context() as patched:  # the post alone would be waited for that long
+        patched.setattr("nki_dist.core_actor.supervise.LOOK_EVERY", 60.0)
+        launched(world, show=True)  # 64 KiB by each core
+    assert time.monotonic() - began < 30
     assert not calls(world)._serving
     assert "tile" in capsys.readouterr().out
     launched(world)
