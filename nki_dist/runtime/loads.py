@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 
 from nki_dist.compiler.passes.elements import covers
 from nki_dist.compiler.passes.unwritten import WRITTEN_INPUTS
+from nki_dist.isa import INSTRUCTIONS
 from nki_dist.program import Access, Instruction, Program, instructions, sbuf
 from nki_dist.program.walk import tensors
 from nki_dist.runtime.chains import Group
@@ -104,9 +105,10 @@ def _looked_at(i: Instruction) -> list[Access]:
 
 def _load(i: Instruction, a: Access) -> Load | None:
     """The load that an instruction is, which has `a` among its tensors."""
-    if i.opcode != "dma_copy" or a is not i.args["dst"]:
+    effects = INSTRUCTIONS[i.opcode].effects
+    if not effects.copies or a is not i.args["dst"]:
         return None
-    dst, src = i.args["dst"], i.args["src"]
+    dst, src = a, i.args[effects.unwritten.sources[0]]
     storage = dst.storage
     plain = (
         storage.region is sbuf
