@@ -367,6 +367,11 @@ INSTRUCTIONS: Final = (
         "Name the member, such as nisa.dge_mode.hwdge.",
     ),
     Code(
+        "barrier-memory",
+        "A core_barrier names a tensor that only one core sees.",
+        "Name the tensor in shared_hbm that is handed over.",
+    ),
+    Code(
         "transpose-dtype",
         "A transpose of 16-bit floats on NeuronCore-v2 leaves a float32 product.",
         "Give dst the dtype of data: it holds the same values.",

@@ -333,6 +333,17 @@ RULES = [
         lnc=2,
     ),
     Rule(
+        "barrier-sbuf",
+        "`core_barrier` names a tensor in shared_hbm",
+        ISA % "core_barrier",
+        "the documentation asks for the tensor in shared_hbm that is handed over",
+        lambda b: nisa.core_barrier(
+            sb(8, 6) if b else nl.ndarray((8, 6), dtype=F32, buffer=nl.shared_hbm), (0, 1)
+        ),
+        lnc=2,
+        warns="published kernels name tensors in SBUF, too, and wait all the same",
+    ),
+    Rule(
         "keyword",
         "Keywords are those of the documentation",
         "release-notes/components/nki.rst (0.2.0)",
