@@ -78,9 +78,9 @@ def check_no_hbm_address(address: Any) -> None:
     """
     if isinstance(address, (tuple, list)) and len(address) == 1:
         raise NkiValidationError(
-            f"address {address!r} in HBM; allowed: None. Only tensors in SBUF and PSUM are placed "
-            "by hand here",
+            f"address {address!r} in HBM; only tensors in SBUF and PSUM are placed by hand here",
             code="address-form",
+            hint="leave address= out",
         )
 
 
@@ -152,6 +152,7 @@ def check_on_chip(
             f"address {tuple(address)} in psum; a tile starts at the beginning of a bank, byte 0, "
             f"{arch.psum_bank_bytes}, {2 * arch.psum_bank_bytes}, ... of its partitions",
             code="psum-bank",
+            hint="",
             numbers={"got": address[1], "multiple": arch.psum_bank_bytes},
         )
     if address is not None and address[0] + shape[0] > arch.partitions:

@@ -19,7 +19,7 @@ HINT: Final = (
     "store every element (is a tail left over, such as the rows behind `N // 128` tiles?), or "
     "return less"
 )
-LIFTED: Final = "; the policy check='unwritten=nan' only warns of what is never stored"
+LIFTED: Final = "check='unwritten=nan' only warns of what is never stored"
 
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
@@ -55,7 +55,8 @@ def unwritten_output(
         f"{how_many}{rank}; allocated at {where or 'unknown line'}",
         code="unwritten-output" if count == missing.size else "unwritten-rows",
         location=where,
-        hint=HINT + LIFTED if fatal else HINT,
+        hint=HINT,
+        policy=LIFTED if fatal else None,
         numbers={"unwritten": count, "elements": missing.size},
     )
 
