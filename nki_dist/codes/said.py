@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-SAID: Final = frozenset(
-    """
+_NAMES: Final = """
     accumulate-onto-other architecture-value argument-choice argument-combination argument-kind
     argument-no-tensor argument-range array-as-operand beta1-blocks beta1-return branch-on-index
     branch-on-register branch-on-tensor call-limit call-signature call-value check-case check-option
@@ -30,5 +29,5 @@ SAID: Final = frozenset(
     scalar-written schedule setting-value shape-broadcast shape-form shuffle-mask slice-step
     source-needed spec-contents tensor-as-value tile-position timeout topology values-unknown
     view-dims warning world-closed world-option
-    """.split()
-)
+    """
+SAID: Final = frozenset(_NAMES.split())

@@ -188,7 +188,7 @@ TENSORS: Final = (
     Code(
         "free-mismatch",
         "Operands have different numbers of elements per partition.",
-        "Slice or allocate all to the number in the message; nisa.tensor_scalar takes (P, 1) columns.",
+        "Slice or allocate all to one number; nisa.tensor_scalar takes columns, (P, 1).",
     ),
     Code(
         "psum-bank",

@@ -43,8 +43,8 @@ class Occupation:
         capacity: usable bytes of a partition.
         boxes: by start.
         peak: the most bytes per partition that tensors had at once, counted as the compiler does:
-            narrow ones for the quadrants of partitions that they need, bytes that the kernel gave to
-            several once. More than `capacity` where some were spilled for a while.
+            narrow ones for the quadrants of partitions that they need, bytes that the kernel gave
+            to several once. More than `capacity` where some were spilled for a while.
         steps: (ns, bytes per partition from then on).
     """
 

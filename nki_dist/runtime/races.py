@@ -29,8 +29,8 @@ from nki_dist.program.uncollected import uncollected
 from nki_dist.runtime.recorder import Record
 
 APART: Final = (
-    "give each core a range of its own, with an offset that depends on nl.program_id(0), or let one "
-    "core store (`if nl.program_id(0) == 0:`); a barrier would only choose whose values are lost"
+    "give each core a range of its own, with an offset that depends on nl.program_id(0), or let "
+    "one core store (`if nl.program_id(0) == 0:`); a barrier only chooses whose values are lost"
 )
 
 
@@ -150,8 +150,8 @@ class _Check:
             if bad.any():
                 at = int(cells[np.flatnonzero(bad)[0]])
                 hint = (
-                    f"put nisa.core_barrier({self.storage.title}, (0, 1)) between the store and the "
-                    "load, where both cores run it"
+                    f"put nisa.core_barrier({self.storage.title}, (0, 1)) between the store and "
+                    "the load, where both cores run it"
                 )
                 self._race("load", record.ordinal, core, "store", int(theirs.by[at]), at, hint)
 
@@ -160,7 +160,7 @@ class _Check:
         elements = -(-cells * self.unit // self.storage.dtype.itemsize)
         lines = {_line(program, n) for program, n in zip(self.programs, (first, second))}
         who = "both cores run that line, and " if len(lines) == 1 else ""
-        return f"; {who}{elements} of {prod(self.storage.shape)} elements get different values from them"
+        return f"; {who}{elements} of {prod(self.storage.shape)} elements get different values"
 
     def _race(
         self,

@@ -42,8 +42,8 @@ from nki_dist.program.walk import operands
 
 LARGEST_SHOWN = 5
 EMPTIED = (
-    "copy each result to SBUF (nisa.tensor_copy) as soon as its last matmul is done, which frees its "
-    "bank, or keep fewer tiles in PSUM at once"
+    "copy each result to SBUF (nisa.tensor_copy) right after its last matmul, to free its bank, or "
+    "keep fewer tiles in PSUM at once"
 )
 
 
