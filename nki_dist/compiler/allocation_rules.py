@@ -120,6 +120,7 @@ def check_on_chip(
             f"shape {shape} in {region.value}; on-chip tensors have a partition dimension and at "
             "least one free dimension",
             code="shape-rank",
+            hint=f"write {(*shape, 1)} for one element per row, {(1, *shape)} for one row",
             numbers={"got": len(shape), "least": 2},
         )
     if shape[0] > arch.partitions:

@@ -91,8 +91,7 @@ def disagreement(wait: Wait, source: int, other: Message | Wait) -> NkiError:
     """The error for a core that waits in one operation while `source` is in another."""
     return CollectiveMismatchError(
         f"{core_name(wait.core, wait.lnc)} and {core_name(source, wait.lnc)} disagree: "
-        f"{_shown(wait)} at {wait.location} meets {_shown(other)} at {other.location}; both sides "
-        "must agree",
+        f"{_shown(wait)} at {wait.location} meets {_shown(other)} at {other.location}",
         location=wait.location,
         core=core_name(wait.core, wait.lnc) if wait.lnc else wait.core,
         instruction=wait.title,

@@ -64,7 +64,7 @@ class Space:
 
     def amount(self, size: int) -> str:
         """So many bytes per partition; where there are banks, how many they fill."""
-        return f"{-(-size // self.bank)} ({size} bytes)" if self.bank else str(size)
+        return f"{-(-size // self.bank)} banks, {size} bytes" if self.bank else str(size)
 
     def has(self) -> str:
         """Its capacity, in words."""

@@ -277,10 +277,7 @@ class Taint:
 
 def _written(origin: Origin) -> str:
     tile = origin.storage.title
-    return (
-        f"write all of {tile} that nisa.{origin.opcode} reads before it does, such as with "
-        f"nisa.memset({tile}, value=0)"
-    )
+    return f"write {tile} before that line, such as with nisa.memset({tile}, value=0)"
 
 
 def _clean(s: Storage, a: Access, stores: Sequence[Access], taint: Taint | None) -> np.ndarray:
