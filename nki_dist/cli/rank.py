@@ -141,4 +141,5 @@ def _text(report: dict[str, Any]) -> str:
             where = f" at {d['file']}:{d['line']}" if d.get("file") else ""
             code = f" [{d['code']}]" if d.get("code") else ""
             lines.append(f"  {d['type']}: {d['message']}{where}{code}")
+            lines += [f"  hint: {d['hint']}"] if d.get("hint") else []
     return "\n".join(lines)

@@ -188,7 +188,7 @@ TENSORS: Final = (
     Code(
         "free-mismatch",
         "Operands have different numbers of elements per partition.",
-        "Slice or allocate all to one number; nisa.tensor_scalar takes columns, (P, 1).",
+        "Slice or allocate all alike; a (P, 1) column is an operand0 of nisa.tensor_scalar.",
     ),
     Code(
         "psum-bank",

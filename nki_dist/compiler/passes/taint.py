@@ -277,7 +277,8 @@ class Taint:
 
 def _written(origin: Origin) -> str:
     tile = origin.storage.title
-    return f"write {tile} before that line, such as with nisa.memset({tile}, value=0)"
+    how = f"memset({tile}, value=0)" if origin.storage.region.on_chip else f"dma_copy({tile}, ...)"
+    return f"write {tile} before that line, such as with nisa.{how}"
 
 
 def _clean(s: Storage, a: Access, stores: Sequence[Access], taint: Taint | None) -> np.ndarray:
