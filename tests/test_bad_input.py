@@ -110,7 +110,7 @@ def test_sbuf_over_capacity_names_the_largest(worlds):
 
 
 def test_psum_over_capacity(worlds):
-    words = r"PSUM has 8 banks of 2048 .* needs 9 banks, 18432 .* 9 tensors like made \(128x512"
+    words = r"PSUM has 16384 .*\(8 banks\), .* needs 18432 \(9 banks\) .* 9 tensors like made"
     with pytest.raises(errors.OutOfMemoryError, match=words) as caught:
         worlds[2].run(B.psum_over_capacity, X)
     assert caught.value.location == B.bad_line(B.zeros_psum)

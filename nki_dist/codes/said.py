@@ -28,6 +28,6 @@ _NAMES: Final = """
     ring-transport scalar-comparison scalar-dtypes scalar-operand scalar-operator scalar-width
     scalar-written schedule setting-value shape-broadcast shape-form shuffle-mask slice-step
     source-needed spec-contents tensor-as-value tile-position timeout topology values-unknown
-    view-dims warning world-closed world-option
+    warning world-closed world-option
     """
 SAID: Final = frozenset(_NAMES.split())

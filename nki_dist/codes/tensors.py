@@ -280,7 +280,7 @@ TENSORS: Final = (
     Code(
         "data-index-range",
         "An index that came from data is outside its tensor.",
-        "Repair the indices, or let DMA skip such rows with oob_mode=nisa.oob_mode.skip.",
+        "Repair the indices; oob_mode=nisa.oob_mode.skip drops rows outside and moves the others.",
         aws=("NCC_EVRF031", "NCC_EVRF056"),
     ),
     Code(
@@ -291,7 +291,7 @@ TENSORS: Final = (
     Code(
         "view-dims",
         "The dimensions given to a view don't fit the tensor.",
-        "Compare them with the tensor's shape in the message.",
+        "Name each dimension once; those that are squeezed or broadcast have size 1.",
     ),
     Code(
         "view-layout",

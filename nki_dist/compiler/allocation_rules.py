@@ -153,7 +153,7 @@ def check_on_chip(
             f"address {tuple(address)} in psum; a tile starts at the beginning of a bank, byte 0, "
             f"{arch.psum_bank_bytes}, {2 * arch.psum_bank_bytes}, ... of its partitions",
             code="psum-bank",
-            hint="",
+            hint=f"start it at byte {address[1] // arch.psum_bank_bytes * arch.psum_bank_bytes}",
             numbers={"got": address[1], "multiple": arch.psum_bank_bytes},
         )
     if address is not None and address[0] + shape[0] > arch.partitions:

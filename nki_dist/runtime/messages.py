@@ -89,6 +89,11 @@ def agree(one: Message | Wait, other: Message | Wait) -> bool:
 
 def disagreement(wait: Wait, source: int, other: Message | Wait) -> NkiError:
     """The error for a core that waits in one operation while `source` is in another."""
+    mine, theirs = dict(_details(wait)), dict(_details(other))
+    apart = [name for name in {**mine, **theirs} if mine.get(name) != theirs.get(name)]
+    hint = f"make {' and '.join(apart)} the same in both calls"
+    if wait.title != title(other.what):
+        hint = f"let both run the {wait.title} and the {title(other.what)} in one order"
     return CollectiveMismatchError(
         f"{core_name(wait.core, wait.lnc)} and {core_name(source, wait.lnc)} disagree: "
         f"{_shown(wait)} at {wait.location} meets {_shown(other)} at {other.location}",
@@ -96,6 +101,7 @@ def disagreement(wait: Wait, source: int, other: Message | Wait) -> NkiError:
         core=core_name(wait.core, wait.lnc) if wait.lnc else wait.core,
         instruction=wait.title,
         code="exchange-mismatch",
+        hint=hint,
     )
 
 

@@ -62,16 +62,11 @@ class Space:
     def size(self, s: Storage) -> int:
         return -(-s.partition_bytes // self.align) * self.align
 
-    def amount(self, size: int) -> str:
-        """So many bytes per partition; where there are banks, how many they fill."""
-        return f"{-(-size // self.bank)} banks, {size} bytes" if self.bank else str(size)
-
-    def has(self) -> str:
-        """Its capacity, in words."""
-        if not self.bank:
-            return f"{self.name} has {self.capacity} usable bytes per partition"
-        banks = self.capacity // self.bank
-        return f"{self.name} has {banks} banks of {self.bank} bytes per partition"
+    def lacks(self, whose: str, need: int) -> str:
+        """That there is less than is needed, in bytes, and in banks where there are some."""
+        sizes = (self.capacity, need)
+        has, wants = (f" ({-(-n // self.bank)} banks)" if self.bank else "" for n in sizes)
+        return f"{self.name} has {self.capacity} usable bytes per partition{has}, {whose} {need}{wants}"
 
     def rows(self, s: Storage) -> int:
         """Quadrants of partitions that a tensor needs wherever it lies."""
@@ -272,8 +267,8 @@ def _overflow(
     there = [s for s in order if s.first <= at.first <= s.last and s.number <= at.number]
     there = there if at in there else [*there, at]
     return OutOfMemoryError(
-        f"{space.has()}, the kernel needs {space.amount(need)} (peak of the tensors alive at "
-        f"once); it overflows with {at.label}. Largest tensors alive there: "
+        f"{space.lacks('the kernel needs', need)} (peak of the tensors alive at once); it overflows "
+        f"with {at.label}. Largest tensors alive there: "
         + _listing(program, there, lambda s: s.partition_bytes, "bytes per partition"),
         location=program.where(at.location),
         core=program.core,
@@ -304,8 +299,8 @@ def _check_instructions(program: Program, region: MemoryRegion, space: Space) ->
         cells = sum(space.size(s) * space.rows(s) for s in there)
         if cells > space.capacity * space.quadrants:
             raise OutOfMemoryError(
-                f"{space.has()}, the operands of one instruction need "
-                f"{space.amount(-(-cells // space.quadrants))}, and spilling can't help: "
+                f"{space.lacks('the operands of one instruction need', -(-cells // space.quadrants))}"
+                ", and spilling can't help: "
                 + _listing(program, there, lambda s: s.partition_bytes, "bytes per partition"),
                 location=program.where(i.location),
                 core=program.core,
