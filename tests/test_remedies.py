@@ -189,7 +189,7 @@ CASES = {
     ),
     "accumulator": (
         adds_to_nothing,
-        r"hint: write total .* nisa.memset\(total, value=0\)\n  policy: check='unwritten=zero'",
+        r"hint: write all of total .* nisa.memset\(total, value=0\)\n  policy: check='unwritten=zero'",
         (X,),
     ),
     "no store": (
@@ -241,7 +241,7 @@ CASES = {
     ),
     "one waits": (
         one_waits,
-        r"hint: let core 0 take part in the nisa.core_barrier at .*remedies.py:\d+ with core 1",
+        r"hint: let core 0 run the nisa.core_barrier at .*remedies.py:\d+ with core 1",
         (X,),
     ),
     "each waits elsewhere": (

@@ -67,15 +67,12 @@ def left_out(points: Sequence[Point]) -> dict[str, float]:
     return covered
 
 
-def covered(points: Sequence[Point]) -> tuple[int, float, float, float]:
+def covered(points: Sequence[Point]) -> tuple[int, ...]:
     """As of `COVERED` in `nki_dist.timing.band`."""
     unseen = left_out(points)
     share = sum(unseen[p.row.family] for p in points) / len(points)
-    return (
-        len(points),
-        round(share, 2),
-        round(min(unseen.values()), 2),
-        round(max(unseen.values()), 2),
+    return len(points), *(
+        round(100 * s) for s in (share, min(unseen.values()), max(unseen.values()))
     )
 
 

@@ -271,8 +271,8 @@ def _remedy(waits: Sequence[Wait]) -> str | None:
         me, partner = core_name(w.core, w.lnc), core_name(w.source, w.lnc)
         if other is None:
             return (
-                f"let {partner} take part in the {w.title} at {w.location} with {me}, and as often "
-                f"as {me} does: no branch or loop over nl.program_id or data may keep it out"
+                f"let {partner} run the {w.title} at {w.location} with {me}, as often as {me} "
+                "does; is it in a branch or loop over nl.program_id or data?"
             )
         if w.core == w.source:
             return f"{w.title} at {w.location} names {me} itself as partner: name the other core"

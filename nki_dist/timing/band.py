@@ -56,10 +56,10 @@ WIDTHS: Final = MappingProxyType(
 ASSUMED: Final = 0.175
 # What is added for a kernel of Beta 1.
 FREEDOM: Final = 0.032
-# How many kernels were measured, and which share was inside, with widths fitted without a kernel's
-# family: of all, of the family with fewest inside, and of that with most.
-COVERED: Final = (231, 0.87, 0.5, 1.0)
-HELD: Final = "held {1:.0%} of {0} measured kernels; {2:.0%} to {3:.0%} by family".format(*COVERED)
+# How many kernels were measured, and how many percent of them were inside, with widths that were
+# fitted without a kernel's family: of all, of the family with fewest inside, and of that with most.
+COVERED: Final = (231, 87, 50, 100)
+HELD: Final = "held {1}% of {0} measured kernels; {2}-{3}% by family".format(*COVERED)
 MEASURED: Final = (2, 3)  # generations of the kernels whose times are published
 
 

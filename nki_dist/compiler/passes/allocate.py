@@ -64,9 +64,11 @@ class Space:
 
     def lacks(self, whose: str, need: int) -> str:
         """That there is less than is needed, in bytes, and in banks where there are some."""
-        sizes = (self.capacity, need)
-        has, wants = (f" ({-(-n // self.bank)} banks)" if self.bank else "" for n in sizes)
-        return f"{self.name} has {self.capacity} usable bytes per partition{has}, {whose} {need}{wants}"
+        has = f"{self.name} has {self.capacity} usable bytes per partition"
+        if self.bank:
+            has += f" ({self.capacity // self.bank} banks)"
+            return f"{has}, {whose} {need} ({-(-need // self.bank)} banks)"
+        return f"{has}, {whose} {need}"
 
     def rows(self, s: Storage) -> int:
         """Quadrants of partitions that a tensor needs wherever it lies."""
@@ -267,8 +269,8 @@ def _overflow(
     there = [s for s in order if s.first <= at.first <= s.last and s.number <= at.number]
     there = there if at in there else [*there, at]
     return OutOfMemoryError(
-        f"{space.lacks('the kernel needs', need)} (peak of the tensors alive at once); it overflows "
-        f"with {at.label}. Largest tensors alive there: "
+        f"{space.lacks('the kernel needs', need)} at its peak; it overflows with {at.label}. "
+        "Largest tensors alive there: "
         + _listing(program, there, lambda s: s.partition_bytes, "bytes per partition"),
         location=program.where(at.location),
         core=program.core,
@@ -299,8 +301,8 @@ def _check_instructions(program: Program, region: MemoryRegion, space: Space) ->
         cells = sum(space.size(s) * space.rows(s) for s in there)
         if cells > space.capacity * space.quadrants:
             raise OutOfMemoryError(
-                f"{space.lacks('the operands of one instruction need', -(-cells // space.quadrants))}"
-                ", and spilling can't help: "
+                space.lacks("the operands of one instruction need", -(-cells // space.quadrants))
+                + ", and spilling can't help: "
                 + _listing(program, there, lambda s: s.partition_bytes, "bytes per partition"),
                 location=program.where(i.location),
                 core=program.core,

@@ -278,7 +278,7 @@ class Taint:
 def _written(origin: Origin) -> str:
     tile = origin.storage.title
     how = f"memset({tile}, value=0)" if origin.storage.region.on_chip else f"dma_copy({tile}, ...)"
-    return f"write {tile} before that line, such as with nisa.{how}"
+    return f"write all of {tile} before that line, such as with nisa.{how}"
 
 
 def _clean(s: Storage, a: Access, stores: Sequence[Access], taint: Taint | None) -> np.ndarray:
