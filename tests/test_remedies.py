@@ -151,7 +151,23 @@ def rows_by_tile(x):
     return nl.load(x[rows])
 
 
+def scales_a_register(x):
+    for i in nl.dynamic_range(2):
+        nl.load(x[nl.ds(i * 32, 32)])
+    return x
+
+
 CASES = {
+    "register times 32": (
+        scales_a_register,
+        r"hint: let the loop count in steps, as nl.dynamic_range\(0, n \* 128, 128\) does",
+        (X,),
+    ),
+    "a text": (
+        lambda x: nl.load(x),
+        r"src is 'x' of type str; allowed: a tensor(?s:.*)hint: pass an array as this argument",
+        ("x",),
+    ),
     "matmul into sbuf": (
         lambda a: product(a, sbuf(128, 128)),
         "hint: write to a tile with buffer=nl.psum, then copy that here with nisa.tensor_copy",

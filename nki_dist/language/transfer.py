@@ -40,7 +40,7 @@ def _check_tensor(function: str, src: Any) -> None:
             function,
             f"src is {described(src)}; allowed: a tensor in HBM{advice(src)}",
             code="memory-kind",
-            hint="",
+            hint="" if advice(src) else "pass an array as this argument of the kernel",
         )
     if 0 in src.shape:
         raise emit.refuse(
