@@ -74,7 +74,7 @@ def test_lists_within_a_list_are_one_warning() -> None:
         return out
 
     compiled = nki.simulate(permuted, check="refusals=all").compile(
-        np.zeros((3, 5)), [[0, 0], [0, 0], [0, 0]]
+        np.zeros((3, 5), np.float32), [[0, 1], [1, 2], [2, 0]]
     )
     (found,) = [w for w in compiled.warnings if "argument pairs holds a list" in w.message]
     assert Path(str(found.location).rpartition(":")[0]).name == Path(__file__).name
