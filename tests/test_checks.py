@@ -13,6 +13,11 @@ import nki_dist.language as nl
 from nki_dist import errors
 from nki_dist.checks import Checks, checks_of
 
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::nki_dist.errors.ReleaseWarning"),
+    pytest.mark.filterwarnings("ignore::nki_dist.errors.UnwrittenOutputWarning"),
+]
+
 X = np.random.default_rng(8).standard_normal((48, 40)).astype(np.float32)
 
 
