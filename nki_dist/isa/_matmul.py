@@ -22,8 +22,10 @@ from nki_dist.arch import Arch
 from nki_dist.dtypes import float32, tfloat32
 from nki_dist.dtypes.casts import converter
 from nki_dist.errors import NkiValidationError
+from nki_dist.isa.array_tile import tile_holding, tile_sizes
 from nki_dist.isa.effects import Mask, MaskOf, Results, flattened, passes_on, tile_of, union
 from nki_dist.isa.kit import Kit, Step, chain
+from nki_dist.isa.tracing import may_reject
 from nki_dist.program import Access, Instruction
 
 Matrix = np.ndarray[Any, Any]
@@ -198,7 +200,11 @@ def accumulate_flag(name: str, value: Any) -> bool | None:
 
 
 def check_tiling(i: Instruction, arch: Arch, rows: int, columns: int, row_only: bool) -> None:
-    """`tile_position` and `tile_size` name a tile of the array, and the operands fit into it."""
+    """`tile_position` and `tile_size` name a tile of the array, and the operands fit into it.
+
+    A size that isn't documented takes the smallest tile that holds it, from NeuronCore-v3:
+    nki-library's gdn_cte multiplies tiles of (16, 16) on devices.
+    """
     position, size = i["tile_position"], i["tile_size"]
     if (position is None) != (size is None):
         raise NkiValidationError(
@@ -209,18 +215,19 @@ def check_tiling(i: Instruction, arch: Arch, rows: int, columns: int, row_only: 
     if size is None:
         return
     array = (arch.partitions, arch.stationary_free_max)
+    taken = tile_holding(size, arch)
     for n, (name, used) in enumerate((("row", rows), ("column", columns))):
-        allowed = [s for s in (array[n] // 4, array[n] // 2, array[n]) if s >= arch.matmul_tile_min]
-        if size[n] not in allowed:
+        allowed = tile_sizes(array[n], arch)
+        if not taken[n] or (arch.generation < 3 and taken[n] != size[n]):
             raise NkiValidationError(
                 f"tile_size {name} {size[n]}; allowed: {', '.join(map(str, allowed))} on "
                 f"{arch.name}",
                 code="tile-position",
                 numbers={"got": size[n], "allowed": allowed},
             )
-        if position[n] % size[n] or not 0 <= position[n] < array[n]:
+        if position[n] % taken[n] or not 0 <= position[n] < array[n]:
             raise NkiValidationError(
-                f"tile_position {name} {position[n]}; allowed: multiples of the tile's {size[n]} "
+                f"tile_position {name} {position[n]}; allowed: multiples of the tile's {taken[n]} "
                 f"from 0, below {array[n]}",
                 code="tile-position",
                 numbers={"got": position[n]},
@@ -231,6 +238,13 @@ def check_tiling(i: Instruction, arch: Arch, rows: int, columns: int, row_only: 
                 code="tile-position",
                 numbers={"got": used, "most": size[n]},
             )
+    if taken != size:
+        may_reject(
+            f"tile_size={size}; documented are {', '.join(map(str, allowed))} on {arch.name}, and "
+            f"the smallest tile of the array that holds it is taken, {taken}",
+            code="matmul-tile-size",
+            hint=f"write tile_size={taken}",
+        )
     if row_only and (size[1] != array[1] or position[1] != 0):
         raise NkiValidationError(
             f"tile_size={size}, tile_position={position}; this mode can't be combined with column "

@@ -148,7 +148,7 @@ def _matrix(a: Access, scale: Access, kit: Kit) -> tuple[np.ndarray, Step]:
 def _cost(i: Instruction, arch: Arch) -> Cost:
     columns, n = i["stationary"].free_size, i["moving"].free_size
     flops = 2 * 4 * i["stationary"].shape[0] * columns * n
-    tile = array_tile(i["tile_position"], i["tile_size"])
+    tile = array_tile(i, arch)
     return Cost(cycles=product_cycles(n, columns, arch), flops=flops, known=False, tile=tile)
 
 
