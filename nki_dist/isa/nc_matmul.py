@@ -86,11 +86,16 @@ def nc_matmul(
             and `stationary` arrives transposed, bit by bit. On NeuronCore-v2 it multiplies.
         accumulate: True adds to dst, False replaces it; None replaces on the first matmul to a
             PSUM element and adds afterwards.
-        tile_position, tile_size: (row, column) of a tile of the array, and its size.
+        tile_position, tile_size: (row, column) of a tile of the array, and its size: 32, 64 or
+            128 (64 or 128 on NeuronCore-v2); another one takes the smallest tile that holds it.
         perf_mode: "double_row" contracts partitions and the first free dimension, of size 2; FP8
             only, from NeuronCore-v3.
 
-    Operands are taken as float32, sums are float32.
+    Operands are taken as float32, sums are float32. A bfloat16 dst is rounded each time: what it
+    holds is made float32, the product is added, and the sum is rounded to nearest even. So the
+    Trainium3 guide has it ("BF16 Matmul Results in PSUM"), and not one sum in float32 over all that
+    is added, which a comment in nki-library (mla_vup_oproj_cte) expects. Stochastic rounding, which
+    hardware can do there, isn't modelled.
 
     Raises:
         NkiValidationError: shapes, dtypes or modes don't fit.
@@ -247,7 +252,7 @@ def _cost(i: Instruction, arch: Arch) -> Cost:
     if i["stationary"].dtype is float32:
         halved = i["is_stationary_onezero"] or i["is_moving_onezero"] or _moves(i, arch)
         passes = arch.matmul_fp32_passes / (2 if halved else 1)
-    tile = array_tile(i["tile_position"], i["tile_size"])
+    tile = array_tile(i, arch)
     rows = _rows(i)
     cycles = product_cycles(n, columns, arch, passes)
     return Cost(cycles=cycles, flops=2 * rows * columns * n, tile=tile)
