@@ -147,3 +147,33 @@ def test_a_record_shows_what_each_matmul_left_in_bfloat16():
     kernel = nki.jit(added_one_by_one, platform_target="trn3")
     seen = nki.record(kernel)(terms, False, False).writes("tile")
     assert [set(w.values.astype(np.float32).flat) for w in seen] == [{n} for n in ROUNDED]
+
+
+# ---- experimental/mxfp_utils/mxfp8_utils/load_block.py: padding is filled with 0, scales too ---
+
+
+def padded_product(x, scale_dtype):
+    """x.T @ x over 32 partitions, in tiles of 64: the rest is data 0 with scale 0."""
+    sides = []
+    for columns in (4, 6):
+        data = nl.ndarray((64, columns), dtype=nl.float8_e4m3fn_x4, buffer=nl.sbuf)
+        scale = nl.ndarray((64, columns), dtype=scale_dtype, buffer=nl.sbuf)
+        nisa.memset(data, value=0)
+        nisa.memset(scale, value=0)
+        wide = nl.load(x[:, : 4 * columns])
+        nisa.quantize_mx(dst=data[0:32], src=wide, dst_scale=scale[0:32])
+        sides.append((data, scale))
+    (left, left_scale), (right, right_scale) = sides
+    total = nl.ndarray((4, 6), dtype=nl.float32, buffer=nl.psum)
+    nisa.nc_matmul_mx(total, left, right, left_scale, right_scale)
+    out = nl.ndarray((4, 6), dtype=nl.float32, buffer=nl.shared_hbm)
+    nl.store(out, nl.copy(total))
+    return out
+
+
+@pytest.mark.parametrize("scale_dtype", [nl.uint8, nl.float8_e8m0fnu])
+def test_scales_filled_with_zero_are_no_nan(scale_dtype):
+    x = np.random.default_rng(7).integers(-7, 8, (32, 24)).astype(BF16)
+    got = launched(padded_product, x, scale_dtype, platform="trn3")
+    grouped = x.astype(np.float64).reshape(32, 6, 4)
+    np.testing.assert_array_equal(got, np.einsum("pif,pjf->ij", grouped[:, :4], grouped))
