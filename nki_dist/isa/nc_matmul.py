@@ -15,7 +15,7 @@ from nki_dist.dtypes import (
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa._matmul import (
     accumulate_flag,
-    check_output,
+    check_sizes,
     check_tiling,
     multiplied,
     multiply,
@@ -114,13 +114,6 @@ def _free(a: Access, double: bool) -> int:
 @nc_matmul.check
 def _shapes(i: Instruction, arch: Arch) -> None:
     stationary, moving, double = i["stationary"], i["moving"], _double(i)
-    if stationary.shape[0] != moving.shape[0]:
-        raise NkiValidationError(
-            f"stationary has {stationary.shape[0]} partitions, moving {moving.shape[0]}; both are "
-            "the contraction dimension and must be equal",
-            code="matmul-contraction",
-            numbers={"stationary": stationary.shape[0], "moving": moving.shape[0]},
-        )
     if double:
         _check_double_row(i, arch)
     columns = _free(stationary, double)
@@ -131,7 +124,7 @@ def _shapes(i: Instruction, arch: Arch) -> None:
             code="matmul-stationary-size",
             numbers={"got": columns, "most": arch.stationary_free_max},
         )
-    check_output(i["dst"], columns, _free(moving, double), arch)
+    check_sizes(i, columns, _free(moving, double), arch)
     check_tiling(i, arch, stationary.shape[0], columns, row_only=double)
 
 
@@ -162,10 +155,10 @@ def _check_double_row(i: Instruction, arch: Arch) -> None:
 def _indirect(i: Instruction, arch: Arch) -> None:
     chosen = [name for name in ("stationary", "moving") if is_indirect(i[name])]
     for name in chosen:
-        if i[name].dtype not in FP8 | {bfloat16, float16}:
+        if i[name].dtype in WIDE:
             raise NkiValidationError(
                 f"{name} is an .indirect() view of dtype {i[name].dtype}; allowed: "
-                + ", ".join(sorted(d.name for d in FP8 | {bfloat16, float16})),
+                + ", ".join(sorted(d.name for d in INPUTS - WIDE)),
                 code="dtype-operand",
                 numbers={"got": i[name].dtype},
             )
