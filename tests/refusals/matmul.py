@@ -185,6 +185,7 @@ RULES = [
         "tile_size=(16, 32); documented are 32, 64, 128 on trn2",
         lambda b: mm(k=16, m=32, tile_position=(0, 0), tile_size=(16 if b else 32, 32)),
         warns="nki-library's gdn_cte has tiles of 16",
+        code="matmul-tile-size",
     ),
     Rule(
         "matmul-tile-row",
@@ -263,6 +264,7 @@ RULES = [
         lambda b: transpose(s=BF16, d=F32 if b else BF16),
         platform="trn1",
         warns="the Tensor engine of trn1 multiplies, and published kernels take float32",
+        code="transpose-dtype",
     ),
     Rule(
         "transpose-psum",
