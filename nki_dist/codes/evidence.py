@@ -62,6 +62,11 @@ EVIDENCE: Final[Mapping[str, Evidence]] = MappingProxyType(
             _LIBRARY + "src/nkilib_src/nkilib/core/moe/moe_tkg/down_projection_mx.py:143",
             _TESTED,
         ),
+        "matmul-tile-size": Evidence(
+            "aws-neuron-sdk, nki/api/nki/isa (nc_matmul)",
+            _LIBRARY + "src/nkilib_src/nkilib/experimental/gdn/gdn_cte.py:413",
+            _TESTED,
+        ),
         "python-identity": Evidence(
             "aws-neuron-sdk, nki/migration/index.rst",
             _LIBRARY + "test/integration/nkilib/core/utils/test_tensor_view.py:716",
