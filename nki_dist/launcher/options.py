@@ -8,7 +8,7 @@ from typing import Any
 from nki_dist.arch import Arch
 from nki_dist.errors import LaunchError
 from nki_dist.runtime.settings import HOSTS, TRANSPORTS
-from nki_dist.topology.topology import system
+from nki_dist.topology.topology import Topology, system
 
 
 def check_size(arch: Arch, ranks: Any, lnc: Any) -> None:
@@ -30,6 +30,7 @@ def check_size(arch: Arch, ranks: Any, lnc: Any) -> None:
             code="lnc-range",
             numbers={"got": lnc, "least": 1, "most": arch.max_lnc},
         )
+    Topology(arch, ranks, lnc)  # refuses too many
 
 
 def whole(product: str, options: Mapping[str, Any], count: Any = 1) -> dict[str, Any]:

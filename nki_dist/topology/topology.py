@@ -27,6 +27,10 @@ from nki_dist.topology.identity import ChipId, CoreId, InstanceId, RankId, Stack
 EFA: Final = "efa"
 _ACROSS: Final = 4  # chips in a line of a drawing where the fabric has no columns
 
+# Dry runs and estimates of as many take tens of seconds, of twice as many twice as long. A choice:
+# more than the 60,000 cores of the largest clusters of trn1 that AWS offers.
+MOST_RANKS: Final = 65_536
+
 SYSTEMS: Final = FrozenMap(
     {
         "trn1": "trn1",
@@ -82,11 +86,11 @@ class Topology:
                 code="lnc-range",
                 numbers={"got": lnc, "least": 1, "most": arch.max_lnc},
             )
-        if ranks < 1:
+        if not 1 <= ranks <= MOST_RANKS:
             raise LaunchError(
-                f"ranks={ranks}; must be positive",
+                f"ranks={ranks}; allowed: 1 to {MOST_RANKS:,}, the largest world that was tried",
                 code="world-option",
-                numbers={"got": ranks, "least": 1},
+                numbers={"got": ranks, "least": 1, "most": MOST_RANKS},
             )
         self.arch = arch
         self.ranks = ranks
