@@ -98,6 +98,7 @@ def _taken(kernel: str, value: Any, wanted: TensorSignature) -> np.ndarray:
             "takes the shapes and types it was compiled for",
             location=users_line(),
             code="loaded-kernel",
+            numbers={"got": shape, "allowed": wanted.shape},
         )
     return array
 

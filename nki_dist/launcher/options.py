@@ -55,6 +55,7 @@ def whole(product: str, options: Mapping[str, Any], count: Any = 1) -> dict[str,
             f"count={count} and ranks={options['ranks']!r}; give one of them: count for whole "
             "UltraServers, ranks for any other number",
             code="world-option",
+            numbers={"count": count, "ranks": options["ranks"]},
         )
     machine = system(product, lnc=options.get("lnc"))
     size = {"ranks": machine.ranks * count, "lnc": machine.lnc}
@@ -73,7 +74,9 @@ def check_options(host: str, transport: str, timeout: Any, memory: Any, packing:
     """
     if packing != "auto" and (not _is_int(packing) or packing < 1):
         raise LaunchError(
-            f"cores_per_actor={packing!r}; allowed: 'auto' or a positive int", code="world-option"
+            f"cores_per_actor={packing!r}; allowed: 'auto' or a positive int",
+            code="world-option",
+            numbers={"got": packing, "least": 1},
         )
     if host not in HOSTS:
         raise LaunchError(f"host={host!r}; allowed: {', '.join(HOSTS)}", code="world-option")
@@ -86,10 +89,12 @@ def check_options(host: str, transport: str, timeout: Any, memory: Any, packing:
         raise LaunchError(
             f"timeout={timeout!r}; must be a positive number of seconds or None",
             code="world-option",
+            numbers={"got": timeout},
         )
     if memory is not None and (not _is_int(memory) or memory < 1 or host != "inprocess"):
         raise LaunchError(
             f"memory={memory!r} with host={host!r}; must be a positive number of bytes, and "
             "host='inprocess', or None",
             code="world-option",
+            numbers={"got": memory, "least": 1},
         )
