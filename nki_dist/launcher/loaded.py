@@ -50,6 +50,7 @@ def bind_loaded(
             f"nki.World(platform={platform!r}, lnc={cores})",
             location=users_line(),
             code="loaded-kernel",
+            numbers={"got": world.lnc, "allowed": cores},
         )
     if kwargs:
         raise LaunchError(
