@@ -9,19 +9,18 @@ goes on with what it has.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import logging  # noqa: F401  (has hooks of its own, which mustn't come while ours wait)
 import os
 import sys
 import threading
 from collections.abc import Callable
-from contextlib import suppress
-from functools import lru_cache
-from typing import Any, Generic, TypeVar, overload
+from contextlib import nullcontext, suppress
+from typing import Any, TypeVar
 from weakref import WeakSet
 
 _T = TypeVar("_T")
-_Property = TypeVar("_Property", bound="cached_property[Any]")
 
 
 class Shared:
@@ -39,7 +38,7 @@ class Shared:
         self._lock = threading.RLock()
 
 
-@lru_cache(maxsize=1)
+@functools.lru_cache(maxsize=1)
 def _shared() -> WeakSet[Shared]:
     """All there are in this process."""
     return WeakSet()
@@ -59,25 +58,12 @@ def _forked() -> None:
 os.register_at_fork(before=_finish_imports, after_in_child=_forked)
 
 
-class cached_property(Generic[_T]):
-    """As `functools.cached_property` is from Python 3.12 on: it has no lock.
+class cached_property(functools.cached_property[_T]):
+    """As from Python 3.12 on, without a lock: before, there is one for the values of all instances.
 
-    That of 3.11 is one for all instances, held while a value is computed. Here two threads may
-    compute a value twice.
+    Two threads may compute a value twice.
     """
 
     def __init__(self, function: Callable[[Any], _T]) -> None:
-        self._function = function
-        self.__doc__ = function.__doc__
-
-    @overload
-    def __get__(self: _Property, instance: None, owner: type) -> _Property: ...
-
-    @overload
-    def __get__(self, instance: object, owner: type) -> _T: ...
-
-    def __get__(self, instance: Any, owner: type) -> Any:
-        if instance is None:
-            return self
-        value = instance.__dict__[self._function.__name__] = self._function(instance)
-        return value
+        super().__init__(function)
+        self.lock = nullcontext()

@@ -5,32 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from nki_dist.arch import Arch
 from nki_dist.errors import LaunchError
 from nki_dist.runtime.settings import HOSTS, TRANSPORTS
-from nki_dist.topology.topology import Topology, system
-
-
-def check_size(arch: Arch, ranks: Any, lnc: Any) -> None:
-    """How many ranks, of how many cores.
-
-    Raises:
-        LaunchError: the platform has no such logical cores, or the numbers are none.
-    """
-    if not _is_int(ranks) or ranks < 1:
-        raise LaunchError(
-            f"ranks={ranks!r}; must be a positive int",
-            code="world-option",
-            numbers={"got": ranks, "least": 1},
-        )
-    if not _is_int(lnc) or not 1 <= lnc <= arch.max_lnc:
-        raise LaunchError(
-            f"lnc={lnc!r}; {arch.name} allows 1 to {arch.max_lnc} physical cores per "
-            "logical core (the LNC limit)",
-            code="lnc-range",
-            numbers={"got": lnc, "least": 1, "most": arch.max_lnc},
-        )
-    Topology(arch, ranks, lnc)  # refuses too many
+from nki_dist.topology.topology import system
 
 
 def whole(product: str, options: Mapping[str, Any], count: Any = 1) -> dict[str, Any]:

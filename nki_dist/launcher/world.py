@@ -19,7 +19,7 @@ from nki_dist.launcher.estimates import Doubts, dry_run_of, estimate_of, nothing
 from nki_dist.launcher.findings import report_findings, report_races
 from nki_dist.launcher.grid import grid_of_world
 from nki_dist.launcher.loaded import bind_loaded
-from nki_dist.launcher.options import check_options, check_size, whole
+from nki_dist.launcher.options import check_options, whole
 from nki_dist.launcher.profiles import profile_of_reports
 from nki_dist.launcher.recording import Recording
 from nki_dist.launcher.results import Run, check_written, inputs_as_run, read_outputs
@@ -102,7 +102,7 @@ class World(Recording, Shared):
         transport = default_transport() if transport is None else transport
         named = None if platform is None else architectures.get(platform)
         self.arch = measured(named or architectures.from_environment(), arch)
-        check_size(self.arch, ranks, lnc)
+        Topology(self.arch, ranks, lnc)  # refuses what it can't place
         check_options(host, transport, timeout, memory, cores_per_actor)
         self.ranks = ranks
         self.lnc = lnc

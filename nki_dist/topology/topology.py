@@ -15,7 +15,7 @@ Source: hardware guide; about/lnc.rst for cores, pairs and stacks; see `fabric` 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from nki_dist import arch as architectures
 from nki_dist.arch import Arch
@@ -67,6 +67,10 @@ class Place:
         return f"{self.rank}: cores {cores} and {self.stack}"
 
 
+def _is_int(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
 class Topology:
     """See the module's docstring.
 
@@ -76,21 +80,23 @@ class Topology:
         lnc: physical cores per logical core.
 
     Raises:
-        LaunchError: the platform doesn't allow this LNC degree.
+        LaunchError: the platform doesn't allow this LNC degree, or there are too many ranks.
     """
 
     def __init__(self, arch: Arch, ranks: int, lnc: int) -> None:
-        if not 1 <= lnc <= arch.max_lnc or arch.cores_per_chip % lnc:
+        if not _is_int(ranks) or not 1 <= ranks <= MOST_RANKS:
             raise LaunchError(
-                f"lnc={lnc}; {arch.instance} allows 1 to {arch.max_lnc}",
-                code="lnc-range",
-                numbers={"got": lnc, "least": 1, "most": arch.max_lnc},
-            )
-        if not 1 <= ranks <= MOST_RANKS:
-            raise LaunchError(
-                f"ranks={ranks}; allowed: 1 to {MOST_RANKS:,}, the largest world that was tried",
+                f"ranks={ranks!r}; must be a positive int, {MOST_RANKS:,} at most: the largest "
+                "world that was tried",
                 code="world-option",
                 numbers={"got": ranks, "least": 1, "most": MOST_RANKS},
+            )
+        if not _is_int(lnc) or not 1 <= lnc <= arch.max_lnc or arch.cores_per_chip % lnc:
+            raise LaunchError(
+                f"lnc={lnc!r}; {arch.name} allows 1 to {arch.max_lnc} physical cores per logical "
+                "core (the LNC limit)",
+                code="lnc-range",
+                numbers={"got": lnc, "least": 1, "most": arch.max_lnc},
             )
         self.arch = arch
         self.ranks = ranks
