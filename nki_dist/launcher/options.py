@@ -21,18 +21,18 @@ def whole(product: str, options: Mapping[str, Any], count: Any = 1) -> dict[str,
     Raises:
         LaunchError: there can't be as many, or the options say how many ranks there are.
     """
-    if not _is_int(count) or count < 1:
-        raise LaunchError(
-            f"count={count!r}; must be a positive int",
-            code="world-option",
-            numbers={"got": count, "least": 1},
-        )
-    if count > 1 and "ranks" in options:
-        raise LaunchError(
-            f"count={count} and ranks={options['ranks']!r}; give one of them: count for whole "
+    _demand(
+        _is_int(count) and count >= 1,
+        f"count={count!r}; must be a positive int",
+        got=count,
+        least=1,
+    )
+    if count > 1:
+        _demand(
+            "ranks" not in options,
+            f"count={count} and ranks={options.get('ranks')!r}; give one of them: count for whole "
             "UltraServers, ranks for any other number",
-            code="world-option",
-            numbers={"count": count, "ranks": options["ranks"]},
+            count=count,
         )
     machine = system(product, lnc=options.get("lnc"))
     size = {"ranks": machine.ranks * count, "lnc": machine.lnc}
@@ -49,29 +49,29 @@ def check_options(host: str, transport: str, timeout: Any, memory: Any, packing:
     Raises:
         LaunchError: there is no such host, transport or packing, or a limit is none.
     """
-    if packing != "auto" and (not _is_int(packing) or packing < 1):
-        raise LaunchError(
-            f"cores_per_actor={packing!r}; allowed: 'auto' or a positive int",
-            code="world-option",
-            numbers={"got": packing, "least": 1},
-        )
-    if host not in HOSTS:
-        raise LaunchError(f"host={host!r}; allowed: {', '.join(HOSTS)}", code="world-option")
-    if transport not in TRANSPORTS:
-        raise LaunchError(
-            f"transport={transport!r}; allowed: {', '.join(TRANSPORTS)}", code="world-option"
-        )
+    _demand(
+        packing == "auto" or (_is_int(packing) and packing >= 1),
+        f"cores_per_actor={packing!r}; allowed: 'auto' or a positive int",
+        got=packing,
+        least=1,
+    )
+    for name, value, allowed in (("host", host, HOSTS), ("transport", transport, TRANSPORTS)):
+        _demand(value in allowed, f"{name}={value!r}; allowed: {', '.join(allowed)}")
     seconds = isinstance(timeout, (int, float)) and not isinstance(timeout, bool) and timeout > 0
-    if timeout is not None and not seconds:
-        raise LaunchError(
-            f"timeout={timeout!r}; must be a positive number of seconds or None",
-            code="world-option",
-            numbers={"got": timeout},
-        )
-    if memory is not None and (not _is_int(memory) or memory < 1 or host != "inprocess"):
-        raise LaunchError(
-            f"memory={memory!r} with host={host!r}; must be a positive number of bytes, and "
-            "host='inprocess', or None",
-            code="world-option",
-            numbers={"got": memory, "least": 1},
-        )
+    _demand(
+        timeout is None or seconds,
+        f"timeout={timeout!r}; must be a positive number of seconds or None",
+        got=timeout,
+    )
+    _demand(
+        memory is None or (_is_int(memory) and memory >= 1 and host == "inprocess"),
+        f"memory={memory!r} with host={host!r}; must be a positive number of bytes, and "
+        "host='inprocess', or None",
+        got=memory,
+        least=1,
+    )
+
+
+def _demand(holds: bool, rule: str, **numbers: Any) -> None:
+    if not holds:
+        raise LaunchError(rule, code="world-option", numbers=numbers)
