@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -28,7 +29,7 @@ def ends(host: str, forks: int) -> dict[str, int]:
 
 
 def test_children_launch_in_process():
-    assert ends("inprocess", 12) == {"right": 12}
+    assert ends("inprocess", 8) == {"right": 8}
 
 
 @pytest.mark.slow
@@ -44,6 +45,7 @@ def test_children_of_launches_on_ray_are_told_at_once():
 def in_child(act) -> bool:
     """What `act` returns in a fork."""
     if not (pid := os.fork()):
+        signal.alarm(20)  # ends it
         os._exit(not act())
     _, status = os.waitpid(pid, 0)
     return not status
@@ -54,8 +56,9 @@ def test_what_a_thread_holds_is_free_in_a_child():
     class Slow(Shared):
         @cached_property
         def value(self):
-            taken.set()
-            assert over.wait(60)
+            if self is one:  # a child must not touch events that a thread of the parent uses
+                taken.set()
+                assert over.wait(60)
             return 3
 
     one, other = Slow(), Shared()
@@ -70,11 +73,12 @@ def test_what_a_thread_holds_is_free_in_a_child():
     assert taken.wait(60)
 
     def free():
-        over.set()
         return other._lock.acquire(blocking=False) and Slow().value == 3
 
-    assert in_child(free)
-    assert not other._lock.acquire(blocking=False)
-    over.set()
-    thread.join()
+    try:
+        assert in_child(free)
+        assert not other._lock.acquire(blocking=False)
+    finally:
+        over.set()
+        thread.join()
     assert one.value == 3 and vars(one)["value"] == 3
