@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 import pickle
+import re
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+import nki_dist
 from nki_dist import codes, errors
 
 
@@ -71,3 +76,34 @@ def test_aws_codes_may_be_of_one_instruction():
     wrong = {"code": "matmul-contraction", "location": "k.py:1"}
     for instruction, aws in (("nisa.nc_matmul_mx", ("NCC_EVRF050",)), ("nisa.nc_matmul", ())):
         assert errors.NkiError("x", instruction=instruction, **wrong).aws == aws
+
+
+FIGURES = re.compile(
+    r"^len\(|^\w+(\.\w+)*\.(shape|nbytes|itemsize)$|\b(most|least|limit)$|^(most|least|limit)\b"
+)
+"""Values that a message says and that are surely quantities."""
+
+
+def _without_numbers() -> Iterator[str]:
+    """Places that put a quantity into the text of a message, and not into its `numbers`."""
+    kinds = {
+        n
+        for n, v in vars(errors).items()
+        if isinstance(v, type) and issubclass(v, errors.Diagnostic)
+    }
+    package = Path(nki_dist.__file__).parent
+    for path in sorted(package.rglob("*.py")):
+        for call in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(call, ast.Call) or not call.args:
+                continue
+            name = getattr(call.func, "id", getattr(call.func, "attr", ""))
+            if name not in kinds or {k.arg for k in call.keywords} & {"numbers", None}:
+                continue
+            values = [v for v in ast.walk(call.args[0]) if isinstance(v, ast.FormattedValue)]
+            said = [t for v in values if FIGURES.search(t := ast.unparse(v.value))]
+            if said:
+                yield f"{path.relative_to(package)}:{call.lineno}: {', '.join(said)}"
+
+
+def test_quantities_that_messages_say_are_numbers():
+    assert list(_without_numbers()) == []

@@ -234,7 +234,7 @@ SLIPS = {
     ),
     "an array of Python's": (
         lambda x: nl.add(nl.load(x), X),
-        r"y is a numpy ndarray of shape \(64, 32\); .*\) become tensors when they are arg",
+        r"y is a numpy ndarray of shape \(64, 32\); .* Arrays become tensors when they are arg",
     ),
     "hbm to compute on": (
         lambda x: nl.exp(x),

@@ -52,6 +52,7 @@ DECLARATIONS = {
 
 # State of the process, on purpose.
 PROCESS_WIDE = {
+    "nki_dist.forks._shared": "what a forked process has to make anew",
     "nki_dist.runtime.blas.limit": "BLAS has one thread setting per process",
     "nki_dist.core_actor.ray_session._starting": "a process is in one Ray at a time",
     "nki_dist.core_actor.ray_session._use": "who has to be out before that Ray is left",

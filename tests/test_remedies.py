@@ -236,7 +236,7 @@ CASES = {
     "rows by tile": (rows_by_tile, r"tensors index through .ap\(vector_offset=...\)", (X,)),
     "a list of numbers": (
         lambda x: nl.load(x),
-        r"Arrays \(np.array\(...\)\) become tensors when they are arguments of the kernel",
+        r"Lists stay lists: launch the kernel with np.array\(...\) of it",
         ([[1.0, 2.0]],),
     ),
     "both store": (

@@ -62,6 +62,16 @@ EVIDENCE: Final[Mapping[str, Evidence]] = MappingProxyType(
             _LIBRARY + "src/nkilib_src/nkilib/core/moe/moe_tkg/down_projection_mx.py:143",
             _TESTED,
         ),
+        "free-dimension-long": Evidence(
+            "aws-neuron/neuron-agentic-development, skills/neuron-nki-writing",
+            _LIBRARY + "src/nkilib_src/nkilib/experimental/rng/rng.py:182",
+            "whose docstring has its time on trn2",
+        ),
+        "matmul-tile-size": Evidence(
+            "aws-neuron-sdk, nki/api/nki/isa (nc_matmul)",
+            _LIBRARY + "src/nkilib_src/nkilib/experimental/gdn/gdn_cte.py:413",
+            _TESTED,
+        ),
         "python-identity": Evidence(
             "aws-neuron-sdk, nki/migration/index.rst",
             _LIBRARY + "test/integration/nkilib/core/utils/test_tensor_view.py:716",

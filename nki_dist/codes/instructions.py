@@ -169,6 +169,11 @@ INSTRUCTIONS: Final = (
         "Give both, of allowed sizes, at multiples of the size.",
     ),
     Code(
+        "matmul-tile-size",
+        "tile_size isn't the size of a tile that the array has.",
+        "Give the smallest of its tiles that holds the operands.",
+    ),
+    Code(
         "accumulate-onto-other",
         "accumulate=True adds to something that no matmul wrote.",
         "Start with accumulate=False, or add with nisa.tensor_tensor.",

@@ -38,6 +38,7 @@ def sizes_of(shape: Any) -> tuple[int, ...]:
             f"shape is the tensor {shape.storage.label}; allowed: a tuple of positive ints, such "
             f"as its .shape, {shape.shape}",
             code="shape-form",
+            numbers={"shape": shape.shape},
         )
     if isinstance(shape, (int, np.integer)):
         shape = (shape,)

@@ -87,6 +87,7 @@ def _not_started(
         f"of Ray's session ({_logs()}). {START_VARIABLE}=SECONDS waits longer, cores_per_actor= "
         'makes fewer processes, host="inprocess" needs none',
         code="core-not-started",
+        numbers={"missing": len(missing), "most": len(packs), "seconds": limit},
     )
 
 

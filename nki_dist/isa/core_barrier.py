@@ -85,7 +85,11 @@ def _check(i: Instruction, arch: Arch) -> None:
             numbers={"got": region.value, "allowed": "shared_hbm"},
         )
     if len(set(i["cores"])) != len(i["cores"]):
-        raise NkiValidationError(f"cores={i['cores']} names a core twice", code="core-number")
+        raise NkiValidationError(
+            f"cores={i['cores']} names a core twice",
+            code="core-number",
+            numbers={"got": i["cores"]},
+        )
 
 
 @core_barrier.exchange

@@ -39,8 +39,10 @@ def advice(value: Any) -> str:
             ". Take one by its index; for a tensor of its own on every rank of a world, launch "
             "with nki.per_rank([...]) in place of the list"
         )
-    if isinstance(getattr(value, "shape", None), tuple) or isinstance(value, (list, tuple)):
-        return ". Arrays (np.array(...)) become tensors when they are arguments of the kernel"
+    if isinstance(value, (list, tuple)):
+        return ". Lists stay lists: launch the kernel with np.array(...) of it"
+    if isinstance(getattr(value, "shape", None), tuple):
+        return ". Arrays become tensors when they are arguments of the kernel that is launched"
     return ""
 
 

@@ -250,14 +250,16 @@ def take_array(function: Any, path: str, value: Any) -> tuple[np.ndarray, tuple[
         LaunchError: it is masked.
         NkiValidationError: NKI has no such dtype.
     """
-    if isinstance(value, np.ma.MaskedArray):
+    of_numpy = isinstance(value, np.ndarray)
+    # Of others nothing is asked: importing np.ma takes time, and a lock.
+    if of_numpy and type(value) is not np.ndarray and isinstance(value, np.ma.MaskedArray):
         raise LaunchError(
             f"argument {path} is a masked array, and kernels don't know its mask; pass its "
             ".filled(...) or .data, and the mask as another argument",
             location=users_line(),
             code="array-kind",
         )
-    array = value if isinstance(value, np.ndarray) else frameworks.to_numpy(value)
+    array = value if of_numpy else frameworks.to_numpy(value)
     dtype = dtypes.find(array.dtype)
     if dtype is None:
         raise _foreign(function, path, value, array.dtype)

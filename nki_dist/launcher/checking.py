@@ -13,7 +13,6 @@ for the latter.
 from __future__ import annotations
 
 import inspect
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -25,6 +24,7 @@ from nki_dist.compiler.locations import kernel_location
 from nki_dist.compiler.passes.unwritten import DOUBTFUL
 from nki_dist.compiler.survey import Survey, survey
 from nki_dist.errors import CompileError, Diagnostic, LaunchError, NkiError, NkiWarning
+from nki_dist.forks import Shared
 from nki_dist.launcher.binding import Args, BoundArguments, Kwargs, collect_outputs
 from nki_dist.launcher.hollow import Hollows
 from nki_dist.launcher.profiles import profile_of_reports
@@ -99,11 +99,11 @@ class Checked:
         return all(isinstance(d, NkiWarning) for d in self.diagnostics)
 
 
-class Checker:
+class Checker(Shared):
     """Takes the place of launches (`Session.checker`); for any number of threads."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        super().__init__()
         self._kernels: dict[Any, Checked] = {}
         self._seen: set[Any] = set()
         self.hollows = Hollows()

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, field, fields
-from functools import cached_property
 from os import PathLike
 from pathlib import Path, PurePath
 from textwrap import fill
 from typing import Any, Final
 
+from nki_dist.forks import cached_property
 from nki_dist.timing.advice import Finding, advise
 from nki_dist.timing.band import HELD, band, shares
 from nki_dist.timing.compiled.plan import Change

@@ -67,6 +67,7 @@ def apply(
                 f"nl.{name} of a tensor with block dimensions {x.tiles.shape}; index the blocks, "
                 "which are separate tiles",
                 code="beta1-blocks",
+                numbers={"blocks": x.tiles.shape},
             )
     if mask is None:
         return Tile(build(*(x.resolve() if isinstance(x, Tile) else x for x in operands)))

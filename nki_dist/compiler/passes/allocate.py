@@ -196,6 +196,7 @@ def _check_address(program: Program, s: Storage, space: Space, arch: Arch) -> No
             core=program.core,
             instruction="nl.ndarray",
             code="address-range",
+            numbers={"got": s.address},
         )
 
 
