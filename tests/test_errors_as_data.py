@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 import nki_dist
-from nki_dist import errors
+from nki_dist import codes, errors
 
 
 def error(**more: Any) -> errors.NkiError:
@@ -48,21 +48,28 @@ def test_to_dict():
     assert (bare["file"], bare["line"], bare["core"], bare["numbers"]) == (None, None, None, {})
 
 
-def test_texts_carry_the_code_and_the_own_hint_only():
-    assert str(error()) == "two of three [psum-bank]"
-    assert str(error(location="k.py:1", hint="do it")) == (
-        "two of three\n  at k.py:1 [psum-bank]\n  hint: do it"
+def test_texts_carry_the_remedy_once_and_then_the_policy():
+    usual = codes.CODES["psum-bank"].hint
+    assert str(error()) == f"two of three [psum-bank]\n  hint: {usual}" and error().hint == usual
+    told = error(location="k.py:1", hint="do it", policy="check='x=y' looks away")
+    assert str(told) == (
+        "two of three\n  at k.py:1 [psum-bank]\n  hint: do it\n  policy: check='x=y' looks away"
     )
-    assert str(errors.DeadlockError("a\n  - b")) == "a\n  - b\n  [deadlock]"
-    assert error().hint and error(hint="do it").hint == "do it"
+    assert told.hint == "do it; check='x=y' looks away"
+    # What the message says itself isn't printed, and is there as data.
+    assert str(error(hint="")) == "two of three [psum-bank]" and error(hint="").hint == usual
+    assert str(errors.CompileError("a\n  - b", code="outside-kernel")).endswith("[outside-kernel]")
+    assert str(errors.DeadlockError("a\n  - b")).startswith("a\n  - b\n  [deadlock]\n  hint: Let")
+    assert str(errors.NkiError("x", code="of-others")) == "x [of-others]"
 
 
 def test_errors_travel_with_everything():
     sent = error(location="k.py:1", numbers={"got": 1}, hint="do it").at(core=3)
     came = pickle.loads(pickle.dumps(sent))
     assert came.to_dict() == sent.to_dict() and str(came) == str(sent)
-    warned = errors.as_warning(errors.RaceError("r", hint="lift it"), errors.RaceWarning)
-    assert (warned.code, warned.own_hint, warned.to_dict()["type"]) == ("race", None, "RaceWarning")
+    race = errors.RaceError("r", hint="wait", policy="lift it")
+    warned = errors.as_warning(race, errors.RaceWarning)
+    assert (warned.code, warned.hint, warned.to_dict()["type"]) == ("race", "wait", "RaceWarning")
 
 
 def test_aws_codes_may_be_of_one_instruction():

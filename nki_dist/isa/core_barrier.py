@@ -81,6 +81,7 @@ def _check(i: Instruction, arch: Arch) -> None:
             f"data is in {region.value}: {i['data'].storage.label}; a barrier hands over a tensor "
             "in shared_hbm, which both cores see",
             code="memory-kind",
+            hint="allocate it with buffer=nl.shared_hbm",
             numbers={"got": region.value, "allowed": "shared_hbm"},
         )
     if len(set(i["cores"])) != len(i["cores"]):

@@ -74,9 +74,9 @@ def _check_kind(dtype: DType, value: float) -> None:
         )
     if dtype.is_mx and value != 0:
         raise NkiValidationError(
-            f"value={value!r} for the packed dtype {dtype}; allowed: 0. Fill a view of the tile "
-            "as an integer type for other bit patterns",
+            f"value={value!r} for the packed dtype {dtype}; allowed: 0",
             code="dtype-packed",
+            hint="fill a view of the tile as an integer type for other bit patterns",
             numbers={"got": value, "allowed": 0},
         )
 

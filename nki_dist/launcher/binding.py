@@ -270,11 +270,11 @@ def _foreign(function: Any, path: str, value: Any, dtype: np.dtype) -> NkiValida
     """The error for an array of a dtype that NKI doesn't know, at the line that passed it."""
     name = getattr(function, "__name__", function)
     return NkiValidationError(
-        f"argument {path} of {name} has dtype {dtype}, which NKI has no type for; pass "
-        f"{frameworks.remedy(path, value, dtype)}. NKI's types are "
+        f"argument {path} of {name} has dtype {dtype}, which NKI has no type for. NKI's types are "
         f"{', '.join(d.name for d in (*dtypes.ALL, *dtypes.WIDE))}",
         location=users_line(),
         code="dtype-unknown",
+        hint=f"pass {frameworks.remedy(path, value, dtype)}",
     )
 
 

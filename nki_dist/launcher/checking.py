@@ -317,11 +317,10 @@ class Look:
             self._checker.doubt(self.entry, line, why)
         for line in report.unchecked:
             self._checker.doubt(self.entry, line, "a run-time address depends on contents")
-        for line in report.overlaps if world.checks.races != "off" else ():
-            why = (
-                "both cores of a rank touch the same bytes in no order; a run tells if it's a race"
-            )
-            self._checker.doubt(self.entry, line, why)
+        for lines, how in ((report.overlaps, "touch"), (report.may_overlap, "may touch")):
+            for line in lines if world.checks.races != "off" else ():
+                why = f"both cores of a rank {how} the same bytes in no order; "
+                self._checker.doubt(self.entry, line, why + "a run tells if it's a race")
 
     def _return(self, compiled: Any, bound: Sequence[BoundArguments]) -> None:
         hollows = self._checker.hollows

@@ -180,6 +180,7 @@ def assign(dst: Any, value: Any) -> None:
         raise NkiValidationError(
             f"assignment to {dst.access.storage.label}; tensors in HBM are written with nl.store",
             code="memory-kind",
+            hint="",
         )
     if value.parts is None and dst.parts is None and value.access.same_elements(dst.access):
         return  # the end of `tensor[...] += x`
