@@ -23,6 +23,7 @@ import nki_dist
 import nki_dist.collectives as ncc
 import nki_dist.isa as nisa
 import nki_dist.language as nl
+from bench.accuracy import rows
 from nki_dist import arch, kernels, testing
 from nki_dist.cli import parser
 from nki_dist.launcher.session import session
@@ -286,6 +287,17 @@ def test_the_readme_has_the_figures_of_the_page_of_accuracy() -> None:
     measured = (ROOT / "docs/collectives_accuracy.md").read_text()
     (off,) = re.findall(r"with all of them \| (\d+)%", measured)
     assert f"prices are partly assumed, {off} % off in the median" in readme
+
+
+def test_times_of_published_kernels_are_the_stored_ones() -> None:
+    """`bench.accuracy` stores them, and other tests simulate some of them again."""
+    times = rows.read_results(rows.DATA / "simulated.jsonl")
+    known = [(r.measured_us, times[r.id].device_us) for r in rows.all_rows() if r.id in times]
+    stored = {(round(measured), round(simulated)) for measured, simulated in known}
+    page = (ROOT / "docs/real_kernels.md").read_text().split("### Numbers beside others'")[1]
+    told = re.findall(r"^\|.*\| trn\d \| (\d+) \| (\d+) \|$", page, re.MULTILINE)
+    assert len(told) == 10
+    assert {(int(published), int(simulated)) for published, simulated in told} <= stored
 
 
 @pytest.fixture
