@@ -148,6 +148,28 @@ def test_simulated_time_never_varies(page: Path) -> None:
     assert not re.search(r"simulated|\d us\b|FLOPS|GB/s", varying)
 
 
+# Pages whose times are compared by other tests, or are those of documents and of changes.
+COMPARED = {
+    "accuracy",
+    "collectives_accuracy",
+    "collectives_time",
+    "real_kernels",
+    "contradictions",
+    "CHANGELOG",
+}
+QUOTED = {
+    "README.md": ["192.9 us"],  # test_pictures_show_the_present_times
+    "nccom_test.md": ["894.24 us"],  # an example of AWS's guide
+}
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if p.stem not in COMPARED], ids=lambda p: p.name)
+def test_microseconds_are_said_in_outputs_only(page: Path) -> None:
+    """In prose and tables nothing would notice that they are stale."""
+    prose = FENCE.sub("", page.read_text())
+    assert re.findall(r"\d[\d.,]*\s+(?:us|µs|microseconds)\b", prose) == QUOTED.get(page.name, [])
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
 def test_no_block_carries_a_mark_that_nothing_reads(page: Path) -> None:
     """A misspelt mark would take a block out of the comparison."""
