@@ -1,8 +1,8 @@
 """The pictures of reports in README and docs, taken again: `python docs/pictures.py`.
 
-Needs chromium, chromedriver (`.ci/browser`) and selenium. Each picture carries the simulated time that
-it shows, as text of the PNG; `tests/test_docs.py` compares that with the present one, as it does the
-outputs of pages.
+Needs chromium, chromedriver (`.ci/browser`) and selenium. Each picture carries the simulated time
+that it shows, as text of the PNG; `tests/test_docs.py` compares that with the present one, as it
+does the outputs of pages.
 """
 
 from __future__ import annotations
