@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 export OPENBLAS_NUM_THREADS ?= 1
 
-.PHONY: demo test slow lint format bench docs mutants fuzz dist matrix clean
+.PHONY: demo test slow lint format excerpts bench docs mutants fuzz dist matrix clean
 
 $(VENV)/.ready: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -29,6 +29,10 @@ lint: $(VENV)/.ready
 format: $(VENV)/.ready
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+# What README and docs say that their blocks print: make excerpts PAGES="profiles worlds".
+excerpts: $(VENV)/.ready
+	$(BIN)/python -m tests.pages $(PAGES)
 
 bench: $(VENV)/.ready
 	$(BIN)/python -m bench
