@@ -11,15 +11,16 @@ few rows of a tile that has more, tiles whose addresses on chip are only known a
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from nki_dist.arch import Arch
 from nki_dist.isa.timing_rules import issue_cycles, product_cycles
-from nki_dist.program import Instruction
-from nki_dist.timing.advice.packs import LONG, Pack, packs
-from nki_dist.timing.advice.rounds import at_once, independent, kinds
+from nki_dist.program import Access, Instruction
+from nki_dist.timing.advice.packs import Pack, packs
+from nki_dist.timing.advice.rounds import at_once, depths, kinds
 from nki_dist.timing.advice.suspect import Spent, Suspect, costliest, start_ns, with_costs
 from nki_dist.timing.dma import shared
 from nki_dist.timing.engines import drain_ns
@@ -41,11 +42,11 @@ def idle_partitions(timeline: Timeline, spent: Spent) -> Iterator[Suspect]:
     ways: dict[str, None] = {}
     for part in {id(p.graph): p for p in timeline.launch.parts}.values():
         changed = made[id(part.graph)] = {}
-        for pack, way, costs, n in _better(part, arch):
-            ways[way] = None
-            joined = max(joined, n)
+        for pack, way in _better(part, arch):
+            ways[way.text] = None
+            joined = max(joined, way.joined)
             rows.add(pack.rows)
-            changed.update(costs)
+            changed.update(way.costs)
         for i in part.graph.executed if changed else ():
             if i.ordinal in changed:
                 line = part.graph.program.where(i.location) or "?"
@@ -71,45 +72,86 @@ def _work(fixed: Fixed) -> float:
     return fixed.transfer.busiest[1] if fixed.transfer is not None else fixed.occupancy
 
 
-def _better(part: Part, arch: Arch) -> Iterator[tuple[Pack, str, dict[int, Fixed], float]]:
-    """Packs of a core, what to do with each, what its instructions cost then, and how many tiles
-    are joined."""
+def _better(part: Part, arch: Arch) -> Iterator[tuple[Pack, _Way]]:
+    """Packs of a core, and what to do with each."""
     found = [pack for pack in packs(part.graph, arch) if pack.most(arch) > 1]
     kind = kinds(part, [i for pack in found if pack.joins for i in pack.members])
-    sizes = independent(part.graph, kind) if kind else {}
+    levels = depths(part.graph, kind) if kind else {}
+    sizes = {k: Counter(level for _, level in each).values() for k, each in levels.items()}
+    costs = _Costs(part, arch)
     for pack in found:
-        ways: list[tuple[str, dict[int, Fixed], float]] = []
+        ways = []
         most = pack.most(arch)
         if pack.joins:
             many = {i.ordinal: at_once(sizes.get(kind[i.ordinal], [1]), most) for i in pack.members}
-            costs = {i.ordinal: _joined(i, part, many[i.ordinal], arch) for i in pack.members}
             n = max(many.values())
-            if n > 1:
-                text = f"join tiles that don't depend on each other, up to {n:,.0f} in one"
-                ways.append((text, costs, n))
+            text = f"join tiles that don't depend on each other, up to {n:,.0f} in one"
+            each = {i.ordinal: costs.joined(i, many[i.ordinal]) for i in pack.members}
+            ways += [_Way(text, each, n)] if n > 1 else []
         if pack.splits:
-            costs = {i.ordinal: _in_pieces(i, part, pack, most, arch) for i in pack.members}
             shape = f"({pack.rows}, {pack.row:,}) as ({pack.rows * most}, {-(-pack.row // most):,})"
-            ways.append((f"lay pieces of each row on idle partitions, {shape}", costs, 1.0))
+            each = {i.ordinal: costs.in_pieces(i, pack, most) for i in pack.members}
+            ways.append(_Way(f"lay pieces of each row on idle partitions, {shape}", each))
         if ways:
-            yield pack, *min(ways, key=lambda way: sum(map(_work, way[1].values())))
+            yield pack, min(ways, key=lambda way: sum(map(_work, way.costs.values())))
 
 
-def _in_pieces(i: Instruction, part: Part, pack: Pack, most: int, arch: Arch) -> Fixed:
-    fixed, (reads, writes) = part.fixed[i.ordinal], part.graph.tensors[i.ordinal]
-    on_chip = [a for a in (*reads, *writes) if a.region.on_chip]
-    length = pack.length(on_chip)
-    if length >= LONG:
-        pieces = min(most, length)
-        if fixed.transfer is not None:
-            rows = max(a.shape[0] for a in on_chip) * pieces
-            fixed = replace(fixed, transfer=shared(fixed.transfer, fixed.cost, rows, arch))
-        else:
-            start = min(start_ns(i.engine, arch), fixed.occupancy)
-            fixed = replace(fixed, occupancy=start + (fixed.occupancy - start) / pieces)
-    if i.ordinal in pack.totals:
-        fixed = replace(fixed, drain=fixed.drain + _put_together_ns(arch))
-    return fixed
+class _Way(NamedTuple):
+    """What to do with a pack, what its instructions cost then, and how many tiles are joined."""
+
+    text: str
+    costs: dict[int, Fixed]
+    joined: float = 1.0
+
+
+class _Costs:
+    """What a core's instructions cost if their tiles lay otherwise; each pattern is seen once."""
+
+    def __init__(self, part: Part, arch: Arch) -> None:
+        self._part, self._arch = part, arch
+        self._known: dict[tuple[float, ...], Fixed] = {}
+
+    def in_pieces(self, i: Instruction, pack: Pack, most: int) -> Fixed:
+        """With rows cut in up to `most` pieces."""
+        fixed, on_chip = self._part.fixed[i.ordinal], self._on_chip(i)
+        pieces = min(most, pack.length(on_chip))
+        total = i.ordinal in pack.totals
+        if pieces <= 1 and not total:
+            return fixed
+        key = (id(fixed), pieces, total)
+        if key not in self._known:
+            better = fixed
+            if pieces > 1 and fixed.transfer is not None:
+                rows = max([a.shape[0] for a in on_chip]) * pieces
+                moved = shared(fixed.transfer, fixed.cost, rows, self._arch)
+                better = replace(fixed, transfer=moved)
+            elif pieces > 1:
+                start = min(start_ns(i.engine, self._arch), fixed.occupancy)
+                better = replace(fixed, occupancy=start + (fixed.occupancy - start) / pieces)
+            if total:
+                better = replace(better, drain=better.drain + _put_together_ns(self._arch))
+            self._known[key] = better
+        return self._known[key]
+
+    def joined(self, i: Instruction, n: float) -> Fixed:
+        """Its share, if one does the work of `n`."""
+        fixed = self._part.fixed[i.ordinal]
+        key = (id(fixed), n)
+        if key not in self._known:
+            if fixed.transfer is None:
+                self._known[key] = replace(fixed, occupancy=fixed.occupancy / n)
+            else:
+                cost = fixed.cost
+                size, pieces = round(cost.dma_bytes * n), round(cost.dma_elements * n)
+                whole = replace(cost, dma_bytes=size, dma_elements=pieces)
+                rows = round(max([a.shape[0] for a in self._on_chip(i)]) * n)
+                moved = shared(fixed.transfer, whole, rows, self._arch, n)
+                self._known[key] = replace(fixed, transfer=moved)
+        return self._known[key]
+
+    def _on_chip(self, i: Instruction) -> list[Access]:
+        reads, writes = self._part.graph.tensors[i.ordinal]
+        return [a for a in (*reads, *writes) if a.region.on_chip]
 
 
 def _put_together_ns(arch: Arch) -> float:
@@ -119,16 +161,3 @@ def _put_together_ns(arch: Arch) -> float:
     small = issue_cycles(arch.partitions, arch) / vector
     each = (product + drain_ns("tensor", arch), small + drain_ns("vector", arch))
     return 2 * (sum(each) + 2 * arch.semaphore_ns)
-
-
-def _joined(i: Instruction, part: Part, n: float, arch: Arch) -> Fixed:
-    fixed, (reads, writes) = part.fixed[i.ordinal], part.graph.tensors[i.ordinal]
-    if fixed.transfer is None:
-        return replace(fixed, occupancy=fixed.occupancy / n)
-    rows = max(a.shape[0] for a in (*reads, *writes) if a.region.on_chip)
-    whole = replace(
-        fixed.cost,
-        dma_bytes=round(fixed.cost.dma_bytes * n),
-        dma_elements=round(fixed.cost.dma_elements * n),
-    )
-    return replace(fixed, transfer=shared(fixed.transfer, whole, round(rows * n), arch, n))

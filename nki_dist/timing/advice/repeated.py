@@ -7,7 +7,7 @@ that stay: half of SBUF, and of PSUM. Tiles that only repeated work reads needn'
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -23,50 +23,52 @@ _KEPT: Final = 0.5  # of a memory that tiles may take which stay
 _NAMED: Final = 3  # instructions that a finding names
 
 
-def repeated_loads(timeline: Timeline, spent: Spent) -> Iterator[Suspect]:
-    """Loads of what was loaded before, and isn't written by the kernel."""
-    what = _Repeated(timeline, loads=True)
-    if what.count:
-        n, size = what.count, what.size
-        yield what.suspect(
+def repeated(timeline: Timeline, spent: Spent) -> Iterator[Suspect]:
+    """Loads of what was loaded before; other work on what is as it was, and its loads."""
+    parts = {id(p.graph): p for p in timeline.launch.parts}
+    again = {
+        key: repetitions(part.graph, part.fixed, part.plan.dropped) for key, part in parts.items()
+    }
+    if not any(again.values()):
+        return
+    loads, work = (_Repeated(timeline, parts, again, which) for which in (True, False))
+    if n := loads.count:
+        yield loads.suspect(
             "repeated loads",
-            f"{'1 load fetches' if n == 1 else f'{n:,} loads fetch'} {size:,} bytes again that "
-            "were loaded before and didn't change; load them once, before the loop, and keep",
+            f"{'1 load fetches' if n == 1 else f'{n:,} loads fetch'} {loads.size:,} bytes again "
+            "that were loaded before and didn't change; load them once, before the loop, and keep",
             "AWS's performance guide, #1: exploit temporal locality to minimize input data "
             "reloading",
             spent,
             spent.dma,
         )
-
-
-def repeated_work(timeline: Timeline, spent: Spent) -> Iterator[Suspect]:
-    """Other instructions that make what was made before, and loads that only those read."""
-    what = _Repeated(timeline, loads=False)
-    if what.count:
-        n = what.count
-        names = ", ".join(f"{k:,} {name}" for name, k in what.opcodes.most_common(_NAMED))
-        yield what.suspect(
+    if n := work.count:
+        names = ", ".join(f"{k:,} {name}" for name, k in work.opcodes.most_common(_NAMED))
+        yield work.suspect(
             "repeated work",
             f"{'1 instruction makes' if n == 1 else f'{n:,} instructions make'} again what was "
             f"made before of equal operands ({names}); do it once, before the loop, and keep",
             "AWS's performance guide, #1, for results: what doesn't change needn't be made again",
             spent,
-            None,
         )
 
 
 class _Repeated:
     """What all cores do again."""
 
-    def __init__(self, timeline: Timeline, loads: bool) -> None:
+    def __init__(
+        self,
+        timeline: Timeline,
+        parts: Mapping[int, Part],
+        again: Mapping[int, Mapping[int, int]],
+        loads: bool,
+    ) -> None:
         self.count, self.size, self.kept = 0, 0, 0
         self.opcodes: Counter[str] = Counter()
         self._durations: dict[str, float] = {}
         self._found: dict[int, dict[int, int]] = {}
-        launch = timeline.launch
-        for part in {id(p.graph): p for p in launch.parts}.values():
-            again, tiles = _hoisted(part, timeline.arch, loads)
-            self._found[id(part.graph)] = again
+        for key, part in parts.items():
+            self._found[key], tiles = _hoisted(part, again[key], timeline.arch, loads)
             self.kept = max(self.kept, sum(s.partition_bytes for s in tiles))
         for core in timeline.cores:
             for at in self._found[id(core.graph)]:
@@ -80,7 +82,7 @@ class _Repeated:
                     self.size += core.transfers[i.ordinal].hbm_read
 
     def suspect(
-        self, rule: str, text: str, source: str, spent: Spent, most_ns: float | None
+        self, rule: str, text: str, source: str, spent: Spent, most_ns: float | None = None
     ) -> Suspect:
         room = f"the tiles ({self.kept:,} bytes of each partition)" if self.kept else "the tile"
         most = spent.of(self._durations) if most_ns is None else most_ns
@@ -102,10 +104,11 @@ class _Repeated:
         return Part(replace(graph, data=data, reuse=reuse), plan, part.fixed)
 
 
-def _hoisted(part: Part, arch: Arch, loads: bool) -> tuple[dict[int, int], set[Storage]]:
+def _hoisted(
+    part: Part, again: Mapping[int, int], arch: Arch, loads: bool
+) -> tuple[dict[int, int], set[Storage]]:
     """What needn't be done, by position: the first that did it; and the tiles that stay for it."""
     graph = part.graph
-    again = repetitions(graph, part.fixed, part.plan.dropped)
     readers: dict[int, list[int]] = {at: [] for at in again}
     for at, before in enumerate(graph.data) if again else ():
         for p in before:

@@ -10,9 +10,7 @@ Invariant: rounds of a dynamic loop aren't joined, since nobody knows how many t
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import groupby
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from math import ceil
 from typing import TypeAlias
 
@@ -21,6 +19,8 @@ from nki_dist.program import Instruction
 from nki_dist.timing.order import OrderGraph
 from nki_dist.timing.replay import Part
 
+Level: TypeAlias = tuple[int, int]
+"""A round of dynamic loops, and a depth."""
 Kind: TypeAlias = tuple[int, ...]
 """A kernel line, an object that instructions with all but their tensors in common share, and what
 else tells those apart that couldn't be one."""
@@ -36,29 +36,22 @@ def kinds(part: Part, asked: Iterable[Instruction]) -> dict[int, Kind]:
     return found
 
 
-def independent(
-    graph: OrderGraph, asked: Mapping[int, Kind], next_to_each_other: bool = False
-) -> dict[Kind, list[int]]:
-    """For each kind the sizes of groups of executions that don't need each other.
-
-    Args:
-        next_to_each_other: groups are of executions between which there is no other of the kind.
-    """
-    found: dict[Kind, list[tuple[int, int]]] = {}
-    depths: list[int] = []
+def depths(graph: OrderGraph, asked: Mapping[int, Kind]) -> dict[Kind, list[tuple[int, Level]]]:
+    """For each kind its executions in order: position, round and depth."""
+    found: dict[Kind, list[tuple[int, Level]]] = {kind: [] for kind in asked.values()}
+    depth_of: list[int] = []
     for at, i in enumerate(graph.executed):
         before: Sequence[int] = graph.data[at]
         kind = asked.get(i.ordinal)
-        if kind is not None and INSTRUCTIONS[i.opcode].effects.states(i):
+        if kind is None:
+            depth_of.append(max([depth_of[p] for p in before], default=0))
+            continue
+        if INSTRUCTIONS[i.opcode].effects.states(i):
             before = _needed(graph, at)
-        depth = max([depths[p] for p in before], default=0)
-        if kind is not None:
-            depth += 1
-            found.setdefault(kind, []).append((graph.rounds[at], depth))
-        depths.append(depth)
-    if next_to_each_other:
-        return {kind: [len([*run]) for _, run in groupby(each)] for kind, each in found.items()}
-    return {kind: [*Counter(each).values()] for kind, each in found.items()}
+        depth = 1 + max([depth_of[p] for p in before], default=0)
+        found[kind].append((at, (graph.rounds[at], depth)))
+        depth_of.append(depth)
+    return found
 
 
 def _needed(graph: OrderGraph, at: int) -> list[int]:
@@ -68,6 +61,6 @@ def _needed(graph: OrderGraph, at: int) -> list[int]:
     return [p for p, written in writes if any(a.storage.number in read for a in written)]
 
 
-def at_once(sizes: Sequence[int], most: int) -> float:
+def at_once(sizes: Collection[int], most: int) -> float:
     """How many executions one does on average, where it can do `most` of a group."""
     return sum(sizes) / sum(ceil(n / most) for n in sizes)

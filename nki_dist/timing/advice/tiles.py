@@ -2,8 +2,9 @@
 
 Executions that follow each other on a line and don't need each other's results could be one
 instruction on a larger tile, in the replay as large as a bank of PSUM holds in float32. Joined are
-those whose elements are worked on alone, or reduced along an axis, and whose factors of a row (a
-tile where a number could stand) are the same.
+those whose elements are worked on alone, or reduced along an axis, whose factors of a row (a tile
+where a number could stand) are the same, and whose operands would be one: tiles of their own, which
+could lie side by side, or parts of one tile at equal distances.
 
 Doesn't see: products with few columns, transposes of small tiles, instructions whose rounds need
 each other or lie apart because others of the line come between.
@@ -13,19 +14,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Final
 
 from nki_dist.arch import Arch
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.operands import Tensor
 from nki_dist.program import Access, Instruction, instructions
-from nki_dist.timing.advice.rounds import Kind, at_once, independent
+from nki_dist.timing.advice.rounds import Kind, Level, at_once, depths
 from nki_dist.timing.advice.suspect import Spent, Suspect, costliest, start_ns, with_costs
 from nki_dist.timing.fixed import Fixed
 from nki_dist.timing.order import OrderGraph
 from nki_dist.timing.replay import Part
 from nki_dist.timing.timeline import Timeline
 
-_ENGINES = frozenset({"vector", "scalar", "gpsimd"})
+_ENGINES: Final = frozenset({"vector", "scalar", "gpsimd"})
+_LEAST: Final = 4  # that are joined on average; for fewer nobody writes a kernel anew
 
 
 def small_tiles(timeline: Timeline, spent: Spent) -> Iterator[Suspect]:
@@ -65,20 +68,40 @@ def _joined(part: Part, arch: Arch) -> dict[int, float]:
     """By ordinal, how many executions one instruction could do instead of one."""
     graph = part.graph
     asked: dict[int, Kind] = {}
-    most: dict[Kind, int] = {}
     for i in instructions(graph.program.body):
         fixed = part.fixed[i.ordinal]
         if i.engine not in _ENGINES or fixed.occupancy >= 2 * start_ns(i.engine, arch):
             continue
         if _joinable(i, graph):
-            kind = (i.location, id(fixed), *_factors(i))
-            asked[i.ordinal] = kind
-            most[kind] = arch.psum_bank_bytes // 4 // _free(i, graph)
-    if not asked:
-        return {}
-    groups = independent(graph, asked, next_to_each_other=True)
-    many = {kind: at_once(sizes, most[kind]) for kind, sizes in groups.items() if most[kind] > 1}
-    return {n: many[kind] for n, kind in asked.items() if many.get(kind, 1.0) > 1.0}
+            asked[i.ordinal] = (i.location, id(fixed), *_fixed_tiles(i, graph))
+    found: dict[int, float] = {}
+    for each in depths(graph, asked).values() if asked else ():
+        example = graph.executed[each[0][0]]
+        sizes = _runs(graph, each)
+        many = at_once(sizes, max(1, arch.psum_bank_bytes // 4 // _free(example, graph)))
+        if many >= _LEAST:
+            found.update((graph.executed[at].ordinal, many) for at, _ in each)
+    return found
+
+
+def _runs(graph: OrderGraph, each: list[tuple[int, Level]]) -> list[int]:
+    """How many follow each other that don't need each other, at equal distances in their tiles."""
+    sizes: list[int] = []
+    last: Level | None = None
+    places: list[int] = []
+    step: list[int] | None = None
+    for at, level in each:
+        reads, writes = graph.tensors[graph.executed[at].ordinal]
+        here = [a.offset for a in (*reads, *writes)]
+        moved = [b - a for a, b in zip(places, here)]
+        if level == last and step in (None, moved):
+            sizes[-1] += 1
+            step = moved
+        else:
+            sizes.append(1)
+            step = None
+        last, places = level, here
+    return sizes
 
 
 def _joinable(i: Instruction, graph: OrderGraph) -> bool:
@@ -92,15 +115,21 @@ def _joinable(i: Instruction, graph: OrderGraph) -> bool:
     return effects.by_element or (effects.by_row is False and "axis" in i.args)
 
 
-def _factors(i: Instruction) -> tuple[int, ...]:
-    """What names the tiles that stand where a number could."""
+def _fixed_tiles(i: Instruction, graph: OrderGraph) -> list[int]:
+    """What names the tiles that all who are joined have in common.
+
+    They are those that stand where a number could, and those of which only a part is used.
+    """
     roles = INSTRUCTIONS[i.opcode].roles
-    factors = [
-        a
-        for name, a in i.args.items()
-        if isinstance(a, Access) and isinstance(r := roles.get(name), Tensor) and r.scalar
-    ]
-    return tuple([n for a in factors for n in (a.storage.number, a.offset)])
+    named: list[int] = []
+    for name, a in i.args.items():
+        if isinstance(a, Access):
+            role = roles[name]
+            if isinstance(role, Tensor) and role.scalar:
+                named += (a.storage.number, a.offset)
+            elif a.nbytes < a.storage.nbytes:
+                named.append(a.storage.number)
+    return named
 
 
 def _free(i: Instruction, graph: OrderGraph) -> int:
