@@ -48,9 +48,9 @@ class Pack:
     totals: set[int] = field(default_factory=set)
     _partial: dict[int, int] = field(default_factory=dict)  # storage: who wrote it last
 
-    def most(self, arch: Arch) -> int:
-        """How many such tiles there is room for side by side."""
-        unit = arch.partition_quadrant if self.quadrants else 1
+    def most(self, arch: Arch, joined: bool) -> int:
+        """How many pieces of rows there is room for, or how many such tiles."""
+        unit = arch.partition_quadrant if joined and self.quadrants else 1
         return arch.partitions // (-(-self.rows // unit) * unit)
 
     def length(self, accesses: Sequence[Access]) -> int:
@@ -66,7 +66,7 @@ class Pack:
         self.rows = max(self.rows, *(a.storage.partitions for a in mine))
         self.row = max(self.row, length)
         if i.engine == "tensor":
-            self.quadrants = True
+            self.quadrants = True  # of what it writes; what it reads isn't joined
             self.joins &= not any(a.storage.number in self.longest for a in reads)
             self.splits &= not length
         else:

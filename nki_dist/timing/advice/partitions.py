@@ -74,21 +74,22 @@ def _work(fixed: Fixed) -> float:
 
 def _better(part: Part, arch: Arch) -> Iterator[tuple[Pack, _Way]]:
     """Packs of a core, and what to do with each."""
-    found = [pack for pack in packs(part.graph, arch) if pack.most(arch) > 1]
+    found = packs(part.graph, arch)
     kind = kinds(part, [i for pack in found if pack.joins for i in pack.members])
     levels = depths(part.graph, kind) if kind else {}
     sizes = {k: Counter(level for _, level in each).values() for k, each in levels.items()}
     costs = _Costs(part, arch)
     for pack in found:
         ways = []
-        most = pack.most(arch)
         if pack.joins:
+            most = pack.most(arch, joined=True)
             many = {i.ordinal: at_once(sizes.get(kind[i.ordinal], [1]), most) for i in pack.members}
             n = max(many.values())
             text = f"join tiles that don't depend on each other, up to {n:,.0f} in one"
             each = {i.ordinal: costs.joined(i, many[i.ordinal]) for i in pack.members}
             ways += [_Way(text, each, n)] if n > 1 else []
         if pack.splits:
+            most = pack.most(arch, joined=False)
             shape = f"({pack.rows}, {pack.row:,}) as ({pack.rows * most}, {-(-pack.row // most):,})"
             each = {i.ordinal: costs.in_pieces(i, pack, most) for i in pack.members}
             ways.append(_Way(f"lay pieces of each row on idle partitions, {shape}", each))
