@@ -69,7 +69,7 @@ def test_pieces_of_rows_that_are_summed_up():
     found = foretold(few, packed, RULE, rel=0.05)
     assert found == few.advice()[0]
     assert "tiles of 4 of 128 partitions" in found.text
-    assert few.device_us > 5 * packed.device_us
+    assert few.total_us > 8 * packed.total_us
 
 
 def test_both_forms_pick_the_same():
@@ -141,11 +141,14 @@ def test_tiles_of_several_rounds_in_one(rows, columns, step):
 def test_rounds_of_a_dynamic_loop_are_not_joined():
     def unknown(x):
         out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
-        for r in nl.dynamic_range(0, 128, 8):
+
+        def body(r):
             tile = sbuf(8, 2048)
             nisa.dma_copy(dst=tile, src=x[nl.ds(r, 8)])
             nisa.activation(dst=tile, op=nl.exp, data=tile)
             nisa.dma_copy(dst=out[nl.ds(r, 8)], src=tile)
+
+        nl.fori_loop(0, 128, body, 8)
         return out
 
     found = finding(time_of(unknown, (128, 2048)), RULE)

@@ -72,7 +72,7 @@ def test_both_forms_find_the_largest():
 def evacuated(w, x, at_once):
     """Products with 8 columns leave PSUM one by one, or as many as a bank holds."""
     n = x.shape[1] // 8
-    out = nl.ndarray((128, 8 * n), dtype=x.dtype, buffer=nl.shared_hbm)
+    out = nl.ndarray((128, 8 * n), dtype=nl.float32, buffer=nl.shared_hbm)
     left, right, result = nl.load(w), nl.load(x), sbuf(128, 8 * n)
     for k in range(0, n, at_once):
         total = psum(128, 8 * at_once)
@@ -85,7 +85,8 @@ def evacuated(w, x, at_once):
 
 
 def test_results_that_leave_psum_one_by_one():
-    one, bank = (time_of(evacuated, (128, 128), (128, 4096), n) for n in (1, 64))
+    shapes = [nki.TensorSpec(shape, "bfloat16") for shape in ((128, 128), (128, 4096))]
+    one, bank = (time_of(evacuated, *shapes, n) for n in (1, 64))
     foretold(one, bank, RULE, rel=0.2)
 
 
