@@ -29,6 +29,7 @@ from nki_dist.timing.replay import Part
 from nki_dist.timing.timeline import Timeline
 
 _WAYS: Final = 2  # that a finding names
+_REWRITTEN: Final = 1.1  # what a loop with other rounds has to be better
 
 
 def idle_partitions(timeline: Timeline, spent: Spent) -> Iterator[Suspect]:
@@ -50,7 +51,7 @@ def idle_partitions(timeline: Timeline, spent: Spent) -> Iterator[Suspect]:
         for i in part.graph.executed if changed else ():
             if i.ordinal in changed:
                 line = part.graph.program.where(i.location) or "?"
-                took = _work(part.fixed[i.ordinal])
+                took = _mean(part.fixed[i.ordinal], arch)
                 durations[line] = durations.get(line, 0.0) + took
                 busy[i.engine] = busy.get(i.engine, 0.0) + took
     if not durations:
@@ -66,6 +67,12 @@ def idle_partitions(timeline: Timeline, spent: Spent) -> Iterator[Suspect]:
         [with_costs(made, joined)],
         spent.of(durations),
     )
+
+
+def _mean(fixed: Fixed, arch: Arch) -> float:
+    """How long an engine works for an instruction; of DMA, an engine on average."""
+    t = fixed.transfer
+    return fixed.occupancy if t is None else sum(ns for _, ns in t.parts) / arch.dma_engines
 
 
 def _work(fixed: Fixed) -> float:
@@ -94,7 +101,7 @@ def _better(part: Part, arch: Arch) -> Iterator[tuple[Pack, _Way]]:
             each = {i.ordinal: costs.in_pieces(i, pack, most) for i in pack.members}
             ways.append(_Way(f"lay pieces of each row on idle partitions, {shape}", each))
         if ways:
-            yield pack, min(ways, key=lambda way: sum(map(_work, way.costs.values())))
+            yield pack, min(ways, key=_Way.effort)
 
 
 class _Way(NamedTuple):
@@ -103,6 +110,11 @@ class _Way(NamedTuple):
     text: str
     costs: dict[int, Fixed]
     joined: float = 1.0
+
+    def effort(self) -> float:
+        """What it costs; of two about as good, the one that leaves loops as they are is better."""
+        ns = sum(map(_work, self.costs.values()))
+        return ns * _REWRITTEN if self.joined > 1 else ns
 
 
 class _Costs:
