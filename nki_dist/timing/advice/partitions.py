@@ -29,6 +29,7 @@ from nki_dist.timing.replay import Part
 from nki_dist.timing.timeline import Timeline
 
 _WAYS: Final = 2  # that a finding names
+_ALL: Final = 0.8  # of a kernel's instructions, which are its loop
 _REWRITTEN: Final = 1.1  # what a loop with other rounds has to be better
 
 
@@ -43,11 +44,15 @@ def idle_partitions(timeline: Timeline, spent: Spent) -> Iterator[Suspect]:
     ways: dict[str, None] = {}
     for part in {id(p.graph): p for p in timeline.launch.parts}.values():
         changed = made[id(part.graph)] = {}
+        concerned: Counter[float] = Counter()  # instructions, by how many tiles are joined
         for pack, way in _better(part, arch):
             ways[way.text] = None
-            joined = max(joined, way.joined)
+            concerned[way.joined] += len(pack.members)
             rows.add(pack.rows)
             changed.update(way.costs)
+        for n, members in concerned.items():
+            if members >= _ALL * len(part.fixed):
+                joined = max(joined, n)
         for i in part.graph.executed if changed else ():
             if i.ordinal in changed:
                 line = part.graph.program.where(i.location) or "?"

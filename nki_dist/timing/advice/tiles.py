@@ -59,7 +59,7 @@ def small_tiles(timeline: Timeline, spent: Spent) -> Iterator[Suspect]:
         f"of up to {most:,.0f} that follow each other and don't need each other's results",
         costliest(durations, spent, durations),
         "AWS's performance guide, #5a: use sufficiently large tiles in the free dimension",
-        [with_costs(made, most)],
+        [with_costs(made)],
         spent.of(durations),
     )
 

@@ -131,11 +131,18 @@ def by_rows(x, step):
     return out
 
 
-@pytest.mark.parametrize("rows, columns, step", [(128, 2048, 8), (512, 512, 8), (256, 1536, 32)])
-def test_tiles_of_several_rounds_in_one(rows, columns, step):
+@pytest.mark.parametrize(
+    "rows, columns, step, way",
+    [
+        (128, 2048, 8, "up to 16 in one"),
+        (512, 512, 8, "up to 16 in one"),
+        (256, 1536, 32, "(32, 1,536) as (128, 384)"),  # as good, and with the same rounds
+    ],
+)
+def test_tiles_of_several_rounds_in_one(rows, columns, step, way):
     few, full = (time_of(by_rows, (rows, columns), n) for n in (step, 128))
-    found = foretold(few, full, RULE, rel=0.25)  # fewer rounds overlap less
-    assert f"up to {128 // step} in one" in found.text
+    found = foretold(few, full, RULE, rel=0.2)  # fewer rounds overlap less
+    assert way in found.text
 
 
 def test_rounds_of_a_dynamic_loop_are_not_joined():
