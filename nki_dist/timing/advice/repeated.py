@@ -29,7 +29,7 @@ def repeated(timeline: Timeline, spent: Spent) -> Iterator[Suspect]:
     again = {
         key: repetitions(part.graph, part.fixed, part.plan.dropped) for key, part in parts.items()
     }
-    if not any(again.values()):
+    if not any(found for found, _ in again.values()):
         return
     loads, work = (_Repeated(timeline, parts, again, which) for which in (True, False))
     if n := loads.count:
@@ -60,15 +60,16 @@ class _Repeated:
         self,
         timeline: Timeline,
         parts: Mapping[int, Part],
-        again: Mapping[int, Mapping[int, int]],
+        again: Mapping[int, tuple[Mapping[int, int], set[int]]],
         loads: bool,
     ) -> None:
         self.count, self.size, self.kept = 0, 0, 0
         self.opcodes: Counter[str] = Counter()
         self._durations: dict[str, float] = {}
         self._found: dict[int, dict[int, int]] = {}
+        self._apart = {key: apart for key, (_, apart) in again.items()}
         for key, part in parts.items():
-            self._found[key], tiles = _hoisted(part, again[key], timeline.arch, loads)
+            self._found[key], tiles = _hoisted(part, *again[key], timeline.arch, loads)
             self.kept = max(self.kept, sum(s.partition_bytes for s in tiles))
         for core in timeline.cores:
             for at in self._found[id(core.graph)]:
@@ -94,8 +95,15 @@ class _Repeated:
         graph, again = part.graph, self._found[id(part.graph)]
         data, reuse = list(graph.data), list(graph.reuse)
         same = dict(part.plan.same)
+        apart = self._apart[id(graph)].intersection(again)
+        for at, before in enumerate(graph.data) if apart else ():
+            for p in apart.intersection(before):  # who changes the tile now waits for its readers
+                if not {*_writes(graph, p)}.isdisjoint(_writes(graph, at)):
+                    reuse[at] = (*reuse[at], *graph.reuse[p])
         for at, first in again.items():
             data[at], reuse[at] = (first,), ()
+            if at in apart:
+                continue
             for a, b in zip(_writes(graph, at), _writes(graph, first), strict=True):
                 if a is not b:
                     same[a.number] = same.get(b.number, b.number)
@@ -105,7 +113,7 @@ class _Repeated:
 
 
 def _hoisted(
-    part: Part, again: Mapping[int, int], arch: Arch, loads: bool
+    part: Part, again: Mapping[int, int], apart: set[int], arch: Arch, loads: bool
 ) -> tuple[dict[int, int], set[Storage]]:
     """What needn't be done, by position: the first that did it; and the tiles that stay for it."""
     graph = part.graph
@@ -123,7 +131,8 @@ def _hoisted(
         needed = any(reader not in found for reader in readers[at])
         if load is not loads and (loads or needed):
             continue
-        more = {*_writes(graph, first)}.difference(tiles, _writes(graph, at)) if needed else set()
+        there = () if at in apart else _writes(graph, at)
+        more = {*_writes(graph, first)}.difference(tiles, there) if needed else set()
         size = sum(s.partition_bytes for s in more)
         if more and size > left[next(iter(more)).region]:
             continue

@@ -6,8 +6,10 @@ have equal names; tensors in HBM that the program never writes have one for good
 of a tile that is always written as a whole, such as all of it; where writes overlap otherwise, or
 their address is known at run time only, the tile is one place whose names never come again.
 
-Invariant: repeated work is only found where nothing else is ever written to its place, so that what
-was there first could stay. Tensors that the kernel put into the same bytes share their places.
+Invariant: repeated work is only found where what was there first could stay, because nothing else
+is ever written to its place, or where it could have a tile of its own, because the place is a tile
+that is always written as a whole. Filling a tile that is then added to isn't such work. Tensors
+that the kernel put into the same bytes share their places.
 
 Doesn't see: equal values made by different instructions or from copies in HBM, results of
 instructions that may leave elements as they were.
@@ -31,11 +33,14 @@ Place: TypeAlias = tuple[int, Box]
 
 def repetitions(
     graph: OrderGraph, fixed: Mapping[int, Fixed], skip: Collection[int] = ()
-) -> dict[int, int]:
+) -> tuple[dict[int, int], set[int]]:
     """By position of repeated work, the position of the first that made the same.
 
     Args:
         skip: positions that aren't executed.
+
+    Returns:
+        besides, those whose result needs a tile of its own.
     """
     places = _Places(graph)
     holds: dict[Place, Hashable] = {}
@@ -59,7 +64,15 @@ def repetitions(
         if known != at and at not in skip:
             found[at] = known
     once = {place for place, values in made.items() if len(values) == 1 and place[1]}
-    return {at: k for at, k in found.items() if once.issuperset((*left[at], *left[k]))}
+    again: dict[int, int] = {}
+    apart: set[int] = set()
+    for at, k in found.items():
+        if once.issuperset((*left[at], *left[k])):
+            again[at] = k
+        elif not INSTRUCTIONS[graph.executed[at].opcode].fills and all(map(places.whole, left[at])):
+            again[at] = k
+            apart.add(at)
+    return again, apart
 
 
 def _repeatable(i: Instruction, writes: list[Access]) -> bool:
@@ -109,6 +122,10 @@ class _Places:
         """Where a write goes."""
         key = self._keys[a.storage.number]
         return key, self._box(a) if self._parts[key] else ()
+
+    def whole(self, place: Place) -> bool:
+        """Whether a place is all that is ever written of its tile at once."""
+        return len(self._parts[place[0]]) == 1
 
     def value(self, a: Access, holds: Mapping[Place, Hashable]) -> Hashable:
         """A name of what a read gets; None if it may be something else the next time."""

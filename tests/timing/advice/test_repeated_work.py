@@ -113,6 +113,30 @@ def test_parts_of_a_tile_that_stay_as_they_are():
     assert "bytes" not in found.text  # none more than there are
 
 
+def marked(x, again):
+    """An iota becomes a mask in its own tile, or in another one."""
+    n = x.shape[1] // 256
+    out = nl.ndarray((128, n), dtype=x.dtype, buffer=nl.shared_hbm)
+    whole, sums, index, mask = nl.load(x), sbuf(128, n), sbuf(128, 256), sbuf(128, 256)
+    for k in range(n):
+        if again or k == 0:
+            nisa.iota(dst=index, pattern=[[1, 256]], offset=0)
+        target = index if again else mask
+        nisa.tensor_scalar(dst=target, data=index, op0=nl.less, operand0=float(k))
+        columns = whole[:, nl.ds(256 * k, 256)]
+        nisa.tensor_tensor(dst=target, data1=target, data2=columns, op=nl.multiply)
+        nisa.tensor_reduce(dst=sums[:, k : k + 1], data=target, op=nl.add, axis=1)
+    nl.store(out, sums)
+    return out
+
+
+def test_a_tile_that_is_made_anew_because_it_was_changed():
+    again, once = (time_of(marked, (128, 16384), how) for how in (True, False))
+    found = foretold(again, once, RULE, rel=0.1)
+    assert "63 instructions make again" in found.text and "63 iota" in found.text
+    assert "the tiles (1,024 bytes of each partition)" in found.text  # of its own
+
+
 def test_what_takes_too_much_room_is_not_kept():
     def each(x):
         """Weights of their own for each of 40 blocks, made again for the other half of the rows."""
@@ -219,5 +243,5 @@ def test_what_only_looks_repeated(kernel, shape):
     profile = time_of(kernel, shape)
     assert RULE not in rules(profile)
     (part, *_) = profile.timeline.launch.parts
-    made = {part.graph.executed[at].opcode for at in repetitions(part.graph, part.fixed)}
+    made = {part.graph.executed[at].opcode for at in repetitions(part.graph, part.fixed)[0]}
     assert made <= {"dma_copy"}
