@@ -94,7 +94,9 @@ def _runs(graph: OrderGraph, each: list[tuple[int, Level]]) -> list[int]:
         reads, writes = graph.tensors[graph.executed[at].ordinal]
         here = [a.offset for a in (*reads, *writes)]
         moved = [b - a for a, b in zip(places, here)]
-        if level == last and step in (None, moved):
+        parts = [a.nbytes < a.storage.nbytes for a in writes]
+        again = any(part and not n for part, n in zip(parts, moved[len(reads) :]))
+        if level == last and step in (None, moved) and not again:
             sizes[-1] += 1
             step = moved
         else:
@@ -128,7 +130,7 @@ def _fixed_tiles(i: Instruction, graph: OrderGraph) -> list[int]:
             if isinstance(role, Tensor) and role.scalar:
                 named += (a.storage.number, a.offset)
             elif a.nbytes < a.storage.nbytes:
-                named.append(a.storage.number)
+                named += (a.storage.number, a.start_partition)
     return named
 
 

@@ -137,6 +137,19 @@ def scattered(x):
     return out
 
 
+def quadrants(x):
+    """Four partitions, each of which an instruction has to begin at."""
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    tile, result = nl.load(x), sbuf(*x.shape)
+    for _ in range(16):
+        for p in range(0, 128, 32):
+            nisa.tensor_scalar(
+                dst=result[p : p + 32], data=tile[p : p + 32], op0=nl.add, operand0=1.0
+            )
+    nl.store(out, result)
+    return out
+
+
 @pytest.mark.parametrize(
     "kernel, shapes",
     [
@@ -144,6 +157,7 @@ def scattered(x):
         (own_factors, [(128, 512), (128, 128)]),
         (last_columns, [(128, 4096)]),
         (scattered, [(128, 256)]),
+        (quadrants, [(128, 8)]),
         (scaled, [(128, 4096), 128]),
     ],
 )
