@@ -1,0 +1,97 @@
+"""The Ray that this process started ends with it: at once, and whole.
+
+At the end of a program Ray waits half a second, so that what its actors print may still be shown. A
+Ray that is started here shows nothing of them (`log_to_driver`), so it needn't wait; but whoever
+sends it calls of their own and doesn't wait for them has that half second in any other Ray, and has
+it in this one. Nothing else is lost: Ray runs no `atexit`, `__del__` or `__ray_shutdown__` of actors
+when their program ends, and kills what they have started.
+
+Ray ends its servers, and these end the others. If a server is killed before, or because it took too
+long, its workers notice within a second, and its agents, which look for their parent now and then,
+after ten. So processes are noted while their parents live, and what is left in the end is killed.
+Where there is no /proc, none are known, and Ray ends as it does by itself.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import time
+from functools import lru_cache
+from typing import Final
+
+import ray
+import ray.exceptions
+from ray.experimental import internal_kv
+
+from nki_dist.core_actor.processes import Process, by_parent
+
+UNHEARD: Final = 0.5  # seconds for calls that nobody waits for, as Ray has it
+KILLED: Final = 2.0  # seconds in which a killed process is gone, unless the kernel holds it
+EXPORTED: Final = b"fun"  # where Ray keeps the functions and classes that it was given to run
+
+
+class OwnRay:
+    """The one of this process, if it has one."""
+
+    def __init__(self) -> None:
+        self._home = os.getpid()
+        self._session = ""
+        self._servers: list[Process] = []
+        self._known: set[Process] = set()
+
+    def started(self) -> None:
+        """The session that this process is in was started by it, just now."""
+        self._session = ray.get_runtime_context().get_session_name()
+        children = by_parent().get(self._home, [])
+        self._servers = [p for p in children if self._session in p.command()]
+        self._known.update(self._servers)
+        self.note()
+
+    def note(self) -> None:
+        """Know its processes of now, and forget those that have ended."""
+        if not self._known:
+            return
+        children = by_parent()
+        found = [p for p in self._known if p.there()]
+        for process in found:  # which grows
+            found += children.get(process.pid, [])
+        self._known = set(found)
+
+    def end(self) -> None:
+        """Leave the session if it is still this process's, and return when nothing of it runs."""
+        if os.getpid() != self._home:
+            return  # a fork, whose parent still has it
+        if ray.is_initialized() and self._session == ray.get_runtime_context().get_session_name():
+            self.note()
+            if not all(s.there() and not s.stopped() for s in self._servers):
+                self._kill()  # who asks one that is stopped waits as long as it is
+            elif _given_more():
+                time.sleep(UNHEARD)
+            ray.shutdown()
+        self._kill()
+
+    def _kill(self) -> None:
+        for process in self._known:
+            process.kill()
+        late = time.monotonic() + KILLED
+        while any(p.there() for p in self._known) and time.monotonic() < late:
+            time.sleep(0.001)
+
+
+def _given_more() -> bool:
+    """Whether Ray was given something to run besides our actors, by whomever."""
+    try:
+        names = internal_kv._internal_kv_list(b"", namespace=EXPORTED)
+        values = [internal_kv._internal_kv_get(name, namespace=EXPORTED) for name in names]
+    except ray.exceptions.RayError:
+        return True
+    return any(value is not None and __package__.encode() not in value for value in values)
+
+
+@lru_cache(maxsize=1)
+def own_ray() -> OwnRay:
+    """That of this process; ended before Ray's own end of a program, which is registered earlier."""
+    made = OwnRay()
+    atexit.register(made.end)
+    return made
