@@ -2,9 +2,9 @@
 
 At the end of a program Ray waits half a second, so that what its actors print may still be shown. A
 Ray that is started here shows nothing of them (`log_to_driver`), so it needn't wait; but whoever
-sends it calls of their own and doesn't wait for them has that half second in any other Ray, and has
-it in this one. Nothing else is lost: Ray runs no `atexit`, `__del__` or `__ray_shutdown__` of actors
-when their program ends, and kills what they have started.
+sends it calls of their own and doesn't wait for them has that half second in any other Ray, and
+has it in this one. Nothing else is lost: when a program ends, Ray runs no `atexit`, `__del__` or
+`__ray_shutdown__` of its actors, and kills what they have started.
 
 Ray ends its servers, and these end the others. If a server is killed before, or because it took too
 long, its workers notice within a second, and its agents, which look for their parent now and then,
@@ -15,8 +15,10 @@ Where there is no /proc, none are known, and Ray ends as it does by itself.
 from __future__ import annotations
 
 import atexit
+import importlib
 import os
 import time
+from contextlib import suppress
 from functools import lru_cache
 from typing import Final
 
@@ -47,6 +49,12 @@ class OwnRay:
         self._servers = [p for p in children if self._session in p.command()]
         self._known.update(self._servers)
         self.note()
+
+    def prepare(self) -> None:
+        """Import what Ray imports when it ends, while there is nothing else to do."""
+        if self._session:
+            with suppress(ImportError):  # a Ray that has no such module doesn't import it
+                importlib.import_module("ray.dag.compiled_dag_node")
 
     def note(self) -> None:
         """Know its processes of now, and forget those that have ended."""
@@ -91,7 +99,7 @@ def _given_more() -> bool:
 
 @lru_cache(maxsize=1)
 def own_ray() -> OwnRay:
-    """That of this process; ended before Ray's own end of a program, which is registered earlier."""
+    """That of this process; ends before Ray ends by itself, which is registered earlier."""
     made = OwnRay()
     atexit.register(made.end)
     return made

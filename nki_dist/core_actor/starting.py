@@ -45,6 +45,7 @@ def await_start(
     limit = start_timeout()
     cores = {future: len(pack) for future, pack in zip(first_calls, packs)}
     progress = Progress(sum(cores.values()), quiet=START_QUIET)
+    own_ray().prepare()
     waiting, last = list(first_calls), time.monotonic()
     try:
         while waiting:
