@@ -29,7 +29,7 @@ from ray.experimental import internal_kv
 from nki_dist.core_actor.processes import Process, by_parent
 
 UNHEARD: Final = 0.5  # seconds for calls that nobody waits for, as Ray has it
-KILLED: Final = 2.0  # seconds in which a killed process is gone, unless the kernel holds it
+KILLED: Final = 10.0  # seconds in which a killed process is gone, however busy the machine is
 EXPORTED: Final = b"fun"  # where Ray keeps the functions and classes that it was given to run
 
 

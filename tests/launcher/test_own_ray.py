@@ -1,4 +1,4 @@
-"""A Ray that a program started ends with it: whole, in whatever way it ends, and without Ray's wait.
+"""A Ray that a program started ends with it: whole, however it ends, and without Ray's wait.
 
 Programs run below a process that the kernel makes the parent of orphans, so whatever they leave
 behind is found among its descendants at the moment when they have ended.
