@@ -179,7 +179,7 @@ def test_demo(tmp_path: Path) -> None:
         assert expected in done.stdout
     assert "attention_block" in report.read_text()
     assert read_trace(trace)
-    assert [] == [line for line in done.stdout.split("\n") if len(line) > 80 and "/" not in line]
+    assert [line for line in done.stdout.split("\n") if len(line) > 80 and "/" not in line] == []
 
 
 @pytest.mark.slow
