@@ -6,6 +6,8 @@ export OPENBLAS_NUM_THREADS ?= 1
 # What pip has to say of itself isn't news of this project.
 export PIP_DISABLE_PIP_VERSION_CHECK ?= 1
 export PIP_ROOT_USER_ACTION ?= ignore
+# A line for each twentieth of the tests, in a log, too.
+STEPS := -q -p tests.steps -o console_output_style=classic
 INSTALL := $(BIN)/python -m pip install --quiet --no-input -e
 
 .PHONY: demo test slow lint format bench docs mutants fuzz dist matrix clean
@@ -26,10 +28,10 @@ demo: $(VENV)/.demo
 	@$(BIN)/python examples/demo.py
 
 test: $(VENV)/.ready
-	$(BIN)/python -m pytest -q
+	$(BIN)/python -m pytest $(STEPS)
 
 slow: $(VENV)/.ready
-	$(BIN)/python -m pytest -q -m slow
+	$(BIN)/python -m pytest $(STEPS) -m slow
 
 lint: $(VENV)/.ready
 	$(BIN)/ruff format --check .
