@@ -48,9 +48,17 @@ def test_what_a_step_prints_is_shown_if_it_fails(program, status):
 
 def test_steps_are_lines(tmp_path):
     (tmp_path / "test_numbers.py").write_text(TESTS)
-    options = "-q -p tests.steps -o console_output_style=classic -p no:cacheprovider".split()
+    options = [
+        "-q",
+        "-p",
+        "tests.steps",
+        "-o",
+        "console_output_style=classic",
+        "-p",
+        "no:cacheprovider",
+    ]
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", *options, str(tmp_path)],
+        [sys.executable, "-m", "pytest", *options, "-p", "no:cacheprovider", str(tmp_path)],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
