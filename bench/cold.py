@@ -65,6 +65,7 @@ def seconds(program: str, package: Path = PACKAGE, **environment: str) -> tuple[
     """Of a program in a process of its own, to its last line, and from there to its end."""
     done = subprocess.run(
         [sys.executable, "-c", BEGIN + program + END],
+        cwd=package,  # the first place that is looked in
         env={**os.environ, "PYTHONPATH": str(package), **environment},
         check=True,
         capture_output=True,

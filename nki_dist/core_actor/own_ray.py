@@ -44,11 +44,7 @@ class OwnRay:
 
     def started(self) -> None:
         """The session that this process is in was started by it, just now."""
-        self._session = ray.get_runtime_context().get_session_name()
-        children = by_parent().get(self._home, [])
-        self._servers = [p for p in children if self._session in p.command()]
-        self._known.update(self._servers)
-        self.note()
+        self._session, self._servers = ray.get_runtime_context().get_session_name(), []
 
     def prepare(self) -> None:
         """Import what Ray imports when it ends, while there is nothing else to do."""
@@ -58,10 +54,12 @@ class OwnRay:
 
     def note(self) -> None:
         """Know its processes of now, and forget those that have ended."""
-        if not self._known:
+        if not self._session:
             return
         children = by_parent()
-        found = [p for p in self._known if p.there()]
+        mine = children.get(self._home, [])
+        self._servers = self._servers or [p for p in mine if self._session in p.command()]
+        found = [p for p in self._known.union(self._servers) if p.there()]
         for process in found:  # which grows
             found += children.get(process.pid, [])
         self._known = set(found)
@@ -88,13 +86,14 @@ class OwnRay:
 
 
 def _given_more() -> bool:
-    """Whether Ray was given something to run besides our actors, by whomever."""
+    """Whether Ray was given something to run besides our actors, by whomever, and is there."""
+    store = internal_kv.internal_kv_get_gcs_client()
     try:
-        names = internal_kv._internal_kv_list(b"", namespace=EXPORTED)
-        values = [internal_kv._internal_kv_get(name, namespace=EXPORTED) for name in names]
-    except ray.exceptions.RayError:
-        return True
-    return any(value is not None and __package__.encode() not in value for value in values)
+        names = store.internal_kv_keys(b"", EXPORTED, timeout=UNHEARD)
+        values = store.internal_kv_multi_get(names, EXPORTED, timeout=UNHEARD).values()
+    except ray.exceptions.RayError:  # without a time-out it would try for minutes
+        return False
+    return not all(b"nki_dist.core_actor" in value for value in values)
 
 
 @lru_cache(maxsize=1)

@@ -129,7 +129,7 @@ def test_nothing_is_left_under_pytest(tmp_path):
 @pytest.mark.parametrize(
     "more",
     [
-        "ray.remote(abs).remote(-1)",
+        "ray.remote(lambda x: -x).remote(1)",
         "C = ray.remote(type('C', (), {'f': lambda self: 1})); c = C.remote(); c.f.remote()",
     ],
 )
