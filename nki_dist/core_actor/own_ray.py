@@ -30,7 +30,7 @@ from nki_dist.core_actor.processes import Process, by_parent
 
 UNHEARD: Final = 0.5  # seconds for calls that nobody waits for, as Ray has it
 KILLED: Final = 10.0  # seconds in which a killed process is gone, however busy the machine is
-EXPORTED: Final = b"fun"  # where Ray keeps the functions and classes that it was given to run
+EXPORTED: Final = "fun"  # where Ray keeps the functions and classes that it was given to run
 
 
 class OwnRay:
@@ -87,10 +87,10 @@ class OwnRay:
 
 def _given_more() -> bool:
     """Whether Ray was given something to run besides our actors, by whomever, and is there."""
-    store = internal_kv.internal_kv_get_gcs_client()
+    store, where = internal_kv.internal_kv_get_gcs_client(), EXPORTED.encode()
     try:
-        names = store.internal_kv_keys(b"", EXPORTED, timeout=UNHEARD)
-        values = store.internal_kv_multi_get(names, EXPORTED, timeout=UNHEARD).values()
+        names = store.internal_kv_keys(b"", where, timeout=UNHEARD)
+        values = store.internal_kv_multi_get(names, where, timeout=UNHEARD).values()
     except ray.exceptions.RayError:  # without a time-out it would try for minutes
         return False
     return not all(b"nki_dist.core_actor" in value for value in values)
