@@ -187,7 +187,8 @@ def test_bytes_that_tensors_share_count_once():
         for tile in tiles[:2]:
             nisa.dma_copy(dst=tile, src=x)
             nisa.tensor_scalar(tile, tile, nl.add, 1.0)
-        for n, tile in enumerate(tiles[1:]):
+        for pair in enumerate(tiles[1:]):
+            n, tile = pair
             nisa.dma_copy(dst=out[n], src=tile)
         nisa.dma_copy(dst=out[3], src=tiles[1])
         return out
