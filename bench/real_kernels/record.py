@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from bench.real_kernels import packed, shims
+from bench.real_kernels import packed, shims, tracing
 from nki_dist.compiler.compiled import Compiled
 from nki_dist.launcher.kernel import Kernel
 from nki_dist.launcher.session import CompileCache
@@ -37,6 +37,7 @@ class Recorder:
 
     def install(self) -> None:
         """Look on when kernels are compiled or found again, and when one calls another."""
+        tracing.install()
         get, call = CompileCache.get, Kernel.__call__
 
         def watched_get(cache: CompileCache, function: Callable, *args: Any) -> Any:

@@ -1,0 +1,202 @@
+"""The checkouts, what of them `foreign` runs, and whether it ran on a device.
+
+A job is one process. `ran` says how one knows that kernels of a corpus ran on a Trainium; where
+nobody knows, it is empty, and what such kernels do contradicts no rule.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bench.real_kernels import evaluators
+
+PYTHON = sys.executable
+PYTEST = [PYTHON, "-m", "pytest", "-q", "-x", "--maxfail=1000000", "-p", "no:cacheprovider"]
+PYTEST += ["-p", "nki_dist.pytest_plugin", "-p", "bench.real_kernels.record"]
+PYTEST += ["--timeout-method", "signal"]
+
+
+@dataclass(frozen=True)
+class Options:
+    """What is chosen of all there is.
+
+    Attributes:
+        scratch: a folder for what programs write.
+        sample: tests of each file of nki-library.
+        budget: seconds for the tests of one file.
+        candidates: of kda-for-trainium for one problem; 0: all.
+    """
+
+    scratch: Path
+    sample: int = 3
+    budget: float = 40
+    candidates: int = 4
+
+
+@dataclass(frozen=True)
+class Job:
+    """A process that launches kernels.
+
+    Attributes:
+        name: of the program, relative to the checkout.
+        command: of the process.
+        cwd: its directory.
+        path: folders for PYTHONPATH.
+        env: further variables.
+        timeout: seconds.
+    """
+
+    name: str
+    command: list[str]
+    cwd: Path
+    path: tuple[Path, ...] = ()
+    env: dict[str, str] = field(default_factory=dict)
+    timeout: float = 120
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """A checkout.
+
+    Attributes:
+        name: also of its folder below NKI_REF.
+        ran: how one knows that its kernels ran on a device; "" if nobody knows.
+        jobs: what is run of it.
+        kernels: patterns of the files that hold its kernels, for what is read and not traced.
+        except_: parts of paths of such files that never ran.
+    """
+
+    name: str
+    ran: str
+    jobs: Callable[[Path, Options], Iterator[Job]]
+    kernels: tuple[str, ...] = ("**/*.py",)
+    except_: tuple[str, ...] = ()
+
+
+def _library(checkout: Path, options: Options) -> Iterator[Job]:
+    for file in sorted(checkout.glob("test/integration/**/test_*.py")):
+        text = file.read_text()
+        if "def test_" not in text:
+            continue
+        name = str(file.relative_to(checkout))
+        for platform in ("trn2", "trn3"):
+            if platform == "trn3" and not ("mx" in name or "mx" in text or "TRN3" in text):
+                continue
+            scratch = options.scratch / f"{platform}-{file.stem}"
+            command = [*PYTEST, "--record-library", "-c", "test/pytest.ini", "--rootdir", "test"]
+            command += ["--test-mode", "simulation", "--force-local-cleanup"]
+            command += ["--platform-target", platform, "--record-sample", str(options.sample)]
+            command += ["--record-budget", str(options.budget), "--timeout", "60"]
+            command += ["--output-directory", str(scratch), "-o", f"artifacts_dir={scratch}", name]
+            path = (checkout, checkout / "src")
+            env = {"REAL_KERNELS_ONE": "1"}
+            yield Job(f"{name} {platform}", command, checkout, path, env, options.budget + 90)
+
+
+def _sdk(checkout: Path, options: Options) -> Iterator[Job]:
+    for file in sorted(checkout.glob("nki/test/test_*.py")):
+        name = str(file.relative_to(checkout))
+        yield Job(name, [*PYTEST, "--timeout", "60", name], checkout)
+    for folder in ("nki/examples", "nki/deep-dives"):
+        for file in sorted(checkout.glob(f"{folder}/**/*.py")):
+            yield _script(checkout, file)
+    yield _checks(checkout, "pages")
+
+
+def _samples(checkout: Path, options: Options) -> Iterator[Job]:
+    for folder in ("src", "contributed"):
+        for file in sorted(checkout.glob(f"{folder}/**/*.py")):
+            if "__main__" in file.read_text() or folder == "contributed":
+                yield _script(checkout, file)
+    yield _checks(checkout, "checks")
+
+
+def _script(checkout: Path, file: Path) -> Job:
+    name = str(file.relative_to(checkout))
+    env = {"NEURON_PLATFORM_TARGET_OVERRIDE": "trn3"} if "mxfp" in name else {}
+    command = [PYTHON, "-m", "bench.real_kernels.script", str(file)]
+    return Job(name, command, file.parent, env=env)
+
+
+def _checks(checkout: Path, program: str) -> Job:
+    command = [PYTHON, "-m", f"bench.real_kernels.{program}", str(checkout)]
+    return Job(f"bench.real_kernels.{program}", command, checkout)
+
+
+def _nkibench(checkout: Path, options: Options) -> Iterator[Job]:
+    yield from _judged(checkout, evaluators.nkibench_jobs(checkout / "NKIBench", None, 0))
+
+
+def _kda(checkout: Path, options: Options) -> Iterator[Job]:
+    nkibench = checkout.parent / "accelopt" / "NKIBench"
+    jobs = evaluators.nkibench_jobs(nkibench, checkout, 0)
+    taken: dict[str, int] = {}
+    for job in jobs:
+        problem = job[0].partition("/")[0]
+        taken[problem] = taken.get(problem, 0) + 1
+        if not options.candidates or taken[problem] <= options.candidates:
+            yield from _judged(checkout, [job])
+
+
+def _judged(checkout: Path, jobs: list[tuple[str, list[str]]]) -> Iterator[Job]:
+    start = [PYTHON, "-m", "bench.real_kernels.evaluators"]
+    for name, arguments in jobs:
+        yield Job(name, [*start, *arguments], checkout, env={"REAL_KERNELS_ONE": "1"})
+
+
+def _autocomp(checkout: Path, options: Options) -> Iterator[Job]:
+    start = [PYTHON, "-m", "bench.real_kernels.script"]
+    for name, arguments in evaluators.autocomp_jobs(checkout, options.scratch):
+        yield Job(name, [*start, *arguments], options.scratch)
+
+
+def _autotune(checkout: Path, options: Options) -> Iterator[Job]:
+    path = (checkout, checkout / "nkigym" / "src", checkout / "autotune" / "src")
+    for file in sorted(checkout.glob("kernel_library/**/*.py")):
+        yield _own(checkout, file)
+    yield Job(
+        "kernel_transforms.py",
+        [PYTHON, "-m", "bench.real_kernels.script", str(checkout / "kernel_transforms.py")],
+        options.scratch,
+        path,
+    )
+    for file in sorted(checkout.glob("test/**/test_*.py")):
+        if "simulate" in file.read_text():
+            name = str(file.relative_to(checkout))
+            yield Job(name, [*PYTEST, "--timeout", "60", name], checkout, path)
+
+
+def _nkipy(checkout: Path, options: Options) -> Iterator[Job]:
+    for name in (
+        "examples/models/gpt_oss/kernels/nki/rmsnorm.py",
+        "examples/models/qwen3/kernels/sampling.py",
+        "examples/playground/simple_nki_kernel.py",
+    ):
+        yield _own(checkout, checkout / name)
+
+
+def _viz(checkout: Path, options: Options) -> Iterator[Job]:
+    for file in sorted(checkout.glob("examples/nki*/*.py")):
+        if "__main__" in file.read_text():
+            yield _own(checkout, file)
+
+
+def _own(checkout: Path, file: Path) -> Job:
+    command = [PYTHON, "-m", "bench.real_kernels.launches", str(file)]
+    return Job(str(file.relative_to(checkout)), command, file.parent)
+
+
+CORPORA = (
+    Corpus("nki-library", "", _library, ("src/**/*.py",)),
+    Corpus("aws-neuron-sdk", "", _sdk, ("nki/**/*.py",)),
+    Corpus("nki-samples", "", _samples, ("src/**/*.py", "contributed/**/*.py")),
+    Corpus("nki-autotune", "", _autotune, ("kernel_library/**/*.py", "kernel_transforms.py")),
+    Corpus("accelopt", "", _nkibench, ("NKIBench/kernels/**/*.py",)),
+    Corpus("kda-for-trainium", "", _kda, ("workspaces/**/*.py",)),
+    Corpus("autocomp", "", _autocomp, ("sols/trn*/*.py",)),
+    Corpus("nkipy", "", _nkipy, ("examples/**/*.py",)),
+    Corpus("triton-viz", "", _viz, ("examples/nki*/*.py",)),
+)
