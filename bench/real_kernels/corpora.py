@@ -1,11 +1,12 @@
 """The checkouts, what of them `foreign` runs, and whether it ran on a device.
 
-A job is one process. `ran` says how one knows that kernels of a corpus ran on a Trainium; where
-nobody knows, it is empty, and what such kernels do contradicts no rule.
+A job is one process. `ran` says how one knows that a file's kernels ran on a Trainium; where nobody
+knows, it is empty, and what such kernels do contradicts no rule.
 """
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -57,23 +58,50 @@ class Job:
     timeout: float = 120
 
 
+Ran = Callable[[Path, str], str]
+
+
 @dataclass(frozen=True)
 class Corpus:
     """A checkout.
 
     Attributes:
         name: also of its folder below NKI_REF.
-        ran: how one knows that its kernels ran on a device; "" if nobody knows.
+        ran: of the checkout and a file in it: how one knows that its kernels ran on a device, or "".
         jobs: what is run of it.
         kernels: patterns of the files that hold its kernels, for what is read and not traced.
-        except_: parts of paths of such files that never ran.
+        beta1: part of the paths of files that are of Beta 1 and don't say so by an import.
     """
 
     name: str
-    ran: str
+    ran: Ran
     jobs: Callable[[Path, Options], Iterator[Job]]
     kernels: tuple[str, ...] = ("**/*.py",)
-    except_: tuple[str, ...] = ()
+    beta1: str = "neuronxcc"
+
+
+def below(**folders: str) -> Ran:
+    """Files ran if their path begins so (`__` for `/`, "" for any)."""
+    ways = {name.replace("__", "/").strip("/"): how for name, how in folders.items()}
+
+    def ran(checkout: Path, file: str) -> str:
+        return next((how for start, how in ways.items() if file.startswith(start)), "")
+
+    return ran
+
+
+def _measured(checkout: Path, file: str) -> str:
+    """kda-for-trainium's candidates with a latency, in the record of their problem."""
+    path = Path(file)
+    record = checkout / path.parents[1] / "candidates.jsonl"
+    if path.parent.name != "runs" or not record.exists():
+        return ""
+    for line in record.read_text().splitlines():
+        row = json.loads(line) if line.strip() else {}
+        named = Path(str(row.get("candidate", ""))).name == path.name
+        if named and row.get("passed") and row.get("latency_ms"):
+            return f"{record.relative_to(checkout)}: passed on trn2, {row['latency_ms']} ms"
+    return ""
 
 
 def _library(checkout: Path, options: Options) -> Iterator[Job]:
@@ -189,14 +217,31 @@ def _own(checkout: Path, file: Path) -> Job:
     return Job(str(file.relative_to(checkout)), command, file.parent)
 
 
+LIBRARY = "its tests compile it and run it on hardware (test/README.md); neuronx-cc ships it"
+LATENCIES = "its unit tests ask latencies of a device"
+MFU = "kernel_library/README.md: measured on trn2 at 91 % and 89 % of its peak"
+SPEEDUPS = "README.md: profiled on trn1.32xlarge"
+BASELINES = "README.md: baselines of published speed-ups on trn1"
+
 CORPORA = (
-    Corpus("nki-library", "", _library, ("src/**/*.py",)),
-    Corpus("aws-neuron-sdk", "", _sdk, ("nki/**/*.py",)),
-    Corpus("nki-samples", "", _samples, ("src/**/*.py", "contributed/**/*.py")),
-    Corpus("nki-autotune", "", _autotune, ("kernel_library/**/*.py", "kernel_transforms.py")),
-    Corpus("accelopt", "", _nkibench, ("NKIBench/kernels/**/*.py",)),
-    Corpus("kda-for-trainium", "", _kda, ("workspaces/**/*.py",)),
-    Corpus("autocomp", "", _autocomp, ("sols/trn*/*.py",)),
-    Corpus("nkipy", "", _nkipy, ("examples/**/*.py",)),
-    Corpus("triton-viz", "", _viz, ("examples/nki*/*.py",)),
+    Corpus("nki-library", lambda *_: LIBRARY, _library, ("src/**/*.py",)),
+    Corpus("aws-neuron-sdk", lambda *_: "", _sdk, ("nki/**/*.py",)),
+    Corpus("nki-samples", lambda *_: LATENCIES, _samples, ("src/**/*.py", "contributed/**/*.py")),
+    Corpus(
+        "nki-autotune",
+        below(kernel_library__matmul=MFU),
+        _autotune,
+        ("kernel_library/**/*.py", "kernel_transforms.py"),
+    ),
+    Corpus("accelopt", below(NKIBench__kernels=SPEEDUPS), _nkibench, ("NKIBench/kernels/*.py",)),
+    Corpus("kda-for-trainium", _measured, _kda, ("workspaces/**/*.py",)),
+    Corpus(
+        "autocomp",
+        below(**{"sols__trn-tutorial-nki1": BASELINES, "sols__trn-advanced-nki1": BASELINES}),
+        _autocomp,
+        ("sols/trn*/*.py",),
+        beta1="nki1",
+    ),
+    Corpus("nkipy", lambda *_: "", _nkipy, ("examples/**/*.py",)),
+    Corpus("triton-viz", lambda *_: "", _viz, ("examples/nki*/*.py",)),
 )

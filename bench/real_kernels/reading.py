@@ -47,9 +47,9 @@ class Module:
     imported: dict[str, tuple[str, str]] = field(default_factory=dict)
 
 
-def broken(checkout: Path, patterns: Iterable[str]) -> tuple[list[Broken], int]:
+def broken(checkout: Path, patterns: Iterable[str], beta1: str) -> tuple[list[Broken], int]:
     """What is found in a checkout, and how many functions were read."""
-    modules = _modules(checkout, patterns)
+    modules = _modules(checkout, patterns, beta1)
     by_end: dict[str, list[Module]] = {}
     for module in modules:
         by_end.setdefault(Path(module.file).stem, []).append(module)
@@ -76,7 +76,7 @@ def broken(checkout: Path, patterns: Iterable[str]) -> tuple[list[Broken], int]:
     return sorted(set(found)), len(reached)
 
 
-def _modules(checkout: Path, patterns: Iterable[str]) -> list[Module]:
+def _modules(checkout: Path, patterns: Iterable[str], beta1: str) -> list[Module]:
     found = []
     for path in sorted({p for pattern in patterns for p in checkout.glob(pattern)}):
         text = path.read_text(errors="replace")
@@ -84,7 +84,8 @@ def _modules(checkout: Path, patterns: Iterable[str]) -> list[Module]:
             tree = ast.parse(text)
         except (SyntaxError, ValueError):
             continue
-        module = Module(str(path.relative_to(checkout)), "neuronxcc" in text)
+        file = str(path.relative_to(checkout))
+        module = Module(file, "neuronxcc" in text or beta1 in file)
         for node in tree.body:
             if isinstance(node, ast.FunctionDef):
                 module.functions[node.name] = node

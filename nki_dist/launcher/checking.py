@@ -16,6 +16,7 @@ import inspect
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from tokenize import TokenError
 from typing import Any, Final
 
 from nki_dist.checks import Checks
@@ -349,7 +350,7 @@ def _line(code: Any) -> int | None:
     first: int = code.co_firstlineno
     try:
         lines, _ = inspect.getsourcelines(code)
-    except (OSError, TypeError):
+    except (OSError, TypeError, SyntaxError, TokenError):  # the file may not be what was compiled
         return first
     for n, text in enumerate(lines):
         if text.lstrip().startswith(("def ", "async def ")):

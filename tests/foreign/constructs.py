@@ -19,9 +19,9 @@ from typing import Any
 
 from nki_dist.compiler.compiled import Compiled
 from nki_dist.dtypes import DType
-from nki_dist.isa import INSTRUCTIONS
 from nki_dist.program import Access, Loop, Program
 from nki_dist.program.register import VirtualRegister
+from tests.foreign import python
 
 
 DEFAULTS = frozenset({"unknown", "idle", "none", "error"})
@@ -30,7 +30,7 @@ DEFAULTS = frozenset({"unknown", "idle", "none", "error"})
 
 def of(compiled: Compiled) -> dict[str, str]:
     """The constructs of all cores' programs, each with the line (`file:line`) that comes first."""
-    found: dict[str, str] = {}
+    found = python.of(compiled)
     for program in compiled.programs:
         for text, location in _of(program):
             found.setdefault(text, location or "")
@@ -129,5 +129,3 @@ def _value(value: Any) -> str:
         return f"{type(value).__name__} of {', '.join(inner)}"
     return getattr(value, "name", None) or type(value).__name__
 
-
-assert INSTRUCTIONS

@@ -1,0 +1,47 @@
+"""What `foreign` lets pass, each with the reason: wrong on purpose, of a corpus that never ran, or
+a warning that is right.
+
+A row holds for what is found in files or programs whose path, `corpus/path`, begins with `where`,
+and for these codes; no codes: for all, also for programs that launch nothing.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Entry(NamedTuple):
+    """Something that is known."""
+
+    where: str
+    codes: tuple[str, ...]
+    why: str
+
+
+ENTRIES: tuple[Entry, ...] = (
+    Entry("", ("spilled",), "Beta 1's compiler spills, and so do we; the warning says how much"),
+    Entry(
+        "aws-neuron-sdk/nki/examples/layout-violation.py",
+        (),
+        "wrong on purpose: the documentation shows its error",
+    ),
+    Entry("aws-neuron-sdk/nki/examples/layout-dynamic-loop.py", (), "isn't valid Python"),
+    Entry(
+        "nkipy/examples/playground/simple_nki_kernel.py",
+        ("index-kind",),
+        "indexes by whole nl.affine_range objects, which no document knows; no record that it ran",
+    ),
+    Entry(
+        "triton-viz/examples/nki/rope.py",
+        ("shape-broadcast", "partition-mismatch"),
+        "written for triton-viz's interpreter, never compiled",
+    ),
+)
+
+
+def entry(place: str, code: str) -> Entry | None:
+    """The row for a code found at a place (`corpus/path`), or None."""
+    for each in ENTRIES:
+        if place.startswith(each.where) and (code in each.codes or not each.codes):
+            return each
+    return None
