@@ -36,7 +36,12 @@ def add_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     command.add_argument("--scratch", type=Path, default=Path("real_kernels_scratch"))
     command.add_argument("--report", action="store_true", help="of what --to has; runs nothing")
-    command.add_argument("--write", action="store_true", help="tests/foreign/constructs.txt anew")
+    command.add_argument(
+        "--write",
+        type=Path,
+        metavar="COVER",
+        help="make tests/foreign/constructs.txt anew, from this list of our tests (its docstring)",
+    )
 
 
 def run(options: argparse.Namespace) -> int:
@@ -52,7 +57,8 @@ def run(options: argparse.Namespace) -> int:
         rows = [json.loads(line) for line in options.to.read_text().splitlines()]
         wrong += _report(rows, reference)
         if options.write:
-            table.write(_constructs(rows, reference))
+            lines = options.write.read_text().splitlines()
+            table.write(_constructs(rows, reference), dict(line.split("\t") for line in lines))
     print(f"{time.monotonic() - began:.0f} s; " + (f"{len(wrong)} WRONG" if wrong else "all right"))
     print("\n".join(wrong))
     return 1 if wrong else 0

@@ -7,8 +7,8 @@ it. The list of those of published kernels (`constructs.txt`) is made with it, b
 What counts: which instruction on which engine, the memory and dtype of every operand together,
 the form of its access pattern (rank, strides of zero or below, steps, a view of another dtype, a
 first partition other than 0, run-time offsets by kind), every attribute's value where it is one of
-a few and its kind where it is a number, allocations, loops. What doesn't: sizes, but for their
-limits (see SIZES).
+a few and its kind where it is a number, allocations, loops, and of its source the names of `nl` and
+Python's syntax (`python`). What doesn't: sizes.
 """
 
 from __future__ import annotations
@@ -27,13 +27,23 @@ from tests.foreign import python
 DEFAULTS = frozenset({"unknown", "idle", "none", "error"})
 """Attributes that leave the choice open; kernels that give them no value have them, too."""
 
+DETAILS = ("=", " of ")
+"""In constructs of Beta 1's kernels, whose compiler chooses memories and dtypes of intermediates:
+what is left out, operands' dtypes and attributes."""
+
 
 def of(compiled: Compiled) -> dict[str, str]:
     """The constructs of all cores' programs, each with the line (`file:line`) that comes first."""
-    found = python.of(compiled)
+    beta1 = any(program.beta1 for program in compiled.programs)
+    found: dict[str, str] = {}
+    for text, location in python.of(compiled).items():
+        found[f"beta1 {text}" if beta1 else text] = location
     for program in compiled.programs:
         for text, location in _of(program):
-            found.setdefault(text, location or "")
+            if not beta1:
+                found.setdefault(text, location or "")
+            elif not any(sign in text for sign in DETAILS):
+                found.setdefault(f"beta1 {text}", location or "")
     return found
 
 
@@ -74,13 +84,13 @@ def _instruction(i: Any, platform: str) -> Iterator[str]:
     kinds = ", ".join(f"{name}={_kind(a)}" for name, a in tensors.items())
     yield f"{op}: {kinds}"
     for name, a in tensors.items():
-        for form in _forms(a):
+        for form in _forms(a, i.engine):
             yield f"{op}.{name}: {form}"
     for name, value in i.args.items():
         if isinstance(value, Access) or value is None or value is False:
             continue
         text = _value(value)
-        if isinstance(value, (int, float)) and not isinstance(value, bool) and "dst" in tensors:
+        if isinstance(value, (int, float)) and "dst" in tensors and tensors["dst"].dtype.is_integer:
             text += f" into {tensors['dst'].dtype}"
         if text not in DEFAULTS:
             yield f"{op}.{name}={text}"
@@ -92,7 +102,7 @@ def _kind(a: Access) -> str:
     return f"{'hbm' if a.region.is_hbm else a.region.value} {a.dtype}"
 
 
-def _forms(a: Access) -> Iterator[str]:
+def _forms(a: Access, engine: str) -> Iterator[str]:
     yield f"rank {len(a.shape)}"
     moving = [s for s, n in zip(a.strides[1:], a.shape[1:]) if n > 1]
     if 0 in moving:
@@ -105,7 +115,8 @@ def _forms(a: Access) -> Iterator[str]:
         yield f"{a.storage.dtype} as {a.dtype}"
     if a.region.on_chip:
         if a.start_partition:
-            yield f"from partition {a.start_partition}"
+            quadrant = engine != "dma" and a.start_partition % 32 == 0
+            yield f"from {f'partition {a.start_partition}' if quadrant else 'another partition'}"
         if a.shape[0] > 1 and a.strides[0] != a.partition_stride:
             yield "partitions by other steps"
     if a.dynamic is not None:

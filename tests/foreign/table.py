@@ -1,20 +1,51 @@
-"""`constructs.txt`: what published kernels consist of, a line each: construct, tab, source line.
+"""`constructs.txt`: what published kernels consist of, found by tracing them, and our test of each.
 
-`make foreign FOREIGN=--write` makes it anew; nobody edits it.
+A line is a construct (`constructs`), the source line of the first kernel that has it, and the test
+of ours that has it, too, with tabs between them. `tests/foreign` stands for the tests beside this
+file, which take their rows from it. To make it anew:
+
+    pytest -p bench.real_kernels.covering --covering-to COVER tests --ignore tests/foreign
+    python -m bench.real_kernels foreign NKI_REF --write COVER
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 FILE = Path(__file__).parent / "constructs.txt"
+HERE = "tests/foreign"
 
 
-def read() -> dict[str, str]:
-    """Construct -> `repository/path:line` of the first kernel that has it, "" where none is known."""
-    rows = (line.split("\t") for line in FILE.read_text().splitlines())
-    return {construct: where for construct, where in rows}
+class Row(NamedTuple):
+    """Of the table.
+
+    Attributes:
+        where: `repository/path:line`, or "" where the construct has no line.
+        test: of ours.
+    """
+
+    construct: str
+    where: str
+    test: str
 
 
-def write(found: dict[str, str]) -> None:
-    FILE.write_text("".join(f"{text}\t{where}\n" for text, where in sorted(found.items())))
+def rows() -> list[Row]:
+    """The whole table."""
+    if not FILE.exists():
+        return []
+    return [Row(*line.split("\t")) for line in FILE.read_text().splitlines()]
+
+
+def own() -> list[str]:
+    """The constructs that the tests beside this file have to have."""
+    return [row.construct for row in rows() if row.test == HERE]
+
+
+def write(found: Mapping[str, str], covered: Mapping[str, str]) -> None:
+    """Make the table of constructs, each with its line, and of what other tests have."""
+    lines = (
+        f"{text}\t{where}\t{covered.get(text, HERE)}\n" for text, where in sorted(found.items())
+    )
+    FILE.write_text("".join(lines))
