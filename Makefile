@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 export OPENBLAS_NUM_THREADS ?= 1
 
-.PHONY: demo test slow lint format bench docs mutants fuzz dist matrix clean
+.PHONY: demo test slow lint format bench docs mutants fuzz dist matrix foreign clean
 
 $(VENV)/.ready: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -61,6 +61,15 @@ dist: $(VENV)/.dist
 
 matrix: $(VENV)/.dist
 	$(BIN)/python -m release.matrix $(MATRIX)
+
+# What programs of the checkouts import. FOREIGN takes options: --quick, --only PART, --report, ...
+$(VENV)/.foreign: $(VENV)/.ready bench/real_kernels/requirements.txt
+	$(BIN)/python -m pip install --quiet -r bench/real_kernels/requirements.txt
+	touch $@
+
+foreign: $(VENV)/.foreign
+	@test -d "$(NKI_REF)" || { echo "make foreign NKI_REF=DIR: the folder of the checkouts"; exit 2; }
+	$(BIN)/python -m bench.real_kernels foreign $(NKI_REF) $(if $(LADDER),--ladder $(LADDER)) $(FOREIGN)
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache build *.egg-info

@@ -117,7 +117,7 @@ class Case:
             views, tiles = {}, {}
             for name in arrays:
                 operand = operands[name]
-                tile = placed(arrays[name], operand.memory)
+                tile = placed(arrays[name], operand.memory, operand.dtype)
                 tiles[name] = tile
                 _, pattern, offset = operand.layout
                 views[name] = tile.ap(pattern=pattern, offset=offset)
@@ -148,8 +148,10 @@ class Case:
         return compiled
 
 
-def placed(array, memory):
+def placed(array, memory, dtype):
     """A tensor of a kernel that holds an array's contents, in a memory."""
+    if dtype.endswith("_x4"):  # packed types are words in NumPy
+        array = array.view(getattr(nl, dtype))
     if memory == "hbm":
         tensor = nl.ndarray(array.shape, dtype=array.dtype, buffer=nl.shared_hbm)
         nisa.dma_copy(tensor, array)
@@ -165,6 +167,9 @@ def placed(array, memory):
 
 def brought_back(tile):
     """A result with a tile's contents."""
+    dtype = dtypes.of(tile.dtype)
+    if dtype.is_mx:
+        tile = tile.view(nl.uint16 if dtype.itemsize == 2 else nl.uint32)
     out = nl.ndarray(tile.shape, dtype=tile.dtype, buffer=nl.shared_hbm)
     if tile.buffer == nl.psum:
         copy = nl.ndarray(tile.shape, dtype=tile.dtype, buffer=nl.sbuf)

@@ -151,7 +151,7 @@ UNARY: dict[str, Callable[..., Any]] = {
 
 def activation(o: Operands, op: str = "copy", **given: Any) -> Case:
     o = column(o, "bias", "scale", "reduce_res")
-    given = {"scale": 1.0, **given}
+    given = {"scale": 0.5 if op == "sin" else 1.0, **given}  # it takes -pi to pi
 
     def call(dst, data, bias=None, scale=given["scale"], reduce_res=None):
         more = {} if reduce_res is None else {"reduce_op": nl.add, "reduce_res": reduce_res}

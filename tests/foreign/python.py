@@ -50,19 +50,18 @@ SYNTAX: dict[type[ast.AST], str] = {
 def of(compiled: Compiled) -> dict[str, str]:
     """The constructs in the source of what led to an instruction, with their lines."""
     found: dict[str, str] = {}
-    wanted = {(file, name) for p in compiled.programs for file, _, name in p.locations}
-    for file, name in sorted(wanted):
-        for text, line in _of(file, name):
+    wanted = {
+        (file, function)
+        for program in compiled.programs
+        for file, line, _ in program.locations
+        if "nki_dist/" not in file and "bench/real_kernels/" not in file
+        for function in _functions(file)
+        if function.lineno <= line <= (function.end_lineno or line)
+    }
+    for file, function in sorted(wanted, key=lambda each: (each[0], each[1].lineno)):
+        for text, line in _constructs(function):
             found.setdefault(text, f"{file}:{line}")
     return found
-
-
-@cache
-def _of(file: str, name: str) -> tuple[tuple[str, int], ...]:
-    if "nki_dist/" in file:
-        return ()
-    functions = _functions(file)
-    return tuple(each for f in functions if f.name == name for each in _constructs(f))
 
 
 @cache
@@ -74,7 +73,12 @@ def _functions(file: str) -> tuple[ast.FunctionDef, ...]:
     return tuple(n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef))
 
 
-def _constructs(function: ast.FunctionDef) -> Iterator[tuple[str, int]]:
+@cache
+def _constructs(function: ast.FunctionDef) -> tuple[tuple[str, int], ...]:
+    return tuple(_found(function))
+
+
+def _found(function: ast.FunctionDef) -> Iterator[tuple[str, int]]:
     if function.args.kwonlyargs:
         yield "python: keyword-only parameters", function.lineno
     if function.args.vararg or function.args.kwarg:
