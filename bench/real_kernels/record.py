@@ -22,6 +22,7 @@ import pytest
 
 from bench.real_kernels import packed, shims, tracing
 from nki_dist.compiler.compiled import Compiled
+from nki_dist.errors import NkiWarning
 from nki_dist.launcher.kernel import Kernel
 from nki_dist.launcher.session import CompileCache
 
@@ -101,6 +102,7 @@ class Record:
         self.recorder.install()
         self.started = 0.0
         self.row: dict[str, Any] = {}
+        self.warned: set[str] = set()
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection(self) -> None:
@@ -137,8 +139,13 @@ class Record:
             timed_out = report.failed and TIMED_OUT in reason
             self.row |= {"outcome": "timeout" if timed_out else report.outcome, "reason": reason}
 
+    def pytest_warning_recorded(self, warning_message: Any) -> None:
+        if isinstance(warning_message.message, NkiWarning):
+            self.warned.add(warning_message.message.code)
+
     def pytest_runtest_logfinish(self, nodeid: str) -> None:
-        self._write(self.row | {"kernels": self.recorder.take()})
+        warned, self.warned = sorted(self.warned), set()
+        self._write(self.row | {"kernels": self.recorder.take(), "warnings": warned})
 
     @pytest.hookimpl(trylast=True)
     def pytest_runtest_teardown(self, item: pytest.Item) -> None:

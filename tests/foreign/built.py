@@ -40,6 +40,12 @@ class Operand:
     columns: int = COLUMNS
 
     @property
+    def held(self) -> str:
+        """The dtype of the tile, where the part is a view of another; else ""."""
+        before, _, after = self.form.partition(" as ")
+        return before if after else ""
+
+    @property
     def layout(self) -> tuple[tuple[int, int], list[list[int]], int]:
         """The tile's shape, the pattern of the part in it, and where that begins."""
         p, f = self.rows, self.columns
@@ -117,7 +123,7 @@ class Case:
             views, tiles = {}, {}
             for name in arrays:
                 operand = operands[name]
-                tile = placed(arrays[name], operand.memory, operand.dtype)
+                tile = placed(arrays[name], operand)
                 tiles[name] = tile
                 _, pattern, offset = operand.layout
                 views[name] = tile.ap(pattern=pattern, offset=offset)
@@ -148,21 +154,24 @@ class Case:
         return compiled
 
 
-def placed(array, memory, dtype):
-    """A tensor of a kernel that holds an array's contents, in a memory."""
-    if dtype.endswith("_x4"):  # packed types are words in NumPy
-        array = array.view(getattr(nl, dtype))
+def placed(array, operand):
+    """A tensor of a kernel that holds an array's contents, in the operand's memory."""
+    dtype, memory = getattr(nl, operand.dtype), operand.memory
+    if operand.dtype.endswith("_x4"):  # packed types are words in NumPy
+        array = array.view(dtype)
+    if operand.held:
+        array = array.view(getattr(nl, operand.held))
     if memory == "hbm":
         tensor = nl.ndarray(array.shape, dtype=array.dtype, buffer=nl.shared_hbm)
         nisa.dma_copy(tensor, array)
-        return tensor
+        return tensor.view(dtype) if operand.held else tensor
     tile = nl.ndarray(array.shape, dtype=array.dtype, buffer=nl.sbuf)
     nisa.dma_copy(tile, array)
     if memory == "psum":
         bank = nl.ndarray(array.shape, dtype=array.dtype, buffer=nl.psum)
         nisa.tensor_copy(bank, tile)
-        return bank
-    return tile
+        tile = bank
+    return tile.view(dtype) if operand.held else tile
 
 
 def brought_back(tile):

@@ -27,6 +27,9 @@ from tests.foreign import python
 DEFAULTS = frozenset({"unknown", "idle", "none", "error"})
 """Attributes that leave the choice open; kernels that give them no value have them, too."""
 
+VALUES = frozenset({"value", "operand0", "operand1", "on_false_value", "initial", "imm0", "imm1"})
+"""Attributes that are numbers of the tile, so that its dtype matters."""
+
 DETAILS = ("=", " of ")
 """In constructs of Beta 1's kernels, whose compiler chooses memories and dtypes of intermediates:
 what is left out, operands' dtypes and attributes."""
@@ -90,7 +93,7 @@ def _instruction(i: Any, platform: str) -> Iterator[str]:
         if isinstance(value, Access) or value is None or value is False:
             continue
         text = _value(value)
-        if isinstance(value, (int, float)) and "dst" in tensors and tensors["dst"].dtype.is_integer:
+        if name in VALUES and "dst" in tensors and tensors["dst"].dtype.is_integer:
             text += f" into {tensors['dst'].dtype}"
         if text not in DEFAULTS:
             yield f"{op}.{name}={text}"

@@ -250,6 +250,39 @@ def nc_transpose(o: Operands, engine: Any = None) -> Case:
     )
 
 
+def dma_transpose(o: Operands, **options: Any) -> Case:
+    first = o["dst"]
+    o = {**o, "dst": Operand(first.memory, first.dtype, first.form, COLUMNS, ROWS)}
+    return _case(
+        o,
+        lambda dst, src: nisa.dma_transpose(dst, src, **options),
+        lambda dst, src: src.T,
+    )
+
+
+def nc_n_gather(o: Operands) -> Case:
+    return _case(
+        o,
+        lambda dst, data, indices: nisa.nc_n_gather(dst, data, indices),
+        lambda dst, data, indices: np.take_along_axis(data, indices.astype(int), axis=1),
+    )
+
+
+def tensor_scalar_reduce(o: Operands, op0: str = "multiply", **given: Any) -> Case:
+    o = column(o, "operand0", "reduce_res")
+
+    def call(dst, data, reduce_res, operand0=given.get("operand0", 2)):
+        nisa.tensor_scalar_reduce(
+            dst, data, getattr(nl, op0), operand0, nl.add, reduce_res=reduce_res
+        )
+
+    def wanted(dst, data, reduce_res, operand0=given.get("operand0", 2)):
+        out = BINARY[op0](data, operand0)
+        return out, out.sum(1, keepdims=True)
+
+    return _case(o, call, wanted, "dst", "reduce_res")
+
+
 def nc_matmul(o: Operands, **options: Any) -> Case:
     first, stationary = o["dst"], o["stationary"]
     o = {
@@ -308,6 +341,6 @@ BUILT = {
         memset, tensor_copy, dma_copy, tensor_tensor, tensor_scalar, scalar_tensor_tensor,
         activation, activation_reduce, tensor_reduce, tensor_partition_reduce,
         tensor_tensor_scan, reciprocal, nc_transpose, nc_matmul, iota, nc_stream_shuffle,
-        tensor_copy_predicated,
+        tensor_copy_predicated, dma_transpose, nc_n_gather, tensor_scalar_reduce,
     )
 }  # fmt: skip

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from typing import Any
 
 import pytest
 
+import nki_dist.isa as nisa
 from nki_dist.errors import CompilerMayRejectWarning
 from tests.foreign import constructs, table
 from tests.foreign.built import PLAIN, Operand
@@ -32,6 +34,11 @@ USUAL = {
     "nc_stream_shuffle": "dst=sbuf float32, src=sbuf float32",
     "tensor_copy_predicated": "src=sbuf float32, predicate=sbuf uint8, dst=sbuf float32",
 }
+USUAL |= {
+    "dma_transpose": "dst=sbuf bfloat16, src=hbm bfloat16",
+    "nc_n_gather": "dst=sbuf float32, data=sbuf float32, indices=sbuf uint32",
+    "tensor_scalar_reduce": "dst=sbuf float32, data=sbuf float32, reduce_res=sbuf float32",
+}
 NUMBERS = {"float": 2.0, "float 0": 0.0, "int": 2, "int 0": 0}
 ROWS = [row for row in table.own() if row.partition(":")[0].partition(".")[0] in BUILT]
 
@@ -54,14 +61,24 @@ def case(construct: str) -> Any:
     usual = operands(USUAL[opcode])
     if sign == ": ":
         usual.setdefault(name, Operand("sbuf", "float32"))
-        old = usual[name]
-        usual[name] = Operand(old.memory, old.dtype, value)
+        old, (_, view, dtype) = usual[name], value.partition(" as ")
+        if view:  # the others are of the same dtype, so that none is converted
+            usual = {n: Operand(o.memory, dtype) for n, o in usual.items()}
+        usual[name] = Operand(old.memory, dtype if view else old.dtype, value)
         return BUILT[opcode](usual)
     value, _, into = value.partition(" into ")
     if into:
         usual["dst"] = Operand("sbuf", into)
-    given = NUMBERS[value] if value in NUMBERS else eval(value)
-    return BUILT[opcode](usual, **{name: given})
+    return BUILT[opcode](usual, **{name: attribute(name, value)})
+
+
+def attribute(name: str, value: str) -> Any:
+    """A number of the kind, a bool or text as it is written, or a member of an enum of nisa."""
+    if value in NUMBERS:
+        return NUMBERS[value]
+    if value[0] in "'TF":
+        return ast.literal_eval(value)
+    return getattr(getattr(nisa, name), value)
 
 
 @pytest.mark.parametrize("construct", ROWS)
