@@ -40,7 +40,10 @@ def of(compiled: Compiled) -> dict[str, str]:
     beta1 = any(program.beta1 for program in compiled.programs)
     found: dict[str, str] = {}
     for text, location in python.of(compiled).items():
-        found[f"beta1 {text}" if beta1 else text] = location
+        if not beta1:
+            found[text] = location
+        elif text.startswith(("nl.", "nisa.")):  # rules about Python came after Beta 1
+            found[f"beta1 {text}"] = location
     for program in compiled.programs:
         for text, location in _of(program):
             if not beta1:

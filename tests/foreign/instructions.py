@@ -12,7 +12,7 @@ import numpy as np
 
 import nki_dist.isa as nisa
 import nki_dist.language as nl
-from tests.foreign.built import COLUMNS, ROWS, Case, Operand
+from tests.foreign.built import COLUMNS, ROWS, Case, Operand, stored
 
 SCALAR_TOLERANCE = 1e-2  # an activation's result is rounded to bfloat16 in places
 
@@ -268,6 +268,25 @@ def nc_n_gather(o: Operands) -> Case:
     )
 
 
+def nc_find_index8(o: Operands) -> Case:
+    """Values that aren't in a row, and ones that are, which are its first eight."""
+    vals, first = o["vals"], o["dst"]
+    o = {
+        **o,
+        "vals": Operand(vals.memory, vals.dtype, vals.form, ROWS, 8),
+        "dst": Operand(first.memory, first.dtype, first.form, ROWS, 8),
+    }
+    made = _case(
+        o,
+        lambda dst, data, vals: nisa.nc_find_index8(dst, data, vals),
+        lambda dst, data, vals: np.broadcast_to(np.arange(8), dst.shape),
+    )
+    rows = np.stack([np.random.default_rng(p).permutation(COLUMNS) for p in range(ROWS)])
+    made.arrays = {name: stored(rows, operand.dtype) for name, operand in o.items()}
+    made.arrays |= {name: made.arrays[name][:, :8].copy() for name in ("dst", "vals")}
+    return made
+
+
 def tensor_scalar_reduce(o: Operands, op0: str = "multiply", **given: Any) -> Case:
     o = column(o, "operand0", "reduce_res")
 
@@ -341,6 +360,7 @@ BUILT = {
         memset, tensor_copy, dma_copy, tensor_tensor, tensor_scalar, scalar_tensor_tensor,
         activation, activation_reduce, tensor_reduce, tensor_partition_reduce,
         tensor_tensor_scan, reciprocal, nc_transpose, nc_matmul, iota, nc_stream_shuffle,
-        tensor_copy_predicated, dma_transpose, nc_n_gather, tensor_scalar_reduce,
+        tensor_copy_predicated, dma_transpose, nc_n_gather, nc_find_index8,
+        tensor_scalar_reduce,
     )
 }  # fmt: skip

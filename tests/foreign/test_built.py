@@ -37,6 +37,7 @@ USUAL = {
 USUAL |= {
     "dma_transpose": "dst=sbuf bfloat16, src=hbm bfloat16",
     "nc_n_gather": "dst=sbuf float32, data=sbuf float32, indices=sbuf uint32",
+    "nc_find_index8": "dst=sbuf uint32, data=sbuf float32, vals=sbuf float32",
     "tensor_scalar_reduce": "dst=sbuf float32, data=sbuf float32, reduce_res=sbuf float32",
 }
 NUMBERS = {"float": 2.0, "float 0": 0.0, "int": 2, "int 0": 0}
