@@ -1,6 +1,6 @@
 """What is reported of a kernel, and how: the policy that a world holds it to.
 
-Four questions have an answer each; a policy is written as an object, `Checks(races="warn")`, as
+Five questions have an answer each; a policy is written as an object, `Checks(races="warn")`, as
 text, `"unwritten=zero,races=warn"`, or as a word for a usual one: `default`, `strict` or `spill`.
 """
 
@@ -17,11 +17,12 @@ ALLOWED: Final = {
     "unwritten": ("error", "strict", "zero", "nan"),
     "races": ("error", "warn", "off"),
     "capacity": ("error", "spill"),
+    "refusals": ("warn", "all", "off"),
     "release": tuple(RELEASES),
 }
 PRESETS: Final[dict[str, dict[str, str]]] = {
     "default": {},
-    "strict": {"unwritten": "strict"},
+    "strict": {"unwritten": "strict", "refusals": "all"},
     "spill": {"capacity": "spill"},
 }
 
@@ -44,6 +45,9 @@ class Checks:
             "spill": accepted, as AWS's compiler may reorder or spill.
         release: of NKI. "0.6" or "0.7": what the other has instead is an error. "any": both work,
             with a ReleaseWarning where 0.7 has removed something.
+        refusals: what AWS's compiler may refuse though it runs here. "warn": one
+            CompilerMayRejectWarning for a launch; of what published kernels do that ran on devices,
+            nothing. "all": of that, too, with the kernel (nki_dist.codes.EVIDENCE). "off": nothing.
 
     Raises:
         LaunchError: another word.
@@ -53,6 +57,7 @@ class Checks:
     races: str = "error"
     capacity: str = "error"
     release: str = ANY
+    refusals: str = "warn"
 
     def __post_init__(self) -> None:
         for part, words in ALLOWED.items():

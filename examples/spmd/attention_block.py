@@ -66,9 +66,11 @@ def shared_transpose(x):
     turned = nl.ndarray((hidden, length), dtype=x.dtype, buffer=nl.shared_hbm)
     start, stop = my_share(length, pmax)
     rows = [load(x[at : at + width, :]) for at, width in tiles(start, stop, pmax)]
-    for h0, height in tiles(0, hidden, pmax):
+    for tile in tiles(0, hidden, pmax):
+        h0, height = tile
         strip = nl.ndarray((height, stop - start), dtype=x.dtype, buffer=nl.sbuf)
-        for i, row in enumerate(rows):
+        for i in range(len(rows)):
+            row = rows[i]
             put_turned(strip[:, i * pmax : (i + 1) * pmax], row[:, h0 : h0 + height])
         nisa.dma_copy(dst=turned[h0 : h0 + height, start:stop], src=strip)
     nisa.core_barrier(data=turned, cores=(0, 1))
@@ -87,9 +89,11 @@ def project_turned(x_turned, weight):
     length, d = x_turned[0].shape[1], weight.shape[1]
     w_tiles = weight_tiles(weight)
     result = nl.ndarray((d, length), dtype=weight.dtype, buffer=nl.sbuf)
-    for s0, width in tiles(0, length, nl.tile_size.gemm_moving_fmax):
+    for tile in tiles(0, length, nl.tile_size.gemm_moving_fmax):
+        s0, width = tile
         acc = nl.ndarray((d, width), dtype=nl.float32, buffer=nl.psum)
-        for i, x in enumerate(x_turned):
+        for i in range(len(x_turned)):
+            x = x_turned[i]
             nisa.nc_matmul(dst=acc, stationary=w_tiles[i], moving=x[:, s0 : s0 + width])
         nisa.tensor_copy(dst=result[:, s0 : s0 + width], src=acc)
     return result
@@ -100,11 +104,14 @@ def project_values(x_turned, weight):
     length, columns = x_turned[0].shape[1], weight.shape[1]
     w_tiles = weight_tiles(weight)
     values = []
-    for s0, height in tiles(0, length, nl.tile_size.pmax):
+    for block in tiles(0, length, nl.tile_size.pmax):
+        s0, height = block
         value = nl.ndarray((height, columns), dtype=weight.dtype, buffer=nl.sbuf)
-        for c0, width in tiles(0, columns, nl.tile_size.gemm_moving_fmax):
+        for tile in tiles(0, columns, nl.tile_size.gemm_moving_fmax):
+            c0, width = tile
             acc = nl.ndarray((height, width), dtype=nl.float32, buffer=nl.psum)
-            for i, x in enumerate(x_turned):
+            for i in range(len(x_turned)):
+                x = x_turned[i]
                 nisa.nc_matmul(
                     dst=acc,
                     stationary=x[:, s0 : s0 + height],
@@ -124,7 +131,8 @@ def turned_contexts(queries, keys, values):
     """Attention of one head, transposed: a (d, sequence) tile."""
     d, length = queries.shape
     contexts = nl.ndarray((d, length), dtype=queries.dtype, buffer=nl.sbuf)
-    for q0, width in tiles(0, length, nl.tile_size.pmax):
+    for tile in tiles(0, length, nl.tile_size.pmax):
+        q0, width = tile
         span = slice(q0, q0 + width)
         context = attend(queries[:, span], keys, values, q0, d**-0.5, queries.dtype)
         put_turned(contexts[:, span], context)
@@ -136,7 +144,8 @@ def project_out(out, contexts, w_rows):
     length, pmax = contexts[0].shape[1], nl.tile_size.pmax
     cores, me = nl.num_programs(axes=0), nl.program_id(0)
     share = length // cores
-    for s0, height in tiles(0, share, pmax):
+    for tile in tiles(0, share, pmax):
+        s0, height = tile
         row = me * share + s0
         mine = heads_part(contexts, w_rows, row)
         if cores == 2:
@@ -155,9 +164,11 @@ def heads_part(contexts, w_rows, row):
     """This core's heads' contribution to 128 output rows, in float32."""
     hidden, pmax = w_rows[0].shape[1], nl.tile_size.pmax
     part = nl.ndarray((pmax, hidden), dtype=nl.float32, buffer=nl.sbuf)
-    for c0, width in tiles(0, hidden, nl.tile_size.gemm_moving_fmax):
+    for tile in tiles(0, hidden, nl.tile_size.gemm_moving_fmax):
+        c0, width = tile
         acc = nl.ndarray((pmax, width), dtype=nl.float32, buffer=nl.psum)
-        for i, w in enumerate(w_rows):
+        for i in range(len(w_rows)):
+            w = w_rows[i]
             nisa.nc_matmul(
                 dst=acc, stationary=contexts[i][:, row : row + pmax], moving=w[:, c0 : c0 + width]
             )

@@ -25,7 +25,8 @@ def average_pool(image, window=2):
     assert height % window == 0 and width % window == 0
     h, w = height // window, width // window
     out = nl.ndarray((channels, h, w), dtype=image.dtype, buffer=nl.shared_hbm)
-    for c0, count in tiles(*my_share(channels), nl.tile_size.pmax):
+    for block in tiles(*my_share(channels), nl.tile_size.pmax):
+        c0, count = block
         tile = nl.ndarray((count, height, width), dtype=image.dtype, buffer=nl.sbuf)
         nisa.dma_copy(dst=tile, src=image[c0 : c0 + count])
         # (c, h*k, w*k) seen as (c, h, w, k, k): no data moves, only strides change.

@@ -48,11 +48,13 @@ def data_parallel(x, x_turned, y, weights, bias, group, steps, rate):
         gradients(batch, turned, wanted, model, found, columns)
         ncc.all_reduce(srcs=found, dsts=sums, replica_group=group, op=nl.add)
         totals = [*load_rows(sums[0][:, columns]), *load_rows(sums[1][:, columns])]
-        for part, total in zip(model, totals):
+        for k in range(len(model)):
+            part, total = model[k], totals[k]
             nisa.scalar_tensor_tensor(
                 dst=part, data=total, op0=nl.multiply, operand0=-rate, op1=nl.add, operand1=part
             )
-    for part, (r0, height) in zip(model, [*tiles(0, d, nl.tile_size.pmax), (d, 1)]):
+    for pair in zip(model, [*tiles(0, d, nl.tile_size.pmax), (d, 1)]):
+        part, (r0, height) = pair
         nisa.dma_copy(dst=out[r0 : r0 + height, columns], src=part)
     return out
 
@@ -68,9 +70,11 @@ def gradients(batch, turned, wanted, model, found, columns):
     pmax, n = nl.tile_size.pmax, model[-1].shape[1]
     errors = [deviation(turned, y, model, i * pmax) for i, y in enumerate(wanted)]
     d = batch[0].shape[1]
-    for r0, height in tiles(0, d, pmax):
+    for tile in tiles(0, d, pmax):
+        r0, height = tile
         acc = nl.ndarray((height, n), dtype=nl.float32, buffer=nl.psum)
-        for x, e in zip(batch, errors):
+        for k in range(len(batch)):
+            x, e = batch[k], errors[k]
             nisa.nc_matmul(dst=acc, stationary=x[:, r0 : r0 + height], moving=e)
         store(found[0][r0 : r0 + height, columns], acc)
     acc = nl.ndarray((1, n), dtype=nl.float32, buffer=nl.psum)
@@ -83,7 +87,8 @@ def deviation(turned, y, model, first):
     """x @ w + b - y for the samples of one tile, the first of which is sample `first`."""
     count, n = y.shape
     acc = nl.ndarray((count, n), dtype=nl.float32, buffer=nl.psum)
-    for x, w in zip(turned, model):
+    for k in range(len(turned)):
+        x, w = turned[k], model[k]
         nisa.nc_matmul(dst=acc, stationary=x[:, first : first + count], moving=w)
     # The bias goes to every row as a product with ones, summed up where the products are.
     nisa.nc_matmul(dst=acc, stationary=ones((1, count)), moving=model[-1])

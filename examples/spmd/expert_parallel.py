@@ -43,10 +43,10 @@ def expert_parallel(tokens, send, w1, w2, group, ranks):
     """
     count, h = tokens.shape
     cores, me = nl.num_programs(axes=0), nl.program_id(0)
-    mine, back = (nl.ndarray((count, h), dtype=nl.float32, buffer=nl.shared_hbm) for _ in range(2))
-    arrived, done = (
+    mine, back = [nl.ndarray((count, h), dtype=nl.float32, buffer=nl.shared_hbm) for _ in range(2)]
+    arrived, done = [
         nl.ndarray((ranks * count, h), dtype=nl.float32, buffer=nl.shared_hbm) for _ in range(2)
-    )
+    ]
     outward = nl.ndarray((3, ranks), dtype=nl.uint32, buffer=nl.shared_hbm)
     homeward = nl.ndarray((4, ranks), dtype=nl.uint32, buffer=nl.shared_hbm)
     work = tiles(0, ranks * count, nl.tile_size.pmax)[me::cores]
@@ -56,7 +56,8 @@ def expert_parallel(tokens, send, w1, w2, group, ranks):
         nisa.dma_copy(dst=outward[0:2], src=send)
     ncc.all_to_all_v(srcs=[mine], dsts=[arrived], replica_group=group, metadata_tensor=outward)
     first, second = load_rows(w1), load_rows(w2)
-    for t0, width in work:
+    for pair in work:
+        t0, width = pair
         result = mlp(turned(arrived[t0 : t0 + width]), first, second)
         nisa.dma_copy(dst=done[t0 : t0 + width], src=result)
     if me == 0:
@@ -79,7 +80,8 @@ def clear(rows, work):
     """Zeros wherever no token will arrive: those places are computed like all others."""
     zeros = nl.ndarray((nl.tile_size.pmax, rows.shape[1]), dtype=rows.dtype, buffer=nl.sbuf)
     nisa.memset(dst=zeros, value=0.0)
-    for t0, width in work:
+    for pair in work:
+        t0, width = pair
         nisa.dma_copy(dst=rows[t0 : t0 + width], src=zeros[0:width])
 
 
@@ -89,7 +91,8 @@ def turned(rows):
     block = nl.ndarray((width, h), dtype=rows.dtype, buffer=nl.sbuf)
     nisa.dma_copy(dst=block, src=rows)
     found = []
-    for h0, hw in tiles(0, h, nl.tile_size.pmax):
+    for cut in tiles(0, h, nl.tile_size.pmax):
+        h0, hw = cut
         acc = nl.ndarray((hw, width), dtype=rows.dtype, buffer=nl.psum)
         nisa.nc_transpose(dst=acc, data=block[:, h0 : h0 + hw], engine=nisa.tensor_engine)
         tile = nl.ndarray((hw, width), dtype=rows.dtype, buffer=nl.sbuf)

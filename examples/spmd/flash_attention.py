@@ -38,7 +38,8 @@ def flash_attention(q, k, v):
         keys = nl.ndarray((d, length), dtype=k.dtype, buffer=nl.sbuf)
         nisa.dma_copy(dst=keys, src=k[head])
         values = [load(v[head, at : at + w]) for at, w in tiles(0, length, nl.tile_size.pmax)]
-        for i, (q0, width) in enumerate(tiles(0, length, nl.tile_size.pmax)):
+        for pair in enumerate(tiles(0, length, nl.tile_size.pmax)):
+            i, (q0, width) = pair
             if i % cores == me:
                 queries = load(q[head, :, q0 : q0 + width])
                 context = attend(queries, keys, values, q0, d**-0.5, q.dtype)

@@ -41,10 +41,13 @@ def grid_matmul(lhsT, rhs, rows, columns):
     start, stop = my_share(n)
     left = load_rows(gathered(lhsT, rows))
     right = load_rows(gathered(rhs, columns)[:, start:stop])
-    for m0, mw in tiles(0, m, nl.tile_size.gemm_stationary_fmax):
-        for n0, nw in tiles(0, stop - start, nl.tile_size.gemm_moving_fmax):
+    for cut in tiles(0, m, nl.tile_size.gemm_stationary_fmax):
+        m0, mw = cut
+        for block in tiles(0, stop - start, nl.tile_size.gemm_moving_fmax):
+            n0, nw = block
             acc = nl.ndarray((mw, nw), dtype=nl.float32, buffer=nl.psum)
-            for a, b in zip(left, right):
+            for k in range(len(left)):
+                a, b = left[k], right[k]
                 moving = b[:, n0 : n0 + nw]
                 nisa.nc_matmul(dst=acc, stationary=a[:, m0 : m0 + mw], moving=moving)
             tile = nl.ndarray((mw, nw), dtype=nl.float32, buffer=nl.sbuf)

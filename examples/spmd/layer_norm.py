@@ -22,7 +22,8 @@ def layer_norm(x, weight, bias):
     rows, columns = x.shape
     out = nl.ndarray((rows, columns), dtype=x.dtype, buffer=nl.shared_hbm)
     weights, biases = on_all_partitions(weight), on_all_partitions(bias)
-    for r0, height in tiles(*my_share(rows, nl.tile_size.pmax), nl.tile_size.pmax):
+    for block in tiles(*my_share(rows, nl.tile_size.pmax), nl.tile_size.pmax):
+        r0, height = block
         tile = nl.ndarray((height, columns), dtype=x.dtype, buffer=nl.sbuf)
         nisa.dma_copy(dst=tile, src=x[r0 : r0 + height, :])
         moments = row_moments(tile)
@@ -54,7 +55,8 @@ def row_moments(tile):
     # bn_stats takes at most 512 columns and leaves six numbers; bn_aggr merges any count of them.
     pieces = tiles(0, columns, nl.tile_size.bn_stats_fmax)
     statistics = nl.ndarray((height, 6 * len(pieces)), dtype=nl.float32, buffer=nl.sbuf)
-    for i, (c0, width) in enumerate(pieces):
+    for i in range(len(pieces)):
+        c0, width = pieces[i]
         nisa.bn_stats(dst=statistics[:, 6 * i : 6 * i + 6], data=tile[:, c0 : c0 + width])
     moments = nl.ndarray((height, 2), dtype=nl.float32, buffer=nl.sbuf)
     nisa.bn_aggr(dst=moments, data=statistics)

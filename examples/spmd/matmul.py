@@ -43,10 +43,13 @@ def matmul_basic(lhsT, rhs):
     """
     (k, m), n = lhsT.shape, rhs.shape[1]
     out = nl.ndarray((m, n), dtype=lhsT.dtype, buffer=nl.shared_hbm)
-    for m0, mw in tiles(*my_share(m, nl.tile_size.pmax), nl.tile_size.gemm_stationary_fmax):
-        for n0, nw in tiles(0, n, nl.tile_size.gemm_moving_fmax):
+    for cut in tiles(*my_share(m, nl.tile_size.pmax), nl.tile_size.gemm_stationary_fmax):
+        m0, mw = cut
+        for block in tiles(0, n, nl.tile_size.gemm_moving_fmax):
+            n0, nw = block
             acc = nl.ndarray((mw, nw), dtype=nl.float32, buffer=nl.psum)
-            for k0, kw in tiles(0, k, nl.tile_size.pmax):
+            for tile in tiles(0, k, nl.tile_size.pmax):
+                k0, kw = tile
                 left = load(lhsT[k0 : k0 + kw, m0 : m0 + mw])
                 right = load(rhs[k0 : k0 + kw, n0 : n0 + nw])
                 # The first matmul into a PSUM tile replaces its contents, later ones add.
@@ -60,11 +63,14 @@ def matmul_hoisted(lhsT, rhs):
     """lhsT.T @ rhs with the lhsT tiles of an output row loaded once; only rhs is read again."""
     (k, m), n = lhsT.shape, rhs.shape[1]
     out = nl.ndarray((m, n), dtype=lhsT.dtype, buffer=nl.shared_hbm)
-    for m0, mw in tiles(*my_share(m, nl.tile_size.pmax), nl.tile_size.gemm_stationary_fmax):
+    for block in tiles(*my_share(m, nl.tile_size.pmax), nl.tile_size.gemm_stationary_fmax):
+        m0, mw = block
         left = [load(lhsT[k0 : k0 + kw, m0 : m0 + mw]) for k0, kw in tiles(0, k, nl.tile_size.pmax)]
-        for n0, nw in tiles(0, n, nl.tile_size.gemm_moving_fmax):
+        for tile in tiles(0, n, nl.tile_size.gemm_moving_fmax):
+            n0, nw = tile
             acc = nl.ndarray((mw, nw), dtype=nl.float32, buffer=nl.psum)
-            for i, (k0, kw) in enumerate(tiles(0, k, nl.tile_size.pmax)):
+            for pair in enumerate(tiles(0, k, nl.tile_size.pmax)):
+                i, (k0, kw) = pair
                 right = load(rhs[k0 : k0 + kw, n0 : n0 + nw])
                 nisa.nc_matmul(dst=acc, stationary=left[i], moving=right)
             store(out[m0 : m0 + mw, n0 : n0 + nw], acc)
@@ -82,11 +88,14 @@ def matmul_blocked(lhsT, rhs):
     out = nl.ndarray((m, n), dtype=lhsT.dtype, buffer=nl.shared_hbm)
     columns = nl.tile_size.gemm_moving_fmax
     k_tiles = tiles(0, k, nl.tile_size.pmax)
-    for m0, mb in tiles(*my_share(m, nl.tile_size.pmax), row_block(lhsT, columns)):
+    for cut in tiles(*my_share(m, nl.tile_size.pmax), row_block(lhsT, columns)):
+        m0, mb = cut
         left = [load(lhsT[k0 : k0 + kw, m0 : m0 + mb]) for k0, kw in k_tiles]
-        for n0, nw in tiles(0, n, columns):
+        for block in tiles(0, n, columns):
+            n0, nw = block
             right = [load(rhs[k0 : k0 + kw, n0 : n0 + nw]) for k0, kw in k_tiles]
-            for r0, rw in tiles(0, mb, nl.tile_size.gemm_stationary_fmax):
+            for tile in tiles(0, mb, nl.tile_size.gemm_stationary_fmax):
+                r0, rw = tile
                 acc = nl.ndarray((rw, nw), dtype=nl.float32, buffer=nl.psum)
                 for i in range(len(k_tiles)):
                     nisa.nc_matmul(dst=acc, stationary=left[i][:, r0 : r0 + rw], moving=right[i])

@@ -48,9 +48,11 @@ def ring_attention(q, k, v, ranks):
             hand_on(values[here], values[there], ranks)
         else:
             nisa.core_barrier(data=keys[here], cores=(0, 1))
-        for tile, so_far in zip(queries, sums):
+        for at_n in range(len(queries)):
+            tile, so_far = queries[at_n], sums[at_n]
             attend(tile, keys[here], values[here], so_far, d**-0.5, first=step == 0)
-    for (q0, width), (_, total, context) in zip(work, sums):
+    for n in range(len(work)):
+        (q0, width), (_, total, context) = work[n], sums[n]
         nisa.reciprocal(dst=total, data=total)
         result = nl.ndarray((width, d), dtype=q.dtype, buffer=nl.sbuf)
         nisa.tensor_scalar(dst=result, data=context, op0=nl.multiply, operand0=total)
@@ -74,7 +76,8 @@ def hand_on(src, dst, ranks):
 
 def attend(queries, k, v, sums, scale, first):
     """Include a stretch of keys (d, stretch) and values (stretch, d) in a query tile's sums."""
-    for k0, count in tiles(0, k.shape[1], nl.tile_size.gemm_moving_fmax):
+    for tile in tiles(0, k.shape[1], nl.tile_size.gemm_moving_fmax):
+        k0, count = tile
         values = [load(v[k0 + at : k0 + at + w]) for at, w in tiles(0, count, nl.tile_size.pmax)]
         scores = online_softmax.masked_scores(queries, load(k[:, k0 : k0 + count]), lead=None)
         online_softmax.include(sums, scores, values, scale, first=first and k0 == 0)

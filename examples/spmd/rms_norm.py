@@ -28,7 +28,8 @@ def rms_norm(x, weight):
     weights = nl.ndarray((pmax, columns), dtype=weight.dtype, buffer=nl.sbuf)
     nisa.dma_copy(dst=weights, src=weight.reshape((1, columns)).broadcast(0, pmax))
 
-    for r0, height in tiles(*my_share(rows, pmax), pmax):
+    for block in tiles(*my_share(rows, pmax), pmax):
+        r0, height = block
         tile = nl.ndarray((height, columns), dtype=x.dtype, buffer=nl.sbuf)
         nisa.dma_copy(dst=tile, src=x[r0 : r0 + height, :])
 

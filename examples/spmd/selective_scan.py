@@ -27,14 +27,16 @@ def selective_scan(u, delta, A, B, C):
     channels, length = u.shape
     n = A.shape[1]
     out = nl.ndarray((channels, length), dtype=u.dtype, buffer=nl.shared_hbm)
-    for c0, count in tiles(*my_share(channels), nl.tile_size.pmax):
+    for block in tiles(*my_share(channels), nl.tile_size.pmax):
+        c0, count = block
         # float32 whatever A is, because the Scalar engine takes scales in float32 only; the DMA
         # engine converts on the way in, and on the way out.
         rates = nl.ndarray((count, n), dtype=nl.float32, buffer=nl.sbuf)
         nisa.dma_copy(dst=rates, src=A[c0 : c0 + count, :])
         state = nl.ndarray((count, n), dtype=nl.float32, buffer=nl.sbuf)
         nisa.memset(dst=state, value=0.0)
-        for t0, steps in tiles(0, length, STEPS):
+        for tile in tiles(0, length, STEPS):
+            t0, steps = tile
             y = scan_tile(u, delta, B, C, rates, state, (c0, count), (t0, steps))
             nisa.dma_copy(dst=out[c0 : c0 + count, t0 : t0 + steps], src=y)
     return out

@@ -27,7 +27,8 @@ def shared_reduction(x):
     # Without the barrier a core could read the other's row before it is written.
     nisa.core_barrier(data=partial, cores=(0, 1))
 
-    for c0, width in tiles(*my_share(columns), nl.tile_size.pmax * 16):
+    for tile in tiles(*my_share(columns), nl.tile_size.pmax * 16):
+        c0, width = tile
         # Row by row onto one partition: the Vector engine reduces along the free dimension only.
         rows = nl.ndarray((1, cores, width), dtype=nl.float32, buffer=nl.sbuf)
         nisa.dma_copy(dst=rows, src=partial[:, c0 : c0 + width])
@@ -46,9 +47,11 @@ def sum_of_rows(x, start, stop):
         return total
     ones = nl.ndarray((pmax, 1), dtype=x.dtype, buffer=nl.sbuf)
     nisa.memset(dst=ones, value=1.0)
-    for c0, width in tiles(0, columns, nl.tile_size.gemm_moving_fmax):
+    for cut in tiles(0, columns, nl.tile_size.gemm_moving_fmax):
+        c0, width = cut
         acc = nl.ndarray((1, width), dtype=nl.float32, buffer=nl.psum)
-        for r0, height in tiles(start, stop, pmax):
+        for block in tiles(start, stop, pmax):
+            r0, height = block
             tile = nl.ndarray((height, width), dtype=x.dtype, buffer=nl.sbuf)
             nisa.dma_copy(dst=tile, src=x[r0 : r0 + height, c0 : c0 + width])
             nisa.nc_matmul(dst=acc, stationary=ones[0:height, :], moving=tile)

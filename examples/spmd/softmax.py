@@ -19,7 +19,8 @@ def softmax(x):
     """Softmax of each row of a matrix; each core takes a part of the rows."""
     rows, columns = x.shape
     out = nl.ndarray((rows, columns), dtype=x.dtype, buffer=nl.shared_hbm)
-    for r0, height in tiles(*my_share(rows, nl.tile_size.pmax), nl.tile_size.pmax):
+    for block in tiles(*my_share(rows, nl.tile_size.pmax), nl.tile_size.pmax):
+        r0, height = block
         tile = nl.ndarray((height, columns), dtype=x.dtype, buffer=nl.sbuf)
         nisa.dma_copy(dst=tile, src=x[r0 : r0 + height, :])
 

@@ -25,7 +25,8 @@ def split_k_matmul(lhsT, rhs):
     cores, me = nl.num_programs(axes=0), nl.program_id(0)
     assert n % cores == 0, f"N={n} columns can't be shared out evenly between {cores} cores"
     half = n // cores
-    for m0, mw in tiles(0, m, nl.tile_size.gemm_stationary_fmax):
+    for tile in tiles(0, m, nl.tile_size.gemm_stationary_fmax):
+        m0, mw = tile
         partial = partial_products(lhsT, rhs, m0, mw)
         mine = partial[:, me * half : (me + 1) * half]
         if cores == 2:
@@ -49,14 +50,17 @@ def partial_products(lhsT, rhs, m0, mw):
     k_tiles = tiles(*my_share(lhsT.shape[0], pmax), pmax)
     assert k_tiles, "K is too short to be split: every core needs one tile of it"
     left = []
-    for k0, kw in k_tiles:
+    for pair in k_tiles:
+        k0, kw = pair
         tile = nl.ndarray((kw, mw), dtype=lhsT.dtype, buffer=nl.sbuf)
         nisa.dma_copy(dst=tile, src=lhsT[k0 : k0 + kw, m0 : m0 + mw])
         left.append(tile)
     partial = nl.ndarray((mw, n), dtype=nl.float32, buffer=nl.sbuf)
-    for n0, nw in tiles(0, n, nl.tile_size.gemm_moving_fmax):
+    for block in tiles(0, n, nl.tile_size.gemm_moving_fmax):
+        n0, nw = block
         acc = nl.ndarray((mw, nw), dtype=nl.float32, buffer=nl.psum)
-        for i, (k0, kw) in enumerate(k_tiles):
+        for i in range(len(k_tiles)):
+            k0, kw = k_tiles[i]
             right = nl.ndarray((kw, nw), dtype=rhs.dtype, buffer=nl.sbuf)
             nisa.dma_copy(dst=right, src=rhs[k0 : k0 + kw, n0 : n0 + nw])
             nisa.nc_matmul(dst=acc, stationary=left[i], moving=right)

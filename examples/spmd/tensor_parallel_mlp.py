@@ -45,7 +45,8 @@ def tensor_parallel_mlp(tokens, w1, w2, group, ranks):
     ncc.all_gather(srcs=[mine], dsts=[everyones], replica_group=group, collective_dim=0)
     first, second = load_rows(w1), load_rows(w2)
     work = [(r, *tile) for r in range(ranks) for tile in tiles(0, count, nl.tile_size.pmax)]
-    for owner, t0, width in work[me::cores]:
+    for pair in work[me::cores]:
+        owner, t0, width = pair
         block = load_rows(everyones[owner, :, t0 : t0 + width])
         result = mlp(block, first, second)
         nisa.dma_copy(dst=summand[owner, t0 : t0 + width], src=result)
@@ -61,7 +62,8 @@ def tensor_parallel_mlp(tokens, w1, w2, group, ranks):
 def load_rows(matrix):
     """A matrix in HBM as SBUF tiles of at most 128 rows."""
     loaded = []
-    for r0, height in tiles(0, matrix.shape[0], nl.tile_size.pmax):
+    for block in tiles(0, matrix.shape[0], nl.tile_size.pmax):
+        r0, height = block
         tile = nl.ndarray((height, matrix.shape[1]), dtype=matrix.dtype, buffer=nl.sbuf)
         nisa.dma_copy(dst=tile, src=matrix[r0 : r0 + height])
         loaded.append(tile)
@@ -79,17 +81,21 @@ def mlp(tokens, w1, w2):
     """
     width, features, h = tokens[0].shape[1], w1[0].shape[1], w2[0].shape[1]
     hidden = []  # (F, tokens) as tiles: silu(w1.T @ x.T)
-    for f0, fw in tiles(0, features, nl.tile_size.pmax):
+    for piece in tiles(0, features, nl.tile_size.pmax):
+        f0, fw = piece
         acc = nl.ndarray((fw, width), dtype=nl.float32, buffer=nl.psum)
-        for weights, block in zip(w1, tokens):
+        for k in range(len(w1)):
+            weights, block = w1[k], tokens[k]
             nisa.nc_matmul(dst=acc, stationary=weights[:, f0 : f0 + fw], moving=block)
         tile = nl.ndarray((fw, width), dtype=w2[0].dtype, buffer=nl.sbuf)
         nisa.activation(dst=tile, op=nl.silu, data=acc)
         hidden.append(tile)
     result = nl.ndarray((width, h), dtype=nl.float32, buffer=nl.sbuf)
-    for h0, hw in tiles(0, h, nl.tile_size.gemm_moving_fmax):
+    for cut in tiles(0, h, nl.tile_size.gemm_moving_fmax):
+        h0, hw = cut
         acc = nl.ndarray((width, hw), dtype=nl.float32, buffer=nl.psum)
-        for tile, weights in zip(hidden, w2):
+        for n in range(len(hidden)):
+            tile, weights = hidden[n], w2[n]
             nisa.nc_matmul(dst=acc, stationary=tile, moving=weights[:, h0 : h0 + hw])
         nisa.tensor_copy(dst=result[:, h0 : h0 + hw], src=acc)
     return result

@@ -23,10 +23,13 @@ def transpose2d(x):
     rows, columns = x.shape
     pmax = nl.tile_size.pmax
     out = nl.ndarray((columns, rows), dtype=x.dtype, buffer=nl.shared_hbm)
-    for c0, width in tiles(*my_share(columns, pmax), pmax):
-        for r0, height in tiles(0, rows, WIDTH):
+    for part in tiles(*my_share(columns, pmax), pmax):
+        c0, width = part
+        for cut in tiles(0, rows, WIDTH):
+            r0, height = cut
             strip = nl.ndarray((width, height), dtype=x.dtype, buffer=nl.sbuf)
-            for s0, piece in tiles(0, height, pmax):
+            for tile in tiles(0, height, pmax):
+                s0, piece = tile
                 at = r0 + s0
                 block = nl.ndarray((piece, width), dtype=x.dtype, buffer=nl.sbuf)
                 nisa.dma_copy(dst=block, src=x[at : at + piece, c0 : c0 + width])

@@ -22,7 +22,8 @@ def vector_add(a, b):
     """Sum of two vectors of the same length; each core adds one part."""
     assert a.shape == b.shape and len(a.shape) == 1
     out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
-    for at, count in tiles(*my_share(a.shape[0]), nl.tile_size.pmax * FREE):
+    for tile in tiles(*my_share(a.shape[0]), nl.tile_size.pmax * FREE):
+        at, count = tile
         # Whole rows of FREE elements fill the partitions; what is left is one short row.
         rows = count // FREE
         if rows:

@@ -37,7 +37,7 @@ program prints goes to stderr. docs/checking.md describes the report and what a 
 examples:
   nki-dist check matmul.py
   nki-dist check --json --platform trn3 train.py --steps 1
-  nki-dist check --check strict -m package.module"""
+  nki-dist check --strict -m package.module"""
 
 
 def register(subparsers: Any) -> None:
@@ -49,12 +49,19 @@ def register(subparsers: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
+    parser.add_argument(
+        "--strict",
+        action="store_true",
+        help="also what published kernels do all the same; as --check strict",
+    )
     program.add_options(parser)
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Check the program and print the report."""
+    if arguments.strict:
+        arguments.check = ",".join(filter(None, [arguments.check, "strict"]))
     own = arguments.json or arguments.arguments[:1] == ["--json"]
     if own and not arguments.json:
         del arguments.arguments[0]

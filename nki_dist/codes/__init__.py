@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
+from nki_dist.codes.evidence import EVIDENCE, Evidence
 from nki_dist.codes.instructions import INSTRUCTIONS
 from nki_dist.codes.kernels import KERNELS
 from nki_dist.codes.kind import Code, address
@@ -42,4 +43,4 @@ def of(name: str) -> Code:
     return CODES.get(name) or Code(name, "Not one of nki_dist's codes.", "See the message.")
 
 
-__all__ = ["CODES", "RETIRED", "SECTIONS", "Code", "address", "of"]
+__all__ = ["CODES", "EVIDENCE", "RETIRED", "SECTIONS", "Code", "Evidence", "address", "of"]

@@ -50,6 +50,11 @@ INSTRUCTIONS: Final = (
         "An argument isn't one of the allowed values.",
         "Choose one of the values in the message.",
     ),
+    Code(
+        "fill-float",
+        "memset fills an integer type with a whole number that is a float.",
+        "Give an int.",
+    ),
     Code("argument-range", "A number is outside its range.", "Keep it within the limits."),
     Code(
         "argument-combination",

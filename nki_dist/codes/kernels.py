@@ -60,8 +60,13 @@ KERNELS: Final = (
     Code("python-dict-key", "A dict of a kernel has a key that isn't a string.", "Use strings."),
     Code(
         "python-comprehension",
-        "A kernel has a comprehension or a generator expression.",
+        "A kernel has a comprehension.",
         "Write a for loop with append().",
+    ),
+    Code(
+        "python-generator",
+        "A kernel has a generator expression.",
+        "Write a for loop.",
     ),
     Code(
         "python-inner-function",

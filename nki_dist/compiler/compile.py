@@ -16,7 +16,7 @@ from nki_dist.checks import DEFAULT, Checks
 from nki_dist.compiler.compiled import Compiled, Grid
 from nki_dist.compiler.config import BARRIER_CHECK, config_of, held_to
 from nki_dist.compiler.kernel_rules import check_arguments, check_grid, check_signature
-from nki_dist.compiler.notes import note
+from nki_dist.compiler.notes import asked_for, note
 from nki_dist.compiler.passes.accumulate import resolve_accumulation
 from nki_dist.compiler.passes.allocate import allocate, check_hbm
 from nki_dist.compiler.passes.conflicts import find_conflicts
@@ -161,7 +161,8 @@ def note_style(
     if not checks.nki.strictly("all of Python"):
         found += check_sources(functions)
     for warning in found:
-        note(program, warning)
+        if asked_for(warning, checks):
+            note(program, warning)
 
 
 def is_beta1(function: Callable[..., Any]) -> bool:

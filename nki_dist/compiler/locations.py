@@ -11,7 +11,9 @@ import contextlib
 import functools
 import inspect
 import os
+import re
 import sys
+import sysconfig
 from bisect import bisect_right
 from types import CodeType, FrameType
 from typing import Any
@@ -19,6 +21,8 @@ from typing import Any
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _COMPILER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "compile.py")  # calls kernels
 _SHIPPED = os.path.join(_PACKAGE, "kernels", "")  # kernels as a user would write them
+_LIBRARY = sysconfig.get_path("stdlib") + os.sep
+_INSTALLED = re.compile(r"(site|dist)-packages")  # lie below the standard library
 _BETWEEN = frozenset({contextlib.__file__, functools.__file__})
 # Dynamo's frames lie between a launch and its caller once something has imported torch.compile.
 _DYNAMO = f"{os.sep}torch{os.sep}_dynamo{os.sep}"
@@ -27,6 +31,12 @@ _DYNAMO = f"{os.sep}torch{os.sep}_dynamo{os.sep}"
 def is_shipped(code: CodeType) -> bool:
     """Whether code is one of the kernels that this package ships."""
     return code.co_filename.startswith(_SHIPPED)
+
+
+def is_users(file: str) -> bool:
+    """Whether a file is neither this package's nor the standard library's."""
+    library = file.startswith(_LIBRARY) and not _INSTALLED.search(file[len(_LIBRARY) :])
+    return not (library or file.startswith((_PACKAGE, "<frozen")))
 
 
 def is_machinery(code: CodeType) -> bool:

@@ -1,5 +1,8 @@
 """Warnings that compiling a kernel brings; they travel as the fact `warnings` of its programs.
 
+What AWS's compiler may refuse is kept as the policy asks (`Checks.refusals`): not where a device ran a
+published kernel that does it, and not of functions of this package or of the standard library.
+
 Each is a row: type, code, message, location, core, instruction, hint, numbers, None where there is
 none. A launch of the kernel gives them again, and Python's filters decide what is shown; so does a
 program that was saved.
@@ -11,7 +14,10 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from nki_dist import errors
-from nki_dist.errors import NkiWarning
+from nki_dist.checks import Checks
+from nki_dist.codes import EVIDENCE
+from nki_dist.compiler.locations import is_users
+from nki_dist.errors import CompilerMayRejectWarning, NkiWarning, split_location
 from nki_dist.program import Program
 
 FACT: Final = "warnings"
@@ -26,6 +32,18 @@ TYPES: Final = {
         errors.UnwrittenOutputWarning,
     )
 }
+
+
+def asked_for(warning: NkiWarning, checks: Checks) -> bool:
+    """Whether a policy wants a warning; one that a device contradicts is given both sources."""
+    if not isinstance(warning, CompilerMayRejectWarning):
+        return True
+    if checks.refusals == "off" or not is_users(split_location(warning.location)[0] or ""):
+        return False
+    evidence = EVIDENCE.get(warning.code)
+    if evidence is not None:
+        warning.message += f" ({evidence})"
+    return evidence is None or checks.refusals == "all"
 
 
 def note(program: Program, warning: NkiWarning) -> None:

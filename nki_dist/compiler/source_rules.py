@@ -4,9 +4,10 @@ From NKI 0.3 on AWS's compiler reads the source of a kernel and of the functions
 a part of Python. Here Python runs them, so nothing would be noticed. The functions that were on the
 way to an instruction are read once they have been traced.
 
-What the documentation names is an error, what is reported a warning. Functions that never led to an
-instruction, lambdas, code without source, kernels of Beta 1 (which AWS ran, too) and those that
-this package ships (AWS's compiler has its own) aren't judged.
+What the documentation names is an error, unless published kernels do it; that, and what is only
+reported, is a warning. Functions that never led to an instruction, lambdas, code without source,
+kernels of Beta 1 (which AWS ran, too), those that this package ships (AWS's compiler has its own)
+and Python's own aren't judged.
 `is None` is let through although the documentation forbids `is`: AWS's own library has hundreds.
 
 Follows: NKI migration guide, 0.2 to 0.3, "Language restrictions"; NKI language guide, "NKI Values".
@@ -22,7 +23,7 @@ from functools import lru_cache
 from types import CodeType
 from typing import Any, TypeAlias
 
-from nki_dist.compiler.locations import is_shipped
+from nki_dist.compiler.locations import is_users
 from nki_dist.errors import CompileError, CompilerMayRejectWarning, Diagnostic, NkiError
 
 Finding: TypeAlias = "tuple[int, type[Diagnostic], str, str]"  # line, class, message, code
@@ -53,7 +54,8 @@ def check_sources(functions: Iterable[CodeType]) -> list[CompilerMayRejectWarnin
     """
     found: dict[str, Diagnostic] = {}
     for code in sorted(functions, key=lambda c: (c.co_filename, c.co_firstlineno)):
-        for line, kind, message, name in () if is_shipped(code) else _judged(code):
+        judged = _judged(code) if is_users(code.co_filename) else ()
+        for line, kind, message, name in judged:
             finding = kind(message, code=name, location=f"{code.co_filename}:{line}")
             found.setdefault(f"{finding.location} {finding.code}", finding)
     for finding in found.values():
@@ -125,12 +127,13 @@ def findings(function: ast.FunctionDef) -> Iterator[tuple[ast.AST, Diagnostic]]:
         elif isinstance(node, ast.Dict):
             yield from _keys(node)
         elif isinstance(node, _COMPREHENSIONS):
+            lazy = isinstance(node, ast.GeneratorExp)
             yield (
                 node,
                 CompilerMayRejectWarning(
-                    "a comprehension or generator expression; AWS's compiler is reported to refuse "
-                    "them in kernels and the functions they call",
-                    code="python-comprehension",
+                    f"a {'generator expression' if lazy else 'comprehension'}; AWS's compiler is "
+                    "reported to refuse it in kernels and the functions they call",
+                    code="python-generator" if lazy else "python-comprehension",
                 ),
             )
         elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
@@ -211,9 +214,9 @@ def _identity(node: ast.Compare) -> Iterator[tuple[ast.AST, Diagnostic]]:
             word, instead = ("is", "==") if isinstance(operator, ast.Is) else ("is not", "!=")
             yield (
                 node,
-                CompileError(
-                    f"`{ast.unparse(left)} {word} {ast.unparse(right)}`: AWS's compiler doesn't "
-                    f"know `{word}`; write `{instead}`",
+                CompilerMayRejectWarning(
+                    f"`{ast.unparse(left)} {word} {ast.unparse(right)}`: the migration guide says "
+                    f"that AWS's compiler doesn't know `{word}`; write `{instead}`",
                     code="python-identity",
                 ),
             )

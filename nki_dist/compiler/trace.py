@@ -34,7 +34,7 @@ from nki_dist.compiler.config import Configured
 from nki_dist.compiler.locations import is_machinery
 from nki_dist.compiler.loop_scope import refuse_ended
 from nki_dist.compiler.naming import Names
-from nki_dist.compiler.notes import note
+from nki_dist.compiler.notes import asked_for, note
 from nki_dist.compiler.ownership import check_dynamic, check_register, owns, refuse_storage
 from nki_dist.compiler.passes.schedule import Edges, add_edges
 from nki_dist.compiler.trace_loops import LoopTrace
@@ -85,6 +85,7 @@ class Trace(Configured, LoopTrace):
     ) -> None:
         self.arch = arch
         self.core = core
+        self.checks = checks
         self.strict = checks.strict
         self.beta1 = beta1
         self.release = checks.nki
@@ -116,9 +117,10 @@ class Trace(Configured, LoopTrace):
         return Dropped()
 
     def warn(self, warning: NkiWarning) -> None:
-        """Keep a warning with the program; every launch gives it."""
-        self.doubts += 1
-        note(self.program, warning.at(location=self.where(), core=self.core))
+        """Keep a warning with the program, if the policy asks for it; every launch gives it."""
+        if asked_for(warning.at(location=self.where(), core=self.core), self.checks):
+            self.doubts += 1
+            note(self.program, warning)
 
     @contextmanager
     def instance(self, grid: tuple[int, ...], ids: tuple[int, ...]) -> Iterator[None]:

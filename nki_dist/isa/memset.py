@@ -18,6 +18,7 @@ from nki_dist.isa.kit import Kit, Step
 from nki_dist.isa.operands import ANYWHERE, Number, write
 from nki_dist.isa.spec import Cost, instruction, todays_kernel
 from nki_dist.isa.timing_rules import issue_cycles
+from nki_dist.isa.tracing import may_reject
 from nki_dist.program import Instruction
 
 
@@ -33,8 +34,8 @@ def memset(dst, value, engine=engine.unknown, name=None):
 
     Args:
         dst: tile in SBUF or PSUM (or a tensor in HBM, which costs a DMA write).
-        value: a Python number, infinities included. Integer dtypes take integers in range (and -1
-            for "all ones" of unsigned types); packed x4 dtypes take a whole packed word.
+        value: a Python number, infinities included. Integer dtypes take whole numbers in range (and
+            -1 for "all ones" of unsigned types); packed x4 dtypes take a whole packed word.
         engine: vector (default) or gpsimd.
 
     Raises:
@@ -62,13 +63,12 @@ def _check(i: Instruction, arch: Arch) -> None:
 
 
 def _check_kind(dtype: DType, value: float) -> None:
-    """NKI 0.3 and later convert nothing here."""
-    if dtype.is_integer and isinstance(value, float):
-        raise NkiValidationError(
-            f"value={value!r} is a float, dst has dtype {dtype}; an integer type is filled with an "
-            "int" + (f", such as {int(value)}" if value.is_integer() else ""),
-            code="argument-kind",
-            numbers={"got": value},
+    """NKI 0.3 and later convert nothing here; kernels of AWS's library give whole floats, and run."""
+    if dtype.is_integer and isinstance(value, float) and value.is_integer():
+        may_reject(
+            f"value={value!r} is a float, dst has dtype {dtype}; the release notes say that an "
+            f"integer type is filled with an int, such as {int(value)}",
+            code="fill-float",
         )
     if dtype.is_mx and value != 0:
         raise NkiValidationError(

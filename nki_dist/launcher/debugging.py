@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 
 from nki_dist.compiler.compiled import Compiled, Grid
+from nki_dist.errors import NkiError, NkiWarning
 from nki_dist.launcher.binding import BoundArguments, collect_outputs
-from nki_dist.launcher.findings import report_findings, report_races
+from nki_dist.launcher.findings import findings, report_races, tell
 from nki_dist.launcher.results import check_written, inputs_as_run, read_outputs
 from nki_dist.launcher.session import session
 from nki_dist.runtime.hosts import Launch, LaunchResult, slots
@@ -135,10 +136,13 @@ class _Debugged:
 
     def find(self) -> None:
         """Give the warnings of every rank, and refuse outputs that nobody stored."""
+        found: dict[str, NkiError | NkiWarning] = {}
         for rank, compiled in enumerate(self.stepped.compiled):
             if compiled.warnings or compiled.undecided or compiled.unstored:
-                again = _Again(self, rank)
-                report_findings(self.ordinary(rank), self._of(rank), again, self.world.checks)
+                launch, again = self.ordinary(rank), _Again(self, rank)
+                for one in findings(launch, self._of(rank), again, self.world.checks):
+                    found.setdefault(str(one), one)  # ranks that do the same find the same
+        tell(found.values())
 
     def outputs(self) -> list[Any]:
         """What each rank returned; inputs that were written go back to their arrays."""

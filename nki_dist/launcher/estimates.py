@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 from nki_dist.compiler.compiled import Compiled, Grid
 from nki_dist.launcher.binding import Args, BoundArguments, Kwargs
-from nki_dist.launcher.findings import report_compiled
+from nki_dist.launcher.findings import tell
 from nki_dist.launcher.profiles import profile_of, profile_of_reports
 from nki_dist.launcher.specs import SpecArguments
 from nki_dist.program import Loop
@@ -71,7 +71,7 @@ def estimate_of(
     args, kwargs = specs.replaced_in(args, kwargs)
     bound, _, compiled = world._compiled(kernel, grid, args, kwargs, specs.unknown)
     profile = estimated(world, compiled, bound, specs.unknown(bound), schedule)
-    report_compiled(compiled)
+    tell([*compiled.warnings, *compiled.unstored])
     return profile
 
 
@@ -89,7 +89,7 @@ def dry_run_of(world: Any, kernel: Any, args: Args, kwargs: Kwargs, schedule: st
     bound, _, compiled = world._compiled(kernel, None, args, kwargs, specs.unknown)
     report: DryRun
     report, reports = world.run_dry(compiled, bound, specs.unknown(bound))
-    report_compiled(compiled)
+    tell([*compiled.warnings, *compiled.unstored])
     if schedule is None:
         return report
     profile = profile_of_reports(world, forced_algorithm(), compiled, reports, schedule)

@@ -2,15 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
 
 from nki_dist.checks import Checks
 from nki_dist.compiler.compiled import Compiled
-from nki_dist.errors import NkiError, RaceError, RaceWarning, as_warning
+from nki_dist.errors import (
+    CompilerMayRejectWarning,
+    NkiError,
+    NkiWarning,
+    RaceError,
+    RaceWarning,
+    ReleaseWarning,
+    UnwrittenOutputWarning,
+    as_warning,
+)
 from nki_dist.launcher.session import session
 from nki_dist.launcher.unwritten import unwritten_after
 from nki_dist.runtime.hosts import Host, Launch, LaunchResult
 from nki_dist.runtime.races import check_races
+
+SUMMED: Final[Mapping[type[NkiWarning], str]] = {
+    CompilerMayRejectWarning: "AWS's compiler may refuse {} places of this kernel",
+    ReleaseWarning: "releases of NKI differ in {} things that this kernel uses",
+    UnwrittenOutputWarning: "{} returned tensors are stored in part",
+}
+"""Warnings that one launch can have many of: what is said of them together."""
 
 
 def report_races(
@@ -42,28 +59,46 @@ def report_races(
             session().warn(as_warning(error, RaceWarning))
 
 
-def report_compiled(compiled: Compiled) -> None:
-    """Give what compiling found, once the cores are known to come to their ends.
+def findings(
+    launch: Launch, result: LaunchResult, host: Host, checks: Checks
+) -> Iterator[NkiError | NkiWarning]:
+    """What compiling found, and what only the run could tell."""
+    compiled = launch.compiled
+    yield from compiled.warnings
+    yield from compiled.unstored
+    if compiled.undecided and not compiled.unstored:
+        yield from unwritten_after(launch, result, host, checks)
 
-    Raises:
-        UninitializedReadError: nothing is stored in an output.
-    """
-    for warning in compiled.warnings:
-        session().warn(warning)
-    for error in compiled.unstored:
-        raise error
 
-
-def report_findings(launch: Launch, result: LaunchResult, host: Host, checks: Checks) -> None:
-    """Give the kernel's warnings, and those of what only its run could tell.
+def tell(found: Iterable[NkiError | NkiWarning]) -> None:
+    """Give the warnings of a launch, of a kind of which it has several one for all; then its error.
 
     Raises:
         UninitializedReadError: nothing is stored in an output, or `unwritten="strict"` and it holds
             what nobody wrote.
     """
-    report_compiled(launch.compiled)
-    if launch.compiled.undecided:
-        for found in unwritten_after(launch, result, host, checks):
-            if isinstance(found, NkiError):
-                raise found
-            session().warn(found)
+    kinds: dict[type[NkiWarning], list[NkiWarning]] = {}
+    errors = []
+    for one in found:
+        if isinstance(one, NkiWarning):
+            kinds.setdefault(type(one), []).append(one)
+        else:
+            errors.append(one)
+    for kind, several in kinds.items():
+        for warning in [_sum(several)] if kind in SUMMED and len(several) > 1 else several:
+            session().warn(warning)
+    for error in errors:
+        raise error
+
+
+def _sum(several: Sequence[NkiWarning]) -> NkiWarning:
+    """One warning for all of a kind: how many there are, the first, and what lists the others."""
+    first, kind = several[0], type(several[0])
+    return kind(
+        f"{SUMMED[kind].format(len(several))}, the first of them: {first.message}",
+        location=first.location,
+        core=first.core,
+        instruction=first.instruction,
+        hint="`nki-dist check PROGRAM` lists all.",
+        numbers={"places": len(several)},
+    )

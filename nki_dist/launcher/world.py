@@ -16,7 +16,7 @@ from nki_dist.errors import LaunchError
 from nki_dist.launcher.binding import Args, BoundArguments, Kwargs, bind_ranks, not_a_kernel
 from nki_dist.launcher.deferred import Bind, bind_deferred, settled
 from nki_dist.launcher.estimates import Doubts, dry_run_of, estimate_of, nothing_unknown
-from nki_dist.launcher.findings import report_findings, report_races
+from nki_dist.launcher.findings import findings, report_races, tell
 from nki_dist.launcher.grid import grid_of_world
 from nki_dist.launcher.loaded import bind_loaded
 from nki_dist.launcher.options import check_options, check_size, whole
@@ -391,7 +391,7 @@ class World(Recording):
             if (observer := session().observer) is not None:
                 observer(self, launch, result)
             if compiled.warnings or compiled.undecided or compiled.unstored:
-                report_findings(launch, result, self._started(), self.checks)
+                tell(findings(launch, result, self._started(), self.checks))
             outputs = [
                 read_outputs(as_run, result.layout, memory, b)
                 for b, memory in zip(bound, result.memories)

@@ -91,6 +91,7 @@ RULES = [
             (tiles if b else shared)(8, 6), (tiles if b else shared)(8, 6), GROUP, 0
         ),
         warns="nki_dist runs it; strict refuses it",
+        code="collective-memory",
     ),
     Rule(
         "permute-memory",
@@ -101,6 +102,7 @@ RULES = [
             (tiles if b else shared)(8, 6), (tiles if b else shared)(8, 6), [(0, 0)]
         ),
         warns="nki_dist runs it; strict refuses it",
+        code="collective-memory",
     ),
     Rule(
         "permute-one",
@@ -120,6 +122,7 @@ RULES = [
             [shared(8, 6)], [shared(8, 6)], GROUP, channel_ids=[1 if b else 0]
         ),
         warns="nki_dist runs it; strict refuses it",
+        code="collective-channels",
     ),
     Rule(
         "gather-v-displacements",
@@ -128,6 +131,7 @@ RULES = [
         "AWS documents this as a limit of its release",
         launch=lambda b: on_ranks(gathers_v, b, rdispls=b),
         warns="nki_dist runs it; strict refuses it",
+        code="collective-displacements",
     ),
     Rule(
         "gather-v-metadata",

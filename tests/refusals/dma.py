@@ -182,6 +182,7 @@ RULES = [
         "dge_mode=2 means dge_mode.hwdge",
         lambda b: nisa.dma_copy(sb(8, 8), full(8, 8), dge_mode=2 if b else HW),
         warns="published kernels do it",
+        code="enum-number",
     ),
     Rule(
         "transpose-rank",

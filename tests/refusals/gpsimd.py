@@ -342,6 +342,7 @@ RULES = [
         ),
         lnc=2,
         warns="published kernels name tensors in SBUF, too, and wait all the same",
+        code="barrier-memory",
     ),
     Rule(
         "keyword",

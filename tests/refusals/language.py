@@ -149,6 +149,8 @@ RULES = [
         MIGRATION % "Replace is / is not",
         "AWS's compiler doesn't know `is`",
         pair=(compares_by_value, compares_identity),
+        warns="published kernels do it",
+        code="python-identity",
     ),
     Rule(
         "dict-keys",
@@ -164,6 +166,7 @@ RULES = [
         "the migration guide says that lists can't be arguments of kernels",
         launch=lambda b: launched(takes, zeros(8, 6), [1, 1] if b else (1, 1)),
         warns="nki_dist's interface promises it",
+        code="argument-list",
     ),
     Rule(
         "class-argument",
@@ -172,6 +175,7 @@ RULES = [
         "AWS's compiler imports no other classes",
         launch=lambda b: launched(takes, zeros(8, 6), Plain(1) if b else Struct(1)),
         warns="nki_dist's interface promises it",
+        code="argument-class",
     ),
     Rule(
         "private-result",
@@ -180,6 +184,7 @@ RULES = [
         "the kernel returned",
         launch=returns_private,
         warns="the page of nonzero_with_count does it",
+        code="return-private",
     ),
     Rule(
         "sbuf-result",
@@ -202,6 +207,7 @@ RULES = [
         "Grids of instances are Beta 1's",
         launch=lambda b: launched(copied, zeros(8, 6), grid=(1, 1) if b else 1),
         warns="nki_dist's interface promises it",
+        code="grid-of-instances",
     ),
     Rule(
         "grid-lnc",

@@ -255,6 +255,7 @@ RULES = [
         lambda b: transpose(s=BF16, d=F32 if b else BF16),
         platform="trn1",
         warns="the Tensor engine of trn1 multiplies, and published kernels take float32",
+        code="transpose-dtype",
     ),
     Rule(
         "transpose-psum",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from types import ModuleType
 
+from nki_dist.codes import EVIDENCE
 from tests.refusals import (
     collectives,
     dma,
@@ -35,15 +36,21 @@ SECTIONS: dict[str, ModuleType] = {
 HEAD = """# What AWS's compiler would refuse
 
 A kernel that runs in a simulator may still not compile for a device. This page lists the rules that
-are known of AWS's compiler and can be seen without it. What AWS documents is an error here; what is
-only reported, or what published kernels do all the same, is a
-[`CompilerMayRejectWarning`](api/errors.md), given once per line of the kernel. Kernels of Beta 1
-(`neuronxcc.nki`) are held to Beta 1's rules; rules that came later aren't asked of them.
+are known of AWS's compiler and can be seen without it. What AWS documents is an error here, what is
+only reported is a [`CompilerMayRejectWarning`](api/errors.md), one for a launch. Evidence decides: a
+rule that a published kernel breaks which ran on a device ("broken by") is silent, whatever a document
+says. Kernels of Beta 1 (`neuronxcc.nki`) are held to Beta 1's rules; rules that came later aren't
+asked of them.
 
-    warnings.simplefilter("error", nki_dist.errors.CompilerMayRejectWarning)
+    nki-dist check PROGRAM              # every place of its kernels, without running them
+    nki-dist check --strict PROGRAM     # also what published kernels do, with both sources
 
-makes errors of the warnings. A program that compiles without either can still be refused: the
-compiler isn't here, and its rules are known as far as somebody wrote them down.
+`refusals=off` in a policy ([checks](checks.md)) switches the warnings off, as does Python's own filter,
+
+    warnings.simplefilter("ignore", nki_dist.errors.CompilerMayRejectWarning)
+
+and "error" in its place makes errors of them. A program that compiles without either can still be
+refused: the compiler isn't here, and its rules are known as far as somebody wrote them down.
 
 Sources are paths in [aws-neuron-sdk](https://github.com/aws-neuron/aws-neuron-sdk) unless they name
 another repository; `nki/api/nki/isa (x)` is the page of `nisa.x`. Each rule has two kernels that
@@ -62,8 +69,8 @@ def page() -> str:
     for title, section in SECTIONS.items():
         file = f"tests/refusals/{section.__name__.rpartition('.')[2]}.py"
         parts.append(f"\n## {title}\n\nPairs of kernels: [`{file}`](../{file})\n")
-        parts.append("\n| rule | AWS's compiler refuses what breaks it | here | source |\n")
-        parts.append("|---|---|---|---|\n")
+        parts.append("\n| rule | AWS's compiler refuses what breaks it | here | source | broken by |\n")
+        parts.append("|---|---|---|---|---|\n")
         parts += map(_row, section.RULES)
     parts.append(
         "\n## Documented, and not asked here\n\nPublished kernels, newer pages or newer releases "
@@ -78,5 +85,9 @@ def page() -> str:
 
 
 def _row(rule: Rule) -> str:
+    found = EVIDENCE.get(rule.code)
     here = f"warning: {rule.warns}" if rule.warns else "error"
-    return f"| `{rule.name}` | {rule.says} | {here} | {rule.source} |\n"
+    broken = "" if found is None else f" {found.kernel}, {found.ran}"
+    return (
+        f"| `{rule.name}` | {rule.says} | {'silent' if found else here} | {rule.source} |{broken} |\n"
+    )

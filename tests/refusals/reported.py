@@ -107,17 +107,19 @@ RULES = [
         "comprehension",
         "Lists are filled in loops, not by comprehensions",
         RAND,
-        "a comprehension or generator expression",
+        "a comprehension",
         pair=(appends, comprehends),
         warns=REPORTED,
+        code="python-comprehension",
     ),
     Rule(
         "generator",
         "There are no generator expressions",
         'a port of a protein model ("generator expressions, or list comprehensions")',
-        "a comprehension or generator expression",
+        "a generator expression",
         pair=(takes_largest, generates),
         warns=REPORTED,
+        code="python-generator",
     ),
     Rule(
         "inner-function",
@@ -126,6 +128,7 @@ RULES = [
         "fill is defined inside calls_inner",
         pair=(calls_outer, calls_inner),
         warns=REPORTED,
+        code="python-inner-function",
     ),
     Rule(
         "raise",
@@ -134,6 +137,7 @@ RULES = [
         "a raise statement; AWS's compiler is reported to refuse it wherever it stands in a",
         pair=(asserts, raises),
         warns=REPORTED,
+        code="python-raise",
     ),
     Rule(
         "unpack-items",
@@ -142,6 +146,7 @@ RULES = [
         "unpacking into subscripts (`(sizes[0], sizes[1])`); AWS's compiler is reported to",
         pair=(unpacks_names, unpacks_items),
         warns=REPORTED,
+        code="python-targets",
     ),
     Rule(
         "unpack-loop",
@@ -150,6 +155,7 @@ RULES = [
         "several loop variables (`(_, size)`); AWS's compiler is reported to refuse it. Unpack",
         pair=(counts, enumerates),
         warns=REPORTED,
+        code="python-targets",
     ),
     Rule(
         "sorted",
@@ -158,6 +164,7 @@ RULES = [
         "a call of sorted(); AWS's compiler is reported not to know it. Compute the value",
         pair=(takes_largest, sorts),
         warns=REPORTED,
+        code="python-builtin",
     ),
     Rule(
         "integer-method",
@@ -166,6 +173,7 @@ RULES = [
         "a call of bit_length(); AWS's compiler is reported not to know it. Compute the value",
         pair=(takes_largest, counts_bits),
         warns=REPORTED,
+        code="python-builtin",
     ),
     Rule(
         "numpy-dtype",
@@ -174,6 +182,7 @@ RULES = [
         "AWS's compiler is reported to refuse others in kernels",
         lambda b: sb(8, 6, dtype=np.float32 if b else F32),
         warns=REPORTED,
+        code="dtype-of-numpy",
     ),
     Rule(
         "long-free-dimension",
@@ -182,6 +191,7 @@ RULES = [
         "AWS's advice for kernel writers says at most 32767 in sbuf",
         lambda b: sb(8, 32768 if b else 32767),
         warns=REPORTED,
+        code="free-dimension-long",
     ),
     Rule(
         "divide",
@@ -192,6 +202,7 @@ RULES = [
             sb(8, 6), made(8, 6), made(8, 6), nl.divide if b else nl.multiply
         ),
         warns=PAGES,
+        code="operator-without-instruction",
     ),
     Rule(
         "divide-call",
@@ -204,6 +215,7 @@ RULES = [
             else nl.multiply(made(8, 6), nl.reciprocal(made(8, 6)))
         ),
         warns=PAGES,
+        code="operator-without-instruction",
     ),
     Rule(
         "modulo",
@@ -212,6 +224,7 @@ RULES = [
         "nl.fmod isn't among the operators of AWS's table, and its release notes say",
         lambda b: (nl.fmod if b else nl.add)(made(8, 6), 2.0),
         warns=PAGES,
+        code="operator-without-instruction",
     ),
     Rule(
         "power-number",
@@ -220,6 +233,7 @@ RULES = [
         "AWS's release notes say that both must be tiles",
         lambda b: nl.power(made(8, 6), 2.0 if b else made(8, 6)),
         warns=PAGES,
+        code="language-limit",
     ),
     Rule(
         "broadcast-call",
@@ -228,6 +242,7 @@ RULES = [
         "nl.add of tiles of shapes (8, 6) and (8, 1); AWS's release notes say that both must",
         lambda b: nl.add(made(8, 6), made(8, 1 if b else 6)),
         warns=PAGES,
+        code="language-limit",
     ),
     Rule(
         "matmul-transposed",
@@ -236,5 +251,6 @@ RULES = [
         "AWS's release notes say that it fails",
         lambda b: nl.matmul(made(32, 32, dtype=BF16), made(32, 32, dtype=BF16), transpose_x=not b),
         warns=PAGES,
+        code="language-limit",
     ),
 ]

@@ -6,10 +6,12 @@ about. `docs/refusals.md` is made of these rules (`python -m tests.refusals`).
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -19,6 +21,7 @@ import nki_dist.isa as nisa
 import nki_dist.language as nl
 from nki_dist.errors import CompilerMayRejectWarning, NkiError
 from nki_dist.language.creation import ndarray
+from nki_dist.runtime.settings import CHECK_VARIABLE
 
 F32, BF16, F16 = nl.float32, nl.bfloat16, nl.float16
 I32, U32, I16, U16, I8, U8 = nl.int32, nl.uint32, nl.int16, nl.uint16, nl.int8, nl.uint8
@@ -78,6 +81,7 @@ class Rule:
         platform, lnc: of the launch.
         good_on: another platform for the kernel that keeps to the rule.
         warns: why it is a warning instead of an error, if it is.
+        code: of that warning.
         launch: instead of `kernel`, a function of `bad` that launches.
         pair: instead of `kernel`, one that keeps to the rule and one that doesn't, where the rule
             is about the source.
@@ -92,17 +96,19 @@ class Rule:
     lnc: int = 1
     good_on: str = ""
     warns: str = ""
+    code: str = ""
     launch: Callable[[bool], Any] | None = None
     pair: tuple[Callable[..., Any], Callable[..., Any]] | None = None
 
     def run(self, bad: bool) -> list[CompilerMayRejectWarning]:
-        """Compile one of the pair; the warnings of the kind that were given.
+        """Compile one of the pair; the warnings of the kind, those that devices contradict, too.
 
         Raises:
             NkiError: the kernel was refused.
         """
         platform = self.platform if bad else self.good_on or self.platform
-        with warnings.catch_warnings(record=True) as caught:
+        asked = patch.dict(os.environ, {CHECK_VARIABLE: "refusals=all"})
+        with asked, warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             if self.launch is not None:
                 self.launch(bad)
@@ -122,7 +128,7 @@ class Rule:
         assert self.run(bad=False) == []
         if self.warns:
             found = self.run(bad=True)
-            assert len({warning.code for warning in found}) == 1
+            assert {warning.code for warning in found} == {self.code}
             assert any(self.message in warning.message for warning in found)
             assert all(warning.location for warning in found)
             return

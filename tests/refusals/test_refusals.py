@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from nki_dist.codes import CODES
+from nki_dist.codes import CODES, EVIDENCE
 from nki_dist.errors import NkiError
 from tests.refusals.page import PAGE, page, rules
 
@@ -32,6 +32,13 @@ def test_rules_say_where_they_come_from():
         assert len(rule.source) > 8
         assert len(rule.message) > 8
         assert "|" not in rule.says + rule.source + rule.warns
+
+
+def test_evidence_is_of_rules_that_only_warn():
+    assert set(EVIDENCE) <= {rule.code for rule in RULES if rule.warns}
+    for evidence in EVIDENCE.values():
+        assert re.search(r"\.py:\d+$", evidence.kernel)
+        assert evidence.ran
 
 
 def test_refusals_have_codes():

@@ -30,7 +30,7 @@ RULES = [
         "memset-kind",
         "`memset` fills integers with integers",
         "release-notes/components/nki.rst (0.3.0)",
-        "value=2.5 is a float, dst has dtype int32",
+        "value=2.5 for dtype int32; allowed: whole numbers",
         lambda b: nisa.memset(sb(8, 6, dtype=I32), value=2.5 if b else 2),
     ),
     Rule(
@@ -39,6 +39,8 @@ RULES = [
         "release-notes/components/nki.rst (0.3.0)",
         "an integer type is filled with an int, such as 2",
         lambda b: nisa.memset(sb(8, 6, dtype=I32), value=2.0 if b else 2),
+        warns="published kernels do it",
+        code="fill-float",
     ),
     Rule(
         "memset-range",
@@ -175,6 +177,7 @@ RULES = [
         "arith immediate dtype must be fp32)",
         lambda b: ts(operand0=made(8, 1, dtype=BF16 if b else F32)),
         warns="published kernels do it",
+        code="scalar-operand-dtype",
     ),
     Rule(
         "ts-kinds",
