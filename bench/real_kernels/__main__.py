@@ -4,8 +4,8 @@
 before a change is called done (`bench/real_kernels/foreign.py`).
 
 The first three run what the checkout offers as tests and scripts, one process per file, and append
-JSON lines to `--to`; `table` makes Markdown of them. They import packages that this project doesn't:
-`requirements.txt` beside this file has them.
+JSON lines to `--to`; `table` makes Markdown of them. They import packages that this project
+doesn't: `requirements.txt` beside this file has them.
 """
 
 from __future__ import annotations

@@ -20,6 +20,9 @@ PYTEST += ["-p", "nki_dist.pytest_plugin", "-p", "bench.real_kernels.record"]
 PYTEST += ["--timeout-method", "signal"]
 
 
+BATCH = 25  # test files of one process, where they are small
+
+
 @dataclass(frozen=True)
 class Options:
     """What is chosen of all there is.
@@ -69,7 +72,7 @@ class Corpus:
 
     Attributes:
         name: also of its folder below NKI_REF.
-        ran: of the checkout and a file in it: how one knows that its kernels ran on a device, or "".
+        ran: of the checkout and a file in it: how one knows that its kernels ran, or "".
         jobs: what is run of it.
         kernels: patterns of the files that hold its kernels, for what is read and not traced.
         beta1: part of the paths of files that are of Beta 1 and don't say so by an import.
@@ -129,9 +132,10 @@ def _library(checkout: Path, options: Options) -> Iterator[Job]:
 
 
 def _sdk(checkout: Path, options: Options) -> Iterator[Job]:
-    for file in sorted(checkout.glob("nki/test/test_*.py")):
-        name = str(file.relative_to(checkout))
-        yield Job(name, [*PYTEST, "--timeout", "60", name], checkout)
+    files = [str(f.relative_to(checkout)) for f in sorted(checkout.glob("nki/test/test_*.py"))]
+    for n in range(0, len(files), BATCH):
+        command = [*PYTEST, "--timeout", "60", *files[n : n + BATCH]]
+        yield Job(f"nki/test {n // BATCH + 1}", command, checkout, timeout=600)
     for folder in ("nki/examples", "nki/deep-dives"):
         for file in sorted(checkout.glob(f"{folder}/**/*.py")):
             yield _script(checkout, file)
@@ -228,7 +232,7 @@ SPEEDUPS = "README.md: profiled on trn1.32xlarge"
 BASELINES = "README.md: baselines of published speed-ups on trn1"
 
 CORPORA = (
-    Corpus("nki-library", lambda *_: LIBRARY, _library, ("src/**/*.py",)),
+    Corpus("nki-library", lambda *_: LIBRARY, _library, ("src/**/*.py", "test/**/*.py")),
     Corpus("aws-neuron-sdk", lambda *_: "", _sdk, ("nki/**/*.py",)),
     Corpus("nki-samples", lambda *_: LATENCIES, _samples, ("src/**/*.py", "contributed/**/*.py")),
     Corpus(

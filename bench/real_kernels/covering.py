@@ -1,7 +1,7 @@
 """A pytest plugin: which of this project's tests have which constructs of `tests/foreign`.
 
-`pytest -p bench.real_kernels.covering --covering-to FILE tests/isa ...` appends a line for each test
-that is the first to have one: construct, tab, test. `table.write` takes the tests from there.
+`pytest -p bench.real_kernels.covering --covering-to FILE tests/isa ...` appends a line for each
+construct, of the first test that has it: construct, tab, test. `table.write` takes them from there.
 """
 
 from __future__ import annotations

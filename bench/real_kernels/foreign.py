@@ -106,9 +106,7 @@ def _traced(options: argparse.Namespace) -> Iterable[dict[str, Any]]:
     missing = [c.name for c in CORPORA if not (options.reference / c.name).is_dir()]
     if missing:
         print(f"not below {options.reference}: {', '.join(missing)}")
-    return gate.traced(
-        CORPORA, options.reference, chosen, options.only, options.to, options.jobs
-    )
+    return gate.traced(CORPORA, options.reference, chosen, options.only, options.to, options.jobs)
 
 
 def _line(row: dict[str, Any]) -> str:
@@ -122,7 +120,7 @@ def _report(rows: list[dict[str, Any]], reference: Path) -> list[str]:
     found = results.collected(rows, CORPORA, reference)
     print("\n".join(results.skipped(found)), end="\n\n")
     print("\n".join(results.figures(found)), end="\n\n")
-    print("\n".join(results.counterexamples(found, reference)), end="\n\n")
+    print("\n".join(results.counterexamples(found)), end="\n\n")
     places = rules.places()
     met = results.rules_met(rows, places)
     broken = {finding.code for each in found.values() for finding in each.findings.values()}

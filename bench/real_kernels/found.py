@@ -13,6 +13,7 @@ from bench.real_kernels import reading
 from bench.real_kernels.corpora import Corpus
 from bench.real_kernels.entries import entry
 from bench.real_kernels.rules import Place
+from nki_dist.codes import EVIDENCE
 
 
 class Finding(NamedTuple):
@@ -20,6 +21,7 @@ class Finding(NamedTuple):
 
     Attributes:
         place: `corpus/path:line` of the source line.
+        ran: how one knows that the kernel ran on a device, or "".
         read: whether it was only read there.
     """
 
@@ -27,7 +29,15 @@ class Finding(NamedTuple):
     code: str
     place: str
     message: str
+    ran: str = ""
     read: bool = False
+
+    @property
+    def explained(self) -> bool:
+        """Whether it is let pass, is silent by evidence, or was only read where nobody ran it."""
+        if entry(self.place, self.code) or (self.severity == "warning" and self.code in EVIDENCE):
+            return True
+        return self.read and not self.ran
 
 
 @dataclass
@@ -52,7 +62,7 @@ class Found:
 
     def unexplained(self) -> Iterator[Finding]:
         for each in self.findings.values():
-            if not each.read and entry(each.place, each.code) is None:
+            if not each.explained:
                 yield each
 
     def count(self, severity: str) -> int:
@@ -73,7 +83,8 @@ def collected(
         broken, _ = reading.broken(checkout, found.corpus.kernels, found.corpus.beta1)
         for each in broken if found.programs else ():
             place = f"{found.corpus.name}/{each.file}:{each.line}"
-            known = Finding("warning", each.code, place, f"in {each.function}", read=True)
+            ran, text = found.corpus.ran(checkout, each.file), f"in {each.function}"
+            known = Finding("warning", each.code, place, text, ran, read=True)
             if (each.code, place) not in found.findings:
                 found.findings[each.code, place] = known
                 found.by_kernel[each.code, place].add((each.file, 0, each.function))
@@ -97,7 +108,9 @@ def _add(found: Found, row: dict[str, Any], reference: Path) -> None:
             if where.startswith("/"):  # a text of the checkout that a program wrote to a file
                 where = f"{found.corpus.name}/{row['program']} ({Path(where).name})"
             key = (each["code"], where)
-            finding = Finding(each["severity"], each["code"], where, each["message"])
+            path = where.removeprefix(f"{found.corpus.name}/").partition(":")[0]
+            ran = found.corpus.ran(reference / found.corpus.name, path)
+            finding = Finding(each["severity"], each["code"], where, each["message"], ran)
             found.findings.setdefault(key, finding)
             found.by_kernel[key].add(kernel)
 
@@ -136,23 +149,22 @@ def wrong(found: dict[str, Found]) -> list[str]:
     ]
 
 
-def counterexamples(found: dict[str, Found], reference: Path) -> Iterator[str]:
-    """A table of the codes that kernels break, those of corpora that ran on a device first."""
-    by_code: dict[str, list[tuple[str, Finding, set[Any]]]] = defaultdict(list)
-    for name, each in found.items():
+def counterexamples(found: dict[str, Found]) -> Iterator[str]:
+    """A table of the codes that kernels break, with those that ran on a device."""
+    by_code: dict[str, list[tuple[Finding, set[Any]]]] = defaultdict(list)
+    for each in found.values():
         for key, finding in each.findings.items():
-            path = finding.place.removeprefix(f"{name}/")
-            ran = each.corpus.ran(reference / name, path.partition(":")[0])
-            by_code[finding.code].append((ran, finding, each.by_kernel[key]))
-    yield "| code | kernels | of which ran | first of those that ran | how one knows | else |"
-    yield "|---|---|---|---|---|---|"
+            by_code[finding.code].append((finding, each.by_kernel[key]))
+    yield "| code | kernels | of which ran | first of those that ran | how one knows | now | else |"
+    yield "|---|---|---|---|---|---|---|"
     for code, rows in sorted(by_code.items()):
-        rows.sort(key=lambda row: (not row[0], row[1].read, row[1].place))
-        ran_rows = [row for row in rows if row[0]]
-        other = next((row[1].place for row in rows if not row[0]), "")
-        first = f"{ran_rows[0][1].place} | {ran_rows[0][0]}" if ran_rows else " | "
-        count, of_them = (len(set().union(*(row[2] for row in x))) for x in (rows, ran_rows))
-        yield f"| `{code}` | {count} | {of_them} | {first} | {other} |"
+        rows.sort(key=lambda row: (not row[0].ran, row[0].read, row[0].place))
+        ran = [row for row in rows if row[0].ran]
+        other = next((finding.place for finding, _ in rows if not finding.ran), "")
+        first = f"{ran[0][0].place} | {ran[0][0].ran}" if ran else " | "
+        count, of_them = (len(set().union(*(row[1] for row in x))) for x in (rows, ran))
+        now = "silent" if code in EVIDENCE else "an entry" if rows[0][0].explained else "WRONG"
+        yield f"| `{code}` | {count} | {of_them} | {first} | {now} | {other} |"
 
 
 def rules_met(rows: Iterable[dict[str, Any]], places: dict[str, tuple[str, Place]]) -> list[str]:
@@ -160,9 +172,7 @@ def rules_met(rows: Iterable[dict[str, Any]], places: dict[str, tuple[str, Place
     met = {Place(*p) for row in rows for launch in row["launches"] for p in launch["met"]}
     # A run may have been made in another checkout of this project.
     short = {(_tail(p.file), p.line, p.opcode) for p in met}
-    return [
-        name for name, (_, p) in places.items() if (_tail(p.file), p.line, p.opcode) in short
-    ]
+    return [name for name, (_, p) in places.items() if (_tail(p.file), p.line, p.opcode) in short]
 
 
 def _tail(path: str) -> str:

@@ -89,6 +89,7 @@ def _environment(job: Job, trace: Path) -> dict[str, str]:
         "OPENBLAS_NUM_THREADS": "1",
         "OMP_NUM_THREADS": "1",
         "NKI_DIST_HOST": "inprocess",
+        "NKI_DIST_CHECK": "refusals=all",  # what evidence makes silent is looked for, too
         "NEURON_PYTHONHASHSEED": "0",  # nki-library's seed of what it draws at random
         "REAL_KERNELS_FILE": job.name,
         TRACE_VARIABLE: str(trace),

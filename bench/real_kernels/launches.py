@@ -62,7 +62,7 @@ MISSING = 30  # packages that a file may import and that aren't here
 class _Anything(types.ModuleType):
     """A package that isn't installed; whatever is asked of it is there and does nothing."""
 
-    __path__: list[str] = []
+    __path__ = ()
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):

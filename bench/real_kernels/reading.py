@@ -1,9 +1,9 @@
 """What kernels of a checkout contradict in rules about Python source, found by reading alone.
 
 Covers kernels that nobody launches, and branches that no launch takes. A kernel is a decorated
-function, or one that calls instructions; with it goes what it calls and can be found by its name: a
-function of the module, or of one it is imported from, a class, a method of `self`. Kernels of Beta 1
-(`neuronxcc.nki`) are left out, as the rules don't judge them.
+function, or one that calls instructions; with it goes what it calls and can be found by its name:
+a function of the module, or of one it is imported from, a class, a method of `self`. Kernels of
+Beta 1 (`neuronxcc.nki`) are left out, as the rules don't judge them.
 
 The rules are the compiler's own (`nki_dist.compiler.source_rules`), and two of those about
 signatures and arguments that can be read.
@@ -20,7 +20,9 @@ from typing import Any, NamedTuple
 from bench.real_kernels.summary import LAUNCHERS
 from nki_dist.compiler.source_rules import findings
 
-NUMPY_TYPES = frozenset("float32 float16 int32 uint32 int16 uint16 int8 uint8 bool_".split())
+NUMPY_TYPES = frozenset(
+    ("float32", "float16", "int32", "uint32", "int16", "uint16", "int8", "uint8", "bool_")
+)
 
 
 class Broken(NamedTuple):
@@ -159,12 +161,13 @@ def _arguments(function: ast.FunctionDef) -> Iterator[tuple[int, str]]:
     if function.args.kwonlyargs and any(map(_launches, function.decorator_list)):
         yield function.lineno, "python-keyword-only"
     for node in ast.walk(function):
-        if isinstance(node, ast.keyword) and node.arg == "dtype":
-            value = node.value
-            if (
-                isinstance(value, ast.Attribute)
-                and isinstance(value.value, ast.Name)
-                and value.value.id in ("np", "numpy")
-                and value.attr in NUMPY_TYPES
-            ):
-                yield value.lineno, "dtype-of-numpy"
+        if isinstance(node, ast.Call) and _of(node.func, "nl"):
+            for keyword in node.keywords:
+                value: Any = keyword.value
+                if keyword.arg == "dtype" and _of(value, "np") and value.attr in NUMPY_TYPES:
+                    yield value.lineno, "dtype-of-numpy"
+
+
+def _of(node: Any, module: str) -> bool:
+    """Whether it is `module.name`."""
+    return isinstance(node, ast.Attribute) and getattr(node.value, "id", "") == module

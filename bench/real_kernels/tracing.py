@@ -77,7 +77,6 @@ class Tracer(Checker):
         with self.to.open("a") as file:
             file.write(json.dumps(row) + "\n")
 
-
     def _watched_get(self, get: Any) -> Any:
         def watched(cache: Any, *args: Any) -> Any:
             name, compiled = get(cache, *args)
@@ -114,5 +113,3 @@ def install() -> bool:
     if path and session().checker is None:
         session().checker = Tracer(Path(path))
     return bool(path)
-
-

@@ -8,7 +8,9 @@ What counts: which instruction on which engine, the memory and dtype of every op
 the form of its access pattern (rank, strides of zero or below, steps, a view of another dtype, a
 first partition other than 0, run-time offsets by kind), every attribute's value where it is one of
 a few and its kind where it is a number, allocations, loops, and of its source the names of `nl` and
-Python's syntax (`python`). What doesn't: sizes.
+Python's syntax (`python`). What doesn't: sizes. Of Beta 1's kernels, whose compiler chooses
+memories and dtypes of intermediates and makes several instructions of one, it is the names of `nl`
+and `nisa`, the instructions, and views of many dimensions.
 """
 
 from __future__ import annotations
@@ -23,16 +25,13 @@ from nki_dist.program import Access, Loop, Program
 from nki_dist.program.register import VirtualRegister
 from tests.foreign import python
 
-
 DEFAULTS = frozenset({"unknown", "idle", "none", "error"})
 """Attributes that leave the choice open; kernels that give them no value have them, too."""
 
 VALUES = frozenset({"value", "operand0", "operand1", "on_false_value", "initial", "imm0", "imm1"})
 """Attributes that are numbers of the tile, so that its dtype matters."""
 
-DETAILS = ("=", " of ")
-"""In constructs of Beta 1's kernels, whose compiler chooses memories and dtypes of intermediates:
-what is left out, operands' dtypes and attributes."""
+MANY = "more than four free dimensions"
 
 
 def of(compiled: Compiled) -> dict[str, str]:
@@ -48,7 +47,7 @@ def of(compiled: Compiled) -> dict[str, str]:
         for text, location in _of(program):
             if not beta1:
                 found.setdefault(text, location or "")
-            elif not any(sign in text for sign in DETAILS):
+            elif " on " in text or MANY in text:
                 found.setdefault(f"beta1 {text}", location or "")
     return found
 
@@ -110,6 +109,8 @@ def _kind(a: Access) -> str:
 
 def _forms(a: Access, engine: str) -> Iterator[str]:
     yield f"rank {len(a.shape)}"
+    if pieces(a) > 4:
+        yield MANY
     moving = [s for s, n in zip(a.strides[1:], a.shape[1:]) if n > 1]
     if 0 in moving:
         yield "stride 0"
@@ -130,6 +131,17 @@ def _forms(a: Access, engine: str) -> Iterator[str]:
         yield f"run-time {a.dynamic.kind} offset in a {source}"
 
 
+def pieces(a: Access) -> int:
+    """Free dimensions that an engine counts, contiguous ones as one."""
+    steps: list[int] = []
+    for n, stride in zip(a.shape[1:], a.strides[1:]):
+        if n > 1 and steps and steps[-1] == n * stride:
+            steps[-1] = stride
+        elif n > 1:
+            steps.append(stride)
+    return len(steps)
+
+
 def _value(value: Any) -> str:
     if isinstance(value, (bool, str)):
         return repr(value)
@@ -145,4 +157,3 @@ def _value(value: Any) -> str:
         inner = sorted({_kind(v) if isinstance(v, Access) else type(v).__name__ for v in value})
         return f"{type(value).__name__} of {', '.join(inner)}"
     return getattr(value, "name", None) or type(value).__name__
-

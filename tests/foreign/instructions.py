@@ -44,9 +44,7 @@ def memset(o: Operands, value: Any = 3, engine: Any = None) -> Case:
 
 def tensor_copy(o: Operands, engine: Any = None) -> Case:
     options = {} if engine is None else {"engine": engine}
-    return _case(
-        o, lambda dst, src: nisa.tensor_copy(dst, src, **options), lambda dst, src: src
-    )
+    return _case(o, lambda dst, src: nisa.tensor_copy(dst, src, **options), lambda dst, src: src)
 
 
 def dma_copy(o: Operands, **options: Any) -> Case:
@@ -84,9 +82,7 @@ def tensor_tensor(o: Operands, op: str = "add", engine: Any = None) -> Case:
     options = {} if engine is None else {"engine": engine}
     return _case(
         o,
-        lambda dst, data1, data2: nisa.tensor_tensor(
-            dst, data1, data2, getattr(nl, op), **options
-        ),
+        lambda dst, data1, data2: nisa.tensor_tensor(dst, data1, data2, getattr(nl, op), **options),
         lambda dst, data1, data2: BINARY[op](data1, data2),
         tolerance=1e-6 if op == "power" else 0.0,
     )
@@ -98,11 +94,13 @@ def tensor_scalar(o: Operands, op0: str = "multiply", op1: Any = None, **given: 
     engine = {k: given.pop(k) for k in ("engine", "reverse0", "reverse1") if k in given}
     second = op1 or ("add" if "operand1" in o or "operand1" in given else None)
 
-    def call(dst, data, operand0=given.get("operand0", 2), operand1=given.get("operand1", 1)):
+    zero, one = given.get("operand0", 2), given.get("operand1", 1)
+
+    def call(dst, data, operand0=zero, operand1=one):
         more = {"op1": getattr(nl, second), "operand1": operand1} if second else {}
         nisa.tensor_scalar(dst, data, getattr(nl, op0), operand0, **more, **engine)
 
-    def wanted(dst, data, operand0=given.get("operand0", 2), operand1=given.get("operand1", 1)):
+    def wanted(dst, data, operand0=zero, operand1=one):
         swap0, swap1 = engine.get("reverse0"), engine.get("reverse1")
         out = BINARY[op0](operand0, data) if swap0 else BINARY[op0](data, operand0)
         if second:
@@ -116,12 +114,14 @@ def scalar_tensor_tensor(o: Operands, op0: str = "multiply", op1: str = "add", *
     o = column(o, "operand0")
     swaps = {k: g.pop(k) for k in ("reverse0", "reverse1") if k in g}
 
-    def call(dst, data, operand1, operand0=g.get("operand0", 2.0)):
+    zero = g.get("operand0", 2.0)
+
+    def call(dst, data, operand1, operand0=zero):
         nisa.scalar_tensor_tensor(
             dst, data, getattr(nl, op0), operand0, getattr(nl, op1), operand1, **swaps
         )
 
-    def wanted(dst, data, operand1, operand0=g.get("operand0", 2.0)):
+    def wanted(dst, data, operand1, operand0=zero):
         first = (operand0, data) if swaps.get("reverse0") else (data, operand0)
         out = BINARY[op0](*first)
         return BINARY[op1](*((operand1, out) if swaps.get("reverse1") else (out, operand1)))
@@ -217,10 +217,12 @@ def tensor_partition_reduce(o: Operands, op: str = "add") -> Case:
 def tensor_tensor_scan(o: Operands, op0: str = "multiply", op1: str = "add", **g: Any) -> Case:
     o = column(o, "initial")
 
-    def call(dst, data0, data1, initial=g.get("initial", 0)):
+    start = g.get("initial", 0)
+
+    def call(dst, data0, data1, initial=start):
         nisa.tensor_tensor_scan(dst, data0, data1, initial, getattr(nl, op0), getattr(nl, op1))
 
-    def wanted(dst, data0, data1, initial=g.get("initial", 0)):
+    def wanted(dst, data0, data1, initial=start):
         out, state = np.empty(data0.shape), np.broadcast_to(initial, (ROWS, 1))[:, 0]
         for k in range(out.shape[1]):
             state = BINARY[op1](BINARY[op0](data0[:, k], state), data1[:, k])
@@ -290,12 +292,14 @@ def nc_find_index8(o: Operands) -> Case:
 def tensor_scalar_reduce(o: Operands, op0: str = "multiply", **given: Any) -> Case:
     o = column(o, "operand0", "reduce_res")
 
-    def call(dst, data, reduce_res, operand0=given.get("operand0", 2)):
+    zero = given.get("operand0", 2)
+
+    def call(dst, data, reduce_res, operand0=zero):
         nisa.tensor_scalar_reduce(
             dst, data, getattr(nl, op0), operand0, nl.add, reduce_res=reduce_res
         )
 
-    def wanted(dst, data, reduce_res, operand0=given.get("operand0", 2)):
+    def wanted(dst, data, reduce_res, operand0=zero):
         out = BINARY[op0](data, operand0)
         return out, out.sum(1, keepdims=True)
 
@@ -325,9 +329,7 @@ def iota(o: Operands, offset: int = 0, channel_multiplier: int = 0) -> Case:
             dst, [[1, COLUMNS]], offset=offset, channel_multiplier=channel_multiplier
         ),
         lambda dst: (
-            offset
-            + channel_multiplier * np.arange(ROWS)[:, None]
-            + np.arange(COLUMNS)[None, :]
+            offset + channel_multiplier * np.arange(ROWS)[:, None] + np.arange(COLUMNS)[None, :]
         ),
     )
 

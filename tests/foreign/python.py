@@ -7,6 +7,7 @@ or that older rules of ours judged.
 from __future__ import annotations
 
 import ast
+import builtins
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -99,10 +100,7 @@ def _found(function: ast.FunctionDef) -> Iterator[tuple[str, int]]:
             yield from _targets(node)
 
 
-BUILTINS = frozenset(
-    "range enumerate zip sorted set min max sum len abs isinstance getattr hasattr tuple list dict "
-    "int float bool str any all reversed map filter print type divmod round pow id callable".split()
-)
+BUILTINS = frozenset(dir(builtins))
 
 
 def _targets(node: ast.For | ast.Assign) -> Iterator[tuple[str, int]]:

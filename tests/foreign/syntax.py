@@ -12,6 +12,7 @@ from typing import Any
 import nki_dist as nki
 import nki_dist.isa as nisa
 import nki_dist.language as nl
+from tests.foreign.written import Written, whole
 
 
 def buffers(count: int, rotations: int | None, shape: tuple[int, ...], dtype: nki.dtype) -> list:
@@ -72,7 +73,8 @@ def walks(x, steps=4, bias=None, order="forward"):
     print("steps", whole, "rest", rest)
     named = {"forward": 1, "backward": -1}
     assert order in named and order not in ("none",), f"order={order}"
-    shape = tuple(list(x.shape))
+    kept = list(x.shape)
+    shape = tuple(kept)
     done = 0
     visited = []
     while True:
@@ -94,3 +96,9 @@ def walks(x, steps=4, bias=None, order="forward"):
             continue
         assert abs(visited[n]) ** 2 >= 0
     return out
+
+
+SYNTAX = {
+    "adds_halves": Written(adds_halves, (whole(8, 12),), lambda x: 2 * x + 3),
+    "walks": Written(walks, (whole(8, 13),), lambda x: x + 1),
+}

@@ -7,7 +7,7 @@ import pytest
 from nki_dist.errors import CompilerMayRejectWarning
 from tests.foreign import constructs, table
 from tests.foreign.instructions import BUILT
-from tests.foreign.written import KERNELS
+from tests.foreign.kernels import KERNELS
 
 
 @pytest.mark.parametrize("name", KERNELS)
