@@ -93,7 +93,7 @@ def _rungs(options: argparse.Namespace, host: str) -> str:
         return f"0/? {(done.stderr or done.stdout).strip()[-300:]}"
     cases = json.loads(report.read_text())
     for case in cases:
-        if case["outcome"] != "pass":
+        if not case["ok"]:
             print(json.dumps(case)[:400])
     return f"{sum(case['ok'] for case in cases)}/{len(cases)}"
 
