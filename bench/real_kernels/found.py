@@ -87,7 +87,7 @@ def collected(
             known = Finding("warning", each.code, place, text, ran, read=True)
             if (each.code, place) not in found.findings:
                 found.findings[each.code, place] = known
-                found.by_kernel[each.code, place].add((each.file, 0, each.function))
+                found.by_kernel[each.code, place].add((place.rpartition(":")[0], each.function))
     return {name: found for name, found in by_name.items() if found.programs}
 
 

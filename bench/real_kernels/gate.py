@@ -35,22 +35,21 @@ def traced(
     ]
     judged = options.scratch / "places.json"
     judged.write_text(json.dumps(sorted({place for _, place in rules.places().values()})))
-    os.environ[PLACES_VARIABLE] = str(judged.resolve())
     with ThreadPoolExecutor(jobs) as pool:
-        for row in pool.map(lambda each: _tried(*each), work):
+        for row in pool.map(lambda each: _tried(*each, judged), work):
             with to.open("a") as file:
                 file.write(json.dumps(row) + "\n")
             yield row
 
 
-def _tried(corpus: Corpus, job: Job) -> dict[str, Any]:
-    row = _run(corpus, job)
+def _tried(corpus: Corpus, job: Job, judged: Path) -> dict[str, Any]:
+    row = _run(corpus, job, judged)
     if row["status"] == f"status {NO_TESTS}" and job.larger:
-        row = _run(corpus, replace(job, env={**job.env, **job.larger}))
+        row = _run(corpus, replace(job, env={**job.env, **job.larger}), judged)
     return row
 
 
-def _run(corpus: Corpus, job: Job) -> dict[str, Any]:
+def _run(corpus: Corpus, job: Job, judged: Path) -> dict[str, Any]:
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         trace = Path(folder) / "launches.jsonl"
@@ -59,7 +58,7 @@ def _run(corpus: Corpus, job: Job) -> dict[str, Any]:
             process = subprocess.Popen(
                 job.command,
                 cwd=job.cwd,
-                env=_environment(job, trace),
+                env={**_environment(job, trace), PLACES_VARIABLE: str(judged.resolve())},
                 stdout=out,
                 stderr=subprocess.STDOUT,
                 stdin=subprocess.DEVNULL,

@@ -37,8 +37,9 @@ class Place(NamedTuple):
     opcode: str
 
 
+@cache
 def places() -> dict[str, tuple[str, Place]]:
-    """The code and place of each rule, by its name."""
+    """The code and place of each rule, by its name; kernels are compiled once in a process."""
     from tests.refusals.page import rules
 
     found = {}
