@@ -35,8 +35,8 @@ class Options:
     """
 
     scratch: Path
-    sample: int = 3
-    budget: float = 40
+    sample: int = 10
+    budget: float = 20
     candidates: int = 4
 
 
@@ -122,7 +122,7 @@ def _library(checkout: Path, options: Options) -> Iterator[Job]:
             command = [*PYTEST, "--record-library", "-c", "test/pytest.ini", "--rootdir", "test"]
             command += ["--test-mode", "simulation", "--force-local-cleanup"]
             command += ["--platform-target", platform, "--record-sample", str(options.sample)]
-            command += ["--record-budget", str(options.budget), "--timeout", "60"]
+            command += ["--record-budget", str(options.budget), "--timeout", "120"]
             command += ["--output-directory", str(scratch), "-o", f"artifacts_dir={scratch}", name]
             path = (checkout, checkout / "src")
             env = {"REAL_KERNELS_ONE": "1"}
