@@ -13,6 +13,11 @@ import nki_dist.language as nl
 from nki_dist import errors
 from nki_dist.checks import Checks, checks_of
 
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::nki_dist.errors.ReleaseWarning"),
+    pytest.mark.filterwarnings("ignore::nki_dist.errors.UnwrittenOutputWarning"),
+]
+
 X = np.random.default_rng(8).standard_normal((48, 40)).astype(np.float32)
 
 
@@ -20,13 +25,16 @@ X = np.random.default_rng(8).standard_normal((48, 40)).astype(np.float32)
     ("written", "meant"),
     [
         ("default", Checks()),
-        ("strict", Checks(unwritten="strict")),
+        ("strict", Checks(unwritten="strict", refusals="all")),
         ("spill", Checks(capacity="spill")),
-        (["spill", "strict"], Checks(unwritten="strict", capacity="spill")),
+        (
+            ["spill", "strict"],
+            Checks(unwritten="strict", capacity="spill", refusals="all"),
+        ),
         ("unwritten=zero,races=warn", Checks("zero", "warn")),
         (" unwritten = nan , spill", Checks("nan", capacity="spill")),
         (Checks(races="off"), Checks(races="off")),
-        ("strict,unwritten=strict", Checks("strict")),
+        ("strict,unwritten=strict", Checks("strict", refusals="all")),
     ],
 )
 def test_ways_to_write_one(written, meant):
@@ -64,7 +72,7 @@ def test_two_answers_to_one_question_are_refused():
 def test_the_environment_counts_where_the_program_says_nothing(monkeypatch):
     monkeypatch.setenv("NKI_DIST_CHECK", "races=warn,unwritten=nan")
     assert nki.World().checks == Checks("nan", "warn")
-    assert nki.World(check="strict").checks == Checks("strict")
+    assert nki.World(check="strict").checks == Checks("strict", refusals="all")
     monkeypatch.setenv("NKI_DIST_CHECK", "races=never")
     with pytest.raises(errors.LaunchError, match=r"NKI_DIST_CHECK: .*'races=never' is unknown"):
         nki.World()

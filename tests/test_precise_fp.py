@@ -16,6 +16,8 @@ import nki_dist.isa as nisa
 import nki_dist.language as nl
 from nki_dist.errors import LaunchError, RaceError
 
+pytestmark = pytest.mark.filterwarnings("ignore::nki_dist.errors.ReleaseWarning")
+
 TYPES = {
     "float16": np.float16,
     "bfloat16": ml_dtypes.bfloat16,
@@ -87,7 +89,7 @@ def test_matmul_of_computed_operands(monkeypatch, name):
         nisa.nc_matmul(dst=psum, stationary=a, moving=b)
         turned = nl.ndarray((20, 33), dtype=name, buffer=nl.psum)
         nisa.nc_transpose(dst=turned, data=a, engine=nisa.tensor_engine)
-        result, other = (tile_like(p, nl.float32) for p in (psum, turned))
+        result, other = [tile_like(p, nl.float32) for p in (psum, turned)]
         nisa.tensor_copy(dst=result, src=psum)
         nisa.tensor_copy(dst=other, src=turned)
         return returned(result), returned(other)
@@ -236,7 +238,7 @@ def test_values_are_found_again(monkeypatch):
 def exchanged(x):
     """The cores swap what they computed; each adds the other's."""
     me = nl.program_id(0)
-    mine, theirs = (nl.ndarray(x.shape, dtype=nl.bfloat16, buffer=nl.sbuf) for _ in range(2))
+    mine, theirs = [nl.ndarray(x.shape, dtype=nl.bfloat16, buffer=nl.sbuf) for _ in range(2)]
     nisa.tensor_scalar(dst=mine, data=nl.load(x), op0=nl.multiply, operand0=1.1 + me)
     nisa.sendrecv(src=mine, dst=theirs, send_to_rank=1 - me, recv_from_rank=1 - me, pipe_id=0)
     both_cores = nl.ndarray((2, *x.shape), dtype=nl.bfloat16, buffer=nl.shared_hbm)
@@ -266,7 +268,7 @@ def test_one_narrow_tile_makes_the_exchange_narrow(monkeypatch):
 
     def kernel(x):
         me = nl.program_id(0)
-        mine, theirs = (tile_like(x, nl.bfloat16) for _ in range(2))
+        mine, theirs = [tile_like(x, nl.bfloat16) for _ in range(2)]
         nisa.tensor_scalar(dst=mine, data=nl.load(x), op0=nl.multiply, operand0=1.1 + me)
         nisa.sendrecv(src=mine, dst=theirs, send_to_rank=1 - me, recv_from_rank=1 - me, pipe_id=0)
         out = nl.ndarray((2, *x.shape), dtype=nl.uint16, buffer=nl.shared_hbm)
@@ -285,7 +287,7 @@ def test_one_narrow_tile_makes_the_exchange_narrow(monkeypatch):
 def test_collectives(monkeypatch):
     @nki.jit
     def kernel(x, group):
-        local, total = (tile_like(x, nl.bfloat16, nl.shared_hbm) for _ in range(2))
+        local, total = [tile_like(x, nl.bfloat16, nl.shared_hbm) for _ in range(2)]
         parts = nl.ndarray((3 * x.shape[0], x.shape[1]), dtype=nl.bfloat16, buffer=nl.shared_hbm)
         nisa.dma_copy(dst=local, src=x)
         ncc.all_reduce(srcs=[local], dsts=[total], replica_group=group, op=nl.add)

@@ -17,6 +17,8 @@ from nki_dist.dtypes.mx import pack_x4, unpack_x4
 from nki_dist.errors import NkiValidationError
 from tests.isa.helpers import numbers, output, run
 
+pytestmark = pytest.mark.filterwarnings("ignore::nki_dist.errors.CompilerMayRejectWarning")
+
 BF16 = ml_dtypes.bfloat16
 FP32_MIN = float(np.finfo(np.float32).min)
 

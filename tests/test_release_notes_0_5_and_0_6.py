@@ -262,7 +262,7 @@ def test_0_6_0_select_instructions_take_a_python_float():
 
     def kernel(x, bounds):
         tile, b = nl.load(x), nl.load(bounds)
-        ranged, affine = (nl.ndarray(x.shape, dtype=nl.float32) for _ in range(2))
+        ranged, affine = [nl.ndarray(x.shape, dtype=nl.float32) for _ in range(2)]
         nisa.range_select(
             ranged,
             tile,

@@ -19,6 +19,8 @@ from nki_dist.errors import LaunchError, NkiValidationError
 from tests.compiler.compiling import line_of
 from tests.isa.helpers import numbers, output, run
 
+pytestmark = pytest.mark.filterwarnings("ignore::nki_dist.errors.ReleaseWarning")
+
 BF16 = ml_dtypes.bfloat16
 
 

@@ -1,7 +1,7 @@
 """Warnings that compiling a kernel brings; they travel as the fact `warnings` of its programs.
 
-What AWS's compiler may refuse is kept as the policy asks (`Checks.refusals`): not where a device ran a
-published kernel that does it, and not of functions of this package or of the standard library.
+What AWS's compiler may refuse is kept as the policy asks (`Checks.refusals`): not where a device
+ran a published kernel that does it, and not of functions of this package or of Python's library.
 
 Each is a row: type, code, message, location, core, instruction, hint, numbers, None where there is
 none. A launch of the kernel gives them again, and Python's filters decide what is shown; so does a

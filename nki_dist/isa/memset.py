@@ -63,7 +63,7 @@ def _check(i: Instruction, arch: Arch) -> None:
 
 
 def _check_kind(dtype: DType, value: float) -> None:
-    """NKI 0.3 and later convert nothing here; kernels of AWS's library give whole floats, and run."""
+    """NKI 0.3 and later convert nothing; kernels of AWS's library give whole floats, and run."""
     if dtype.is_integer and isinstance(value, float) and value.is_integer():
         may_reject(
             f"value={value!r} is a float, dst has dtype {dtype}; the release notes say that an "

@@ -10,6 +10,8 @@ from nki_dist.compat.beta1 import language as nl
 from nki_dist.errors import NkiValidationError, OutOfBoundsError
 from tests.beta1.helpers import close, normal, run
 
+pytestmark = pytest.mark.filterwarnings("ignore::nki_dist.errors.UnwrittenOutputWarning")
+
 
 def test_offsets_steps_and_reversal():
     def kernel(a):

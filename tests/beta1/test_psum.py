@@ -23,6 +23,8 @@ from nki_dist.program.instruction import instructions
 from tests.beta1.helpers import close, normal, run
 from tests.beta1.sums import PRODUCT, A, B, M, N, opcodes, operands, program, summing
 
+pytestmark = pytest.mark.filterwarnings("ignore::nki_dist.errors.ReleaseWarning")
+
 
 def named(acc, x, y):
     r = nisa.nc_matmul(x, y)

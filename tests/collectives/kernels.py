@@ -52,7 +52,7 @@ def all_reduce(x, group, op, where="hbm", in_place=False):
 @nki.jit
 def reduce_scatter(x, group, op, parts, where="hbm", dim=0):
     src = staged(x, where)
-    shape = tuple(n // parts if d == dim else n for d, n in enumerate(x.shape))
+    shape = tuple([n // parts if d == dim else n for d, n in enumerate(x.shape)])
     dst = result(shape, x.dtype, where)
     ncc.reduce_scatter([src], [dst], group, dim, op)
     return published(dst)
@@ -61,7 +61,7 @@ def reduce_scatter(x, group, op, parts, where="hbm", dim=0):
 @nki.jit
 def all_gather(x, group, parts, where="hbm", dim=0):
     src = staged(x, where)
-    shape = tuple(n * parts if d == dim else n for d, n in enumerate(x.shape))
+    shape = tuple([n * parts if d == dim else n for d, n in enumerate(x.shape)])
     dst = result(shape, x.dtype, where)
     ncc.all_gather([src], [dst], group, dim)
     return published(dst)
@@ -81,13 +81,13 @@ def coalesced(x, y, group, parts):
     a, b = staged(x, "hbm"), staged(y, "hbm")
     a1, b1 = hbm(x.shape, x.dtype), hbm(y.shape, y.dtype)
     ncc.all_reduce([a, b], [a1, b1], group, nl.add)
-    a2, b2 = (hbm((t.shape[0] * parts, *t.shape[1:]), t.dtype) for t in (x, y))
+    a2, b2 = [hbm((t.shape[0] * parts, *t.shape[1:]), t.dtype) for t in (x, y)]
     ncc.all_gather([a, b], [a2, b2], group, 0)
-    a3, b3 = (hbm((t.shape[0] // parts, *t.shape[1:]), t.dtype) for t in (x, y))
+    a3, b3 = [hbm((t.shape[0] // parts, *t.shape[1:]), t.dtype) for t in (x, y)]
     ncc.reduce_scatter([a, b], [a3, b3], group, 0, nl.maximum)
     a4, b4 = hbm(x.shape, x.dtype), hbm(y.shape, y.dtype)
     ncc.all_to_all([a, b], [a4, b4], group, 0)
-    return tuple(published(t) for t in (a1, b1, a2, b2, a3, b3, a4, b4))
+    return tuple([published(t) for t in (a1, b1, a2, b2, a3, b3, a4, b4)])
 
 
 @nki.jit

@@ -24,6 +24,8 @@ from tests.collectives.constraints import (
     written,
 )
 
+pytestmark = pytest.mark.filterwarnings("ignore::nki_dist.errors.CompilerMayRejectWarning")
+
 ACCEPTED = {
     "several in HBM": reduce(t(4, 3, count=2), t(4, 3, count=2)),
     "one in SBUF": reduce(t(4, 3, make=sbuf), t(4, 3, make=sbuf)),

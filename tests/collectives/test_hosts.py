@@ -16,6 +16,8 @@ from nki_dist.collectives.choose import VARIABLE
 from tests.collectives import kernels as K
 from tests.collectives.worlds import normal
 
+pytestmark = pytest.mark.filterwarnings("ignore::nki_dist.errors.CompilerMayRejectWarning")
+
 GROUPS = [[3, 0], [1, 2]]
 RG = ncc.ReplicaGroup(GROUPS)
 

@@ -10,6 +10,8 @@ import nki_dist.language as nl
 from nki_dist.errors import NkiValidationError, UninitializedReadError
 from tests.collectives.constraints import TWO, hbm, launch, sbuf, variable, written
 
+pytestmark = pytest.mark.filterwarnings("ignore::nki_dist.errors.CompilerMayRejectWarning")
+
 # What AWS calls a current limitation runs here, and is reported by check="strict".
 LIMITED = {
     "gather along 1 in HBM": (

@@ -16,6 +16,11 @@ from nki_dist.collectives.choose import VARIABLE
 from tests.collectives import kernels as K
 from tests.collectives.worlds import PerRank, mates, normal, run, same_on_cores, whole_numbers
 
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::nki_dist.errors.CompilerMayRejectWarning"),
+    pytest.mark.filterwarnings("ignore::nki_dist.errors.UnwrittenOutputWarning"),
+]
+
 SLOT = 5
 
 

@@ -11,6 +11,8 @@ import nki_dist.language as nl
 from tests.collectives import kernels as K
 from tests.collectives.worlds import PerRank, mates, normal, run, same_on_cores, whole_numbers
 
+pytestmark = pytest.mark.filterwarnings("ignore::nki_dist.errors.CompilerMayRejectWarning")
+
 RANKS = (1, 2, 3, 4, 5, 6, 7, 8, 16)
 STRIDED = [[0, 2], [1, 3]]
 BACKWARDS = [[5, 0, 3], [4, 2, 1]]

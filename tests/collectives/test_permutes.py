@@ -11,6 +11,12 @@ import nki_dist.language as nl
 from tests.collectives import kernels as K
 from tests.collectives.worlds import mates, normal, run, same_on_cores, whole_numbers
 
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::nki_dist.errors.CompilerMayRejectWarning"),
+    pytest.mark.filterwarnings("ignore::nki_dist.errors.ReleaseWarning"),
+    pytest.mark.filterwarnings("ignore::nki_dist.errors.UnwrittenOutputWarning"),
+]
+
 BACKWARDS = [[5, 0, 3], [4, 2, 1]]
 REFERENCE = {"add": np.sum, "maximum": np.max}
 

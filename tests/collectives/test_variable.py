@@ -15,6 +15,8 @@ from nki_dist.program import instructions
 from tests.collectives import kernels as K
 from tests.collectives.worlds import PerRank, mates, normal, run
 
+pytestmark = pytest.mark.filterwarnings("ignore::nki_dist.errors.CompilerMayRejectWarning")
+
 GROUPS = [[3, 0, 5], [1, 4, 2]]
 SLOT = 8
 

@@ -12,6 +12,11 @@ from tests.collectives import wrong, wrong_cores
 from tests.collectives.worlds import run
 from tests.collectives.wrong_table import PROGRAMS, RANKS, Wrong
 
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::nki_dist.errors.CompilerMayRejectWarning"),
+    pytest.mark.filterwarnings("ignore::nki_dist.errors.ReleaseWarning"),
+]
+
 # On Ray these are always tried, the others when there is time.
 ON_RAY = {
     "one_rank_leaves_out_a_round-1011",

@@ -14,6 +14,8 @@ from nki_dist.cli import bench
 from nki_dist.launcher.session import session
 from nki_dist.launcher.tally import Tally
 
+pytestmark = pytest.mark.filterwarnings("ignore::nki_dist.errors.ReleaseWarning")
+
 
 @nki.jit
 def thirds(x, rounds):

@@ -143,7 +143,8 @@ def _evicted_late(a):
         bank = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.psum)
         nisa.nc_matmul(dst=bank[:, 0:128], stationary=weights, moving=weights)
         banks.append(bank)
-    for n, bank in enumerate(banks):
+    for n in range(len(banks)):
+        bank = banks[n]
         nisa.tensor_copy(dst=got[:, n : n + 1], src=bank[:, n : n + 1])
     nl.store(out, got)
     return out

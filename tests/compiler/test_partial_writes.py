@@ -11,6 +11,8 @@ import nki_dist.language as nl
 from tests.compiler.compiling import compiled, named
 from tests.isa.helpers import run
 
+pytestmark = pytest.mark.filterwarnings("ignore::nki_dist.errors.UnwrittenOutputWarning")
+
 TABLE = ((40, 24), np.float32)
 ROWS = ((16, 1), np.int32)
 

@@ -12,6 +12,8 @@ from nki_dist.compiler.compiled import Compiled
 from nki_dist.hbm.layout import Layouts, fill_stack
 from tests.compiler.compiling import line_of
 
+pytestmark = pytest.mark.filterwarnings("ignore::nki_dist.errors.ReleaseWarning")
+
 X = np.arange(64 * 8, dtype=np.float32).reshape(64, 8)
 OLD = np.full((64, 8), 7, np.float32)
 OUTPUT, ARGUMENT = ("shared", 0), ("input", 1)

@@ -20,7 +20,7 @@ X = np.linspace(1, 2, 35, dtype=np.float32).reshape(5, 7)
 def two_engines(x):
     """1 / x + 2: the Vector and the GpSimd engine don't need each other at first."""
     tile, out = nl.load(x), nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
-    a, b = (nl.ndarray(x.shape, x.dtype, buffer=nl.sbuf) for _ in range(2))
+    a, b = [nl.ndarray(x.shape, x.dtype, buffer=nl.sbuf) for _ in range(2)]
     nisa.reciprocal(dst=a, data=tile, name="reciprocal")
     nisa.memset(dst=b, value=2, engine=nisa.gpsimd_engine, name="twos")
     nisa.tensor_tensor(dst=a, data1=a, data2=b, op=nl.add, name="sum")

@@ -22,6 +22,8 @@ import nki_dist.isa as nisa
 import nki_dist.language as nl
 from nki_dist.errors import UninitializedReadError
 
+pytestmark = pytest.mark.filterwarnings("ignore::nki_dist.errors.ReleaseWarning")
+
 N = 32
 TILES = 5
 DATA = np.random.default_rng(7).uniform(1, 2, (N, N)).astype(np.float32)
@@ -34,7 +36,7 @@ def _part(rng: random.Random) -> slice:
 
 
 def _step(rng: random.Random, tiles: list[Any], a: Any) -> None:
-    dst, one, two = (rng.randrange(TILES) for _ in range(3))
+    dst, one, two = [rng.randrange(TILES) for _ in range(3)]
     part = slice(0, N) if rng.random() < 0.5 else _part(rng)
     kind = rng.randrange(8)
     if kind in (0, 1):

@@ -33,7 +33,8 @@ def test_dropped_tiles_leave_their_memory_to_others(monkeypatch):
             nisa.memset(tile, float(n))
             if keep:
                 tiles.append(tile)
-        for n, tile in enumerate(tiles):
+        for n in range(len(tiles)):
+            tile = tiles[n]
             assert (tile.numpy() == n).all()
         return x
 

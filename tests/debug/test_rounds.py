@@ -10,6 +10,11 @@ import nki_dist.isa as nisa
 import nki_dist.language as nl
 from nki_dist import errors
 
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::nki_dist.errors.ReleaseWarning"),
+    pytest.mark.filterwarnings("ignore::nki_dist.errors.UnwrittenOutputWarning"),
+]
+
 X = np.random.default_rng(2).standard_normal((4, 9)).astype(np.float32)
 COUNT = np.full((1, 1), 3, np.int32)
 

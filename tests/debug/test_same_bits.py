@@ -18,6 +18,8 @@ from nki_dist.compat.beta1 import isa as beta1_isa
 from nki_dist.compat.beta1 import language as beta1
 from nki_dist.compat.beta1.launch import jit as beta1_jit
 
+pytestmark = pytest.mark.filterwarnings("ignore::nki_dist.errors.CompilerMayRejectWarning")
+
 ROOT = Path(__file__).resolve().parents[2]
 
 

@@ -248,7 +248,8 @@ def test_memory_of_tiles_is_used_again_but_never_while_python_holds_one():
             nisa.nc_matmul(dst=product[:, 2:], stationary=tile, moving=tile[:, 2:])
             if n % 7 == 0:
                 held.append((n, tile[:, 2:4]))
-        for n, view in held:
+        for pair in held:
+            n, view = pair
             np.testing.assert_array_equal(view.numpy(), [[n, -n]] * 5)
         out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
         nl.store(out, total)

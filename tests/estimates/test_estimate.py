@@ -14,6 +14,11 @@ from nki_dist.compat import beta1
 from nki_dist.errors import DeadlockError, LaunchError, OutOfMemoryError
 from nki_dist.runtime.hosts import InProcessHost
 
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::nki_dist.errors.CompilerMayRejectWarning"),
+    pytest.mark.filterwarnings("ignore::nki_dist.errors.ReleaseWarning"),
+]
+
 F32 = np.float32
 
 

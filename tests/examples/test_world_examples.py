@@ -11,6 +11,8 @@ import nki_dist as nki
 from nki_dist import errors
 from tests.examples.scripts import load, run_script
 
+pytestmark = pytest.mark.filterwarnings("ignore::nki_dist.errors.CompilerMayRejectWarning")
+
 common: Any = load("_common")
 worlds: Any = load("_worlds")
 
@@ -63,7 +65,7 @@ def test_agrees_with_numpy_and_repeats(name: str, ranks: int, lnc: int) -> None:
 def test_uses_nothing_that_strict_checks_report(name: str) -> None:
     """With the script's own number of ranks: all_to_all_v is documented for whole devices."""
     ranks = EXAMPLES[name].ranks
-    check(results(name, ranks, 2, check="strict"), small_case(name, ranks).expected)
+    check(results(name, ranks, 2, check="unwritten=strict"), small_case(name, ranks).expected)
 
 
 def test_ray_gives_the_same_bits() -> None:

@@ -56,7 +56,8 @@ def swap(x):
     nisa.sendrecv(mine, got[0], other, other, 0)
     nisa.sendrecv(twice, got[1], other, other, 0)
     nisa.sendrecv(mine, got[2], other, other, 1, dma_engine=nisa.dma_engine.gpsimd_dma)
-    for n, tile in enumerate(got):
+    for n in range(len(got)):
+        tile = got[n]
         nisa.dma_copy(dst=out[me, n], src=tile)
     return out
 

@@ -15,7 +15,7 @@ import nki_dist.language as nl
 def swapped(x, total):
     """Each core scales the rows in bfloat16, swaps them, and adds up what it has."""
     me = nl.program_id(0)
-    mine, theirs = (nl.ndarray(x.shape, dtype=nl.bfloat16, buffer=nl.sbuf) for _ in range(2))
+    mine, theirs = [nl.ndarray(x.shape, dtype=nl.bfloat16, buffer=nl.sbuf) for _ in range(2)]
     nisa.tensor_scalar(dst=mine, data=nl.load(x), op0=nl.multiply, operand0=1.1 + me)
     nisa.sendrecv(src=mine, dst=theirs, send_to_rank=1 - me, recv_from_rank=1 - me, pipe_id=0)
     spilled = nl.ndarray((2, *x.shape), dtype=nl.bfloat16, buffer=nl.shared_hbm)

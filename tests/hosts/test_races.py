@@ -12,6 +12,8 @@ import nki_dist.isa as nisa
 import nki_dist.language as nl
 from nki_dist import errors
 
+pytestmark = pytest.mark.filterwarnings("ignore::nki_dist.errors.UnwrittenOutputWarning")
+
 
 def swap_halves(x, ordered):
     """Each core stores its half of a shared scratch and loads the other core's."""

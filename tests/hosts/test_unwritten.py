@@ -17,6 +17,11 @@ from nki_dist import dtypes
 from nki_dist.dtypes.poison import fill_poison
 from nki_dist.errors import RaceWarning, UninitializedReadError, UnwrittenOutputWarning
 
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::nki_dist.errors.ReleaseWarning"),
+    pytest.mark.filterwarnings("ignore::nki_dist.errors.UnwrittenOutputWarning"),
+]
+
 X = np.random.default_rng(4).standard_normal((12, 10)).astype(np.float32)
 
 

@@ -23,6 +23,8 @@ from nki_dist.runtime.indirect import has_indirection, link_indirect
 from tests.insight.lines import lines_of
 from tests.isa.effects.cases import CASES
 
+pytestmark = pytest.mark.filterwarnings("ignore::nki_dist.errors.ReleaseWarning")
+
 LINES = lines_of(__file__)
 X = np.random.default_rng(4).standard_normal((50, 36)).astype(np.float32)
 ROUNDS = {"float32": 1e-6, "tfloat32": 1e-3, "bfloat16": 8e-3, "float16": 1e-3}  # or 0.13
@@ -194,7 +196,7 @@ def exchanged(x, group):
     out = nl.ndarray((x.shape[0], x.shape[1]), dtype=nl.bfloat16, buffer=nl.shared_hbm)
     local = shared(x, nl.bfloat16)
     data = nl.load(x[me * rows : me * rows + rows])
-    narrow, theirs = (tile(rows, x.shape[1], dtype=nl.bfloat16) for _ in range(2))
+    narrow, theirs = [tile(rows, x.shape[1], dtype=nl.bfloat16) for _ in range(2)]
     # LINE narrowed
     nisa.tensor_scalar(dst=narrow, data=data, op0=nl.multiply, operand0=1.1)
     # LINE sent

@@ -16,6 +16,8 @@ import nki_dist.language as nl
 from nki_dist.errors import LaunchError
 from tests.insight import wrong_later, wrong_strange
 
+pytestmark = pytest.mark.filterwarnings("ignore::nki_dist.errors.ReleaseWarning")
+
 REASONS = {
     wrong_strange.online_softmax_sum: "which nothing reads",
     wrong_strange.layer_norm: "data: centred in place of data",

@@ -11,6 +11,8 @@ import nki_dist.language as nl
 from nki_dist.errors import LaunchError
 from tests.insight.lines import lines_of
 
+pytestmark = pytest.mark.filterwarnings("ignore::nki_dist.errors.ReleaseWarning")
+
 LINES = lines_of(__file__)
 X = np.random.default_rng(8).standard_normal((30, 14)).astype(np.float32)
 

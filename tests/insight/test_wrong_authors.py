@@ -16,6 +16,8 @@ import nki_dist.language as nl
 from tests.insight import wrong_finite, wrong_odd
 from tests.insight.lines import lines_of
 
+pytestmark = pytest.mark.filterwarnings("ignore::nki_dist.errors.CompilerMayRejectWarning")
+
 LINES = {**wrong_odd.LINES, **wrong_finite.LINES, **lines_of(__file__)}
 
 # By kernel: the element that is asked for, and a word of the reason why its guilty line is first;
@@ -194,7 +196,8 @@ def summed_in_parts(x, y):
     total = tile(x.shape[1], y.shape[1], buffer=nl.psum)
     result = tile(x.shape[1], y.shape[1])
     for n in range(2):
-        for k0, k1 in ((0, 32), (32, 40)):
+        for pair in ((0, 32), (32, 40)):
+            k0, k1 = pair
             left, right = nl.load(x[k0:k1, :]), nl.load(y[k0:k1, :])
             nisa.nc_matmul(dst=total, stationary=left, moving=right, accumulate=k0 > 0)
         if n == 0:

@@ -11,6 +11,11 @@ import nki_dist.isa as nisa
 import nki_dist.language as nl
 from tests.insight.lines import lines_of
 
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::nki_dist.errors.CompilerMayRejectWarning"),
+    pytest.mark.filterwarnings("ignore::nki_dist.errors.ReleaseWarning"),
+]
+
 LINES = lines_of(__file__)
 X = np.random.default_rng(3).standard_normal((96, 40)).astype(np.float32)
 

@@ -75,7 +75,8 @@ def rms_norm(x, weight):
         tile = nl.load(x[r0 : r0 + height, :])
         parts = nl.ndarray((height, len(chunks)), dtype=nl.float32, buffer=nl.sbuf)
         squares = nl.ndarray((height, 512), dtype=nl.float32, buffer=nl.sbuf)
-        for i, (c0, width) in enumerate(chunks):
+        for i in range(len(chunks)):
+            c0, width = chunks[i]
             part, here = tile[:, c0 : c0 + width], squares[:, 0:width]
             nisa.tensor_tensor(dst=here, data1=part, data2=part, op=nl.multiply)
             nisa.tensor_reduce(dst=parts[:, i : i + 1], op=nl.add, data=here, axis=1)
@@ -108,7 +109,8 @@ def linear(xT, w, bias):
     left = [nl.load(xT[k0 : k0 + count, :]) for k0, count in steps]
     for n0 in range(0, n, 512):
         width = min(512, n - n0)
-        for (k0, count), x in zip(steps, left):
+        for at_n in range(len(steps)):
+            (k0, count), x = steps[at_n], left[at_n]
             block = nl.load(w[k0 : k0 + count, n0 : n0 + width])
             first = k0 == 0 and n0 == 0
             # LINE linear
@@ -215,7 +217,8 @@ def three_point_mean(x, ranks):
     nisa.memset(dst=nothing, value=0.0)
     tile = nl.ndarray((rows, columns + 2), dtype=x.dtype, buffer=nl.sbuf)
     nisa.dma_copy(dst=tile[:, 1 : columns + 1], src=x)
-    for i, at in enumerate((columns, 1)):
+    for pair in enumerate((columns, 1)):
+        i, at = pair
         nisa.dma_copy(dst=edge[i], src=tile[:, at : at + 1])
         nisa.dma_copy(dst=halo[i], src=nothing)
     right = [(r, (r + 1) % ranks) for r in range(ranks)]

@@ -154,7 +154,7 @@ def cross_entropy(logits, labels):
     rows, classes = logits.shape
     out = nl.ndarray((rows, 1), dtype=nl.float32, buffer=nl.shared_hbm)
     data, label = nl.load(logits), nl.load(labels)
-    numbers, hot, exps = (tile(rows, classes) for _ in range(3))
+    numbers, hot, exps = [tile(rows, classes) for _ in range(3)]
     total, chosen = tile(rows, 1), tile(rows, 1)
     # LINE cross_entropy
     nisa.iota(dst=numbers, pattern=[[1, classes]], offset=1)

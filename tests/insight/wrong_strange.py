@@ -31,7 +31,7 @@ def online_softmax_sum(x):
     nisa.memset(dst=total, value=0.0)
     for c0 in range(0, columns, 64):
         block = nl.load(x[:, c0 : min(c0 + 64, columns)])
-        here, newest, minus, factor, part = (tile(rows, 1) for _ in range(5))
+        here, newest, minus, factor, part = [tile(rows, 1) for _ in range(5)]
         nisa.tensor_reduce(dst=here, op=nl.maximum, data=block, axis=1)
         nisa.tensor_tensor(dst=newest, data1=largest, data2=here, op=nl.maximum)
         nisa.tensor_scalar(dst=minus, data=newest, op0=nl.multiply, operand0=-1.0)

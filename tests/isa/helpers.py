@@ -10,6 +10,7 @@ import numpy as np
 import nki_dist
 import nki_dist.isa as nisa
 import nki_dist.language as nl
+from nki_dist import dtypes
 
 
 def run(kernel: Callable[..., Any], *arrays: Any, platform: str = "trn2", lnc: int = 1) -> Any:
@@ -34,7 +35,8 @@ def on_tiles(
 
     def kernel(*arrays: Any) -> Any:
         tiles = []
-        for n, a in enumerate(arrays):
+        for n in range(len(arrays)):
+            a = arrays[n]
             tile = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.sbuf)
             nisa.dma_copy(dst=tile, src=a)
             if n in psum:
@@ -42,13 +44,16 @@ def on_tiles(
                 nisa.tensor_copy(dst=inside, src=tile)
                 tile = inside
             tiles.append(tile)
-        for n, (shape, dtype) in enumerate(outputs, len(arrays)):
-            tile = nl.ndarray(shape, dtype=dtype, buffer=nl.psum if n in psum else nl.sbuf)
+        for k in range(len(outputs)):
+            shape, dtype = outputs[k]
+            place = nl.psum if len(arrays) + k in psum else nl.sbuf
+            tile = nl.ndarray(shape, dtype=dtypes.of(dtype), buffer=place)
             nisa.memset(dst=tile, value=7)
             tiles.append(tile)
         body(*tiles)
         results = []
-        for n, tile in enumerate(tiles[len(arrays) :], len(arrays)):
+        for n in range(len(arrays), len(tiles)):
+            tile = tiles[n]
             if n in psum:
                 outside = nl.ndarray(tile.shape, dtype=tile.dtype, buffer=nl.sbuf)
                 nisa.tensor_copy(dst=outside, src=tile)

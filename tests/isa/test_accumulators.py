@@ -12,6 +12,8 @@ import nki_dist.isa as nisa
 import nki_dist.language as nl
 from nki_dist.errors import NkiValidationError
 
+pytestmark = pytest.mark.filterwarnings("ignore::nki_dist.errors.CompilerMayRejectWarning")
+
 BF16 = ml_dtypes.bfloat16
 CMD = nisa.reduce_cmd
 X = np.ones((8, 10), np.float32)

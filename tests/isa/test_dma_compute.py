@@ -9,6 +9,7 @@ from helpers import numbers, rounded, run
 
 import nki_dist.isa as nisa
 import nki_dist.language as nl
+from nki_dist import dtypes
 from nki_dist.errors import NkiValidationError, OutOfBoundsError
 
 BF16 = ml_dtypes.bfloat16
@@ -16,10 +17,10 @@ BF16 = ml_dtypes.bfloat16
 
 def total(arrays, dtype=np.float32, dst=None, sbuf=(), platform="trn2", wrap=list, **options):
     def kernel(*tensors):
-        shape = dst or tensors[0].shape
-        out = nl.ndarray(shape, dtype=dtype, buffer=nl.shared_hbm)
+        shape, element = dst or tensors[0].shape, dtypes.of(dtype)
+        out = nl.ndarray(shape, dtype=element, buffer=nl.shared_hbm)
         srcs = [nl.load(t) if n in sbuf else t for n, t in enumerate(tensors)]
-        tile = nl.ndarray(shape, dtype=dtype, buffer=nl.sbuf)
+        tile = nl.ndarray(shape, dtype=element, buffer=nl.sbuf)
         nisa.dma_compute(tile, wrap(srcs), nl.add, **options)
         nisa.dma_copy(out, tile)
         return out

@@ -16,6 +16,11 @@ from nki_dist.errors import NkiError, NkiValidationError, OutOfBoundsError
 from tests.compiler.compiling import compiled
 from tests.isa.helpers import numbers, on_tiles, output, run
 
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::nki_dist.errors.CompilerMayRejectWarning"),
+    pytest.mark.filterwarnings("ignore::nki_dist.errors.ReleaseWarning"),
+]
+
 BF16 = ml_dtypes.bfloat16
 
 

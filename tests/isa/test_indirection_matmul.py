@@ -19,7 +19,7 @@ def _matmul(a, b, i, j, k, accumulate=None, times=1, **options):
     n = 35
 
     def kernel(a, b, i, j, k):
-        a, b, i, j, k = (nl.load(t) for t in (a, b, i, j, k))
+        a, b, i, j, k = [nl.load(t) for t in (a, b, i, j, k)]
         total = nl.ndarray((n, 50), dtype=nl.float32, buffer=nl.psum)
         nisa.memset(total, 3)
         for _ in range(times):
@@ -54,7 +54,7 @@ def test_partly_accumulated_columns_start_and_add_each_by_itself() -> None:
     a, b = (rng.integers(-3, 4, (32, 8)).astype(BF16) for _ in range(2))
 
     def kernel(a, b, first, second):
-        a, b, first, second = (nl.load(t) for t in (a, b, first, second))
+        a, b, first, second = [nl.load(t) for t in (a, b, first, second)]
         total = nl.ndarray((8, 6), dtype=nl.float32, buffer=nl.psum)
         nisa.nc_matmul(total[:, 0:6], a, b[:, 0:6])
         nisa.tensor_copy(total.indirect(first, 2), a[0:8, 0:2])  # ends their accumulation
@@ -95,12 +95,12 @@ def _mx(direct: bool, other: bool = False):
         scales = nl.ndarray((32, 12), dtype=nl.uint8)
         nisa.memset(scales, 0)
         nisa.quantize_mx(data, x, scales)
-        left, right = (a.indirect(i, 6) for a in (data, scales))
+        left, right = [a.indirect(i, 6) for a in (data, scales)]
         if other:
             right = scales.indirect(j, 6)
         if not direct:
             views = left, right
-            left, right = (nl.ndarray((32, 6), dtype=a.dtype) for a in views)
+            left, right = [nl.ndarray((32, 6), dtype=a.dtype) for a in views]
             nisa.tensor_copy(left, views[0])
             nisa.tensor_copy(right, views[1])
         total = nl.ndarray((6, 12), dtype=nl.float32, buffer=nl.psum)

@@ -130,7 +130,7 @@ def matmul_mx(
     a, b, dtypes, sa, sb, dst_dtype=nl.float32, times=1, rows=None, platform="trn3", **options
 ):
     def kernel(a, b, sa, sb):
-        ta, tb = (nl.load(t).view(d) for t, d in zip((a, b), dtypes, strict=True))
+        ta, tb = [nl.load(t).view(d) for t, d in zip((a, b), dtypes, strict=True)]
         la, lb = nl.load(sa), nl.load(sb)
         if rows is not None:
             la, lb = la[:rows], lb[:rows]

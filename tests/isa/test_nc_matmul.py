@@ -9,7 +9,10 @@ from helpers import numbers, run
 
 import nki_dist.isa as nisa
 import nki_dist.language as nl
+from nki_dist import dtypes
 from nki_dist.errors import NkiValidationError
+
+pytestmark = pytest.mark.filterwarnings("ignore::nki_dist.errors.ReleaseWarning")
 
 BF16 = ml_dtypes.bfloat16
 E4M3 = ml_dtypes.float8_e4m3
@@ -27,14 +30,14 @@ def matmul(
             tile = nl.ndarray(source.shape, dtype=source.dtype, buffer=nl.sbuf)
             nisa.dma_copy(dst=tile, src=source)
             tiles.append(tile)
-        shape = dst or (a.shape[-1], b.shape[-1])
-        psum = nl.ndarray(shape, dtype=dst_dtype, buffer=nl.psum)
+        shape, element = dst or (a.shape[-1], b.shape[-1]), dtypes.of(dst_dtype)
+        psum = nl.ndarray(shape, dtype=element, buffer=nl.psum)
         if body is not None:
             body(psum, *tiles)
         for _ in range(times if body is None else 0):
             nisa.nc_matmul(psum, *tiles, **options)
-        out = nl.ndarray(shape, dtype=dst_dtype, buffer=nl.shared_hbm)
-        copy = nl.ndarray(shape, dtype=dst_dtype, buffer=nl.sbuf)
+        out = nl.ndarray(shape, dtype=element, buffer=nl.shared_hbm)
+        copy = nl.ndarray(shape, dtype=element, buffer=nl.sbuf)
         nisa.tensor_copy(dst=copy, src=psum)
         nisa.dma_copy(dst=out, src=copy)
         return out

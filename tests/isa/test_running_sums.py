@@ -13,6 +13,8 @@ import nki_dist.language as nl
 from nki_dist.isa.reductions import BLOCK, FEW, SHORT, running_sum
 from tests.isa.helpers import numbers, on_tiles, output, run
 
+pytestmark = pytest.mark.filterwarnings("ignore::nki_dist.errors.CompilerMayRejectWarning")
+
 BF16 = ml_dtypes.bfloat16
 CMD = nisa.reduce_cmd
 

@@ -11,6 +11,8 @@ import nki_dist.isa as nisa
 import nki_dist.language as nl
 from nki_dist.errors import NkiValidationError
 
+pytestmark = pytest.mark.filterwarnings("ignore::nki_dist.errors.CompilerMayRejectWarning")
+
 BF16 = ml_dtypes.bfloat16
 NUMPY = {
     nl.add: np.add,
@@ -30,7 +32,8 @@ def call(x, outputs=None, columns=(), platform="trn2", psum=(), **options):
 
     def body(data, *rest):
         given = dict(options)
-        for n, column in enumerate(rest[:-1]):
+        for pair in enumerate(rest[:-1]):
+            n, column = pair
             given[f"operand{n}"] = column
         nisa.tensor_scalar(dst=rest[-1], data=data, **given)
 

@@ -12,6 +12,8 @@ import nki_dist.language as nl
 from nki_dist.errors import CompilerMayRejectWarning, NkiValidationError, OutOfBoundsError
 from nki_dist.program import Dynamic
 
+pytestmark = pytest.mark.filterwarnings("ignore::nki_dist.errors.CompilerMayRejectWarning")
+
 BF16 = ml_dtypes.bfloat16
 
 

@@ -20,7 +20,7 @@ def on_tiles(function: Callable[..., Any], *arrays: np.ndarray, platform: str = 
     """The values of `function(tiles...)`, a tile anywhere, for tiles loaded from `arrays`."""
 
     def kernel(*tensors: Any) -> Any:
-        result = function(*(nl.load(t) for t in tensors))
+        result = function(*[nl.load(t) for t in tensors])
         if result.buffer == nl.psum:
             result = nl.copy(result)
         out = nl.ndarray(result.shape, result.dtype, buffer=nl.shared_hbm)

@@ -10,6 +10,11 @@ import nki_dist.language as nl
 from nki_dist.errors import CompileError
 from tests.language.run import run
 
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::nki_dist.errors.CompilerMayRejectWarning"),
+    pytest.mark.filterwarnings("ignore::nki_dist.errors.ReleaseWarning"),
+]
+
 COUNT = np.array([[5]], np.int32)
 
 

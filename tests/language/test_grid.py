@@ -9,6 +9,8 @@ import nki_dist
 import nki_dist.language as nl
 from nki_dist.errors import NkiValidationError
 
+pytestmark = pytest.mark.filterwarnings("ignore::nki_dist.errors.CompilerMayRejectWarning")
+
 X = np.ones((12, 3), np.float32)
 
 

@@ -10,6 +10,8 @@ import nki_dist.language as nl
 from nki_dist.errors import CompileError
 from tests.language.run import line_of, run
 
+pytestmark = pytest.mark.filterwarnings("ignore::nki_dist.errors.ReleaseWarning")
+
 DATA = np.arange(28, dtype=np.float32).reshape(4, 7) + 1
 TWO = np.array([[2]], np.int32)
 

@@ -13,6 +13,8 @@ import nki_dist.language as nl
 from nki_dist.errors import NkiValidationError
 from tests.language.run import on_tiles, run
 
+pytestmark = pytest.mark.filterwarnings("ignore::nki_dist.errors.CompilerMayRejectWarning")
+
 RNG = np.random.default_rng(7)
 A = RNG.normal(size=(5, 11)).astype(np.float32) * 3
 B = RNG.normal(size=(5, 11)).astype(np.float32) * 3
@@ -235,7 +237,8 @@ def test_a_column_broadcasts_over_all_free_dimensions():
 def test_both_operands_may_be_in_psum():
     def both(x, y):
         inside = [nl.ndarray(t.shape, t.dtype, buffer=nl.psum) for t in (x, y)]
-        for dst, src in zip(inside, (x, y), strict=True):
+        for pair in zip(inside, (x, y), strict=True):
+            dst, src = pair
             nisa.tensor_copy(dst, src)
         return nl.add(*inside)
 
@@ -344,7 +347,8 @@ def test_where_keeps_what_isnt_chosen_out_of_the_result():
 def test_expand_dims_is_a_view():
     def kernel(x):
         tile = nl.load(x)
-        for axis, shape in ((1, (5, 1, 11)), (2, (5, 11, 1)), (-1, (5, 11, 1)), (-2, (5, 1, 11))):
+        for pair in ((1, (5, 1, 11)), (2, (5, 11, 1)), (-1, (5, 11, 1)), (-2, (5, 1, 11))):
+            axis, shape = pair
             view = nl.expand_dims(tile, axis)
             assert view.shape == shape and id(view.storage) == id(tile.storage)
 

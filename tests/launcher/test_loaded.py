@@ -47,7 +47,7 @@ def test_a_saved_kernel_gives_what_the_kernel_gives(tmp_path):
 
 
 def total(x):
-    src, dst = (nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm) for _ in range(2))
+    src, dst = [nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm) for _ in range(2)]
     nisa.dma_copy(dst=src, src=x)
     ncc.all_reduce([src], [dst], [[0, 1]], nl.add)
     return dst

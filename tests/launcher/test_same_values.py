@@ -12,6 +12,8 @@ from nki_dist.errors import LaunchError
 from nki_dist.launcher import binding
 from nki_dist.launcher.deferred import bind_deferred
 
+pytestmark = pytest.mark.filterwarnings("ignore::nki_dist.errors.CompilerMayRejectWarning")
+
 RANKS = 5
 XS = [np.full((4, 3), r, np.float32) for r in range(RANKS)]
 W = np.ones((4, 3), np.float32)

@@ -16,6 +16,8 @@ from nki_dist.migrate import migrate
 from tests.isa.helpers import numbers
 from tests.migrate.running import HEADER, both, loaded
 
+pytestmark = pytest.mark.filterwarnings("ignore::nki_dist.errors.CompilerMayRejectWarning")
+
 
 def test_masks_and_pools(tmp_path):
     body = """

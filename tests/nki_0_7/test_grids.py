@@ -77,7 +77,8 @@ def test_page_of_nki_block_grid():
         src_blocks = nl.blocks(src, **geometry)
         dst = nl.ndarray(src.shape, dtype=src.dtype, buffer=nl.shared_hbm)
         dst_blocks = nl.blocks(dst, **geometry)
-        for i, j in product(*map(range, src_blocks.shape)):
+        for pair in product(*map(range, src_blocks.shape)):
+            i, j = pair
             src_block = src_blocks[i, j]
             block = nl.alloc_blocks(
                 tile_shape=src_block.tile_shape,
@@ -86,7 +87,7 @@ def test_page_of_nki_block_grid():
                 dtype=src.dtype,
                 buffer=nl.sbuf,
             )
-            here, from_, to = (nl.tiles(b) for b in (block[0, 0], src_block, dst_blocks[i, j]))
+            here, from_, to = [nl.tiles(b) for b in (block[0, 0], src_block, dst_blocks[i, j])]
             assert here.shape == from_.shape
             for k in range(here.shape[0]):
                 nisa.dma_copy(dst=here[k].data, src=from_[k].data)
@@ -208,11 +209,13 @@ def test_allocated_tiles_are_apart(where):
         )
         out = nl.ndarray((50, 100), dtype=nl.float32, buffer=nl.shared_hbm)
         cells = list(product(range(2), range(3)))
-        for n, cell in enumerate(cells):
+        for n in range(len(cells)):
+            cell = cells[n]
             data = grid[cell].data
             full = nl.full(data.shape, n, nl.float32)
             (nisa.dma_copy if data.buffer.is_hbm else nisa.tensor_copy)(dst=data, src=full)
-        for i, j in cells:
+        for pair in cells:
+            i, j = pair
             data = grid[i, j].data
             into = out[i * 32 : i * 32 + data.shape[0], j * 40 : j * 40 + data.shape[1]]
             if not data.buffer.is_hbm:
@@ -258,7 +261,7 @@ def test_tiles_of_three_dimensions_on_chip():
             tile_shape=(20, 2, 4), element_shape=(20, 5, 6), buffer=nl.sbuf, dtype=x.dtype
         )
         out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
-        of_x, of_out = (nl.tiles(t, tile_shape=(20, 2, 4)) for t in (x, out))
+        of_x, of_out = [nl.tiles(t, tile_shape=(20, 2, 4)) for t in (x, out)]
         cells = list(product(*map(range, grid.shape)))
         for cell in cells:
             nisa.dma_copy(dst=grid[cell].data, src=of_x[cell].data)
@@ -301,7 +304,8 @@ def test_empty_like_of_grids():
     def values(x):
         like = nl.empty_like(tiled(x)[::2, 1:])
         assert like.buffer == nl.shared_hbm and like.shape == (2, 2)
-        for i, j in product(range(2), range(2)):
+        for pair in product(range(2), range(2)):
+            i, j = pair
             nisa.dma_copy(dst=like[i, j].data, src=tiled(x)[2 * i, 1 + j].data)
         return like.data
 

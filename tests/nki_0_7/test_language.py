@@ -6,7 +6,6 @@ and the page "NKI Loops" of SDK 2.33.
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +16,8 @@ import nki_dist.isa as nisa
 import nki_dist.language as nl
 from nki_dist import errors
 from tests.isa.helpers import numbers, output, run
+
+pytestmark = pytest.mark.filterwarnings("ignore::nki_dist.errors.CompilerMayRejectWarning")
 
 X = numbers(1, (300, 20))
 
@@ -71,12 +72,12 @@ def keyword_only(x, *, factor=2.0):
 @pytest.mark.parametrize("host", ["inprocess", "debug"])
 @pytest.mark.parametrize("held_to", [None, "0.7"])
 def test_generators_and_inheritance(held_to, host):
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        with nki.World(host=host, release=held_to) as world:
-            (out,) = world.run(nki.jit(of_all_python), X)
+    kernel = nki.jit(of_all_python)
+    with nki.World(host=host, release=held_to) as world:
+        (out,) = world.run(kernel, X)
     assert np.array_equal(out, X * np.float32(2) + np.float32(1))
-    codes = {w.message.code for w in caught if isinstance(w.message, errors.NkiWarning)}
+    asked = "refusals=all" if held_to is None else f"refusals=all,release={held_to}"
+    codes = {w.code for w in nki.simulate(kernel, check=asked).compile(X).warnings}
     # By default the kernel may be one of 0.6, whose compiler is reported to refuse some of it.
     expected = {"python-comprehension", "python-targets", "python-builtin", "python-raise"}
     assert codes == (set() if held_to == "0.7" else expected)
@@ -89,8 +90,14 @@ def test_rules_of_0_6_dont_hold_in_0_7():
     def number_keys(x):
         return output(nl.load(x[{0: slice(0, 2)}[0]]))
 
-    for kernel in (identity, number_keys, keyword_only):
-        x = X[0:2]
+    x = X[0:2]
+    found = {
+        h: nki.simulate(nki.jit(identity), check=f"refusals=all,release={h}")
+        for h in ("0.6", "0.7")
+    }
+    codes = {h: [w.code for w in kernel.compile(x).warnings] for h, kernel in found.items()}
+    assert codes == {"0.6": ["python-identity"], "0.7": []}
+    for kernel in (number_keys, keyword_only):
         with nki.World(host="inprocess", release="0.7") as world:
             world.run(nki.jit(kernel), x)
         for held_to in (None, "0.6"):

@@ -16,6 +16,8 @@ import nki_dist.language as nl
 from nki_dist import compat, errors, release
 from tests.isa.helpers import numbers, output
 
+pytestmark = pytest.mark.filterwarnings("ignore::nki_dist.errors.ReleaseWarning")
+
 X = numbers(1, (5, 3))
 
 

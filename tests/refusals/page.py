@@ -37,15 +37,16 @@ HEAD = """# What AWS's compiler would refuse
 
 A kernel that runs in a simulator may still not compile for a device. This page lists the rules that
 are known of AWS's compiler and can be seen without it. What AWS documents is an error here, what is
-only reported is a [`CompilerMayRejectWarning`](api/errors.md), one for a launch. Evidence decides: a
-rule that a published kernel breaks which ran on a device ("broken by") is silent, whatever a document
-says. Kernels of Beta 1 (`neuronxcc.nki`) are held to Beta 1's rules; rules that came later aren't
-asked of them.
+only reported is a [`CompilerMayRejectWarning`](api/errors.md), one for a launch. Evidence
+decides: a rule that a published kernel breaks which ran on a device ("broken by") is silent,
+whatever a document says. Kernels of Beta 1 (`neuronxcc.nki`) are held to Beta 1's rules; rules
+that came later aren't asked of them.
 
     nki-dist check PROGRAM              # every place of its kernels, without running them
     nki-dist check --strict PROGRAM     # also what published kernels do, with both sources
 
-`refusals=off` in a policy ([checks](checks.md)) switches the warnings off, as does Python's own filter,
+`refusals=off` in a policy ([checks](checks.md)) switches the warnings off; so does Python's own
+filter,
 
     warnings.simplefilter("ignore", nki_dist.errors.CompilerMayRejectWarning)
 
@@ -69,7 +70,9 @@ def page() -> str:
     for title, section in SECTIONS.items():
         file = f"tests/refusals/{section.__name__.rpartition('.')[2]}.py"
         parts.append(f"\n## {title}\n\nPairs of kernels: [`{file}`](../{file})\n")
-        parts.append("\n| rule | AWS's compiler refuses what breaks it | here | source | broken by |\n")
+        parts.append(
+            "\n| rule | AWS's compiler refuses what breaks it | here | source | broken by |\n"
+        )
         parts.append("|---|---|---|---|---|\n")
         parts += map(_row, section.RULES)
     parts.append(
@@ -88,6 +91,5 @@ def _row(rule: Rule) -> str:
     found = EVIDENCE.get(rule.code)
     here = f"warning: {rule.warns}" if rule.warns else "error"
     broken = "" if found is None else f" {found.kernel}, {found.ran}"
-    return (
-        f"| `{rule.name}` | {rule.says} | {'silent' if found else here} | {rule.source} |{broken} |\n"
-    )
+    here = "silent" if found else here
+    return f"| `{rule.name}` | {rule.says} | {here} | {rule.source} |{broken} |\n"

@@ -10,6 +10,8 @@ from nki_dist.codes import CODES, EVIDENCE
 from nki_dist.errors import NkiError
 from tests.refusals.page import PAGE, page, rules
 
+pytestmark = pytest.mark.filterwarnings("ignore::nki_dist.errors.CompilerMayRejectWarning")
+
 RULES = rules()
 
 

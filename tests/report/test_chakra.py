@@ -16,6 +16,8 @@ from nki_dist.collectives.operations import OPERATIONS
 from nki_dist.errors import LaunchError
 from nki_dist.report.chakra import COLLECTIVES, PAIRED, write_chakra
 
+pytestmark = pytest.mark.filterwarnings("ignore::nki_dist.errors.CompilerMayRejectWarning")
+
 RANKS, COLUMNS = 6, 70
 COMP, SEND, RECV, COLL = 4, 5, 6, 7  # NodeType in et_def.proto
 

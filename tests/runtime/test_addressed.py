@@ -17,6 +17,8 @@ from nki_dist.program import Access, Dynamic, Instruction, Storage, VirtualRegis
 from nki_dist.runtime import addressed
 from nki_dist.runtime.addresses import inside, interval
 
+pytestmark = pytest.mark.filterwarnings("ignore::nki_dist.errors.ReleaseWarning")
+
 ROWS, COLUMNS = 9, 6
 
 
@@ -187,7 +189,8 @@ def copied(x, places):
     nisa.dma_copy(dst=tiles[0][2:4], src=from_three)
     nisa.dma_copy(dst=tiles[1][2:4], src=from_three)
     nisa.dma_copy(dst=tiles[1][0:2], src=turned)
-    for n, part in enumerate((tiles[0][0:2], tiles[0][2:4], tiles[1][2:4], tiles[1][0:2])):
+    for pair in enumerate((tiles[0][0:2], tiles[0][2:4], tiles[1][2:4], tiles[1][0:2])):
+        n, part = pair
         nl.store(out[n], part)
     half = nl.ndarray((2, columns), dtype=nl.bfloat16, buffer=nl.sbuf)
     nisa.dma_copy(dst=half, src=from_two)

@@ -95,7 +95,8 @@ def shifted(x, y):
     """The same copy within a tensor, between two, and between two again, elsewhere."""
     a, b = nl.load(x), nl.load(y)
     out = nl.ndarray((2, *x.shape), dtype=x.dtype, buffer=nl.shared_hbm)
-    for into, start in ((b, 1), (a, 1), (a, 4)):
+    for pair in ((b, 1), (a, 1), (a, 4)):
+        into, start = pair
         nisa.tensor_copy(dst=into[:, start : start + 4], src=b[:, start - 1 : start + 3])
     nl.store(out[0], a)
     nl.store(out[1], b)

@@ -26,6 +26,8 @@ from tests.runtime.sums import (
     tiles,
 )
 
+pytestmark = pytest.mark.filterwarnings("ignore::nki_dist.errors.CompilerMayRejectWarning")
+
 
 @nki.jit
 def reloaded(a, b):
@@ -75,7 +77,8 @@ def blocks(a, b, pieces, rewrite):
     """
     left, more, right = tiles(a[:, :, 0:400]), tiles(a[:, :, 400:800]), tiles(b)
     out = output(len(pieces), 100, b.shape[2])
-    for piece, (start, stop, step) in enumerate(pieces):
+    for piece in range(len(pieces)):
+        start, stop, step = pieces[piece]
         acc = tile_of(b.shape[2], 100)
         for n in range(len(left)):
             if rewrite == (piece, n):

@@ -31,6 +31,11 @@ from tests.runtime.sums import (
     tiles,
 )
 
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::nki_dist.errors.CompilerMayRejectWarning"),
+    pytest.mark.filterwarnings("ignore::nki_dist.errors.ReleaseWarning"),
+]
+
 
 def test_the_order_of_additions_shows() -> None:
     assert len({x.tobytes() for x in (ONE, *CUTS.values(), added(A, B, 1, 2, 3, 4))}) == 6
@@ -175,9 +180,11 @@ def many_tiles(a, b):
     accs = [tile_of(20) for _ in range(9)]
     out = output(9, M, 20)
     for n in range(PARTS):
-        for m, acc in enumerate(accs):
+        for m in range(len(accs)):
+            acc = accs[m]
             nisa.nc_matmul(dst=acc, stationary=left[n], moving=right[n][:, m : m + 20])
-    for m, acc in enumerate(accs):
+    for m in range(len(accs)):
+        acc = accs[m]
         stored(out[m], acc)
     return out
 

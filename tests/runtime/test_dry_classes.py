@@ -21,7 +21,10 @@ from tests.collectives import kernels as C
 from tests.collectives.wrong_table import PROGRAMS
 
 # As in the other tests of collectives, groups and pairs are plain lists.
-pytestmark = pytest.mark.filterwarnings("ignore::nki_dist.errors.CompilerMayRejectWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::nki_dist.errors.CompilerMayRejectWarning"),
+    pytest.mark.filterwarnings("ignore::nki_dist.errors.ReleaseWarning"),
+]
 
 F32 = np.float32
 X = nki.TensorSpec((8, 4), F32)

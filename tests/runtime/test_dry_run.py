@@ -22,6 +22,12 @@ from tests.collectives import kernels as C
 from tests.hosts import kernels as H
 from tests.launcher import kernels as K
 
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::nki_dist.errors.CompilerMayRejectWarning"),
+    pytest.mark.filterwarnings("ignore::nki_dist.errors.ReleaseWarning"),
+    pytest.mark.filterwarnings("ignore::nki_dist.errors.UnwrittenOutputWarning"),
+]
+
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples" / "spmd"))
 
 F32 = np.float32
@@ -218,7 +224,7 @@ def test_while_loops_and_registers():
 def random_rounds(x, seed):
     """As many rounds as a random number says, of generators that the kernel seeds."""
     out = C.hbm(x.shape, x.dtype)
-    seeds, drawn = (nl.ndarray((1, 1), nl.uint32, buffer=nl.sbuf) for _ in range(2))
+    seeds, drawn = [nl.ndarray((1, 1), nl.uint32, buffer=nl.sbuf) for _ in range(2)]
     nisa.dma_copy(dst=seeds, src=seed)
     nisa.set_rng_seed(seeds)
     nisa.rng(dst=drawn, engine=nisa.engine.vector)

@@ -19,6 +19,8 @@ import nki_dist.collectives as ncc
 import nki_dist.isa as nisa
 import nki_dist.language as nl
 
+pytestmark = pytest.mark.filterwarnings("ignore::nki_dist.errors.ReleaseWarning")
+
 PACKAGE = str(Path(nki.__file__).parent)
 GROUP = ncc.ReplicaGroup([[0, 1]])
 RNG = np.random.default_rng(3)

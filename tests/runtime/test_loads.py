@@ -16,6 +16,8 @@ from nki_dist.program import Access, MemoryRegion, Storage, sbuf
 from nki_dist.runtime import loads
 from nki_dist.runtime.merged import Merged, find_groups
 
+pytestmark = pytest.mark.filterwarnings("ignore::nki_dist.errors.CompilerMayRejectWarning")
+
 K, M, N = 384, 48, 72
 rng = np.random.default_rng(11)
 A, B = (rng.standard_normal((K, n)).astype(np.float32) for n in (M, N))
@@ -54,7 +56,7 @@ def by_column(a, b):
 def parts_of_tiles(a, b):
     """Blocks of columns of larger tiles, the last block first."""
     out = nl.ndarray((M, N), dtype=nl.float32, buffer=nl.shared_hbm)
-    left, right = ([tile_of(x[n : n + 128]) for n in range(0, K, 128)] for x in (a, b))
+    left, right = [[tile_of(x[n : n + 128]) for n in range(0, K, 128)] for x in (a, b)]
     for first in (48, 24, 0):
         acc = nl.ndarray((M, 24), dtype=nl.float32, buffer=nl.psum)
         for n in range(3):

@@ -22,6 +22,12 @@ from nki_dist.runtime.group import CoreGroup
 from nki_dist.runtime.linked import LinkedLoop, Rendezvous, Segment
 from nki_dist.runtime.linker import Linker
 
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::nki_dist.errors.CompilerMayRejectWarning"),
+    pytest.mark.filterwarnings("ignore::nki_dist.errors.ReleaseWarning"),
+    pytest.mark.filterwarnings("ignore::nki_dist.errors.UnwrittenOutputWarning"),
+]
+
 RANKS, ROWS, COLUMNS = 4, 6, 10
 GROUP = ncc.ReplicaGroup([[2, 0, 3], [1]])
 

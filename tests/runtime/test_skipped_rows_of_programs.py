@@ -18,6 +18,11 @@ from nki_dist.program.walk import operands
 from tests.compiler.compiling import compiled
 from tests.isa.helpers import numbers
 
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::nki_dist.errors.ReleaseWarning"),
+    pytest.mark.filterwarnings("ignore::nki_dist.errors.UnwrittenOutputWarning"),
+]
+
 SKIP = nisa.oob_mode.skip
 
 

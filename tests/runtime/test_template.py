@@ -24,7 +24,7 @@ def ring(x, places, group):
     out = nl.ndarray((RANKS, rows, columns), dtype=x.dtype, buffer=nl.shared_hbm)
     turned = nl.ndarray((columns, rows), dtype=nl.float32, buffer=nl.shared_hbm)
     counted = nl.ndarray((rows, columns), dtype=nl.int32, buffer=nl.shared_hbm)
-    a, b = (nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf) for _ in "ab")
+    a, b = [nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf) for _ in "ab"]
     zeros = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf)
     nisa.memset(zeros, 0)
     numbers = nl.ndarray((rows, columns), dtype=nl.int32, buffer=nl.sbuf)

@@ -24,6 +24,8 @@ from nki_dist.runtime.messages import Wait
 from nki_dist.runtime.overdue import Position, overdue
 from nki_dist.runtime.settings import TIMEOUT_VARIABLE, default_timeout
 
+pytestmark = pytest.mark.filterwarnings("ignore::nki_dist.errors.ReleaseWarning")
+
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 
 

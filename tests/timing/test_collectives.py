@@ -27,6 +27,8 @@ from nki_dist.timing.meeting import Meetings
 from nki_dist.topology.topology import Topology, system
 from tests.collectives import kernels as K
 
+pytestmark = pytest.mark.filterwarnings("ignore::nki_dist.errors.UnwrittenOutputWarning")
+
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 START, HOP = 3700, 1940
 TOUCH = 2 * 4 * 37.5  # what the four channels of a trn2 rank read and write, GB/s

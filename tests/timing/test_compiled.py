@@ -18,6 +18,8 @@ from nki_dist.timing.compiled import LOOK_AHEAD
 from nki_dist.timing.critical import ROOM, critical_path
 from nki_dist.timing.timeline import MEMORY
 
+pytestmark = pytest.mark.filterwarnings("ignore::nki_dist.errors.ReleaseWarning")
+
 KIB = 1 << 10
 ROWS = 128
 

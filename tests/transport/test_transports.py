@@ -22,6 +22,11 @@ from tests.collectives.test_hosts import everything
 from tests.collectives.worlds import normal
 from tests.hosts import kernels as H
 
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::nki_dist.errors.CompilerMayRejectWarning"),
+    pytest.mark.filterwarnings("ignore::nki_dist.errors.UnwrittenOutputWarning"),
+]
+
 EVERY = ncc.ReplicaGroup([[1, 0, 2]])
 WAYS = [
     {"host": "inprocess"},
@@ -84,7 +89,8 @@ def many_small_ones(x, pairs, rounds):
     for dst in dsts:
         ncc.collective_permute([src], [dst], pairs)
     out = nl.ndarray((rounds, *x.shape), dtype=x.dtype, buffer=nl.shared_hbm)
-    for n, dst in enumerate(dsts):
+    for n in range(len(dsts)):
+        dst = dsts[n]
         nisa.dma_copy(dst=out[n], src=dst)
     return out
 

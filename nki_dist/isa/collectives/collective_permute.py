@@ -39,9 +39,11 @@ def _check(i: Instruction, arch: Arch) -> None:
     r.check_memories(i, "srcs", "dsts")
     r.check_equal_sizes(i, "srcs", "dsts")
     r.in_hbm(i, "srcs", "dsts")
-    if not _is_circular(i["source_target_pairs"]):
+    pairs = i["source_target_pairs"]
+    if not _is_circular(pairs):
+        shown = f"{pairs[:4]} and {len(pairs) - 4} more" if len(pairs) > 5 else pairs
         r.limitation(
-            f"source_target_pairs={i['source_target_pairs']}; allowed: one ring",
+            f"source_target_pairs={shown}; allowed: one ring",
             code="collective-pairs",
         )
     check_priority(i, arch)
