@@ -62,16 +62,6 @@ EVIDENCE: Final[Mapping[str, Evidence]] = MappingProxyType(
             _LIBRARY + "src/nkilib_src/nkilib/core/moe/moe_tkg/down_projection_mx.py:143",
             _TESTED,
         ),
-        "enum-number": Evidence(
-            f"{_NOTES} (0.3.0)",
-            _LIBRARY + "src/nkilib_src/nkilib/core/mlp/mlp_tkg/mlp_tkg_down_projection.py:259",
-            _TESTED,
-        ),
-        "barrier-memory": Evidence(
-            "aws-neuron-sdk, nki/api/nki/isa (core_barrier)",
-            _LIBRARY + "src/nkilib_src/nkilib/core/moe/moe_cte/bwmm_shard_on_I.py:577",
-            _TESTED,
-        ),
         "python-identity": Evidence(
             "aws-neuron-sdk, nki/migration/index.rst",
             _LIBRARY + "test/integration/nkilib/core/utils/test_tensor_view.py:716",
