@@ -66,6 +66,15 @@ def adds_lists(tensors):
     return out
 
 
+def returns_private(x):
+    """A result in nl.hbm (the tutorial about optimising a kernel)."""
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.hbm)
+    tile = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf)
+    nisa.dma_copy(tile, x)
+    nisa.dma_copy(out, tile)
+    return out
+
+
 @nki.jit
 def doubled(x):
     """A decorated kernel, that others call."""
@@ -136,6 +145,7 @@ CONTESTED = {
         (X,),
         lambda x: np.broadcast_to(np.array([0, 3])[:, None, None], (4, 2, 8, 12)),
     ),
+    "returns_private": Written(returns_private, (X,), lambda x: x),
     "numbers_for_enums": Written(numbers_for_enums, (X,), lambda x: x),
     "asks_identity": Written(asks_identity, (X,), lambda x: x + 1),
     "adds_lists": Written(adds_lists, ([X, 2 * X, X],), lambda x: 4 * x[0]),
