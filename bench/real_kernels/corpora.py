@@ -227,13 +227,15 @@ def _own(checkout: Path, file: Path) -> Job:
 
 LIBRARY = "its tests compile it and run it on hardware (test/README.md); neuronx-cc ships it"
 LATENCIES = "its unit tests ask latencies of a device"
+PAGES = "bench.real_kernels.pages (kernel-optimization"
+PROFILED = "nki/guides/tutorials/kernel-optimization.rst: its profiles, Tensor 87.28 % busy"
 MFU = "kernel_library/README.md: measured on trn2 at 91 % and 89 % of its peak"
 SPEEDUPS = "README.md: profiled on trn1.32xlarge"
 BASELINES = "README.md: baselines of published speed-ups on trn1"
 
 CORPORA = (
     Corpus("nki-library", lambda *_: LIBRARY, _library, ("src/**/*.py", "test/**/*.py")),
-    Corpus("aws-neuron-sdk", lambda *_: "", _sdk, ("nki/**/*.py",)),
+    Corpus("aws-neuron-sdk", below(**{PAGES: PROFILED}), _sdk, ("nki/**/*.py",)),
     Corpus("nki-samples", lambda *_: LATENCIES, _samples, ("src/**/*.py", "contributed/**/*.py")),
     Corpus(
         "nki-autotune",

@@ -41,6 +41,16 @@ ENTRIES: tuple[Entry, ...] = (
         "written for NKI 0.6, whose loops NKI 0.7 has removed; the warning names the release",
     ),
     Entry(
+        "aws-neuron-sdk/nki/test/test_nki_isa_nc_match_replace8.py",
+        ("unwritten-output",),
+        "stores a tile that its mask left partly unwritten; only simulated",
+    ),
+    Entry(
+        "autocomp/trn-advanced-nki2/",
+        ("transpose-dtype",),
+        "kernels for trn1 that leave a transpose of bfloat16 as float32; no record that they ran",
+    ),
+    Entry(
         "aws-neuron-sdk/nki/examples/layout-violation.py",
         (),
         "wrong on purpose: the documentation shows its error",
