@@ -51,6 +51,11 @@ ENTRIES: tuple[Entry, ...] = (
         "kernels for trn1 that leave a transpose of bfloat16 as float32; no record that they ran",
     ),
     Entry(
+        "nki-autotune/kernel_transforms.py",
+        ("partition-bytes",),
+        "the first of a series of rewrites, simulated only: 128 KiB of PSUM where there are 16",
+    ),
+    Entry(
         "aws-neuron-sdk/nki/examples/layout-violation.py",
         (),
         "wrong on purpose: the documentation shows its error",
