@@ -46,6 +46,11 @@ ENTRIES: tuple[Entry, ...] = (
         "stores a tile that its mask left partly unwritten; only simulated",
     ),
     Entry(
+        "autocomp/trn-tutorial-nki2/2_gemm",
+        ("no-such-attribute",),
+        "harness and solution say nl.par_dim, which NKI no longer has",
+    ),
+    Entry(
         "autocomp/trn-advanced-nki2/",
         ("transpose-dtype",),
         "kernels for trn1 that leave a transpose of bfloat16 as float32; no record that they ran",
@@ -54,6 +59,11 @@ ENTRIES: tuple[Entry, ...] = (
         "nki-autotune/kernel_transforms.py",
         ("partition-bytes",),
         "the first of a series of rewrites, simulated only: 128 KiB of PSUM where there are 16",
+    ),
+    Entry(
+        "nki-autotune/test/",
+        ("partition-bytes",),
+        "as the same rewrites begin: whole matrices in PSUM, simulated only",
     ),
     Entry(
         "aws-neuron-sdk/nki/examples/layout-violation.py",
@@ -69,7 +79,7 @@ ENTRIES: tuple[Entry, ...] = (
     Entry(
         "triton-viz/examples/nki/rope.py",
         ("shape-broadcast", "partition-mismatch"),
-        "written for triton-viz's interpreter, never compiled",
+        "a tile without nl.par_dim (its own TODO) has its rows in one partition",
     ),
 )
 

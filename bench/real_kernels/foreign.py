@@ -134,10 +134,17 @@ def _report(rows: list[dict[str, Any]], reference: Path) -> list[str]:
 
 
 def _constructs(rows: list[dict[str, Any]], reference: Path) -> dict[str, str]:
-    """Each construct with the first source line that has it; Beta 1's come last."""
+    """Each construct with the first source line that has it; "" if none is known."""
     made: dict[str, str] = {}
     for row in rows:
+        program = f"{row['corpus']}/{row['program']}"
         for launch in row["launches"]:
             for text, where in launch["constructs"].items():
-                made.setdefault(text, where.removeprefix(f"{reference.resolve()}/"))
+                path = where.removeprefix(f"{reference.resolve()}/")
+                if str(gate.ROOT) in path or "/real_kernels/" in path:
+                    path = ""
+                elif not path.startswith(f"{row['corpus']}/") and path:
+                    path = f"{program} ({Path(path).name})"
+                if not made.get(text):
+                    made[text] = path
     return made

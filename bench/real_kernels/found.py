@@ -105,7 +105,7 @@ def _add(found: Found, row: dict[str, Any], reference: Path) -> None:
         for each in launch["found"]:
             where = f"{each['file'] or ''}:{each['line'] or 0}"
             where = where.removeprefix(f"{reference}/")
-            if where.startswith("/"):  # a text of the checkout that a program wrote to a file
+            if not where.startswith(f"{found.corpus.name}/"):  # a program made the file
                 where = f"{found.corpus.name}/{row['program']} ({Path(where).name})"
             key = (each["code"], where)
             path = where.removeprefix(f"{found.corpus.name}/").partition(":")[0]

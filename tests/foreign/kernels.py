@@ -12,6 +12,7 @@ import nki_dist as nki
 import nki_dist.collectives as ncc
 import nki_dist.isa as nisa
 import nki_dist.language as nl
+from nki_dist import dtypes
 from nki_dist.dtypes.mx import unpack_x4
 from tests.foreign.contested import CONTESTED
 from tests.foreign.older import OLDER
@@ -149,14 +150,13 @@ def grouped(x):
 
 # ---- packed types --------------------------------------------------------------------------------
 
-LEFT, RIGHT = nl.float4_e2m1fn_x4, nl.float8_e5m2_x4
-
 
 def multiplies_packed(a, b, sa, sb):
     """Operands and scales of three dimensions, the result in bfloat16."""
     k = a.shape[0]
-    stationary = nl.ndarray((k, 2, 4), dtype=LEFT, buffer=nl.sbuf)
-    moving = nl.ndarray((k, 3, 4), dtype=RIGHT, buffer=nl.sbuf)
+    assert a.dtype in (nl.float4_e2m1fn_x4, nl.float8_e5m2_x4)
+    stationary = nl.ndarray((k, 2, 4), dtype=a.dtype, buffer=nl.sbuf)
+    moving = nl.ndarray((k, 3, 4), dtype=b.dtype, buffer=nl.sbuf)
     scale_a = nl.ndarray((k, 2, 4), dtype=nl.uint8, buffer=nl.sbuf)
     scale_b = nl.ndarray((k, 3, 4), dtype=nl.uint8, buffer=nl.sbuf)
     nisa.dma_copy(stationary, a.reshape((k, 2, 4)))
@@ -172,9 +172,9 @@ def multiplies_packed(a, b, sa, sb):
     return out
 
 
-def product(a, b, sa, sb, left=LEFT, right=RIGHT):
+def product(a, b, sa, sb):
     """Sums over groups of 8 rows, which share a scale for each column."""
-    k = len(a)
+    k, left, right = len(a), dtypes.of(a.dtype), dtypes.of(b.dtype)
     parts = [
         unpack_x4(values.view(dtype.storage), dtype).astype(np.float64).reshape(k // 8, 8, -1, 4)
         for values, dtype in ((a, left), (b, right))
@@ -206,9 +206,24 @@ def views_bytes_as_packed(a, b, sa, sb):
 
 
 def eights(a, b, sa, sb):
-    return product(
-        a.view(np.uint32), b.view(np.uint32), sa, sb, nl.float8_e4m3fn_x4, nl.float8_e4m3fn_x4
-    )
+    packed = nl.float8_e4m3fn_x4.dtype
+    return product(a.view(packed), b.view(packed), sa, sb)
+
+
+FOURS, EIGHTS = nl.float4_e2m1fn_x4.dtype, nl.float8_e5m2_x4.dtype
+
+
+def packed(columns, dtype):
+    """Random elements without NaN and infinity."""
+    if dtype == FOURS:
+        return whole(32, columns, dtype=np.uint16, below=1 << 15).view(dtype)
+    words = whole(32, columns, dtype=np.uint32, below=1 << 30) & np.uint32(0x33333333)
+    return words.view(dtype)
+
+
+def multiplies(left, right):
+    arrays = (packed(8, left), packed(12, right), scales(8, 1), scales(12, 2))
+    return Written(multiplies_packed, arrays, product, tolerance=1e-2, platform="trn3")
 
 
 def scales(columns: int, seed: int) -> np.ndarray:
@@ -228,7 +243,8 @@ def asks_the_platform(x):
     tile = nl.ndarray((8, 12), dtype=x.dtype, buffer=nl.sbuf)
     nisa.dma_copy(tile, x, dge_mode=nisa.dge_mode.none)
     nisa.tensor_copy(tile, tile, engine=nisa.scalar_engine)
-    least = nl.minimum(tile, tile)
+    least = nl.reciprocal(nl.reciprocal(nl.relu(nl.minimum(tile, tile))))
+    least = nl.broadcast_to(least, shape=(8, 12))
     nisa.tensor_tensor(tile, least, tile, nl.add, engine=nisa.gpsimd_engine)
     out = nl.ndarray((8, 12), dtype=x.dtype, buffer=nl.shared_hbm)
     nisa.dma_copy(out, tile)
@@ -294,20 +310,9 @@ KERNELS = (
         "waits_with_an_index": Written(
             waits_with_an_index, (whole(2, 8, 12),), lambda x: x[::-1], lnc=2
         ),
-        "multiplies_packed": Written(
-            multiplies_packed,
-            (
-                whole(32, 8, dtype=np.uint16, below=1 << 15).view(LEFT.dtype),
-                (whole(32, 12, dtype=np.uint32, below=1 << 30) & np.uint32(0x33333333)).view(
-                    RIGHT.dtype
-                ),
-                scales(8, 1),
-                scales(12, 2),
-            ),
-            product,
-            tolerance=1e-2,
-            platform="trn3",
-        ),
+        "multiplies_4_by_8": multiplies(FOURS, EIGHTS),
+        "multiplies_4_by_4": multiplies(FOURS, FOURS),
+        "multiplies_8_by_8": multiplies(EIGHTS, EIGHTS),
         "views_bytes_as_packed": Written(
             views_bytes_as_packed,
             (
@@ -345,7 +350,9 @@ KERNELS = (
         "scales_groups": Written(
             scales_groups, (whole(32, 16, dtype=BF16),), grouped, platform="trn3"
         ),
-        "asks_the_platform": Written(asks_the_platform, (whole(8, 12),), lambda x: 2 * x),
+        "asks_the_platform": Written(
+            asks_the_platform, (whole(8, 12),), lambda x: 2 * x, tolerance=1e-2
+        ),
         "counts_equals": Written(
             counts_equals, (whole(8, 12),), lambda x: (x == 3).sum(1, keepdims=True)
         ),
