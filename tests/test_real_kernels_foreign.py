@@ -6,12 +6,13 @@ import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
 
 import nki_dist as nki
-from bench.real_kernels import entries, found, gate, reading, rules
+from bench.real_kernels import entries, found, gate, reading, record, rules
 from bench.real_kernels.corpora import Corpus, Job, Options
 from tests.foreign import constructs
 
@@ -117,6 +118,17 @@ def test_rules_that_no_kernel_comes_to_are_told(run):
     met = found.rules_met(run[0], places)
     assert len(met) > 20
     assert not {"matmul-moving-columns", "topk-index", "send-gpsimd"} & set(met)
+
+
+def test_a_varied_sample_has_the_words_of_many_tests():
+    class Test(NamedTuple):
+        name: str
+
+    tests = [Test(f"test_a[bf16-{n}_mode-0]") for n in range(10, 40)]
+    tests += [Test("test_a[fp8_x4-4096_mode-0]"), Test("test_a[bf16-9000_mode-1_bias-1]")]
+    kept = [test.name for test in record.varied(tests, 3)]
+    assert set(kept[:2]) & {tests[-1].name} and tests[-2].name in kept
+    assert record.varied(tests[:2], 5) in ([tests[0], tests[1]], [tests[1], tests[0]])
 
 
 def test_every_entry_has_a_reason():

@@ -122,6 +122,7 @@ def _library(checkout: Path, options: Options) -> Iterator[Job]:
             command = [*PYTEST, "--record-library", "-c", "test/pytest.ini", "--rootdir", "test"]
             command += ["--test-mode", "simulation", "--force-local-cleanup"]
             command += ["--platform-target", platform, "--record-sample", str(options.sample)]
+            command += ["--record-varied"]
             command += ["--record-budget", str(options.budget), "--timeout", "120"]
             command += ["--output-directory", str(scratch), "-o", f"artifacts_dir={scratch}", name]
             path = (checkout, checkout / "src")

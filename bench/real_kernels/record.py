@@ -13,7 +13,7 @@ import os
 import random
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -79,6 +79,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("real kernels")
     group.addoption("--record-to", metavar="FILE", help="JSON lines are appended to it")
     group.addoption("--record-sample", type=int, default=0, metavar="N", help="0: all tests")
+    group.addoption("--record-varied", action="store_true", help="a sample with many parameters")
     group.addoption("--record-budget", type=float, metavar="S", help="no new test after S seconds")
     group.addoption("--record-library", action="store_true", help="these are nki-library's tests")
 
@@ -121,8 +122,11 @@ class Record:
         ready.sort(key=_size)
         if size and len(ready) > 2 * size:
             ready = ready[: len(ready) // 2]
-        kept = random.Random(0).sample(ready, min(size or len(ready), len(ready)))
-        kept.sort(key=_size)
+        if self.config.getoption("record_varied"):
+            kept = varied(ready, size)
+        else:
+            kept = random.Random(0).sample(ready, min(size or len(ready), len(ready)))
+            kept.sort(key=_size)
         self.config.hook.pytest_deselected(items=[item for item in items if item not in kept])
         items[:] = kept
         self._write({"collected": collected, "kept": len(kept)})
@@ -159,6 +163,27 @@ class Record:
             label = {"file": os.environ.get("REAL_KERNELS_FILE", "")}
             with Path(path).open("a") as file:
                 file.write(json.dumps(label | row) + "\n")
+
+
+def varied(items: Sequence[Any], count: int) -> list[Any]:
+    """Tests whose names have many different words in all, the smaller ones where words are equal.
+
+    Names of parametrized tests are made of their parameters: dtypes, modes, flags. In the order in
+    which they were chosen, so that a budget cuts off those that add least.
+    """
+    left, words, kept = list(items), set(), []
+    while left and len(kept) < count:
+        gains = [len(_words(item.name) - words) for item in left]
+        best = left.pop(max(range(len(left)), key=lambda n: (gains[n], -n)))
+        words |= _words(best.name)
+        kept.append(best)
+    return kept
+
+
+def _words(name: str) -> set[str]:
+    """Parts of a test's name that aren't sizes: flags are 0 or 1."""
+    parts = re.split(r"[\[\]_,. ]", name)
+    return {part for part in parts if not re.search(r"\d{2,}$", part)}
 
 
 def _size(item: pytest.Item) -> int:

@@ -57,9 +57,9 @@ def waits_with_an_index(x):
 def exchanges_types(x):
     """Tiles of several types, on a pipe each; bits arrive."""
     me = nl.program_id(0)
-    out = nl.ndarray((2, 3, 8, 12), dtype=nl.float32, buffer=nl.shared_hbm)
-    types = (nl.float16, nl.uint8, nl.int32)
-    for n in range(3):
+    out = nl.ndarray((2, 4, 8, 12), dtype=nl.float32, buffer=nl.shared_hbm)
+    types = (nl.float16, nl.uint8, nl.int32, nl.uint32)
+    for n in range(4):
         mine = nl.ndarray((8, 12), dtype=types[n], buffer=nl.sbuf)
         theirs = nl.ndarray((8, 12), dtype=types[n], buffer=nl.sbuf)
         result = nl.ndarray((8, 12), dtype=nl.float32, buffer=nl.sbuf)
@@ -312,6 +312,7 @@ KERNELS = (
         ),
         "multiplies_4_by_8": multiplies(FOURS, EIGHTS),
         "multiplies_4_by_4": multiplies(FOURS, FOURS),
+        "multiplies_4_by_8n": multiplies(FOURS, nl.float8_e4m3fn_x4.dtype),
         "multiplies_8_by_8": multiplies(EIGHTS, EIGHTS),
         "views_bytes_as_packed": Written(
             views_bytes_as_packed,
@@ -328,7 +329,7 @@ KERNELS = (
         "exchanges_types": Written(
             exchanges_types,
             (whole(2, 8, 12),),
-            lambda x: np.broadcast_to(x[::-1, None], (2, 3, 8, 12)),
+            lambda x: np.broadcast_to(x[::-1, None], (2, 4, 8, 12)),
             lnc=2,
         ),
         "exchanges_packed": Written(
