@@ -130,6 +130,8 @@ def scales_groups(x):
     nisa.memset(scale, value=0)
     nisa.dma_copy(tile, x.reshape((32, 2, 2, 4)))
     nisa.quantize_mx(packed, tile, scale)
+    deep = (32, 2, 1, 2)  # once more, all of it of four dimensions
+    nisa.quantize_mx(packed.reshape(deep), tile, scale.reshape(deep))
     words = nl.ndarray((32, 4), dtype=nl.uint32, buffer=nl.shared_hbm)
     exponents = nl.ndarray((32, 4), dtype=nl.uint8, buffer=nl.shared_hbm)
     nisa.dma_copy(words, packed.view(nl.uint32).reshape((32, 4)))
