@@ -3,23 +3,35 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 export OPENBLAS_NUM_THREADS ?= 1
+# What pip has to say of itself isn't news of this project.
+export PIP_DISABLE_PIP_VERSION_CHECK ?= 1
+export PIP_ROOT_USER_ACTION ?= ignore
+# A line for each twentieth of the tests, in a log, too.
+STEPS := -q -p tests.steps -o console_output_style=classic
+INSTALL := $(BIN)/python -m pip install --quiet --no-input -e
 
-.PHONY: demo test slow lint format bench docs mutants fuzz dist matrix foreign clean
+.PHONY: demo test slow lint format excerpts bench docs mutants fuzz dist matrix foreign clean
 
-$(VENV)/.ready: pyproject.toml
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet -e '.[dev]'
-	touch $@
+# What users have; developers' tools come on top of it, in the same place.
+$(VENV)/.demo: pyproject.toml
+	@echo "Installing nki_dist into $(VENV), once (Ray, NumPy and SciPy are 150 MB to fetch)"
+	@.ci/doing "making $(VENV)" $(PYTHON) -m venv $(VENV)
+	@.ci/doing "pip installs what the demo needs" $(INSTALL) .
+	@touch $@
 
-demo: $(VENV)/.ready
-	$(BIN)/python examples/demo.py
+$(VENV)/.ready: $(VENV)/.demo
+	@echo "Installing what tests and linters need into $(VENV), once"
+	@.ci/doing "pip installs the developers' tools" $(INSTALL) '.[dev]'
+	@touch $@
+
+demo: $(VENV)/.demo
+	@$(BIN)/python examples/demo.py
 
 test: $(VENV)/.ready
-	$(BIN)/python -m pytest -q
+	$(BIN)/python -m pytest $(STEPS)
 
 slow: $(VENV)/.ready
-	$(BIN)/python -m pytest -q -m slow
+	$(BIN)/python -m pytest $(STEPS) -m slow
 
 lint: $(VENV)/.ready
 	$(BIN)/ruff format --check .
@@ -30,20 +42,24 @@ format: $(VENV)/.ready
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+# What README and docs say that their blocks print: make excerpts PAGES="profiles worlds".
+excerpts: $(VENV)/.ready
+	$(BIN)/python -m tests.pages $(PAGES)
+
 bench: $(VENV)/.ready
 	$(BIN)/python -m bench
 
 # Tools of their own, so that `make test` on a new machine doesn't wait for them.
 $(VENV)/.docs: $(VENV)/.ready
-	$(BIN)/python -m pip install --quiet -e '.[docs]'
-	touch $@
+	@.ci/doing "pip installs the tools of make docs" $(INSTALL) '.[docs]'
+	@touch $@
 
 docs: $(VENV)/.docs
 	$(BIN)/sphinx-build -q -E -W -n --keep-going -c docs . build/site
 
 $(VENV)/.mutants: $(VENV)/.ready
-	$(BIN)/python -m pip install --quiet -e '.[mutants]'
-	touch $@
+	@.ci/doing "pip installs the tools of make mutants" $(INSTALL) '.[mutants]'
+	@touch $@
 
 mutants: $(VENV)/.mutants
 	$(BIN)/python -m bench.mutants $(MUTANTS)
@@ -52,8 +68,8 @@ fuzz: $(VENV)/.ready
 	$(BIN)/python -m bench.fuzz $(FUZZ)
 
 $(VENV)/.dist: $(VENV)/.ready
-	$(BIN)/python -m pip install --quiet -e '.[dist]'
-	touch $@
+	@.ci/doing "pip installs the tools of make dist" $(INSTALL) '.[dist]'
+	@touch $@
 
 # Both take what follows as pytest does: make dist DIST=tests/report, make matrix MATRIX="--rows 3.13-highest".
 dist: $(VENV)/.dist

@@ -43,6 +43,7 @@ smartquotes_action = "qe"  # not dashes: options of commands begin with them
 copybutton_selector = "div.highlight-python pre, div.highlight-default pre, div.highlight-bash pre"
 
 myst_heading_anchors = 3
+myst_enable_extensions = ["html_image"]  # <img width=...>, as GitHub takes it
 
 # Docstrings are Google style, with `code` in single backticks as in Markdown.
 default_role = "literal"

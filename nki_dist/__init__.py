@@ -15,6 +15,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+import nki_dist.forks  # noqa: F401  (first: forks wait for all imports after it)
+
 if TYPE_CHECKING:
     from nki_dist import collectives, errors, isa, language
     from nki_dist.checks import Checks

@@ -1,7 +1,8 @@
 """Every error and warning a user of the simulator can meet, as one family of types.
 
 A message is always put together in the same order: the rule that was broken (with the numbers, got
-and allowed), then where: instruction, core, kernel file and line. `location`, `core` and
+and allowed), then where: instruction, core, kernel file and line; then what repairs it, unless the
+first part says so; last the policy that lifts the check, if there is one. `location`, `core` and
 `instruction` carry the same facts for programs, and so does `to_dict()`. An exception that a kernel
 raises itself reaches the caller unchanged; only an AttributeError of an argument that was taken for
 a tensor is told as such.
@@ -31,7 +32,9 @@ class Diagnostic(Exception):
         location: `"file.py:12"` of the kernel line, or None where no line is at fault.
         core: the simulated core (an int, or a text such as `"rank 3 core 1"`), or None.
         instruction: name of the instruction, such as `"nisa.tensor_copy"`, or None.
-        own_hint: what to do about this very case, where the message doesn't say, or None.
+        own_hint: what to do about this very case; "" where the message says it, None where what is
+            known of the code does.
+        policy: which policy of `nki.Checks` lifts the check, and how far, or None.
         numbers: the quantities of the message by name, often `got` and `allowed`, `most` or
             `least`; empty where it has none.
     """
@@ -47,6 +50,7 @@ class Diagnostic(Exception):
         core: Any = None,
         instruction: str | None = None,
         hint: str | None = None,
+        policy: str | None = None,
         numbers: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(message)
@@ -56,13 +60,15 @@ class Diagnostic(Exception):
         self.core = core
         self.instruction = instruction
         self.own_hint = hint
+        self.policy = policy
         # Plain at once: what they were taken from may not survive the trace, or pickling.
         self.numbers: dict[str, Any] = _plain(numbers or {})
 
     @property
     def hint(self) -> str:
-        """What to do about it: in this very case, or about mistakes of this kind."""
-        return self.own_hint or codes.of(self.code).hint
+        """What to do about it, in this very case or about mistakes of this kind, and the policy."""
+        remedy = self.own_hint or codes.of(self.code).hint
+        return f"{remedy}; {self.policy}" if self.policy else remedy
 
     @property
     def aws(self) -> tuple[str, ...]:
@@ -118,8 +124,11 @@ class Diagnostic(Exception):
         where.append(f"[{self.code}]")
         # A message of one line without a place stays one line.
         gap = "\n  " if len(where) > 1 or "\n" in self.message else " "
-        hint = f"\n  hint: {self.own_hint}" if self.own_hint else ""
-        return self.message + gap + " ".join(where) + hint
+        remedy = codes.of(self.code).printed if self.own_hint is None else self.own_hint
+        after = (("hint", remedy), ("policy", self.policy))
+        return "".join(
+            (self.message, gap, " ".join(where), *(f"\n  {k}: {v}" for k, v in after if v))
+        )
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Exceptions with keyword-only arguments don't survive pickling by default, and ours travel
@@ -219,7 +228,7 @@ class RefusedConfigWarning(NkiWarning):
 def as_warning(error: NkiError, kind: type[NkiWarning]) -> NkiWarning:
     """The same facts, where a policy lifts an error."""
     made = kind(error.message)
-    made.__dict__.update(error.__dict__, own_hint=None)  # the hint says how to lift it
+    made.__dict__.update(error.__dict__, policy=None)  # it is lifted
     return made
 
 

@@ -5,6 +5,14 @@ from __future__ import annotations
 import pytest
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--write-pages",
+        action="store_true",
+        help="write the outputs in pages anew (tests/pages.py)",
+    )
+
+
 @pytest.fixture(scope="session", autouse=True)
 def no_kept_ray():
     with pytest.MonkeyPatch.context() as patch:

@@ -110,9 +110,11 @@ def test_sbuf_over_capacity_names_the_largest(worlds):
 
 
 def test_psum_over_capacity(worlds):
-    with pytest.raises(errors.OutOfMemoryError, match=r"PSUM has 16384 .* needs 18432") as caught:
+    words = r"PSUM has 16384 .*\(8 banks\), .* needs 18432 \(9 banks\) .* 9 tensors like made"
+    with pytest.raises(errors.OutOfMemoryError, match=words) as caught:
         worlds[2].run(B.psum_over_capacity, X)
     assert caught.value.location == B.bad_line(B.zeros_psum)
+    assert str(caught.value).count("allocated at") == 1  # equal tiles are one entry
 
 
 def test_wrong_arity_of_the_kernel(worlds):

@@ -189,7 +189,7 @@ def test_races_are_errors_warnings_or_nothing():
     with pytest.warns(errors.RaceWarning, match="nothing orders a store by core") as seen:
         out = run(both_store, X, lnc=2, check="races=warn")
     assert np.array_equal(out, X) or np.array_equal(out, X + 1)
-    assert seen[0].message.location.startswith(__file__) and seen[0].message.own_hint is None
+    assert seen[0].message.location.startswith(__file__) and seen[0].message.policy is None
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         run(both_store, X, lnc=2, check="races=off")

@@ -1,24 +1,13 @@
 """README, CONTRIBUTING and docs say what is true.
 
-Every ```python block is executed. The blocks of one file share a namespace, in order, and each is
-written to a file of its own, padded so that its lines have the numbers of the page. Other marks:
-
-    ```python no-run     isn't executed
-    ```python needs=P    executed if package P is installed, with the output blocks after it
-    ```python file=P     CONTRIBUTING's recipe: written to P in a scratch copy of the repository
-    ```text output       exactly what the block before printed, but for where files lie and lines
-    ```text excerpt      beginnings of lines that it printed, in this order, but for the numbers
-                         and where files lie
-
-Commands, environment variables and links that a page mentions must exist.
+Their blocks are executed, and what they say of it is compared (`tests/pages.py` has the marks, and
+writes outputs anew). Commands, environment variables and links that a page mentions must exist.
 """
 
 from __future__ import annotations
 
 import builtins
-import contextlib
-import importlib.util
-import io
+import importlib
 import os
 import re
 import shutil
@@ -27,7 +16,6 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NamedTuple
 
 import pytest
 
@@ -35,43 +23,24 @@ import nki_dist
 import nki_dist.collectives as ncc
 import nki_dist.isa as nisa
 import nki_dist.language as nl
+from bench.accuracy import rows
 from nki_dist import arch, kernels, testing
 from nki_dist.cli import parser
 from nki_dist.launcher.session import session
 from nki_dist.runtime import settings
+from tests.pages import (
+    FENCE,
+    PAGES,
+    ROOT,
+    blocks,
+    run,
+    runnable,
+    stale,
+    write,
+)
 from tests.test_layering import LAYERS
 
-ROOT = Path(__file__).parents[1]
-TOP = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]
-PAGES = [*TOP, *sorted((ROOT / "docs").rglob("*.md"))]
-FENCE = re.compile(r"^```([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^\]]+\]\(([^)\s]+)\)")
-
-
-class Block(NamedTuple):
-    """A fenced block: its marks, its text, and the page's line where the text begins."""
-
-    marks: tuple[str, ...]
-    text: str
-    line: int
-
-
-def blocks(page: Path) -> list[Block]:
-    content = page.read_text()
-    return [
-        Block(tuple(m[1].split()), m[2], content.count("\n", 0, m.start(2)) + 1)
-        for m in FENCE.finditer(content)
-    ]
-
-
-def runnable(block: Block) -> bool:
-    return block.marks[:1] == ("python",) and all(m.startswith("needs=") for m in block.marks[1:])
-
-
-def missing(block: Block) -> set[str]:
-    """Packages that the block needs and this environment doesn't have."""
-    needed = [mark.removeprefix("needs=") for mark in block.marks if mark.startswith("needs=")]
-    return {name for name in needed if importlib.util.find_spec(name) is None}
 
 
 SLOW = ("finding_faults.md", "mcp.md", "worlds.md")  # programs in processes of their own
@@ -103,64 +72,18 @@ def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("page", RUN)
-def test_blocks_run_and_print_what_the_page_says(page: Path, scene: Path) -> None:
-    names: dict[str, Any] = {"__name__": page.stem}
-    printed: str | None = ""
-    absent: set[str] = set()
-    for number, block in enumerate(blocks(page)):
-        if runnable(block):
-            absent |= missing(block)
-            file = scene / f"block{number}.py"
-            printed = None if missing(block) else execute(block, file, names)
-        elif printed is None:
-            continue
-        elif block.marks == ("text", "output"):
-            assert places(block.text) == places(printed)
-        elif block.marks == ("text", "excerpt"):
-            assert_excerpt(block.text, printed)
+def test_blocks_run_and_print_what_the_page_says(
+    page: Path, scene: Path, request: pytest.FixtureRequest
+) -> None:
+    told, absent = run(page, scene)
+    if request.config.getoption("--write-pages"):
+        problems = write(page, told)
+    else:
+        problems = [difference for difference in map(stale, told) if difference]
+    if problems:
+        pytest.fail("\n".join(problems))
     if absent:
         pytest.skip(f"the rest is fine; some blocks need {', '.join(sorted(absent))}")
-
-
-def execute(block: Block, file: Path, names: dict[str, Any]) -> str:
-    """Run a block; what it printed."""
-    file.write_text("\n" * (block.line - 1) + block.text)
-    output = io.StringIO()
-    with contextlib.redirect_stdout(output):
-        exec(compile(file.read_text(), str(file), "exec"), names)
-    return output.getvalue()
-
-
-def places(text: str) -> str:
-    return re.sub(r"[^\s(]+\.py:\d+", "FILE:LINE", text).strip()
-
-
-def assert_excerpt(excerpt: str, printed: str) -> None:
-    lines = iter(without_numbers(printed))
-    for wanted in without_numbers(excerpt):
-        found = any(line.startswith(wanted) for line in lines)
-        assert found, f"not printed, or not in this order: {wanted!r} in\n{printed}"
-
-
-def without_numbers(text: str) -> list[str]:
-    kept = [
-        " ".join(re.sub(r"\b\d[\d,.]*", "N", line).split()) for line in places(text).splitlines()
-    ]
-    return [line for line in kept if line]
-
-
-def test_blocks_may_need_packages() -> None:
-    block = Block(("python", "needs=numpy", "needs=not_a_package"), "", 1)
-    assert runnable(block) and missing(block) == {"not_a_package"}
-    assert not runnable(Block(("python", "no-run"), "", 1))
-
-
-def test_excerpts_are_compared_in_order() -> None:
-    printed = "a  1\nb 2.5 us\nc 3\n"
-    assert_excerpt("a 7\nc 1\n", printed)
-    assert_excerpt("at kernel.py:3 nisa", "at /tmp/block1.py:47 nisa.exp\n")
-    with pytest.raises(AssertionError, match="not in this order"):
-        assert_excerpt("c 7\na 1\n", printed)
 
 
 @pytest.mark.slow
@@ -245,15 +168,66 @@ def test_the_layers_in_contributing_are_the_ones_that_are_checked() -> None:
     listed = (ROOT / "CONTRIBUTING.md").read_text().split("From the bottom:")[1].split("Rooms")[0]
     rooms = [set(line.split()) for line in listed.splitlines() if line.strip()]
     folders = {p.parent.name for p in (ROOT / "nki_dist").glob("*/__init__.py")}
-    folders |= {"errors", "release", "checks"}
+    folders |= {"errors", "forks", "release", "checks"}
     assert rooms == [set(layer) & folders for layer in LAYERS]
 
 
-def test_the_readme_lists_every_command_and_every_variable_of_ours() -> None:
-    text = (ROOT / "README.md").read_text()
-    assert not [c for c in commands() if f"nki-dist {c}" not in text]
-    source = "".join(f.read_text() for f in (ROOT / "nki_dist").rglob("*.py"))
-    assert not [v for v in set(re.findall(r'"(NKI_DIST_[A-Z_]+)"', source)) if f"`{v}`" not in text]
+def test_the_readme_has_the_figures_of_the_page_of_accuracy() -> None:
+    """Never more exact than they are there."""
+    readme = " ".join((ROOT / "README.md").read_text().split())
+    accuracy = (ROOT / "docs/accuracy.md").read_text()
+    rows, median = re.search(r"\*\*first set\*\* \| (\d+) \| ([\d.]+) %", accuracy).groups()
+    more, other = re.search(r"\*\*public set\*\* \| (\d+) \| ([\d.]+) %", accuracy).groups()
+    (fitted,) = re.findall(r"figures fitted \|[^|]*\| (\d+) \|", accuracy)
+    (left_out,) = re.findall(r"families left out \|[^|]*\| ([\d.]+) %", accuracy)
+    assert f"median error {round(float(median))} %" in readme
+    assert (
+        f"that of {rows} kernel times that others published; of {more} more it is {other} %"
+        in readme
+    )
+    assert f"{fitted} figures are fitted" in readme
+    assert f"the median error is {round(float(left_out))} %" in readme
+    measured = (ROOT / "docs/collectives_accuracy.md").read_text()
+    (off,) = re.findall(r"with all of them \| (\d+)%", measured)
+    assert f"prices are partly assumed, {off} % off in the median" in readme
+
+
+def test_times_of_published_kernels_are_the_stored_ones() -> None:
+    """`bench.accuracy` stores them, and other tests simulate some of them again."""
+    times = rows.read_results(rows.DATA / "simulated.jsonl")
+    known = [(r.measured_us, times[r.id].device_us) for r in rows.all_rows() if r.id in times]
+    stored = {(round(measured), round(simulated)) for measured, simulated in known}
+    page = (ROOT / "docs/real_kernels.md").read_text().split("### Numbers beside others'")[1]
+    told = re.findall(r"^\|.*\| trn\d \| (\d+) \| (\d+) \|$", page, re.MULTILINE)
+    assert len(told) == 10
+    assert {(int(published), int(simulated)) for published, simulated in told} <= stored
+
+
+@pytest.fixture
+def pictures(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    for folder in ("docs", "examples/spmd"):
+        monkeypatch.syspath_prepend(str(ROOT / folder))
+    return importlib.import_module("pictures")
+
+
+def test_pictures_show_the_present_times(pictures: ModuleType) -> None:
+    """`python docs/pictures.py` takes them again."""
+    told = f"{pictures.demo().total_us:.1f}"
+    assert f"{told} us of simulated time" in (ROOT / "README.md").read_text()
+    for name in ("timeline", "report"):
+        assert f"{pictures.shown(ROOT / 'docs' / f'{name}.png'):.1f}" == told
+    faults = (ROOT / "docs/finding_faults.md").read_text()
+    slow, fast = (
+        float(t) for t in re.findall(r"^linear on .*: ([\d.]+) us simulated", faults, re.M)
+    )
+    assert pictures.shown(ROOT / "docs/fault_slow.png") == round(slow, 1)
+    assert pictures.shown(ROOT / "docs/fault_fast.png") == fast
+
+
+def test_every_picture_is_on_a_page() -> None:
+    shown = "".join(page.read_text() for page in PAGES)
+    drawn = [p for kind in ("png", "svg") for p in (ROOT / "docs").glob(f"*.{kind}")]
+    assert drawn and not [p.name for p in drawn if p.name not in shown]
 
 
 def table_of(page: str) -> dict[str, list[str]]:

@@ -225,6 +225,8 @@ def test_results_keep_their_structure():
     [
         ({"ranks": 0}, "ranks=0; must be a positive int"),
         ({"ranks": True}, "ranks=True"),
+        ({"ranks": 10**7}, "ranks=10000000; must be .* 65,536 at most"),
+        ({"ranks": 10**30, "lnc": 2}, "65,536 at most"),
         ({"lnc": 3}, "lnc=3; trn2 allows 1 to 2"),
         ({"lnc": 2, "platform": "trn1"}, "lnc=2; trn1 allows 1 to 1"),
         ({"platform": "trn9"}, "'trn9', allowed: trn1"),

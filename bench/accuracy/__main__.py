@@ -39,6 +39,7 @@ def main() -> None:
         print("WIDTHS", json.dumps(dict(table.by_bound), indent=4))
         print("ASSUMED", table.assumed)
         print("FREEDOM", table.freedom)
+        print("COVERED", widths.covered(found.points))
     if options.json:
         print(json.dumps([bar.__dict__ for bar in found.bars()], indent=1))
     else:

@@ -13,7 +13,7 @@ from bench.accuracy import leave_out, widths
 from bench.accuracy.bars import Bar, bars
 from bench.accuracy.judge import Errors, Point, by_family, errors, points, variants
 from bench.accuracy.rows import DATA, FIRST, PUBLIC, Result, Row, all_rows, chosen, read_results
-from nki_dist.timing.band import ASSUMED, BOUND_BY, FREEDOM, LEVEL, WIDTHS, width
+from nki_dist.timing.band import ASSUMED, BOUND_BY, FREEDOM, HELD, WIDTHS, width
 
 RESULTS: Final = "simulated.jsonl"
 LEFT_OUT: Final = "left_out.json"
@@ -65,7 +65,8 @@ def page(found: Found) -> str:
         variants=variants_table(found.points),
         worst=worst_table(found),
         failed=_failed(found),
-        level=f"{100 * LEVEL:.0f} %",
+        level=f"{100 * widths.LEVEL:.0f} %",
+        held=HELD,
         widths=widths_table(),
         covered=covered_table(found.points),
         fitted=fitted_table(leave_out.figures()),

@@ -235,27 +235,34 @@ def check_address(f: RayFacts) -> list[Finding]:
 def check_running(f: RayFacts) -> list[Finding]:
     """Rays of this machine: those that a program or `ray start` left behind hold memory."""
     found = []
+    sessions = len({p.session for p in f.processes})
     for session in dict.fromkeys(p.session for p in f.processes):
         parts = [p for p in f.processes if p.session == session]
         pids = ", ".join(f"{p.kind} {p.pid}" for p in parts)
         here = {p.kind for p in parts}
+        # Helpers outlive a raylet and a gcs_server; all have the session's folder as an argument.
+        named = f"pkill -f {session}" if Path(session).is_absolute() else f"kill {parts[0].pid}"
+        ends = f"`{named}` ends this one alone"
         other = {p.version for p in parts if p.version and f.version and p.version != f.version}
         if other:
             fix = (
-                f"programs can't join it; `ray stop` with the Python of Ray {min(other)}, or use "
-                "that Python: all nodes and programs need the same Ray"
+                f"programs can't join it: {ends}, or use the Python of Ray "
+                f"{min(other)}, because all nodes and programs need the same Ray"
             )
             what = f"Ray {min(other)} runs here ({pids}), Python imports {f.version}"
             found.append(Finding("warn", "running Ray", what, fix))
         elif here == {"gcs_server"}:
-            fix = f"a head without a node: `ray stop`, or kill {pids}"
+            fix = f"a head without a node: {ends}"
             found.append(Finding("warn", "running Ray", f"{session}: {pids}", fix))
         else:
-            fix = "`ray stop` ends it, if nobody uses it: it holds memory and /dev/shm"
+            fix = (
+                f"it holds memory and /dev/shm: {ends}, if nobody uses it; "
+                f"`ray stop` ends all Rays of this machine ({sessions} here)"
+            )
             found.append(Finding("ok", "running Ray", f"{session}: {pids}", fix))
     if f.last_cluster and f.answers.get(f.last_cluster):
         file = Path(f.folder, "ray", "ray_current_cluster")
-        fix = f"it misleads {ADDRESS}=auto: `ray stop`, or remove {file}"
+        fix = f"it misleads {ADDRESS}=auto: remove {file}"
         found.append(Finding("warn", "running Ray", f"{f.last_cluster} is gone", fix))
     return found or [Finding("ok", "running Ray", "none; a world starts one")]
 

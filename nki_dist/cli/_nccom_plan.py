@@ -246,14 +246,20 @@ def sizes_of(
     low, high = bytes_of(least, "-b"), bytes_of(most, "-e")
     if low > high:
         raise LaunchError(
-            f"-b {least} is more than -e {most}; the default of both is 32M", code="command-option"
+            f"-b {least} is more than -e {most}; the default of both is 32M",
+            code="command-option",
+            numbers={"least": low, "most": high},
         )
     if step is not None and factor is not None:
         raise LaunchError("give -i or -f, not both", code="command-option")
     if factor is not None:
         by = bytes_of(factor, "-f")
         if by < 2:
-            raise LaunchError(f"-f {factor}; must be 2 or more", code="command-option")
+            raise LaunchError(
+                f"-f {factor}; must be 2 or more",
+                code="command-option",
+                numbers={"got": by, "least": 2},
+            )
         sizes = [low]
         while sizes[-1] * by <= high:
             sizes.append(sizes[-1] * by)

@@ -114,7 +114,7 @@ class Tools:
             program, source, arguments, platform, lnc, timeout: as of `check`.
 
         Returns:
-            `ok`; `kernels`, each with `device_us` and its 80 % band `low_us` to `high_us`, in
+            `ok`; `kernels`, each with `device_us` and its band `low_us` to `high_us`, in
             microseconds, and `launches`; `diagnostics`; `error` or null.
         """
 

@@ -178,10 +178,7 @@ def _lines(kernel: Checked) -> Iterator[str]:
     yield f"{kernel.name}{where}: {verdict}"
     for found in kernel.diagnostics:
         severity = "warning" if isinstance(found, Warning) else "error"
-        text = f"{severity}: {found}"
-        if found.own_hint is None:
-            text += f"\n  hint: {found.hint}"
-        yield textwrap.indent(text, "  ")
+        yield textwrap.indent(f"{severity}: {found}", "  ")
     for location, why in kernel.unchecked:
         yield f"  not checked{f' at {location}' if location else ''}: {why}"
 

@@ -60,7 +60,9 @@ def _start(arguments: argparse.Namespace) -> int:
     for name, value, least in (("actors", arguments.actors, 1), ("idle", arguments.idle, 1.0)):
         if not math.isfinite(value) or value < least:
             raise LaunchError(
-                f"--{name} {value:g}; must be at least {least:g}", code="command-option"
+                f"--{name} {value:g}; must be at least {least:g}",
+                code="command-option",
+                numbers={"got": value, "least": least},
             )
     store = os.environ.get(STORE_VARIABLE)
     if store is not None and not store.isdigit():

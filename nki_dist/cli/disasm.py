@@ -54,7 +54,9 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.core is not None:
         if not 0 <= arguments.core < len(programs):
             raise LaunchError(
-                f"--core {arguments.core}; allowed: 0 to {len(programs) - 1}", code="command-option"
+                f"--core {arguments.core}; allowed: 0 to {len(programs) - 1}",
+                code="command-option",
+                numbers={"got": arguments.core, "most": len(programs) - 1},
             )
         programs = [programs[arguments.core]]
     for number, program in enumerate(programs):

@@ -111,7 +111,9 @@ def run(arguments: argparse.Namespace) -> int:
         )
     if arguments.most < 1:
         raise LaunchError(
-            f"--most {arguments.most}; must be a positive number", code="command-option"
+            f"--most {arguments.most}; must be a positive number",
+            code="command-option",
+            numbers={"got": arguments.most, "least": 1},
         )
     chakra = arguments.output_format == "chakra"
     check_writable("--output-file", arguments.output_file, folder=chakra)

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from nki_dist.cli._programs import Programs, Task
 from nki_dist.errors import LaunchError
+from nki_dist.timing.band import HELD
 
 VERSION: Final = 1
 """Of the JSON report; fields may be added to it, others don't change."""
@@ -17,9 +18,10 @@ VERSION: Final = 1
 _DESCRIPTION: Final = """\
 Time programs without running their kernels (no arithmetic, no simulated cores), each in a process
 of its own, and list them by what a device would take, the fastest first. The time of a program is
-the sum over its launches. "within noise" is said of programs whose 80 % band overlaps that of the
-fastest: measure those. Reports are kept by content (of the program and the files it reads, of this
-package and its settings), so that only what changed is timed again.
+the sum over its launches; where programs make different numbers of them, the order per launch is
+said, too. "within noise" is said of programs whose band overlaps that of the fastest: measure
+those. Reports are kept by content (of the program and the files it reads, of this package and its
+settings), so that only what changed is timed again.
 
 Exit status: 0 if every program was timed, 1 if one wasn't, 2 for wrong usage."""
 
@@ -101,7 +103,9 @@ def report_of(programs: Sequence[str], reports: Sequence[dict[str, Any]]) -> dic
             for end in ("device_us", "low_us", "high_us")
         }
         launches = sum(k["launches"] for k in kernels)
-        timed.append({"program": name, **total, "launches": launches, "kernels": kernels})
+        each = total["device_us"] / launches if launches else 0.0
+        counts = {"launches": launches, "launch_us": each}
+        timed.append({"program": name, **total, **counts, "kernels": kernels})
     timed.sort(key=lambda p: (p["device_us"], p["program"]))
     for program in timed:
         # Of the same problem, so what makes one estimate wrong makes the others wrong alike: the
@@ -115,17 +119,27 @@ def report_of(programs: Sequence[str], reports: Sequence[dict[str, Any]]) -> dic
 def _text(report: dict[str, Any]) -> str:
     lines = []
     if report["programs"]:
-        lines.append(f"{'device us':>12}  {'80 % band':>23}  program")
+        lines.append(f"{'device us':>12}  {'band':>23}  program")
     for p in report["programs"]:
         band = f"{p['low_us']:,.1f} to {p['high_us']:,.1f}"
-        notes = [f"sum of {p['launches']} launches"] if p["launches"] > 1 else []
+        each = f"sum of {p['launches']} launches, {p['launch_us']:,.1f} each"
+        notes = [each] if p["launches"] > 1 else []
         notes += ["within noise"] if p["within_noise"] else []
         note = f"  ({', '.join(notes)})" if notes else ""
         lines.append(f"{p['device_us']:>12,.1f}  {band:>23}  {p['program']}{note}")
+    if len({p["launches"] for p in report["programs"]}) > 1:
+        order = sorted(report["programs"], key=lambda p: p["launch_us"])
+        lines.append(
+            "the order is that of sums, of different numbers of launches; per launch it is "
+            + ", ".join(f"{p['program']} {p['launch_us']:,.1f}" for p in order)
+        )
+    if report["programs"]:
+        lines.append(f"a band {HELD}")
     for failure in report["failures"]:
         lines.append(f"{failure['program']}: not timed")
         for d in failure["diagnostics"]:
             where = f" at {d['file']}:{d['line']}" if d.get("file") else ""
             code = f" [{d['code']}]" if d.get("code") else ""
             lines.append(f"  {d['type']}: {d['message']}{where}{code}")
+            lines += [f"  hint: {d['hint']}"] if d.get("hint") else []
     return "\n".join(lines)

@@ -19,7 +19,7 @@ from typing import Final
 from nki_dist.codes.evidence import EVIDENCE, Evidence
 from nki_dist.codes.instructions import INSTRUCTIONS
 from nki_dist.codes.kernels import KERNELS
-from nki_dist.codes.kind import Code, address
+from nki_dist.codes.kind import SEE, Code, address
 from nki_dist.codes.launches import LAUNCHES
 from nki_dist.codes.tensors import TENSORS
 
@@ -40,7 +40,7 @@ RETIRED: Final[Mapping[str, str]] = MappingProxyType({"mask-empty": "mask-shape"
 
 def of(name: str) -> Code:
     """What is known of a code; other packages may raise our errors with codes of their own."""
-    return CODES.get(name) or Code(name, "Not one of nki_dist's codes.", "See the message.")
+    return CODES.get(name) or Code(name, "Not one of nki_dist's codes.", SEE)
 
 
 __all__ = ["CODES", "EVIDENCE", "RETIRED", "SECTIONS", "Code", "Evidence", "address", "of"]

@@ -67,6 +67,16 @@ EVIDENCE: Final[Mapping[str, Evidence]] = MappingProxyType(
             "aws-neuron-sdk, nki/guides/tutorials/kernel-optimization.rst:246",
             "whose page shows its profile on a device",
         ),
+        "free-dimension-long": Evidence(
+            "aws-neuron/neuron-agentic-development, skills/neuron-nki-writing",
+            _LIBRARY + "src/nkilib_src/nkilib/experimental/rng/rng.py:182",
+            "whose docstring has its time on trn2",
+        ),
+        "matmul-tile-size": Evidence(
+            "aws-neuron-sdk, nki/api/nki/isa (nc_matmul)",
+            _LIBRARY + "src/nkilib_src/nkilib/experimental/gdn/gdn_cte.py:413",
+            _TESTED,
+        ),
         "python-identity": Evidence(
             "aws-neuron-sdk, nki/migration/index.rst",
             _LIBRARY + "test/integration/nkilib/core/utils/test_tensor_view.py:716",

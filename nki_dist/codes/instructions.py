@@ -139,7 +139,7 @@ INSTRUCTIONS: Final = (
     Code(
         "matmul-contraction",
         "The two sides of a matmul contract different sizes.",
-        "Slice both along the contraction: dimension 0 of stationary and moving.",
+        "Pass (K, M) and (K, N): transpose one (nisa.nc_transpose, nl.load_transpose2d), or slice.",
         aws_of={"nisa.nc_matmul_mx": ("NCC_EVRF050",)},
     ),
     Code(
@@ -155,7 +155,7 @@ INSTRUCTIONS: Final = (
     Code(
         "matmul-dtypes",
         "Data types that the Tensor engine doesn't multiply with each other, or write.",
-        "Convert one side, or the destination, to an allowed type.",
+        "Convert one side, or the destination, with nisa.tensor_copy.",
         aws_of={"nisa.nc_matmul_mx": ("NCC_EVRF045",)},
     ),
     Code(
@@ -167,6 +167,11 @@ INSTRUCTIONS: Final = (
         "tile-position",
         "tile_position and tile_size don't describe a part of the array.",
         "Give both, of allowed sizes, at multiples of the size.",
+    ),
+    Code(
+        "matmul-tile-size",
+        "tile_size isn't the size of a tile that the array has.",
+        "Give the smallest of its tiles that holds the operands.",
     ),
     Code(
         "accumulate-onto-other",

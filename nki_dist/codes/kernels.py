@@ -229,7 +229,7 @@ KERNELS: Final = (
     Code(
         "cores-return-alike",
         "Cores of one launch return different tensors.",
-        "Return the same tensors on every core.",
+        "Return the same tensors on every core, outside any branch on nl.program_id.",
     ),
     Code(
         "race",

@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from nki_dist.codes.said import SAID
+
+SEE = "See the message."
 PAGE = "https://awsdocs-neuron.readthedocs-hosted.com/en/latest/compiler/error-codes/{}.html"
 
 
@@ -26,6 +29,11 @@ class Code:
     hint: str
     aws: tuple[str, ...] = ()
     aws_of: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))
+
+    @property
+    def printed(self) -> str:
+        """What is printed below a message of this kind: the hint, unless messages say it."""
+        return "" if self.name in SAID or self.hint == SEE else self.hint
 
     def aws_for(self, instruction: str | None) -> tuple[str, ...]:
         """AWS's codes for this mistake in an instruction, the particular ones first."""

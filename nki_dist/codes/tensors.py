@@ -114,7 +114,7 @@ TENSORS: Final = (
         "Give sizes as ints that are known when the kernel is traced.",
         aws=("NCC_EMOD025",),
     ),
-    Code("shape-empty", "A shape has a size below 1.", "Make every size at least 1."),
+    Code("shape-empty", "A shape has a size below 1.", "Make sizes at least 1: end > start."),
     Code(
         "shape-rank",
         "A tensor has another number of dimensions than is allowed here.",
@@ -158,7 +158,7 @@ TENSORS: Final = (
     Code(
         "partition-mismatch",
         "Operands have different numbers of partitions.",
-        "Slice dimension 0 of all operands to the same size.",
+        "Slice dimension 0 of all to the same size; nl.broadcast_to gives all partitions one row.",
     ),
     Code(
         "partition-start",
@@ -188,7 +188,7 @@ TENSORS: Final = (
     Code(
         "free-mismatch",
         "Operands have different numbers of elements per partition.",
-        "Slice the free dimensions of all operands alike.",
+        "Slice or allocate all alike; a (P, 1) column is an operand0 of nisa.tensor_scalar.",
     ),
     Code(
         "psum-bank",
@@ -280,18 +280,18 @@ TENSORS: Final = (
     Code(
         "data-index-range",
         "An index that came from data is outside its tensor.",
-        "Repair the indices, or let DMA skip such rows with oob_mode=nisa.oob_mode.skip.",
+        "Repair the indices; oob_mode=nisa.oob_mode.skip drops rows outside and moves the others.",
         aws=("NCC_EVRF031", "NCC_EVRF056"),
     ),
     Code(
         "axis",
         "There is no such axis, or this operation can't go along it.",
-        "Name free dimensions, counted from 1; dimension 0 counts partitions.",
+        "Name free dimensions, from 1 on; nisa.tensor_partition_reduce goes along partitions.",
     ),
     Code(
         "view-dims",
         "The dimensions given to a view don't fit the tensor.",
-        "Compare them with the tensor's shape in the message.",
+        "Name each dimension once; those that are squeezed or broadcast have size 1.",
     ),
     Code(
         "view-layout",

@@ -79,7 +79,7 @@ def _groups(i: Instruction, ranks: int) -> Iterator[NkiValidationError]:
     if missing:
         yield NkiValidationError(
             f"rank {missing[0]} is in no group of replica_group={groups}, and the world has "
-            f"{ranks} ranks, which all run this; give every rank a group",
+            f"{ranks} ranks, which all run this",
             code="replica-group-incomplete",
             numbers={"rank": missing[0], "ranks": ranks},
         )
@@ -95,8 +95,7 @@ def _pairs(i: Instruction, ranks: int) -> Iterator[NkiValidationError]:
 def _beyond(name: str, value: object, rank: int, ranks: int) -> NkiValidationError:
     have = f"ranks 0 to {ranks - 1}" if ranks > 1 else "one rank, 0"
     return NkiValidationError(
-        f"{name}={value} names rank {rank}; the world has {have}. Run it in "
-        f"nki_dist.World(ranks=...) with as many ranks as the groups name",
+        f"{name}={value} names rank {rank}; the world has {have}",
         code="rank-range",
         numbers={"got": rank, "most": ranks - 1},
     )

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 from nki_dist.arch import Arch
+from nki_dist.forks import cached_property
 
 
 @dataclass(frozen=True)

@@ -38,6 +38,7 @@ def sizes_of(shape: Any) -> tuple[int, ...]:
             f"shape is the tensor {shape.storage.label}; allowed: a tuple of positive ints, such "
             f"as its .shape, {shape.shape}",
             code="shape-form",
+            numbers={"shape": shape.shape},
         )
     if isinstance(shape, (int, np.integer)):
         shape = (shape,)
@@ -78,9 +79,9 @@ def check_no_hbm_address(address: Any) -> None:
     """
     if isinstance(address, (tuple, list)) and len(address) == 1:
         raise NkiValidationError(
-            f"address {address!r} in HBM; allowed: None. Only tensors in SBUF and PSUM are placed "
-            "by hand here",
+            f"address {address!r} in HBM; only tensors in SBUF and PSUM are placed by hand here",
             code="address-form",
+            hint="leave address= out",
         )
 
 
@@ -120,6 +121,7 @@ def check_on_chip(
             f"shape {shape} in {region.value}; on-chip tensors have a partition dimension and at "
             "least one free dimension",
             code="shape-rank",
+            hint=f"write {(*shape, 1)} for one element per row, {(1, *shape)} for one row",
             numbers={"got": len(shape), "least": 2},
         )
     if shape[0] > arch.partitions:
@@ -152,6 +154,7 @@ def check_on_chip(
             f"address {tuple(address)} in psum; a tile starts at the beginning of a bank, byte 0, "
             f"{arch.psum_bank_bytes}, {2 * arch.psum_bank_bytes}, ... of its partitions",
             code="psum-bank",
+            hint=f"start it at byte {address[1] // arch.psum_bank_bytes * arch.psum_bank_bytes}",
             numbers={"got": address[1], "multiple": arch.psum_bank_bytes},
         )
     if address is not None and address[0] + shape[0] > arch.partitions:

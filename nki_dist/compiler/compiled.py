@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import product
 from math import prod
 from os import PathLike
@@ -23,6 +22,7 @@ from nki_dist.compiler.passes.unwritten import DOUBTFUL, REPLACED, UNSTORED
 from nki_dist.compiler.widen import runs_in_float32, widened
 from nki_dist.dtypes import float32
 from nki_dist.errors import NkiWarning, UninitializedReadError
+from nki_dist.forks import cached_property
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.program import Program, Storage, TensorSignature, instructions
 from nki_dist.program.walk import returned

@@ -52,6 +52,7 @@ def check_grid(function: Callable[..., Any], grid: Grid) -> Iterator[CompilerMay
             "the cores of the logical core. Grids of instances are Beta 1's",
             location=kernel_location(function),
             code="grid-of-instances",
+            numbers={"got": grid.shape},
         )
 
 

@@ -19,7 +19,7 @@ HINT: Final = (
     "store every element (is a tail left over, such as the rows behind `N // 128` tiles?), or "
     "return less"
 )
-LIFTED: Final = "; the policy check='unwritten=nan' only warns of what is never stored"
+LIFTED: Final = "check='unwritten=nan' only warns of what is never stored"
 
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
@@ -48,14 +48,16 @@ def unwritten_output(
     which = f"{count:,} of {missing.size:,} elements of output{path}, {s.label}, were never stored"
     if after:
         which += ", or come from memory that nobody wrote"
-    how_many = which if count == missing.size else f"{which}: {where_missing(missing)}"
+    whole = count == missing.size
+    how_many = which if whole else f"{which}: {where_missing(missing)}"
     kind = UninitializedReadError if fatal else UnwrittenOutputWarning
     where = program.where(s.location)
     return kind(
         f"{how_many}{rank}; allocated at {where or 'unknown line'}",
-        code="unwritten-output" if count == missing.size else "unwritten-rows",
+        code="unwritten-output" if whole else "unwritten-rows",
         location=where,
-        hint=HINT + LIFTED if fatal else HINT,
+        hint=f"store the result to {s.title} (nl.store, nisa.dma_copy)" if whole else HINT,
+        policy=LIFTED if fatal else None,
         numbers={"unwritten": count, "elements": missing.size},
     )
 

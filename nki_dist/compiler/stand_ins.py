@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import inspect
 import re
-import sys
 import traceback
 from collections.abc import Callable
 from typing import Any
 
-from nki_dist.errors import NoSuchAttribute
+from nki_dist.errors import NkiValidationError, NoSuchAttribute
 from nki_dist.isa.described import described, several
 from nki_dist.language.tensor import NkiTensor
+from nki_dist.program.pytree import flatten
 
 _CONTAINERS = (list, tuple)
 
@@ -27,7 +27,8 @@ def explained(
     """What to raise for an AttributeError or TypeError that went through a kernel.
 
     An AttributeError that an argument has no attribute of a tensor becomes a NoSuchAttribute, which
-    is an AttributeError, too. A TypeError that mentions lists is told which arguments are some.
+    is an AttributeError, too. A TypeError of lists, from a line that has an argument which is one,
+    becomes an NkiValidationError: Python's text doesn't say what should have been passed.
     """
     named = _named(function, args, kwargs)
     if isinstance(error, AttributeError):
@@ -38,12 +39,14 @@ def explained(
                     f"{name} is {described(value)}{_remedy(name, value)}",
                     code="argument-no-tensor",
                 )
-        return error
-    lists = [name for name, value in named.items() if several(value)]
-    if lists and sys.version_info >= (3, 11) and any(c.__name__ in str(error) for c in _CONTAINERS):
-        for name in lists:
-            value = named[name]
-            error.add_note(f"argument {name} is {described(value)}{_remedy(name, value)}")
+    elif re.search("list|tuple|sequence", str(error)):
+        for name, value in named.items():
+            if isinstance(value, _CONTAINERS) and _in_line(error, rf"\b{re.escape(name)}\b"):
+                return NkiValidationError(
+                    f"the kernel's argument {name} is {described(value)}{_remedy(name, value)}. As "
+                    f"it is, Python says: {error}",
+                    code="argument-no-tensor",
+                )
     return error
 
 
@@ -56,8 +59,13 @@ def _meant(error: AttributeError, name: str, value: Any) -> bool:
         return False
     if isinstance(value, (list, dict, set)):
         return True
+    return _in_line(error, rf"\b{re.escape(name)}\s*\.\s*{error.name}\b")
+
+
+def _in_line(error: Exception, pattern: str) -> bool:
+    """Whether the line that raised has this."""
     frames = traceback.extract_tb(error.__traceback__, -1)
-    return any(re.search(rf"\b{name}\s*\.\s*{error.name}\b", f.line or "") for f in frames)
+    return any(re.search(pattern, f.line or "") for f in frames)
 
 
 def _named(
@@ -83,6 +91,8 @@ def _remedy(name: str, value: Any) -> str:
             f": the kernel can take one, {name}[0]. In a world, nki.per_rank([...]) in place of "
             "the list gives every rank its own array"
         )
-    if isinstance(value, _CONTAINERS):
+    if isinstance(value, _CONTAINERS) and not any(
+        isinstance(v, NkiTensor) for _, v in flatten(value)[0]
+    ):
         return f", known when the kernel is compiled; pass np.array({name}, dtype=np.float32)"
     return "; only arrays (NumPy, torch, jax) become tensors"

@@ -187,6 +187,7 @@ class Trace(Configured, LoopTrace):
                     f"shared_hbm allocation number {index} is {known.label} in the first program "
                     f"instance and {shape} {dtype} in this one; instances must allocate alike",
                     code="cores-allocate-alike",
+                    numbers={"first": known.shape, "other": shape},
                 )
             return known
         storage = self._storage(MemoryRegion.shared_hbm, shape, dtype, name, role, index, data=data)

@@ -155,6 +155,7 @@ class Placement:
                 f"transport='ring' is for processes of one Linux machine; this world has "
                 f"{len(set(self.nodes))} Ray nodes on {sys.platform}: use transport='auto'",
                 code="ring-transport",
+                numbers={"nodes": len(set(self.nodes))},
             )
         if transport == "messages" or not bell.possible():
             return frozenset()

@@ -27,6 +27,13 @@ class Process(NamedTuple):
         fields = _stat(self.pid)
         return fields if fields and int(fields[19]) == self.started else []
 
+    def command(self) -> str:
+        """Its command line, as far as one is known."""
+        try:
+            return Path(f"/proc/{self.pid}/cmdline").read_text(errors="replace")
+        except OSError:
+            return ""
+
     def there(self) -> bool:
         """Whether it hasn't ended; True where nothing is known of processes."""
         fields = self._found()
@@ -44,6 +51,15 @@ class Process(NamedTuple):
                 os.kill(self.pid, signal.SIGKILL)
             except ProcessLookupError:
                 return  # it ended by itself
+
+
+def by_parent() -> dict[int, list[Process]]:
+    """All processes, by the number of their parent."""
+    found: dict[int, list[Process]] = {}
+    for pid in filter(str.isdigit, os.listdir("/proc") if os.path.isdir("/proc") else ()):
+        if fields := _stat(int(pid)):
+            found.setdefault(int(fields[1]), []).append(Process(int(pid), int(fields[19])))
+    return found
 
 
 def _stat(pid: int) -> list[str]:

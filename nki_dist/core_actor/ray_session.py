@@ -22,6 +22,7 @@ import ray
 from nki_dist.core_actor import authentication, parent_watched
 from nki_dist.core_actor.kept.borrowed import join
 from nki_dist.core_actor.lean import without_helpers
+from nki_dist.core_actor.own_ray import own_ray
 from nki_dist.errors import LaunchError
 from nki_dist.runtime.progress import ticking
 
@@ -35,6 +36,10 @@ ANSWER_SECONDS = 10.0  # to answer a connection; Ray itself asks for minutes
 HEAD_VARIABLE: Final = "RAY_gcs_rpc_server_reconnect_timeout_s"
 HEADLESS_SECONDS: Final = 600
 FREE_VARIABLE: Final = "RAY_free_objects_period_milliseconds"
+STATISTICS_VARIABLES: Final = (
+    "RAY_enable_metrics_collection",
+    "RAY_task_events_report_interval_ms",
+)
 
 
 def ensure_ray(address: str | None, home: int | None = None) -> None:
@@ -83,10 +88,12 @@ def _start_or_join(address: str | None) -> None:
     try:
         doing = "starting Ray" if own else f"joining the Ray cluster at {address}"
         alone = without_helpers() if own else nullcontext()
-        with ticking(doing), _ray_settings(), alone:
+        with ticking(doing), _ray_settings(own), alone:
             ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **options)
     except Exception as error:  # Ray raises no narrower type where its processes don't come up
         raise _not_up(address, error) from error
+    if own:
+        own_ray().started()
 
 
 def _not_up(address: str, error: Exception) -> LaunchError:
@@ -135,13 +142,19 @@ def _require_disk() -> None:
 
 
 @contextmanager
-def _ray_settings() -> Iterator[None]:
+def _ray_settings(own: bool = False) -> Iterator[None]:
     """Sets what Ray reads when it starts, unless the program has.
 
     How long its processes live without a head; and that stacks are freed when we let go of them,
     not up to a second later, when larger ones have been made beside them.
+
+    Args:
+        own: whether Ray is started here: then nobody asks for its statistics, and a program whose
+            Ray is gone doesn't try for 15 s to hand them in when it ends.
     """
     wanted = {HEAD_VARIABLE: str(HEADLESS_SECONDS), FREE_VARIABLE: "0"}
+    if own:
+        wanted |= dict.fromkeys(STATISTICS_VARIABLES, "0")
     ours = {name: value for name, value in wanted.items() if name not in os.environ}
     os.environ.update(ours)
     try:
@@ -245,7 +258,8 @@ class _Use:
 
     def _leave(self) -> None:
         try:
-            ray.shutdown()
+            own_ray().end()
+            ray.shutdown()  # of one that was joined
         finally:
             with self._changed:
                 self._lost = self._leaving = False

@@ -15,6 +15,7 @@ import ray
 import ray.exceptions
 
 from nki_dist.core_actor import authentication
+from nki_dist.core_actor.own_ray import own_ray
 from nki_dist.errors import LaunchError
 from nki_dist.isa.core import CoreSlot
 from nki_dist.runtime.progress import START_QUIET, Progress
@@ -44,6 +45,7 @@ def await_start(
     limit = start_timeout()
     cores = {future: len(pack) for future, pack in zip(first_calls, packs)}
     progress = Progress(sum(cores.values()), quiet=START_QUIET)
+    own_ray().prepare()
     waiting, last = list(first_calls), time.monotonic()
     try:
         while waiting:
@@ -58,6 +60,7 @@ def await_start(
             progress.up(progress.cores - sum(cores[future] for future in waiting))
     finally:
         progress.close()
+        own_ray().note()
 
 
 def refused(error: ray.exceptions.RaySystemError) -> LaunchError:
@@ -87,6 +90,7 @@ def _not_started(
         f"of Ray's session ({_logs()}). {START_VARIABLE}=SECONDS waits longer, cores_per_actor= "
         'makes fewer processes, host="inprocess" needs none',
         code="core-not-started",
+        numbers={"missing": len(missing), "most": len(packs), "seconds": limit},
     )
 
 

@@ -42,16 +42,35 @@ def description(shape: tuple[int, ...], dtype: np.dtype) -> Any:
     return _jax().ShapeDtypeStruct(shape, dtype)  # type: ignore[union-attr]
 
 
-def callback(function: Callable[..., Any], results: Any, tracers: Sequence[Any]) -> Any:
+def callback(name: str, function: Callable[..., Any], results: Any, tracers: Sequence[Any]) -> Any:
     """Placeholders for what a function of NumPy arrays will return when jax runs it.
 
     Args:
+        name: of the kernel.
         function: called with an array for each tracer; under vmap, once for each element.
         results: descriptions of the arrays it returns.
         tracers: its arguments.
+
+    Raises:
+        LaunchError: here or later, when jax differentiates them.
     """
-    jax = _jax()
-    return jax.pure_callback(function, results, *tracers, vmap_method="sequential")  # type: ignore[union-attr]
+    jax: Any = _jax()
+
+    @jax.custom_jvp  # type: ignore[untyped-decorator]
+    def launched(*arrays: Any) -> Any:
+        return jax.pure_callback(function, results, *arrays, vmap_method="sequential")
+
+    @launched.defjvp  # type: ignore[untyped-decorator]
+    def derivative(primals: Any, tangents: Any) -> Any:
+        raise LaunchError(
+            f"jax differentiates kernel {name}, whose derivative nobody gave; call the kernel in a "
+            "function under jax.custom_vjp that has a backward (defvjp), or put "
+            "jax.lax.stop_gradient around its inputs",
+            code="no-derivative",
+            hint="write the gradient as a kernel, too: docs/frameworks.md has one",
+        )
+
+    return launched(*tracers)
 
 
 def to_numpy(value: Any) -> np.ndarray:

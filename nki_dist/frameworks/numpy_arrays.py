@@ -49,6 +49,7 @@ def write_back(value: np.ndarray, array: np.ndarray) -> None:
             f"an input of dtype {value.dtype} and shape {value.shape} can't take back "
             f"{array.dtype} data of shape {array.shape}",
             code="input-read-only",
+            numbers={"got": array.shape, "allowed": value.shape},
         )
     if any(step == 0 and count > 1 for step, count in zip(value.strides, value.shape, strict=True)):
         raise LaunchError(

@@ -318,6 +318,7 @@ def output_access(launched: Launched, output: int | str) -> Access:
         raise LaunchError(
             f"output={output!r}; the kernel returned {len(leaves)} tensors: {', '.join(names)}",
             code="record-question",
+            numbers={"returned": len(leaves)},
         )
     return chosen[0]
 

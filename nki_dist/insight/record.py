@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from nki_dist.errors import LaunchError
+from nki_dist.forks import cached_property
 from nki_dist.insight.asking import (
     Moment,
     check_core,

@@ -8,12 +8,12 @@ as all columns that it could choose.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from nki_dist.dtypes import DType
+from nki_dist.forks import cached_property
 from nki_dist.insight.replay import Key, key_of
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.core import CoreSlot

@@ -1,20 +1,7 @@
 """Which step of the way to look at first, and why.
 
-In this order:
-
-1. What is expected is known, of several elements, and a change of one line makes them so: that
-   line.
-2. The number isn't finite: the first step that made such a number of finite ones. But if it made
-   NaN of infinities that a mask had put in, that mask; and of a number that is only rounding
-   errors, the step that left nothing else.
-3. It depends on memory that nobody wrote: the step that read it.
-4. In HBM it was stored over another number that nothing had read: the step that stored it.
-5. A matrix product was added to a sum that had been read before: that product.
-6. A part of an argument was read twice, as much of it never: the step that read it again.
-7. It was computed over a result that nothing had read; or it read a tensor, or a part of one, that
-   another line reads, too, while its like is read by none: that step (`unread`).
-8. What is expected is known of this number alone, and a change of one line makes it so: that line.
-9. Otherwise the last step that computed: what comes after it only moved the number.
+The reasons are tried in the order of the list in docs/records.md ("Where a number came from"), the
+only one that numbers them.
 
 `signs` has the reasons of what isn't the step that made the number.
 """

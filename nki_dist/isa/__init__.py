@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import NoReturn as _NoReturn
 
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa.activate2 import activate2
@@ -17,6 +18,7 @@ from nki_dist.isa.bn_aggr import bn_aggr
 from nki_dist.isa.bn_stats import bn_stats
 from nki_dist.isa.collectives import COLLECTIVES
 from nki_dist.isa.core_barrier import core_barrier
+from nki_dist.isa.described import absent as _absent
 from nki_dist.isa.device_print import device_print
 from nki_dist.isa.dma_compute import dma_compute
 from nki_dist.isa.dma_copy import dma_copy
@@ -168,6 +170,11 @@ __all__ = [
     "unknown_engine",
     "vector_engine",
 ]
+
+
+def __getattr__(name: str) -> _NoReturn:
+    ways = "Arithmetic is op= of tensor_tensor, tensor_scalar, activation; dir(nisa) lists all."
+    raise _absent("nki_dist.isa", name, ways)
 
 
 def __dir__() -> list[str]:

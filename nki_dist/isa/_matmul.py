@@ -22,8 +22,10 @@ from nki_dist.arch import Arch
 from nki_dist.dtypes import float32, tfloat32
 from nki_dist.dtypes.casts import converter
 from nki_dist.errors import NkiValidationError
+from nki_dist.isa.array_tile import tile_holding, tile_sizes
 from nki_dist.isa.effects import Mask, MaskOf, Results, flattened, passes_on, tile_of, union
 from nki_dist.isa.kit import Kit, Step, chain
+from nki_dist.isa.tracing import may_reject
 from nki_dist.program import Access, Instruction
 
 Matrix = np.ndarray[Any, Any]
@@ -128,8 +130,16 @@ def multiply(i: Instruction, kit: Kit, rows: int, operands: tuple[Access, Access
 # ---- constraints -----------------------------------------------------------------------------
 
 
-def check_output(dst: Access, stationary: int, moving: int, arch: Arch) -> None:
-    """Sizes of the output against the free sizes of the inputs, and the PSUM bank it is in."""
+def check_sizes(i: Instruction, stationary: int, moving: int, arch: Arch) -> None:
+    """Partitions of the inputs; their free sizes against the output's, and its PSUM bank."""
+    left, right, dst = i["stationary"].shape[0], i["moving"].shape[0], i["dst"]
+    if left != right:
+        raise NkiValidationError(
+            f"stationary has {left} partitions, moving {right}; both are the contraction "
+            "dimension and must be equal",
+            code="matmul-contraction",
+            numbers={"stationary": left, "moving": right},
+        )
     if (dst.shape[0], dst.free_size) != (stationary, moving):
         raise NkiValidationError(
             f"dst has {dst.shape[0]} partitions and {dst.free_size} elements in each (shape "
@@ -169,6 +179,10 @@ def check_bank(dst: Access, arch: Arch) -> None:
         )
 
 
+def _no_tile(message: str, **numbers: Any) -> NkiValidationError:
+    return NkiValidationError(message, code="tile-position", numbers=numbers)
+
+
 def pair(name: str, value: Any) -> tuple[int, int] | None:
     """The role of `tile_position` and `tile_size`: two ints, or None for not given."""
     if value is None or (isinstance(value, (tuple, list)) and not value):
@@ -176,11 +190,7 @@ def pair(name: str, value: Any) -> tuple[int, int] | None:
     try:
         first, second = (v.__index__() for v in value)
     except (TypeError, ValueError, AttributeError):
-        raise NkiValidationError(
-            f"{name}={value!r}; allowed: (row, column), two ints",
-            code="tile-position",
-            numbers={"got": value},
-        ) from None
+        raise _no_tile(f"{name}={value!r}; allowed: (row, column), two ints", got=value) from None
     return first, second
 
 
@@ -198,46 +208,41 @@ def accumulate_flag(name: str, value: Any) -> bool | None:
 
 
 def check_tiling(i: Instruction, arch: Arch, rows: int, columns: int, row_only: bool) -> None:
-    """`tile_position` and `tile_size` name a tile of the array, and the operands fit into it."""
+    """`tile_position` and `tile_size` name a tile of the array, and the operands fit into it.
+
+    A size that isn't documented takes the smallest tile that holds it, from NeuronCore-v3:
+    nki-library's gdn_cte multiplies tiles of (16, 16) on devices.
+    """
     position, size = i["tile_position"], i["tile_size"]
+    given = f"tile_position={position}, tile_size={size}"
     if (position is None) != (size is None):
-        raise NkiValidationError(
-            f"tile_position={position}, tile_size={size}; give both or neither",
-            code="tile-position",
-            numbers={"position": position, "size": size},
-        )
+        raise _no_tile(f"{given}; give both or neither", position=position, size=size)
     if size is None:
         return
     array = (arch.partitions, arch.stationary_free_max)
+    taken = tile_holding(size, arch)
     for n, (name, used) in enumerate((("row", rows), ("column", columns))):
-        allowed = [s for s in (array[n] // 4, array[n] // 2, array[n]) if s >= arch.matmul_tile_min]
-        if size[n] not in allowed:
-            raise NkiValidationError(
-                f"tile_size {name} {size[n]}; allowed: {', '.join(map(str, allowed))} on "
-                f"{arch.name}",
-                code="tile-position",
-                numbers={"got": size[n], "allowed": allowed},
-            )
-        if position[n] % size[n] or not 0 <= position[n] < array[n]:
-            raise NkiValidationError(
-                f"tile_position {name} {position[n]}; allowed: multiples of the tile's {size[n]} "
-                f"from 0, below {array[n]}",
-                code="tile-position",
-                numbers={"got": position[n]},
-            )
-        if used > size[n]:
-            raise NkiValidationError(
-                f"the operands use {used} {name}s of the array, tile_size allows {size[n]}",
-                code="tile-position",
-                numbers={"got": used, "most": size[n]},
-            )
-    if row_only and (size[1] != array[1] or position[1] != 0):
-        raise NkiValidationError(
-            f"tile_size={size}, tile_position={position}; this mode can't be combined with column "
-            f"tiling: the column size must be {array[1]} and the start column 0",
-            code="tile-position",
-            numbers={"position": position, "size": size},
+        got, tile, at = size[n], taken[n], position[n]
+        allowed = tile_sizes(array[n], arch)
+        listed = f"{', '.join(map(str, allowed))} on {arch.name}"
+        if not tile or (arch.generation < 3 and tile != got):
+            raise _no_tile(f"tile_size {name} {got}; allowed: {listed}", got=got, allowed=allowed)
+        if at % tile or not 0 <= at < array[n]:
+            rule = f"multiples of the tile's {tile} from 0, below {array[n]}"
+            raise _no_tile(f"tile_position {name} {at}; allowed: {rule}", got=at)
+        if used > got:
+            message = f"the operands use {used} {name}s of the array, tile_size allows {got}"
+            raise _no_tile(message, got=used, most=got)
+    if taken != size:
+        may_reject(
+            f"tile_size={size}; documented are {listed}, and the smallest tile of the array that "
+            f"holds it is taken, {taken}",
+            code="matmul-tile-size",
         )
+    if row_only and (size[1] != array[1] or position[1] != 0):
+        rule = f"the column size must be {array[1]} and the start column 0"
+        message = f"{given}; this mode can't be combined with column tiling: {rule}"
+        raise _no_tile(message, position=position, size=size)
 
 
 # ---- unwritten elements ------------------------------------------------------------------------

@@ -120,5 +120,6 @@ def _columns(selector: Matrix, dtype: DType) -> tuple[Matrix, Matrix]:
             f"is_transpose moves data: every column of moving holds one 1 and otherwise 0; column "
             f"{n} has {int(marked[n])} elements other than 0, the largest {table[:, n].max()}",
             code="permutation-matrix",
+            numbers={"column": n, "got": int(marked[n]), "allowed": 1},
         )
     return marks.argmax(axis=0), marked == 0

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
+
+from nki_dist.arch import Arch
 
 
 class ArrayTile(NamedTuple):
@@ -21,3 +24,17 @@ class ArrayTile(NamedTuple):
             and self.column < other.column + other.columns
             and other.column < self.column + self.columns
         )
+
+
+def tile_sizes(cells: int, arch: Arch) -> list[int]:
+    """Rows or columns, of so many that the array has, that its tiles can have."""
+    return [size for size in (cells // 4, cells // 2, cells) if size >= arch.matmul_tile_min]
+
+
+def tile_holding(size: Sequence[int], arch: Arch) -> tuple[int, ...]:
+    """The smallest tile of the array with at least `size` rows and columns; 0 where none is."""
+    array = (arch.partitions, arch.stationary_free_max)
+    return tuple(
+        min((s for s in tile_sizes(cells, arch) if s >= least > 0), default=0)
+        for cells, least in zip(array, size, strict=True)
+    )

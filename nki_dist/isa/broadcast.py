@@ -48,6 +48,7 @@ def check_operand(name: str, op: str, value: Any, partitions: int) -> None:
         raise NkiValidationError(
             f"{name} is None; allowed with nl.{op}: a number or a ({partitions}, 1) tile",
             code="operand-missing",
+            numbers={"allowed": (partitions, 1)},
         )
     scalar_or_column(name, value, partitions)
 

@@ -59,6 +59,20 @@ def check_size(name: str, a: Access, room: int, of: str) -> None:
         )
 
 
+def _spread(operands: dict[str, Access], dim: int, how: str) -> str | None:
+    """How a row or column becomes a tile, where one stands where tiles are."""
+    shapes = {name: a.shape for name, a in operands.items() if len(a.shape) == 2}
+    size = max((shape[dim] for shape in shapes.values()), default=1)
+    for name, shape in shapes.items():
+        whole = (size, shape[1]) if dim == 0 else (shape[0], size)
+        if shape[dim] == 1 and name != "dst" and whole in shapes.values():
+            called = operands[name].storage.title
+            return f"to use {name} for all, write " + how.format(
+                name=called, shape=whole, size=size
+            )
+    return None
+
+
 def same_partitions(**operands: Access) -> None:
     """All operands touch the same number of partitions."""
     sizes = {name: a.shape[0] for name, a in operands.items()}
@@ -67,6 +81,7 @@ def same_partitions(**operands: Access) -> None:
             "operands must have the same number of partitions (dimension 0): got "
             + ", ".join(f"{name} {n}" for name, n in sizes.items()),
             code="partition-mismatch",
+            hint=_spread(operands, 0, "nl.broadcast_to({name}, {shape})"),
             numbers={**sizes},
         )
 
@@ -79,6 +94,9 @@ def same_free_size(**operands: Access) -> None:
             "operands must have the same number of elements per partition: got "
             + ", ".join(f"{n} {sizes[n]} (shape {operands[n].shape})" for n in operands),
             code="free-mismatch",
+            hint=_spread(
+                operands, 1, "{name}.broadcast(1, {size}), or nisa.tensor_scalar(operand0={name})"
+            ),
             numbers={**sizes},
         )
 

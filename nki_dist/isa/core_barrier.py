@@ -81,10 +81,15 @@ def _check(i: Instruction, arch: Arch) -> None:
             f"data is in {region.value}: {i['data'].storage.label}; a barrier hands over a tensor "
             "in shared_hbm, which both cores see",
             code="memory-kind",
+            hint="allocate it with buffer=nl.shared_hbm",
             numbers={"got": region.value, "allowed": "shared_hbm"},
         )
     if len(set(i["cores"])) != len(i["cores"]):
-        raise NkiValidationError(f"cores={i['cores']} names a core twice", code="core-number")
+        raise NkiValidationError(
+            f"cores={i['cores']} names a core twice",
+            code="core-number",
+            numbers={"got": i["cores"]},
+        )
 
 
 @core_barrier.exchange

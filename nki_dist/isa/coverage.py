@@ -30,7 +30,7 @@ Written by `python -m nki_dist.isa.coverage`; don't edit.
 - *Results*: "exact" means float32 (or integer, or bits) as documented with one rounding at the end.
   Two things the documentation leaves open everywhere: the order of float32 sums, where ours is
   fixed and stated in `isa/reductions.py`, and the Scalar engine's tables, where ours are within 2
-  ulp of float32 of the function. "approximate" says what else may differ.
+  ulp of float32 of the function (sine: as documented). "approximate" says what else may differ.
 - *Cost*: "documented" follows a published formula; "assumed" is our guess, and profiles name it.
 - What the documentation leaves open is refused with a typed error when the kernel is traced.
   `.indirect()` operands (trn3) are taken where the documentation lists them; of the index tile only

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import reprlib
+import sys
+from difflib import get_close_matches
 from types import FunctionType
 from typing import Any
 
@@ -37,9 +39,21 @@ def advice(value: Any) -> str:
             ". Take one by its index; for a tensor of its own on every rank of a world, launch "
             "with nki.per_rank([...]) in place of the list"
         )
-    if isinstance(getattr(value, "shape", None), tuple) or isinstance(value, (list, tuple)):
+    if isinstance(value, (list, tuple)):
+        return ". Lists stay lists: launch the kernel with np.array(...) of it"
+    if isinstance(getattr(value, "shape", None), tuple):
         return ". Arrays become tensors when they are arguments of the kernel that is launched"
     return ""
+
+
+def absent(module: str, name: str, otherwise: str) -> AttributeError:
+    """The error of a name that a module hasn't, with what was probably meant.
+
+    `obj` isn't set, for which interpreters would print their own suggestion behind ours.
+    """
+    near = get_close_matches(name, dir(sys.modules[module]), 1, 0.75)
+    said = f"Did you mean: {near[0]!r}?" if near else otherwise
+    return AttributeError(f"module {module!r} has no attribute {name!r}. {said}", name=name)
 
 
 def several(value: Any) -> bool:

@@ -68,9 +68,9 @@ def _sizes(i: Instruction, arch: Arch) -> None:
     if i["dst"].size != i["src"].size:
         raise NkiValidationError(
             f"dst has {i['dst'].size} elements (shape {i['dst'].shape}), src {i['src'].size} "
-            f"(shape {i['src'].shape}); dma_copy needs as many in both"
-            + _part(i["dst"].shape, i["src"].shape),
+            f"(shape {i['src'].shape}); dma_copy needs as many in both",
             code="size-mismatch",
+            hint=_part(i["dst"].shape, i["src"].shape),
             numbers={"dst": i["dst"].size, "src": i["src"].size},
         )
     for name in ("dst", "src"):
@@ -84,14 +84,14 @@ def _sizes(i: Instruction, arch: Arch) -> None:
             )
 
 
-def _part(dst: tuple[int, ...], src: tuple[int, ...]) -> str:
+def _part(dst: tuple[int, ...], src: tuple[int, ...]) -> str | None:
     """What to write where the smaller of two shapes with equally many dimensions is meant."""
     if len(dst) != len(src):
-        return ""
+        return None
     both = [min(n, m) for n, m in zip(dst, src)]
     part = ", ".join(f"0:{n}" for n in both)
     places = [side for side, shape in (("dst", dst), ("src", src)) if [*shape] != both]
-    return ": to copy a part, write " + " and ".join(f"{side}[{part}]" for side in places)
+    return "to copy a part, write " + " and ".join(f"{side}[{part}]" for side in places)
 
 
 @dma_copy.check
@@ -107,9 +107,9 @@ def _modes(i: Instruction, arch: Arch) -> None:
     if i["dge_mode"] is dge_mode.hwdge and dst is not src and todays_kernel():
         raise NkiValidationError(
             f"dst has dtype {dst}, src {src}; with dge_mode.hwdge they must be equal, because the "
-            "hardware moves bytes. View one as the other with .view(), or let "
-            "dge_mode.swdge convert",
+            "hardware moves bytes",
             code="dtype-mismatch",
+            hint="view one as the other with .view(), or let dge_mode.swdge convert",
             numbers={"dst": dst, "src": src},
         )
     if i["engine"] is not engine.unknown and i["dge_mode"] is not dge_mode.hwdge:

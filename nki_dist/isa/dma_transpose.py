@@ -34,12 +34,16 @@ def _axes(name: str, value: Any) -> list[int] | None:
         raise NkiValidationError(
             f"{name}={value!r}; allowed: None or a tuple of ints",
             code="axis",
+            hint="",
             numbers={"got": value},
         ) from None
     if axes not in _AXES.values():
         allowed = ", ".join(map(str, _AXES.values()))
         raise NkiValidationError(
-            f"{name}={axes}; allowed: {allowed}", code="axis", numbers={"got": axes}
+            f"{name}={axes}; allowed: {allowed}",
+            code="axis",
+            hint="",
+            numbers={"got": axes},
         )
     return list(axes)
 
@@ -106,6 +110,7 @@ def _shapes(i: Instruction, arch: Arch) -> None:
         raise NkiValidationError(
             f"axes={tuple(i['axes'])} with a src of {len(src.shape)} dimensions; allowed: {axes}",
             code="axis",
+            hint="",
             numbers={"got": tuple(i["axes"]), "allowed": axes},
         )
     wanted = tuple(src.shape[d] for d in axes)

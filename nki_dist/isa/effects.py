@@ -112,6 +112,16 @@ class Effects:
             return False
         return {*self.bits.names} == {"dst", *self.unwritten.sources}
 
+    @property
+    def by_element(self) -> bool:
+        """Whether each result is known to depend on the elements in its place alone, or on none."""
+        return self.unwritten.rule in (_ELEMENTWISE, CLEAN.rule)
+
+    @property
+    def by_row(self) -> bool:
+        """Whether what it gives a partition is known to depend on that partition alone."""
+        return self.by_element or self.unwritten.rule is _SCAN
+
     def states(self, i: Instruction) -> list[tuple[str, str]]:
         """The state that an instruction touches: equal for those that depend on each other."""
         if self.state is State.SUMS:
@@ -222,3 +232,7 @@ def scan(i: Instruction, sources: tuple[str, ...], mask_of: MaskOf) -> Results:
     """Every result depends on its place and those before it."""
     m = _joined(i, sources, mask_of)
     return {} if m is None else {"dst": np.logical_or.accumulate(m, axis=1)}
+
+
+_ELEMENTWISE: Final = elementwise("").rule
+_SCAN: Final = scan("").rule

@@ -10,7 +10,6 @@ import numpy as np
 from nki_dist.errors import NkiValidationError, OutOfBoundsError
 from nki_dist.isa.enums import oob_mode
 from nki_dist.isa.kit import Kit
-from nki_dist.isa.transfers import REMEDY
 from nki_dist.program import Access
 
 
@@ -135,8 +134,7 @@ def chosen_rows(a: Access, kit: Kit, mode: oob_mode, what: str = "rows") -> Rows
         assert a.dynamic is not None
         if not 0 <= value < limit:
             return OutOfBoundsError(
-                f"{called} {value} ({place} {row}) is outside [0, {limit}) of {a.storage.label}; "
-                f"oob_mode.skip would leave such {what} alone",
+                f"{called} {value} ({place} {row}) is outside [0, {limit}) of {a.storage.label}",
                 code="data-index-range",
                 numbers={"got": value, "least": 0, "most": limit - 1},
             )
@@ -144,7 +142,7 @@ def chosen_rows(a: Access, kit: Kit, mode: oob_mode, what: str = "rows") -> Rows
         size = a.storage.nbytes // a.dtype.itemsize
         return OutOfBoundsError(
             f"{called} {value} ({place} {row}) chooses {runs.count} rows of {a.storage.label}, of "
-            f"which row {run} would be elements [{start}, {start + length}) of {size}; {REMEDY}",
+            f"which row {run} would be elements [{start}, {start + length}) of {size}",
             code="data-index-range",
             numbers={"got": value, "start": start, "stop": start + length, "size": size},
         )

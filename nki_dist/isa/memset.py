@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 
 from nki_dist.arch import Arch
-from nki_dist.dtypes import DType, float32
+from nki_dist.dtypes import DType, float8_e8m0fnu, float32
 from nki_dist.dtypes.casts import converter
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa.checks import not_in_psum
@@ -35,7 +35,9 @@ def memset(dst, value, engine=engine.unknown, name=None):
     Args:
         dst: tile in SBUF or PSUM (or a tensor in HBM, which costs a DMA write).
         value: a Python number, infinities included. Integer dtypes take whole numbers in range (and
-            -1 for "all ones" of unsigned types); packed x4 dtypes take a whole packed word.
+            -1 for "all ones" of unsigned types); packed x4 dtypes take a whole packed word. 0 for
+            float8_e8m0fnu, which has none, is 2**-127, as quantize_mx gives a group of zeros:
+            nki-library (mxfp8_utils/load_block) fills data and scales that pad with it.
         engine: vector (default) or gpsimd.
 
     Raises:
@@ -72,16 +74,16 @@ def _check_kind(dtype: DType, value: float) -> None:
         )
     if dtype.is_mx and value != 0:
         raise NkiValidationError(
-            f"value={value!r} for the packed dtype {dtype}; allowed: 0. Fill a view of the tile "
-            "as an integer type for other bit patterns",
+            f"value={value!r} for the packed dtype {dtype}; allowed: 0",
             code="dtype-packed",
+            hint="fill a view of the tile as an integer type for other bit patterns",
             numbers={"got": value, "allowed": 0},
         )
 
 
 def constant(value: float, dtype: DType) -> np.ndarray:
     """`value` as one element of the dtype's storage."""
-    if dtype.is_integer or dtype.is_mx:
+    if dtype.is_integer or dtype.is_mx or (dtype is float8_e8m0fnu and value == 0):
         return np.array(int(value) & ((1 << dtype.bits) - 1), np.uint64).astype(dtype.raw)
     out = np.empty((), dtype.storage)
     with np.errstate(all="ignore"):

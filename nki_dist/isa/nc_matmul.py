@@ -15,7 +15,7 @@ from nki_dist.dtypes import (
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa._matmul import (
     accumulate_flag,
-    check_output,
+    check_sizes,
     check_tiling,
     multiplied,
     multiply,
@@ -86,11 +86,16 @@ def nc_matmul(
             and `stationary` arrives transposed, bit by bit. On NeuronCore-v2 it multiplies.
         accumulate: True adds to dst, False replaces it; None replaces on the first matmul to a
             PSUM element and adds afterwards.
-        tile_position, tile_size: (row, column) of a tile of the array, and its size.
+        tile_position, tile_size: (row, column) of a tile of the array, and its size: 32, 64 or
+            128 (64 or 128 on NeuronCore-v2); another one takes the smallest tile that holds it.
         perf_mode: "double_row" contracts partitions and the first free dimension, of size 2; FP8
             only, from NeuronCore-v3.
 
-    Operands are taken as float32, sums are float32.
+    Operands are taken as float32, sums are float32. A bfloat16 dst is rounded each time: what it
+    holds is made float32, the product is added, and the sum is rounded to nearest even. So the
+    Trainium3 guide has it ("BF16 Matmul Results in PSUM"), and not one sum in float32 over all that
+    is added, which a comment in nki-library (mla_vup_oproj_cte) expects. Stochastic rounding, which
+    hardware can do there, isn't modelled.
 
     Raises:
         NkiValidationError: shapes, dtypes or modes don't fit.
@@ -109,13 +114,6 @@ def _free(a: Access, double: bool) -> int:
 @nc_matmul.check
 def _shapes(i: Instruction, arch: Arch) -> None:
     stationary, moving, double = i["stationary"], i["moving"], _double(i)
-    if stationary.shape[0] != moving.shape[0]:
-        raise NkiValidationError(
-            f"stationary has {stationary.shape[0]} partitions, moving {moving.shape[0]}; both are "
-            "the contraction dimension and must be equal",
-            code="matmul-contraction",
-            numbers={"stationary": stationary.shape[0], "moving": moving.shape[0]},
-        )
     if double:
         _check_double_row(i, arch)
     columns = _free(stationary, double)
@@ -126,7 +124,7 @@ def _shapes(i: Instruction, arch: Arch) -> None:
             code="matmul-stationary-size",
             numbers={"got": columns, "most": arch.stationary_free_max},
         )
-    check_output(i["dst"], columns, _free(moving, double), arch)
+    check_sizes(i, columns, _free(moving, double), arch)
     check_tiling(i, arch, stationary.shape[0], columns, row_only=double)
 
 
@@ -157,10 +155,10 @@ def _check_double_row(i: Instruction, arch: Arch) -> None:
 def _indirect(i: Instruction, arch: Arch) -> None:
     chosen = [name for name in ("stationary", "moving") if is_indirect(i[name])]
     for name in chosen:
-        if i[name].dtype not in FP8 | {bfloat16, float16}:
+        if i[name].dtype in WIDE:
             raise NkiValidationError(
                 f"{name} is an .indirect() view of dtype {i[name].dtype}; allowed: "
-                + ", ".join(sorted(d.name for d in FP8 | {bfloat16, float16})),
+                + ", ".join(sorted(d.name for d in INPUTS - WIDE)),
                 code="dtype-operand",
                 numbers={"got": i[name].dtype},
             )
@@ -247,7 +245,7 @@ def _cost(i: Instruction, arch: Arch) -> Cost:
     if i["stationary"].dtype is float32:
         halved = i["is_stationary_onezero"] or i["is_moving_onezero"] or _moves(i, arch)
         passes = arch.matmul_fp32_passes / (2 if halved else 1)
-    tile = array_tile(i["tile_position"], i["tile_size"])
+    tile = array_tile(i, arch)
     rows = _rows(i)
     cycles = product_cycles(n, columns, arch, passes)
     return Cost(cycles=cycles, flops=2 * rows * columns * n, tile=tile)

@@ -16,7 +16,7 @@ from nki_dist.dtypes.mx import e8m0_to_float32, unpack_x4
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa._matmul import (
     accumulate_flag,
-    check_output,
+    check_sizes,
     check_tiling,
     deposit,
     multiplied,
@@ -83,13 +83,6 @@ def nc_matmul_mx(
 @nc_matmul_mx.check
 def _check(i: Instruction, arch: Arch) -> None:
     stationary, moving = i["stationary"], i["moving"]
-    if stationary.shape[0] != moving.shape[0]:
-        raise NkiValidationError(
-            f"stationary has {stationary.shape[0]} partitions, moving {moving.shape[0]}; both are "
-            "the contraction dimension and must be equal",
-            code="matmul-contraction",
-            numbers={"stationary": stationary.shape[0], "moving": moving.shape[0]},
-        )
     check_partitions("stationary", stationary, arch)
     columns = stationary.free_size
     if columns % 2 or columns > arch.stationary_free_max:
@@ -99,7 +92,7 @@ def _check(i: Instruction, arch: Arch) -> None:
             code="matmul-stationary-size",
             numbers={"got": columns, "multiple": 2, "most": arch.stationary_free_max},
         )
-    check_output(i["dst"], columns, moving.free_size, arch)
+    check_sizes(i, columns, moving.free_size, arch)
     for name in ("stationary", "moving"):
         check_scale(f"{name}_scale", i[f"{name}_scale"], i[name].shape[0], i[name].free_size)
     check_tiling(i, arch, stationary.shape[0], columns, row_only=True)
@@ -148,7 +141,7 @@ def _matrix(a: Access, scale: Access, kit: Kit) -> tuple[np.ndarray, Step]:
 def _cost(i: Instruction, arch: Arch) -> Cost:
     columns, n = i["stationary"].free_size, i["moving"].free_size
     flops = 2 * 4 * i["stationary"].shape[0] * columns * n
-    tile = array_tile(i["tile_position"], i["tile_size"])
+    tile = array_tile(i, arch)
     return Cost(cycles=product_cycles(n, columns, arch), flops=flops, known=False, tile=tile)
 
 

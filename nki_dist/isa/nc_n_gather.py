@@ -73,6 +73,7 @@ def _meaning(i: Instruction, kit: Kit) -> Step:
                 f"index {int(flat[p, n])} (partition {p}, position {n}) is outside [0, {room}), "
                 f"the elements per partition of data, {label}",
                 code="data-index-range",
+                hint="repair the indices",
                 numbers={"got": flat[p, n], "least": 0, "most": room - 1},
             )
         np.add(flat, rows, flat)

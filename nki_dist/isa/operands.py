@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from enum import Enum
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 import numpy as np
 
@@ -26,6 +26,18 @@ PSUM = frozenset({"psum"})
 ONCHIP = SBUF | PSUM
 HBM = frozenset({"private_hbm", "shared_hbm"})
 ANYWHERE = ONCHIP | HBM
+
+
+_CONVERTED: Final = "allocate it with an allowed dtype; nisa.tensor_copy converts the result"
+
+
+def _moved(mode: str, got: str, allowed: frozenset[str]) -> str:
+    """How an operand gets into a memory that it may be in."""
+    buffer = next(m for m in ("sbuf", "psum", "shared_hbm") if m in allowed)
+    copy = "nisa.dma_copy" if got in HBM or buffer in HBM else "nisa.tensor_copy"
+    if mode == "w":
+        return f"write to a tile with buffer=nl.{buffer}, then copy that here with {copy}"
+    return f"copy it into a tensor with buffer=nl.{buffer} first ({copy}), and pass that"
 
 
 def _names(things: Iterable[Any]) -> str:
@@ -88,12 +100,14 @@ class Tensor(Role):
                     f"{name} is in {value.storage.region.value}: {value.storage.label}; "
                     f"allowed memories: {_names(self.memories)}",
                     code="memory-kind",
+                    hint=_moved(self.mode, value.storage.region.value, self.memories),
                     numbers={"got": value.storage.region.value, "allowed": self.memories},
                 )
             if self.dtypes is not None and value.dtype not in self.dtypes:
                 raise NkiValidationError(
                     f"{name} has dtype {value.dtype}; allowed: {_names(self.dtypes)}",
                     code="dtype-operand",
+                    hint=_CONVERTED if self.mode == "w" else None,
                     numbers={"got": value.dtype, "allowed": self.dtypes},
                 )
             if value.dtype.bits == 64 and not self.wide:
@@ -146,8 +160,7 @@ class Tensor(Role):
             )
         if kind == "tensor" and not self.indirect:
             raise NkiValidationError(
-                f"{name} is an .indirect() view, which this instruction doesn't take there; copy "
-                "it with nisa.tensor_copy first",
+                f"{name} is an .indirect() view, which this instruction doesn't take there",
                 code="indirect-view",
             )
         return narrowed(name, a, self.indirect) if kind == "tensor" else a

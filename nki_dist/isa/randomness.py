@@ -5,13 +5,16 @@ counter) per lane on GpSimd and four per lane on Vector, which is what the sizes
 nisa.rand_set_state say. Element k of a lane comes from generator k modulo the number of generators;
 an instruction advances all generators of the lanes it writes by the same number of steps.
 
-Invariant: bits depend on core, engine, seed and the sequence of instructions only. A core starts
-as if seeded with 0, each core and engine with different states; `set_rng_seed` gives every core the
-same states for the same seed.
+Invariant: bits depend on engine, seed and the sequence of instructions only. Every launch starts
+as if seeded with 0, and the same seed gives every core the same states. What cores hold before they
+are seeded isn't documented. That they hold the same is what nki-library's experimental/rng/rng.py
+needs: on two cores, and with no seed ("the common path"), both draw and store to one output.
 
-Not modelled: the bits of the hardware. Which word of rand_set_state goes where, and what
-set_rng_seed makes of a seed, aren't documented: the words are taken as x, y, z, w, v, counter of
-one generator after the other, and a seed is spread by SplitMix64.
+Not modelled: the bits of the hardware, and states that outlive a launch. On a device they stay
+until a core is reset; that file seeds in one launch and draws in another. Which word of
+rand_set_state goes where, and what set_rng_seed makes of a seed, aren't documented: the words are
+taken as x, y, z, w, v, counter of one generator after the other, and a seed is spread by
+SplitMix64.
 
 Follows: AWS Neuron SDK, `nki/api/nki/isa/__init__.py` (rng, rand2, rand_set_state, set_rng_seed).
 """
@@ -34,11 +37,11 @@ _GOLDEN: Final = 0x9E3779B97F4A7C15
 _MASK: Final = (1 << 64) - 1
 
 
-def seeded(engine: str, seed: int, lanes: int, core: int = 0) -> np.ndarray:
+def seeded(engine: str, seed: int, lanes: int) -> np.ndarray:
     """States (6, lanes, generators) made from a seed."""
     shape = (WORDS, lanes, GENERATORS[engine])
     count = prod(shape)
-    key = (seed + (core << 32) + (len(engine) << 56)) & _MASK
+    key = (seed + (len(engine) << 56)) & _MASK
     z = np.arange(1, count + 1, dtype=np.uint64) * np.uint64(_GOLDEN)
     z += np.uint64((key * 0xD1342543DE82EF95 + 1) & _MASK)
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -54,7 +57,7 @@ def states(kit: Kit, engine: str) -> np.ndarray:
     random = kit.state.random
     words = random.get(engine)
     if words is None:
-        words = random[engine] = seeded(engine, 0, kit.arch.partitions, kit.slot.lnc_core + 1)
+        words = random[engine] = seeded(engine, 0, kit.arch.partitions)
     return words
 
 

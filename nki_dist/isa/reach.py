@@ -113,8 +113,7 @@ def check_start(name: str, a: Access, arch: Arch) -> None:
         allowed = ", ".join(map(str, starts)) or "nowhere"
         raise NkiValidationError(
             f"{name} starts at partition {_start(a)} of {a.region.value} ({a.storage.label}); an "
-            f"engine accesses {a.shape[0]} partitions from {allowed} only. Move the rows with "
-            "nisa.dma_copy first",
+            f"engine accesses {a.shape[0]} partitions from {allowed} only",
             code="partition-start",
             numbers={"got": _start(a), "partitions": a.shape[0], "allowed": allowed},
         )

@@ -21,7 +21,7 @@ _FIGURES = "gpsimd_dma_gbps sendrecv_gbps sendrecv_gpsimd_ns sendrecv_ns"
 
 
 def _channel(i: Instruction) -> str:
-    return f"sendrecv pipe {i['pipe_id']}"
+    return f"sendrecv pipe_id {i['pipe_id']}"
 
 
 def _orders(i: Instruction, core: int) -> bool:

@@ -6,10 +6,8 @@ Vector engine's data path and its performance modes in the Trainium2 and Trainiu
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from nki_dist.arch import Arch
-from nki_dist.isa.array_tile import ArrayTile
+from nki_dist.isa.array_tile import ArrayTile, tile_holding
 from nki_dist.isa.spec import Cost
 from nki_dist.program import Access, Instruction
 
@@ -32,9 +30,10 @@ def product_cycles(n: float, columns: int, arch: Arch, passes: float = 1) -> flo
     return passes * max(shortest, rows)
 
 
-def array_tile(position: Sequence[int] | None, size: Sequence[int] | None) -> ArrayTile | None:
+def array_tile(i: Instruction, arch: Arch) -> ArrayTile | None:
     """What a product takes of the Tensor engine's array: None for all of it."""
-    return ArrayTile(*position, *size) if position and size else None
+    size = i["tile_size"] and tile_holding(i["tile_size"], arch)
+    return ArrayTile(*i["tile_position"], *size) if size else None
 
 
 def second_mode(arch: Arch) -> float:

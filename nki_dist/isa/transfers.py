@@ -19,14 +19,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from math import prod
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from nki_dist.isa.shapes import refine
 from nki_dist.program import Access, Dynamic, Instruction
-
-REMEDY: Final = "oob_mode.skip moves the rows that are inside and drops such rows"
 
 Values = Callable[[Dynamic], int]  # of a scalar run-time index
 Ranges = tuple[tuple[int, int], ...]
@@ -268,7 +266,6 @@ def _outside(name: str, a: Access, block: Block, n: int, value: Values) -> str:
 
 
 __all__ = [
-    "REMEDY",
     "Block",
     "cut",
     "first_outside",

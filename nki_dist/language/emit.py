@@ -39,13 +39,19 @@ NUMBERS = (int, float, np.number, np.bool_)
 
 
 def refuse(
-    function: str, text: str, *, code: str, numbers: Mapping[str, Any] | None = None
+    function: str,
+    text: str,
+    *,
+    code: str,
+    hint: str | None = None,
+    numbers: Mapping[str, Any] | None = None,
 ) -> NkiValidationError:
     """The error to raise for a wrong argument of `nl.<function>`."""
     tracer = current_tracer()
     return NkiValidationError(
         text,
         code=code,
+        hint=hint,
         numbers=numbers,
         location=tracer.where(),
         core=tracer.core,

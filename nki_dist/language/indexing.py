@@ -135,12 +135,12 @@ class Indexing(Views):
             return k
         try:
             index = k.__index__()
-        except (AttributeError, TypeError):  # arrays have the method
+        except (AttributeError, TypeError, NkiValidationError):  # arrays and tensors have it
             hint = "; // divides ints to an int" if isinstance(k, float) else ""
             raise NkiValidationError(
                 f"index {k!r} of type {type(k).__name__} on dimension {d} of {self._title()}; "
                 "allowed are ints, slices, Ellipsis, nl.ds and registers (tensors index through "
-                f".ap, .select or .vector_select){hint}",
+                f".ap(vector_offset=...), .select or .vector_select){hint}",
                 code="index-kind",
             ) from None
         n = self.shape[d]

@@ -5,10 +5,10 @@ Follows: the migration guide of the NKI documentation (SDK 2.28).
 
 from __future__ import annotations
 
-import sys
 from typing import Final
 
 from nki_dist.errors import NoSuchAttribute
+from nki_dist.isa.described import absent
 
 INSTEAD: Final = {
     "arange": "for a loop write `for i in range(n)`, for a part of a tensor x[start:stop]",
@@ -21,7 +21,5 @@ INSTEAD: Final = {
 def missing(name: str) -> AttributeError:
     """The error of a name that `nl` hasn't; `hasattr` says False."""
     if name not in INSTEAD:
-        nl = sys.modules["nki_dist.language"]  # Python looks there for what was meant
-        said = f"module 'nki_dist.language' has no attribute {name!r}"
-        return AttributeError(said, name=name, obj=nl)
+        return absent("nki_dist.language", name, "dir(nl) lists what there is.")
     return NoSuchAttribute(f"nl has no {name}, which is Beta 1's (neuronxcc.nki); {INSTEAD[name]}")

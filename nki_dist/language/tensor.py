@@ -384,4 +384,5 @@ def _scalar(source: Any) -> Any:
         "a scalar offset is a register or a tile of one element in SBUF, got "
         + (f"shape {source.shape}" if isinstance(source, NkiTensor) else repr(source)),
         code="scalar-offset",
+        numbers={"got": getattr(source, "shape", None)},
     )

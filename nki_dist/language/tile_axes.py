@@ -134,7 +134,9 @@ def _slice(axis: Axis, k: slice, title: str) -> Axis:
     start, stop, step = k.indices(axis.count)
     if start >= stop:
         raise NkiValidationError(
-            f"slice {k} of {title} selects none of its {axis.count} cells", code="grid-index"
+            f"slice {k} of {title} selects none of its {axis.count} cells",
+            code="grid-index",
+            numbers={"most": axis.count},
         )
     return axis.sliced(start, step, -(-(stop - start) // step))
 

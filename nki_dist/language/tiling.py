@@ -134,9 +134,9 @@ def _transposed(shape: tuple[int, ...], axes: Any, region: MemoryRegion) -> tupl
         )
     if region is not MemoryRegion.sbuf:
         raise NkiValidationError(
-            f"nl.empty_like(transpose_axes=) in {region.value}; allowed: buffer=nl.sbuf, which "
-            "nisa.dma_transpose fills",
+            f"nl.empty_like(transpose_axes=) in {region.value}; nisa.dma_transpose fills SBUF only",
             code="memory-kind",
+            hint="use buffer=nl.sbuf",
             numbers={"got": region.value, "allowed": "sbuf"},
         )
     return tuple(shape[d] for d in axes)

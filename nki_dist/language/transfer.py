@@ -40,6 +40,7 @@ def _check_tensor(function: str, src: Any) -> None:
             function,
             f"src is {described(src)}; allowed: a tensor in HBM{advice(src)}",
             code="memory-kind",
+            hint="" if advice(src) else "pass an array as this argument of the kernel",
         )
     if 0 in src.shape:
         raise emit.refuse(
@@ -69,8 +70,9 @@ def store(dst, value):
         raise emit.refuse(
             "store",
             f"dst is {dst.storage.label} and value is {value.storage.label}; nl.store(dst, value) "
-            "goes from a tile to HBM. Were they swapped? nl.load goes the other way",
+            "goes from a tile to HBM",
             code="memory-kind",
+            hint="were they swapped? nl.load goes the other way",
         )
     dma_copy(dst, value)
 

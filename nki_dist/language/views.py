@@ -78,6 +78,7 @@ class Views(Access):
             raise NkiValidationError(
                 f"{what} of an .indirect() view of shape {self.shape}; take the view last",
                 code="indirect-view",
+                numbers={"shape": self.shape},
             )
 
     def _no_dynamic_partition(self, dim: int) -> None:

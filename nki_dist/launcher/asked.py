@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
 from nki_dist.errors import NkiError
+from nki_dist.forks import Shared
 from nki_dist.insight.record import Record
 from nki_dist.launcher.recording import kept, launched
 from nki_dist.runtime.hosts import Launch, LaunchResult
 
 
-class Asker:
+class Asker(Shared):
     """An observer of launches (`Session.observer`) that records some of them and asks at once.
 
     A record holds copies of its arguments, so none outlives the answer. What goes wrong with the
@@ -34,7 +34,7 @@ class Asker:
         self, ask: Callable[[Record], Any], kernel: str | None = None, number: int | None = 1
     ) -> None:
         self._ask, self._kernel, self._number = ask, kernel, number
-        self._lock = threading.Lock()
+        super().__init__()
         self._seen: Counter[Any] = Counter()
         self.launches: Counter[str] = Counter()
         self.answers: list[tuple[str, int, Any]] = []

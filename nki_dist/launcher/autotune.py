@@ -11,7 +11,6 @@ Not part of it: contents. If how often loops go round depends on them, the first
 from __future__ import annotations
 
 import inspect
-import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from typing import Any, Final
 from nki_dist.compiler.compiled import Grid
 from nki_dist.compiler.locations import kernel_location, users_line
 from nki_dist.errors import CompileError, Diagnostic, LaunchError, RefusedConfigWarning
+from nki_dist.forks import Shared
 from nki_dist.launcher.binding import Args, BoundArguments, Kwargs, bind_ranks
 from nki_dist.launcher.estimates import Doubts, estimated
 from nki_dist.launcher.kernel import Kernel
@@ -92,7 +92,7 @@ def named(config: Config) -> str:
     return ", ".join(f"{name}={value!r}" for name, value in config.items()) or "no arguments"
 
 
-class Tuner:
+class Tuner(Shared):
     """Chooses configurations of one kernel; for any number of threads, which tune independently.
 
     Args:
@@ -107,7 +107,7 @@ class Tuner:
         self.configs = tuple(configs)
         self.key = None if key is None else tuple(key)
         self.last: Tuning | None = None
-        self._lock = threading.Lock()
+        super().__init__()
         self._known: OrderedDict[Any, Tuning] = OrderedDict()
 
     def __reduce__(self) -> tuple[Any, ...]:

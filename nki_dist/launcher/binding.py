@@ -250,14 +250,16 @@ def take_array(function: Any, path: str, value: Any) -> tuple[np.ndarray, tuple[
         LaunchError: it is masked.
         NkiValidationError: NKI has no such dtype.
     """
-    if isinstance(value, np.ma.MaskedArray):
+    of_numpy = isinstance(value, np.ndarray)
+    # Of others nothing is asked: importing np.ma takes time, and a lock.
+    if of_numpy and type(value) is not np.ndarray and isinstance(value, np.ma.MaskedArray):
         raise LaunchError(
             f"argument {path} is a masked array, and kernels don't know its mask; pass its "
             ".filled(...) or .data, and the mask as another argument",
             location=users_line(),
             code="array-kind",
         )
-    array = value if isinstance(value, np.ndarray) else frameworks.to_numpy(value)
+    array = value if of_numpy else frameworks.to_numpy(value)
     dtype = dtypes.find(array.dtype)
     if dtype is None:
         raise _foreign(function, path, value, array.dtype)
@@ -268,11 +270,11 @@ def _foreign(function: Any, path: str, value: Any, dtype: np.dtype) -> NkiValida
     """The error for an array of a dtype that NKI doesn't know, at the line that passed it."""
     name = getattr(function, "__name__", function)
     return NkiValidationError(
-        f"argument {path} of {name} has dtype {dtype}, which NKI has no type for; pass "
-        f"{frameworks.remedy(path, value, dtype)}. NKI's types are "
+        f"argument {path} of {name} has dtype {dtype}, which NKI has no type for. NKI's types are "
         f"{', '.join(d.name for d in (*dtypes.ALL, *dtypes.WIDE))}",
         location=users_line(),
         code="dtype-unknown",
+        hint=f"pass {frameworks.remedy(path, value, dtype)}",
     )
 
 

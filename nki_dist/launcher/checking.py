@@ -13,7 +13,6 @@ for the latter.
 from __future__ import annotations
 
 import inspect
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from tokenize import TokenError
@@ -26,6 +25,7 @@ from nki_dist.compiler.locations import kernel_location
 from nki_dist.compiler.passes.unwritten import DOUBTFUL
 from nki_dist.compiler.survey import Survey, survey
 from nki_dist.errors import CompileError, Diagnostic, LaunchError, NkiError, NkiWarning
+from nki_dist.forks import Shared
 from nki_dist.launcher.binding import Args, BoundArguments, Kwargs, collect_outputs
 from nki_dist.launcher.hollow import Hollows
 from nki_dist.launcher.profiles import profile_of_reports
@@ -100,11 +100,11 @@ class Checked:
         return all(isinstance(d, NkiWarning) for d in self.diagnostics)
 
 
-class Checker:
+class Checker(Shared):
     """Takes the place of launches (`Session.checker`); for any number of threads."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        super().__init__()
         self._kernels: dict[Any, Checked] = {}
         self._seen: set[Any] = set()
         self.hollows = Hollows()
@@ -318,11 +318,10 @@ class Look:
             self._checker.doubt(self.entry, line, why)
         for line in report.unchecked:
             self._checker.doubt(self.entry, line, "a run-time address depends on contents")
-        for line in report.overlaps if world.checks.races != "off" else ():
-            why = (
-                "both cores of a rank touch the same bytes in no order; a run tells if it's a race"
-            )
-            self._checker.doubt(self.entry, line, why)
+        for lines, how in ((report.overlaps, "touch"), (report.may_overlap, "may touch")):
+            for line in lines if world.checks.races != "off" else ():
+                why = f"both cores of a rank {how} the same bytes in no order; "
+                self._checker.doubt(self.entry, line, why + "a run tells if it's a race")
 
     def _return(self, compiled: Any, bound: Sequence[BoundArguments]) -> None:
         hollows = self._checker.hollows

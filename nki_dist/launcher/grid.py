@@ -110,8 +110,9 @@ def _limited(grid: Grid, arch: Arch) -> Grid:
     if grid.cores > arch.max_lnc:
         raise LaunchError(
             f"a grid of {grid.cores} cores; a logical NeuronCore of {arch.name} has at most "
-            f"{arch.max_lnc} (the LNC limit). For more cores use nki.World(ranks=..., lnc=...)",
+            f"{arch.max_lnc} (the LNC limit)",
             code="lnc-range",
+            hint="for more cores use nki.World(ranks=..., lnc=...)",
             numbers={"got": grid.cores, "most": arch.max_lnc},
         )
     return grid

@@ -9,7 +9,6 @@ jax keep none of these, so all their arrays are doubted once there is such a res
 
 from __future__ import annotations
 
-import threading
 import weakref
 from collections.abc import Sequence
 from typing import Any
@@ -18,6 +17,7 @@ import numpy as np
 
 from nki_dist import frameworks
 from nki_dist.compiler.compiled import Compiled
+from nki_dist.forks import Shared
 from nki_dist.launcher.binding import BoundArguments
 from nki_dist.launcher.results import as_declared, returned_as
 from nki_dist.program import Access
@@ -41,11 +41,11 @@ def _hollow(result: Any) -> Any:
     return result
 
 
-class Hollows:
+class Hollows(Shared):
     """All such arrays of a process; for any number of threads."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        super().__init__()
         # By identity: what holds the memory of such arrays, and arguments that kernels wrote to.
         self._doubted: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
         self.given = False  # whether the program holds something that wasn't computed

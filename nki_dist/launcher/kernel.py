@@ -77,7 +77,7 @@ class Kernel:
         if inspect.isgeneratorfunction(fn) or inspect.iscoroutinefunction(fn):
             kind = "a generator function (`yield`)" if inspect.isgeneratorfunction(fn) else "async"
             raise LaunchError(
-                f"a kernel is a plain function, {fn.__name__} is {kind}; use `def` and `return`",
+                f"a kernel is a plain function, {fn.__name__} is {kind}",
                 location=f"{fn.__code__.co_filename}:{fn.__code__.co_firstlineno}",
                 code="kernel-function",
             )
@@ -277,10 +277,10 @@ def _refuse_arguments(name: str, value: Any) -> None:
     """The kernel's arguments don't go beside the kernel."""
     if frameworks.describe(value) is not None:
         raise LaunchError(
-            f"nki.{name}(kernel) gives a kernel; the arrays are its arguments: "
-            f"nki.{name}(kernel)(x, ...)",
+            f"nki.{name}(kernel) gives a kernel; the arrays are its arguments",
             location=users_line(),
             code="kernel-function",
+            hint=f"write nki.{name}(kernel)(x, ...)",
         )
 
 

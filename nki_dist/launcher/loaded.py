@@ -50,6 +50,7 @@ def bind_loaded(
             f"nki.World(platform={platform!r}, lnc={cores})",
             location=users_line(),
             code="loaded-kernel",
+            numbers={"got": world.lnc, "allowed": cores},
         )
     if kwargs:
         raise LaunchError(
@@ -98,6 +99,7 @@ def _taken(kernel: str, value: Any, wanted: TensorSignature) -> np.ndarray:
             "takes the shapes and types it was compiled for",
             location=users_line(),
             code="loaded-kernel",
+            numbers={"got": shape, "allowed": wanted.shape},
         )
     return array
 

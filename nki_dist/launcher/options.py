@@ -5,31 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from nki_dist.arch import Arch
 from nki_dist.errors import LaunchError
 from nki_dist.runtime.settings import HOSTS, TRANSPORTS
 from nki_dist.topology.topology import system
-
-
-def check_size(arch: Arch, ranks: Any, lnc: Any) -> None:
-    """How many ranks, of how many cores.
-
-    Raises:
-        LaunchError: the platform has no such logical cores, or the numbers are none.
-    """
-    if not _is_int(ranks) or ranks < 1:
-        raise LaunchError(
-            f"ranks={ranks!r}; must be a positive int",
-            code="world-option",
-            numbers={"got": ranks, "least": 1},
-        )
-    if not _is_int(lnc) or not 1 <= lnc <= arch.max_lnc:
-        raise LaunchError(
-            f"lnc={lnc!r}; {arch.name} allows 1 to {arch.max_lnc} physical cores per "
-            "logical core (the LNC limit)",
-            code="lnc-range",
-            numbers={"got": lnc, "least": 1, "most": arch.max_lnc},
-        )
 
 
 def whole(product: str, options: Mapping[str, Any], count: Any = 1) -> dict[str, Any]:
@@ -43,17 +21,18 @@ def whole(product: str, options: Mapping[str, Any], count: Any = 1) -> dict[str,
     Raises:
         LaunchError: there can't be as many, or the options say how many ranks there are.
     """
-    if not _is_int(count) or count < 1:
-        raise LaunchError(
-            f"count={count!r}; must be a positive int",
-            code="world-option",
-            numbers={"got": count, "least": 1},
-        )
-    if count > 1 and "ranks" in options:
-        raise LaunchError(
-            f"count={count} and ranks={options['ranks']!r}; give one of them: count for whole "
+    _demand(
+        _is_int(count) and count >= 1,
+        f"count={count!r}; must be a positive int",
+        got=count,
+        least=1,
+    )
+    if count > 1:
+        _demand(
+            "ranks" not in options,
+            f"count={count} and ranks={options.get('ranks')!r}; give one of them: count for whole "
             "UltraServers, ranks for any other number",
-            code="world-option",
+            count=count,
         )
     machine = system(product, lnc=options.get("lnc"))
     size = {"ranks": machine.ranks * count, "lnc": machine.lnc}
@@ -70,25 +49,29 @@ def check_options(host: str, transport: str, timeout: Any, memory: Any, packing:
     Raises:
         LaunchError: there is no such host, transport or packing, or a limit is none.
     """
-    if packing != "auto" and (not _is_int(packing) or packing < 1):
-        raise LaunchError(
-            f"cores_per_actor={packing!r}; allowed: 'auto' or a positive int", code="world-option"
-        )
-    if host not in HOSTS:
-        raise LaunchError(f"host={host!r}; allowed: {', '.join(HOSTS)}", code="world-option")
-    if transport not in TRANSPORTS:
-        raise LaunchError(
-            f"transport={transport!r}; allowed: {', '.join(TRANSPORTS)}", code="world-option"
-        )
+    _demand(
+        packing == "auto" or (_is_int(packing) and packing >= 1),
+        f"cores_per_actor={packing!r}; allowed: 'auto' or a positive int",
+        got=packing,
+        least=1,
+    )
+    for name, value, allowed in (("host", host, HOSTS), ("transport", transport, TRANSPORTS)):
+        _demand(value in allowed, f"{name}={value!r}; allowed: {', '.join(allowed)}")
     seconds = isinstance(timeout, (int, float)) and not isinstance(timeout, bool) and timeout > 0
-    if timeout is not None and not seconds:
-        raise LaunchError(
-            f"timeout={timeout!r}; must be a positive number of seconds or None",
-            code="world-option",
-        )
-    if memory is not None and (not _is_int(memory) or memory < 1 or host != "inprocess"):
-        raise LaunchError(
-            f"memory={memory!r} with host={host!r}; must be a positive number of bytes, and "
-            "host='inprocess', or None",
-            code="world-option",
-        )
+    _demand(
+        timeout is None or seconds,
+        f"timeout={timeout!r}; must be a positive number of seconds or None",
+        got=timeout,
+    )
+    _demand(
+        memory is None or (_is_int(memory) and memory >= 1 and host == "inprocess"),
+        f"memory={memory!r} with host={host!r}; must be a positive number of bytes, and "
+        "host='inprocess', or None",
+        got=memory,
+        least=1,
+    )
+
+
+def _demand(holds: bool, rule: str, **numbers: Any) -> None:
+    if not holds:
+        raise LaunchError(rule, code="world-option", numbers=numbers)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import atexit
 import itertools
 import os
-import threading
 import uuid
 import warnings
 from collections import Counter, OrderedDict
@@ -24,6 +23,7 @@ from nki_dist.checks import Checks
 from nki_dist.compiler.compile import compile_kernel
 from nki_dist.compiler.compiled import Compiled, Grid
 from nki_dist.errors import NkiWarning
+from nki_dist.forks import Shared
 from nki_dist.launcher.binding import BoundArguments, collect_outputs
 from nki_dist.runtime.settings import precise_fp
 
@@ -31,17 +31,21 @@ KEPT_KERNELS = 256
 READ_WHEN_TRACING = ("NKI_DMA_TRANSPOSE_AS_PE_TRANSPOSE",)
 
 
-class CompileCache:
+class CompileCache(Shared):
     """Compiled kernels by key; for any number of threads, which trace independently."""
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()
+        super().__init__()
         self._fingerprinter = Fingerprinter()
         self._kept: OrderedDict[Any, tuple[str, Compiled]] = OrderedDict()
         # Worlds know kernels by cache and number, and threads that trace count together: `next` of
         # a count is one step for them.
         self._name = uuid.uuid4().hex[:8]
         self._numbers = itertools.count()
+
+    def _forked(self) -> None:
+        super()._forked()
+        self._fingerprinter = Fingerprinter()
 
     def get(
         self,
@@ -105,7 +109,7 @@ def _fresh(compiled: Compiled) -> bool:
     return True
 
 
-class Session:
+class Session(Shared):
     """The state of this process: one compile cache and the warm implicit worlds.
 
     Attributes:
@@ -116,11 +120,11 @@ class Session:
     """
 
     def __init__(self) -> None:
+        super().__init__()
         self.cache = CompileCache()
         self.observer: Callable[[Any, Any, Any], object] | None = None
         self.checker: Any = None
         self.process = os.getpid()
-        self._lock = threading.Lock()
         self._counts: Counter[Any] = Counter()
         self._worlds: dict[Any, Any] = {}
         self._warned: dict[Any, Any] = {}  # what the filters of `warnings` know to be old

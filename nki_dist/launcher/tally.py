@@ -6,12 +6,12 @@ the same world, whose loops went round equally often) are one entry. Nothing of 
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from nki_dist.compiler.compiled import Compiled
+from nki_dist.forks import Shared
 from nki_dist.launcher.binding import Args, Kwargs
 from nki_dist.launcher.checking import Checker, Look
 from nki_dist.launcher.profiles import profile_of
@@ -43,11 +43,11 @@ class Seen:
         return profile_of(self.topology, self.algorithm, self.compiled, self.trips, schedule)
 
 
-class Tally:
+class Tally(Shared):
     """An observer of launches (`Session.observer`) that counts them; for any number of threads."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        super().__init__()
         self._seen: dict[Any, Seen] = {}
 
     def __call__(self, world: Any, launch: Launch, result: LaunchResult) -> Seen:

@@ -61,7 +61,8 @@ def launch_traced(world: World, kernel: Any, args: Args, kwargs: Kwargs) -> Any:
         return tree_map(lambda v: plain(v) if isinstance(v, np.ndarray) else v, results)
 
     empty = [np.broadcast_to(np.zeros((), t.dtype), t.shape) for t in tracers]
-    return jax_arrays.callback(run, _results(world, kernel, *fill(empty)), tracers)
+    results = _results(world, kernel, *fill(empty))
+    return jax_arrays.callback(kernel.fn.__name__, run, results, tracers)
 
 
 class _Hole:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Collection, Sequence
 from typing import Any
 
@@ -13,13 +12,14 @@ from nki_dist.checks import Policy, checks_of
 from nki_dist.collectives.check import check_world
 from nki_dist.compiler.compiled import Compiled, Grid
 from nki_dist.errors import LaunchError
+from nki_dist.forks import Shared
 from nki_dist.launcher.binding import Args, BoundArguments, Kwargs, bind_ranks, not_a_kernel
 from nki_dist.launcher.deferred import Bind, bind_deferred, settled
 from nki_dist.launcher.estimates import Doubts, dry_run_of, estimate_of, nothing_unknown
 from nki_dist.launcher.findings import findings, report_races, tell
 from nki_dist.launcher.grid import grid_of_world
 from nki_dist.launcher.loaded import bind_loaded
-from nki_dist.launcher.options import check_options, check_size, whole
+from nki_dist.launcher.options import check_options, whole
 from nki_dist.launcher.profiles import profile_of_reports
 from nki_dist.launcher.recording import Recording
 from nki_dist.launcher.results import Run, check_written, inputs_as_run, read_outputs
@@ -49,7 +49,7 @@ from nki_dist.timing import COMPILED, Profile, check_schedule
 from nki_dist.topology.topology import Topology
 
 
-class World(Recording):
+class World(Recording, Shared):
     """A set of ranks, each a logical core of `lnc` physical cores.
 
     Args:
@@ -102,7 +102,7 @@ class World(Recording):
         transport = default_transport() if transport is None else transport
         named = None if platform is None else architectures.get(platform)
         self.arch = measured(named or architectures.from_environment(), arch)
-        check_size(self.arch, ranks, lnc)
+        Topology(self.arch, ranks, lnc)  # refuses what it can't place
         check_options(host, transport, timeout, memory, cores_per_actor)
         self.ranks = ranks
         self.lnc = lnc
@@ -111,7 +111,7 @@ class World(Recording):
         self.checks = of_release(default_check() if check is None else checks_of(check), release)
         self.closed = False
         # Launches share the stacks and the actors, so only one may be under way.
-        self._lock = threading.RLock()
+        super().__init__()
         self._options = (cores_per_actor, address)
         self.timeout = default_timeout() if timeout is None else timeout
         self.retries = check_retries(retries)
@@ -150,6 +150,11 @@ class World(Recording):
     def ranks_per_node(self) -> int:
         """Ranks that NeuronLink connects."""
         return self.topology.ranks_per_instance * self.arch.instances_per_ultraserver
+
+    def _forked(self) -> None:
+        super()._forked()
+        if self.host_name != "ray":  # that one isn't to be touched: Ray's locks are in no Python
+            self._host = None
 
     def __enter__(self) -> World:
         self.start()

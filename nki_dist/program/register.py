@@ -8,9 +8,14 @@ have values; arithmetic they have nowhere.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from nki_dist.errors import CompileError
+
+COUNTED: Final = (
+    "let the loop count in steps, as nl.dynamic_range(0, n * 128, 128) does; to add a constant, "
+    "take a part of the tensor first"
+)
 
 
 class VirtualRegister:
@@ -62,6 +67,7 @@ class VirtualRegister:
             "values, run the kernel with nki.debug",
             location=location,
             code="register-as-value",
+            hint=COUNTED if what == "arithmetic" else None,
         )
 
     def __int__(self) -> int:

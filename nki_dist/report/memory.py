@@ -1,6 +1,7 @@
 """SBUF and PSUM over time: which tensor is alive when, as boxes.
 
-A tensor lives from the start of the first instruction that touches it to the result of the last. A
+A tensor lives from the start of the first instruction that touches it to the end of the last, when
+`timing.room` gives its room to the next. A
 box is as high as the tensor's bytes per partition. Its place is the kernel's where it gave an
 address; elsewhere the lowest that is free, because simulated time gives room, not addresses (see
 `timing.room`). Doesn't show: spills, which leave and come back; rounds of a dynamic loop, which use
@@ -14,6 +15,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import Final, NamedTuple
+
+import numpy as np
 
 from nki_dist.arch import Arch
 from nki_dist.program import MemoryRegion, Storage
@@ -39,7 +42,9 @@ class Occupation:
     Attributes:
         capacity: usable bytes of a partition.
         boxes: by start.
-        peak: the most bytes per partition that tensors had at once.
+        peak: the most bytes per partition that tensors had at once, counted as the compiler does:
+            narrow ones for the quadrants of partitions that they need, bytes that the kernel gave
+            to several once. More than `capacity` where some were spilled for a while.
         steps: (ns, bytes per partition from then on).
     """
 
@@ -67,7 +72,7 @@ def occupations(number: int, core: CoreTimeline, arch: Arch) -> list[Occupation]
         ]
         lives.sort(key=lambda life: (life[0], life[2].number))
         boxes = _packed(lives, arch)
-        steps = _steps(boxes)
+        steps = _steps(boxes, most, arch)
         peak = max((n for _, n in steps), default=0)
         found.append(Occupation(number, region.value, most, boxes, peak, steps))
     return found
@@ -89,8 +94,8 @@ def _spans(core: CoreTimeline) -> dict[Storage, tuple[float, float]]:
         for s in storages:
             if s not in first or core.start[at] < first[s]:
                 first[s] = core.start[at]
-            if s not in last or core.done[at] > last[s]:
-                last[s] = core.done[at]
+            if s not in last or core.end[at] > last[s]:
+                last[s] = core.end[at]
     return {s: (first[s], last[s]) for s in first}
 
 
@@ -126,14 +131,25 @@ def _gap(taken: Sequence[tuple[int, int]], size: int) -> int:
     return reach
 
 
-def _steps(boxes: Sequence[Box]) -> list[tuple[float, int]]:
-    """How many bytes are taken from when on; what shares addresses counts twice."""
-    changes: dict[float, int] = {}
-    for b in boxes:
-        changes[b.start] = changes.get(b.start, 0) + b.size
-        changes[b.end] = changes.get(b.end, 0) - b.size
+def _steps(boxes: Sequence[Box], capacity: int, arch: Arch) -> list[tuple[float, int]]:
+    """How many bytes per partition are taken from when on."""
+    height = arch.partition_quadrant
+    quadrants, align = arch.partitions // height, arch.sbuf_min_align
+    cover = np.zeros((quadrants, -(-capacity // align)), np.int32)  # by tensors that were placed
+    ends, starts = [(b.end, -1, b) for b in boxes], [(b.start, 1, b) for b in boxes]
     steps, now = [], 0
-    for time in sorted(changes):
-        now += changes[time]
-        steps.append((time, now))
+    for time, change, (s, _, _, low, size) in sorted(
+        [*ends, *starts], key=lambda change: change[:2]
+    ):
+        if s.placed and s.address is not None:
+            first, rows = s.address[0], s.shape[0]
+            cells = cover[
+                first // height : -(-(first + rows) // height),
+                low // align : -(-(low + size) // align),
+            ]
+            cells += change
+            now += change * int(np.count_nonzero(cells == (change > 0))) * align
+        else:
+            now += change * size * -(-s.shape[0] // height)
+        steps.append((time, -(-now // quadrants)))
     return steps

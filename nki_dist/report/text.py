@@ -8,6 +8,7 @@ from pathlib import PurePath
 from typing import Any, Final
 
 from nki_dist.report.source import Listing
+from nki_dist.timing.band import HELD
 from nki_dist.timing.schedules import COMPILED
 from nki_dist.timing.timeline import Timeline
 
@@ -74,7 +75,7 @@ def head(p: Mapping[str, Any]) -> str:
         (
             "on the device",
             f"{us(p['device_us'])}<i>µs</i>",
-            f"80 % band {us(p['low_us'])} to {us(p['high_us'])}",
+            f"band {us(p['low_us'])} to {us(p['high_us'])}, {HELD}",
         ),
         ("MFU", f"{p['mfu']:.1%}", f"{p['tflops']:,.2f} TFLOPS on Tensor"),
         ("MBU", f"{p['mbu']:.1%}", "of the HBM's bandwidth"),

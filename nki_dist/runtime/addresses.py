@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from nki_dist.errors import OutOfBoundsError
-from nki_dist.isa.transfers import REMEDY, Values, fixed
+from nki_dist.isa.transfers import Values, fixed
 from nki_dist.program import Access, Instruction
 from nki_dist.runtime.facts import accesses
 
@@ -80,8 +80,9 @@ def outside(a: Access, index: int, row: str = "") -> OutOfBoundsError:
     low, high = _allowed(a)
     return OutOfBoundsError(
         f"run-time index {index} is outside [{low}, {high}) of dimension {a.dynamic.dim} "
-        f"of {a.storage.label}" + (f": {row}; {REMEDY}" if row else ""),
+        f"of {a.storage.label}" + (f": {row}" if row else ""),
         code="data-index-range",
+        hint=None if row else "bound what the index comes from: a loop, a register, a tile",
         numbers={"got": index, "least": low, "most": high - 1},
     )
 

@@ -10,13 +10,15 @@ meanwhile is slower, not different in kind. OpenBLAS built on OpenMP keeps a lim
 
 from __future__ import annotations
 
-import threading
 import weakref
 from functools import lru_cache
+from threading import get_ident
 from typing import Any, Final
 
 import numpy as np
 from threadpoolctl import ThreadpoolController
+
+from nki_dist.forks import Shared
 
 # What `column_unit` tries: products of so many columns, wide and long enough for all of a
 # library's blocks, and units that kernels for today's processors have.
@@ -27,7 +29,7 @@ _ROWS: Final = 520
 _COLUMNS: Final = 72
 
 
-class OneBlasThread:
+class OneBlasThread(Shared):
     """Limits the BLAS libraries of this process to one thread while somebody wants that.
 
     The last one out restores. Keeping count matters: if each launch restored what it found, a
@@ -40,10 +42,15 @@ class OneBlasThread:
         ]
         self._shared = [lib for lib in libraries if not _per_thread(lib)]
         self._own = [lib for lib in libraries if _per_thread(lib)]
-        self._lock = threading.Lock()
         self._uses: list[weakref.ref[Use]] = []
         self._limited = False
         self._before: list[int] = []
+        super().__init__()
+
+    def _forked(self) -> None:
+        """Uses of other threads are over; if none is left, the next one restores at its end."""
+        super()._forked()
+        self._uses = [one for one in self._uses if (u := one()) and u.thread == get_ident()]
 
     def use(self) -> Use:
         """A context in which products are computed by one BLAS thread, for any one thread."""
@@ -80,6 +87,7 @@ class Use:
 
     def __init__(self, limit: OneBlasThread) -> None:
         self._limit = limit
+        self.thread = get_ident()
         self.before: list[int] | None = None  # of libraries that have a limit for each thread
 
     def __enter__(self) -> None:

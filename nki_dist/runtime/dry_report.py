@@ -15,6 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nki_dist.compiler.compiled import Compiled
+from nki_dist.compiler.passes.conflicts import visible
+from nki_dist.compiler.passes.elements import LARGEST
 from nki_dist.compiler.passes.skeleton import Skeleton, make_skeleton
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.core import CoreSlot
@@ -41,6 +43,8 @@ class DryRun:
             vectors of addresses or depend on the contents of a TensorSpec.
         overlaps: kernel lines where the cores of a rank touch the same bytes in no order; a full
             run tells by their values whether that is a race.
+        may_overlap: those where they may, because addresses in such a tensor are known at run time
+            only: cores whose indices differ keep apart.
         profile: of simulated time, if asked for.
     """
 
@@ -51,6 +55,7 @@ class DryRun:
     computed: int
     unchecked: tuple[str, ...] = ()
     overlaps: tuple[str, ...] = ()
+    may_overlap: tuple[str, ...] = ()
     profile: Any = None
 
     def __str__(self) -> str:
@@ -63,11 +68,13 @@ class DryRun:
         if self.unchecked:
             lines.append("  run-time addresses that weren't checked:")
             lines += [f"    {line}" for line in self.unchecked]
-        if self.overlaps:
-            lines.append(
-                "  touched by both cores of a rank in no order; run it to see if it's a race:"
-            )
-            lines += [f"    {line}" for line in self.overlaps]
+        for how, where in (("", self.overlaps), ("maybe ", self.may_overlap)):
+            if where:
+                lines.append(
+                    f"  {how}touched by both cores of a rank in no order; run it to see if it's a "
+                    "race:"
+                )
+                lines += [f"    {line}" for line in where]
         return "\n".join(lines)
 
 
@@ -126,7 +133,7 @@ def _report(compiled: Compiled, skeleton: Skeleton, reports: Sequence[CoreReport
         dict(exchanges),
         computed,
         skeleton.unchecked,
-        _overlaps(compiled.programs),
+        *_overlaps(compiled.programs),
     )
 
 
@@ -165,15 +172,26 @@ def _executions(block: Block, trips: Iterator[int]) -> Counter[int]:
     return found
 
 
-def _overlaps(programs: Sequence[Program]) -> tuple[str, ...]:
-    lines: dict[str, None] = {}
+def _overlaps(programs: Sequence[Program]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Lines of instructions that are watched: those that surely meet, those that may."""
+    found: list[tuple[str, set[tuple[str, int]]]] = []
+    unsure: set[tuple[str, int]] = set()  # tensors of which compile time doesn't tell the places
     for program in programs:
         watched = set(program.facts.get("watched", ()))
         for i in instructions(program.body):
             line = program.where(i.location) if i.ordinal in watched else None
             if line is not None:
-                lines[line] = None
-    return tuple(lines)
+                seen = [
+                    (a, (a.storage.role, a.storage.index))
+                    for w in (True, False)
+                    for a in visible(i, w)
+                ]
+                found.append((line, {key for _, key in seen}))
+                unsure |= {
+                    k for a, k in seen if a.dynamic is not None or a.storage.nbytes > LARGEST
+                }
+    sure = dict.fromkeys(line for line, keys in found if not keys & unsure)
+    return tuple(sure), tuple(dict.fromkeys(line for line, _ in found if line not in sure))
 
 
 def _cores(count: int) -> str:

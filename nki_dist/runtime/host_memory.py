@@ -54,7 +54,7 @@ def check_memory(compiled: Compiled, layout: Layout, ranks: int, limit: int | No
         raise OutOfMemoryError(
             f"a launch of {compiled.kernel} on {ranks} rank(s) needs {need} bytes of host memory: "
             f"{stacks} for arguments and shared tensors, {tiles} for tiles and private tensors, "
-            f"{results} for results; {said} {have}. Make the tensors smaller, or use fewer ranks",
+            f"{results} for results; {said} {have}",
             code="host-memory",
             numbers={"got": need, "most": have},
         )

@@ -81,6 +81,7 @@ class _Columns:
                 f"offset {int(self.index[n])} (number {n}) is outside [0, {self.limit}) of the "
                 f".indirect() view of {self.access.storage.label}",
                 code="data-index-range",
+                hint="repair the offsets",
                 numbers={"got": self.index[n], "least": 0, "most": self.limit - 1},
             )
 

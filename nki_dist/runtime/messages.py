@@ -19,7 +19,7 @@ class Message(NamedTuple):
 
     Attributes:
         source, target: cores, numbered over the whole world.
-        channel: what it belongs to ("sendrecv pipe 0", "core_barrier", ...).
+        channel: what it belongs to ("sendrecv pipe_id 0", "core_barrier", ...).
         sequence: count of messages sent before it from source to target on this channel.
         payload: an array, or None.
         what: description of the operation, compared on receipt.
@@ -57,9 +57,16 @@ class Wait(NamedTuple):
         """The instruction that waits."""
         return title(self.what)
 
+    @property
+    def matched_by(self) -> str:
+        """What else than partners and order says which message is meant, such as "pipe_id 0"."""
+        _, _, rest = self.channel.partition(f"{self.what['op']} ")
+        return rest
+
     def describe(self) -> str:
         # Which tensors matters where two sides disagree; here the line says it.
-        details = ", ".join(f"{k} {v}" for k, v in _details(self) if k != "tensors")
+        named = [(k, v) for k, v in _details(self) if k != "tensors"]
+        details = ", ".join(filter(None, (self.matched_by, *(f"{k} {v}" for k, v in named))))
         return (
             f"{core_name(self.core, self.lnc)} waits in {title(self.what)}"
             + (f" ({details})" if details else "")
@@ -82,14 +89,19 @@ def agree(one: Message | Wait, other: Message | Wait) -> bool:
 
 def disagreement(wait: Wait, source: int, other: Message | Wait) -> NkiError:
     """The error for a core that waits in one operation while `source` is in another."""
+    mine, theirs = dict(_details(wait)), dict(_details(other))
+    apart = [name for name in {**mine, **theirs} if mine.get(name) != theirs.get(name)]
+    hint = f"make {' and '.join(apart)} the same in both calls"
+    if wait.title != title(other.what):
+        hint = f"let both run the {wait.title} and the {title(other.what)} in one order"
     return CollectiveMismatchError(
         f"{core_name(wait.core, wait.lnc)} and {core_name(source, wait.lnc)} disagree: "
-        f"{_shown(wait)} at {wait.location} meets {_shown(other)} at {other.location}; both sides "
-        "must agree",
+        f"{_shown(wait)} at {wait.location} meets {_shown(other)} at {other.location}",
         location=wait.location,
         core=core_name(wait.core, wait.lnc) if wait.lnc else wait.core,
         instruction=wait.title,
         code="exchange-mismatch",
+        hint=hint,
     )
 
 

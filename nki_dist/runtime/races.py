@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from math import prod
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -27,6 +27,11 @@ from nki_dist.errors import RaceError
 from nki_dist.program import Instruction, Program, Storage, instructions
 from nki_dist.program.uncollected import uncollected
 from nki_dist.runtime.recorder import Record
+
+APART: Final = (
+    "give each core a range of its own, with an offset that depends on nl.program_id(0), or let "
+    "one core store (`if nl.program_id(0) == 0:`); a barrier only chooses whose values are lost"
+)
 
 
 class _Cells:
@@ -108,8 +113,8 @@ class _Check:
         if differ.any():
             at = int(np.flatnonzero(differ)[0])
             first, second = (int(cells.by[at]) for cells in final)
-            advice = self._split(first, second, int(differ.sum()))
-            self._race("store", first, 0, "store", second, at, advice)
+            extent = self._extent(first, second, int(differ.sum()))
+            self._race("store", first, 0, "store", second, at, APART, extent)
         for core in (0, 1):
             self._loads(core, sides[core], final[1 - core], count)
 
@@ -144,23 +149,29 @@ class _Check:
             bad = unordered & ((seen != value) | lucky)
             if bad.any():
                 at = int(cells[np.flatnonzero(bad)[0]])
-                advice = "put a nisa.core_barrier on that tensor between them"
-                self._race("load", record.ordinal, core, "store", int(theirs.by[at]), at, advice)
+                hint = (
+                    f"put nisa.core_barrier({self.storage.title}, (0, 1)) between the store and "
+                    "the load, where both cores run it"
+                )
+                self._race("load", record.ordinal, core, "store", int(theirs.by[at]), at, hint)
 
-    def _split(self, first: int, second: int, cells: int) -> str:
-        """What to do about two stores: in any order, one core's values would be lost."""
+    def _extent(self, first: int, second: int, cells: int) -> str:
+        """How much two stores disagree about: in any order, one core's values would be lost."""
         elements = -(-cells * self.unit // self.storage.dtype.itemsize)
         lines = {_line(program, n) for program, n in zip(self.programs, (first, second))}
         who = "both cores run that line, and " if len(lines) == 1 else ""
-        return (
-            f"{who}{elements} of {prod(self.storage.shape)} elements get different values "
-            "from them. Give each core a range of its own, with an offset that depends on "
-            "nl.program_id(0), or let one core store (`if nl.program_id(0) == 0:`); a barrier "
-            "would only choose whose values are lost"
-        )
+        return f"; {who}{elements} of {prod(self.storage.shape)} elements get different values"
 
     def _race(
-        self, what: str, ordinal: int, core: int, other: str, theirs: int, cell: int, advice: str
+        self,
+        what: str,
+        ordinal: int,
+        core: int,
+        other: str,
+        theirs: int,
+        cell: int,
+        hint: str,
+        extent: str = "",
     ) -> None:
         at = cell * self.unit
         here, there = self.programs[core], self.programs[1 - core]
@@ -169,11 +180,12 @@ class _Check:
             f"{_line(here, ordinal)}) and a {other} by core {1 - core} "
             f"(nisa.{_opcode(there, theirs)} at {_line(there, theirs)}): both touch byte {at} of "
             f"{self.storage.label}{_element(self.storage, at)}, and the value depends on which "
-            f"comes first; {advice}",
+            f"comes first{extent}",
             location=_line(here, ordinal),
             core=f"rank {self.rank} core {core}" if self.rank else core,
             instruction=f"nisa.{_opcode(here, ordinal)}",
-            hint="the policy check='races=warn' makes this a warning, 'races=off' doesn't look",
+            hint=hint,
+            policy="check='races=warn' makes this a warning, 'races=off' doesn't look",
         )
 
 

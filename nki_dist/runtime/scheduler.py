@@ -255,13 +255,35 @@ def deadlock(waits: Iterable[Wait], finished: Iterable[int]) -> NkiError:
         lines.append(f"{core_name(core, waits[0].lnc)} has finished its program")
     return DeadlockError(
         "no core can go on: every core is waiting for a message that nobody will send\n  - "
-        + "\n  - ".join(lines)
-        + "\n  every core of the launch must issue the same sendrecv, core_barrier and collective "
-        "calls in the same order",
+        + "\n  - ".join(lines),
+        hint=_remedy(waits),
         location=waits[0].location,
         core=core_name(waits[0].core, waits[0].lnc) if waits[0].lnc else waits[0].core,
         instruction=waits[0].title,
     )
+
+
+def _remedy(waits: Sequence[Wait]) -> str | None:
+    """What lets cores go on, where one of them shows it; the first that does counts."""
+    by_core = {w.core: w for w in waits}
+    for w in waits:
+        other = by_core.get(w.source)
+        me, partner = core_name(w.core, w.lnc), core_name(w.source, w.lnc)
+        if other is None:
+            return (
+                f"let {partner} run the {w.title} at {w.location} with {me}, as often as {me} "
+                "does; is it in a branch or loop over nl.program_id or data?"
+            )
+        if w.core == w.source:
+            return f"{w.title} at {w.location} names {me} itself as partner: name the other core"
+        if w.title != other.title:
+            return (
+                f"let both cores run the {w.title} at {w.location} and the {other.title} at "
+                f"{other.location}, in one order"
+            )
+        if w.channel != other.channel and other.source == w.core:
+            return f"make {w.matched_by} and {other.matched_by} the same number in both calls"
+    return None
 
 
 def _different_collectives(waits: Sequence[Wait]) -> NkiError | None:

@@ -14,11 +14,12 @@ other steps are linked for each core.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from nki_dist.forks import cached_property
 from nki_dist.isa.kit import Kit, Step
 from nki_dist.program import Access, Instruction, Program, instructions
 from nki_dist.runtime.calls import View, call_of

@@ -57,7 +57,7 @@ class Host:
             raise OutOfMemoryError(
                 f"the debugged launch needs {self._taken} bytes of host memory by now, for "
                 f"arguments, tensors and tiles that Python still holds; this machine has "
-                f"{self._most}. Make the tensors smaller, or use fewer ranks",
+                f"{self._most}",
                 code="host-memory",
                 numbers={"got": self._taken, "most": self._most},
             )

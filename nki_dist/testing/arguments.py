@@ -129,6 +129,7 @@ def call_reference(reference: Callable[..., Any], calls: list[Call]) -> list[Any
             f"the reference returned {type(result).__name__} for {len(calls)} ranks; it must "
             "return a list with what each rank's kernel should",
             code="check-reference",
+            numbers={"ranks": len(calls)},
         )
     return list(result)
 

@@ -94,7 +94,9 @@ def _draw(data: Data, rng: np.random.Generator, shape: Shape, dtype: DType) -> A
         made = np.asarray(data(rng, shape, dtype.dtype))
         if made.shape != shape:
             raise LaunchError(
-                f"{data!r} made data of shape {made.shape}, asked for {shape}", code="check-case"
+                f"{data!r} made data of shape {made.shape}, asked for {shape}",
+                code="check-case",
+                numbers={"got": made.shape, "allowed": shape},
             )
         return made.astype(dtype.dtype)
     values = DISTRIBUTIONS[data](rng, shape, dtype)
@@ -220,7 +222,9 @@ class Case:
         elif isinstance(given, (list, tuple)):
             if len(given) != len(self.shapes):
                 raise LaunchError(
-                    f"{len(given)} dtypes for {len(self.shapes)} shapes", code="check-case"
+                    f"{len(given)} dtypes for {len(self.shapes)} shapes",
+                    code="check-case",
+                    numbers={"got": len(given), "allowed": len(self.shapes)},
                 )
             given = given[key] if isinstance(key, int) else given[list(self.shapes).index(key)]
         return dtypes.of(given)

@@ -25,7 +25,7 @@ Follows: DMAO, DMAB, DGE.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from nki_dist.arch import Arch
@@ -135,22 +135,49 @@ def _parts(cost: Cost, accesses: Sequence[Access], arch: Arch) -> tuple[tuple[in
     on_chip = [a for a in accesses if a.region.on_chip]
     if on_chip:
         widest = max(on_chip, key=lambda a: a.shape[0])
-        rows = widest.shape[0]
-        first = first_partition(widest)
-        per_row = _row_ns(cost.dma_bytes / rows, cost.dma_elements / rows, arch)
-        share = arch.dma_partitions_per_engine
-        parts = []
-        row = first
-        while row < first + rows:
-            n = min(share - row % share, first + rows - row)
-            parts.append((row // share % arch.dma_engines, n * per_row))
-            row += n
-        return tuple(parts)
+        return _by_rows(cost, first_partition(widest), widest.shape[0], arch)
     # Within HBM: dealt out in packets.
     packets = -(-cost.dma_bytes // arch.dma_packet_bytes)
     shares = min(arch.dma_engines, max(cost.dma_elements, packets))
     each = _row_ns(cost.dma_bytes / shares, cost.dma_elements / shares, arch)
     return tuple((e, each) for e in range(shares))
+
+
+def _by_rows(cost: Cost, first: int, rows: int, arch: Arch) -> tuple[tuple[int, float], ...]:
+    """Time on each DMA engine of a transfer whose rows lie on partitions from `first` on."""
+    per_row = _row_ns(cost.dma_bytes / rows, cost.dma_elements / rows, arch)
+    share = arch.dma_partitions_per_engine
+    parts = []
+    row = first
+    while row < first + rows:
+        n = min(share - row % share, first + rows - row)
+        parts.append((row // share % arch.dma_engines, n * per_row))
+        row += n
+    return tuple(parts)
+
+
+def shared(t: Transfer, cost: Cost, rows: int, arch: Arch, of: float = 1) -> Transfer:
+    """The demands of a transfer whose data had other rows, or were moved together with others'.
+
+    Args:
+        cost: of all that is moved together.
+        rows: partitions that it lies on.
+        of: how many transfers that is; this one has its share.
+    """
+    cost = replace(cost, dma_elements=max(cost.dma_elements, rows))
+    parts = tuple(
+        [
+            (e, ns / of)
+            for e, ns in _by_rows(cost, t.engines[0] * arch.dma_partitions_per_engine, rows, arch)
+        ]
+    )
+    return replace(
+        t,
+        parts=parts,
+        packets=_packets(cost, parts, arch) / of,
+        packet_ns=_packet_ns(cost, arch),
+        issue_ns=t.issue_ns / of,
+    )
 
 
 def _packets(cost: Cost, parts: tuple[tuple[int, float], ...], arch: Arch) -> float:

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
 from typing import Final, TypeAlias
 
 from nki_dist.arch import Arch
 from nki_dist.arch.facts import FrozenMap
+from nki_dist.forks import cached_property
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.effects import Exchange
 from nki_dist.program import Instruction

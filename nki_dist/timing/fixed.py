@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from copy import copy
 from dataclasses import dataclass
+from typing import Any
 
 from nki_dist.arch import Arch
 from nki_dist.isa.spec import Cost, Spec
@@ -41,8 +42,8 @@ def describe(
     found: dict[int, Fixed] = {}
     known: dict[Hashable, Fixed] = {}
     for i in instructions(graph.program.body):
-        pattern = _pattern(i, plan)
         try:
+            pattern = _pattern(i, plan)
             fixed = known.get(pattern)
         except TypeError:  # lists of operands and the like aren't compared
             pattern, fixed = None, None
@@ -62,7 +63,7 @@ def _pattern(i: Instruction, plan: Plan) -> Hashable:
     moves, in_psum = i.engine == "dma", plan.in_psum
     for value in i.args.values():
         if not isinstance(value, Access):
-            found.append(value)
+            found.append(_plain(value) if isinstance(value, list) else value)
             continue
         if value.dynamic is not None:
             return None
@@ -73,6 +74,13 @@ def _pattern(i: Instruction, plan: Plan) -> Hashable:
         if in_psum:
             found.append(value.storage.number in in_psum)
     return tuple(found)
+
+
+def _plain(values: list[Any]) -> Hashable:
+    """A list of numbers, or of lists of them, as something that can be compared."""
+    if any(isinstance(value, Access) for value in values):
+        raise TypeError("lists of operands aren't compared")
+    return tuple([_plain(value) if isinstance(value, list) else value for value in values])
 
 
 def _described(i: Instruction, tensors: AccessPair, spec: Spec, arch: Arch, plan: Plan) -> Fixed:

@@ -237,7 +237,11 @@ def _check(event: Any, n: int) -> None:
                 f"trace event {n}: {name}={event.get(name)!r}", code="trace-malformed"
             )
     if event["ph"] == "X" and event["dur"] < 0:
-        raise ProgramFormatError(f"trace event {n} lasts {event['dur']} us", code="trace-malformed")
+        raise ProgramFormatError(
+            f"trace event {n} lasts {event['dur']} us",
+            code="trace-malformed",
+            numbers={"event": n, "got": event["dur"], "least": 0},
+        )
 
 
 def _check_whole(trace: Trace) -> None:

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, field, fields
-from functools import cached_property
 from os import PathLike
 from pathlib import Path, PurePath
 from textwrap import fill
 from typing import Any, Final
 
+from nki_dist.forks import cached_property
 from nki_dist.timing.advice import Finding, advise
-from nki_dist.timing.band import LEVEL, band, shares
+from nki_dist.timing.band import HELD, band, shares
 from nki_dist.timing.compiled.plan import Change
 from nki_dist.timing.perfetto import write_trace
 from nki_dist.timing.schedules import COMPILED
@@ -119,12 +119,12 @@ class Profile:
 
     @property
     def low_us(self) -> float:
-        """The lower end of an 80 % band around `device_us`, in us; see docs/accuracy.md."""
+        """The lower end of the band around `device_us`, in us; see docs/accuracy.md."""
         return self._band[0]
 
     @property
     def high_us(self) -> float:
-        """The upper end of an 80 % band around `device_us`, in us; see docs/accuracy.md."""
+        """The upper end of the band around `device_us`, in us; see docs/accuracy.md."""
         return self._band[1]
 
     @property
@@ -248,7 +248,7 @@ def _head(p: Profile) -> str:
             f"({p.mbu:.1%} of bandwidth)",
             f"  about {p.overhead_us:,.0f} us around it on the device: "
             f"{p.device_us:,.3f} us in all",
-            f"  {LEVEL:.0%} band: {p.low_us:,.1f} to {p.high_us:,.1f} us",
+            f"  band: {p.low_us:,.1f} to {p.high_us:,.1f} us ({HELD})",
         ]
     )
 

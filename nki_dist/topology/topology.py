@@ -15,7 +15,7 @@ Source: hardware guide; about/lnc.rst for cores, pairs and stacks; see `fabric` 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from nki_dist import arch as architectures
 from nki_dist.arch import Arch
@@ -26,6 +26,10 @@ from nki_dist.topology.identity import ChipId, CoreId, InstanceId, RankId, Stack
 
 EFA: Final = "efa"
 _ACROSS: Final = 4  # chips in a line of a drawing where the fabric has no columns
+
+# Dry runs and estimates of as many take tens of seconds, of twice as many twice as long. A choice:
+# more than the 60,000 cores of the largest clusters of trn1 that AWS offers.
+MOST_RANKS: Final = 65_536
 
 SYSTEMS: Final = FrozenMap(
     {
@@ -63,6 +67,10 @@ class Place:
         return f"{self.rank}: cores {cores} and {self.stack}"
 
 
+def _is_int(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
 class Topology:
     """See the module's docstring.
 
@@ -72,21 +80,23 @@ class Topology:
         lnc: physical cores per logical core.
 
     Raises:
-        LaunchError: the platform doesn't allow this LNC degree.
+        LaunchError: the platform doesn't allow this LNC degree, or there are too many ranks.
     """
 
     def __init__(self, arch: Arch, ranks: int, lnc: int) -> None:
-        if not 1 <= lnc <= arch.max_lnc or arch.cores_per_chip % lnc:
+        if not _is_int(ranks) or not 1 <= ranks <= MOST_RANKS:
             raise LaunchError(
-                f"lnc={lnc}; {arch.instance} allows 1 to {arch.max_lnc}",
+                f"ranks={ranks!r}; must be a positive int, {MOST_RANKS:,} at most: the largest "
+                "world that was tried",
+                code="world-option",
+                numbers={"got": ranks, "least": 1, "most": MOST_RANKS},
+            )
+        if not _is_int(lnc) or not 1 <= lnc <= arch.max_lnc or arch.cores_per_chip % lnc:
+            raise LaunchError(
+                f"lnc={lnc!r}; {arch.name} allows 1 to {arch.max_lnc} physical cores per logical "
+                "core (the LNC limit)",
                 code="lnc-range",
                 numbers={"got": lnc, "least": 1, "most": arch.max_lnc},
-            )
-        if ranks < 1:
-            raise LaunchError(
-                f"ranks={ranks}; must be positive",
-                code="world-option",
-                numbers={"got": ranks, "least": 1},
             )
         self.arch = arch
         self.ranks = ranks

@@ -14,7 +14,7 @@ from bench.accuracy import widths
 from bench.accuracy.leave_out import Figure
 from bench.accuracy.plot import scatter
 from bench.accuracy.rows import DATA, Result
-from nki_dist.timing.band import ASSUMED, FREEDOM, WIDTHS, Shares
+from nki_dist.timing.band import ASSUMED, COVERED, FREEDOM, HELD, WIDTHS, Shares
 from tests.accuracy.made import point, result, row
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -42,6 +42,21 @@ def test_widths_are_those_of_the_stored_results(found):
         ASSUMED,
         FREEDOM,
     ), why
+
+
+@stored
+def test_what_is_said_of_bands_is_what_they_held(found):
+    """Profiles, reports and `rank` print HELD: the last column and line of the page's table."""
+    assert widths.covered(found.points) == COVERED
+    lines = (DOCS / "accuracy.md").read_text().splitlines()
+    rows = [line.strip("| ").split(" | ") for line in lines if line.startswith("| ")]
+    table = [row for row in rows if len(row) == 5 and row[4].endswith("%")]
+    names, counts, *_, unseen = zip(*table)
+    shares = [int(share.rstrip("%")) for share in unseen]
+    all_of = names.index("**all**")
+    held = f"{shares[all_of]}% of {counts[all_of]} measured kernels; {min(shares)}-{max(shares)}%"
+    assert f"held {held} by family" == HELD
+    assert HELD + "." in lines
 
 
 @stored

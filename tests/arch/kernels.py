@@ -129,7 +129,7 @@ LIMITS = {
     "hbm_stack_bytes": [lambda: hbm(5 << 18, 1 << 12)],
     "local_gather_indices_max": [lambda: gathered(16, 512, 8192)],
     "matmul_tile_min": [
-        lambda: matmul(32, 8, psum(32, 8), tile_position=(0, 0), tile_size=(128, 32)),
+        lambda: matmul(32, 8, psum(32, 8), tile_position=(0, 32), tile_size=(128, 32)),
     ],
     "max8_max": [
         lambda: nisa.max8(dst=sbuf(1, 8), src=sbuf(1, 20000)),

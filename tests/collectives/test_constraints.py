@@ -280,5 +280,5 @@ def test_a_group_outside_a_world_says_what_to_do():
         ncc.all_reduce([hbm(2)], [hbm(2)], TWO, nl.add)
         return x
 
-    with pytest.raises(NkiValidationError, match=r"names rank 1; the world has one rank.*World"):
+    with pytest.raises(NkiValidationError, match=r"names rank 1; .* one rank(?s:.*)World"):
         nki.simulate(kernel)(np.zeros((1, 1), np.float32))

@@ -135,9 +135,19 @@ def test_gradients_under_vmap(x):
     np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-6)
 
 
-def test_a_gradient_that_nobody_gave_is_refused_by_jax(x):
-    with pytest.raises(ValueError, match="do not support JVP"):
-        jax.grad(lambda a: softmax(a).sum())(x)
+@pytest.mark.parametrize("inside", [lambda f: f, jax.jit, lambda f: lambda a: jax.vmap(f)(a[None])])
+@pytest.mark.parametrize("wrt", [jax.grad, lambda f: lambda a: jax.jvp(f, (a,), (a,))])
+def test_a_gradient_that_nobody_gave_is_an_error_that_says_how(x, inside, wrt):
+    with pytest.raises(LaunchError, match=r"kernel softmax, whose derivative .*custom_vjp") as told:
+        wrt(lambda a: inside(lambda b: softmax(b) * 2)(a).sum())(x)
+    assert told.value.code == "no-derivative"
+
+
+def test_inputs_without_a_gradient_are_no_matter(x):
+    def loss_beside(a):
+        return (softmax(jax.lax.stop_gradient(a)) * a).sum()
+
+    np.testing.assert_allclose(jax.jit(jax.grad(loss_beside))(x), softmax(x), rtol=1e-6)
 
 
 @nki.jit

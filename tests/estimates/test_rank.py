@@ -12,6 +12,7 @@ import pytest
 
 from nki_dist.cli import _programs, _timed, main, rank
 from nki_dist.cli._programs import Programs, Task
+from nki_dist.timing.band import HELD
 
 KERNEL = """
 import numpy as np
@@ -132,6 +133,8 @@ def test_programs_that_cannot_be_timed(folder, capfd):
     assert "counted" in failures["counts.py"][0]["message"]
     assert failures["fails.py"][0]["message"] == "on its own"
     assert "ended with status 3" in failures["dies.py"][0]["message"]
+    assert main(["rank", "counts.py"]) == 1
+    assert "  hint: Pass an array instead of a TensorSpec.\n" in capfd.readouterr().out
 
 
 @pytest.mark.slow
@@ -148,9 +151,25 @@ def test_a_compiled_kernel_is_a_program(folder, capfd):
     assert not (folder / "cache").exists()
 
 
-def program(name, low, device, high):
+def program(name, low, device, high, launches=1):
     time = {"low_us": low, "device_us": device, "high_us": high}
-    return name, {"kernels": [{"kernel": "k", "launches": 1, **time}], "diagnostics": []}
+    return name, {"kernels": [{"kernel": "k", "launches": launches, **time}], "diagnostics": []}
+
+
+def test_sums_of_different_numbers_of_launches_are_told_apart():
+    """A program that launches a faster kernel twice is last by sum, and first per launch."""
+    made = [program("once.py", 9, 10, 12), program("twice.py", 7, 8, 9, launches=2)]
+    report = rank.report_of(*zip(*made, strict=True))
+    assert [p["program"] for p in report["programs"]] == ["once.py", "twice.py"]
+    assert [p["device_us"] for p in report["programs"]] == [10, 16]
+    assert [(p["launches"], p["launch_us"]) for p in report["programs"]] == [(1, 10), (2, 8)]
+    head, one, two, order, band = rank._text(report).splitlines()
+    assert head.split() == ["device", "us", "band", "program"]
+    assert one.endswith("once.py") and two.endswith("(sum of 2 launches, 8.0 each)")
+    assert "of different numbers of launches; per launch it is twice.py 8.0, once.py 10.0" in order
+    assert band == f"a band {HELD}"
+    alike = rank.report_of(*zip(made[0], program("b.py", 7, 8, 9), strict=True))
+    assert "per launch" not in rank._text(alike)
 
 
 def test_bands_that_overlap_are_within_noise():

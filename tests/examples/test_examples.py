@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -161,17 +165,42 @@ def test_script_refuses_a_core_too_many() -> None:
 @pytest.mark.slow
 def test_demo(tmp_path: Path) -> None:
     """On a small shape, but with Ray and two actors, as `make demo` runs it."""
-    trace = tmp_path / "new" / "trace.json"
-    done = run_script("../demo.py", "--small", "--trace", str(trace))
+    report, trace = tmp_path / "new" / "report.html", tmp_path / "trace.json"
+    done = run_script("../demo.py", "--small", "--report", str(report), "--trace", str(trace))
     assert done.returncode == 0, done.stderr
     for expected in (
         "starting Ray",
-        "bits                  identical",
-        "core 1                ",
-        "through shared_hbm",
-        "between the cores     4 messages",  # one sendrecv and one barrier on each core
-        "simulated",
-        str(trace),
+        "Result: right",
+        "the same on Ray, again, and in process",
+        "between cores   4 messages",  # one sendrecv and one barrier on each core
+        "us simulated",
+        "for a launch once compiled",
+        f"  {report}\n  {trace}\n",
+        "Try next",
     ):
         assert expected in done.stdout
+    assert "attention_block" in report.read_text()
     assert read_trace(trace)
+    assert [line for line in done.stdout.split("\n") if len(line) > 80 and "/" not in line] == []
+
+
+@pytest.mark.slow
+def test_what_the_demo_suggests(tmp_path: Path) -> None:
+    """The command runs, and the change gives the error that is promised."""
+    done = run_script("softmax.py", "--host", "inprocess", "--profile")
+    assert done.returncode == 0 and "us simulated" in done.stdout
+    copy = Path(shutil.copytree(SPMD.parent, tmp_path / "examples"))
+    kernel = copy / "spmd" / "attention_block.py"
+    lines = kernel.read_text().split("\n")
+    kernel.write_text("\n".join(line for line in lines if "nisa.core_barrier" not in line))
+    done = subprocess.run(
+        [sys.executable, str(copy / "demo.py"), "--small"],
+        env={**os.environ, "NKI_DIST_HOST": "inprocess"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+        cwd=tmp_path,
+    )
+    assert done.returncode == 1 and "RaceError" in done.stderr
+    assert done.stderr.count("attention_block.py") >= 1 and "core_barrier" in done.stderr

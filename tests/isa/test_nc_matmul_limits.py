@@ -141,9 +141,10 @@ def test_tiling():
     for options, message in [
         ({"tile_size": (32, 128)}, "give both or neither"),
         (
-            {"tile_size": (48, 128), "tile_position": (0, 0)},
-            "tile_size row 48; allowed: 32, 64, 128",
+            {"tile_size": (144, 128), "tile_position": (0, 0)},
+            "tile_size row 144; allowed: 32, 64, 128",
         ),
+        ({"tile_size": (32, 0), "tile_position": (0, 0)}, "tile_size column 0; allowed"),
         (
             {"tile_size": (32, 128), "tile_position": (16, 0)},
             "tile_position row 16; allowed: multiples",

@@ -89,17 +89,28 @@ def test_same_seed_same_numbers_and_different_lanes():
     assert (a != other).any()
 
 
-def test_launches_repeat_and_cores_differ():
-    def kernel(x):
-        out = nl.ndarray((2, 4, 8), nl.uint32, buffer=nl.shared_hbm)
+@pytest.mark.parametrize("engine", [E.vector, E.gpsimd])
+def test_launches_and_cores_start_alike_and_seeds_that_differ_tell_cores_apart(engine):
+    def kernel(seeds):
+        out = nl.ndarray((2, 2, 4, 8), nl.uint32, buffer=nl.shared_hbm)
+        core = nl.program_id(0)
         tile = nl.ndarray((4, 8), nl.uint32)
-        nisa.rng(tile)
-        nisa.dma_copy(out[nl.program_id(0)], tile)
+        nisa.rng(tile, engine)
+        nisa.dma_copy(out[0, core], tile)
+        if engine == E.gpsimd:
+            nisa.rand_set_state(nl.load(seeds[core]))
+        else:
+            nisa.set_rng_seed(nl.load(seeds[core])[0:1, 0:1])
+        nisa.rng(tile, engine)
+        nisa.dma_copy(out[1, core], tile)
         return out
 
-    first, second = (np.asarray(run(kernel, X, lnc=2)) for _ in range(2))
+    seeds = np.random.default_rng(5).integers(1, 2**31, (2, 4, 6), np.uint64).astype(U32)
+    first, second = (np.asarray(run(kernel, seeds, lnc=2)) for _ in range(2))
     np.testing.assert_array_equal(first, second)
-    assert (first[0] != first[1]).any()
+    np.testing.assert_array_equal(first[0, 0], first[0, 1])
+    assert (first[1, 0] != first[1, 1]).any(1).all()
+    assert len(np.unique(first[0, 0])) == 32
 
 
 @pytest.mark.parametrize("dtype", [np.float32, BF16, np.int16])

@@ -43,7 +43,14 @@ def test_nothing_to_report():
     for address, why in (("auto", ""), ("local", ""), ("10.0.0.9:6379", "")):
         changes = {**of(address, why), "processes": (HEAD, NODE)}
         assert {f.level for f in findings(**changes).values()} == {"ok"}, address
-    assert "`ray stop`" in findings(processes=(HEAD, NODE))["running Ray"].fix
+    two = (HEAD, NODE, replace(HEAD, pid=13, session="/tmp/ray/session_2"))
+    said = findings(processes=two)["running Ray"].fix
+    assert "`pkill -f /tmp/ray/session_2` ends this one alone" in said
+    (said,) = [f.fix for f in doctor.check_running(replace(GOOD, processes=two)) if f.level == "ok"]
+    assert "`pkill -f /tmp/ray/session_1` ends this one alone" in said
+    assert "`ray stop` ends all Rays of this machine (2 here)" in said
+    lost = findings(processes=(replace(HEAD, session="."),))["running Ray"].fix
+    assert "`kill 11`" in lost and "pkill" not in lost  # "." is in every command line
 
 
 @pytest.mark.parametrize(
@@ -60,7 +67,12 @@ def test_nothing_to_report():
             "warn",
             "Ray 2.40.0 runs here (gcs_server 11, raylet 12), Python imports 2.60.0",
         ),
-        ({"processes": (HEAD,)}, "running Ray", "warn", "a head without a node: `ray stop`"),
+        (
+            {"processes": (HEAD,)},
+            "running Ray",
+            "warn",
+            "a head without a node: `pkill -f /tmp/ray/session_1` ends this",
+        ),
         (
             {
                 "last_cluster": "10.0.0.1:6379",
@@ -68,7 +80,7 @@ def test_nothing_to_report():
             },
             "running Ray",
             "warn",
-            "or remove /tmp/ray/ray_current_cluster",
+            "remove /tmp/ray/ray_current_cluster",
         ),
         ({"answers": {"10.0.0.1": "timed out"}}, "ports", "FAIL", "10.0.0.1 doesn't reach itself"),
         ({"answers": {"127.0.0.1:6379": ""}}, "ports", "warn", "6379 is taken, and not by Ray"),

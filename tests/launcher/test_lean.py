@@ -10,7 +10,7 @@ import pytest
 import ray
 from ray._private.node import Node
 
-from nki_dist.core_actor import lean
+from nki_dist.core_actor import lean, ray_session
 from nki_dist.core_actor.lean import HELPERS, without_helpers
 from nki_dist.core_actor.ray_session import ensure_ray
 
@@ -66,11 +66,14 @@ def test_a_ray_without_such_methods_is_left_alone(monkeypatch, found):
 
 @pytest.mark.parametrize("address", ["local", "auto"])
 def test_only_a_ray_that_is_started_here(monkeypatch, address):
-    own, seen = methods(), []
+    own, seen, ours = methods(), [], []
+    owner = SimpleNamespace(started=lambda: ours.append(address))
+    monkeypatch.setattr(ray_session, "own_ray", lambda: owner)
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
     monkeypatch.setattr(ray, "init", lambda **_: seen.append(methods()))
     ensure_ray(address)
     assert [found == own for found in seen] == [address == "auto"]
+    assert ours == ["local"] * (address == "local")  # which ends with the program
 
 
 def test_a_program_runs_without_them():

@@ -260,7 +260,8 @@ def test_presets():
     [
         (lambda: system("trn9"), "no system 'trn9'; allowed: trn1"),
         (lambda: system("trn1", lnc=2), "lnc=2; trn1 allows 1 to 1"),
-        (lambda: system("trn2", ranks=0), "ranks=0; must be positive"),
+        (lambda: system("trn2", ranks=0), "ranks=0; must be a positive int, 65,536"),
+        (lambda: system("trn2", ranks=65_537), "ranks=65537; must be .* 65,536 at most"),
         (lambda: system("trn2").place(64), "rank 64; this world has ranks 0 to 63"),
         (lambda: system("trn2").hops(0, -1), "rank -1; must be an int from 0 on"),
         (lambda: system("trn2").neighbours(16), "there are 1 instances of 16 chips"),

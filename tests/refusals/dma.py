@@ -81,7 +81,7 @@ RULES = [
         "dma-hwdge-type",
         "With `dge_mode.hwdge` both sides have one dtype",
         NOTES3,
-        "View one as the other with .view(), or let dge_mode.swdge convert",
+        "view one as the other with .view(), or let dge_mode.swdge convert",
         lambda b: nisa.dma_copy(sb(8, 8, dtype=BF16 if b else F32), full(8, 8), dge_mode=HW),
     ),
     Rule(

@@ -236,7 +236,7 @@ RULES = [
         "indirect-data2",
         "`data2` of `tensor_tensor` isn't an `.indirect()` view",
         ISA % "tensor_tensor",
-        "copy it with nisa.tensor_copy first",
+        "which this instruction doesn't take there",
         lambda b: nisa.tensor_tensor(
             sb(32, 6),
             made(32, 6),

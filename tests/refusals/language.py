@@ -213,14 +213,14 @@ RULES = [
         "grid-lnc",
         "A launch has at most the logical core's physical cores",
         LNC + "; NCC_EARG001",
-        "For more cores use nki.World(ranks=..., lnc=...)",
+        "for more cores use nki.World(ranks=..., lnc=...)",
         launch=lambda b: launched(lambda x: None, zeros(8, 6), grid=8 if b else 2),
     ),
     Rule(
         "grid-trn1",
         "On trn1 a logical core has one physical core",
         LNC + "; NCC_EARG001",
-        "For more cores use nki.World(ranks=..., lnc=...)",
+        "for more cores use nki.World(ranks=..., lnc=...)",
         launch=lambda b: launched(lambda x: None, zeros(8, 6), grid=2 if b else 1, platform="trn1"),
     ),
     Rule(

@@ -179,6 +179,15 @@ RULES = [
         lambda b: mm(k=32, m=32, tile_position=(0, 0), **({} if b else {"tile_size": (32, 32)})),
     ),
     Rule(
+        "matmul-tile-size",
+        "`tile_size` is that of a tile of the array: 32, 64 or 128 rows and columns",
+        MM,
+        "tile_size=(16, 32); documented are 32, 64, 128 on trn2",
+        lambda b: mm(k=16, m=32, tile_position=(0, 0), tile_size=(16 if b else 32, 32)),
+        warns="nki-library's gdn_cte has tiles of 16",
+        code="matmul-tile-size",
+    ),
+    Rule(
         "matmul-tile-row",
         "`start_row` is a multiple of `row_size`",
         MM,

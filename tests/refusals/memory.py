@@ -75,7 +75,7 @@ RULES = [
         "psum-capacity",
         "Tiles that are live together fit into PSUM's 8 banks",
         GUIDE,
-        "PSUM has 16384 usable bytes per partition, the kernel needs 18432",
+        "PSUM has 16384 usable bytes per partition (8 banks), the kernel needs 18432 (9 banks)",
         lambda b: _banks(9 if b else 8),
     ),
     Rule(

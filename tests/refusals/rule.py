@@ -134,7 +134,7 @@ class Rule:
             return
         with pytest.raises(NkiError) as caught:
             self.run(bad=True)
-        assert self.message in caught.value.message
+        assert self.message in str(caught.value)
         assert caught.value.location or self.launch is not None
 
 

@@ -53,7 +53,7 @@ RULES = [
         "memset-packed",
         "`memset` fills packed types with 0",
         "release-notes/components/nki.rst (0.3.0)",
-        "Fill a view of the tile as an integer type for other bit patterns",
+        "fill a view of the tile as an integer type for other bit patterns",
         lambda b: nisa.memset(sb(8, 8, dtype=nl.float8_e5m2_x4), value=1 if b else 0),
         **V4,
     ),

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from nki_dist.timing.band import HELD
 from nki_dist.timing.report import EngineUse, LineUse, Profile
 
 NOTHING = Profile(
@@ -39,7 +40,7 @@ k on trn2, 1 core: 2,000.000 us simulated, in program order
   1,234 instructions; 1,234.50 TFLOPS
   HBM: 1023 B read, 3.00 KiB written (12.5% of bandwidth)
   about 20 us around it on the device: 2,020.000 us in all
-  80% band: {NOTHING.low_us:,.1f} to {NOTHING.high_us:,.1f} us
+  band: {NOTHING.low_us:,.1f} to {NOTHING.high_us:,.1f} us ({HELD})
 
 core  engine  instructions     busy us   busy
    0  tensor         1,234     500.000  25.0%

@@ -103,6 +103,7 @@ def modulo(base: int, tiles: tuple[int, ...], scale: int, block: tuple[int, ...]
         raise NkiValidationError(
             f"tile counts {tiles} for {len(block)} block dimensions; give one per dimension",
             code="beta1-allocation",
+            numbers={"got": len(tiles), "allowed": len(block)},
         )
     number = 0
     for n, count in zip(block, tiles):
@@ -118,6 +119,7 @@ def split(shape: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
         raise NkiValidationError(
             f"shape {sizes} has {len(marks)} partition dimensions; one at most",
             code="beta1-allocation",
+            numbers={"got": len(marks), "most": 1},
         )
     at = marks[0] if marks else 0
     plain = tuple(int(n) for n in sizes)

@@ -130,6 +130,7 @@ class Index:
                 f"an index expression of shape {self.shape} subscripted by {key}; allowed: `:` for "
                 "each dimension and None for new ones, such as nl.arange(128)[:, None]",
                 code="index-kind",
+                numbers={"shape": self.shape},
             )
         key = key + (slice(None),) * (len(self.shape) - len(kept))
         axes = iter(range(len(self.shape)))
@@ -210,6 +211,7 @@ class Index:
             "for all of its numbers at once. For a loop write `for i in nl.affine_range(n)`, or "
             "nl.sequential_range if iterations depend on earlier ones",
             code="index-kind",
+            numbers={"shape": self.shape},
         )
 
     def __bool__(self) -> bool:

@@ -99,6 +99,7 @@ def contracted(stationary: Any, moving: Any, mask: Any) -> tuple[NkiTensor, NkiT
             f"stationary is {left.shape}, moving {right.shape}. Bound "
             "free axes by subscripts, stationary[i_f < 64] and moving[i_f < 256]",
             code="mask-unsupported",
+            numbers={"stationary": left.shape, "moving": right.shape},
         )
     left, right = (
         cut(x, box if x is over else (box[0], *regions.whole(x.shape)[1:])) for x in (left, right)

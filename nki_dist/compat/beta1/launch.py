@@ -69,6 +69,7 @@ def _leave(leaf: Any) -> Any:
             f"the kernel returned a tensor with block dimensions {leaf.tiles.shape} in "
             f"{leaf.buffer.value}; store it to a tensor in shared_hbm and return that",
             code="return-value",
+            numbers={"blocks": leaf.tiles.shape},
         )
     return leaf
 

@@ -67,6 +67,7 @@ def apply(
                 f"nl.{name} of a tensor with block dimensions {x.tiles.shape}; index the blocks, "
                 "which are separate tiles",
                 code="beta1-blocks",
+                numbers={"blocks": x.tiles.shape},
             )
     if mask is None:
         return Tile(build(*(x.resolve() if isinstance(x, Tile) else x for x in operands)))
@@ -179,6 +180,7 @@ def assign(dst: Any, value: Any) -> None:
         raise NkiValidationError(
             f"assignment to {dst.access.storage.label}; tensors in HBM are written with nl.store",
             code="memory-kind",
+            hint="",
         )
     if value.parts is None and dst.parts is None and value.access.same_elements(dst.access):
         return  # the end of `tensor[...] += x`

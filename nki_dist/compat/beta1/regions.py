@@ -81,6 +81,7 @@ def rectangle(name: str, mask: Any, shape: tuple[int, ...]) -> Box | None:
             f"nisa.{name}: the mask leaves {'nothing' if box else 'no box'} of shape {shape}; "
             "allowed: bounds of each index, such as i_p < 100",
             code="mask-shape",
+            numbers={"shape": shape},
         )
     return box
 

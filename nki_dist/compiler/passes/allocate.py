@@ -41,6 +41,10 @@ from nki_dist.program.instruction import instructions
 from nki_dist.program.walk import operands
 
 LARGEST_SHOWN = 5
+EMPTIED = (
+    "copy each result to SBUF (nisa.tensor_copy) right after its last matmul, to free its bank, or "
+    "keep fewer tiles in PSUM at once"
+)
 
 
 @dataclass(frozen=True)
@@ -57,6 +61,14 @@ class Space:
 
     def size(self, s: Storage) -> int:
         return -(-s.partition_bytes // self.align) * self.align
+
+    def lacks(self, whose: str, need: int) -> str:
+        """That there is less than is needed, in bytes, and in banks where there are some."""
+        has = f"{self.name} has {self.capacity} usable bytes per partition"
+        if self.bank:
+            has += f" ({self.capacity // self.bank} banks)"
+            return f"{has}, {whose} {need} ({-(-need // self.bank)} banks)"
+        return f"{has}, {whose} {need}"
 
     def rows(self, s: Storage) -> int:
         """Quadrants of partitions that a tensor needs wherever it lies."""
@@ -184,6 +196,7 @@ def _check_address(program: Program, s: Storage, space: Space, arch: Arch) -> No
             core=program.core,
             instruction="nl.ndarray",
             code="address-range",
+            numbers={"got": s.address},
         )
 
 
@@ -257,14 +270,14 @@ def _overflow(
     there = [s for s in order if s.first <= at.first <= s.last and s.number <= at.number]
     there = there if at in there else [*there, at]
     return OutOfMemoryError(
-        f"{space.name} has {space.capacity} usable bytes per partition, the kernel needs {need} "
-        f"(peak of the tensors alive at once); it overflows with {at.label}. Largest tensors alive "
-        "there: " + _listing(program, there, lambda s: s.partition_bytes, "bytes per partition"),
+        f"{space.lacks('the kernel needs', need)} at its peak; it overflows with {at.label}. "
+        "Largest tensors alive there: "
+        + _listing(program, there, lambda s: s.partition_bytes, "bytes per partition"),
         location=program.where(at.location),
         core=program.core,
         instruction="nl.ndarray",
-        hint="AWS's compiler may reorder or spill; the policy check='capacity=spill' takes that "
-        "for granted",
+        hint=EMPTIED if space.bank else None,
+        policy="check='capacity=spill' takes for granted that AWS's compiler reorders or spills",
         code="space-full",
         numbers={"got": need, "most": space.capacity},
     )
@@ -289,8 +302,8 @@ def _check_instructions(program: Program, region: MemoryRegion, space: Space) ->
         cells = sum(space.size(s) * space.rows(s) for s in there)
         if cells > space.capacity * space.quadrants:
             raise OutOfMemoryError(
-                f"{space.name} has {space.capacity} usable bytes per partition, the operands of "
-                f"one instruction need {-(-cells // space.quadrants)}, and spilling can't help: "
+                space.lacks("the operands of one instruction need", -(-cells // space.quadrants))
+                + ", and spilling can't help: "
                 + _listing(program, there, lambda s: s.partition_bytes, "bytes per partition"),
                 location=program.where(i.location),
                 core=program.core,
@@ -303,10 +316,18 @@ def _check_instructions(program: Program, region: MemoryRegion, space: Space) ->
 def _listing(
     program: Program, storages: Iterable[Storage], size: Callable[[Storage], int], unit: str
 ) -> str:
-    largest = sorted(storages, key=lambda s: (-size(s), s.number))[:LARGEST_SHOWN]
+    alike: dict[tuple[int, str, str | None], list[Storage]] = {}
+    for s in sorted(storages, key=lambda s: (-size(s), s.number)):
+        kind = s.label.removeprefix(s.title)  # tensors that a line makes again and again
+        alike.setdefault((size(s), kind, program.where(s.location)), []).append(s)
     return "; ".join(
-        f"{s.label}, {size(s)} {unit}, allocated at {program.where(s.location) or 'unknown line'}"
-        for s in largest
+        (
+            f"{len(found)} tensors like {found[0].label}, each "
+            if found[1:]
+            else f"{found[0].label}, "
+        )
+        + f"{nbytes} {unit}, allocated at {where or 'unknown line'}"
+        for (nbytes, _, where), found in list(alike.items())[:LARGEST_SHOWN]
     )
 
 

@@ -71,14 +71,14 @@ def _by_epoch(program: Program, one_epoch: bool) -> dict[tuple[Key, int], _Acces
             continue
         if not footprints[i.opcode].outside:
             continue  # sources of run-time indices aren't, either
-        for a in _visible(i, writes=True):
+        for a in visible(i, writes=True):
             found[(a.storage.role, a.storage.index), epoch].stores.append((i.ordinal, a))
-        for a in _visible(i, writes=False):
+        for a in visible(i, writes=False):
             found[(a.storage.role, a.storage.index), epoch].loads.append((i.ordinal, a))
     return found
 
 
-def _visible(i: Instruction, writes: bool) -> Iterator[Access]:
+def visible(i: Instruction, writes: bool) -> Iterator[Access]:
     """Operands that the other core can see and that somebody writes."""
     spec = INSTRUCTIONS[i.opcode]
     for a in spec.writes(i) if writes else spec.reads(i):

@@ -127,6 +127,7 @@ def _refuse_several(
             'a name of its own, such as name=f"act{i}"',
             location=where(found[1].instruction.location),
             code="schedule",
+            numbers={"got": len(found), "allowed": 1},
         )
 
 

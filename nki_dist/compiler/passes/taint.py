@@ -37,10 +37,7 @@ from nki_dist.program.walk import tensors
 
 Stores = Mapping[tuple[str, int], Sequence[Access]]
 
-WAYS_OUT: Final = (
-    "store something there first; the policy check='unwritten=zero' makes unwritten memory hold "
-    "zeros, 'unwritten=nan' NaN"
-)
+LIFTED: Final = "check='unwritten=zero' makes unwritten memory hold zeros, 'unwritten=nan' NaN"
 
 
 class Origin(NamedTuple):
@@ -258,7 +255,8 @@ class Taint:
             location=self.program.where(store.origin.location),
             core=self.program.core,
             instruction=f"nisa.{store.origin.opcode}",
-            hint=WAYS_OUT,
+            hint=_written(store.origin),
+            policy=LIFTED,
             code="unwritten-output",
             numbers={"got": count},
         )
@@ -271,9 +269,16 @@ class Taint:
             location=self.program.where(i.location),
             core=self.program.core,
             instruction=f"nisa.{i.opcode}",
-            hint=WAYS_OUT,
+            hint=_written(self._origin),
+            policy=LIFTED,
             code="unwritten-decides",
         )
+
+
+def _written(origin: Origin) -> str:
+    tile = origin.storage.title
+    how = f"memset({tile}, value=0)" if origin.storage.region.on_chip else f"dma_copy({tile}, ...)"
+    return f"write all of {tile} before that line, such as with nisa.{how}"
 
 
 def _clean(s: Storage, a: Access, stores: Sequence[Access], taint: Taint | None) -> np.ndarray:

@@ -26,7 +26,7 @@ from nki_dist.checks import DEFAULT, Checks
 from nki_dist.compiler.passes.elements import LARGEST, Elements, covers
 from nki_dist.compiler.passes.footprints import Footprints, may_skip
 from nki_dist.compiler.passes.loops import surely_runs
-from nki_dist.compiler.passes.taint import WAYS_OUT, Taint
+from nki_dist.compiler.passes.taint import LIFTED, Taint
 from nki_dist.compiler.passes.unwritten import REPLACED, WRITTEN_INPUTS, Stored, check_outputs
 from nki_dist.errors import UninitializedReadError
 from nki_dist.isa import INSTRUCTIONS
@@ -261,7 +261,7 @@ class Scan:
                 location=self.program.where(i.location),
                 core=self.program.core,
                 instruction=f"nisa.{i.opcode}",
-                hint=WAYS_OUT,
+                policy=LIFTED,
                 code="unwritten-read",
             )
 

@@ -271,6 +271,7 @@ def check_dimension(i: Instruction, arch: Arch) -> int:
             f"collective_dim={dim}; tensors have {min(ranks)} dimensions, allowed: 0 to "
             f"{min(ranks) - 1}",
             code="axis",
+            hint="",
             numbers={"got": dim, "least": 0, "most": min(ranks) - 1},
         )
     most = 1 if i.opcode == "all_gather" and first.region.on_chip else 0

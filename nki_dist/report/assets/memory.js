@@ -35,7 +35,8 @@ class Memory {
     context.fillText(region.toUpperCase(), 0, top + 6);
     context.fillStyle = color("faint");
     context.fillText(`peak ${kib(peak)}`, 0, top + 22);
-    context.fillText(`of ${kib(capacity)} (${((100 * peak) / capacity).toFixed(peak < capacity / 100 ? 1 : 0)} %)`, 0, top + 37);
+    const share = `(${((100 * peak) / capacity).toFixed(peak < capacity / 100 ? 1 : 0)} %)`;
+    context.fillText(`of ${kib(capacity)} ${peak > capacity ? "(spilled)" : share}`, 0, top + 37);
     context.save();
     context.beginPath();
     context.rect(GUTTER, top - 1, this.width - GUTTER, high + 2);

@@ -42,6 +42,11 @@ class Finding:
     share: float
     source: str
 
+    @property
+    def location(self) -> str:
+        """The most costly of its lines."""
+        return self.lines[0]
+
     def __str__(self) -> str:
         where = ", ".join(PurePath(line).name for line in self.lines)
         return f"{self.saves_us:,.3f} us ({self.share:.1%}) {self.rule}: {self.text}\n  at {where}"

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
 from nki_dist.arch import Arch
-from nki_dist.program import Access, Instruction, MemoryRegion
+from nki_dist.program import Instruction
 from nki_dist.timing.advice.suspect import (
     Change,
     Spent,
@@ -19,12 +19,10 @@ from nki_dist.timing.advice.suspect import (
 )
 from nki_dist.timing.dma import Transfer
 from nki_dist.timing.fixed import Fixed
-from nki_dist.timing.order import OrderGraph
 from nki_dist.timing.replay import Part
 from nki_dist.timing.timeline import Timeline
 
 _SLOW: Final = 0.5  # of its rate, what a transfer in large pieces reaches
-_KEPT: Final = 0.5  # of SBUF that tiles may take which stay instead of being loaded again
 
 _ONE_BY_ONE: Final = (
     "elements are moved one by one, as those of a transposed view: load rows as they lie and turn "
@@ -97,118 +95,6 @@ def _in_one_piece(lines: list[str], arch: Arch) -> Change:
         return refixed(part, at_full_rate)
 
     return change
-
-
-# ---- repetition ---------------------------------------------------------------------------------
-
-
-def repeated_loads(timeline: Timeline, spent: Spent) -> Iterator[Suspect]:
-    """Loads of what was loaded before, and isn't written by the kernel."""
-    arch = timeline.arch
-    durations: dict[str, float] = {}
-    count, size, kept = 0, 0, 0
-    for core in timeline.cores:
-        again = _repetitions(core.graph, core.dropped, arch)
-        for at in again:
-            i = core.graph.executed[at]
-            line = line_of(core, i)
-            durations[line] = durations.get(line, 0.0) + core.end[at] - core.start[at]
-            count, size = count + 1, size + core.transfers[i.ordinal].hbm_read
-        kept = max(kept, _room(core.graph, set(again.values())))
-    lines = costliest(durations, spent, durations)
-    if not lines:
-        return
-    yield Suspect(
-        "repeated loads",
-        f"{'1 load fetches' if count == 1 else f'{count:,} loads fetch'} {size:,} bytes again that "
-        "were loaded before and didn't change; "
-        f"load them once, before the loop, and keep the tiles ({kept:,} bytes of each partition)",
-        lines,
-        "AWS's performance guide, #1: exploit temporal locality to minimize input data reloading",
-        [_loaded_once(lines, arch)],
-        spent.dma,
-    )
-
-
-def _loaded_once(lines: list[str], arch: Arch) -> Change:
-    def change(_: int, part: Part) -> Part:
-        graph, plan = part.graph, part.plan
-        wanted = of_lines(graph.program, lines)
-        again = {
-            at: first
-            for at, first in _repetitions(graph, plan.dropped, arch).items()
-            if graph.executed[at].location in wanted
-        }
-        same = dict(plan.same)
-        for at, first in again.items():
-            tile, kept = _target(graph, at), _target(graph, first)
-            if tile != kept:
-                same[tile] = same.get(kept, kept)
-        changed = replace(
-            plan,
-            dropped=set(plan.dropped) | set(again),
-            after={**plan.after, **again},
-            same=same,
-        )
-        return Part(graph, changed, part.fixed)
-
-    return change
-
-
-def _target(graph: OrderGraph, at: int) -> int:
-    return graph.tensors[graph.executed[at].ordinal][1][0].storage.number
-
-
-def _repetitions(graph: OrderGraph, dropped: Collection[int], arch: Arch) -> dict[int, int]:
-    """Loads of the same bytes into a tile that nothing else writes, by position: the first such."""
-    writers: dict[int, set[int]] = {}
-    for ordinal, (_, writes) in graph.tensors.items():
-        for a in writes:
-            writers.setdefault(a.storage.number, set()).add(ordinal)
-    firsts: dict[Hashable, int] = {}
-    found: dict[int, int] = {}
-    kept: set[int] = set()
-    left = _KEPT * arch.sbuf_usable_bytes
-    for at, i in enumerate(graph.executed):
-        key = None if at in dropped else _load(i, graph, writers)
-        if key is None:
-            continue
-        first = firsts.setdefault(key, at)
-        if first == at:
-            continue
-        if first not in kept:
-            size = _room(graph, {first})
-            if size > left:  # there would be no place to keep it
-                continue
-            left -= size
-            kept.add(first)
-        found[at] = first
-    return found
-
-
-def _load(i: Instruction, graph: OrderGraph, writers: dict[int, set[int]]) -> Hashable | None:
-    """What names the bytes that a plain load fetches; None if it is no such load."""
-    reads, writes = graph.tensors[i.ordinal]
-    if i.engine != "dma" or len(reads) != 1 or len(writes) != 1:
-        return None
-    src, dst = reads[0], writes[0]
-    if not src.region.is_hbm or dst.region is not MemoryRegion.sbuf:
-        return None
-    if src.dynamic is not None or dst.dynamic is not None or src.storage.written:
-        return None
-    if writers[dst.storage.number] != {i.ordinal}:
-        return None
-    return (src.storage.number, *_pattern(src), *_pattern(dst), i.opcode)
-
-
-def _pattern(a: Access) -> tuple[Hashable, ...]:
-    return a.offset, a.shape, a.strides, a.dtype
-
-
-def _room(graph: OrderGraph, loads: set[int]) -> int:
-    """Bytes of a partition that the tiles of these loads take."""
-    storages = {a.storage for at in loads for a in graph.tensors[graph.executed[at].ordinal][1]}
-    return sum(s.partition_bytes for s in storages)
 
 
 # ---- descriptors --------------------------------------------------------------------------------

@@ -7,16 +7,21 @@ from typing import Final, TypeAlias
 
 from nki_dist.timing.advice.cores import unbalanced
 from nki_dist.timing.advice.engines import crowded_engine, wide_products
-from nki_dist.timing.advice.loads import repeated_loads, run_time_descriptors, small_transfers
+from nki_dist.timing.advice.loads import run_time_descriptors, small_transfers
+from nki_dist.timing.advice.partitions import idle_partitions
+from nki_dist.timing.advice.repeated import repeated
 from nki_dist.timing.advice.suspect import Spent, Suspect
+from nki_dist.timing.advice.tiles import small_tiles
 from nki_dist.timing.timeline import Timeline
 
 Rule: TypeAlias = Callable[[Timeline, Spent], Iterator[Suspect]]
 RULES: Final[tuple[Rule, ...]] = (
     small_transfers,
-    repeated_loads,
+    repeated,
     run_time_descriptors,
     crowded_engine,
     wide_products,
+    idle_partitions,
+    small_tiles,
     unbalanced,
 )

@@ -104,3 +104,23 @@ def refixed(part: Part, change: Callable[[Instruction, Fixed], Fixed]) -> Part:
         if i.ordinal not in seen:
             seen[i.ordinal] = change(i, part.fixed[i.ordinal])
     return Part(part.graph, part.plan, {**part.fixed, **seen})
+
+
+def with_costs(made: Mapping[int, Mapping[int, Fixed]], joined: float = 1) -> Change:
+    """Instructions that cost something else, by graph's identity and ordinal.
+
+    Args:
+        joined: how many rounds of a loop were joined, so that engines look ahead as much farther.
+    """
+
+    def change(_: int, part: Part) -> Part:
+        plan = replace(part.plan, look_ahead=round(part.plan.look_ahead * joined))
+        return Part(part.graph, plan, {**part.fixed, **made[id(part.graph)]})
+
+    return change
+
+
+def start_ns(engine: str, arch: Arch) -> float:
+    """What an instruction of a compute engine takes whatever the size of its tiles."""
+    cycles = arch.gpsimd_start if engine == "gpsimd" else arch.access_cycles
+    return cycles / arch.engine_clock_ghz[engine]

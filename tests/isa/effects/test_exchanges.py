@@ -149,7 +149,7 @@ def _other_meets(meets: Meets) -> Iterator[tuple[str, Any]]:
     yield "orders", lambda i, core: core == 0
     yield "orders", lambda i, core: not meets.orders(i, core)
     yield "channel", id
-    yield "channel", lambda i: "core_barrier" if i.opcode == "sendrecv" else "sendrecv pipe 0"
+    yield "channel", lambda i: "core_barrier" if i.opcode == "sendrecv" else "sendrecv pipe_id 0"
     named = meets.figures.split()
     for name in named:
         yield "figures", " ".join(n for n in named if n != name)

@@ -1,0 +1,104 @@
+"""The pictures of reports in README and docs, taken again: `python docs/pictures.py`.
+
+Needs chromium, chromedriver (`.ci/browser`) and selenium. Each picture carries the simulated time
+that it shows, as text of the PNG; `tests/test_docs.py` compares that with the present one, as it
+does the outputs of pages.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import struct
+import sys
+import tempfile
+import zlib
+from base64 import b64decode
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "examples/spmd"))
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from attention_block import attention_block, inputs
+
+import nki_dist as nki
+from tests import pages
+from tests.pages import ROOT
+from tests.report import opened
+
+WIDE, NARROW = 1240, 640  # pixels of the page; narrow ones can be read on a telephone
+KEYWORD = b"nki_dist simulated us"
+# The instruction in the middle of core 0's Vector, as a click would choose it.
+CHOOSE = """
+  const {data, timeline} = window.report;
+  const row = data.rows.find((row) => row.core === 0 && row.engine === "vector");
+  const {left, top} = timeline.canvas.getBoundingClientRect();
+  const event = Math.floor((row.first + row.last) / 2);
+  const {y} = timeline.places.find((place) => data.rows[place.row] === row);
+  const at = {clientX: left + timeline.x(data.start[event]) + 1, clientY: top + y + 8};
+  for (const kind of ["pointerdown", "pointerup"]) {
+    timeline.canvas.dispatchEvent(new PointerEvent(kind, {...at, bubbles: true}));
+  }
+"""
+HEADLINE = "return document.querySelector('.tile dd').firstChild.textContent"
+TIMELINE = """
+  const {left, width, top} = document.querySelector("#time").getBoundingClientRect();
+  const height = document.querySelector("#hint").getBoundingClientRect().top - top;
+  return {x: left, y: top, width, height, scale: 1};
+"""
+
+
+def demo() -> nki.Profile:
+    """The profile of the kernel that `make demo` runs, without running it."""
+    return nki.estimate(attention_block[2])(*inputs(np.random.default_rng(0)))
+
+
+def shown(picture: Path) -> float:
+    """The simulated microseconds that a picture shows."""
+    (found,) = re.findall(KEYWORD + rb"\0([\d.]+)", picture.read_bytes())
+    return float(found)
+
+
+def take(report: Path, picture: Path, width: int = NARROW) -> None:
+    """A report's timeline if the page is narrow; else its upper part, an instruction clicked."""
+    with opened.browser() as driver:
+        size = {"width": width, "height": 920, "mobile": False}
+        size["deviceScaleFactor"] = 2 if width == NARROW else 1
+        driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+        driver.execute_cdp_cmd("Emulation.setScrollbarsHidden", {"hidden": True})
+        opened.opened(driver, report)
+        if width == NARROW:
+            clip = {"clip": driver.execute_script(TIMELINE)}
+        else:
+            driver.execute_script(CHOOSE)
+            clip = {}
+        png = driver.execute_cdp_cmd("Page.captureScreenshot", {"format": "png", **clip})["data"]
+        time = driver.execute_script(HEADLINE).replace(",", "")
+    picture.write_bytes(labelled(b64decode(png), time))
+
+
+def labelled(png: bytes, time: str) -> bytes:
+    """The picture with a chunk of text behind its header."""
+    header = 8 + 25  # the signature, and IHDR with its length and checksum
+    text = b"tEXt" + KEYWORD + b"\0" + time.encode()
+    chunk = struct.pack(">I", len(text) - 4) + text + struct.pack(">I", zlib.crc32(text))
+    return png[:header] + chunk + png[header:]
+
+
+def main() -> None:
+    docs = ROOT / "docs"
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        demo().write_report(folder / "demo.html")
+        take(folder / "demo.html", docs / "timeline.png")
+        take(folder / "demo.html", docs / "report.png", WIDE)
+        os.chdir(folder)
+        pages.run(docs / "finding_faults.md", folder)
+        for kind in ("slow", "fast"):
+            take(folder / f"{kind}.html", docs / f"fault_{kind}.png")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,104 @@
+"""The Ray that this process started ends with it: at once, and whole.
+
+At the end of a program Ray waits half a second, so that what its actors print may still be shown. A
+Ray that is started here shows nothing of them (`log_to_driver`), so it needn't wait; but whoever
+sends it calls of their own and doesn't wait for them has that half second in any other Ray, and
+has it in this one. Nothing else is lost: when a program ends, Ray runs no `atexit`, `__del__` or
+`__ray_shutdown__` of its actors, and kills what they have started.
+
+Ray ends its servers, and these end the others. If a server is killed before, or because it took too
+long, its workers notice within a second, and its agents, which look for their parent now and then,
+after ten. So processes are noted while their parents live, and what is left in the end is killed.
+Where there is no /proc, none are known, and Ray ends as it does by itself.
+"""
+
+from __future__ import annotations
+
+import atexit
+import importlib
+import os
+import time
+from contextlib import suppress
+from functools import lru_cache
+from typing import Final
+
+import ray
+import ray.exceptions
+from ray.experimental import internal_kv
+
+from nki_dist.core_actor.processes import Process, by_parent
+
+UNHEARD: Final = 0.5  # seconds for calls that nobody waits for, as Ray has it
+KILLED: Final = 10.0  # seconds in which a killed process is gone, however busy the machine is
+EXPORTED: Final = "fun"  # where Ray keeps the functions and classes that it was given to run
+
+
+class OwnRay:
+    """The one of this process, if it has one."""
+
+    def __init__(self) -> None:
+        self._home = os.getpid()
+        self._session = ""
+        self._servers: list[Process] = []
+        self._known: set[Process] = set()
+
+    def started(self) -> None:
+        """The session that this process is in was started by it, just now."""
+        self._session, self._servers = ray.get_runtime_context().get_session_name(), []
+
+    def prepare(self) -> None:
+        """Import what Ray imports when it ends, while there is nothing else to do."""
+        if self._session:
+            with suppress(ImportError):  # a Ray that has no such module doesn't import it
+                importlib.import_module("ray.dag.compiled_dag_node")
+
+    def note(self) -> None:
+        """Know its processes of now, and forget those that have ended."""
+        if not self._session:
+            return
+        children = by_parent()
+        mine = children.get(self._home, [])
+        self._servers = self._servers or [p for p in mine if self._session in p.command()]
+        found = [p for p in self._known.union(self._servers) if p.there()]
+        for process in found:  # which grows
+            found += children.get(process.pid, [])
+        self._known = set(found)
+
+    def end(self) -> None:
+        """Leave the session if it is still this process's, and return when nothing of it runs."""
+        if os.getpid() != self._home:
+            return  # a fork, whose parent still has it
+        if ray.is_initialized() and self._session == ray.get_runtime_context().get_session_name():
+            self.note()
+            if not all(s.there() and not s.stopped() for s in self._servers):
+                self._kill()  # who asks one that is stopped waits as long as it is
+            elif _given_more():
+                time.sleep(UNHEARD)
+            ray.shutdown()
+        self._kill()
+
+    def _kill(self) -> None:
+        for process in self._known:
+            process.kill()
+        late = time.monotonic() + KILLED
+        while any(p.there() for p in self._known) and time.monotonic() < late:
+            time.sleep(0.001)
+
+
+def _given_more() -> bool:
+    """Whether Ray was given something to run besides our actors, by whomever, and is there."""
+    store, where = internal_kv.internal_kv_get_gcs_client(), EXPORTED.encode()
+    try:
+        names = store.internal_kv_keys(b"", where, timeout=UNHEARD)
+        values = store.internal_kv_multi_get(names, where, timeout=UNHEARD).values()
+    except ray.exceptions.RayError:  # without a time-out it would try for minutes
+        return False
+    return not all(b"nki_dist.core_actor" in value for value in values)
+
+
+@lru_cache(maxsize=1)
+def own_ray() -> OwnRay:
+    """That of this process; ends before Ray ends by itself, which is registered earlier."""
+    made = OwnRay()
+    atexit.register(made.end)
+    return made
