@@ -48,7 +48,7 @@ def places() -> dict[str, tuple[str, Place]]:
         with _noting(made), contextlib.suppress(errors.NkiError):
             rule.run(bad=True)
         for diagnostic, frames in made:
-            if rule.message in diagnostic.message:
+            if rule.message in str(diagnostic):
                 found[rule.name] = (diagnostic.code, _place(frames))
                 break
     return found
