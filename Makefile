@@ -10,7 +10,7 @@ export PIP_ROOT_USER_ACTION ?= ignore
 STEPS := -q -p tests.steps -o console_output_style=classic
 INSTALL := $(BIN)/python -m pip install --quiet --no-input -e
 
-.PHONY: demo test slow lint format excerpts bench docs mutants fuzz dist matrix clean
+.PHONY: demo test slow lint format excerpts bench docs mutants fuzz dist matrix foreign clean
 
 # What users have; developers' tools come on top of it, in the same place.
 $(VENV)/.demo: pyproject.toml
@@ -77,6 +77,15 @@ dist: $(VENV)/.dist
 
 matrix: $(VENV)/.dist
 	$(BIN)/python -m release.matrix $(MATRIX)
+
+# What programs of the checkouts import. FOREIGN takes options: --quick, --only PART, --report, ...
+$(VENV)/.foreign: $(VENV)/.ready bench/real_kernels/requirements.txt
+	$(BIN)/python -m pip install --quiet -r bench/real_kernels/requirements.txt
+	touch $@
+
+foreign: $(VENV)/.foreign
+	@test -d "$(NKI_REF)" || { echo "make foreign NKI_REF=DIR: the folder of the checkouts"; exit 2; }
+	$(BIN)/python -m bench.real_kernels foreign $(NKI_REF) $(if $(LADDER),--ladder $(LADDER)) $(FOREIGN)
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache build *.egg-info

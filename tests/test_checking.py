@@ -323,3 +323,23 @@ def test_launches_are_made_again_without_a_checker(checker):
     doubled(X)
     session().checker = None
     np.testing.assert_array_equal(nki.simulate(doubled)(X), 2 * X)
+
+
+def test_a_file_that_is_no_python_any_more(checker, tmp_path):
+    file = tmp_path / "kernel.py"
+    text = "def copied(x):\n    '''Copies.'''\n    return x\n"
+    file.write_text(
+        text.replace("'''\n", "''' '''\n")
+    )  # as compiled by an importer that repairs it
+    names = {}
+    exec(compile(text, str(file), "exec"), names)
+    nki.simulate(nki.jit(names["copied"]))(X[:5, :7].copy())
+    assert [(k.name, k.line) for k in checker.kernels()] == [("copied", 1)]
+
+
+def test_kernels_have_the_name_of_aws_for_their_function():
+    @nki.jit
+    def kernel(x):
+        return x
+
+    assert kernel.func is kernel.fn

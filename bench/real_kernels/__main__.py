@@ -1,11 +1,11 @@
 """`python -m bench.real_kernels library|docs|samples CHECKOUT`, then `... table FILE...`; or
 `nkibench|autocomp CHECKOUT`, then `... scores FILE...` (`bench/real_kernels/evaluators.py`), or
-`... device FILE...` (`bench/real_kernels/device.py`).
+`... device FILE...` (`bench/real_kernels/device.py`). `foreign NKI_REF` is the gate that is run
+before a change is called done (`bench/real_kernels/foreign.py`).
 
 The first three run what the checkout offers as tests and scripts, one process per file, and append
-JSON lines to `--to`; `table` makes Markdown of them. nki-library's harness needs packages that this
-project doesn't: boto3, fabric2, paramiko, filelock, pandas, pytest-html, pytest-timeout,
-pytest-xdist, plotext, allpairspy, aws-embedded-metrics, and torch.
+JSON lines to `--to`; `table` makes Markdown of them. They import packages that this project
+doesn't: `requirements.txt` beside this file has them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from bench.real_kernels import device, evaluators, summary
+from bench.real_kernels import device, evaluators, foreign, summary
 
 ROOT = Path(__file__).parents[2]
 
@@ -57,7 +57,10 @@ def main() -> None:
     errors = commands.add_parser("device", help="Markdown: errors here and on a device")
     errors.add_argument("files", type=Path, nargs="+", help="what nkibench wrote")
     errors.add_argument("--candidates", type=Path, required=True, help="kda-for-trainium")
+    foreign.add_options(commands.add_parser("foreign", help=foreign.__doc__))
     options = parser.parse_args()
+    if options.command == "foreign":
+        sys.exit(foreign.run(options))
     if options.command == "device":
         print(device.table(evaluators.rows(options.files), options.candidates))
     elif options.command == "scores":

@@ -29,6 +29,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from bench.real_kernels import tracing
+
 LIMITS = {"mamba": 3e-5}
 LIMIT = 2e-5
 KERNEL: Final = re.compile(r"^def (?:kernel|optimized_kernel)\(", re.MULTILINE)
@@ -55,6 +57,7 @@ def judged(kernel: Path, reference: Path, limit: float, seed: int) -> dict[str, 
     from nki_dist import World, compat, errors
 
     compat.install()
+    traced = tracing.install()
     try:
         task = _module(reference, "reference")
         np.random.seed(seed)
@@ -65,8 +68,9 @@ def judged(kernel: Path, reference: Path, limit: float, seed: int) -> dict[str, 
         if function is None:
             return {"outcome": "no kernel", "reason": "defines neither kernel nor optimized_kernel"}
         with World(host="inprocess") as world:
-            world.compile(function, *given)
-            print("compiled", flush=True)
+            if not traced:
+                world.compile(function, *given)
+                print("compiled", flush=True)
             got = world.run(function, *given)[0]
     except errors.NkiError as error:
         return {"outcome": "refused", "reason": error.code, "text": str(error)[:500]}

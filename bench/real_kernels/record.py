@@ -13,15 +13,16 @@ import os
 import random
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import prod
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bench.real_kernels import packed, shims
+from bench.real_kernels import packed, shims, tracing
 from nki_dist.compiler.compiled import Compiled
+from nki_dist.errors import NkiWarning
 from nki_dist.launcher.kernel import Kernel
 from nki_dist.launcher.session import CompileCache
 
@@ -37,6 +38,7 @@ class Recorder:
 
     def install(self) -> None:
         """Look on when kernels are compiled or found again, and when one calls another."""
+        tracing.install()
         get, call = CompileCache.get, Kernel.__call__
 
         def watched_get(cache: CompileCache, function: Callable, *args: Any) -> Any:
@@ -77,6 +79,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("real kernels")
     group.addoption("--record-to", metavar="FILE", help="JSON lines are appended to it")
     group.addoption("--record-sample", type=int, default=0, metavar="N", help="0: all tests")
+    group.addoption("--record-varied", action="store_true", help="a sample with many parameters")
     group.addoption("--record-budget", type=float, metavar="S", help="no new test after S seconds")
     group.addoption("--record-library", action="store_true", help="these are nki-library's tests")
 
@@ -100,6 +103,7 @@ class Record:
         self.recorder.install()
         self.started = 0.0
         self.row: dict[str, Any] = {}
+        self.warned: set[str] = set()
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection(self) -> None:
@@ -118,8 +122,11 @@ class Record:
         ready.sort(key=_size)
         if size and len(ready) > 2 * size:
             ready = ready[: len(ready) // 2]
-        kept = random.Random(0).sample(ready, min(size or len(ready), len(ready)))
-        kept.sort(key=_size)
+        if self.config.getoption("record_varied"):
+            kept = varied(ready, size)
+        else:
+            kept = random.Random(0).sample(ready, min(size or len(ready), len(ready)))
+            kept.sort(key=_size)
         self.config.hook.pytest_deselected(items=[item for item in items if item not in kept])
         items[:] = kept
         self._write({"collected": collected, "kept": len(kept)})
@@ -136,8 +143,13 @@ class Record:
             timed_out = report.failed and TIMED_OUT in reason
             self.row |= {"outcome": "timeout" if timed_out else report.outcome, "reason": reason}
 
+    def pytest_warning_recorded(self, warning_message: Any) -> None:
+        if isinstance(warning_message.message, NkiWarning):
+            self.warned.add(warning_message.message.code)
+
     def pytest_runtest_logfinish(self, nodeid: str) -> None:
-        self._write(self.row | {"kernels": self.recorder.take()})
+        warned, self.warned = sorted(self.warned), set()
+        self._write(self.row | {"kernels": self.recorder.take(), "warnings": warned})
 
     @pytest.hookimpl(trylast=True)
     def pytest_runtest_teardown(self, item: pytest.Item) -> None:
@@ -151,6 +163,27 @@ class Record:
             label = {"file": os.environ.get("REAL_KERNELS_FILE", "")}
             with Path(path).open("a") as file:
                 file.write(json.dumps(label | row) + "\n")
+
+
+def varied(items: Sequence[Any], count: int) -> list[Any]:
+    """Tests whose names have many different words in all, the smaller ones where words are equal.
+
+    Names of parametrized tests are made of their parameters: dtypes, modes, flags. In the order in
+    which they were chosen, so that a budget cuts off those that add least.
+    """
+    left, words, kept = list(items), set(), []
+    while left and len(kept) < count:
+        gains = [len(_words(item.name) - words) for item in left]
+        best = left.pop(max(range(len(left)), key=lambda n: (gains[n], -n)))
+        words |= _words(best.name)
+        kept.append(best)
+    return kept
+
+
+def _words(name: str) -> set[str]:
+    """Parts of a test's name that aren't sizes: flags are 0 or 1."""
+    parts = re.split(r"[\[\]_,. ]", name)
+    return {part for part in parts if not re.search(r"\d{2,}$", part)}
 
 
 def _size(item: pytest.Item) -> int:

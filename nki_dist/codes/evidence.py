@@ -62,6 +62,11 @@ EVIDENCE: Final[Mapping[str, Evidence]] = MappingProxyType(
             _LIBRARY + "src/nkilib_src/nkilib/core/moe/moe_tkg/down_projection_mx.py:143",
             _TESTED,
         ),
+        "return-private": Evidence(
+            "aws-neuron-sdk, nki/migration/index.rst",
+            "aws-neuron-sdk, nki/guides/tutorials/kernel-optimization.rst:246",
+            "whose page shows its profile on a device",
+        ),
         "free-dimension-long": Evidence(
             "aws-neuron/neuron-agentic-development, skills/neuron-nki-writing",
             _LIBRARY + "src/nkilib_src/nkilib/experimental/rng/rng.py:182",

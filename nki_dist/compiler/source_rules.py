@@ -113,12 +113,13 @@ def _read(text: str, first: int, name: str) -> tuple[Finding, ...] | None:
             if top == first:
                 return tuple(
                     (getattr(at, "lineno", 0), type(found), found.message, found.code)
-                    for at, found in _findings(node)
+                    for at, found in findings(node)
                 )
     return None
 
 
-def _findings(function: ast.FunctionDef) -> Iterator[tuple[ast.AST, Diagnostic]]:
+def findings(function: ast.FunctionDef) -> Iterator[tuple[ast.AST, Diagnostic]]:
+    """What is found in a function that may have been read only, each with the node at fault."""
     bodies: set[str] | None = None
     for node in _own(function):
         if isinstance(node, ast.Compare):

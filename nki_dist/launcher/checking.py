@@ -15,6 +15,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from tokenize import TokenError
 from typing import Any, Final
 
 from nki_dist.checks import Checks
@@ -348,7 +349,7 @@ def _line(code: Any) -> int | None:
     first: int = code.co_firstlineno
     try:
         lines, _ = inspect.getsourcelines(code)
-    except (OSError, TypeError):
+    except (OSError, TypeError, SyntaxError, TokenError):  # the file may not be what was compiled
         return first
     for n, text in enumerate(lines):
         if text.lstrip().startswith(("def ", "async def ")):

@@ -96,6 +96,11 @@ class Kernel:
         self.tuner: Any = tuner  # chooses compile-time arguments (see launcher.autotune), or None
         functools.update_wrapper(self, fn)
 
+    @property
+    def func(self) -> Callable[..., Any]:
+        """`fn`, by the name that AWS's kernels have."""
+        return self.fn
+
     def but(self, **changes: Any) -> Kernel:
         """The same kernel with other attributes."""
         made = self.__copy__()

@@ -39,7 +39,7 @@ def test_rules_say_where_they_come_from():
 def test_evidence_is_of_rules_that_only_warn():
     assert set(EVIDENCE) <= {rule.code for rule in RULES if rule.warns}
     for evidence in EVIDENCE.values():
-        assert re.search(r"\.py:\d+$", evidence.kernel)
+        assert re.search(r"\.(py|rst):\d+$", evidence.kernel)
         assert evidence.ran
 
 
