@@ -50,8 +50,8 @@ def laid_out(case: Case, layout: str) -> Any:
         tiles = list(arrays)
         if not case.hbm:
             tiles = [tile(a.shape, a.dtype, nl.sbuf) for a in arrays]
-            for t, a in zip(tiles, arrays):
-                nisa.dma_copy(t, a.reshape(tuple(t.shape)))
+            for n in range(len(tiles)):
+                nisa.dma_copy(tiles[n], arrays[n].reshape(tuple(tiles[n].shape)))
         outputs = [tile(*o) for o in case.outputs]
         for o in outputs:
             if o.buffer == nl.sbuf:
