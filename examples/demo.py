@@ -143,7 +143,7 @@ def simulated(profile: Any) -> None:
     print("\nTime")
     print(
         f"  on the device   {profile.device_us:.0f} us estimated, {profile.low_us:.0f} to "
-        f"{profile.high_us:.0f} likely ({profile.total_us:.1f} us simulated)"
+        f"{profile.high_us:.0f} its band ({profile.total_us:.1f} us simulated)"
     )
 
 

@@ -16,7 +16,10 @@ from nki_dist.collectives.choose import VARIABLE
 from tests.collectives import kernels as K
 from tests.collectives.worlds import normal
 
-pytestmark = pytest.mark.filterwarnings("ignore::nki_dist.errors.CompilerMayRejectWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::nki_dist.errors.CompilerMayRejectWarning"),
+    pytest.mark.filterwarnings("ignore::nki_dist.errors.UnwrittenOutputWarning"),
+]
 
 GROUPS = [[3, 0], [1, 2]]
 RG = ncc.ReplicaGroup(GROUPS)

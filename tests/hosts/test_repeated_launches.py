@@ -20,6 +20,8 @@ from nki_dist.compiler.compiled import Compiled
 from nki_dist.isa.core import CoreState
 from nki_dist.launcher.session import session
 
+pytestmark = pytest.mark.filterwarnings("ignore::nki_dist.errors.CompilerMayRejectWarning")
+
 OFFSET = 1.0
 
 

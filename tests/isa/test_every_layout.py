@@ -82,7 +82,8 @@ def overlapping(case: Case, which: int, shift: int | None) -> Any:
         nisa.memset(large, 0)
         tiles = [nl.ndarray(a.shape, dtype=a.dtype) for a in arrays]
         tiles[which] = large[:, 1 : 1 + n]
-        for t, a in zip(tiles, arrays):
+        for k in range(len(tiles)):
+            t, a = tiles[k], arrays[k]
             nisa.dma_copy(t, a)
         outputs = [nl.ndarray(s, dtype=d, buffer=m) for s, d, m in case.outputs]
         for o in outputs:

@@ -63,7 +63,9 @@ def test_tensors_are_in_an_allowed_memory(memories, names):
         else:
             allowed = ", ".join(names)
             refused(
-                read(memories), a, rf"x is in {region}: t \(8x6 float32 .*: {allowed} \[[a-z-]+\](\n|$)"
+                read(memories),
+                a,
+                rf"x is in {region}: t \(8x6 float32 .*: {allowed} \[[a-z-]+\](\n|$)",
             )
 
 
@@ -95,7 +97,9 @@ def test_what_stands_in_for_a_tensor(options, value, kinds):
     assert read(**options).accept("x", value) is value
     kind = "None" if value is None else f".* of type {type(value).__name__}"
     refused(read(), value, rf"x is {kind}; allowed: a tensor \[[a-z-]+\](\n|$)")
-    refused(read(**options), "seven", rf"x is 'seven' of type str; allowed: {kinds} \[[a-z-]+\](\n|$)")
+    refused(
+        read(**options), "seven", rf"x is 'seven' of type str; allowed: {kinds} \[[a-z-]+\](\n|$)"
+    )
     refused(read(**options), np.zeros((2, 3)), rf"NumPy array of shape \(2, 3\); allowed: {kinds}")
 
 
@@ -231,7 +235,9 @@ def test_numbers():
     refused(Number(), None, r"x=None; allowed: a number \[[a-z-]+\](\n|$)")
     refused(Number(integer=True), 2.0, r"x=2.0; allowed: an int \[[a-z-]+\](\n|$)")
     refused(
-        Number(integer=True, optional=True), 2.5, r"x=2.5; allowed: an int or None \[[a-z-]+\](\n|$)"
+        Number(integer=True, optional=True),
+        2.5,
+        r"x=2.5; allowed: an int or None \[[a-z-]+\](\n|$)",
     )
     assert Number(optional=True).accept("x", None) is None
 
