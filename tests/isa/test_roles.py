@@ -33,6 +33,8 @@ from nki_dist.program.memory import MemoryRegion
 F32, BF16, I32 = dtypes.float32, dtypes.bfloat16, dtypes.int32
 REGISTER = VirtualRegister(3)
 
+END = r" \[[a-z-]+\](\n|$)"  # of a message: its code
+
 
 def tensor(shape=(8, 6), region="sbuf", dtype=F32, strides=None, offset=0, whole=None):
     """A view of a tensor named "t" of shape `whole`, which is all of it by default."""
@@ -65,7 +67,7 @@ def test_tensors_are_in_an_allowed_memory(memories, names):
             refused(
                 read(memories),
                 a,
-                rf"x is in {region}: t \(8x6 float32 .*: {allowed} \[[a-z-]+\](\n|$)",
+                rf"x is in {region}: t \(8x6 float32 .*: {allowed}{END}",
             )
 
 
@@ -237,7 +239,7 @@ def test_numbers():
     refused(
         Number(integer=True, optional=True),
         2.5,
-        r"x=2.5; allowed: an int or None \[[a-z-]+\](\n|$)",
+        rf"x=2.5; allowed: an int or None{END}",
     )
     assert Number(optional=True).accept("x", None) is None
 
