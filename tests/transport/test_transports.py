@@ -25,6 +25,7 @@ from tests.hosts import kernels as H
 pytestmark = [
     pytest.mark.filterwarnings("ignore::nki_dist.errors.CompilerMayRejectWarning"),
     pytest.mark.filterwarnings("ignore::nki_dist.errors.UnwrittenOutputWarning"),
+    pytest.mark.filterwarnings("ignore::nki_dist.errors.ReleaseWarning"),
 ]
 
 EVERY = ncc.ReplicaGroup([[1, 0, 2]])
