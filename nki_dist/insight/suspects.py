@@ -19,7 +19,6 @@ from nki_dist.insight.repair import Repair
 from nki_dist.insight.replay import Key
 from nki_dist.insight.signs import added_on, infinities_of, noise_before, read_twice
 from nki_dist.insight.steps import Source, Step, index_in
-from nki_dist.insight.unread import unread
 
 WHY_BORN: Final = "it made a number that isn't finite of numbers that are, or NaN of infinities"
 
@@ -75,7 +74,7 @@ def signs_of(log: Log, walk: Walk) -> tuple[Step, str] | None:
     added = added_on(log, walk.steps)
     if added is not None:
         return added[0], f"it was added to a sum that {added[1]} had read already"
-    return read_twice(log, walk.steps) or unread(log, walk.steps, walk.complete)
+    return read_twice(log, walk.steps)
 
 
 def _of_repair(log: Log, steps: Sequence[Step], repair: Repair) -> Step:
