@@ -12,8 +12,6 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, Final
 
-import numpy as np
-
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.operands import Op
 from nki_dist.program import Access, Instruction
@@ -38,19 +36,6 @@ FAMILIES: Final = (
 )
 
 
-class Here:
-    """Where an instruction's operands are changed: what may be asked of the launch there."""
-
-    def stale(self) -> np.ndarray:
-        """Which of its elements nobody has written since the line was carried out last."""
-        raise NotImplementedError  # for a trial to say
-
-    def unused(self) -> np.ndarray:
-        """The values of the tile nobody reads that was made last."""
-        raise NotImplementedError
-
-
-Values = Callable[[np.ndarray, Here], np.ndarray]
 Edit = Callable[[Instruction, int], "Instruction | None"]
 Path = tuple[Any, ...]  # of an entry of the arguments: a name, then places in lists
 
@@ -68,7 +53,6 @@ class Change:
         supposes: PLAIN, OTHER or ADDED.
         edit: makes of an instruction, and of the round in which the line is carried out, what is
             carried out instead; None for nothing.
-        operand: of which operand the values are changed while the instruction runs, and how.
         moves: the operand that is only moved to `dst`.
         but: of launches of several, which rank and core (None for any) isn't changed.
     """
@@ -76,7 +60,6 @@ class Change:
     what: str
     supposes: int
     edit: Edit | None = None
-    operand: tuple[Path, Values] | None = None
     moves: Path | None = None
     but: tuple[int | None, int | None] | None = None
 
@@ -300,7 +283,6 @@ __all__ = [
     "OTHER",
     "PLAIN",
     "Change",
-    "Here",
     "Impossible",
     "attribute_changes",
     "entries",

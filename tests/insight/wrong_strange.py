@@ -22,39 +22,6 @@ def random(seed, *shape):
     return np.random.default_rng(seed).standard_normal(shape, dtype=np.float32)
 
 
-def online_softmax_sum(x):
-    """log(sum(exp(x))) by row, columns in blocks, with a running maximum."""
-    rows, columns = x.shape
-    out = nl.ndarray((rows, 1), dtype=nl.float32, buffer=nl.shared_hbm)
-    largest, total = tile(rows, 1), tile(rows, 1)
-    nisa.memset(dst=largest, value=-1e30)
-    nisa.memset(dst=total, value=0.0)
-    for c0 in range(0, columns, 64):
-        block = nl.load(x[:, c0 : min(c0 + 64, columns)])
-        here, newest, minus, factor, part = [tile(rows, 1) for _ in range(5)]
-        nisa.tensor_reduce(dst=here, op=nl.maximum, data=block, axis=1)
-        nisa.tensor_tensor(dst=newest, data1=largest, data2=here, op=nl.maximum)
-        nisa.tensor_scalar(dst=minus, data=newest, op0=nl.multiply, operand0=-1.0)
-        nisa.activation(dst=factor, op=nl.exp, data=largest, bias=minus)
-        nisa.activation(dst=block, op=nl.exp, data=block, bias=minus)
-        nisa.tensor_reduce(dst=part, op=nl.add, data=block, axis=1)
-        # LINE online_softmax_sum
-        nisa.tensor_tensor(dst=total, data1=total, data2=part, op=nl.add)  # without the factor
-        nisa.tensor_copy(dst=largest, src=newest)
-    nisa.activation(dst=total, op=nl.log, data=total)
-    nisa.tensor_tensor(dst=total, data1=total, data2=largest, op=nl.add)
-    nl.store(out, total)
-    return out
-
-
-def online_softmax_sum_inputs():
-    return (random(21, 30, 200),)
-
-
-def online_softmax_sum_reference(x):
-    return np.log(np.exp(x.astype(np.float64)).sum(1, keepdims=True))
-
-
 def layer_norm(x, weight, bias):
     """(x - mean) / sqrt(var + 1e-5) * weight + bias."""
     rows, columns = x.shape
@@ -116,32 +83,6 @@ def rope_inputs():
 def rope_reference(x, cos, sin):
     a, b = x[:, :17].astype(np.float64), x[:, 17:].astype(np.float64)
     return np.hstack([a * cos - b * sin, b * cos + a * sin]) * 34**-0.5
-
-
-def matmul(xT, w):
-    """relu(xT.T @ w), the contraction in tiles of 128; one pair of tiles serves all of them."""
-    (k, m), n = xT.shape, w.shape[1]
-    out = nl.ndarray((m, n), dtype=nl.float32, buffer=nl.shared_hbm)
-    left, right, acc = tile(128, m), tile(128, n), tile(m, n, buffer=nl.psum)
-    for k0 in range(0, k, 128):
-        count = min(128, k - k0)
-        nisa.dma_copy(dst=left[0:count, :], src=xT[k0 : k0 + count, :])
-        nisa.dma_copy(dst=right[0:count, :], src=w[k0 : k0 + count, :])
-        # LINE matmul
-        nisa.nc_matmul(dst=acc, stationary=left, moving=right)
-    result = tile(m, n)
-    nisa.activation(dst=result, op=nl.relu, data=acc)
-    nisa.tensor_scalar(dst=result, data=result, op0=nl.multiply, operand0=0.1)
-    nl.store(out, result)
-    return out
-
-
-def matmul_inputs():
-    return random(26, 300, 18), random(27, 300, 45)
-
-
-def matmul_reference(xT, w):
-    return np.maximum(xT.T.astype(np.float64) @ w, 0) * 0.1
 
 
 def causal_conv(x, taps):
@@ -378,10 +319,8 @@ def ring_difference_reference():
 
 # By kernel, an element that is wrong.
 KERNELS = {
-    online_softmax_sum: (4, 0),
     layer_norm: (7, 31),
     rope: (9, 3),
-    matmul: (3, 11),
     causal_conv: (20, 40),
     top_sixteen: (6, 14),
     cumulative_sum: (11, 160),
