@@ -8,7 +8,7 @@ here knows what a kernel computes; `repair` finds out which change makes its res
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
 
@@ -53,21 +53,11 @@ class Change:
         supposes: PLAIN, OTHER or ADDED.
         edit: makes of an instruction, and of the round in which the line is carried out, what is
             carried out instead; None for nothing.
-        moves: the operand that is only moved to `dst`.
-        but: of launches of several, which rank and core (None for any) isn't changed.
     """
 
     what: str
     supposes: int
-    edit: Edit | None = None
-    moves: Path | None = None
-    but: tuple[int | None, int | None] | None = None
-
-    def spares(self, rank: int, core: int) -> bool:
-        """Whether a core is left as it is."""
-        return self.but is not None and all(
-            asked in (None, own) for asked, own in zip(self.but, (rank, core))
-        )
+    edit: Edit
 
 
 def entry(i: Instruction, path: Path) -> Any:
@@ -253,29 +243,10 @@ def _accumulating(i: Instruction, n: int) -> Instruction:
     return made
 
 
-def left_out(i: Instruction, ranks: int, cores: int) -> Iterator[Change]:
-    """The step isn't done, or only moves what it reads (nothing is turned, nothing computed); where
-    there are several ranks or cores, perhaps by all but one."""
-    spec = INSTRUCTIONS[i.opcode]
-    if spec.synchronises:
-        return
-    every = [Change("not done", OTHER, lambda i, n: None)]
-    written = spec.writes(i)
-    if len(written) == 1:
-        dst = written[0]
-        for path, a in entries(i):
-            if not isinstance(a, Access) or path[0] not in spec.tensors or a is dst:
-                continue
-            if a.size == dst.size and a.dtype.is_float and dst.dtype.is_float:
-                what = f"{named(path)} only moved to {dst.storage.title}"
-                every.append(Change(what, OTHER, moves=path))
-    yield from every
-    single: list[tuple[int | None, int | None]] = [(r, None) for r in {0, ranks - 1} if ranks > 1]
-    single += [(None, c) for c in {0, cores - 1} if cores > 1]
-    for rank, core in single:
-        who = f"core {core}" if rank is None else f"rank {rank}"
-        for change in every:
-            yield replace(change, what=f"{change.what}, but by {who}", but=(rank, core))
+def left_out(i: Instruction) -> Iterator[Change]:
+    """The step isn't done."""
+    if not INSTRUCTIONS[i.opcode].synchronises:
+        yield Change("not done", OTHER, lambda i, n: None)
 
 
 __all__ = [

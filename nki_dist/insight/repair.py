@@ -175,9 +175,8 @@ class Repairs:
         return sorted(every, key=lambda line: not line.steps)
 
     def _changes(self, line: Line, i: Instruction) -> Iterator[Change]:
-        slot = self._launched.slots[0]
         yield from attribute_changes(i, line.several)
-        yield from left_out(i, slot.ranks, slot.cores)
+        yield from left_out(i)
         programs = self._launched.compiled.programs
         yield from operand_changes(i, programs, line.rounds)
 

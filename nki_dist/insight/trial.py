@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
-from nki_dist.dtypes.casts import converter
 from nki_dist.errors import NkiError
-from nki_dist.insight.changes import Change, Impossible, entry
+from nki_dist.insight.changes import Change, Impossible
 from nki_dist.insight.regions import region
 from nki_dist.insight.replay import Hooks, Launched, Place, Watch, replay
 from nki_dist.isa import INSTRUCTIONS
@@ -86,11 +84,7 @@ class Trial(Watch):
             self._touched = True
             return self._swaps[name]
         change = self._change
-        if change is None or not self._changes(place, name):
-            return i
-        if change.moves is not None:
-            return None
-        if change.edit is None:
+        if change is None or name not in self._rounds:
             return i
         try:
             made = change.edit(i, self._rounds[name])
@@ -101,32 +95,10 @@ class Trial(Watch):
             INSTRUCTIONS[made.opcode].verify(made, place.kit.arch)
         return made
 
-    def _changes(self, place: Place, name: Name) -> bool:
-        change = self._change
-        if change is None or name not in self._rounds:
-            return False
-        return not change.spares(place.slot.rank, place.slot.lnc_core)
-
     def linking(self, place: Place, i: Instruction) -> Hooks:
-        before, after = self._hooks(place, i)
         if (place.slot.core, i.ordinal) != self._until:
-            return before, after
-
-        def look(number: int) -> None:
-            if after is not None:
-                after(number)
-            self._look(place)  # in a loop the last round's stays
-
-        return before, look
-
-    def _hooks(self, place: Place, i: Instruction) -> Hooks:
-        change = self._change
-        if change is None or not self._changes(place, (place.slot.lnc_core, i.ordinal)):
             return None, None
-        if change.moves is not None:
-            self._touched = True
-            return None, _moving(place, i, entry(i, change.moves))
-        return None, None
+        return None, lambda number: self._look(place)  # in a loop the last round's stays
 
 
 def _here(place: Place, output: Access) -> Access:
@@ -138,20 +110,6 @@ def _here(place: Place, output: Access) -> Access:
         output.strides,
         output.dtype,
     )
-
-
-def _moving(place: Place, i: Instruction, source: Access) -> Any:
-    """After an instruction that wasn't carried out: what it would have read is where it writes."""
-    (dst,) = INSTRUCTIONS[i.opcode].writes(i)
-    to, of = region(place.slot, dst), region(place.slot, source)
-    made = np.empty(of.places.size, to.dtype.storage)
-    convert = converter(of.dtype, to.dtype)
-
-    def move(number: int) -> None:
-        convert(made, of.get(place.kit).reshape(-1).view(of.dtype.storage))
-        to.put(place.kit, made.view(to.dtype.raw).reshape(to.shape))
-
-    return move
 
 
 def in_time(launched: Launched, seconds: float) -> Launched:

@@ -27,7 +27,6 @@ REASONS = {
     wrong_strange.quantised: "data: sizes in place of data",
     wrong_strange.mean_of_blocks: "total in float32 in place of bfloat16",
     wrong_strange.grouped_scores: "src: k 16 further back",
-    wrong_strange.row_parallel: "but by rank 0",
     wrong_strange.ring_difference: "source_target_pairs=[[3, 0], [0, 1], [1, 2], [2, 3]]",
     wrong_later.split_norm: "mine in place of theirs",
     wrong_later.alibi: "channel_multiplier=-1",

@@ -82,7 +82,6 @@ REASONS = {
     wrong_finite.rms_norm: f"scale={1 / 700:.6g} in place of",
     wrong_finite.linear: "not added to what the tile holds",
     wrong_finite.scaled_double_buffered: "src: x 128 further on",
-    wrong_finite.residual_projection: "data only moved to on_psum",
     wrong_finite.three_point_mean: "source_target_pairs",
 }
 

@@ -261,37 +261,6 @@ def grouped_scores_reference(q, k):
     return 30 * np.tanh(s / 4)
 
 
-def row_parallel(xT, w, bias, group):
-    """gelu-like sigmoid of x @ w + bias, the contraction cut over ranks."""
-    m, n = xT.shape[1], w.shape[1]
-    part = nl.ndarray((m, n), dtype=nl.float32, buffer=nl.shared_hbm)
-    whole = nl.ndarray((m, n), dtype=nl.float32, buffer=nl.shared_hbm)
-    out = nl.ndarray((m, n), dtype=nl.float32, buffer=nl.shared_hbm)
-    acc, result, biases = tile(m, n, buffer=nl.psum), tile(m, n), tile(m, n)
-    nisa.nc_matmul(dst=acc, stationary=nl.load(xT), moving=nl.load(w))
-    nisa.dma_copy(dst=biases, src=bias.reshape((1, n)).broadcast(0, m))
-    # LINE row_parallel
-    nisa.tensor_tensor(dst=result, data1=acc, data2=biases, op=nl.add)  # on every rank
-    nl.store(part, result)
-    ncc.all_reduce(srcs=[part], dsts=[whole], replica_group=group, op=nl.add)
-    final = nl.load(whole)
-    nisa.activation(dst=final, op=nl.sigmoid, data=final)
-    nl.store(out, final)
-    return out
-
-
-def row_parallel_inputs():
-    xT, w = (np.array_split(random(n, 40, 14 + n), 4) for n in (36, 37))
-    group = ncc.ReplicaGroup([[0, 1, 2, 3]])
-    return nki.per_rank(xT), nki.per_rank([0.2 * part for part in w]), random(38, 51), group
-
-
-def row_parallel_reference():
-    xT, w, bias, _ = row_parallel_inputs()
-    x, ws = (np.concatenate(list(p.values), 0).astype(np.float64) for p in (xT, w))
-    return [1 / (1 + np.exp(-(x.T @ ws + bias)))] * 4
-
-
 def ring_difference(x, ranks):
     """tanh of x minus the block of the rank before (of the last for the first)."""
     out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
@@ -327,7 +296,6 @@ KERNELS = {
     quantised: None,
     mean_of_blocks: (5, 5),
     grouped_scores: (1, 4, 6),
-    row_parallel: (2, 17),
     ring_difference: (10, 2),
 }
-RANKS = {row_parallel, ring_difference}
+RANKS = {ring_difference}
