@@ -121,9 +121,6 @@ def attribute_changes(i: Instruction, several: bool) -> Iterator[Change]:
             for member in type(value):
                 if member is not value:
                     yield _exchanged(path, member)
-    yield from _shortened(i)
-    yield from _turned(i)
-    yield from _dropped(i)
     if i.accumulation in _TURNED:
         yield Change(_ACCUMULATING[_TURNED[i.accumulation]], PLAIN, _accumulating)
 
@@ -171,60 +168,6 @@ def sizes(i: Instruction) -> list[int]:
     """Sizes of the dimensions of an instruction's operands, but for 1."""
     found = {n for _, v in entries(i) if isinstance(v, Access) for n in v.shape}
     return sorted(found - {1})
-
-
-def _shortened(i: Instruction) -> Iterator[Change]:
-    """Lists with an entry less: pairs of ranks, groups."""
-
-    def lists(path: Path, value: Any) -> Iterator[tuple[Path, Any]]:
-        if isinstance(value, (list, tuple)):
-            yield path, value
-            for n, v in enumerate(value):
-                yield from lists((*path, n), v)
-
-    for name, whole in i.args.items():
-        for path, value in lists((name,), whole):
-            if len(value) < 2 or isinstance(value[0], Access):
-                continue
-            for n, v in enumerate(value):
-                less = [*value[:n], *value[n + 1 :]]
-                yield Change(
-                    f"{named(path)} without {_shown(v)}",
-                    PLAIN,
-                    lambda i, _, path=path, less=less: with_entry(i, path, less),  # type: ignore[misc]
-                )
-
-
-def _turned(i: Instruction) -> Iterator[Change]:
-    """Pairs, such as from whom to whom, that are all the other way round."""
-    for name, pairs in i.args.items():
-        if isinstance(pairs, list) and pairs and all(_is_pair(p) for p in pairs):
-            other = [list(reversed(p)) for p in pairs]
-            yield _exchanged((name,), other)
-
-
-def _is_pair(value: Any) -> bool:
-    return isinstance(value, (list, tuple)) and len(value) == 2 and isinstance(value[0], int)
-
-
-def _dropped(i: Instruction) -> Iterator[Change]:
-    """Without what needn't be given; the second of two operators goes with its operand."""
-    parameters = INSTRUCTIONS[i.opcode].signature.parameters
-    optional = [
-        n
-        for n, v in i.args.items()
-        if n in parameters and v is not None and parameters[n].default is None
-    ]
-    groups: dict[str, list[str]] = {}
-    for name in optional:
-        groups.setdefault(name[-1] if name[-1].isdigit() else name, []).append(name)
-    for names in groups.values():
-        less = dict.fromkeys(names)
-        yield Change(
-            f"without {' and '.join(names)}",
-            PLAIN,
-            lambda i, n, less=less: i.with_args({**i.args, **less}),  # type: ignore[misc]
-        )
 
 
 _TURNED: Final = {"replace": "add", "add": "replace"}

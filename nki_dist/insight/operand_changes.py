@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from nki_dist.insight.changes import (
@@ -21,25 +21,17 @@ from nki_dist.program import Access, Instruction, Program, Storage
 NEAR: Final = 6  # tiles that are tried in place of one, those that were made next to it
 
 
-def operand_changes(
-    i: Instruction,
-    programs: Sequence[Program],
-    rounds: Mapping[int, Sequence[Instruction]],
-) -> Iterator[Change]:
+def operand_changes(i: Instruction, programs: Sequence[Program], several: bool) -> Iterator[Change]:
     """Other operands, from those that a line could have by a slip.
 
     Args:
         programs: one for each core of a rank.
-        rounds: by core of a rank, the line's instructions in the order of the program.
+        several: the line is carried out in several rounds.
     """
-    several = any(len(found) > 1 for found in rounds.values())
     found = [(path, a) for path, a in entries(i) if _is_operand(i, path, a)]
     for path, a in found:
         yield from _slices(path, a, several)
         yield from _tiles(path, a, programs)
-        if several:
-            yield from _neighbours(path, rounds)
-    yield from _swapped(i, found)
 
 
 def _is_operand(i: Instruction, path: Path, value: Any) -> bool:
@@ -86,21 +78,6 @@ def _slices(path: Path, a: Access, several: bool) -> Iterator[Change]:
             return with_entry(i, path, moved(entry(i, path), by * n if growing else by))
 
         yield Change(f"{name}: {title} {text} (of {abs(by)} elements)", OTHER, edit)
-    yield from _lengths(path, a)
-
-
-def _lengths(path: Path, a: Access) -> Iterator[Change]:
-    for d, n in enumerate(a.shape):
-        for size in (n + 1, n - 1):
-            if n == 1 or size == 0:
-                continue
-
-            def edit(i: Instruction, _: int, d: int = d, by: int = size - n) -> Instruction:
-                here = entry(i, path)
-                shape = (*here.shape[:d], here.shape[d] + by, *here.shape[d + 1 :])
-                return with_entry(i, path, moved(like(here, shape=shape), 0))
-
-            yield Change(f"{named(path)}: {size} in place of {n} in dimension {d}", OTHER, edit)
 
 
 def _tiles(path: Path, a: Access, programs: Sequence[Program]) -> Iterator[Change]:
@@ -132,43 +109,6 @@ def _alike(a: Storage, b: Storage) -> bool:
         and b.role in ("local", "input", "shared")
         and (b.written or b.role == "input")
     )
-
-
-def _neighbours(path: Path, rounds: Mapping[int, Sequence[Instruction]]) -> Iterator[Change]:
-    """The operand of the round before or after, such as of the other of two buffers; or of the
-    rounds counted from the end."""
-    where = {i.ordinal: (line, n) for line in rounds.values() for n, i in enumerate(line)}
-    ways: dict[str, Callable[[int, int], int]] = {
-        "of the round after": lambda n, count: n + 1,
-        "of the round before": lambda n, count: n - 1,
-        "of the rounds in reverse order": lambda n, count: count - 1 - n,
-    }
-    for word, way in ways.items():
-
-        def edit(i: Instruction, _: int, way: Callable[[int, int], int] = way) -> Instruction:
-            line, n = where[i.ordinal]
-            at = way(n, len(line))
-            if not 0 <= at < len(line):
-                raise Impossible
-            there, here = entry(line[at], path), entry(i, path)
-            if there.shape != here.shape or there.dynamic is not None or here.dynamic is not None:
-                raise Impossible
-            return with_entry(i, path, there)
-
-        yield Change(f"{named(path)} {word}", OTHER, edit)
-
-
-def _swapped(i: Instruction, found: Sequence[tuple[Path, Access]]) -> Iterator[Change]:
-    written = INSTRUCTIONS[i.opcode].writes(i)
-    reads = [(p, a) for p, a in found if not any(a is w for w in written)]
-    for n, (p, a) in enumerate(reads):
-        for q, b in reads[n + 1 :]:
-            if a.shape == b.shape:
-
-                def edit(i: Instruction, _: int, p: Path = p, q: Path = q) -> Instruction:
-                    return with_entry(with_entry(i, p, entry(i, q)), q, entry(i, p))
-
-                yield Change(f"{named(p)} and {named(q)} exchanged", OTHER, edit)
 
 
 __all__ = ["moved", "operand_changes"]

@@ -178,7 +178,7 @@ class Repairs:
         yield from attribute_changes(i, line.several)
         yield from left_out(i)
         programs = self._launched.compiled.programs
-        yield from operand_changes(i, programs, line.rounds)
+        yield from operand_changes(i, programs, line.several)
 
     def _try_line(self, line: Line, supposes: int, single: bool) -> None:
         for i, rounds in self._chosen(line, single):

@@ -21,13 +21,11 @@ pytestmark = pytest.mark.filterwarnings("ignore::nki_dist.errors.ReleaseWarning"
 REASONS = {
     wrong_strange.layer_norm: "data: centred in place of data",
     wrong_strange.rope: "op=subtract",
-    wrong_strange.causal_conv: "of the rounds in reverse order",
     wrong_strange.top_sixteen: "imm=-",
     wrong_strange.cumulative_sum: "carry",
     wrong_strange.quantised: "data: sizes in place of data",
     wrong_strange.mean_of_blocks: "total in float32 in place of bfloat16",
     wrong_strange.grouped_scores: "src: k 16 further back",
-    wrong_strange.ring_difference: "source_target_pairs=[[3, 0], [0, 1], [1, 2], [2, 3]]",
     wrong_later.split_norm: "mine in place of theirs",
     wrong_later.alibi: "channel_multiplier=-1",
     wrong_later.group_norm: "operand0=0.05 in place of",
@@ -44,7 +42,7 @@ def recorded(kernel):
     module = wrong_strange if kernel in wrong_strange.KERNELS else wrong_later
     arguments = getattr(module, f"{kernel.__name__}_inputs")()
     reference = getattr(module, f"{kernel.__name__}_reference")
-    if kernel in module.RANKS:
+    if kernel in getattr(module, "RANKS", ()):
         with nki.World(ranks=4, host="inprocess") as world:
             record = world.record(nki.jit(kernel), *arguments)
         expected = reference()

@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import numpy as np
 
-import nki_dist as nki
-import nki_dist.collectives as ncc
 import nki_dist.isa as nisa
 import nki_dist.language as nl
 from tests.insight.lines import lines_of
@@ -83,40 +81,6 @@ def rope_inputs():
 def rope_reference(x, cos, sin):
     a, b = x[:, :17].astype(np.float64), x[:, 17:].astype(np.float64)
     return np.hstack([a * cos - b * sin, b * cos + a * sin]) * 34**-0.5
-
-
-def causal_conv(x, taps):
-    """y[c, t] = silu(sum of taps[c, j] * x[c, t - 3 + j]); channels on partitions."""
-    channels, length = x.shape
-    width = taps.shape[1]
-    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
-    padded, weights = tile(channels, length + width - 1), nl.load(taps)
-    nisa.memset(dst=padded, value=0.0)
-    nisa.dma_copy(dst=padded[:, width - 1 :], src=x)
-    total, term = tile(channels, length), tile(channels, length)
-    nisa.memset(dst=total, value=0.0)
-    for j in range(width):
-        # LINE causal_conv
-        nisa.tensor_scalar(
-            dst=term,
-            data=padded[:, j : j + length],
-            op0=nl.multiply,
-            operand0=weights[:, width - 1 - j : width - j],
-        )
-        nisa.tensor_tensor(dst=total, data1=total, data2=term, op=nl.add)
-    nisa.activation(dst=total, op=nl.silu, data=total)
-    nl.store(out, total)
-    return out
-
-
-def causal_conv_inputs():
-    return random(28, 37, 90), random(29, 37, 4)
-
-
-def causal_conv_reference(x, taps):
-    padded = np.pad(x.astype(np.float64), ((0, 0), (3, 0)))
-    y = sum(taps[:, j : j + 1] * padded[:, j : j + x.shape[1]] for j in range(4))
-    return y / (1 + np.exp(-y))
 
 
 def top_sixteen(x):
@@ -261,41 +225,13 @@ def grouped_scores_reference(q, k):
     return 30 * np.tanh(s / 4)
 
 
-def ring_difference(x, ranks):
-    """tanh of x minus the block of the rank before (of the last for the first)."""
-    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
-    mine = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
-    before = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
-    nisa.dma_copy(dst=mine, src=x)
-    pairs = [[r, (r - 1) % ranks] for r in range(ranks)]
-    # LINE ring_difference
-    ncc.collective_permute(srcs=[mine], dsts=[before], source_target_pairs=pairs)
-    data, other = nl.load(x), nl.load(before)
-    nisa.tensor_tensor(dst=data, data1=data, data2=other, op=nl.subtract)
-    nisa.activation(dst=data, op=nl.tanh, data=data)
-    nl.store(out, data)
-    return out
-
-
-def ring_difference_inputs():
-    return nki.per_rank([random(40 + r, 12, 9) for r in range(4)]), 4
-
-
-def ring_difference_reference():
-    x = [random(40 + r, 12, 9).astype(np.float64) for r in range(4)]
-    return [np.tanh(x[r] - x[r - 1]) for r in range(4)]
-
-
 # By kernel, an element that is wrong.
 KERNELS = {
     layer_norm: (7, 31),
     rope: (9, 3),
-    causal_conv: (20, 40),
     top_sixteen: (6, 14),
     cumulative_sum: (11, 160),
     quantised: None,
     mean_of_blocks: (5, 5),
     grouped_scores: (1, 4, 6),
-    ring_difference: (10, 2),
 }
-RANKS = {ring_difference}
