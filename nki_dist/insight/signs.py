@@ -15,7 +15,6 @@ from nki_dist.dtypes import float32
 from nki_dist.insight.capture import Capture, Found
 from nki_dist.insight.log import Log
 from nki_dist.insight.probe import Input, Odd, Probe, not_finite
-from nki_dist.insight.replay import Key
 from nki_dist.insight.steps import Source, Step
 from nki_dist.isa import INSTRUCTIONS
 
@@ -96,91 +95,6 @@ def _nudged(operand: Input) -> np.ndarray:
         return moved.astype(np.float32).view(operand.bits.dtype)
 
 
-def added_on(log: Log, steps: list[Step]) -> tuple[Step, str] | None:
-    """The first matrix product that was added to a sum in PSUM which had been read before.
-
-    A sum is read when it is complete; what is added afterwards belongs to another one, that should
-    have begun anew.
-
-    Returns:
-        The step, and where the sum had been read.
-    """
-    for step in reversed(steps):
-        if INSTRUCTIONS[log.at(step.step).opcode].accumulates is not True:
-            continue
-        for r in log.writes(step.step):
-            if r.storage.title != step.tensor:
-                continue
-            place = np.asarray([_place(step, r.storage.shape, r.dtype.itemsize)])
-            before = [s.step for s in step.reads if isinstance(s, Step) and s.tensor == step.tensor]
-            for number in range(min(before, default=step.step) + 1, step.step):
-                if _reads(log, number, r.key, place):
-                    where = log.launched.where(log.cores[number], log.at(number))
-                    return step, str(where)
-    return None
-
-
-def _reads(log: Log, number: int, key: Key, place: np.ndarray) -> bool:
-    return log.instructions[number] is not None and any(
-        r.key == key and r.holds(place).any() for r in log.reads(number)
-    )
-
-
-def read_twice(log: Log, steps: list[Step]) -> tuple[Step, str] | None:
-    """The first step that read a part of an argument again, if as much of it was never read.
-
-    An argument that is cut into parts is read once. If some of it is read by two instructions, and
-    a piece of the same size by none, then one of the two was meant for that piece. Where
-    parts are read again and again on purpose, such as weights, the sizes aren't the same.
-
-    Returns:
-        The step, and what it read how.
-    """
-    asked: dict[Key, list[Step]] = {}
-    for step in steps:
-        if any(isinstance(read, Source) and read.kind == "argument" for read in step.reads):
-            for r in log.reads(step.step):
-                if r.storage.role == "input" and step not in asked.setdefault(r.key, []):
-                    asked[r.key].append(step)
-    for key, readers in asked.items():
-        again = _read_again(log, key, readers)
-        if again is not None:
-            return again
-    return None
-
-
-def _read_again(log: Log, key: Key, readers: list[Step]) -> tuple[Step, str] | None:
-    once: np.ndarray | None = None
-    twice = np.zeros(0, bool)
-    first: Step | None = None
-    name = ""
-    shape: tuple[int, ...] = ()
-    for number, i in enumerate(log.instructions):
-        if i is None:
-            continue
-        for r in log.reads(number):
-            if r.key != key:
-                continue
-            if r.dtype is not r.storage.dtype:
-                return None  # other elements than those of the argument
-            if once is None:
-                count = r.storage.nbytes // r.dtype.itemsize
-                once, twice = np.zeros(count, bool), np.zeros(count, bool)
-                name, shape = r.storage.title, r.storage.shape
-            elements = r.places // r.dtype.itemsize
-            if first is None and once[elements].any():
-                first = next((s for s in readers if s.step == number), None)
-            twice[elements] |= once[elements]
-            once[elements] = True
-    if first is None or once is None or twice.sum() != (~once).sum():
-        return None
-    missed = [int(n) for n in np.unravel_index(int(np.argmin(once)), shape)]
-    return first, (
-        f"it read a part of {name} that had been read before: {twice.sum()} of its elements were "
-        f"read twice, and as many never, the first of them {missed}"
-    )
-
-
 def _place(step: Step, shape: tuple[int, ...], itemsize: int) -> int:
     """The first byte in its tensor of the first of a step's elements."""
     return int(np.ravel_multi_index(step.index, shape)) * itemsize if step.index else 0
@@ -211,4 +125,4 @@ def _behind(step: Step) -> list[Step]:
     return list(found.values())
 
 
-__all__ = ["added_on", "infinities_of", "noise_before", "read_twice"]
+__all__ = ["infinities_of", "noise_before"]

@@ -17,7 +17,7 @@ from nki_dist.insight.log import Log
 from nki_dist.insight.origin import Walk
 from nki_dist.insight.repair import Repair
 from nki_dist.insight.replay import Key
-from nki_dist.insight.signs import added_on, infinities_of, noise_before, read_twice
+from nki_dist.insight.signs import infinities_of, noise_before
 from nki_dist.insight.steps import Source, Step, index_in
 
 WHY_BORN: Final = "it made a number that isn't finite of numbers that are, or NaN of infinities"
@@ -58,23 +58,12 @@ def suspect_of(
     lost = _stored_over(log, walk, key, places)
     if lost is not None:
         return steps[0], f"it stored over what {lost} had stored, which nothing had read"
-    sign = signs_of(log, walk)
-    if sign is not None:
-        return sign
     if repaired is not None:
         return repaired
     for s in steps:
         if not s.moved:
             return s, "it made this number; what follows only moved it"
     return steps[0], "nothing was computed: the number was only moved"
-
-
-def signs_of(log: Log, walk: Walk) -> tuple[Step, str] | None:
-    """A step on the way that shows that something is wrong with it, and what; None if none does."""
-    added = added_on(log, walk.steps)
-    if added is not None:
-        return added[0], f"it was added to a sum that {added[1]} had read already"
-    return read_twice(log, walk.steps)
 
 
 def _of_repair(log: Log, steps: Sequence[Step], repair: Repair) -> Step:
