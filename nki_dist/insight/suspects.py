@@ -2,8 +2,6 @@
 
 The reasons are tried in the order of the list in docs/records.md ("Where a number came from"), the
 only one that numbers them.
-
-`signs` has the reasons of what isn't the step that made the number.
 """
 
 from __future__ import annotations
@@ -17,7 +15,6 @@ from nki_dist.insight.log import Log
 from nki_dist.insight.origin import Walk
 from nki_dist.insight.repair import Repair
 from nki_dist.insight.replay import Key
-from nki_dist.insight.signs import infinities_of, noise_before
 from nki_dist.insight.steps import Source, Step, index_in
 
 WHY_BORN: Final = "it made a number that isn't finite of numbers that are, or NaN of infinities"
@@ -50,7 +47,7 @@ def suspect_of(
         return None, "nothing in the launch wrote it"
     born = [s for s in steps if s.made_non_finite]
     if born:
-        return _behind_born(log, min(born, key=lambda s: s.step))
+        return min(born, key=lambda s: s.step), WHY_BORN
     for s in reversed(steps):
         unwritten = [r for r in s.reads if isinstance(r, Source) and r.kind == "unwritten"]
         if unwritten:
@@ -84,19 +81,6 @@ def _of_repair(log: Log, steps: Sequence[Step], repair: Repair) -> Step:
         r.places.size,
         np.empty(0),
     )
-
-
-def _behind_born(log: Log, born: Step) -> tuple[Step, str]:
-    mask = infinities_of(log, born)
-    if mask is not None:
-        return mask, f"it put in the infinities that {born.location} made NaN of"
-    noise = noise_before(log, born)
-    if noise is not None:
-        return noise, (
-            f"{born.location} made NaN of its result, which is only rounding errors: a few "
-            "roundings of its operands change all of it"
-        )
-    return born, WHY_BORN
 
 
 def _stored_over(log: Log, walk: Walk, key: Key, places: np.ndarray) -> str | None:
