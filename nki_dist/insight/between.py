@@ -18,7 +18,7 @@ from nki_dist.insight.origin import Walk
 from nki_dist.insight.repair import Repair, Repairs
 from nki_dist.insight.replay import Key
 from nki_dist.insight.steps import Expected, Step, shown
-from nki_dist.insight.suspects import WHY_BORN, signs_of
+from nki_dist.insight.suspects import WHY_BORN
 from nki_dist.insight.wanted import Wanted
 
 
@@ -81,14 +81,14 @@ class Between:
             if self.repairs:
                 self.why += f"; it is as expected with {self.repairs[0].what}"
             return
-        sign = _born(walk) or signs_of(self._log, walk)
+        born = _born(walk)
         self._repair(walk, first)
         if self.repairs:
             best = self.repairs[0]
             step = next((s for s in walk.steps if s.step == best.number), computing[0])
             self.suspect, self.why = step, f"{lead}; it is as expected with {best.what}"
-        elif sign is not None:
-            self.suspect, self.why = sign[0], f"{lead}; {sign[1]}"
+        elif born is not None:
+            self.suspect, self.why = born, f"{lead}; {WHY_BORN}"
         else:
             self.suspect = computing[0]
             self.why = f"{lead}; of {len(lines)} lines between it is the last that computed"
@@ -120,9 +120,9 @@ class Between:
         return self._log.cores[number], self._log.at(number).ordinal
 
 
-def _born(walk: Walk) -> tuple[Step, str] | None:
-    born = [s for s in walk.steps if s.made_non_finite]
-    return (min(born, key=lambda s: s.step), WHY_BORN) if born else None
+def _born(walk: Walk) -> Step | None:
+    """The first step that made what isn't finite."""
+    return min((s for s in walk.steps if s.made_non_finite), key=lambda s: s.step, default=None)
 
 
 def _departure(first: Checked, walk: Walk) -> str:

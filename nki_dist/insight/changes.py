@@ -8,11 +8,9 @@ here knows what a kernel computes; `repair` finds out which change makes its res
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
-
-import numpy as np
 
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.operands import Op
@@ -38,19 +36,6 @@ FAMILIES: Final = (
 )
 
 
-class Here:
-    """Where an instruction's operands are changed: what may be asked of the launch there."""
-
-    def stale(self) -> np.ndarray:
-        """Which of its elements nobody has written since the line was carried out last."""
-        raise NotImplementedError  # for a trial to say
-
-    def unused(self) -> np.ndarray:
-        """The values of the tile nobody reads that was made last."""
-        raise NotImplementedError
-
-
-Values = Callable[[np.ndarray, Here], np.ndarray]
 Edit = Callable[[Instruction, int], "Instruction | None"]
 Path = tuple[Any, ...]  # of an entry of the arguments: a name, then places in lists
 
@@ -68,23 +53,11 @@ class Change:
         supposes: PLAIN, OTHER or ADDED.
         edit: makes of an instruction, and of the round in which the line is carried out, what is
             carried out instead; None for nothing.
-        operand: of which operand the values are changed while the instruction runs, and how.
-        moves: the operand that is only moved to `dst`.
-        but: of launches of several, which rank and core (None for any) isn't changed.
     """
 
     what: str
     supposes: int
-    edit: Edit | None = None
-    operand: tuple[Path, Values] | None = None
-    moves: Path | None = None
-    but: tuple[int | None, int | None] | None = None
-
-    def spares(self, rank: int, core: int) -> bool:
-        """Whether a core is left as it is."""
-        return self.but is not None and all(
-            asked in (None, own) for asked, own in zip(self.but, (rank, core))
-        )
+    edit: Edit
 
 
 def entry(i: Instruction, path: Path) -> Any:
@@ -148,9 +121,6 @@ def attribute_changes(i: Instruction, several: bool) -> Iterator[Change]:
             for member in type(value):
                 if member is not value:
                     yield _exchanged(path, member)
-    yield from _shortened(i)
-    yield from _turned(i)
-    yield from _dropped(i)
     if i.accumulation in _TURNED:
         yield Change(_ACCUMULATING[_TURNED[i.accumulation]], PLAIN, _accumulating)
 
@@ -200,60 +170,6 @@ def sizes(i: Instruction) -> list[int]:
     return sorted(found - {1})
 
 
-def _shortened(i: Instruction) -> Iterator[Change]:
-    """Lists with an entry less: pairs of ranks, groups."""
-
-    def lists(path: Path, value: Any) -> Iterator[tuple[Path, Any]]:
-        if isinstance(value, (list, tuple)):
-            yield path, value
-            for n, v in enumerate(value):
-                yield from lists((*path, n), v)
-
-    for name, whole in i.args.items():
-        for path, value in lists((name,), whole):
-            if len(value) < 2 or isinstance(value[0], Access):
-                continue
-            for n, v in enumerate(value):
-                less = [*value[:n], *value[n + 1 :]]
-                yield Change(
-                    f"{named(path)} without {_shown(v)}",
-                    PLAIN,
-                    lambda i, _, path=path, less=less: with_entry(i, path, less),  # type: ignore[misc]
-                )
-
-
-def _turned(i: Instruction) -> Iterator[Change]:
-    """Pairs, such as from whom to whom, that are all the other way round."""
-    for name, pairs in i.args.items():
-        if isinstance(pairs, list) and pairs and all(_is_pair(p) for p in pairs):
-            other = [list(reversed(p)) for p in pairs]
-            yield _exchanged((name,), other)
-
-
-def _is_pair(value: Any) -> bool:
-    return isinstance(value, (list, tuple)) and len(value) == 2 and isinstance(value[0], int)
-
-
-def _dropped(i: Instruction) -> Iterator[Change]:
-    """Without what needn't be given; the second of two operators goes with its operand."""
-    parameters = INSTRUCTIONS[i.opcode].signature.parameters
-    optional = [
-        n
-        for n, v in i.args.items()
-        if n in parameters and v is not None and parameters[n].default is None
-    ]
-    groups: dict[str, list[str]] = {}
-    for name in optional:
-        groups.setdefault(name[-1] if name[-1].isdigit() else name, []).append(name)
-    for names in groups.values():
-        less = dict.fromkeys(names)
-        yield Change(
-            f"without {' and '.join(names)}",
-            PLAIN,
-            lambda i, n, less=less: i.with_args({**i.args, **less}),  # type: ignore[misc]
-        )
-
-
 _TURNED: Final = {"replace": "add", "add": "replace"}
 _ACCUMULATING: Final = {
     "add": "added to what the tile holds",
@@ -270,29 +186,10 @@ def _accumulating(i: Instruction, n: int) -> Instruction:
     return made
 
 
-def left_out(i: Instruction, ranks: int, cores: int) -> Iterator[Change]:
-    """The step isn't done, or only moves what it reads (nothing is turned, nothing computed); where
-    there are several ranks or cores, perhaps by all but one."""
-    spec = INSTRUCTIONS[i.opcode]
-    if spec.synchronises:
-        return
-    every = [Change("not done", OTHER, lambda i, n: None)]
-    written = spec.writes(i)
-    if len(written) == 1:
-        dst = written[0]
-        for path, a in entries(i):
-            if not isinstance(a, Access) or path[0] not in spec.tensors or a is dst:
-                continue
-            if a.size == dst.size and a.dtype.is_float and dst.dtype.is_float:
-                what = f"{named(path)} only moved to {dst.storage.title}"
-                every.append(Change(what, OTHER, moves=path))
-    yield from every
-    single: list[tuple[int | None, int | None]] = [(r, None) for r in {0, ranks - 1} if ranks > 1]
-    single += [(None, c) for c in {0, cores - 1} if cores > 1]
-    for rank, core in single:
-        who = f"core {core}" if rank is None else f"rank {rank}"
-        for change in every:
-            yield replace(change, what=f"{change.what}, but by {who}", but=(rank, core))
+def left_out(i: Instruction) -> Iterator[Change]:
+    """The step isn't done."""
+    if not INSTRUCTIONS[i.opcode].synchronises:
+        yield Change("not done", OTHER, lambda i, n: None)
 
 
 __all__ = [
@@ -300,7 +197,6 @@ __all__ = [
     "OTHER",
     "PLAIN",
     "Change",
-    "Here",
     "Impossible",
     "attribute_changes",
     "entries",

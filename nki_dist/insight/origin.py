@@ -153,12 +153,8 @@ class Walk:
             for (n, r, _), mask in zip(operand.members, masks)
             if mask.any()
         ]
-        born, filled, explaining = False, False, []
+        born, explaining = False, []
         if bad:
-            # What stays so whatever the operands are was put in, by a mask or a fill.
-            filled = probe.run(calm=not_finite) and any(
-                not_finite(probe.values(n, elements)).any() for n, elements in targets
-            )
             every_nan = all(np.isnan(v).all() for _, _, v in results)
             nan = self._explaining(depends, np.isnan) if every_nan else []
             explaining = nan or self._explaining(depends, not_finite)
@@ -166,8 +162,6 @@ class Walk:
             born = bool(depends) and not (nan if every_nan else explaining)
             depends = explaining or depends
         made = self._steps_of(number, i, probe, results, born, depends)
-        for step in made:
-            step.put_in = filled
         for step in readers:
             step.reads += made
         for member, r, elements in depends:

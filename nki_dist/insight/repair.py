@@ -25,7 +25,7 @@ from nki_dist.insight.capture import bytes_looked_at
 from nki_dist.insight.changes import ADDED, OTHER, PLAIN, Change, Path, attribute_changes, left_out
 from nki_dist.insight.constants import constants, fitted
 from nki_dist.insight.log import Log
-from nki_dist.insight.operand_changes import operand_changes, unused
+from nki_dist.insight.operand_changes import operand_changes
 from nki_dist.insight.replay import Launched
 from nki_dist.insight.steps import Step
 from nki_dist.insight.trial import Name, Trial, in_time
@@ -122,7 +122,7 @@ class Repairs:
     ) -> None:
         self._log, self._output, self._wanted, self._until = log, output, wanted, until
         began = monotonic()
-        asis = Trial(log, log.launched, output, until=until)
+        asis = Trial(log.launched, output, until=until)
         took = monotonic() - began
         self._launched = in_time(log.launched, max(5.0, PATIENCE * took))
         picked = wanted.picked(asis.outputs)
@@ -133,7 +133,6 @@ class Repairs:
         every = [n for n, i in enumerate(log.instructions) if i is not None]
         self._size = sum(INSTRUCTION_NS + BYTE_NS * bytes_looked_at(log, n) for n in every)
         self._lines = self._all_lines(steps)
-        self._spare = unused(log.launched.compiled.programs[0])
         self.found: list[Repair] = []
         self.ended = False
 
@@ -176,11 +175,10 @@ class Repairs:
         return sorted(every, key=lambda line: not line.steps)
 
     def _changes(self, line: Line, i: Instruction) -> Iterator[Change]:
-        slot = self._launched.slots[0]
         yield from attribute_changes(i, line.several)
-        yield from left_out(i, slot.ranks, slot.cores)
+        yield from left_out(i)
         programs = self._launched.compiled.programs
-        yield from operand_changes(i, programs, line.rounds, self._spare)
+        yield from operand_changes(i, programs, line.several)
 
     def _try_line(self, line: Line, supposes: int, single: bool) -> None:
         for i, rounds in self._chosen(line, single):
@@ -219,7 +217,7 @@ class Repairs:
             self.ended = True
             return None
         what = launched or self._launched, self._output, change, rounds, swaps, self._until
-        outputs = Trial(self._log, *what).outputs
+        outputs = Trial(*what).outputs
         return self._wanted.picked(outputs) if outputs else None
 
     def _try(self, line: Line, change: Change, rounds: dict[Name, int], single: bool) -> None:

@@ -170,7 +170,6 @@ class Step(At):
         moved: it passed on what it read, bit by bit.
         made_non_finite: it made something that isn't finite of finite numbers, or NaN of numbers
             that aren't.
-        put_in: some of these elements aren't finite, nor would they be if all operands were.
         reads: the steps and sources that these elements depend on.
     """
 
@@ -180,7 +179,6 @@ class Step(At):
     moved: bool = False
     made_non_finite: bool = False
     reads: list[Step | Source] = field(repr=False, default_factory=list)
-    put_in: bool = False
 
     def __str__(self) -> str:
         more = f" and {self.count - 1} more" if self.count > 1 else ""

@@ -2,8 +2,6 @@
 
 The reasons are tried in the order of the list in docs/records.md ("Where a number came from"), the
 only one that numbers them.
-
-`signs` has the reasons of what isn't the step that made the number.
 """
 
 from __future__ import annotations
@@ -17,9 +15,7 @@ from nki_dist.insight.log import Log
 from nki_dist.insight.origin import Walk
 from nki_dist.insight.repair import Repair
 from nki_dist.insight.replay import Key
-from nki_dist.insight.signs import added_on, infinities_of, noise_before, read_twice
 from nki_dist.insight.steps import Source, Step, index_in
-from nki_dist.insight.unread import unread
 
 WHY_BORN: Final = "it made a number that isn't finite of numbers that are, or NaN of infinities"
 
@@ -51,7 +47,7 @@ def suspect_of(
         return None, "nothing in the launch wrote it"
     born = [s for s in steps if s.made_non_finite]
     if born:
-        return _behind_born(log, min(born, key=lambda s: s.step))
+        return min(born, key=lambda s: s.step), WHY_BORN
     for s in reversed(steps):
         unwritten = [r for r in s.reads if isinstance(r, Source) and r.kind == "unwritten"]
         if unwritten:
@@ -59,23 +55,12 @@ def suspect_of(
     lost = _stored_over(log, walk, key, places)
     if lost is not None:
         return steps[0], f"it stored over what {lost} had stored, which nothing had read"
-    sign = signs_of(log, walk)
-    if sign is not None:
-        return sign
     if repaired is not None:
         return repaired
     for s in steps:
         if not s.moved:
             return s, "it made this number; what follows only moved it"
     return steps[0], "nothing was computed: the number was only moved"
-
-
-def signs_of(log: Log, walk: Walk) -> tuple[Step, str] | None:
-    """A step on the way that shows that something is wrong with it, and what; None if none does."""
-    added = added_on(log, walk.steps)
-    if added is not None:
-        return added[0], f"it was added to a sum that {added[1]} had read already"
-    return read_twice(log, walk.steps) or unread(log, walk.steps, walk.complete)
 
 
 def _of_repair(log: Log, steps: Sequence[Step], repair: Repair) -> Step:
@@ -96,19 +81,6 @@ def _of_repair(log: Log, steps: Sequence[Step], repair: Repair) -> Step:
         r.places.size,
         np.empty(0),
     )
-
-
-def _behind_born(log: Log, born: Step) -> tuple[Step, str]:
-    mask = infinities_of(log, born)
-    if mask is not None:
-        return mask, f"it put in the infinities that {born.location} made NaN of"
-    noise = noise_before(log, born)
-    if noise is not None:
-        return noise, (
-            f"{born.location} made NaN of its result, which is only rounding errors: a few "
-            "roundings of its operands change all of it"
-        )
-    return born, WHY_BORN
 
 
 def _stored_over(log: Log, walk: Walk, key: Key, places: np.ndarray) -> str | None:

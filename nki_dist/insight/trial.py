@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
-from nki_dist.dtypes.casts import converter
 from nki_dist.errors import NkiError
-from nki_dist.insight.changes import Change, Here, Impossible, entry
-from nki_dist.insight.log import Log
-from nki_dist.insight.operand_changes import unused
-from nki_dist.insight.regions import Region, region
+from nki_dist.insight.changes import Change, Impossible
+from nki_dist.insight.regions import region
 from nki_dist.insight.replay import Hooks, Launched, Place, Watch, replay
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.program import Access, Instruction
@@ -32,42 +28,10 @@ REFUSED = (
 Name = tuple[int, int]  # of an instruction: core of the rank, ordinal
 
 
-class _Here(Here):
-    """What the launch as it is says of an operand of one instruction."""
-
-    def __init__(self, log: Log, place: Place, i: Instruction, a: Access) -> None:
-        self._log, self._place, self._a = log, place, a
-        self._spare = [s for s in unused(place.program) if s.first < i.ordinal]
-        self.number = -1
-        self._earlier = -1  # number of the last time
-
-    def at(self, number: int, earlier: int) -> None:
-        self.number, self._earlier = number, earlier
-
-    def stale(self) -> np.ndarray:
-        r, log = region(self._place.slot, self._a), self._log
-        fresh = np.full(r.places.size, self._earlier < 0)
-        for end in log.written.get(r.key, ()):
-            if self._earlier < end < self.number and end not in log.unwritten:
-                for w in log.writes(log.begun.get(end, end)):
-                    if w.key == r.key:
-                        fresh |= w.holds(r.places)
-        return ~fresh.reshape(r.shape)
-
-    def unused(self) -> np.ndarray:
-        if not self._spare:
-            raise Impossible
-        last = max(self._spare, key=lambda s: s.first)
-        whole = Access(last, 0, last.shape, last.strides, last.dtype)
-        r = region(self._place.slot, whole)
-        return r.values(r.get(self._place.kit)).astype(np.float64)
-
-
 class Trial(Watch):
     """Carries a launch out with some instructions changed.
 
     Args:
-        log: of the launch as it is.
         launched: the launch.
         output: the tensor that is looked at afterwards.
         change: of the instructions; None for the launch as it is.
@@ -84,7 +48,6 @@ class Trial(Watch):
 
     def __init__(
         self,
-        log: Log,
         launched: Launched,
         output: Access,
         change: Change | None = None,
@@ -94,8 +57,6 @@ class Trial(Watch):
     ) -> None:
         self._output, self._until = output, until
         self._change, self._rounds, self._swaps = change, rounds or {}, swaps or {}
-        self._log = log
-        self._times: dict[int, int] = {}  # by core, when the line was carried out last
         self._places: dict[int, Place] = {}
         self._touched = False
         self.outputs: dict[int, np.ndarray] = {}
@@ -123,11 +84,7 @@ class Trial(Watch):
             self._touched = True
             return self._swaps[name]
         change = self._change
-        if change is None or not self._changes(place, name):
-            return i
-        if change.moves is not None:
-            return None
-        if change.edit is None:
+        if change is None or name not in self._rounds:
             return i
         try:
             made = change.edit(i, self._rounds[name])
@@ -138,69 +95,10 @@ class Trial(Watch):
             INSTRUCTIONS[made.opcode].verify(made, place.kit.arch)
         return made
 
-    def _changes(self, place: Place, name: Name) -> bool:
-        change = self._change
-        if change is None or name not in self._rounds:
-            return False
-        return not change.spares(place.slot.rank, place.slot.lnc_core)
-
     def linking(self, place: Place, i: Instruction) -> Hooks:
-        before, after = self._hooks(place, i)
         if (place.slot.core, i.ordinal) != self._until:
-            return before, after
-
-        def look(number: int) -> None:
-            if after is not None:
-                after(number)
-            self._look(place)  # in a loop the last round's stays
-
-        return before, look
-
-    def _hooks(self, place: Place, i: Instruction) -> Hooks:
-        change = self._change
-        if change is None or not self._changes(place, (place.slot.lnc_core, i.ordinal)):
             return None, None
-        if change.moves is not None:
-            self._touched = True
-            return None, _moving(place, i, entry(i, change.moves))
-        if change.operand is None:
-            return None, None
-        self._touched = True
-        path, function = change.operand
-        a = entry(i, path)
-        if not isinstance(a, Access):
-            raise Impossible
-        return self._other_values(place, i, a, function)
-
-    def _other_values(self, place: Place, i: Instruction, a: Access, function: Any) -> Hooks:
-        """Before an instruction an operand's values are changed, afterwards they are as they were,
-        but for what it wrote."""
-        r = region(place.slot, a)
-        written: Sequence[Region] = [
-            region(place.slot, w) for w in INSTRUCTIONS[i.opcode].writes(i)
-        ]
-        kept: list[np.ndarray] = []
-        here, times, core = _Here(self._log, place, i, a), self._times, place.slot.core
-
-        def before(number: int) -> None:
-            here.at(number, times.get(core, -1))
-            times[core] = number
-            bits = r.get(place.kit)
-            kept[:] = [bits]
-            with np.errstate(all="ignore"):
-                values = np.asarray(function(r.values(bits).astype(np.float64), here))
-            r.put(place.kit, values.astype(r.dtype.dtype).view(r.dtype.raw).reshape(r.shape))
-
-        def after(number: int) -> None:
-            (bits,) = kept
-            now = r.get(place.kit)
-            wrote = np.zeros(r.places.size, bool)
-            for w in written:
-                if w.key == r.key:
-                    wrote |= w.holds(r.places)
-            r.put(place.kit, np.where(wrote.reshape(r.shape), now, bits))
-
-        return before, after
+        return None, lambda number: self._look(place)  # in a loop the last round's stays
 
 
 def _here(place: Place, output: Access) -> Access:
@@ -212,20 +110,6 @@ def _here(place: Place, output: Access) -> Access:
         output.strides,
         output.dtype,
     )
-
-
-def _moving(place: Place, i: Instruction, source: Access) -> Any:
-    """After an instruction that wasn't carried out: what it would have read is where it writes."""
-    (dst,) = INSTRUCTIONS[i.opcode].writes(i)
-    to, of = region(place.slot, dst), region(place.slot, source)
-    made = np.empty(of.places.size, to.dtype.storage)
-    convert = converter(of.dtype, to.dtype)
-
-    def move(number: int) -> None:
-        convert(made, of.get(place.kit).reshape(-1).view(of.dtype.storage))
-        to.put(place.kit, made.view(to.dtype.raw).reshape(to.shape))
-
-    return move
 
 
 def in_time(launched: Launched, seconds: float) -> Launched:

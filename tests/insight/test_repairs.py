@@ -1,8 +1,8 @@
 """Guilty lines that are found because it is known what the results should be.
 
-Of the twelve kernels of `wrong_strange`, which were written before the tool was run on them, six
-were found at first. The rules that were missing were made then, so these twelve are no evidence for
-those. The eight of `wrong_later` were written afterwards, and no rule was made for them: seven.
+The kernels of `wrong_strange` were written before the tool was run on them. Of twelve six were
+found at first; those that only a rule made for them answered are gone, and so are the rules. The
+eight of `wrong_later` were written afterwards, and no rule was made for them: seven are found.
 """
 
 from __future__ import annotations
@@ -19,18 +19,13 @@ from tests.insight import wrong_later, wrong_strange
 pytestmark = pytest.mark.filterwarnings("ignore::nki_dist.errors.ReleaseWarning")
 
 REASONS = {
-    wrong_strange.online_softmax_sum: "which nothing reads",
     wrong_strange.layer_norm: "data: centred in place of data",
     wrong_strange.rope: "op=subtract",
-    wrong_strange.matmul: "where an earlier round's values are left",
-    wrong_strange.causal_conv: "of the rounds in reverse order",
     wrong_strange.top_sixteen: "imm=-",
     wrong_strange.cumulative_sum: "carry",
     wrong_strange.quantised: "data: sizes in place of data",
     wrong_strange.mean_of_blocks: "total in float32 in place of bfloat16",
     wrong_strange.grouped_scores: "src: k 16 further back",
-    wrong_strange.row_parallel: "but by rank 0",
-    wrong_strange.ring_difference: "source_target_pairs=[[3, 0], [0, 1], [1, 2], [2, 3]]",
     wrong_later.split_norm: "mine in place of theirs",
     wrong_later.alibi: "channel_multiplier=-1",
     wrong_later.group_norm: "operand0=0.05 in place of",
@@ -47,7 +42,7 @@ def recorded(kernel):
     module = wrong_strange if kernel in wrong_strange.KERNELS else wrong_later
     arguments = getattr(module, f"{kernel.__name__}_inputs")()
     reference = getattr(module, f"{kernel.__name__}_reference")
-    if kernel in module.RANKS:
+    if kernel in getattr(module, "RANKS", ()):
         with nki.World(ranks=4, host="inprocess") as world:
             record = world.record(nki.jit(kernel), *arguments)
         expected = reference()

@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import numpy as np
 
-import nki_dist as nki
-import nki_dist.collectives as ncc
 import nki_dist.isa as nisa
 import nki_dist.language as nl
 from tests.insight.lines import lines_of
@@ -20,39 +18,6 @@ def tile(*shape, dtype=nl.float32, buffer=nl.sbuf):
 
 def random(seed, *shape):
     return np.random.default_rng(seed).standard_normal(shape, dtype=np.float32)
-
-
-def online_softmax_sum(x):
-    """log(sum(exp(x))) by row, columns in blocks, with a running maximum."""
-    rows, columns = x.shape
-    out = nl.ndarray((rows, 1), dtype=nl.float32, buffer=nl.shared_hbm)
-    largest, total = tile(rows, 1), tile(rows, 1)
-    nisa.memset(dst=largest, value=-1e30)
-    nisa.memset(dst=total, value=0.0)
-    for c0 in range(0, columns, 64):
-        block = nl.load(x[:, c0 : min(c0 + 64, columns)])
-        here, newest, minus, factor, part = [tile(rows, 1) for _ in range(5)]
-        nisa.tensor_reduce(dst=here, op=nl.maximum, data=block, axis=1)
-        nisa.tensor_tensor(dst=newest, data1=largest, data2=here, op=nl.maximum)
-        nisa.tensor_scalar(dst=minus, data=newest, op0=nl.multiply, operand0=-1.0)
-        nisa.activation(dst=factor, op=nl.exp, data=largest, bias=minus)
-        nisa.activation(dst=block, op=nl.exp, data=block, bias=minus)
-        nisa.tensor_reduce(dst=part, op=nl.add, data=block, axis=1)
-        # LINE online_softmax_sum
-        nisa.tensor_tensor(dst=total, data1=total, data2=part, op=nl.add)  # without the factor
-        nisa.tensor_copy(dst=largest, src=newest)
-    nisa.activation(dst=total, op=nl.log, data=total)
-    nisa.tensor_tensor(dst=total, data1=total, data2=largest, op=nl.add)
-    nl.store(out, total)
-    return out
-
-
-def online_softmax_sum_inputs():
-    return (random(21, 30, 200),)
-
-
-def online_softmax_sum_reference(x):
-    return np.log(np.exp(x.astype(np.float64)).sum(1, keepdims=True))
 
 
 def layer_norm(x, weight, bias):
@@ -116,66 +81,6 @@ def rope_inputs():
 def rope_reference(x, cos, sin):
     a, b = x[:, :17].astype(np.float64), x[:, 17:].astype(np.float64)
     return np.hstack([a * cos - b * sin, b * cos + a * sin]) * 34**-0.5
-
-
-def matmul(xT, w):
-    """relu(xT.T @ w), the contraction in tiles of 128; one pair of tiles serves all of them."""
-    (k, m), n = xT.shape, w.shape[1]
-    out = nl.ndarray((m, n), dtype=nl.float32, buffer=nl.shared_hbm)
-    left, right, acc = tile(128, m), tile(128, n), tile(m, n, buffer=nl.psum)
-    for k0 in range(0, k, 128):
-        count = min(128, k - k0)
-        nisa.dma_copy(dst=left[0:count, :], src=xT[k0 : k0 + count, :])
-        nisa.dma_copy(dst=right[0:count, :], src=w[k0 : k0 + count, :])
-        # LINE matmul
-        nisa.nc_matmul(dst=acc, stationary=left, moving=right)
-    result = tile(m, n)
-    nisa.activation(dst=result, op=nl.relu, data=acc)
-    nisa.tensor_scalar(dst=result, data=result, op0=nl.multiply, operand0=0.1)
-    nl.store(out, result)
-    return out
-
-
-def matmul_inputs():
-    return random(26, 300, 18), random(27, 300, 45)
-
-
-def matmul_reference(xT, w):
-    return np.maximum(xT.T.astype(np.float64) @ w, 0) * 0.1
-
-
-def causal_conv(x, taps):
-    """y[c, t] = silu(sum of taps[c, j] * x[c, t - 3 + j]); channels on partitions."""
-    channels, length = x.shape
-    width = taps.shape[1]
-    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
-    padded, weights = tile(channels, length + width - 1), nl.load(taps)
-    nisa.memset(dst=padded, value=0.0)
-    nisa.dma_copy(dst=padded[:, width - 1 :], src=x)
-    total, term = tile(channels, length), tile(channels, length)
-    nisa.memset(dst=total, value=0.0)
-    for j in range(width):
-        # LINE causal_conv
-        nisa.tensor_scalar(
-            dst=term,
-            data=padded[:, j : j + length],
-            op0=nl.multiply,
-            operand0=weights[:, width - 1 - j : width - j],
-        )
-        nisa.tensor_tensor(dst=total, data1=total, data2=term, op=nl.add)
-    nisa.activation(dst=total, op=nl.silu, data=total)
-    nl.store(out, total)
-    return out
-
-
-def causal_conv_inputs():
-    return random(28, 37, 90), random(29, 37, 4)
-
-
-def causal_conv_reference(x, taps):
-    padded = np.pad(x.astype(np.float64), ((0, 0), (3, 0)))
-    y = sum(taps[:, j : j + 1] * padded[:, j : j + x.shape[1]] for j in range(4))
-    return y / (1 + np.exp(-y))
 
 
 def top_sixteen(x):
@@ -320,75 +225,13 @@ def grouped_scores_reference(q, k):
     return 30 * np.tanh(s / 4)
 
 
-def row_parallel(xT, w, bias, group):
-    """gelu-like sigmoid of x @ w + bias, the contraction cut over ranks."""
-    m, n = xT.shape[1], w.shape[1]
-    part = nl.ndarray((m, n), dtype=nl.float32, buffer=nl.shared_hbm)
-    whole = nl.ndarray((m, n), dtype=nl.float32, buffer=nl.shared_hbm)
-    out = nl.ndarray((m, n), dtype=nl.float32, buffer=nl.shared_hbm)
-    acc, result, biases = tile(m, n, buffer=nl.psum), tile(m, n), tile(m, n)
-    nisa.nc_matmul(dst=acc, stationary=nl.load(xT), moving=nl.load(w))
-    nisa.dma_copy(dst=biases, src=bias.reshape((1, n)).broadcast(0, m))
-    # LINE row_parallel
-    nisa.tensor_tensor(dst=result, data1=acc, data2=biases, op=nl.add)  # on every rank
-    nl.store(part, result)
-    ncc.all_reduce(srcs=[part], dsts=[whole], replica_group=group, op=nl.add)
-    final = nl.load(whole)
-    nisa.activation(dst=final, op=nl.sigmoid, data=final)
-    nl.store(out, final)
-    return out
-
-
-def row_parallel_inputs():
-    xT, w = (np.array_split(random(n, 40, 14 + n), 4) for n in (36, 37))
-    group = ncc.ReplicaGroup([[0, 1, 2, 3]])
-    return nki.per_rank(xT), nki.per_rank([0.2 * part for part in w]), random(38, 51), group
-
-
-def row_parallel_reference():
-    xT, w, bias, _ = row_parallel_inputs()
-    x, ws = (np.concatenate(list(p.values), 0).astype(np.float64) for p in (xT, w))
-    return [1 / (1 + np.exp(-(x.T @ ws + bias)))] * 4
-
-
-def ring_difference(x, ranks):
-    """tanh of x minus the block of the rank before (of the last for the first)."""
-    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
-    mine = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
-    before = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
-    nisa.dma_copy(dst=mine, src=x)
-    pairs = [[r, (r - 1) % ranks] for r in range(ranks)]
-    # LINE ring_difference
-    ncc.collective_permute(srcs=[mine], dsts=[before], source_target_pairs=pairs)
-    data, other = nl.load(x), nl.load(before)
-    nisa.tensor_tensor(dst=data, data1=data, data2=other, op=nl.subtract)
-    nisa.activation(dst=data, op=nl.tanh, data=data)
-    nl.store(out, data)
-    return out
-
-
-def ring_difference_inputs():
-    return nki.per_rank([random(40 + r, 12, 9) for r in range(4)]), 4
-
-
-def ring_difference_reference():
-    x = [random(40 + r, 12, 9).astype(np.float64) for r in range(4)]
-    return [np.tanh(x[r] - x[r - 1]) for r in range(4)]
-
-
 # By kernel, an element that is wrong.
 KERNELS = {
-    online_softmax_sum: (4, 0),
     layer_norm: (7, 31),
     rope: (9, 3),
-    matmul: (3, 11),
-    causal_conv: (20, 40),
     top_sixteen: (6, 14),
     cumulative_sum: (11, 160),
     quantised: None,
     mean_of_blocks: (5, 5),
     grouped_scores: (1, 4, 6),
-    row_parallel: (2, 17),
-    ring_difference: (10, 2),
 }
-RANKS = {row_parallel, ring_difference}

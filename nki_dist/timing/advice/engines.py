@@ -1,4 +1,4 @@
-"""Rules about compute engines: one that is crowded while others idle, products in float32."""
+"""Rules about compute engines: PSUM emptied by a crowded one, products in float32."""
 
 from __future__ import annotations
 
@@ -23,39 +23,31 @@ from nki_dist.timing.advice.suspect import (
 from nki_dist.timing.replay import Part
 from nki_dist.timing.timeline import Timeline
 
-_COMPUTE: Final = ("vector", "scalar", "gpsimd")
+_COMPUTE: Final = ("vector", "scalar")  # those that reach PSUM and may be told so
 _IDLE: Final = 0.7  # of the crowded one's time, what another may be busy to count as idle
 
 
 def crowded_engine(timeline: Timeline, spent: Spent) -> Iterator[Suspect]:
-    """Instructions that an engine with less to do could take; those that empty PSUM apart."""
+    """Instructions that empty PSUM, where another engine that reaches it has less to do."""
     arch = timeline.arch
     busy, durations = _busy(timeline)
-    crowded = max(_COMPUTE, key=lambda e: busy[e])
-    for other in _COMPUTE:
-        if other == crowded or not busy[crowded] or busy[other] > _IDLE * busy[crowded]:
-            continue
-        movable = _movable(timeline, crowded, other, arch)
-        for evacuates, title in (
-            (True, "PSUM emptied by a busy engine"),
-            (False, "one busy engine"),
-        ):
-            of = {line for line, psum in movable.items() if psum is evacuates}
-            lines = costliest((x for x in of if spent.lines.get(x)), spent, durations)
-            if not lines:
-                continue
-            what = "copy results out of PSUM" if evacuates else "could also run elsewhere"
-            yield Suspect(
-                title,
-                f"{crowded.capitalize()} is busy {busy[crowded] / 1000:,.1f} us, "
-                f"{other.capitalize()} {busy[other] / 1000:,.1f} us; instructions on "
-                f"{crowded.capitalize()} {what}: give them, or every second, to "
-                f"engine=nki.isa.{other}_engine",
-                lines,
-                "AWS's performance guide, #3: overlap execution across compute engines",
-                [_moved(lines, crowded, other, arch, every) for every in (1, 2)],
-                spent.of(lines),
-            )
+    crowded, other = sorted(_COMPUTE, key=lambda e: -busy[e])
+    if not busy[crowded] or busy[other] > _IDLE * busy[crowded]:
+        return
+    movable = _movable(timeline, crowded, other, arch)
+    lines = costliest((x for x in movable if spent.lines.get(x)), spent, durations)
+    if not lines:
+        return
+    yield Suspect(
+        "PSUM emptied by a busy engine",
+        f"{crowded.capitalize()} is busy {busy[crowded] / 1000:,.1f} us, {other.capitalize()} "
+        f"{busy[other] / 1000:,.1f} us; instructions on {crowded.capitalize()} copy results out of "
+        f"PSUM: give them, or every second, to engine=nki.isa.{other}_engine",
+        lines,
+        "AWS's performance guide, #3: overlap execution across compute engines",
+        [_moved(lines, crowded, other, arch, every) for every in (1, 2)],
+        spent.of(lines),
+    )
 
 
 def _busy(timeline: Timeline) -> tuple[dict[str, float], dict[str, float]]:
@@ -75,9 +67,9 @@ def _busy(timeline: Timeline) -> tuple[dict[str, float], dict[str, float]]:
     return busy, durations
 
 
-def _movable(timeline: Timeline, engine: str, other: str, arch: Arch) -> dict[str, bool]:
-    """Lines with instructions of one engine that another could run: whether they read PSUM."""
-    found: dict[str, bool] = {}
+def _movable(timeline: Timeline, engine: str, other: str, arch: Arch) -> set[str]:
+    """Lines with instructions of one engine that empty PSUM and that another could run."""
+    found: set[str] = set()
     seen = set()
     for core in timeline.cores:
         program = core.graph.program
@@ -88,7 +80,8 @@ def _movable(timeline: Timeline, engine: str, other: str, arch: Arch) -> dict[st
             if i.engine == engine and _runs_on(i, other, arch):
                 reads, writes = core.graph.tensors[i.ordinal]
                 psum = any(a.region.value == "psum" for a in reads)
-                found[line_of(core, i)] = psum and all(a.region.value != "psum" for a in writes)
+                if psum and all(a.region.value != "psum" for a in writes):
+                    found.add(line_of(core, i))
     return found
 
 
