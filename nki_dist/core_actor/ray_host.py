@@ -140,8 +140,8 @@ class RayHost:
         self.actors[n] = None
         self.calls.forget(n)
         self._unfinished.discard(n)
-        if n in self._born:
-            self._born.pop(n).kill()  # Ray asks a process to end, which one that is stopped won't
+        if n in self._born and (process := self._born.pop(n)).stopped():
+            process.kill()  # Ray asks a process to end, which such a one won't
 
     def _start_missing(self) -> None:
         for n in [n for n in self._born if self.stopped(n)]:
