@@ -252,9 +252,10 @@ class NeuronCore:
                     # Who waits for the post shouldn't have to wait until it looks at calls.
                     post.send(launcher, (me, Answer(order.launch, by_call=name)))
                     return answer
-                order = None if name in self._dismissed else post.receive(None)
-                if order is None:
+                following = None if name in self._dismissed else post.receive(None)
+                if following is None:
                     return answer
+                order = following
         finally:
             self._dismissed.discard(name)
             post.close()

@@ -31,7 +31,7 @@ def ray_folder() -> str:
     return os.environ.get(FOLDER_VARIABLE) or linux or "/tmp"
 
 
-def in_private() -> dict[str, str]:
+def in_private() -> dict[str, Any]:
     """Arguments of `ray.init` with which nobody else can enter the session's folder.
 
     There are none where nobody can anyhow, where it can't be made (then Ray says why it can't
