@@ -4,9 +4,10 @@ Threads and what they may touch: `run` and `serve` (one thread) own the cores, t
 memories, and the `Links` to other processes; `deliver` (one thread) counts what arrives, puts it
 into the inbox, a thread-safe queue, and rings the bell that the cores' thread sleeps at; `attach`
 maps memory of other processes, and it and `cancel` ring too; `status` only reads the counts and one
-attribute that the cores' thread replaces as a whole. A message is counted before it is put into the
-inbox or can be read from a ring, so whoever sees a core parked with as many messages taken as
-arrived knows that nothing is on its way through this process.
+attribute that the cores' thread replaces as a whole; `dismiss` hangs up the post of `serve`. A
+message is counted before it is put into the inbox or can be read from a ring, so whoever sees a
+core parked with as many messages taken as arrived knows that nothing is on its way through this
+process.
 
 Messages of a launch may arrive before this actor has been told to start it (its peers started
 first) or after it failed; both carry the launch's number and are kept or dropped accordingly.
@@ -27,7 +28,8 @@ import ray
 
 from nki_dist.compiler.decode import decode
 from nki_dist.compiler.widen import widened
-from nki_dist.core_actor.bell import Bell, Ringer
+from nki_dist.core_actor.bell import Bell
+from nki_dist.core_actor.folder import Folder
 from nki_dist.core_actor.links import PATIENCE, Attach, Links, Net
 from nki_dist.core_actor.post import Post
 from nki_dist.errors import NkiError
@@ -122,7 +124,9 @@ class NeuronCore:
     def __init__(self, slots: Sequence[CoreSlot]) -> None:
         self._group = CoreGroup(slots)
         self._inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._ringer = Ringer()
+        self._folder: Folder | None = None
+        self._post: Post | None = None
+        self._dismissed: set[str] = set()
         self._links: Links | None = None
         self._arrived: Counter[int] = Counter()
         self._status = Status()
@@ -139,12 +143,28 @@ class NeuronCore:
         return os.getpid()
 
     @ray.method(concurrency_group="control")
-    def connect(self, net: Net) -> tuple[int, str]:
-        """Tell the actor of all processes of the world; returns its process id and node."""
+    def connect(self, net: Net) -> tuple[int, str, bool]:
+        """Tell the actor of all processes of the world.
+
+        Returns its process id, its node, and whether it can be reached in the world's folder. An
+        actor of another user can't, nor one whose folders are others; it then sends and is sent
+        everything by actor calls.
+        """
         if self._links is not None:
             self._links.close()
-        self._links = Links(net, Bell(net.bell(net.me), PATIENCE), self._inbox)
-        return os.getpid(), ray.get_runtime_context().get_node_id()
+        reached = True
+        try:
+            self._enter(Folder.inside(*net.folder), net)
+        except OSError:
+            self._enter(Folder.alone(), replace(net, near=frozenset()))
+            reached = False
+        return os.getpid(), ray.get_runtime_context().get_node_id(), reached
+
+    def _enter(self, folder: Folder, net: Net) -> None:
+        if self._folder is not None:
+            self._folder.close()
+        self._folder = folder
+        self._links = Links(net, Bell(folder, net.bell(net.me), PATIENCE), self._inbox)
 
     @ray.method(concurrency_group="control")
     def status(self) -> Status:
@@ -162,6 +182,14 @@ class NeuronCore:
             self._group.stop()
         self._put((launch, None))
 
+    @ray.method(concurrency_group="control")
+    def dismiss(self, name: str) -> None:
+        """End the `serve` of that name, begun or not, which word by post didn't reach."""
+        self._dismissed.add(name)  # before the look: `serve` looks the other way round
+        post = self._post
+        if post is not None and post.name == name:
+            post.hang_up()
+
     @ray.method(concurrency_group="mail")
     def deliver(self, launch: int, message: Message) -> None:
         self._arrived[launch] += 1
@@ -173,13 +201,13 @@ class NeuronCore:
         links = self._links
         if links is not None:
             links.attach(attach)
-            self._ringer.ring(links.bell)
+            links.ring()
 
     def _put(self, item: Any) -> None:
         links = self._links
         self._inbox.put(item)
         if links is not None:
-            self._ringer.ring(links.bell)
+            links.ring()
 
     # ---- the run thread ------------------------------------------------------------------------
 
@@ -197,8 +225,9 @@ class NeuronCore:
         links = self._links
         if token is not None and links is not None:
             links.close()
-            net = replace(links.net, token=token)
-            self._links = Links(net, Bell(net.bell(net.me), PATIENCE), self._inbox)
+            net, folder = replace(links.net, token=token), self._folder
+            assert folder is not None
+            self._links = Links(net, Bell(folder, net.bell(net.me), PATIENCE), self._inbox)
         elif links is not None:
             links.begin(-1)
         del links
@@ -212,9 +241,10 @@ class NeuronCore:
     def serve(self, order: Order, me: int, name: str, launcher: str) -> Answer:
         """`run`, and then what comes by post to `name`, answered to `launcher` as (me, answer).
 
-        Returns the last answer, when it doesn't go by post or what comes is None.
+        Returns the last answer, when it doesn't go by post, what comes is None, or it is dismissed.
         """
-        post = Post(name)
+        assert self._folder is not None
+        post = self._post = Post(self._folder, name)
         try:
             while True:
                 answer = self._run(order)
@@ -222,10 +252,12 @@ class NeuronCore:
                     # Who waits for the post shouldn't have to wait until it looks at calls.
                     post.send(launcher, (me, Answer(order.launch, by_call=name)))
                     return answer
-                order = post.receive(None)
-                if order is None:
+                following = None if name in self._dismissed else post.receive(None)
+                if following is None:
                     return answer
+                order = following
         finally:
+            self._dismissed.discard(name)
             post.close()
 
     def _run(self, order: Order) -> Answer:

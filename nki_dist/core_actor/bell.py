@@ -1,8 +1,8 @@
-"""A doorbell: a process waits for it asleep, any process of the machine can ring it.
+"""A doorbell: a process waits for it asleep, any process of its world and machine can ring it.
 
-A datagram socket in Linux's abstract namespace, so it is no file and ends with its process. What is
-sent is a token without content. It stays in the socket until it is taken, so a ring before the wait
-isn't lost; if the socket is full there are tokens to wake up from, and one more isn't needed.
+A datagram socket in the world's folder. What is sent is a token without content. It stays in the
+socket until it is taken, so a ring before the wait isn't lost; if the socket is full there are
+tokens to wake up from, and one more isn't needed.
 """
 
 from __future__ import annotations
@@ -12,11 +12,13 @@ import struct
 import sys
 from typing import Final
 
+from nki_dist.core_actor.folder import Folder, Sender
+
 _TOKEN: Final = b"!"
 
 
 def possible() -> bool:
-    """Whether this system has such sockets."""
+    """Whether processes of this system can be reached so."""
     return sys.platform == "linux"
 
 
@@ -24,14 +26,15 @@ class Bell:
     """The waiting side.
 
     Args:
-        name: unique on this machine.
+        folder: of the world's processes.
+        name: unique in it.
         patience: seconds after which a wait ends without a ring.
     """
 
-    def __init__(self, name: str, patience: float) -> None:
-        self.name = name
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        self._socket.bind("\0" + name)
+    def __init__(self, folder: Folder, name: str, patience: float) -> None:
+        self.folder, self.name = folder, name
+        self._socket = folder.bound(name)
+        self._own = folder.connected(name)
         whole = int(patience)
         span = struct.pack("@ll", whole, int((patience - whole) * 1e6))
         # A receive time-out in the socket, not Python's: that one costs a poll before each receive.
@@ -49,22 +52,26 @@ class Bell:
             except BlockingIOError:
                 return True
 
+    def ring(self) -> None:
+        """Wake its owner, from another thread of the process."""
+        try:
+            self._own.send(_TOKEN, socket.MSG_DONTWAIT)
+        except (BlockingIOError, ConnectionRefusedError):
+            return  # it has tokens enough, or is being closed
+
     def close(self) -> None:
+        self.folder.remove(self.name)
         self._socket.close()
+        self._own.close()
 
 
 class Ringer:
     """The other side: rings the bells of others."""
 
-    def __init__(self) -> None:
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    def __init__(self, folder: Folder) -> None:
+        self._sender = Sender(folder)
+        self.close = self._sender.close
 
     def ring(self, name: str) -> None:
-        """Wake the owner of a bell. One that is gone doesn't mind."""
-        try:
-            self._socket.sendto(_TOKEN, socket.MSG_DONTWAIT, "\0" + name)
-        except (BlockingIOError, ConnectionRefusedError):
-            return  # it has tokens enough, or its process is gone, which the launcher notices
-
-    def close(self) -> None:
-        self._socket.close()
+        """Wake the owner of a bell. If it can't be told, it has tokens enough, or it is gone."""
+        self._sender.send(name, _TOKEN)

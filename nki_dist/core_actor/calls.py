@@ -4,7 +4,8 @@ Processes of the launcher's machine serve by post: one actor call, `serve`, stay
 order after order as datagrams (`post.py`). It ends with an answer that doesn't go by post, of which
 word is sent, when it is dismissed, or with its process, so whatever happens to one is noticed as
 with any other actor call. All others, and everybody on systems without such sockets, get an actor
-call for each order.
+call for each order. What the post doesn't take goes by an actor call, so nothing is lost and nobody
+waits for what was.
 
 Invariant: to each process with an open order belongs a future, which is done no later than Ray
 knows of its end; an answer names its launch, so what is left from a launch that was given up isn't
@@ -21,8 +22,8 @@ from typing import Any, Final
 
 import ray
 
-from nki_dist.core_actor import bell
 from nki_dist.core_actor.actor import Answer, Order
+from nki_dist.core_actor.folder import Folder
 from nki_dist.core_actor.post import Post
 
 GLANCE: Final = 0.01  # seconds for each way while some answer by post and others don't
@@ -37,16 +38,17 @@ class Calls:
 
     def __init__(self, actors: Sequence[Any]) -> None:
         self._actors = actors
+        self._folder: Folder | None = None  # that the post is in
         self._post: Post | None = None  # while somebody serves by it
         self._names = map(str, itertools.count())
         self._serving: dict[int, str] = {}  # where its orders go
         self._futures: dict[int, Any] = {}
 
-    def order(self, n: int, order: Order, here: bool) -> None:
+    def order(self, n: int, order: Order, where: tuple[str, str] | None) -> None:
         """Have a process carry out an order.
 
         Args:
-            here: whether it is on this machine.
+            where: the folder in which it can be reached by post, if it can.
         """
         if n in self._serving:
             assert self._post is not None
@@ -54,13 +56,22 @@ class Calls:
                 return
             self._dismiss(n)
         actor = self._actors[n]
-        if not here or not bell.possible():
+        if where is None or not self._opened(where):
             self._futures[n] = actor.run.remote(order)
             return
-        if self._post is None:
-            self._post = Post(f"nki-{uuid.uuid4().hex}")
+        assert self._post is not None
         name = self._serving[n] = f"{self._post.name}-{next(self._names)}"
         self._futures[n] = actor.serve.remote(order, n, name, self._post.name)
+
+    def _opened(self, where: tuple[str, str]) -> bool:
+        """Whether there is a post, which is opened where there is none."""
+        if self._post is None:
+            try:
+                self._folder = Folder.inside(*where)
+                self._post = Post(self._folder, uuid.uuid4().hex)
+            except OSError:
+                return False
+        return True
 
     def answers(self, numbers: Collection[int], launch: int, seconds: float) -> Iterator[Any]:
         """(process, its answer to the order of that launch or Ray's error), as far as they come.
@@ -126,8 +137,10 @@ class Calls:
 
     def _dismiss(self, n: int) -> None:
         name = self._serving.pop(n, None)
-        if name is not None and self._post is not None:
-            self._post.send(name, None)  # if it can't be told, its process is gone
+        if name is None or (self._post is not None and self._post.send(name, None)):
+            return
+        if self._actors[n] is not None:  # it hasn't begun, or doesn't look
+            self._actors[n].dismiss.remote(name)
 
     def forget(self, n: int) -> None:
         """A process was given up."""
@@ -141,3 +154,6 @@ class Calls:
         if self._post is not None:
             self._post.close()
             self._post = None
+        if self._folder is not None:
+            self._folder.close(whole=True)
+            self._folder = None

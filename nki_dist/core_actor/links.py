@@ -45,6 +45,7 @@ class Net:
 
     Attributes:
         token: names this set of processes; a process that dies and is replaced makes another.
+        folder: of the sockets of all processes on the same machine; see `Folder.inside`.
         actors: of all processes.
         me: own number among them.
         process_of: number of the process that has a core.
@@ -56,9 +57,10 @@ class Net:
     me: int
     process_of: Mapping[int, int]
     near: frozenset[int]
+    folder: tuple[str, str] = ("", "")
 
     def bell(self, process: int) -> str:
-        return f"nki-{self.token}-{process}"
+        return f"{self.token}-{process}"
 
 
 @dataclass(frozen=True)
@@ -100,7 +102,7 @@ class Links:
         self.launch = -1
         self.sent = 0
         self._bell, self._inbox = bell, inbox
-        self._ringer = Ringer()
+        self._ringer = Ringer(bell.folder)
         self._payloads = Payloads(net.me)
         self._out: dict[int, _Outgoing] = {}
         self._retired: list[Ring] = []  # replaced by larger ones, but perhaps not read to the end
@@ -130,10 +132,9 @@ class Links:
         self._incoming = ()
         self._payloads.close()
 
-    @property
-    def bell(self) -> str:
-        """Name of the bell to ring when there is something in the inbox."""
-        return self._bell.name
+    def ring(self) -> None:
+        """There is something in the inbox; any thread may say so."""
+        self._bell.ring()
 
     @property
     def memory(self) -> int:

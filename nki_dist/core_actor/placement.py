@@ -82,6 +82,11 @@ def usable_nodes(gone: Collection[str] = ()) -> dict[str, int]:
     return {n: alive[n] for n in found} or {here(): 1}
 
 
+def socket_folders() -> dict[str, str]:
+    """Of each node the folder of the raylet's socket, which all of its processes reach."""
+    return {n["NodeID"]: os.path.dirname(n.get("RayletSocketName", "")) for n in ray.nodes()}
+
+
 def on_node(node: str) -> dict[str, Any]:
     """Options of an actor that must run on a node."""
     return {"scheduling_strategy": NodeAffinitySchedulingStrategy(node, soft=False)}

@@ -10,14 +10,17 @@ from __future__ import annotations
 import itertools
 import os
 import time
+import uuid
 from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
 import ray
 import ray.exceptions
 
+from nki_dist.core_actor import bell
 from nki_dist.core_actor.actor import Answer, Order
 from nki_dist.core_actor.actors import Actors
 from nki_dist.core_actor.calls import Calls
@@ -25,7 +28,7 @@ from nki_dist.core_actor.encoded import Encoded
 from nki_dist.core_actor.job import MUCH, Job, MessageMemory
 from nki_dist.core_actor.lifeline import Patience, SessionLost
 from nki_dist.core_actor.links import Net
-from nki_dist.core_actor.placement import Placement, WorldStacks, here
+from nki_dist.core_actor.placement import Placement, WorldStacks, here, socket_folders
 from nki_dist.core_actor.processes import Process
 from nki_dist.core_actor.ray_session import ensure_ray, ray_session, refuse_fork
 from nki_dist.core_actor.ray_use import ray_use, using_ray
@@ -68,6 +71,8 @@ class RayHost:
         self._packs = self._placement.packs
         self.actors: list[Any] = [None] * len(self._packs)
         self._born: dict[int, Process] = {}  # processes of this machine
+        self._name = uuid.uuid4().hex  # of the folders with its sockets
+        self._where: dict[int, tuple[str, str]] = {}  # which processes are reached there
         self.calls = Calls(self.actors)
         self._job: Job | None = None
         self._cores = sum(map(len, self._packs))
@@ -160,18 +165,20 @@ class RayHost:
                 self._mapped[n] = None
         process_of = {c.core: n for n, cores in enumerate(self._packs) for c in cores}
         token = self._messages.renamed()
-        connecting = [
-            actor.connect.remote(
-                Net(token, self.actors, n, process_of, self._placement.near(n, self._transport))
-            )
-            for n, actor in enumerate(self.actors)
+        folders = {node: (path, self._name) for node, path in socket_folders().items()}
+        near = partial(self._placement.near, transport=self._transport)
+        nets = [
+            Net(token, self.actors, n, process_of, near(n), folders[node])
+            for n, node in enumerate(self._placement.nodes)
         ]
+        connecting = [actor.connect.remote(net) for actor, net in zip(self.actors, nets)]
         await_start(connecting, self._packs, self._placement.nodes, self._lifeline.check)
-        self.processes = ray.get(connecting)
-        home = here()
+        connected, home = ray.get(connecting), here()
+        self.processes = [(pid, node) for pid, node, _ in connected]
         self._born = {
             n: Process.of(p) for n, (p, node) in enumerate(self.processes) if node == home
         }
+        self._where = {n: folders[home] for n in self._born if connected[n][2]}
 
     def close(self) -> None:
         """Stop the actors and release the stacks."""
@@ -372,7 +379,8 @@ class RayHost:
         arena = self._arena(n, job)
         known = self._mapped[n] == arena.generation
         order = Order(job.number, job.key, code, None if known else arena)
-        self.calls.order(n, order, n in self._born and self._transport != "messages")
+        by_post = self._transport != "messages" and bell.possible()
+        self.calls.order(n, order, self._where.get(n) if by_post else None)
 
     def done(self, n: int, answer: Answer) -> None:
         """A process has answered: what it has mapped, and whether it knows the program."""

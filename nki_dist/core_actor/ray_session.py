@@ -23,6 +23,7 @@ from nki_dist.core_actor.kept.borrowed import join
 from nki_dist.core_actor.lean import without_helpers
 from nki_dist.core_actor.lifeline import Lifeline, SessionLost
 from nki_dist.core_actor.own_ray import own_ray
+from nki_dist.core_actor.private import FOLDER_VARIABLE, in_private, on_loopback, ray_folder
 from nki_dist.core_actor.ray_use import ray_use
 from nki_dist.errors import LaunchError
 from nki_dist.runtime.progress import ticking
@@ -30,7 +31,6 @@ from nki_dist.runtime.ray_thread import ray_thread
 
 STORE_VARIABLE = "NKI_DIST_OBJECT_STORE_BYTES"
 ADDRESS_VARIABLE = "RAY_ADDRESS"
-FOLDER_VARIABLE = "RAY_TMPDIR"
 LEAST_DISK = 4 << 20  # bytes; a session that does nothing writes about a tenth of it
 ANSWER_SECONDS = 10.0  # to answer a connection; Ray itself asks for minutes
 # Without its head, Ray ends a program after so many seconds. A launch notices long before, but a
@@ -97,7 +97,7 @@ def _start_or_join(address: str | None) -> None:
             with _ray_settings():
                 if join(options.get("object_store_memory")):
                     return
-        options["include_dashboard"] = False
+        options |= {"include_dashboard": False, **in_private()}
         _require_disk()
     own = address == "local"
     if own:
@@ -105,7 +105,8 @@ def _start_or_join(address: str | None) -> None:
     try:
         doing = "starting Ray" if own else f"joining the Ray cluster at {address}"
         alone = without_helpers() if own else nullcontext()
-        with ticking(doing), _ray_settings(own), alone:
+        here = on_loopback() if own else nullcontext()
+        with ticking(doing), _ray_settings(own), alone, here:
             ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **options)
     except Exception as error:  # Ray raises no narrower type where its processes don't come up
         raise _not_up(address, error) from error
@@ -143,7 +144,7 @@ def _load() -> str:
 
 def _require_disk() -> None:
     """Refuse a full disk at once; Ray would wait half a minute for files that can't be written."""
-    folder = os.environ.get(FOLDER_VARIABLE) or os.environ.get("TMPDIR") or "/tmp"
+    folder = ray_folder()
     try:
         left = shutil.disk_usage(folder).free
     except OSError:

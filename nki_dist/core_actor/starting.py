@@ -7,6 +7,7 @@ bounded: not in all, as hundreds of processes may take minutes, but from one to 
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final
@@ -16,6 +17,7 @@ import ray.exceptions
 
 from nki_dist.core_actor import authentication
 from nki_dist.core_actor.own_ray import own_ray
+from nki_dist.core_actor.placement import here, socket_folders
 from nki_dist.errors import LaunchError
 from nki_dist.isa.core import CoreSlot
 from nki_dist.runtime.progress import START_QUIET, Progress
@@ -104,4 +106,4 @@ def _resources() -> str:
 
 
 def _logs() -> str:
-    return f"/tmp/ray/{ray.get_runtime_context().get_session_name()}/logs by default"
+    return f"{os.path.dirname(socket_folders()[here()])}/logs by default"

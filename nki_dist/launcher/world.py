@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import sys
+import warnings
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
@@ -171,6 +173,21 @@ class World(Recording, Shared):
             host, self._host = self._host, None
             if host is not None:
                 host.close()
+
+    def __del__(self) -> None:
+        """One that is dropped ends its processes, as a file that is dropped is closed."""
+        host = self.__dict__.get("_host")  # which one that was refused hasn't got
+        if host is None or self.host_name != "ray":
+            return  # what isn't in other processes goes with it
+        if sys.is_finalizing() or session().process != os.getpid():
+            return  # a program's processes end with it, and aren't those of a fork
+        ray_thread().begin(host.close)  # no call of Ray here: this thread may be amid one
+        warnings.warn(
+            f"a World of {self.ranks} ranks was dropped without close(), which ends its processes "
+            "now; `with nki.World(...) as world:` closes it",
+            ResourceWarning,
+            stacklevel=2,
+        )
 
     @leaves_package
     def start(self) -> None:

@@ -46,14 +46,19 @@ class RayThread(Shared):
         return future.result()
 
     def begin(self, what: Callable[[], _T]) -> Future[_T]:
-        """Have it done, without waiting for it."""
+        """Have it done, without waiting for it.
+
+        Once there is the thread, that takes no lock, so that finalizers may do it: they run in any
+        thread, at any moment, also while it holds locks of Ray.
+        """
         future: Future[_T] = Future()
         self._work.put((future, what))
-        with self._lock:
-            if self._thread is None:
-                # A daemon: it waits for work for ever.
-                self._thread = threading.Thread(target=self._run, name="nki-ray", daemon=True)
-                self._thread.start()
+        if not self.used:
+            with self._lock:
+                if self._thread is None:
+                    # A daemon: it waits for work for ever.
+                    self._thread = threading.Thread(target=self._run, name="nki-ray", daemon=True)
+                    self._thread.start()
         return future
 
     @property

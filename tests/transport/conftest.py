@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nki_dist.core_actor import payloads
+from nki_dist.core_actor.folder import Folder
 from nki_dist.hbm import heap
 from nki_dist.launcher.session import session
 from tests.transport.processes import Store, Trio
@@ -14,6 +15,13 @@ from tests.transport.processes import Store, Trio
 def close_session():
     yield
     session().close()
+
+
+@pytest.fixture
+def folder():
+    made = Folder.alone()
+    yield made
+    made.close()
 
 
 @pytest.fixture

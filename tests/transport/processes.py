@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 
 from nki_dist.core_actor.bell import Bell
+from nki_dist.core_actor.folder import Folder
 from nki_dist.core_actor.links import Links, Net
 from nki_dist.errors import OutOfMemoryError
 from nki_dist.runtime.messages import Message
@@ -38,6 +39,7 @@ class Trio:
     def __init__(self, near: bool = True) -> None:
         self.called = 0
         token = uuid.uuid4().hex
+        self.folder = Folder.alone()
         self.inboxes = [queue.SimpleQueue() for _ in range(3)]
         actors = [
             SimpleNamespace(deliver=self._deliver(n), attach=self._attach(n)) for n in range(3)
@@ -46,7 +48,7 @@ class Trio:
         for n in range(3):
             others = frozenset(range(3)) - {n} if near else frozenset()
             net = Net(token, actors, n, {0: 0, 1: 1, 2: 2}, others)
-            self.links.append(Links(net, Bell(net.bell(n), 0.01), self.inboxes[n]))
+            self.links.append(Links(net, Bell(self.folder, net.bell(n), 0.01), self.inboxes[n]))
         self.sequence = 0
         self.begin(1)
 
@@ -57,6 +59,7 @@ class Trio:
     def close(self):
         for links in self.links:
             links.close()
+        self.folder.close(whole=True)
 
     def _deliver(self, n):
         def remote(launch, message):

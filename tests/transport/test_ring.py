@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import multiprocessing
 import struct
-import uuid
 from collections import deque
 from multiprocessing import shared_memory
 
@@ -12,6 +11,7 @@ import numpy as np
 import pytest
 
 from nki_dist.core_actor.bell import Bell, Ringer
+from nki_dist.core_actor.folder import Folder
 from nki_dist.core_actor.ring import ASLEEP, HEADER, READ, WRITTEN, Ring
 
 PATIENCE = 60.0
@@ -106,17 +106,18 @@ def test_fences_stand_between_data_and_what_says_that_it_is_there():
     assert read == ["get written", "fence", "get data", "fence", "set read"]
 
 
-def _echo(name: str, capacity: int, bells: tuple[str, str], rounds: int) -> None:
+def _echo(name: str, capacity: int, path: str, rounds: int) -> None:
     shared = shared_memory.SharedMemory(name)
     memory = np.ndarray(2 * capacity, np.uint8, shared.buf)
-    bell, ringer = Bell(bells[1], PATIENCE), Ringer()
+    folder = Folder(path)
+    bell, ringer = Bell(folder, "child", PATIENCE), Ringer(folder)
     inward, outward = Ring.reading(memory[:capacity]), Ring(memory[capacity:])
     for _ in range(rounds):
         got = _next(inward, bell)
         while not outward.put(got, 1, True):
             pass
         if outward.reader_sleeps():
-            ringer.ring(bells[0])
+            ringer.ring("parent")
     del inward, outward, memory
     shared.close()
 
@@ -136,16 +137,15 @@ def _next(ring: Ring, bell: Bell) -> bytes:
             return got
 
 
-def test_two_processes_wake_each_other():
+def test_two_processes_wake_each_other(folder):
     """Every sleep ends by a ring: a single one that is lost shows as a wait of a minute."""
     capacity, rounds = HEADER + 600, 2000
     shared = shared_memory.SharedMemory(create=True, size=2 * capacity)
     memory = np.ndarray(2 * capacity, np.uint8, shared.buf)
     memory[:] = 0
-    bells = (uuid.uuid4().hex, uuid.uuid4().hex)
-    bell, ringer = Bell(bells[0], PATIENCE), Ringer()
+    bell, ringer = Bell(folder, "parent", PATIENCE), Ringer(folder)
     spawn = multiprocessing.get_context("spawn")
-    child = spawn.Process(target=_echo, args=(shared.name, capacity, bells, rounds))
+    child = spawn.Process(target=_echo, args=(shared.name, capacity, folder.path, rounds))
     child.start()
     outward, inward = Ring(memory[:capacity]), Ring.reading(memory[capacity:])
     sent: deque[bytes] = deque()
@@ -153,7 +153,7 @@ def test_two_processes_wake_each_other():
         sent.append(record(n, 4 + n % 97))
         assert outward.put(sent[-1], 1, True)
         if outward.reader_sleeps():
-            ringer.ring(bells[1])
+            ringer.ring("child")
         if n % 3 == 2:  # several at once
             while sent:
                 assert _next(inward, bell) == sent.popleft()
@@ -168,9 +168,9 @@ def test_two_processes_wake_each_other():
     shared.unlink()
 
 
-def test_a_bell_is_patient_and_remembers():
-    name = uuid.uuid4().hex
-    bell, ringer = Bell(name, 0.01), Ringer()
+def test_a_bell_is_patient_and_remembers(folder):
+    name = "bell"
+    bell, ringer = Bell(folder, name, 0.01), Ringer(folder)
     assert not bell.wait()
     for _ in range(1000):  # more tokens than the socket holds
         ringer.ring(name)

@@ -5,10 +5,8 @@ from __future__ import annotations
 import gc
 import socket
 import struct
-import uuid
 
 import numpy as np
-import pytest
 
 from nki_dist.core_actor import links as module
 from nki_dist.core_actor.bell import Bell, Ringer
@@ -143,32 +141,33 @@ def test_closed_links_let_go_of_their_bell_and_of_memory_of_others(trio):
     trio.send(0, 1, np.ones(INLINE, np.float32))
     (m,) = trio.links[1].poll()
     assert trio.links[1]._payloads._mapped
-    name = trio.links[1].bell
+    name = trio.links[1]._bell.name
     trio.links[1].close()
     assert not trio.links[1]._payloads._mapped
     assert trio.links[1].arrived(1) == 0
-    Bell(name, 0.01).close()  # the name is free
-    with pytest.raises(OSError, match="Bad file descriptor"):
-        trio.links[1]._ringer.ring(name)
+    Bell(trio.folder, name, 0.01).close()  # the name is free
     assert m.payload[0] == 1  # arrays that somebody still has stay readable
 
 
-def test_a_closed_bell_frees_its_name():
-    name, ringer = uuid.uuid4().hex, Ringer()
-    first = Bell(name, 0.01)
+def test_a_closed_bell_frees_its_name(folder):
+    ringer = Ringer(folder)
+    first = Bell(folder, "bell", 0.01)
+    ringer.ring("bell")
+    assert first.wait() and not first.wait()
     first.close()
-    second = Bell(name, 0.01)
-    ringer.ring(name)
+    ringer.ring("bell")  # nobody minds
+    second = Bell(folder, "bell", 0.01)
+    ringer.ring("bell")
+    assert second.wait()
+    second.ring()
     assert second.wait()
     second.close()
     ringer.close()
-    with pytest.raises(OSError, match="Bad file descriptor"):
-        ringer.ring(name)
 
 
-def test_patience_has_fractions_of_a_second():
+def test_patience_has_fractions_of_a_second(folder):
     """As Linux reports it, in steps of its clock: at most 10 ms."""
-    bell = Bell(uuid.uuid4().hex, 2.25)
+    bell = Bell(folder, "bell", 2.25)
     size = struct.calcsize("@ll")
     span = bell._socket.getsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, size)
     seconds, microseconds = struct.unpack("@ll", span)

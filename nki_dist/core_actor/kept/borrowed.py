@@ -18,6 +18,7 @@ from nki_dist.core_actor import authentication
 from nki_dist.core_actor.kept import place
 from nki_dist.core_actor.kept.alike import differences, facts
 from nki_dist.core_actor.kept.place import NAMESPACE
+from nki_dist.core_actor.private import on_loopback
 from nki_dist.errors import ClusterWarning, LaunchError
 from nki_dist.runtime.settings import CLUSTER_VARIABLE, cluster_wanted
 
@@ -80,7 +81,8 @@ def _joined(status: dict[str, Any]) -> bool:
     try:
         if status["token"]:
             authentication.send_token()
-        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+        with on_loopback():
+            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
     except Exception as error:  # Ray raises no narrower type
         _unused(f"Ray at {address} can't be joined: {error}")
         return False

@@ -27,6 +27,7 @@ from nki_dist.core_actor.kept import place
 from nki_dist.core_actor.kept.alike import facts
 from nki_dist.core_actor.kept.place import NAMESPACE
 from nki_dist.core_actor.lifeline import Lifeline
+from nki_dist.core_actor.private import in_private, on_loopback
 from nki_dist.core_actor.processes import Process
 
 TICK: Final = 0.5  # seconds
@@ -64,14 +65,16 @@ class Keeper:
         self._wanted, self._idle, self._store = actors, idle, store
         self._facts = facts()  # of now: files that change later aren't the ones that run
         options: dict[str, Any] = {} if store is None else {"object_store_memory": store}
-        ray.init(
-            address="local",
-            namespace=NAMESPACE,
-            include_dashboard=False,
-            log_to_driver=False,
-            logging_level=logging.ERROR,
-            **options,
-        )
+        with on_loopback():
+            ray.init(
+                address="local",
+                namespace=NAMESPACE,
+                include_dashboard=False,
+                log_to_driver=False,
+                logging_level=logging.ERROR,
+                **options,
+                **in_private(),
+            )
         self._address = ray.get_runtime_context().gcs_address
         self._lifeline = Lifeline.here()
         self._since = self._last = time.time()
