@@ -323,6 +323,11 @@ LAUNCHES: Final = (
         "Make it end by itself, and launch its kernels in its own process.",
     ),
     Code(
+        "program-ended",
+        "A program ended the process that looked at it, so there is no answer.",
+        "Let it return or call sys.exit(), not os._exit(), and look for what killed it.",
+    ),
+    Code(
         "calibrate-rows",
         "Measured times can't be used to calibrate.",
         "See nki-dist calibrate --help for the columns, and measure enough programs.",
