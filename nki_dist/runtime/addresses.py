@@ -45,6 +45,8 @@ def interval(a: Access) -> tuple[int, int] | None:
     partitions, they are those that don't, or that move it by whole partitions.
     """
     assert a.dynamic is not None
+    if a.dynamic.extent is not None:
+        return None
     unit = a.dynamic.stride * a.dtype.itemsize
     low, high = a.span()
     first, last = -low, a.storage.nbytes - high  # bytes that it may be moved
@@ -84,6 +86,21 @@ def outside(a: Access, index: int, row: str = "") -> OutOfBoundsError:
         code="data-index-range",
         hint=None if row else "bound what the index comes from: a loop, a register, a tile",
         numbers={"got": index, "least": low, "most": high - 1},
+    )
+
+
+def beyond(a: Access, index: int, row: str) -> OutOfBoundsError:
+    """The error for a run-time index that leaves its dimension and stays inside the tensor."""
+    assert a.dynamic is not None and a.dynamic.extent is not None
+    size = a.dynamic.extent[1]
+    return OutOfBoundsError(
+        f"run-time index {index} is outside [0, {size}) of dimension {a.dynamic.dim} "
+        f"of {a.storage.label}: {row}",
+        code="data-index-range",
+        hint="bound what the index comes from, or index a reshaped view in which all places follow "
+        "each other",
+        numbers={"got": index, "least": 0, "most": size - 1},
+        policy="only check='strict' refuses it, as published kernels do so",
     )
 
 

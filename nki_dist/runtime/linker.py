@@ -19,7 +19,7 @@ from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.enums import oob_mode
 from nki_dist.isa.indirection import is_indirect
 from nki_dist.isa.kit import Kit, Step, chain, nothing
-from nki_dist.isa.transfers import first_outside, parts_inside
+from nki_dist.isa.transfers import first_beyond, first_outside, parts_inside
 from nki_dist.program import (
     Access,
     Block,
@@ -32,7 +32,7 @@ from nki_dist.program import (
 )
 from nki_dist.program.uncollected import uncollected
 from nki_dist.runtime.addressed import Elsewhere, Moving, Variants
-from nki_dist.runtime.addresses import inside, outside, resolved, run_time_arguments
+from nki_dist.runtime.addresses import beyond, inside, outside, resolved, run_time_arguments
 from nki_dist.runtime.calls import begun_sooner, call_of
 from nki_dist.runtime.chains import Chain
 from nki_dist.runtime.facts import Facts, FactTable, Places
@@ -381,9 +381,14 @@ class Linker:
         for a in run_time_arguments(i):
             assert a.dynamic is not None
             index = self.value(a.dynamic)
-            if inside(a, index):
+            fine = inside(a, index)
+            if fine and a.dynamic.extent is None:
                 continue
             blocks = INSTRUCTIONS[i.opcode].blocks(i)
+            if row := first_beyond(blocks, a.dynamic, index):
+                raise beyond(a, index, row)
+            if fine:
+                continue
             if i.args.get("oob_mode") is oob_mode.skip:
                 return parts_inside(i, blocks, self.value)
             raise outside(a, index, first_outside(blocks, self.value))
