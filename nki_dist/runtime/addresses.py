@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from nki_dist.errors import OutOfBoundsError
-from nki_dist.isa.transfers import Values, fixed
+from nki_dist.isa import INSTRUCTIONS
+from nki_dist.isa.enums import oob_mode
+from nki_dist.isa.transfers import Values, first_beyond, first_outside, fixed, parts_inside
 from nki_dist.program import Access, Instruction
 from nki_dist.runtime.facts import accesses
 
@@ -24,6 +26,29 @@ def _resolved(a: Any, value: Values) -> Any:
     if isinstance(a, list):
         return [_resolved(inner, value) for inner in a]
     return fixed(a, value) if isinstance(a, Access) else a
+
+
+def parts(i: Instruction, value: Values) -> list[Instruction]:
+    """The instruction itself, or those parts of it whose rows are inside, with indices filled in.
+
+    Raises:
+        OutOfBoundsError: an index is out of bounds, and not to be skipped.
+    """
+    for a in run_time_arguments(i):
+        assert a.dynamic is not None
+        index = value(a.dynamic)
+        fits = inside(a, index)
+        if fits and a.dynamic.extent is None:
+            continue
+        blocks = INSTRUCTIONS[i.opcode].blocks(i)
+        if row := first_beyond(blocks, a.dynamic, index):
+            raise _beyond(a, index, row)
+        if fits:
+            continue
+        if i.args.get("oob_mode") is oob_mode.skip:
+            return parts_inside(i, blocks, value)
+        raise outside(a, index, first_outside(blocks, value))
+    return [resolved(i, value)]
 
 
 def inside(a: Access, index: int) -> bool:
@@ -89,8 +114,8 @@ def outside(a: Access, index: int, row: str = "") -> OutOfBoundsError:
     )
 
 
-def beyond(a: Access, index: int, row: str) -> OutOfBoundsError:
-    """The error for a run-time index that leaves its dimension and stays inside the tensor."""
+def _beyond(a: Access, index: int, row: str) -> OutOfBoundsError:
+    """The error for an index with which `row` leaves its dimension and stays inside the tensor."""
     assert a.dynamic is not None and a.dynamic.extent is not None
     size = a.dynamic.extent[1]
     return OutOfBoundsError(

@@ -128,7 +128,7 @@ class Executor:
         except (NkiError, MemoryError) as error:
             placed = self._placed(error, exchange.instruction)
             raise placed from placed.__cause__
-        self.state.epoch += exchange.orders
+        self.state.epochs.met(exchange.orders)
 
     def _loop(self, item: LinkedLoop) -> Coroutine:
         loop, registers = item.loop, self.state.registers
