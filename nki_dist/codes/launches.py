@@ -256,6 +256,12 @@ LAUNCHES: Final = (
         "`nki-dist cluster stop` and `start` as the program runs, or set NKI_DIST_CLUSTER=off.",
     ),
     Code(
+        "blas-differs",
+        "Nodes of a world compute products with different BLAS kernels, so with other last bits.",
+        "Use equal processors and versions of NumPy, or set OPENBLAS_CORETYPE, to kernels that all "
+        "processors have, where Ray is started on each node.",
+    ),
+    Code(
         "ray-forked",
         "Ray can't be used in a forked process.",
         "Start processes with multiprocessing's 'spawn' method.",

@@ -29,6 +29,7 @@ from nki_dist.compiler.decode import decode
 from nki_dist.compiler.widen import widened
 from nki_dist.core_actor.bell import Bell, Ringer
 from nki_dist.core_actor.links import PATIENCE, Attach, Links, Net
+from nki_dist.core_actor.members import Member
 from nki_dist.core_actor.post import Post
 from nki_dist.errors import NkiError
 from nki_dist.hbm.arena import ArenaHandle, MappedArena, map_arena
@@ -139,12 +140,12 @@ class NeuronCore:
         return os.getpid()
 
     @ray.method(concurrency_group="control")
-    def connect(self, net: Net) -> tuple[int, str]:
-        """Tell the actor of all processes of the world; returns its process id and node."""
+    def connect(self, net: Net) -> Member:
+        """Tell the actor of all processes of the world; returns who it is."""
         if self._links is not None:
             self._links.close()
         self._links = Links(net, Bell(net.bell(net.me), PATIENCE), self._inbox)
-        return os.getpid(), ray.get_runtime_context().get_node_id()
+        return Member.here()
 
     @ray.method(concurrency_group="control")
     def status(self) -> Status:

@@ -25,6 +25,7 @@ from nki_dist.core_actor.encoded import Encoded
 from nki_dist.core_actor.job import MUCH, Job, MessageMemory
 from nki_dist.core_actor.lifeline import Lifeline, Patience, SessionLost
 from nki_dist.core_actor.links import Net
+from nki_dist.core_actor.members import compare
 from nki_dist.core_actor.placement import Placement, WorldStacks, here
 from nki_dist.core_actor.processes import Process
 from nki_dist.core_actor.ray_session import (
@@ -42,6 +43,7 @@ from nki_dist.hbm.freed import give_back
 from nki_dist.hbm.layout import Layout, Layouts
 from nki_dist.runtime.hosts import Launch, LaunchResult, slots
 
+KNOWN = 1024  # kernels of which one remembers that a process has them; others are sent again
 NODE_TIMEOUT = 60.0  # seconds after which Ray has surely noticed that a node is gone
 
 
@@ -84,6 +86,7 @@ class RayHost:
         self._layouts = Layouts()
         self._encoded = Encoded()
         self.processes: list[tuple[int, str]] = []
+        self._differ = ""  # what was told of differences between nodes
         with self._in_session():
             self._start()
 
@@ -167,7 +170,9 @@ class RayHost:
             for n, actor in enumerate(self.actors)
         ]
         await_start(connecting, self._packs, self._placement.nodes, self._lifeline.check)
-        self.processes = ray.get(connecting)
+        members = ray.get(connecting)
+        self._differ = compare(members, self._differ)
+        self.processes = [(m.pid, m.node) for m in members]
         home = here()
         self._born = {
             n: Process.of(p) for n, (p, node) in enumerate(self.processes) if node == home
@@ -350,6 +355,8 @@ class RayHost:
         code = None
         if job.key not in self._known[n]:
             code = (self._encoded.of(job.launch.key, job.launch.compiled), dict(job.layout.offsets))
+            if len(self._known[n]) >= KNOWN:  # most are of kernels long gone
+                self._known[n].clear()
             self._known[n].add(job.key)
         # A reference in a message costs Ray more than all the rest of it.
         arena = self._arena(n, job)
