@@ -30,8 +30,12 @@ CACHE_VARIABLE: Final = "NKI_DIST_CACHE"
 _SETTINGS: Final = ("NKI_", "NEURON_")
 _NO_SETTINGS: Final = (CACHE_VARIABLE,)
 _TIMES: Final = ("device_us", "low_us", "high_us")
-_KERNEL: Final = {"kernel": str, "launches": int, **dict.fromkeys(_TIMES, (int, float))}
-_DIAGNOSTIC: Final = {"type": str, "message": str}
+_KERNEL: Final[dict[str, Any]] = {
+    "kernel": str,
+    "launches": int,
+    **dict.fromkeys(_TIMES, (int, float)),
+}
+_DIAGNOSTIC: Final[dict[str, Any]] = {"type": str, "message": str}
 
 
 @dataclass(frozen=True)

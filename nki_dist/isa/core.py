@@ -56,23 +56,23 @@ class Epochs:
     Each meeting orders accesses to all shared tensors, or to one, given by (role, index).
     """
 
-    __slots__ = ("_all", "_by_tensor")
+    __slots__ = ("_by_tensor", "everywhere")
 
     def __init__(self) -> None:
-        self._all = 0
+        self.everywhere = 0
         self._by_tensor: dict[tuple[str, int], int] = {}
 
     def met(self, ordering: Ordering) -> None:
         """The core has been through a synchronisation."""
         orders, tensor = ordering
         if tensor is None:
-            self._all += orders
+            self.everywhere += orders
         else:
             self._by_tensor[tensor] = self._by_tensor.get(tensor, 0) + orders
 
     def of(self, tensor: tuple[str, int]) -> int:
         """The epoch of accesses to a tensor."""
-        return self._all + self._by_tensor.get(tensor, 0)
+        return self.everywhere + self._by_tensor.get(tensor, 0)
 
 
 class CoreState:
