@@ -12,6 +12,8 @@ import pytest
 
 import nki_dist
 from nki_dist.cli import main
+from nki_dist.cli._calls import Limits
+from nki_dist.cli._tools import Tools
 
 anyio = pytest.importorskip("anyio")
 mcp = pytest.importorskip("mcp")
@@ -184,6 +186,65 @@ def test_arguments_that_do_not_fit_are_errors_as_data(folder):
     )
     assert "empty" in none["error"]["message"]
     assert not option["ok"] and "trn9" in str(option)
+
+
+ENDS = {
+    "os._exit": "import os; os._exit(0)",
+    "a C library": "import ctypes; ctypes.CDLL(None)._exit(0)",
+    "a signal": "import os; os.kill(os.getpid(), 9)",
+    "another program": "import os; os.execv('/bin/true', ['true'])",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tool", ["check", "estimate", "record", "report"])
+def test_a_program_that_ends_its_process_is_no_answer(folder, tool):
+    found = asked(folder, [(tool, {"source": FAST + end}) for end in ENDS.values()])
+    for answer in found:
+        assert not answer["ok"], answer
+        code = (answer["error"] or answer["report"]["exception"])["code"]
+        assert code == "program-ended"
+
+
+def test_an_estimate_of_a_program_that_ends_its_process_is_no_answer(folder):
+    found = asked(
+        folder, [(t, {"source": "import os; os._exit(0)"}) for t in ("estimate", "check")]
+    )
+    assert [answer["ok"] for answer in found] == [False, False]
+    assert found[0]["error"]["code"] == "program-ended"
+    assert "status 0 before there was an answer" in found[0]["error"]["message"]
+
+
+def test_texts_that_no_file_can_hold_are_errors_as_data(folder):
+    (folder / "round.py").symlink_to("round.py")
+    calls = [
+        ("check", {"program": "fast\0.py"}),
+        ("estimate", {"source": "print('\ud800')"}),
+        ("run", {"program": "fast.py", "arguments": ["fine", "\udfff\ud800"]}),
+        ("run", {"program": "fast.py", "policy": "a\0"}),
+        ("rank", {"programs": ["fast.py", "\0"]}),
+        ("record", {"program": "fast.py", "tensors": ["\ud912"]}),
+        ("report", {"program": "fast.py", "html": "\0.html"}),
+        ("check", {"program": "f" * 5000}),
+        ("check", {"program": "round.py"}),
+        ("run", {"program": "fast.py", "arguments": ["x" * 3_000_000]}),
+        ("check", {"program": "fast.py", "timeout": float("-inf")}),
+    ]
+    served = [c for c in calls if "\\ud" not in ascii(c)]
+    assert len(asked(folder, served)) == len(served)  # the SDK's client can't send the others
+    tools = Tools(folder, Limits(60.0, 1 << 30, 1 << 20))
+    found = [getattr(tools, name)(**given) for name, given in calls]
+    assert not any(answer["ok"] for answer in found)
+    assert [answer["error"]["code"] for answer in found] == ["call-value"] * len(calls)
+    assert "program has the character '\\x00' at 4" in found[0]["error"]["message"]
+    assert "source has the character '\\ud800' at 7" in found[1]["error"]["message"]
+
+
+def test_what_a_program_says_can_be_passed_on_whatever_it_is(folder):
+    odd = "import sys\nsys.stderr.write('{\"a\":' * 3_000 + '\\n')\nraise ValueError('\\ud800')\n"
+    check, run = asked(folder, [("check", {"source": odd}), ("run", {"source": odd})])
+    assert check["report"]["exception"]["type"] == "ValueError" and not check["ok"]
+    assert not run["ok"] and run["status"] == 1
 
 
 HANGS = """

@@ -22,6 +22,7 @@ import importlib.util
 import marshal
 import os
 import sys
+import weakref
 from collections.abc import Callable, Iterable
 from functools import lru_cache, partial
 from itertools import repeat
@@ -69,17 +70,22 @@ class Knowledge:
 
     def __init__(self) -> None:
         self.classes: WeakKeyDictionary[type, tuple[Reading, ...]] = WeakKeyDictionary()
-        self._code: dict[int, tuple[CodeType, Reads | str]] = {}
+        self._code: dict[int, tuple[weakref.ref[CodeType], Reads | str]] = {}
         self._memoised: WeakKeyDictionary[Any, bytes | None] = WeakKeyDictionary()
 
     def reads(self, code: CodeType) -> Reads:
-        # By identity, because code objects compare equal whatever file they come from; kept, so
-        # that their numbers stay theirs.
-        known = self._code.get(id(code))
-        if known is None:
+        # By identity, because code objects compare equal whatever file they come from. What is
+        # known of one goes with it: a number may be another one's then.
+        number = id(code)
+        known = self._code.get(number)
+        if known is None or known[0]() is not code:
             if len(self._code) >= _KEPT_CODE:
                 self._code.clear()
-            known = self._code[id(code)] = (code, _reads_or_reason(code))
+            known = (
+                weakref.ref(code, partial(_forget, self._code, number)),
+                _reads_or_reason(code),
+            )
+            self._code[number] = known
         if isinstance(known[1], str):
             raise Unprovable(known[1])
         return known[1]
@@ -91,6 +97,11 @@ class Knowledge:
         elif self._memoised.setdefault(wrapper, digest) != digest:
             self._memoised[wrapper] = None  # until it's cleared, whatever it reads by then
         return self._memoised[wrapper] != digest
+
+
+def _forget(known: dict[int, Any], number: int, gone: weakref.ref[CodeType]) -> None:
+    if number in known and known[number][0] is gone:
+        del known[number]
 
 
 class Walk:

@@ -18,7 +18,8 @@ from collections.abc import Sequence
 from importlib import metadata
 from typing import Final
 
-from nki_dist.errors import NkiError
+from nki_dist.cli._child import carried_out
+from nki_dist.errors import LaunchError, NkiError
 
 _DESCRIPTION: Final = "Run and inspect NKI kernels on simulated NeuronCores."
 _EPILOG: Final = "`nki-dist COMMAND --help` explains each command."
@@ -38,17 +39,32 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; `argv` stands in for `sys.argv[1:]`."""
     arguments = parser().parse_args(argv)
+    answers = getattr(arguments, "answers", False) and hasattr(os, "fork") and argv is None
     try:
-        return int(arguments.run(arguments))
+        return carried_out(lambda: _run(arguments)) if answers else _run(arguments)
+    except LaunchError as error:
+        return int(getattr(arguments, "unanswered", _show)(error, arguments))
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    try:
+        try:
+            return int(arguments.run(arguments))
+        finally:
+            sys.stdout.flush()  # nothing is left for the interpreter's end, which may not come
     except NkiError as error:
-        print(f"nki-dist: {type(error).__name__}: {error}", file=sys.stderr)
-        return 1
+        return _show(error)
     except BrokenPipeError:
         # The reader (`| head`) has what it wanted; Python must not complain while flushing.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except KeyboardInterrupt:
         return 130
+
+
+def _show(error: NkiError, *_: object) -> int:
+    print(f"nki-dist: {type(error).__name__}: {error}", file=sys.stderr)
+    return 1
 
 
 def _version() -> str:

@@ -8,10 +8,12 @@ environment, which files a folder has) isn't seen.
 from __future__ import annotations
 
 import json
+import math
 import os
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -27,6 +29,13 @@ VERSION: Final = 1  # of the reports that are kept
 CACHE_VARIABLE: Final = "NKI_DIST_CACHE"
 _SETTINGS: Final = ("NKI_", "NEURON_")
 _NO_SETTINGS: Final = (CACHE_VARIABLE,)
+_TIMES: Final = ("device_us", "low_us", "high_us")
+_KERNEL: Final[dict[str, Any]] = {
+    "kernel": str,
+    "launches": int,
+    **dict.fromkeys(_TIMES, (int, float)),
+}
+_DIAGNOSTIC: Final[dict[str, Any]] = {"type": str, "message": str}
 
 
 @dataclass(frozen=True)
@@ -77,7 +86,11 @@ class Programs:
 
     def _run(self, task: Task) -> tuple[dict[str, Any], bool]:
         """The report, and whether another run would give the same."""
-        with tempfile.TemporaryDirectory(prefix="nki-dist-") as made:
+        try:
+            folder = tempfile.TemporaryDirectory(prefix="nki-dist-")
+        except OSError as error:
+            return _failed(f"there is no room for its report: {error}"), False
+        with folder as made:
             report = Path(made) / "report.json"
             command = [sys.executable, "-m", "nki_dist.cli._timed", str(report)]
             command += [*self._options, *task.options]
@@ -143,19 +156,38 @@ def _kept(entry: Path) -> dict[str, Any] | None:
     """A report whose files are all as they were."""
     try:
         found: dict[str, Any] = json.loads(entry.read_text("utf-8"))
-        files = dict(found["files"])
-    except (OSError, ValueError, KeyError, TypeError):  # none, or a damaged one: it is made anew
+    except (OSError, ValueError, RecursionError):  # none, or a damaged one: it is made anew
         return None
+    if not _is_report(found):
+        return None
+    files = found["files"]
     return found if files and digests(list(files), set()) == files else None
 
 
+def _is_report(found: Any) -> bool:
+    """Whether this is what `_timed` writes, which others rely on."""
+    if not isinstance(found, dict) or not isinstance(found.get("files"), dict):
+        return False
+    for name, fields in (("kernels", _KERNEL), ("diagnostics", _DIAGNOSTIC)):
+        rows = found.get(name)
+        if not isinstance(rows, list):
+            return False
+        for row in rows:
+            if not isinstance(row, dict):
+                return False
+            if any(not isinstance(row.get(field), kind) for field, kind in fields.items()):
+                return False
+    return all(math.isfinite(row[end]) for row in found["kernels"] for end in _TIMES)
+
+
 def _keep(entry: Path, report: dict[str, Any]) -> None:
+    new = entry.with_suffix(f".{os.getpid()}-{threading.get_ident()}.new")
     try:
         entry.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(
-            "w", encoding="utf-8", dir=entry.parent, suffix=".new", delete=False
-        ) as file:
-            json.dump(report, file)
-        os.replace(file.name, entry)  # readers see all of it or none
+        try:
+            new.write_text(json.dumps(report), encoding="utf-8")
+            os.replace(new, entry)  # readers see all of it or none
+        finally:
+            new.unlink(missing_ok=True)
     except OSError as error:
         print(f"nki-dist: reports aren't kept in {entry.parent}: {error}", file=sys.stderr)

@@ -2,20 +2,44 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping, Sequence
+import functools
+import inspect
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
+from nki_dist.cli import _answers
 from nki_dist.cli._calls import Ended, Limits, call
 from nki_dist.errors import LaunchError, NkiError
 
-_LINES: Final = 10  # kernel lines of a report, the costliest
+_UNHELD: Final = re.compile("[\0\ud800-\udfff]")
 
 
 def _never() -> bool:
     return False
+
+
+def _tool(carried_out: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, Any]]:
+    """A tool that refuses texts which no file, name or command can hold."""
+
+    @functools.wraps(carried_out)
+    def checked(*given: Any, **named: Any) -> dict[str, Any]:
+        bound = inspect.signature(carried_out).bind(*given, **named).arguments
+        for name, value in bound.items():
+            for text in value if isinstance(value, list) else [value]:
+                if isinstance(text, str) and (unheld := _UNHELD.search(text)):
+                    return _refused(
+                        LaunchError(
+                            f"{name} has the character {unheld[0]!a} at {unheld.start()}; a text "
+                            "can't hold NUL or half of a surrogate pair",
+                            code="call-value",
+                        )
+                    )
+        return carried_out(*given, **named)
+
+    return checked
 
 
 class Tools:
@@ -38,6 +62,7 @@ class Tools:
         self._folder = folder
         self._limits = limits
 
+    @_tool
     def check(
         self,
         program: str | None = None,
@@ -68,8 +93,9 @@ class Tools:
             options = _options(platform=platform, lnc=lnc, check=policy)
             return ["check", "--json", *options, *self._program(own, program, source, arguments)]
 
-        return self._call(_command(command), timeout, _cancelled, _report)
+        return self._call(_command(command), timeout, _cancelled, _answers.report)
 
+    @_tool
     def run(
         self,
         program: str | None = None,
@@ -96,8 +122,9 @@ class Tools:
             rest = self._program(own, program, source, arguments)
             return ["run", "--json-errors", *options, *rest]
 
-        return self._call(_command(command), timeout, _cancelled, _ran)
+        return self._call(_command(command), timeout, _cancelled, _answers.ran)
 
+    @_tool
     def estimate(
         self,
         program: str | None = None,
@@ -124,8 +151,9 @@ class Tools:
             rest = self._program(own, program, source, arguments)
             return ["-c", _TIMED, answer, *options, *rest]
 
-        return self._call(command, timeout, _cancelled, _estimated)
+        return self._call(command, timeout, _cancelled, _answers.estimated)
 
+    @_tool
     def rank(
         self,
         programs: list[str],
@@ -151,8 +179,9 @@ class Tools:
             files = [str(self._file(name)) for name in programs]
             return ["rank", "--json", "--no-cache", *_options(platform=platform, lnc=lnc), *files]
 
-        return self._call(_command(command), timeout, _cancelled, _report)
+        return self._call(_command(command), timeout, _cancelled, _answers.report)
 
+    @_tool
     def record(
         self,
         program: str | None = None,
@@ -199,8 +228,9 @@ class Tools:
             options += [f"--tensor={name}" for name in tensors or ()]
             return ["record", "--json", *options, *self._program(own, program, source, arguments)]
 
-        return self._call(_command(command), timeout, _cancelled, _report)
+        return self._call(_command(command), timeout, _cancelled, _answers.report)
 
+    @_tool
     def report(
         self,
         program: str | None = None,
@@ -231,7 +261,7 @@ class Tools:
             rest = self._program(own, program, source, arguments)
             return ["profile", "--advice", "--output-format", "json", *options, *rest]
 
-        return self._call(_command(command), timeout, _cancelled, _profiled)
+        return self._call(_command(command), timeout, _cancelled, _answers.profiled)
 
     # ---- files ----------------------------------------------------------------------------------
 
@@ -250,7 +280,10 @@ class Tools:
         return [str(file), *(arguments or ())]
 
     def _below(self, name: str) -> Path:
-        path = (self._folder / name).resolve()
+        try:
+            path = (self._folder / name).resolve()
+        except RuntimeError as error:  # links that go round
+            raise LaunchError(f"{name}: {error}", code="call-value") from error
         if not path.is_relative_to(self._folder):
             raise LaunchError(f"{name} isn't below the server's folder", code="call-value")
         return path
@@ -285,10 +318,17 @@ class Tools:
                 limits = replace(limits, seconds=min(timeout, limits.seconds))
             ended = call(command, self._folder, limits, cancelled)
         except NkiError as error:
-            return {"ok": False, "error": error.to_dict()}
+            return _refused(error)
+        except OSError as error:  # a name that is too long, arguments that are, a full disk
+            return _refused(LaunchError(f"the call can't be made: {error}", code="call-value"))
         if ended.over is not None:
             return {"ok": False, "stderr": ended.said, "error": ended.over.to_dict()}
         return {"error": None, **answer(ended)}
+
+
+def _refused(error: NkiError) -> dict[str, Any]:
+    """The answer to a call that isn't made."""
+    return {"ok": False, "error": error.to_dict()}
 
 
 # Timed by what `nki-dist rank` starts for each program; its report is this command's answer.
@@ -312,66 +352,3 @@ def _command(arguments: Callable[[Path], list[str]]) -> Callable[[Path], list[st
 def _options(**values: Any) -> list[str]:
     """Options that have a value; with `=`, so that no value is taken for an option."""
     return [f"--{name}={value}" for name, value in values.items() if value is not None]
-
-
-# ---- answers ------------------------------------------------------------------------------------
-
-
-def _data(ended: Ended) -> Any:
-    """What a command wrote as JSON; None if it ended without."""
-    try:
-        return json.loads(ended.answer)
-    except ValueError:  # wrong usage, or killed: stderr says so, and so does the status
-        return None
-
-
-def _report(ended: Ended) -> dict[str, Any]:
-    ok = ended.status == 0
-    return {"ok": ok, "status": ended.status, "report": _data(ended), "stderr": ended.said}
-
-
-def _ran(ended: Ended) -> dict[str, Any]:
-    diagnostics, rest = _split(ended.said)
-    return {
-        "ok": ended.status == 0,
-        "status": ended.status,
-        "diagnostics": diagnostics,
-        "stdout": ended.answer[-16_384:],
-        "stderr": rest,
-    }
-
-
-def _split(said: str) -> tuple[list[dict[str, Any]], str]:
-    """Diagnostics, which are lines of JSON, and the other lines."""
-    diagnostics, rest = [], []
-    for line in said.splitlines(keepends=True):
-        try:
-            found = json.loads(line) if line.startswith("{") else None
-        except ValueError:
-            found = None
-        if isinstance(found, dict) and {"code", "severity", "hint"} <= set(found):
-            diagnostics.append(found)
-        else:
-            rest.append(line)
-    return diagnostics, "".join(rest)
-
-
-def _estimated(ended: Ended) -> dict[str, Any]:
-    found = _data(ended)
-    if found is None:
-        return _report(ended)
-    kernels, diagnostics = found["kernels"], found["diagnostics"]
-    ok = bool(kernels) and not diagnostics
-    return {"ok": ok, "kernels": kernels, "diagnostics": diagnostics, "stderr": ended.said}
-
-
-def _profiled(ended: Ended) -> dict[str, Any]:
-    found = _data(ended)
-    if found is None:
-        return _report(ended)
-    kernels = [_shortened(kernel) for kernel in found]
-    return {"ok": ended.status == 0, "kernels": kernels, "stderr": ended.said}
-
-
-def _shortened(kernel: Mapping[str, Any]) -> dict[str, Any]:
-    return {**kernel, "lines": kernel["lines"][:_LINES]}

@@ -13,7 +13,7 @@ from contextlib import contextmanager, nullcontext, redirect_stdout
 from typing import Any, Final
 
 from nki_dist.cli import run as program
-from nki_dist.errors import Diagnostic, split_location
+from nki_dist.errors import Diagnostic, LaunchError, split_location
 from nki_dist.launcher.checking import Checked, Checker
 from nki_dist.launcher.session import session
 from nki_dist.launcher.suggestions import did_you_mean
@@ -55,16 +55,14 @@ def register(subparsers: Any) -> None:
         help="also what published kernels do all the same; as --check strict",
     )
     program.add_options(parser)
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, unanswered=_unanswered)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Check the program and print the report."""
     if arguments.strict:
         arguments.check = ",".join(filter(None, [arguments.check, "strict"]))
-    own = arguments.json or arguments.arguments[:1] == ["--json"]
-    if own and not arguments.json:
-        del arguments.arguments[0]
+    own = _as_json(arguments)
     checker = Checker()
     with printing_to_stderr() if own else nullcontext():
         try:
@@ -74,10 +72,29 @@ def run(arguments: argparse.Namespace) -> int:
             return 130
         if status:  # the file can't be read, and that was said
             return status
+    return _show(arguments, checker, ended)
+
+
+def _as_json(arguments: argparse.Namespace) -> bool:
+    """Whether --json was given, also right after the program, which isn't given it."""
+    if arguments.arguments[:1] == ["--json"] and not arguments.json:
+        del arguments.arguments[0]
+        arguments.json = True
+    return bool(arguments.json)
+
+
+def _show(arguments: argparse.Namespace, checker: Checker, ended: BaseException | None) -> int:
     report = report_of(arguments.program, checker, ended)
-    print(json.dumps(report, indent=2) if own else _text(report, checker))
-    sys.stdout.flush()
+    print(json.dumps(report, indent=2) if _as_json(arguments) else _text(report, checker))
     return 0 if report["ok"] else 1
+
+
+def _unanswered(error: LaunchError, arguments: argparse.Namespace) -> int:
+    """The program ended the process that looked at it: a report that says so, of no kernel."""
+    if not _as_json(arguments):
+        print(f"not checked: {error}")
+        return 1
+    return _show(arguments, Checker(), error)
 
 
 def look_at(arguments: argparse.Namespace, checker: Checker) -> tuple[int, BaseException | None]:

@@ -63,12 +63,12 @@ def register(subparsers: Any) -> None:
         help="errors and warnings of the simulator as one line of JSON each, on stderr",
     )
     add_options(parser)
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, answers=False)  # what the program does is the answer
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The options that say how to run a program, the program, and what is passed to it."""
-    parser.set_defaults(json_errors=False)
+    parser.set_defaults(json_errors=False, answers=True)
     parser.add_argument("--platform", metavar="NAME", help="trn1, trn2 or trn3")
     parser.add_argument("--lnc", type=int, metavar="N", help="cores of kernels without a grid")
     parser.add_argument(

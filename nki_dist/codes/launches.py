@@ -256,6 +256,12 @@ LAUNCHES: Final = (
         "`nki-dist cluster stop` and `start` as the program runs, or set NKI_DIST_CLUSTER=off.",
     ),
     Code(
+        "blas-differs",
+        "Nodes of a world compute products with different BLAS kernels, so with other last bits.",
+        "Use equal processors and versions of NumPy, or set OPENBLAS_CORETYPE, to kernels that all "
+        "processors have, where Ray is started on each node.",
+    ),
+    Code(
         "ray-forked",
         "Ray can't be used in a forked process.",
         "Start processes with multiprocessing's 'spawn' method.",
@@ -321,6 +327,11 @@ LAUNCHES: Final = (
         "rank-program",
         "A program can't be timed.",
         "Make it end by itself, and launch its kernels in its own process.",
+    ),
+    Code(
+        "program-ended",
+        "A program ended the process that looked at it, so there is no answer.",
+        "Let it return or call sys.exit(), not os._exit(), and look for what killed it.",
     ),
     Code(
         "calibrate-rows",

@@ -337,7 +337,7 @@ def _dynamics(body: dict[str, Any], count: int) -> dict[int, Dynamic]:
     """The run-time parts by access; the source is still a number."""
     found: dict[int, Dynamic] = {}
     for row in sequence(body["dynamics"], "the table of run-time addresses"):
-        if type(row) is not list or len(row) not in (6, 9):
+        if type(row) is not list or len(row) not in (6, 9, 10):
             malformed("an entry of the table of run-time addresses")
         number, kind, source, stride, limit, dim, *rest = row
         integer(number, 0, count, "the access of a run-time address")
@@ -347,12 +347,13 @@ def _dynamics(body: dict[str, Any], count: int) -> dict[int, Dynamic]:
         integer(stride, -MAX_STRIDE, MAX_STRIDE, "the stride of a run-time address")
         integer(limit, -MAX_STRIDE, MAX_STRIDE, "the limit of a run-time address")
         integer(dim, 0, MAX_RANK, "the dimension of a run-time address")
-        origin, size, period = (
+        origin, size, period, *strict = (
             integer(n, -MAX_STRIDE, MAX_STRIDE, "the dimension of a run-time address")
             for n in rest or (0, 0, 0)
         )
-        within = (origin, size, period) if rest else None
-        found[number] = Dynamic(kind, source, stride, limit, dim, within)
+        places = (origin, size, period) if rest else None
+        within, extent = (None, places) if strict else (places, None)
+        found[number] = Dynamic(kind, source, stride, limit, dim, within, extent)
     return found
 
 

@@ -164,7 +164,9 @@ class _Encoder:
             source = dynamic.source
             # Registers are negative numbers, so one integer tells both kinds of source apart.
             at = ~source.number if isinstance(source, VirtualRegister) else self.access(source)
-            numbers = (dynamic.stride, dynamic.limit, dynamic.dim, *(dynamic.within or ()))
+            places = dynamic.within or dynamic.extent or ()
+            numbers = (dynamic.stride, dynamic.limit, dynamic.dim, *places)
+            numbers += (1,) if dynamic.extent else ()
             moving = (dynamic.kind, at, *map(int, numbers))
         key = (number, a.offset, pattern, moving)
         n = self._accesses.get(key)

@@ -28,6 +28,7 @@ from nki_dist.core_actor.encoded import Encoded
 from nki_dist.core_actor.job import MUCH, Job, MessageMemory
 from nki_dist.core_actor.lifeline import Patience, SessionLost
 from nki_dist.core_actor.links import Net
+from nki_dist.core_actor.members import compare
 from nki_dist.core_actor.placement import Placement, WorldStacks, here, socket_folders
 from nki_dist.core_actor.processes import Process
 from nki_dist.core_actor.ray_session import ensure_ray, ray_session, refuse_fork
@@ -40,6 +41,7 @@ from nki_dist.hbm.freed import give_back
 from nki_dist.hbm.layout import Layout, Layouts
 from nki_dist.runtime.hosts import Launch, LaunchResult, slots
 
+KNOWN = 1024  # kernels of which one remembers that a process has them; others are sent again
 NODE_TIMEOUT = 60.0  # seconds after which Ray has surely noticed that a node is gone
 
 
@@ -84,6 +86,7 @@ class RayHost:
         self._layouts = Layouts()
         self._encoded = Encoded()
         self.processes: list[tuple[int, str]] = []
+        self._differ = ""  # what was told of differences between nodes
         try:
             with self._in_session():
                 self._start()
@@ -173,18 +176,19 @@ class RayHost:
         ]
         connecting = [actor.connect.remote(net) for actor, net in zip(self.actors, nets)]
         await_start(connecting, self._packs, self._placement.nodes, self._lifeline.check)
-        connected, home = ray.get(connecting), here()
-        self.processes = [(pid, node) for pid, node, _ in connected]
+        members, home = ray.get(connecting), here()
+        self._differ = compare(members, self._differ)
+        self.processes = [(m.pid, m.node) for m in members]
         self._born = {
             n: Process.of(p) for n, (p, node) in enumerate(self.processes) if node == home
         }
-        self._where = {n: folders[home] for n in self._born if connected[n][2]}
+        self._where = {n: folders[home] for n in self._born if members[n].reached}
 
     def close(self) -> None:
         """Stop the actors and release the stacks."""
         if os.getpid() != self._home:
             return
-        if ray.is_initialized() and self._session == ray_session():
+        if self._in_it():
             if self._lifeline.lost():
                 self._abandon()
                 return
@@ -231,6 +235,8 @@ class RayHost:
         """While Ray is used: whatever fails because the session is gone is a CoreLostError."""
         with using_ray():
             try:
+                if not self._in_it():  # Ray would start another one at the next call
+                    raise SessionLost("another world found it lost and left it")
                 yield
             except Exception as error:
                 lost = isinstance(error, SessionLost)
@@ -324,9 +330,9 @@ class RayHost:
                 else all are replaced.
         """
         refuse_fork(self._home)
-        if ray.is_initialized() and self._session == ray_session() and self._lifeline.lost():
+        if self._in_it() and self._lifeline.lost():
             self._abandon()
-        if not ray.is_initialized() or self._session != ray_session():
+        if not self._in_it():
             lifeline = ensure_ray(self._address, self._home)
             self._forget()
             self._lifeline, self._session = lifeline, ray_session()
@@ -350,8 +356,13 @@ class RayHost:
 
     def _abandon(self) -> None:
         """The session is lost, with actors, agents and objects."""
-        ray_use().lose((self._stacks, self._encoded))
+        if self._in_it():
+            ray_use().lose((self._stacks, self._encoded))
         self._forget()
+
+    def _in_it(self) -> bool:
+        """Whether this process is in the session of this world's processes."""
+        return ray.is_initialized() and self._session == ray_session()
 
     def _forget(self) -> None:
         """Nothing of the session is there any more."""
@@ -374,6 +385,8 @@ class RayHost:
         code = None
         if job.key not in self._known[n]:
             code = (self._encoded.of(job.launch.key, job.launch.compiled), dict(job.layout.offsets))
+            if len(self._known[n]) >= KNOWN:  # most are of kernels long gone
+                self._known[n].clear()
             self._known[n].add(job.key)
         # A reference in a message costs Ray more than all the rest of it.
         arena = self._arena(n, job)

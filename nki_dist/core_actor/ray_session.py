@@ -11,6 +11,7 @@ import shutil
 import signal
 import socket
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -31,6 +32,7 @@ from nki_dist.runtime.ray_thread import ray_thread
 
 STORE_VARIABLE = "NKI_DIST_OBJECT_STORE_BYTES"
 ADDRESS_VARIABLE = "RAY_ADDRESS"
+SHARED_MEMORY = "/dev/shm"
 LEAST_DISK = 4 << 20  # bytes; a session that does nothing writes about a tenth of it
 ANSWER_SECONDS = 10.0  # to answer a connection; Ray itself asks for minutes
 # Without its head, Ray ends a program after so many seconds. A launch notices long before, but a
@@ -99,6 +101,7 @@ def _start_or_join(address: str | None) -> None:
                     return
         options |= {"include_dashboard": False, **in_private()}
         _require_disk()
+        _require_shared_memory()
     own = address == "local"
     if own:
         own_ray()  # whose end a program that ends meanwhile waits for
@@ -157,6 +160,25 @@ def _require_disk() -> None:
             code="ray-start",
             numbers={"got": left, "least": LEAST_DISK},
         )
+
+
+def _require_shared_memory() -> None:
+    """Refuse shared memory that can't be written, where Ray would wait half a minute for its store.
+
+    Where there is none, Ray keeps its store in a folder of the disk.
+    """
+    if not os.path.isdir(SHARED_MEMORY):
+        return
+    try:
+        with tempfile.TemporaryFile(dir=SHARED_MEMORY):
+            return
+    except OSError as error:
+        raise LaunchError(
+            f"Ray can't start on this machine: {SHARED_MEMORY}, where it keeps shared_hbm, can't "
+            f"be written: {error.strerror}. Mount it writable (docker: --shm-size), or use "
+            'host="inprocess" (NKI_DIST_HOST=inprocess), which needs no Ray',
+            code="ray-start",
+        ) from error
 
 
 @contextmanager

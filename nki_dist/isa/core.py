@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -46,6 +46,35 @@ class CoreSlot:
         return self.rank * self.cores + core
 
 
+Ordering: TypeAlias = "tuple[bool, tuple[str, int] | None]"
+"""Whether a synchronisation orders accesses of the rank's cores, and the tensor to which alone."""
+
+
+class Epochs:
+    """How often a core has met the other one of its rank; between two, nothing orders what they do.
+
+    Each meeting orders accesses to all shared tensors, or to one, given by (role, index).
+    """
+
+    __slots__ = ("_by_tensor", "everywhere")
+
+    def __init__(self) -> None:
+        self.everywhere = 0
+        self._by_tensor: dict[tuple[str, int], int] = {}
+
+    def met(self, ordering: Ordering) -> None:
+        """The core has been through a synchronisation."""
+        orders, tensor = ordering
+        if tensor is None:
+            self.everywhere += orders
+        else:
+            self._by_tensor[tensor] = self._by_tensor.get(tensor, 0) + orders
+
+    def of(self, tensor: tuple[str, int]) -> int:
+        """The epoch of accesses to a tensor."""
+        return self.everywhere + self._by_tensor.get(tensor, 0)
+
+
 class CoreState:
     """Registers, accumulators, random state and counts.
 
@@ -58,17 +87,17 @@ class CoreState:
         random: per engine name the random generator's state (see isa.randomness).
         collectives: by group, how many collectives have begun in this launch, as a list of one
             number; linked code holds the lists.
-        epoch: synchronisations with the other core of the rank in this launch so far.
+        epochs: synchronisations with the other core of the rank in this launch so far.
     """
 
-    __slots__ = ("accumulators", "collectives", "epoch", "random", "registers")
+    __slots__ = ("accumulators", "collectives", "epochs", "random", "registers")
 
     def __init__(self, registers: int = 0) -> None:
         self.registers = [0] * registers
         self.accumulators: dict[str, np.ndarray] = {}
         self.random: dict[str, Any] = {}
         self.collectives: dict[Any, list[int]] = {}
-        self.epoch = 0
+        self.epochs = Epochs()
 
     def reset(self) -> None:
         """As at power-on; every launch starts like this."""
@@ -77,7 +106,7 @@ class CoreState:
         self.random.clear()
         for begun in self.collectives.values():
             begun[0] = 0
-        self.epoch = 0
+        self.epochs = Epochs()
 
     def accumulator(self, engine: str, partitions: int) -> np.ndarray:
         """Accumulator registers of an engine, one float32 per partition; zero at power-on."""

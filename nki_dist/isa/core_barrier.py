@@ -14,7 +14,7 @@ from nki_dist.isa.enums import engine
 from nki_dist.isa.kit import Kit
 from nki_dist.isa.operands import ANYWHERE, Custom, Tensor
 from nki_dist.isa.spec import Cost, instruction, may_reject
-from nki_dist.program import Instruction, MemoryRegion, sbuf
+from nki_dist.program import Access, Instruction, MemoryRegion, sbuf
 
 
 def _cores(name, value):
@@ -40,18 +40,24 @@ def _time(i: Instruction, core: int, cores: int, arch: Arch) -> Exchange:
     return Exchange(i.opcode, others, others, busy, arch.core_barrier_ns)
 
 
+def _hands(i: Instruction) -> Access | None:
+    return i["data"] if i["data"].region is MemoryRegion.shared_hbm else None
+
+
 @instruction(
     engines="gpsimd vector scalar tensor sync",
     effects=Effects(CLEAN, partial=False, bits=None, state=None),
     table="",
     accumulates=False,
     chains=False,
-    meets=Meets(_orders, lambda i: i.opcode, "core_barrier_ns", _time),
+    meets=Meets(_orders, lambda i: i.opcode, "core_barrier_ns", _time, _hands),
     data=Tensor("", ANYWHERE),  # named for ordering only: its bytes aren't read here
     cores=Custom(_cores),
 )
 def core_barrier(data, cores, engine=engine.gpsimd, name=None):
     """Wait until every listed core has arrived; orders their accesses to `data`.
+
+    Those to other shared tensors, too, as published kernels rely on, unless `strict` looks.
 
     Args:
         data: the tensor in shared_hbm that is handed over. Published kernels also name tensors in

@@ -163,6 +163,7 @@ class Meets:
     Attributes:
         orders: `orders(i, core)`: whether `core` (0 or 1) meets the other core of its rank. The
             check of races counts these: what the cores do between the same two isn't ordered.
+        hands: the shared tensor whose accesses it alone orders; None: of all.
         channel: equal for instructions of different cores that may be each other's ends.
         figures: fields of the architecture, separated by spaces, that its simulated time rests on.
         time: `time(i, core, cores, arch)`: the messages of `core`, one of the rank's `cores`, in
@@ -173,6 +174,7 @@ class Meets:
     channel: Callable[[Instruction], Hashable]
     figures: str
     time: Callable[[Instruction, int, int, Arch], Exchange] | None
+    hands: Callable[[Instruction], Access | None] = lambda i: None
 
 
 # ---- rules for unwritten elements ---------------------------------------------------------------

@@ -166,7 +166,7 @@ def _inside(block: Block, value: Values) -> np.ndarray:
             low, high = _reach(a, block)
             found &= _addressed(a, value(a.dynamic), low, high)
             if a.dynamic.within is not None:
-                found &= _in_dimension(a, value(a.dynamic), low, high)
+                found &= _in_dimension(a, a.dynamic.within, value(a.dynamic), low, high)
     return found
 
 
@@ -193,9 +193,11 @@ def _room(a: Access) -> int:
     return a.storage.partition_bytes // a.dtype.itemsize
 
 
-def _in_dimension(a: Access, index: int, low: np.ndarray, high: np.ndarray) -> np.ndarray:
-    assert a.dynamic is not None and a.dynamic.within is not None
-    origin, size, period = a.dynamic.within
+def _in_dimension(
+    a: Access, places: tuple[int, int, int], index: int, low: np.ndarray, high: np.ndarray
+) -> np.ndarray:
+    assert a.dynamic is not None
+    origin, size, period = places
     if a.region.on_chip:
         origin %= a.partition_stride
     first, wraps = low - origin, np.zeros(low.shape, bool)
@@ -246,6 +248,27 @@ def first_outside(blocks: Sequence[Block], value: Values) -> str:
     return ""
 
 
+def first_beyond(blocks: Sequence[Block], dynamic: Dynamic, index: int) -> str:
+    """The first row that leaves its dimension's extent inside the tensor, "" if none does."""
+    if dynamic.extent is None:
+        return ""
+    for block in blocks:
+        for name, a in block.operands.items():
+            if a.dynamic is not dynamic:
+                continue
+            low, high = _reach(a, block)
+            stays = _in_dimension(a, dynamic.extent, index, low, high)
+            beyond = np.broadcast_to(_addressed(a, index, low, high) & ~stays, block.grid)
+            if beyond.any():
+                n, moved = int(np.argmax(beyond)), index * dynamic.stride
+                first, last = (int(np.broadcast_to(x, block.grid).flat[n]) for x in (low, high))
+                return (
+                    f"a row would be elements [{first + moved}, {last + moved + 1}) of {name}, not "
+                    f"among these {dynamic.extent[1]} places but among their neighbours"
+                )
+    return ""
+
+
 def _outside(name: str, a: Access, block: Block, n: int, value: Values) -> str:
     if a.dynamic is None or a.dynamic.kind != "scalar":
         return ""
@@ -253,7 +276,7 @@ def _outside(name: str, a: Access, block: Block, n: int, value: Values) -> str:
     low, high = (int(np.broadcast_to(x, block.grid).flat[n]) for x in _reach(a, block))
     ends = np.array(low), np.array(high)
     moved = index * a.dynamic.stride
-    if a.dynamic.within is not None and not _in_dimension(a, index, *ends):
+    if a.dynamic.within is not None and not _in_dimension(a, a.dynamic.within, index, *ends):
         size = a.dynamic.within[1]
         return f"would leave dimension {a.dynamic.dim} of {name}, which has {size} places"
     if not _addressed(a, index, *ends):
@@ -268,6 +291,7 @@ def _outside(name: str, a: Access, block: Block, n: int, value: Values) -> str:
 __all__ = [
     "Block",
     "cut",
+    "first_beyond",
     "first_outside",
     "fixed",
     "paired",

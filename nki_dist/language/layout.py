@@ -32,10 +32,11 @@ def rescaled(dynamic: Dynamic, old: DType, new: DType) -> Dynamic:
         return dynamic
     made = dynamic.of(dynamic.source)
     made.stride = rescale(dynamic.stride, old, new, "stride of the indirect dimension")
-    if dynamic.within is not None:
-        origin, size, period = dynamic.within
-        origin = rescale(origin, old, new, "offset")
-        made.within = (origin, size, rescale(period, old, new, "stride"))
+    for name in ("within", "extent"):
+        if places := getattr(dynamic, name):
+            origin, size, period = places
+            origin = rescale(origin, old, new, "offset")
+            setattr(made, name, (origin, size, rescale(period, old, new, "stride")))
     return made
 
 

@@ -303,8 +303,8 @@ class NkiTensor(Indexing, NoValue):
             scalar_offset: register or (1, 1) SBUF tile; moves the whole pattern by its value times
                 the stride this view has in `indirect_dim`. DMA checks addresses: in HBM the pattern
                 may go anywhere within the storage, past the dimension's end, and back if `offset`
-                leaves room. Of on-chip tensors only a dimension of one is so: it has its
-                neighbour's stride.
+                leaves room, as kernels with caches of blocks do; `strict` refuses that. Of on-chip
+                tensors only a dimension of one is so: it has its neighbour's stride.
             vector_offset: (P, 1) SBUF tile; row p starts at its value times the stride of
                 dimension 0, replacing the pattern's first stride. dma_transpose also takes (P, N),
                 read column by column.
@@ -340,6 +340,8 @@ class NkiTensor(Indexing, NoValue):
         view = make(self.storage, base, shape, steps, new, dynamic)
         if scalar_offset is not None and (self.shape[dim] == 1 or self.storage.region.is_hbm):
             assert dynamic is not None
+            if self.storage.region.is_hbm and tracing() and current_tracer().strict:
+                dynamic.extent = dynamic.within
             dynamic.limit, dynamic.within = view.starts(dynamic.stride), None
         return view
 

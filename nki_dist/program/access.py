@@ -27,9 +27,11 @@ class Dynamic:
         within: (origin, size, period): the indexed dimension has `size` places, the first at offset
             `origin`, and lies again every `period` elements if that isn't 0. None where addresses
             count instead of values: `.ap` moves a pattern to any place of its tensor in HBM.
+        extent: the same, where leaving the dimension is an error though the address is inside: of
+            `.ap` in HBM under `strict`. Published kernels count through all blocks of a cache so.
     """
 
-    __slots__ = ("dim", "kind", "limit", "source", "stride", "within")
+    __slots__ = ("dim", "extent", "kind", "limit", "source", "stride", "within")
 
     def __init__(
         self,
@@ -39,6 +41,7 @@ class Dynamic:
         limit: int,
         dim: int = 0,
         within: tuple[int, int, int] | None = None,
+        extent: tuple[int, int, int] | None = None,
     ) -> None:
         self.kind = kind
         self.source = source
@@ -46,10 +49,12 @@ class Dynamic:
         self.limit = limit
         self.dim = dim
         self.within = within
+        self.extent = extent
 
     def of(self, source: Any) -> Dynamic:
         """The same, by other values."""
-        return Dynamic(self.kind, source, self.stride, self.limit, self.dim, self.within)
+        places = self.within, self.extent
+        return Dynamic(self.kind, source, self.stride, self.limit, self.dim, *places)
 
 
 class Access:

@@ -118,6 +118,11 @@ class Storage:
         return self.shape[0] if self.region.on_chip else 1
 
     @property
+    def key(self) -> tuple[str, int]:
+        """Its role and index: the same on every core, for what all cores see."""
+        return self.role, self.index
+
+    @property
     def title(self) -> str:
         """Its name, what the source calls it, or its number."""
         return self.name or self.called or f"t{self.number}"

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from nki_dist.errors import OutOfBoundsError
-from nki_dist.isa.transfers import Values, fixed
+from nki_dist.isa import INSTRUCTIONS
+from nki_dist.isa.enums import oob_mode
+from nki_dist.isa.transfers import Values, first_beyond, first_outside, fixed, parts_inside
 from nki_dist.program import Access, Instruction
 from nki_dist.runtime.facts import accesses
 
@@ -24,6 +26,29 @@ def _resolved(a: Any, value: Values) -> Any:
     if isinstance(a, list):
         return [_resolved(inner, value) for inner in a]
     return fixed(a, value) if isinstance(a, Access) else a
+
+
+def parts(i: Instruction, value: Values) -> list[Instruction]:
+    """The instruction itself, or those parts of it whose rows are inside, with indices filled in.
+
+    Raises:
+        OutOfBoundsError: an index is out of bounds, and not to be skipped.
+    """
+    for a in run_time_arguments(i):
+        assert a.dynamic is not None
+        index = value(a.dynamic)
+        fits = inside(a, index)
+        if fits and a.dynamic.extent is None:
+            continue
+        blocks = INSTRUCTIONS[i.opcode].blocks(i)
+        if row := first_beyond(blocks, a.dynamic, index):
+            raise _beyond(a, index, row)
+        if fits:
+            continue
+        if i.args.get("oob_mode") is oob_mode.skip:
+            return parts_inside(i, blocks, value)
+        raise outside(a, index, first_outside(blocks, value))
+    return [resolved(i, value)]
 
 
 def inside(a: Access, index: int) -> bool:
@@ -45,6 +70,8 @@ def interval(a: Access) -> tuple[int, int] | None:
     partitions, they are those that don't, or that move it by whole partitions.
     """
     assert a.dynamic is not None
+    if a.dynamic.extent is not None:
+        return None
     unit = a.dynamic.stride * a.dtype.itemsize
     low, high = a.span()
     first, last = -low, a.storage.nbytes - high  # bytes that it may be moved
@@ -84,6 +111,21 @@ def outside(a: Access, index: int, row: str = "") -> OutOfBoundsError:
         code="data-index-range",
         hint=None if row else "bound what the index comes from: a loop, a register, a tile",
         numbers={"got": index, "least": low, "most": high - 1},
+    )
+
+
+def _beyond(a: Access, index: int, row: str) -> OutOfBoundsError:
+    """The error for an index with which `row` leaves its dimension and stays inside the tensor."""
+    assert a.dynamic is not None and a.dynamic.extent is not None
+    size = a.dynamic.extent[1]
+    return OutOfBoundsError(
+        f"run-time index {index} is outside [0, {size}) of dimension {a.dynamic.dim} "
+        f"of {a.storage.label}: {row}",
+        code="data-index-range",
+        hint="bound what the index comes from, or index a reshaped view in which all places follow "
+        "each other",
+        numbers={"got": index, "least": 0, "most": size - 1},
+        policy="only check='strict' refuses it, as published kernels do so",
     )
 
 

@@ -123,6 +123,17 @@ def one_blas_thread() -> Use:
 
 
 @lru_cache(maxsize=1)
+def kernels() -> str:
+    """The BLAS libraries of this process, with the kernels that they chose for its processor."""
+    found = {
+        f"{lib.internal_api} {lib.version} ({getattr(lib, 'architecture', None) or 'unknown'})"
+        for lib in ThreadpoolController().lib_controllers
+        if lib.user_api == "blas"
+    }
+    return ", ".join(sorted(found)) or "a BLAS that doesn't say which it is"
+
+
+@lru_cache(maxsize=1)
 def column_unit() -> int | None:
     """How many columns of a left operand BLAS works on together, or None if it isn't found out.
 

@@ -128,7 +128,11 @@ class Executor:
         except (NkiError, MemoryError) as error:
             placed = self._placed(error, exchange.instruction)
             raise placed from placed.__cause__
-        self.state.epoch += exchange.orders
+        orders, tensor = exchange.orders
+        if tensor is None:  # as `met` does; a call less for every message
+            self.state.epochs.everywhere += orders
+        else:
+            self.state.epochs.met(exchange.orders)
 
     def _loop(self, item: LinkedLoop) -> Coroutine:
         loop, registers = item.loop, self.state.registers

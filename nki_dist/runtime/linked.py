@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from nki_dist.isa.core import Ordering
 from nki_dist.isa.kit import Step
 from nki_dist.program import Instruction, Loop
 
@@ -29,7 +30,7 @@ class Rendezvous:
 
     start: Callable[[], Any]
     instruction: Instruction
-    orders: bool  # the other core of the rank is among them
+    orders: Ordering
 
 
 @dataclass

@@ -14,12 +14,11 @@ from typing import Any
 import numpy as np
 
 from nki_dist.compiler.passes.accumulate import mask_view
+from nki_dist.compiler.passes.conflicts import ordering
 from nki_dist.errors import NkiError
 from nki_dist.isa import INSTRUCTIONS
-from nki_dist.isa.enums import oob_mode
 from nki_dist.isa.indirection import is_indirect
 from nki_dist.isa.kit import Kit, Step, chain, nothing
-from nki_dist.isa.transfers import first_outside, parts_inside
 from nki_dist.program import (
     Access,
     Block,
@@ -32,7 +31,7 @@ from nki_dist.program import (
 )
 from nki_dist.program.uncollected import uncollected
 from nki_dist.runtime.addressed import Elsewhere, Moving, Variants
-from nki_dist.runtime.addresses import inside, outside, resolved, run_time_arguments
+from nki_dist.runtime.addresses import parts, run_time_arguments
 from nki_dist.runtime.calls import begun_sooner, call_of
 from nki_dist.runtime.chains import Chain
 from nki_dist.runtime.facts import Facts, FactTable, Places
@@ -190,7 +189,7 @@ class Linker:
 
     def rendezvous(self, i: Instruction) -> Rendezvous:
         """An instruction that may wait for others."""
-        return Rendezvous(self.start_of(i), i, INSTRUCTIONS[i.opcode].orders(i, self.program.core))
+        return Rendezvous(self.start_of(i), i, ordering(self.program, i))
 
     def start_of(self, i: Instruction) -> Callable[[], Any]:
         """What begins it."""
@@ -378,16 +377,7 @@ class Linker:
         Raises:
             OutOfBoundsError: an index is out of bounds, and not to be skipped.
         """
-        for a in run_time_arguments(i):
-            assert a.dynamic is not None
-            index = self.value(a.dynamic)
-            if inside(a, index):
-                continue
-            blocks = INSTRUCTIONS[i.opcode].blocks(i)
-            if i.args.get("oob_mode") is oob_mode.skip:
-                return parts_inside(i, blocks, self.value)
-            raise outside(a, index, first_outside(blocks, self.value))
-        return [resolved(i, self.value)]
+        return parts(i, self.value)
 
 
 def _mask(masks: Mapping[int, np.ndarray], a: Access) -> np.ndarray:

@@ -23,6 +23,7 @@ from typing import Any, Final
 import numpy as np
 
 from nki_dist.compiler.compiled import Compiled
+from nki_dist.compiler.passes.conflicts import BY_TENSOR
 from nki_dist.errors import RaceError
 from nki_dist.program import Instruction, Program, Storage, instructions
 from nki_dist.program.uncollected import uncollected
@@ -92,9 +93,11 @@ class _Check:
 
     def __init__(self, compiled: Compiled, key: tuple[str, int], rank: int) -> None:
         self.programs = compiled.programs
-        self.storage = next(s for s in compiled.programs[0].storages if (s.role, s.index) == key)
+        self.storage = next(s for s in compiled.programs[0].storages if s.key == key)
         self.rank = rank
         self.unit = 1
+        by_tensor = BY_TENSOR in compiled.programs[0].facts
+        self._strict = "; under check='strict' only one of that tensor counts" if by_tensor else ""
 
     def run(self, sides: tuple[list[Record], list[Record]]) -> None:
         self.unit = min(record.itemsize for records in sides for record in records)
@@ -114,7 +117,7 @@ class _Check:
             at = int(np.flatnonzero(differ)[0])
             first, second = (int(cells.by[at]) for cells in final)
             extent = self._extent(first, second, int(differ.sum()))
-            self._race("store", first, 0, "store", second, at, APART, extent)
+            self._race("store", first, 0, "store", second, at, APART + self._strict, extent)
         for core in (0, 1):
             self._loads(core, sides[core], final[1 - core], count)
 
@@ -151,7 +154,7 @@ class _Check:
                 at = int(cells[np.flatnonzero(bad)[0]])
                 hint = (
                     f"put nisa.core_barrier({self.storage.title}, (0, 1)) between the store and "
-                    "the load, where both cores run it"
+                    f"the load, where both cores run it{self._strict}"
                 )
                 self._race("load", record.ordinal, core, "store", int(theirs.by[at]), at, hint)
 

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
+from nki_dist.isa.core import Ordering
 from nki_dist.isa.kit import Kit, Step
 from nki_dist.program import Instruction, Loop
 from nki_dist.runtime.addressed import Axis, Elsewhere, Linking, Moving, by_register
@@ -97,7 +98,7 @@ class _Wait(NamedTuple):
     """See `Rendezvous`."""
 
     i: Instruction
-    orders: bool
+    orders: Ordering
 
 
 class _Loop(NamedTuple):

@@ -128,8 +128,8 @@ class Recorder:
         places = places_of(a, self.kit)
         s = a.storage
         record = Record(
-            (s.role, s.index),
-            self.kit.state.epoch,
+            s.key,
+            self.kit.state.epochs.of(s.key),
             i.ordinal,
             a.dtype.itemsize,
             places,

@@ -19,6 +19,7 @@ import numpy as np
 
 from nki_dist import arch
 from nki_dist.collectives.check import check_groups
+from nki_dist.compiler.passes.conflicts import ordering
 from nki_dist.compiler.passes.footprints import Footprints
 from nki_dist.errors import NkiError, NkiValidationError
 from nki_dist.isa import INSTRUCTIONS
@@ -231,7 +232,7 @@ class Machine:
                 break
             payload = self.turns.wait(wait).payload
             self.check()
-        self.core.state.epoch += spec.orders(i, self.program.core)
+        self.core.state.epochs.met(ordering(self.program, i))
         if not self._footprints[i.opcode].partial:
             self._note(spec.writes(i))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -77,6 +78,55 @@ def test_status_and_text_of_a_program_without_mistakes(tmp_path):
     done = command("check", "--lnc", "1", "--platform", "trn3", script, cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == f"add at {script}:9: ok\n1 kernel launched, 0 wrong\n"
+
+
+@pytest.mark.parametrize(
+    ("end", "how"),
+    [
+        ("os._exit(0)", "with status 0"),
+        pytest.param("os.kill(os.getpid(), 9)", "by signal 9", marks=SLOW),
+        pytest.param("ctypes.CDLL(None)._exit(0)", "with status 0", marks=SLOW),
+        pytest.param("os.execv('/bin/true', ['true'])", "with status 0", marks=SLOW),
+    ],
+)
+def test_a_program_that_ends_the_process_has_no_answer(tmp_path, end, how):
+    script = write(tmp_path, "p.py", WRONG + f"import ctypes, os\nadd(a, a)\n{end}\n")
+    status, found = report(script, cwd=tmp_path)
+    assert (status, found["ok"], found["kernels"]) == (1, False, [])
+    assert found["exception"]["code"] == "program-ended"
+    assert found["exception"]["message"].endswith(how)
+
+
+@pytest.mark.parametrize("name", ["check", "profile", "record", "drift", "bench"])
+def test_no_answer_is_said_and_is_no_success(tmp_path, name):
+    script = write(tmp_path, "p.py", "import os; os._exit(0)\n")
+    done = command(name, script, cwd=tmp_path)
+    assert done.returncode == 1
+    assert "ended the process before there was an answer" in done.stdout + done.stderr
+
+
+@SLOW
+def test_the_answer_counts_also_if_the_program_ends_the_process_then(tmp_path):
+    text = "import atexit, os; atexit.register(os._exit, 0)\nraise KeyError('here')\n"
+    status, found = report(write(tmp_path, "p.py", text), cwd=tmp_path)
+    assert (status, found["exception"]["message"]) == (1, "'here'")
+
+
+@SLOW
+def test_signals_reach_the_program(tmp_path):
+    text = (
+        "import signal\ntry:\n    print('here', flush=True)\n    signal.pause()\n"
+        "finally:\n    print('left')\n"
+    )
+    started = subprocess.Popen(
+        [sys.executable, "-m", "nki_dist", "check", write(tmp_path, "p.py", text)],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert started.stdout is not None and started.stdout.readline() == "here\n"
+    started.send_signal(signal.SIGINT)
+    said, _ = started.communicate()
+    assert (started.returncode, said) == (130, "left\n")
 
 
 @SLOW

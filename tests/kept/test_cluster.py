@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -124,6 +127,39 @@ def test_a_killed_keeper_takes_ray_along_and_is_noticed(kept) -> None:
     found = run()
     assert "ended without clearing up" in found["warnings"][0]
     assert control.start(1, 600, 200 << 20)["pid"] != kept["pid"]
+
+
+def messages() -> Iterator[bytes]:
+    """What nobody should send: wrong types, numbers out of range, halves of messages, garbage."""
+    odd = ["x", None, -1, 1.5, True, [], {}, {"a": 1}, "9" * 5000, float("inf"), 10**400, "\ud800"]
+    for value in odd:
+        yield json.dumps({"want": "actors", "count": value}).encode()
+        yield json.dumps({"want": value}).encode()
+        yield json.dumps(value).encode()
+    yield b'{"want": "actors", "count": ' + b"9" * 5000 + b"}"
+    yield b'{"want": "actors", "count": ' + b"[" * 900 + b"]" * 900 + b"}"
+    whole = json.dumps({"want": "actors", "count": 1, "more": "x" * 40}).encode()
+    yield from (whole[:n] for n in range(1, len(whole), 7))
+    yield from (b"[" * 30_000, b"\0", b"\xff\xfe{", b"{" * 30_000, b"x" * (40 << 10))
+    seeded = random.Random(33)
+    yield from (seeded.randbytes(seeded.randrange(1, 200)) for _ in range(50))
+
+
+def test_no_message_ends_it(kept) -> None:
+    pid = until(ready)["pid"]
+    for message in messages():
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
+            connection.settimeout(10)
+            connection.connect(str(place.folder() / place.SOCKET))
+            connection.send(message)
+            answer = connection.recv(place.LARGEST)
+        assert not answer or isinstance(json.loads(answer), dict), message[:80]
+    for _ in range(20):  # who calls and hangs up
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
+            connection.connect(str(place.folder() / place.SOCKET))
+            connection.send(b'{"want": "status"}')
+    assert until(ready)["pid"] == pid
+    assert run()["address"] == kept["address"]
 
 
 def test_it_ends_when_nobody_comes(kept) -> None:

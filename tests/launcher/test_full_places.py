@@ -126,6 +126,36 @@ def test_shared_memory_is_full(short) -> None:
     }
 
 
+NEEDS_SHARED_MEMORY = """
+import time
+import numpy as np
+import nki_dist as nki
+from tests.launcher import kernels as K
+begun, said = time.monotonic(), "nothing"
+try:
+    with nki.World(ranks=1, host="ray") as world:
+        world.run(K.add_weights, np.zeros((2, 3), np.float32), np.zeros((2, 3), np.float32))
+except nki.errors.LaunchError as error:
+    said = str(error)
+print(time.monotonic() - begun, said)
+"""
+
+
+@pytest.mark.slow
+def test_shared_memory_that_is_read_only_is_named_at_once() -> None:
+    mounts = "mount -t tmpfs -o ro tmpfs /dev/shm && "
+    if subprocess.run(["unshare", "-m", "sh", "-c", mounts + "true"], check=False).returncode:
+        pytest.skip("needs the right to mount file systems")
+    done = subprocess.run(
+        ["unshare", "-m", "sh", "-c", mounts + f'exec {sys.executable} -c "$0"',
+         NEEDS_SHARED_MEMORY],
+        capture_output=True, text=True, timeout=200, check=True,
+    )  # fmt: skip
+    seconds, _, said = done.stdout.partition(" ")
+    assert "/dev/shm, where it keeps shared_hbm, can't be written: Read-only" in said, done.stderr
+    assert float(seconds) < 8
+
+
 @pytest.mark.slow
 def test_rays_disk_is_full(short) -> None:
     found = in_a_namespace("disk", short)

@@ -11,9 +11,10 @@ An address that is known at run time only is `index * stride` plus something kno
 left open, but not the place within the stride: cores that keep to their own columns of rows, or to
 their own halves of experts, don't meet whichever rows or experts they choose.
 
-Doesn't model: a barrier that orders only its `data` (every synchronisation counts for all tensors),
-and synchronisation inside dynamic loops, where all accesses count as one epoch here and the epochs
-met at run time decide.
+A barrier counts for all tensors, or, where that is asked for, for its `data` only.
+
+Doesn't model: synchronisation inside dynamic loops, where all accesses count as one epoch here and
+the epochs met at run time decide.
 """
 
 from __future__ import annotations
@@ -22,13 +23,17 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from math import gcd
+from typing import Final
 
 from nki_dist.compiler.passes.elements import LARGEST, Elements
 from nki_dist.compiler.passes.footprints import Footprints
 from nki_dist.isa import INSTRUCTIONS
+from nki_dist.isa.core import Epochs, Ordering
 from nki_dist.program import Access, Instruction, Loop, Program, instructions
 
 Key = tuple[str, int]
+BY_TENSOR: Final = "barriers_by_tensor"
+"""A fact of programs whose barriers order accesses to their `data` only."""
 
 
 @dataclass
@@ -39,10 +44,16 @@ class _Accesses:
     loads: list[tuple[int, Access]] = field(default_factory=list)
 
 
-def find_conflicts(programs: Sequence[Program]) -> None:
-    """Set `facts["watched"]` of every program: ordinals of instructions to watch."""
+def find_conflicts(programs: Sequence[Program], by_tensor: bool) -> None:
+    """Set `facts["watched"]` of every program: ordinals of instructions to watch.
+
+    Args:
+        by_tensor: a barrier orders accesses to its `data` only.
+    """
     for program in programs:
         program.facts["watched"] = []
+        if by_tensor:
+            program.facts[BY_TENSOR] = True
     if len(programs) != 2:
         return
     one_epoch = any(_synchronises_in_loop(p) for p in programs)
@@ -62,20 +73,31 @@ def _synchronises_in_loop(program: Program) -> bool:
 
 def _by_epoch(program: Program, one_epoch: bool) -> dict[tuple[Key, int], _Accesses]:
     found: dict[tuple[Key, int], _Accesses] = defaultdict(_Accesses)
-    epoch = 0
+    epochs = Epochs()
     footprints = Footprints()
     for i in instructions(program.body):
         spec = INSTRUCTIONS[i.opcode]
         if spec.synchronises:
-            epoch += spec.orders(i, program.core) and not one_epoch
+            if not one_epoch:
+                epochs.met(ordering(program, i))
             continue
         if not footprints[i.opcode].outside:
             continue  # sources of run-time indices aren't, either
         for a in visible(i, writes=True):
-            found[(a.storage.role, a.storage.index), epoch].stores.append((i.ordinal, a))
+            found[a.storage.key, epochs.of(a.storage.key)].stores.append((i.ordinal, a))
         for a in visible(i, writes=False):
-            found[(a.storage.role, a.storage.index), epoch].loads.append((i.ordinal, a))
+            found[a.storage.key, epochs.of(a.storage.key)].loads.append((i.ordinal, a))
     return found
+
+
+def ordering(program: Program, i: Instruction) -> Ordering:
+    """What a synchronisation orders, as the program's facts say."""
+    spec = INSTRUCTIONS[i.opcode]
+    orders = spec.orders(i, program.core)
+    if not orders or spec.meets is None or BY_TENSOR not in program.facts:
+        return orders, None
+    data = spec.meets.hands(i)
+    return True, None if data is None else data.storage.key
 
 
 def visible(i: Instruction, writes: bool) -> Iterator[Access]:

@@ -103,7 +103,13 @@ class Keeper:
         return self._ends
 
     def _accept(self, listening: Any, selector: Any) -> None:
-        connection, _ = listening.accept()
+        try:
+            connection, _ = listening.accept()
+        except OSError as error:  # no more files, as too many hold lines
+            print(f"a caller is lost: {error}", file=sys.stderr, flush=True)
+            for idle in [c for c, loan in self._loans.items() if not loan.actors]:
+                self._end(idle, selector)
+            return
         connection.settimeout(place.ANSWER_SECONDS)
         line = place.Line(connection)
         if not line.own:
@@ -113,7 +119,9 @@ class Keeper:
         selector.register(connection, selectors.EVENT_READ)
 
     def _hear(self, connection: Any, selector: Any) -> None:
-        loan = self._loans[connection]
+        loan = self._loans.get(connection)
+        if loan is None:  # it has just been ended
+            return
         try:
             request = loan.line.take()
             if request is not None:
@@ -126,13 +134,18 @@ class Keeper:
     def _answer(self, loan: _Loan, request: dict[str, Any]) -> dict[str, Any]:
         want = request.get("want")
         if want == "actors":
-            return {"actors": self._lend(loan, int(request.get("count", 0)))}
+            count = request.get("count")
+            if type(count) is not int or count < 0:
+                return {"error": "count must be a number, 0 or more"}
+            return {"actors": self._lend(loan, count)}
         if want == "stop":
             users = self._users()
             if users and not request.get("force"):
                 return {"programs": users}
             self._ends = "asked to"
             return {"stopping": os.getpid()}
+        if want != "status":
+            return {"error": "want must be actors, status or stop"}
         return self._status()
 
     def _status(self) -> dict[str, Any]:

@@ -178,7 +178,7 @@ class Line:
         data = self.socket.recv(LARGEST)
         try:
             found = json.loads(data) if data else None
-        except ValueError:
+        except (ValueError, RecursionError):
             return None
         return found if isinstance(found, dict) else None
 
