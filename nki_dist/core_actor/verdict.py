@@ -13,7 +13,7 @@ import time
 from nki_dist.core_actor.actor import Status
 from nki_dist.errors import NkiError
 from nki_dist.runtime.overdue import overdue
-from nki_dist.runtime.scheduler import deadlock
+from nki_dist.runtime.stuck import deadlock
 
 
 class Watch:

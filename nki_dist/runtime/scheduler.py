@@ -11,24 +11,16 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
-from nki_dist.collectives.party import CHANNEL
-from nki_dist.errors import DeadlockError, NkiError
 from nki_dist.isa.core import Core
 from nki_dist.program import Program
 from nki_dist.runtime.executor import Coroutine, Stopped
-from nki_dist.runtime.messages import (
-    Mailbox,
-    Message,
-    Wait,
-    agree,
-    core_name,
-    disagreement,
-)
+from nki_dist.runtime.messages import Mailbox, Message, Wait, agree
 from nki_dist.runtime.overdue import Position, overdue
+from nki_dist.runtime.stuck import SETTLES, deadlock
 
 What: TypeAlias = "dict[str, Any]"  # description of an operation
 
@@ -61,6 +53,7 @@ class CoreRun:
     last_sent: dict[tuple[int, str], tuple[What, str | None]] = field(default_factory=dict)
     taken: dict[tuple[int, str], int] = field(default_factory=dict)
     pending: Wait | None = None
+    disagrees: Wait | None = None  # it got a message of another operation, and goes on no more
     messages: int = 0
     message_bytes: int = 0
 
@@ -69,9 +62,13 @@ class CoreRun:
         key = (wait.source, wait.channel)
         sequence = self.taken.get(key, 0)
         message = self.mailbox.take(wait, sequence)
-        if message is not None:
-            self.taken[key] = sequence + 1
-        return message
+        if message is None:
+            return None
+        self.taken[key] = sequence + 1
+        if agree(message, wait):
+            return message
+        self.disagrees = wait._replace(met=message._replace(payload=None))
+        return None
 
 
 class Scheduler:
@@ -94,6 +91,7 @@ class Scheduler:
         self._current: CoreRun | None = None
         self._timeout = timeout
         self._ends = math.inf if timeout is None else time.monotonic() + timeout
+        self._settled = math.inf  # when a disagreement is told, wherever cores are
         self._outside = outside
         self._memory = memory
         self.sent = 0
@@ -168,7 +166,9 @@ class Scheduler:
         run = self.cores[message.target]
         run.mailbox.put(message)
         wait = run.waiting
-        if wait is not None and wait.source == message.source and wait.channel == message.channel:
+        if wait is None or wait.met is not None:
+            return
+        if wait.source == message.source and wait.channel == message.channel:
             run.waiting = None
             self._ready.append(run)
             run.pending = wait
@@ -184,7 +184,9 @@ class Scheduler:
             if wait is not None:
                 message = run.take(wait)
                 if message is None:
-                    run.waiting = wait
+                    run.waiting = run.disagrees or wait
+                    if run.disagrees is not None:
+                        self._settle()
                     return True
             try:
                 wait = run.coroutine.send(message)  # type: ignore[arg-type]
@@ -201,6 +203,7 @@ class Scheduler:
 
         Raises:
             DeadlockError: cores wait for messages that nobody will send, or the time is up.
+            CollectiveMismatchError: cores are in different operations.
             Stopped: another thread ended it.
         """
         try:
@@ -213,8 +216,20 @@ class Scheduler:
                 if pump is None or not pump(self):
                     raise deadlock(parked, self.finished())
         except Stopped:
+            if time.monotonic() > self._settled:
+                raise deadlock(self.parked(), self.finished()) from None
             self.check_time()
             raise
+
+    def _settle(self) -> None:
+        """Two cores disagree: have the others come to rest, so that it is told who is different.
+
+        Where everybody stands at rest depends on the program alone, not on who ran first.
+        """
+        if math.isinf(self._settled):
+            self._settled = time.monotonic() + SETTLES
+            for run in self.cores.values():
+                run.executor.ends = min(run.executor.ends, self._settled)
 
     def check_time(self) -> None:
         """Nothing, or the error that the time is up.
@@ -241,72 +256,3 @@ class Scheduler:
         for run in self.cores.values():
             run.coroutine.close()
             run.executor.core.wires.disconnect()
-
-
-def deadlock(waits: Iterable[Wait], finished: Iterable[int]) -> NkiError:
-    """The error that explains who waits for what, or who disagrees about a collective."""
-    waits = sorted(waits, key=lambda w: w.core)
-    error = _different_collectives(waits)
-    if error is not None:
-        return error
-    done = sorted(finished)
-    lines = [w.describe() for w in waits]
-    for core in done:
-        lines.append(f"{core_name(core, waits[0].lnc)} has finished its program")
-    return DeadlockError(
-        "no core can go on: every core is waiting for a message that nobody will send\n  - "
-        + "\n  - ".join(lines),
-        hint=_remedy(waits),
-        location=waits[0].location,
-        core=core_name(waits[0].core, waits[0].lnc) if waits[0].lnc else waits[0].core,
-        instruction=waits[0].title,
-    )
-
-
-def _remedy(waits: Sequence[Wait]) -> str | None:
-    """What lets cores go on, where one of them shows it; the first that does counts."""
-    by_core = {w.core: w for w in waits}
-    for w in waits:
-        other = by_core.get(w.source)
-        me, partner = core_name(w.core, w.lnc), core_name(w.source, w.lnc)
-        if other is None:
-            return (
-                f"let {partner} run the {w.title} at {w.location} with {me}, as often as {me} "
-                "does; is it in a branch or loop over nl.program_id or data?"
-            )
-        if w.core == w.source:
-            return f"{w.title} at {w.location} names {me} itself as partner: name the other core"
-        if w.title != other.title:
-            return (
-                f"let both cores run the {w.title} at {w.location} and the {other.title} at "
-                f"{other.location}, in one order"
-            )
-        if w.channel != other.channel and other.source == w.core:
-            return f"make {w.matched_by} and {other.matched_by} the same number in both calls"
-    return None
-
-
-def _different_collectives(waits: Sequence[Wait]) -> NkiError | None:
-    """Who is at fault if cores wait for each other in a circle, each in another collective.
-
-    They never exchanged a message (their groups or algorithms differ), so none was compared. A
-    chain that ends at a finished core is no such circle: there somebody never arrived.
-    """
-    by_core = {w.core: w for w in waits if w.channel == CHANNEL}
-    for wait in by_core.values():
-        seen: set[int] = set()
-        at: Wait | None = wait
-        while at is not None and at.core not in seen:
-            seen.add(at.core)
-            at = by_core.get(at.source)
-        if at is None:
-            continue
-        first = at
-        while True:
-            other = by_core[at.source]
-            if not agree(other, at):
-                return disagreement(at, other.core, other)
-            at = other
-            if at is first:
-                break
-    return None
