@@ -31,6 +31,7 @@ from nki_dist.runtime.executor import Executor
 from nki_dist.runtime.group import CoreReport, make_reports
 from nki_dist.runtime.linker import Linker
 from nki_dist.runtime.merged import multiplies
+from nki_dist.runtime.messages import Wait
 from nki_dist.runtime.scheduler import Scheduler
 
 
@@ -219,6 +220,10 @@ class DryCores:
         finally:
             self._scheduler.close()
         return make_reports(self._scheduler, 0.0)
+
+    def rest(self) -> tuple[list[Wait], list[int]]:
+        """The waits of cores that wait, and the cores that have finished."""
+        return self._scheduler.parked(), self._scheduler.finished()
 
     @property
     def looked(self) -> bool:

@@ -92,43 +92,37 @@ class _Rest:
         self.finished = dict.fromkeys(finished)
         self.lnc = waits[0].lnc
         self.names = Names(self.lnc)
-        self._whats: list[dict[str, Any]] = []
-        self._known: dict[int, int] = {}
-        self._kinds: dict[int, int] = {}
+        self._known: dict[int, tuple[int, int]] = {}
+        self._kinds: dict[str, int] = {}
+        self._groups: dict[tuple[int, ...], int] = {}
         self.does = {w.core: (self._number(w.what), w.number, w.channel) for w in waits}
         self.sides = self._sides()
         self.of = {core: side for side in self.sides for core in side.cores}
         self.common = Counter(self._state(core) for core in (*self.waits, *self.finished))
         self.met = self._gone_on()
 
-    def _number(self, what: dict[str, Any]) -> int:
-        """The same for equal descriptions, of which there are few."""
+    def _number(self, what: dict[str, Any]) -> tuple[int, int]:
+        """Of a description without its group, and of its group; equal for equal ones."""
         found = self._known.get(id(what))
         if found is None:
-            equal = (n for n, other in enumerate(self._whats) if other == what)
-            found = next(equal, len(self._whats))
-            if found == len(self._whats):
-                self._whats.append(what)
+            group = tuple(what.get("group", ()))
+            bare = repr({k: v for k, v in what.items() if k != "group"})
+            kind = self._kinds.setdefault(bare, len(self._kinds))
+            found = kind, self._groups.setdefault(group, len(self._groups))
             self._known[id(what)] = found
         return found
 
     def _state(self, core: int) -> Hashable:
         """Equal for cores that are told together."""
-        wait = self.waits.get(core)
+        wait, lnc = self.waits.get(core), self.lnc or 1
         if wait is None:
-            return "finished", core % (self.lnc or 1)
-        number = self._number(wait.what)
-        if number not in self._kinds:
-            alike = (n for n in self._kinds if _without_group(self._whats[n]) == self._bare(number))
-            self._kinds[number] = next(alike, number)
-        inside = bool(self.lnc) and wait.source // self.lnc == core // self.lnc
-        place = core % (self.lnc or 1), wait.source % (self.lnc or 1) if inside else -1
+            return "finished", core % lnc
+        inside = self.lnc and wait.source // lnc == core // lnc
+        place = core % lnc, wait.source % lnc if inside else -1
+        kind, _ = self._number(wait.what)
+        met = wait.met and wait.met.location
         lone = core if not self.lnc else -1
-        met = None if wait.met is None else wait.met.location
-        return self._kinds[number], wait.number, wait.channel, wait.location, place, lone, met
-
-    def _bare(self, number: int) -> dict[str, Any]:
-        return _without_group(self._whats[number])
+        return kind, wait.number, wait.channel, wait.location, place, lone, met
 
     # ---- who waits for whom -------------------------------------------------------------------
 
@@ -138,7 +132,7 @@ class _Rest:
         for core, wait in self.waits.items():
             key: Hashable = ("alone", core)
             if self._together(wait):
-                group = ("group", id_of(wait.what["group"]), core % self.lnc)
+                group = ("group", self._number(wait.what)[1], core % self.lnc)
                 key = (*group, self.does[core])
                 if key not in found:
                     several[group] += 1
@@ -321,12 +315,10 @@ class _Rest:
         if wait is None:
             verb = "have finished their programs" if several else "has finished its program"
             return f"{name} {verb}"
-        said, groups = details(wait), [self.waits[c].what.get("group") for c in cores]
-        different = {id_of(g): len(g) for g in groups if g}
-        if len(different) > 1:
-            sizes = sorted(set(different.values()))
-            size = ranges(sizes) if len(sizes) > 1 else sizes[0]
-            said["group"] = f"one of {len(different):,} of {size} ranks"
+        said, whats = details(wait), [self.waits[c].what for c in cores]
+        groups = {self._number(what)[1]: what.get("group", ()) for what in whats}
+        if len(groups) > 1:
+            said["group"] = f"one of {len(groups):,} of {ranges(map(len, groups.values()))} ranks"
         verb = "wait in" if several else "waits in"
         return told(f"{name} {verb}", wait, said, self._whom(cores))
 
@@ -361,15 +353,6 @@ class _Rest:
                 both = f"{wait.matched_by} and {other.matched_by}"
                 return f"make {both} the same number in both calls"
         return None
-
-
-def _without_group(what: dict[str, Any]) -> dict[str, Any]:
-    return {k: v for k, v in what.items() if k != "group"}
-
-
-def id_of(group: Sequence[int]) -> Hashable:
-    """A short name of a group: no rank is in two of one collective."""
-    return len(group), group[0], group[-1], hash(tuple(group))
 
 
 def _written(side: Wait | Message) -> str:
