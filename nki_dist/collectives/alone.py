@@ -65,7 +65,8 @@ class Alone:
         """As `execute.link`; cores of the rank meet as ever, other ranks aren't asked."""
         group, begun = self.group(i, kit.slot.rank), self.begun[kit.slot.lnc_core]
         if not group:
-            return lambda: begun.append(i.ordinal)
+            leads = kit.slot.lnc_core == 0 or not belongs_to_rank(i, kit.slot.cores)
+            return lambda: begun.append(i.ordinal) if leads else None
         if not self._meetings.get(id(i)):  # what is wrong with it is so on every rank
             OPERATIONS[i.opcode].plan(Member(i, kit, group, kit.slot.rank))
         kit.known = self._meetings.get(id(i))

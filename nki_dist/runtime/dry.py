@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -33,6 +33,7 @@ from nki_dist.runtime.linker import Linker
 from nki_dist.runtime.merged import multiplies
 from nki_dist.runtime.messages import Wait
 from nki_dist.runtime.scheduler import Scheduler
+from nki_dist.runtime.stuck import deadlock
 
 
 class _HollowKit(Kit):
@@ -168,6 +169,14 @@ def _copied(array: np.ndarray, s: Storage) -> np.ndarray:
     return memory
 
 
+class _AtRest(Exception):
+    """No core can go on."""
+
+
+def _at_rest(_: Scheduler) -> NoReturn:
+    raise _AtRest
+
+
 class DryCores:
     """All cores of a world, for one dry run.
 
@@ -215,15 +224,28 @@ class DryCores:
         Raises:
             NkiError: the first failure of any core.
         """
+        waits = self.rest()
+        if waits:
+            raise deadlock(waits, self._scheduler.finished())
+        return self.reports()
+
+    def rest(self) -> list[Wait]:
+        """Run all cores until those that haven't come to their end wait; returns their waits.
+
+        Raises:
+            NkiError: the first failure of any core.
+        """
         try:
-            self._scheduler.run()
+            self._scheduler.run(_at_rest)
+        except _AtRest:
+            return self._scheduler.parked()
         finally:
             self._scheduler.close()
-        return make_reports(self._scheduler, 0.0)
+        return []
 
-    def rest(self) -> tuple[list[Wait], list[int]]:
-        """The waits of cores that wait, and the cores that have finished."""
-        return self._scheduler.parked(), self._scheduler.finished()
+    def reports(self) -> list[CoreReport]:
+        """What the cores have done."""
+        return make_reports(self._scheduler, 0.0)
 
     @property
     def looked(self) -> bool:

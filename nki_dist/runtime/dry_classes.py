@@ -39,12 +39,7 @@ import numpy as np
 from nki_dist import arch
 from nki_dist.collectives.alone import Alone
 from nki_dist.compiler.passes.skeleton import Skeleton, counts_of, loops, registers_of
-from nki_dist.errors import (
-    CollectiveMismatchError,
-    DeadlockError,
-    NkiError,
-    OutOfBoundsError,
-)
+from nki_dist.errors import NkiError, OutOfBoundsError
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.core import CoreSlot
 from nki_dist.program import Block, Instruction, instructions
@@ -137,6 +132,18 @@ class _Ran:
     error: NkiError | None = None
     rest: list[Wait] = field(default_factory=list)
 
+    @property
+    def ends(self) -> bool:
+        """Whether its cores come to their end by themselves."""
+        return self.error is None and not self.rest
+
+    @property
+    def way(self) -> Hashable:
+        """Equal for ranks whose cores execute the same instructions."""
+        if not self.ends:
+            return id(self)
+        return self.begun, tuple([tuple(report.trips) for report in self.reports])
+
 
 class _Ranks:
     """The ranks of a world, run by class."""
@@ -191,7 +198,7 @@ class _Ranks:
                 found[self._class(rank)] = ran
             by_rank.append(ran)
             self.finished += self.lnc
-        if any(ran.error for ran in found.values()) or not self._ordered(found.values()):
+        if not all(ran.ends for ran in found.values()) or not self._ordered(found.values()):
             reached = self._meetings(by_rank)
             if reached is None:
                 return None
@@ -211,15 +218,17 @@ class _Ranks:
             NkiError: the first failure of any, or how they wait for each other.
         """
         again: dict[Hashable, _Ran] = {}
+        ways: dict[int, Hashable] = {}
         waits: list[Wait] = []
         finished: list[int] = []
         for rank, (ran, stops) in enumerate(zip(by_rank, reached, strict=True)):
-            key = id(ran), tuple(stops.items())
+            if id(ran) not in ways:
+                ways[id(ran)] = ran.way
+            key = ways[id(ran)], tuple(stops.items())
             if key not in again:
-                stuck = ran.error is not None or stops
-                again[key] = self._run_until(rank, stops) if stuck else ran
+                again[key] = self._run_until(rank, stops) if stops or ran.error else ran
             place = again[key]
-            if place.error is not None and not place.rest:
+            if place.error is not None:
                 raise place.error
             away = self._moved(place, rank)
             waits += away
@@ -275,7 +284,7 @@ class _Ranks:
         if self.ends != (None,) and any(isinstance(r.error, OutOfBoundsError) for r in ran):
             self.ends = (None,)  # these ranks may not ask for those
             return self._run_as(rank, None)
-        return next((r for r in ran if r.error), ran[0])
+        return next((r for r in ran if not r.ends), ran[0])
 
     def _run_until(self, rank: int, stops: Mapping[int, int]) -> _Ran:
         """A rank whose cores stop where they wait for others; see `Alone.stops`."""
@@ -294,13 +303,12 @@ class _Ranks:
         try:
             cores = DryCores(slots, self.skeleton, self.inputs, left, self.alone.link, asked)
             self.running = cores.progress
-            ran.reports = sorted(cores.run(), key=lambda r: r.core)
+            ran.rest = cores.rest()
+            ran.reports = sorted(cores.reports(), key=lambda r: r.core)
         except NkiError as error:
             if error.code == "timeout":
                 raise
             ran.error = error
-            if cores is not None and isinstance(error, (DeadlockError, CollectiveMismatchError)):
-                ran.rest = cores.rest()[0]
         self.done += sum(r.done for r in ran.reports)
         self.running = _nothing_runs
         self.by_rank |= cores is not None and cores.looked

@@ -225,11 +225,11 @@ class _Rest:
         pair = self._disagree(fault)
         error = self._deadlock(fault) if pair is None else self._mismatch(fault, *pair)
         first = fault[0]
-        wait = self.waits.get(first) or self._waiter(first)
-        line = wait.location
-        if first not in self.waits and wait.met is not None:
-            line = wait.met.location or line  # what it sent says where it was
-        error.at(location=line, core=self.names.error(first), instruction=wait.title)
+        side: Wait | Message = self.waits.get(first) or self._waiter(first)
+        if self.met is not None and self.met.met is not None and first != self.met.core:
+            side = self.met.met  # what it sent says where it was
+        line, what = side.location, title(side.what)
+        error.at(location=line, core=self.names.error(first), instruction=what)
         told = {"at_fault": fault, "waiting": self.waits, "finished": self.finished}
         error.numbers = {name: self._numbers(cores) for name, cores in told.items() if cores}
         return error
