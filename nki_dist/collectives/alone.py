@@ -48,9 +48,7 @@ class Alone:
         stops: by core of the rank, after how many of these it waits for ever.
     """
 
-    def __init__(
-        self, slot: CoreSlot, arch: Arch, collectives: Iterable[Instruction] = ()
-    ) -> None:
+    def __init__(self, slot: CoreSlot, arch: Arch, collectives: Iterable[Instruction] = ()) -> None:
         self._slot = slot
         self._arch = arch
         self._layout = RankLayout.of(arch, slot.cores, slot.ranks_per_node)

@@ -22,6 +22,7 @@ from nki_dist.errors import NkiValidationError
 from nki_dist.isa.kit import Kit
 from nki_dist.program import Instruction
 from nki_dist.program.walk import operands, tensors
+from nki_dist.ranges import shown
 
 _PART: Final = "part"  # the key under which a core keeps its part
 # Attributes that don't have to be equal on all ranks, or say no more than the tensors do.
@@ -163,7 +164,8 @@ def group_of(i: Instruction, rank: int) -> tuple[int, ...]:
         if rank in group:
             return tuple(group)
     raise NkiValidationError(
-        f"rank {rank} is in no group of replica_group={i['replica_group']}, but calls {i.opcode}",
+        f"rank {rank} is in no group of replica_group={shown(i['replica_group'])}, but calls "
+        f"{i.opcode}",
         code="replica-group-incomplete",
         numbers={"rank": rank},
     )

@@ -184,7 +184,7 @@ class DryCores:
         slots: every core of the world.
         skeleton: of the launch's programs.
         inputs: per rank the arrays by index.
-        timeout: seconds from now on after which the run is given up; None for never.
+        timeout, since: see Scheduler.
         collective: links collectives, if not as ever; see Wires.
         rank: what instructions that ask for a rank get, if not what is so.
 
@@ -200,8 +200,9 @@ class DryCores:
         timeout: float | None = None,
         collective: Callable[..., Any] | None = None,
         rank: int | None = None,
+        since: float | None = None,
     ) -> None:
-        self._scheduler = Scheduler(timeout=timeout)
+        self._scheduler = Scheduler(timeout=timeout, since=since)
         self._kits: list[_WatchedKit] = []
         memories = _Memories(inputs)
         workspace = Workspace()

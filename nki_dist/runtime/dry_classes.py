@@ -21,9 +21,9 @@ its algorithm ends: a contradiction. Nothing is sent that nobody takes, for the 
 What members of a class may differ in: their numbers, and how many messages their place in a group
 makes them send, which is counted for each (`collectives.alone`).
 
-Where classes differ in what they exchange, or one comes to no good end, `dry_meetings` tells how far
-each rank comes. A class is then run again, up to there: so its cores stand where those of all its
-members would. Where that isn't known, and where values travel, all ranks are run.
+Where classes differ in what they exchange, or one comes to no good end, `dry_meetings` tells how
+far each rank comes. A class is then run again, up to there: so its cores stand where those of all
+its members would. Where that isn't known, and where values travel, all ranks are run.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ class _Ranks:
         self.slots = slots
         self.skeleton = skeleton
         self.inputs = inputs
-        self.until = None if timeout is None else time.monotonic() + timeout
+        self.timeout = timeout, time.monotonic()
         self.lnc = len(skeleton.programs)
         self.known = sorted(
             {
@@ -296,12 +296,14 @@ class _Ranks:
 
     def _run_as(self, rank: int, asked: int | None) -> _Ran:
         slots = self.slots[rank * self.lnc : (rank + 1) * self.lnc]
-        left = None if self.until is None else max(self.until - time.monotonic(), 0.0)
+        timeout, since = self.timeout
         self.alone.begun = [[] for _ in slots]
         ran = _Ran(rank)
         cores: DryCores | None = None
         try:
-            cores = DryCores(slots, self.skeleton, self.inputs, left, self.alone.link, asked)
+            cores = DryCores(
+                slots, self.skeleton, self.inputs, timeout, self.alone.link, asked, since
+            )
             self.running = cores.progress
             ran.rest = cores.rest()
             ran.reports = sorted(cores.reports(), key=lambda r: r.core)

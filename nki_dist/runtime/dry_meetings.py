@@ -72,9 +72,7 @@ class Meetings:
                         return None
         return self._run(logs, common)
 
-    def _run(
-        self, logs: Sequence[Sequence[Log]], common: Sequence[int]
-    ) -> list[Mapping[int, int]]:
+    def _run(self, logs: Sequence[Sequence[Log]], common: Sequence[int]) -> list[Mapping[int, int]]:
         cores = range(len(common))
         done = [Counter(logs[0][c][: common[c]]) for c in cores]
         at = {(r, c): common[c] for r in range(len(logs)) for c in cores}

@@ -11,7 +11,7 @@ from collections import deque
 from typing import Any, NamedTuple
 
 from nki_dist.isa import INSTRUCTIONS
-from nki_dist.program.ranges import shown
+from nki_dist.ranges import shown
 
 
 class Message(NamedTuple):

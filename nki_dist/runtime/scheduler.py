@@ -77,7 +77,8 @@ class Scheduler:
     Args:
         outside: called with a message for a core that isn't in this process.
         memory: makes arrays that messages carry; see Wires.payload.
-        timeout: seconds from now on after which the cores are given up; None for never.
+        timeout: seconds after which the cores are given up; None for never.
+        since: when these began, if that isn't now.
     """
 
     def __init__(
@@ -85,12 +86,14 @@ class Scheduler:
         outside: Callable[[Message], None] | None = None,
         memory: Callable[..., Any] | None = None,
         timeout: float | None = None,
+        since: float | None = None,
     ) -> None:
         self.cores: dict[int, CoreRun] = {}
         self._ready: deque[CoreRun] = deque()
         self._current: CoreRun | None = None
         self._timeout = timeout
-        self._ends = math.inf if timeout is None else time.monotonic() + timeout
+        begun = time.monotonic() if since is None else since
+        self._ends = math.inf if timeout is None else begun + timeout
         self._settled = math.inf  # when a disagreement is told, wherever cores are
         self._outside = outside
         self._memory = memory

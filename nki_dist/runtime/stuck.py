@@ -21,13 +21,13 @@ members together.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from nki_dist.collectives.operations import OPERATIONS, Kind
 from nki_dist.errors import CollectiveMismatchError, DeadlockError, NkiError
-from nki_dist.program.ranges import named, ranges, shown
+from nki_dist.ranges import named, ranges, shown
 from nki_dist.runtime.messages import Message, Wait, agree, core_name, details, title, told
 
 SETTLES: Final = 2.0  # seconds that others have to come to rest in, once two cores disagree
@@ -44,6 +44,12 @@ def deadlock(waits: Iterable[Wait], finished: Iterable[int]) -> NkiError:
         finished: the cores that have come to their end.
     """
     return _Rest(sorted(waits, key=lambda w: w.core), sorted(finished)).error()
+
+
+def waiting(waits: Iterable[Wait]) -> list[str]:
+    """Who waits for whom, equal cores once."""
+    ordered = sorted(waits, key=lambda w: w.core)
+    return _Rest(ordered, ())._lines((), ()) if ordered else []
 
 
 class Names:
@@ -120,9 +126,8 @@ class _Rest:
         inside = self.lnc and wait.source // lnc == core // lnc
         place = core % lnc, wait.source % lnc if inside else -1
         kind, _ = self._number(wait.what)
-        met = wait.met and wait.met.location
         lone = core if not self.lnc else -1
-        return kind, wait.number, wait.channel, wait.location, place, lone, met
+        return kind, wait.number, wait.channel, wait.location, place, lone
 
     # ---- who waits for whom -------------------------------------------------------------------
 
@@ -259,9 +264,7 @@ class _Rest:
                 return other, first
         return None
 
-    def _mismatch(
-        self, fault: Sequence[int], one: Wait | Message, two: Wait | Message
-    ) -> NkiError:
+    def _mismatch(self, fault: Sequence[int], one: Wait | Message, two: Wait | Message) -> NkiError:
         """Who is at fault comes first."""
         wait, other = (one, two) if _core(two) in fault else (two, one)
         mine, theirs = details(wait), details(other)

@@ -107,11 +107,16 @@ PROGRAMS = [
     Wrong("no_barrier_before_a_load", RaceError, r"a load by core 1 .*store by core 0"),
     Wrong("both_cores_store", RaceError, r"a store by core 0 .*store by core 1"),
     Wrong("barrier_on_one_core", Deadlock, r"ranks 0-3 core 0 wait in nisa.core_barrier"),
-    Wrong("barriers_of_uneven_loops", Deadlock, r"ranks 0-3 core 0 wait in nisa.core_barrier", (2, 1, 0, 0)),
     Wrong(
-        "barrier_meets_collective", Deadlock, r"core 0 wait in nisa.c.*core 1 wait in ncc.all"
+        "barriers_of_uneven_loops",
+        Deadlock,
+        r"ranks 0-3 core 0 wait in nisa.core_barrier",
+        (2, 1, 0, 0),
     ),
-    Wrong("sendrecv_without_partner", Deadlock, r"core 0 have finished.*core 1 wait in nisa.sendrecv"),
+    Wrong("barrier_meets_collective", Deadlock, r"core 0 wait in nisa.c.*core 1 wait in ncc.all"),
+    Wrong(
+        "sendrecv_without_partner", Deadlock, r"core 0 have finished.*core 1 wait in nisa.sendrecv"
+    ),
     Wrong(
         "sendrecv_on_two_pipes", Deadlock, r"core 0 .*nisa.sendrecv \(pipe_id 0.*1 .*\(pipe_id 1"
     ),

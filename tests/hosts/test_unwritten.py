@@ -85,7 +85,7 @@ def test_ranks_are_named(host):
     with nki.World(ranks=3, host=host) as world:
         _, texts = said(lambda: world.run(first_rows, X, counts(12, 11, 10)))
     (text,) = texts
-    assert "rows 11 on rank 1 (and similarly on 1 more rank)" in text
+    assert "rows 11 on rank 1 (and similarly on rank 2)" in text
 
 
 @pytest.mark.parametrize(
