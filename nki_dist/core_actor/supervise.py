@@ -26,7 +26,6 @@ from nki_dist.core_actor.lifeline import Patience
 from nki_dist.core_actor.roll_call import RollCall
 from nki_dist.core_actor.verdict import Watch
 from nki_dist.errors import CoreLostError, NkiError, UnresponsiveWarning
-from nki_dist.ranges import named
 from nki_dist.runtime.messages import Wait
 from nki_dist.runtime.overdue import Position, standing
 from nki_dist.runtime.progress import Progress
@@ -247,10 +246,9 @@ def raise_first(answers: Sequence[Answer]) -> None:
     errors = [a.error for a in answers if a.error is not None]
     lost = [error for error in errors if isinstance(error, CoreLostError)]
     if lost:
-        first, more = lost[0], named([e.core for e in lost[1:]], "core")
         if lost[1:]:
-            first.message += f"\n  lost, too: {len(lost) - 1:,} more, with those of {more}"
-        raise first
+            lost[0].message += f"; {len(lost) - 1:,} more processes were lost with it"
+        raise lost[0]
     if errors:
         raise errors[0]
 

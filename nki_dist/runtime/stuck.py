@@ -30,7 +30,7 @@ from nki_dist.errors import CollectiveMismatchError, DeadlockError, NkiError
 from nki_dist.ranges import named, ranges, shown
 from nki_dist.runtime.messages import Message, Wait, agree, core_name, details, title, told
 
-SETTLES: Final = 2.0  # seconds that others have to come to rest in, once two cores disagree
+SETTLES: Final = 3.0  # seconds that others have to come to rest in, once two cores disagree
 LINES: Final = 14  # that a message has of cores at fault, and of others
 SIDES: Final = 32  # operations of one group that are told apart
 MIXED: Final = -1  # all further ones
