@@ -15,7 +15,7 @@ from nki_dist.arch import Arch
 from nki_dist.collectives import in_place
 from nki_dist.collectives.algorithm import Algorithm
 from nki_dist.collectives.choose import choose
-from nki_dist.collectives.execute import group_of, link
+from nki_dist.collectives.execute import describe, group_of, link
 from nki_dist.collectives.operands import belongs_to_rank, larger_side
 from nki_dist.collectives.operations import OPERATIONS, Kind, Member, Run
 from nki_dist.collectives.party import Party, Waiting
@@ -31,6 +31,7 @@ class _Places(NamedTuple):
     i: Instruction
     groups: Mapping[int, tuple[int, ...]]
     targets: Mapping[int, int]
+    sources: Mapping[int, int]
     sent: dict[int, int]  # by rank, messages of the one core, or of each, that takes part
 
 
@@ -57,6 +58,7 @@ class Alone:
         self.begun: list[list[int]] = []
         self.stops: Mapping[int, int] = {}
         self._groups: dict[Any, Mapping[int, tuple[int, ...]]] = {}
+        self._positions: dict[int, Mapping[int, int]] = {}
         self._counts: dict[Question, tuple[Algorithm, Sequence[int]]] = {}
 
     def link(self, i: Instruction, kit: Kit) -> Callable[[], Any]:
@@ -79,7 +81,8 @@ class Alone:
 
         def run(x: Party) -> Waiting:
             if len(begun) == stop:
-                yield x.await_from(x.cores[x.me - 1])
+                _, source = self.neighbours(i, slot.rank)
+                yield x.await_from(source * slot.cores + x.cores[x.me] % slot.cores)
             begun.append(i.ordinal)
 
         return run
@@ -95,6 +98,21 @@ class Alone:
         if found is None:
             return () if places.targets else group_of(i, rank)
         return found
+
+    def neighbours(self, i: Instruction, rank: int) -> tuple[int, int]:
+        """Whom a rank sends to first, and whom it waits for; itself if it is nobody else."""
+        places = self._placed(i)
+        if places.targets:
+            return places.targets.get(rank, rank), places.sources.get(rank, rank)
+        group = self.group(i, rank)
+        if id(group) not in self._positions:
+            self._positions[id(group)] = {r: n for n, r in enumerate(group)}
+        at = self._positions[id(group)][rank]
+        return group[(at + 1) % len(group)], group[at - 1]
+
+    def described(self, i: Instruction, rank: int) -> dict[str, Any]:
+        """What a rank's messages say of a collective."""
+        return describe(i, self.group(i, rank))
 
     def groups_like(self, group: Sequence[int]) -> Mapping[int, tuple[int, ...]]:
         """By rank, the group of a collective in which this is one of the groups."""
@@ -153,8 +171,9 @@ class Alone:
                     self._groups[key] = {rank: group for group in key for rank in group}
                 groups = self._groups[key]
             targets = dict(i.args.get("source_target_pairs", ()))
+            sources = {target: source for source, target in targets.items()}
             if targets:
                 everybody = tuple(sorted({*targets, *targets.values()}))
                 groups = dict.fromkeys(everybody, everybody)
-            places = self._places[id(i)] = _Places(i, groups, targets, {})
+            places = self._places[id(i)] = _Places(i, groups, targets, sources, {})
         return places

@@ -38,6 +38,7 @@ import numpy as np
 
 from nki_dist import arch
 from nki_dist.collectives.alone import Alone
+from nki_dist.collectives.party import CHANNEL
 from nki_dist.compiler.passes.skeleton import Skeleton, counts_of, loops, registers_of
 from nki_dist.errors import NkiError, OutOfBoundsError
 from nki_dist.isa import INSTRUCTIONS
@@ -45,9 +46,9 @@ from nki_dist.isa.core import CoreSlot
 from nki_dist.program import Block, Instruction, instructions
 from nki_dist.program.walk import operands
 from nki_dist.runtime.dry import DryCores, rank_registers
-from nki_dist.runtime.dry_meetings import Log, Meetings
+from nki_dist.runtime.dry_meetings import Log, Meetings, Reached
 from nki_dist.runtime.group import CoreReport
-from nki_dist.runtime.messages import Wait
+from nki_dist.runtime.messages import Message, Wait
 from nki_dist.runtime.progress import sampled
 from nki_dist.runtime.stuck import deadlock
 from nki_dist.runtime.unread import check_messages
@@ -174,6 +175,7 @@ class _Ranks:
         ]
         collectives = [i for mine in self.exchanges for i in mine]
         self.alone = Alone(slots[0], arch.get(skeleton.programs[0].platform), collectives)
+        self.by_ordinal = [{i.ordinal: i for i in mine} for mine in self.exchanges]
         self.contents: dict[int, Hashable] = {}  # of arrays, by identity
         self.alike: dict[int, tuple[Any, Mapping[int, tuple[int, ...]]]] = {}
         self.whats: dict[Hashable, dict[str, Any]] = {}  # descriptions, by whose and of which group
@@ -199,7 +201,7 @@ class _Ranks:
             by_rank.append(ran)
             self.finished += self.lnc
         if not all(ran.ends for ran in found.values()) or not self._ordered(found.values()):
-            reached = self._meetings(by_rank)
+            reached = Meetings(self.alone, self.exchanges).reached([r.begun for r in by_rank])
             if reached is None:
                 return None
             self._raise(by_rank, reached)
@@ -207,11 +209,7 @@ class _Ranks:
             check_messages(ran.reports, self.lnc)
         return [report for rank, ran in enumerate(by_rank) for report in self._all(rank, ran)]
 
-    def _meetings(self, by_rank: Sequence[_Ran]) -> list[Mapping[int, int]] | None:
-        meetings = Meetings(self.alone, self.exchanges)
-        return meetings.reached([ran.begun for ran in by_rank])
-
-    def _raise(self, by_rank: Sequence[_Ran], reached: Sequence[Mapping[int, int]]) -> None:
+    def _raise(self, by_rank: Sequence[_Ran], reached: Reached) -> None:
         """Nothing, if all ranks come to their end.
 
         Raises:
@@ -221,7 +219,7 @@ class _Ranks:
         ways: dict[int, Hashable] = {}
         waits: list[Wait] = []
         finished: list[int] = []
-        for rank, (ran, stops) in enumerate(zip(by_rank, reached, strict=True)):
+        for rank, (ran, stops) in enumerate(zip(by_rank, reached.stops, strict=True)):
             if id(ran) not in ways:
                 ways[id(ran)] = ran.way
             key = ways[id(ran)], tuple(stops.items())
@@ -230,7 +228,8 @@ class _Ranks:
             place = again[key]
             if place.error is not None:
                 raise place.error
-            away = self._moved(place, rank)
+            away = self._moved(place, rank, ran.begun, stops)
+            away = [w._replace(met=self._letter(w, reached)) if not w.met else w for w in away]
             waits += away
             waiting = {w.core for w in away}
             cores = range(rank * self.lnc, (rank + 1) * self.lnc)
@@ -238,7 +237,20 @@ class _Ranks:
         if waits:
             raise deadlock(waits, finished)
 
-    def _moved(self, place: _Ran, rank: int) -> list[Wait]:
+    def _letter(self, wait: Wait, reached: Reached) -> Message | None:
+        """What a core got in place of the message that it waits for."""
+        rank, core = divmod(wait.core, self.lnc)
+        letter = reached.met.get((rank, core))
+        if letter is None or wait.source // self.lnc == rank:
+            return None
+        i, source = letter.i, letter.source * self.lnc + core
+        line = self.skeleton.programs[core].where(i.location)
+        what = self.alone.described(i, letter.source)
+        return Message(source, wait.core, CHANNEL, 0, None, what, line, letter.number)
+
+    def _moved(
+        self, place: _Ran, rank: int, begun: Sequence[Log], stops: Mapping[int, int]
+    ) -> list[Wait]:
         """The waits of a rank whose cores stand where another's do."""
         by = (rank - place.rank) * self.lnc
         found = []
@@ -252,9 +264,10 @@ class _Ranks:
                 if key not in self.whats:
                     self.whats[key] = {**what, "group": list(group)}
                 what = self.whats[key]
-                if source // self.lnc != rank:  # any other member waits for the same
-                    other = group[0] if group[0] != rank else group[-1]
-                    source = other * self.lnc + source % self.lnc
+            lane = wait.core % self.lnc
+            if lane in stops and wait.source // self.lnc != place.rank:
+                i = self.by_ordinal[lane][begun[lane][stops[lane]]]
+                source = self.alone.neighbours(i, rank)[1] * self.lnc + lane
             met = wait.met
             if met is not None:
                 met = met._replace(source=met.source + by, target=met.target + by)

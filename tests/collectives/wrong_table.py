@@ -135,7 +135,7 @@ PROGRAMS = [
     Wrong("rank_without_group", Invalid, r"rank 2 is in no group.*4 ranks", ONE, 1),
     Wrong("rank_beyond_the_world", Invalid, r"names rank 4.*ranks 0 to 3", ONE, 1),
     Wrong("pair_beyond_the_world", Invalid, r"names rank 7.*ranks 0 to 3", ONE, 1),
-    Wrong("ring_register_of_another_group", Invalid, r"rank 2 is in no group", ONE, 1),
+    Wrong("ring_register_of_another_group", Invalid, r"ranks 2, 3 are in no group", ONE, 1),
     Wrong("overlapping_groups", Invalid, r"rank 2 is in groups 0 and 1", ONE, 1),
     Wrong("rank_listed_twice", Invalid, r"rank 1 is in group 0 twice", ONE, 1),
     Wrong("two_sources_for_one_target", Invalid, r"rank 1 receives 2 times", ONE, 1),
