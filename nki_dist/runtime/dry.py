@@ -239,7 +239,7 @@ class DryCores:
         try:
             self._scheduler.run(_at_rest)
         except _AtRest:
-            return self._scheduler.parked()
+            return self._scheduler.at_rest()
         finally:
             self._scheduler.close()
         return []

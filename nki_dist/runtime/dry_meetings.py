@@ -181,7 +181,7 @@ class _Walk:
 
     def _read(self, lane: Lane, group: Collection[int]) -> None:
         """Letters that come before what it waits for."""
-        for source, letters in self._letters.get(lane, {}).items():
+        for source, letters in sorted(self._letters.get(lane, {}).items()):
             if letters and source in group:
                 self._met.setdefault(lane, letters[0])
 

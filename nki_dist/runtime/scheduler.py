@@ -20,7 +20,7 @@ from nki_dist.program import Program
 from nki_dist.runtime.executor import Coroutine, Stopped
 from nki_dist.runtime.messages import Mailbox, Message, Wait, agree
 from nki_dist.runtime.overdue import Position, overdue
-from nki_dist.runtime.stuck import SETTLES, deadlock
+from nki_dist.runtime.stuck import SETTLES, deadlock, together
 
 What: TypeAlias = "dict[str, Any]"  # description of an operation
 
@@ -56,6 +56,19 @@ class CoreRun:
     disagrees: Wait | None = None  # it got a message of another operation, and goes on no more
     messages: int = 0
     message_bytes: int = 0
+
+    def at_rest(self, wait: Wait) -> Wait:
+        """What it waits for when nobody goes on, with a message that it would meet some time.
+
+        Which of a group's messages it looks at first is the algorithm's.
+        """
+        if wait.met is None and together(wait):
+            members = set(wait.what["group"])
+            for (source, channel), queue in sorted(self.mailbox.items()):
+                meant = channel == wait.channel and source // wait.lnc in members
+                if meant and queue and not agree(queue[0], wait):
+                    return wait._replace(met=queue[0]._replace(payload=None))
+        return wait
 
     def take(self, wait: Wait) -> Message | None:
         """The message it waits for, if that has arrived."""
@@ -217,7 +230,7 @@ class Scheduler:
                 if not parked:
                     return
                 if pump is None or not pump(self):
-                    raise deadlock(parked, self.finished())
+                    raise deadlock(self.at_rest(), self.finished())
         except Stopped:
             if time.monotonic() > self._settled:
                 raise deadlock(self.parked(), self.finished()) from None
@@ -250,6 +263,10 @@ class Scheduler:
 
     def parked(self) -> list[Wait]:
         return [w for r in self.cores.values() if (w := r.waiting) is not None]
+
+    def at_rest(self) -> list[Wait]:
+        """The waits of all cores that wait, when nobody goes on any more."""
+        return [r.at_rest(w) for r in self.cores.values() if (w := r.waiting) is not None]
 
     def finished(self) -> list[int]:
         return [r.core for r in self.cores.values() if r.finished]

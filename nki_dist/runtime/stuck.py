@@ -46,6 +46,15 @@ def deadlock(waits: Iterable[Wait], finished: Iterable[int]) -> NkiError:
     return _Rest(sorted(waits, key=lambda w: w.core), sorted(finished)).error()
 
 
+def together(wait: Wait) -> bool:
+    """Whether it waits for all members of a group: nobody leaves before all have come."""
+    operation = OPERATIONS.get(wait.what["op"])
+    if operation is None or not wait.lnc or "group" not in wait.what:
+        return False
+    across = wait.core // wait.lnc != wait.source // wait.lnc
+    return across and operation.kind in (Kind.ALGORITHM, Kind.DIRECT)
+
+
 def waiting(waits: Iterable[Wait]) -> list[str]:
     """Who waits for whom, equal cores once."""
     ordered = sorted(waits, key=lambda w: w.core)
@@ -136,7 +145,7 @@ class _Rest:
         several: dict[Hashable, int] = Counter()
         for core, wait in self.waits.items():
             key: Hashable = ("alone", core)
-            if self._together(wait):
+            if together(wait):
                 group = ("group", self._number(wait.what)[1], core % self.lnc)
                 key = (*group, self.does[core])
                 if key not in found:
@@ -150,17 +159,9 @@ class _Rest:
             side.missed = self._missed(side, mixed=MIXED in key)  # type: ignore[operator]
         return list(found.values())
 
-    def _together(self, wait: Wait) -> bool:
-        """Whether it waits for all members of a group: nobody leaves before all have come."""
-        operation = OPERATIONS.get(wait.what["op"])
-        if operation is None or not self.lnc or "group" not in wait.what:
-            return False
-        across = wait.core // self.lnc != wait.source // self.lnc
-        return across and operation.kind in (Kind.ALGORITHM, Kind.DIRECT)
-
     def _missed(self, side: _Side, mixed: bool) -> list[int]:
         wait = side.wait
-        if not self._together(wait):
+        if not together(wait):
             return [wait.source]
         lead, mine = wait.core % self.lnc, self.does[wait.core]
         cores = [rank * self.lnc + lead for rank in wait.what["group"]]

@@ -100,3 +100,24 @@ def counts_of(ranks: int, odd: int) -> Any:
     """The kernels' second argument; `odd` is the rank that differs, or -1 for none."""
     usual, other = np.array([[1, 0]], np.int32), np.array([[0, 1]], np.int32)
     return nki.per_rank([(other if r == odd else usual).copy() for r in range(ranks)])
+
+
+@nki.jit
+def any_order(x, counts, rounds, groups, others, pairs, kinds):
+    """Collectives of several kinds, each as often as the rank's `counts` (1, n) say."""
+    src, dst = staged(x, "hbm"), hbm(x.shape, x.dtype)
+    big = hbm((x.shape[0] * len(groups[0]), x.shape[1]), x.dtype)
+    for column in range(rounds):
+        for _ in nl.dynamic_range(times(counts, column)):
+            kind = kinds[column]
+            if kind == "reduce":
+                ncc.all_reduce([src], [dst], groups, nl.add)
+            elif kind == "other groups":
+                ncc.all_reduce([src], [dst], others, nl.add)
+            elif kind == "gather":
+                ncc.all_gather([src], [big], groups, 0)
+            elif kind == "pairs":
+                ncc.collective_permute([src], [dst], pairs)
+            else:
+                ncc.collective_permute_implicit([[src]], [[dst]], groups)
+    return dst

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import json
+import random
 import time
 from collections.abc import Callable
 from functools import partial
@@ -26,6 +27,7 @@ from nki_dist.errors import (
     RaceError,
 )
 from nki_dist.ranges import named, ranges, shown
+from nki_dist.runtime import dry_report
 from nki_dist.runtime.messages import Wait
 from nki_dist.runtime.overdue import Position, overdue
 from nki_dist.runtime.stuck import deadlock
@@ -34,6 +36,7 @@ from tests.collectives.odd_ranks import (
     KERNELS,
     SPEC,
     X,
+    any_order,
     counts_of,
     leaves_out,
     rows_and_columns,
@@ -115,6 +118,39 @@ def test_the_cause_is_named_through_groups() -> None:
             assert error.core == "rank 21 core 0"
             assert str(error).startswith("rank 21 core 0 and ranks 16-20, 22, 23 core 0 disagree")
             assert len(str(error).splitlines()) <= LINES
+
+
+KINDS = ("reduce", "other groups", "gather", "pairs", "ring")
+
+
+def outcome(launch: Callable[[], Any]) -> dict[str, Any] | None:
+    try:
+        launch()
+    except NkiError as error:
+        return error.to_dict()
+    return None
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_any_order_is_told_as_if_all_ranks_were_run(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A dry run knows from single ranks what the run of all would say, right or wrong."""
+    chosen = random.Random(seed)
+    kinds = chosen.choices(KINDS, k=4)
+    usual = [chosen.randint(0, 2) for _ in kinds]
+    values = [list(usual) for _ in range(6)]
+    for rank in chosen.sample(range(6), seed % 3):
+        values[rank][chosen.randrange(4)] = chosen.randint(0, 2)
+    groups, others = [[0, 2, 4], [1, 3, 5]], [list(range(6))]
+    pairs = [[n, (n + 1) % 6] for n in range(chosen.choice((5, 6)))]
+    world = nki.World(ranks=6, lnc=1 + seed % 2, host="inprocess")
+    counts = nki.per_rank([np.array([v], np.int32) for v in values])
+    launch = partial(world.dry_run, any_order, SPEC, counts, 4, groups, others, pairs, kinds)
+    alone = outcome(launch)
+    monkeypatch.setattr(dry_report, "run_classes", lambda *_: None)
+    together = outcome(launch)
+    assert alone == together
 
 
 def test_what_a_mistake_takes_does_not_grow_faster_than_what_is_right() -> None:
