@@ -119,7 +119,7 @@ class Reached(NamedTuple):
         met: by rank and core, the message that it got in place of the one that is meant.
     """
 
-    stops: list[Mapping[int, int]]
+    stops: Sequence[Mapping[int, int]]
     met: Mapping[Lane, Letter]
 
 
