@@ -349,8 +349,9 @@ class _Rest:
             return f"{wait.title} at {wait.location} names {me} itself as partner: name another"
         for other in filter(None, map(self.waits.get, missed)):
             if wait.title != other.title:
+                who = "both cores" if len(self.waits) == 2 else "all"
                 return (
-                    f"let all run the {wait.title} at {wait.location} and the {other.title} at "
+                    f"let {who} run the {wait.title} at {wait.location} and the {other.title} at "
                     f"{other.location}, in one order"
                 )
             if wait.channel != other.channel and other.source == wait.core:
