@@ -16,9 +16,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import isfinite
 from numbers import Integral, Real
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Final, TypeVar
 
 from nki_dist import codes
+from nki_dist.ranges import shown
+
+MOST: Final = 64  # items of a quantity that are data; of more, such as ranks, a text has ranges
 
 _Self = TypeVar("_Self", bound="Diagnostic")
 
@@ -82,7 +85,7 @@ class Diagnostic(Exception):
             A dict with `code`, `aws` (a list of codes of AWS's compiler, often empty), `type` (name
             of the class), `severity` ("error" or "warning"), `message`, `file` and `line` (a str
             and an int, or None), `core` (an int, a str or None), `instruction` (a str or None),
-            `hint` (a str) and `numbers` (a dict).
+            `hint` (a str) and `numbers` (a dict; long lists of ranks are texts such as "[0-63]").
         """
         file, line = split_location(self.location)
         return {
@@ -161,7 +164,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {str(key): _plain(v) for key, v in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(v) for v in value]
+        return [_plain(v) for v in value] if len(value) <= MOST else shown(value)
     if isinstance(value, (set, frozenset)):
         return sorted(map(str, value))
     return str(value)

@@ -141,7 +141,7 @@ def test_missing_barrier_names_both_cores(worlds):
         errors.DeadlockError,
         X,
         instruction="nisa.core_barrier",
-        core=1,
+        core=0,
         words=("core 1 waits in nisa.core_barrier", "core 0 has finished its program"),
     )
     assert B.bad_line(B.one_core_misses_the_barrier) in str(error)

@@ -107,3 +107,8 @@ def _without_numbers() -> Iterator[str]:
 
 def test_quantities_that_messages_say_are_numbers():
     assert list(_without_numbers()) == []
+
+
+def test_many_ranks_are_a_text_with_ranges():
+    numbers = error(numbers={"got": list(range(4096)), "few": [1, 2]}).to_dict()["numbers"]
+    assert numbers == {"got": "[0-4095]", "few": [1, 2]}

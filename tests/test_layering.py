@@ -26,7 +26,7 @@ NAMES = frozenset(INSTRUCTIONS)
 
 # Lowest first; rooms on one line may import each other.
 LAYERS = (
-    {"codes", "forks"},
+    {"codes", "forks", "ranges"},
     {"errors"},
     {"release"},  # below checks, whose fourth question it answers
     {"checks"},

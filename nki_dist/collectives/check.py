@@ -16,6 +16,7 @@ from nki_dist.errors import NkiValidationError
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.collectives._roles import MAX_CHANNELS, limited
 from nki_dist.program import Instruction, Program, instructions
+from nki_dist.ranges import named, shown
 from nki_dist.topology.topology import Topology
 
 FEW_CHANNELS: Final = 2  # of groups that don't hold all devices of a node
@@ -71,15 +72,15 @@ def _wrong(i: Instruction, world: Topology, strict: bool) -> Iterator[NkiValidat
 
 def _groups(i: Instruction, ranks: int) -> Iterator[NkiValidationError]:
     groups = i["replica_group"]
-    named = {rank for group in groups for rank in group}
-    beyond = sorted(named - set(range(ranks)))
+    members = {rank for group in groups for rank in group}
+    beyond = sorted(members - set(range(ranks)))
     if beyond:
         yield _beyond("replica_group", groups, beyond[0], ranks)
-    missing = sorted(set(range(ranks)) - named)
+    missing = sorted(set(range(ranks)) - members)
     if missing:
         yield NkiValidationError(
-            f"rank {missing[0]} is in no group of replica_group={groups}, and the world has "
-            f"{ranks} ranks, which all run this",
+            f"{named(missing)} {'is' if len(missing) == 1 else 'are'} in no group of "
+            f"replica_group={shown(groups)}, and the world has {ranks} ranks, which all run this",
             code="replica-group-incomplete",
             numbers={"rank": missing[0], "ranks": ranks},
         )
@@ -95,7 +96,7 @@ def _pairs(i: Instruction, ranks: int) -> Iterator[NkiValidationError]:
 def _beyond(name: str, value: object, rank: int, ranks: int) -> NkiValidationError:
     have = f"ranks 0 to {ranks - 1}" if ranks > 1 else "one rank, 0"
     return NkiValidationError(
-        f"{name}={value} names rank {rank}; the world has {have}",
+        f"{name}={shown(value)} names rank {rank}; the world has {have}",
         code="rank-range",
         numbers={"got": rank, "most": ranks - 1},
     )
@@ -132,8 +133,7 @@ def _holds_a_node(group: Sequence[int], world: Topology) -> bool:
 
 def _few(group: Sequence[int]) -> str:
     """A group in a message, cut short."""
-    listed = ", ".join(map(str, group[:8])) + (", ..." if len(group) > 8 else "")
-    return f"the group [{listed}] of {len(group)} rank" + ("s" if len(group) > 1 else "")
+    return f"the group {shown(group)} of {len(group)} rank" + ("s" if len(group) > 1 else "")
 
 
 # ---- current limitations ------------------------------------------------------------------------

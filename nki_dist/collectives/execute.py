@@ -22,6 +22,7 @@ from nki_dist.errors import NkiValidationError
 from nki_dist.isa.kit import Kit
 from nki_dist.program import Instruction
 from nki_dist.program.walk import operands, tensors
+from nki_dist.ranges import shown
 
 _PART: Final = "part"  # the key under which a core keeps its part
 # Attributes that don't have to be equal on all ranks, or say no more than the tensors do.
@@ -32,13 +33,13 @@ def link(
     i: Instruction,
     kit: Kit,
     find: Callable[[Instruction, int], tuple[int, ...]] | None = None,
-    alone: bool = False,
+    alone: Run | None = None,
 ) -> Callable[[], Any]:
     """The generator function that executes `i` on the core of `kit`.
 
     Args:
         find: does what `group_of` does.
-        alone: without the exchange with other ranks; see collectives.alone.
+        alone: instead of the exchange with other ranks; see collectives.alone.
     """
     slot, wires = kit.slot, kit.wires
     found = _meeting_of(i, kit, find)
@@ -86,7 +87,7 @@ class _Part(NamedTuple):
     begun: list[int]
 
 
-def _part_of(i: Instruction, kit: Kit, found: _Meeting, alone: bool) -> _Part:
+def _part_of(i: Instruction, kit: Kit, found: _Meeting, alone: Run | None) -> _Part:
     made, slot = kit.made, kit.slot
     if made is not None and _PART in made:
         kept: _Part = made[_PART]
@@ -94,8 +95,7 @@ def _part_of(i: Instruction, kit: Kit, found: _Meeting, alone: bool) -> _Part:
     group, shared, lead = found.group, found.shared, found.lead
     run: Run | None = None
     if not shared or slot.lnc_core == 0:
-        run = OPERATIONS[i.opcode].plan(Member(i, kit, group, slot.rank))
-        run = _nobody_else if alone else run
+        run = alone or OPERATIONS[i.opcode].plan(Member(i, kit, group, slot.rank))
     others = [slot.peer(c) for c in range(1, slot.cores)] if shared else []
     # Core 0 takes part in the rank's and in its own; the other cores' own aren't counted with it.
     begun = kit.state.collectives.setdefault((shared, lead, group), [0])
@@ -143,7 +143,7 @@ def _meeting_of(
     shared = belongs_to_rank(i, slot.cores)
     lead = 0 if shared else slot.lnc_core
     cores = tuple(rank * slot.cores + lead for rank in group)
-    described = _describe(i, group)
+    described = describe(i, group)
     meeting = {**described, "tensors": [pattern(a) for _, a in operands(i.args)]}
     found = _Meeting(group, shared, lead, cores, described, meeting)
     if known is not None:
@@ -155,11 +155,6 @@ def _nothing() -> None:
     """A rank in no pair of a permutation."""
 
 
-def _nobody_else(x: Party) -> Waiting:
-    """Instead of the exchange with other ranks, where these aren't run."""
-    yield from ()
-
-
 def group_of(i: Instruction, rank: int) -> tuple[int, ...]:
     """The ranks that meet, or () if this one isn't concerned."""
     if "source_target_pairs" in i.args:
@@ -169,13 +164,14 @@ def group_of(i: Instruction, rank: int) -> tuple[int, ...]:
         if rank in group:
             return tuple(group)
     raise NkiValidationError(
-        f"rank {rank} is in no group of replica_group={i['replica_group']}, but calls {i.opcode}",
+        f"rank {rank} is in no group of replica_group={shown(i['replica_group'])}, but calls "
+        f"{i.opcode}",
         code="replica-group-incomplete",
         numbers={"rank": rank},
     )
 
 
-def _describe(i: Instruction, group: tuple[int, ...]) -> dict[str, Any]:
+def describe(i: Instruction, group: tuple[int, ...]) -> dict[str, Any]:
     """What must be equal on all ranks that take part."""
     found: dict[str, Any] = {"op": i.opcode}
     for name, value in i.args.items():

@@ -33,6 +33,7 @@ from nki_dist.hbm.arena import ArenaHandle
 from nki_dist.hbm.layout import Layout
 from nki_dist.hbm.stacks import Arrays, NodeStacks, StackAgent, all_made, make_fill, sparse
 from nki_dist.isa.core import CoreSlot
+from nki_dist.ranges import named
 
 OWN_ACTORS = 16  # cores up to which each gets a process of its own
 
@@ -254,7 +255,7 @@ class WorldStacks:
         except (ray.exceptions.ActorDiedError, ray.exceptions.ActorUnavailableError) as error:
             ranks = self._ranks[node]
             raise CoreLostError(
-                f"the Ray node {node} that simulated ranks {ranks[0]} to {ranks[-1]} is gone; the "
+                f"the Ray node {node} that simulated {named(ranks)} is gone; the "
                 "next launch uses the nodes that are left"
             ) from error
         except ray.exceptions.RayTaskError as error:

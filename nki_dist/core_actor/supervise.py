@@ -27,7 +27,7 @@ from nki_dist.core_actor.roll_call import RollCall
 from nki_dist.core_actor.verdict import Watch
 from nki_dist.errors import CoreLostError, NkiError, UnresponsiveWarning
 from nki_dist.runtime.messages import Wait
-from nki_dist.runtime.overdue import Position
+from nki_dist.runtime.overdue import Position, standing
 from nki_dist.runtime.progress import Progress
 
 LOOK_EVERY: Final = 0.1  # seconds between looks at actors that don't finish, at first
@@ -155,7 +155,8 @@ class Supervisor:
         error = CoreLostError(text, core=self._crew.core(n))
         if last is not None and last.launch == self._number:
             seen: list[Position | Wait] = [*last.running, *last.waits]
-            error.message += "".join(f"\n  - when it last answered, {s.describe()}" for s in seen)
+            lines = standing(last.running, last.waits)
+            error.message += "".join(f"\n  - when it last answered, {line}" for line in lines)
             error.at(location=next((s.location for s in seen if s.location), None))
         self._give_up(n)
         self.answers[n] = Answer(self._number, error=error)
@@ -247,9 +248,11 @@ class Supervisor:
 def raise_first(answers: Sequence[Answer]) -> None:
     """Raise the first failure, if any; a lost core explains failures of its peers."""
     errors = [a.error for a in answers if a.error is not None]
-    for error in errors:
-        if isinstance(error, CoreLostError):
-            raise error
+    lost = [error for error in errors if isinstance(error, CoreLostError)]
+    if lost:
+        if lost[1:]:
+            lost[0].message += f"; {len(lost) - 1:,} more processes were lost with it"
+        raise lost[0]
     if errors:
         raise errors[0]
 

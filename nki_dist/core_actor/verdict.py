@@ -2,7 +2,8 @@
 
 A deadlock is certain when two looks in a row see all actors parked or done, with the same counts,
 every message that was sent also arrived, and no parked actor with a message it hasn't looked at:
-then nothing is on its way and nothing can change any more. Doesn't ask anybody; see `RayHost`.
+then nothing is on its way and nothing can change any more. Once two cores disagree the others have
+SETTLES seconds to come to such a rest. Doesn't ask anybody; see `RayHost`.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import time
 from nki_dist.core_actor.actor import Status
 from nki_dist.errors import NkiError
 from nki_dist.runtime.overdue import overdue
-from nki_dist.runtime.scheduler import deadlock
+from nki_dist.runtime.stuck import SETTLES, deadlock
 
 
 class Watch:
@@ -23,6 +24,7 @@ class Watch:
         self._timeout = math.inf if timeout is None else timeout
         self._deadline = time.monotonic() + self._timeout
         self._before: list[Status] | None = None
+        self._settled = math.inf
 
     def verdict(self, number: int, statuses: list[Status]) -> NkiError | None:
         parked = [s for s in statuses if s.state == "parked"]
@@ -32,11 +34,12 @@ class Watch:
         quiet = quiet and sum(s.sent for s in statuses) == sum(s.arrived for s in statuses)
         same = quiet and statuses == self._before
         self._before = statuses
-        if same:
-            waits = [w for s in statuses for w in s.waits]
-            finished = [c for s in statuses for c in s.finished]
-            return deadlock(waits, finished)
+        waits = [w for s in statuses for w in s.waits]
+        disagree = any(w.met is not None for w in waits)
+        if math.isinf(self._settled) and disagree:
+            self._settled = time.monotonic() + SETTLES
+        if same or (disagree and time.monotonic() > self._settled):
+            return deadlock(waits, [c for s in statuses for c in s.finished if s.launch == number])
         if time.monotonic() > self._deadline:
-            waits = [w for s in statuses for w in s.waits]
             return overdue(self._timeout, [p for s in statuses for p in s.running], waits)
         return None

@@ -33,6 +33,7 @@ from nki_dist.isa.described import advice, described
 from nki_dist.language.tensor import NkiTensor
 from nki_dist.launcher.same_values import Same, same_values
 from nki_dist.launcher.tensor_spec import TensorSpec
+from nki_dist.launcher.unequal import check_same_signatures
 from nki_dist.program import Access, MemoryRegion, TensorSignature
 from nki_dist.program.pytree import flatten, tree_map
 
@@ -141,33 +142,6 @@ def of_rank(value: Any, rank: int, ranks: int) -> Any:
     return value.of(rank, ranks) if isinstance(value, PerRank) else value
 
 
-def check_same_signatures(first: BoundArguments, other: BoundArguments, rank: int) -> None:
-    """All ranks run one program, so arguments may differ in contents only.
-
-    Raises:
-        LaunchError: they differ in more.
-    """
-    for a, b in zip(first.signatures, other.signatures):
-        if (a.shape, a.dtype) != (b.shape, b.dtype):
-            raise unequal(a, b.shape, b.dtype, rank)
-    if (first.args, first.kwargs) != (other.args, other.kwargs):
-        raise LaunchError(
-            f"rank {rank} has other compile-time arguments than rank 0; only arrays may differ "
-            "between ranks (a kernel asks for its rank with nki.collectives.rank_id)",
-            code="ranks-differ",
-        )
-
-
-def unequal(first: TensorSignature, shape: tuple[int, ...], dtype: DType, rank: int) -> LaunchError:
-    """The error for a rank whose array isn't like rank 0's."""
-    return LaunchError(
-        f"argument {first.name} is {first.shape} {first.dtype} on rank 0 and {shape} {dtype} on "
-        f"rank {rank}; all ranks run the same program, so shapes and dtypes must agree",
-        code="ranks-differ",
-        numbers={"first": first.shape, "other": shape, "rank": rank},
-    )
-
-
 def is_array(value: Any) -> bool:
     return isinstance(value, np.ndarray) or frameworks.describe(value) is not None
 
@@ -232,9 +206,9 @@ def bind_ranks(
         if rank == 1:
             args, kwargs = same_values((args, kwargs), (found[0].args, found[0].kwargs), PerRank)
         mine = [of_rank(v, rank, ranks) for v in args]
-        named = {k: of_rank(v, rank, ranks) for k, v in kwargs.items()}
-        found.append(bind_arguments(function, tuple(mine), named))
-        check_same_signatures(found[0], found[-1], rank)
+        by_name = {k: of_rank(v, rank, ranks) for k, v in kwargs.items()}
+        found.append(bind_arguments(function, tuple(mine), by_name))
+    check_same_signatures(found)
     return found
 
 

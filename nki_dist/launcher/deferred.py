@@ -24,13 +24,12 @@ from nki_dist.launcher.binding import (
     Kwargs,
     PerRank,
     bind_arguments,
-    check_same_signatures,
     is_array,
     of_rank,
     take_array,
-    unequal,
 )
 from nki_dist.launcher.same_values import same_values
+from nki_dist.launcher.unequal import check_same_signatures, unequal
 from nki_dist.program import TensorSignature
 from nki_dist.program.pytree import flatten
 
@@ -74,7 +73,9 @@ class Deferred:
             )
         array, shape, dtype = take_array(self.kernel, wanted.name, value)
         if (shape, dtype) != (wanted.shape, wanted.dtype):
-            raise unequal(wanted, shape, dtype, self.rank)
+            # Of the others nobody knows yet.
+            usual = {(wanted.shape, wanted.dtype): [0]}
+            raise unequal(wanted.name, {**usual, (shape, dtype): [self.rank]})
         return array
 
 
@@ -104,11 +105,11 @@ def bind_deferred(
         positional = tuple(map(of, args, first[0]))
         named = {k: of(v, first[1][k]) for k, v in kwargs.items()}
         other = bind_arguments(function, positional, named)
-        check_same_signatures(mine, other, rank)
         for index, values in later.values():
             made: Any = Deferred(values, name, mine.signatures[index], rank, ranks)
             other.arrays[index] = other.originals[index] = made
         found.append(other)
+    check_same_signatures(found)
     return found
 
 

@@ -19,6 +19,7 @@ from nki_dist.errors import (
 )
 from nki_dist.launcher.session import session
 from nki_dist.launcher.unwritten import unwritten_after
+from nki_dist.ranges import named
 from nki_dist.runtime.hosts import Host, Launch, LaunchResult
 from nki_dist.runtime.races import check_races
 
@@ -40,7 +41,8 @@ def report_races(
         first: the rank that core 0 of the reports is of.
 
     Raises:
-        RaceError: for the first race; with `races="warn"` each rank's first is a RaceWarning.
+        RaceError: for the first race; with `races="warn"` it is a RaceWarning, once for all ranks
+            where it is the same.
     """
     races = "error" if compiled.races_are_errors else checks.races
     if races == "off":  # a program from a file is watched all the same
@@ -50,13 +52,19 @@ def report_races(
         if report.records:
             rank, core = divmod(report.core, lnc)
             by_rank.setdefault(rank, {})[core] = report.records
+    found: dict[str, list[tuple[int, RaceError]]] = {}
     for rank, records in sorted(by_rank.items()):
         try:
             check_races(compiled, records, first + rank)
         except RaceError as error:
-            if races == "error":
-                raise
-            session().warn(as_warning(error, RaceWarning))
+            found.setdefault(error.message, []).append((first + rank, error))
+    for alike in found.values():
+        race = alike[0][1]
+        if alike[1:]:
+            race.message += f"; so on {named(rank for rank, _ in alike)}"
+        if races == "error":
+            raise race
+        session().warn(as_warning(race, RaceWarning))
 
 
 def findings(

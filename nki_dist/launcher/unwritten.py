@@ -27,6 +27,7 @@ from nki_dist.errors import NkiError, NkiWarning, UnwrittenOutputWarning
 from nki_dist.hbm.layout import Layout
 from nki_dist.program import Access, Storage
 from nki_dist.program.walk import returned
+from nki_dist.ranges import named
 from nki_dist.runtime.hosts import Host, Launch, LaunchResult
 
 Bytes = np.ndarray[Any, Any]
@@ -55,7 +56,8 @@ def unwritten_after(
         left = [differs(rank, place) for rank in range(len(result.memories))]
         ranks = [rank for rank, missing in enumerate(left) if missing.any()]
         if ranks and not _said(launch.compiled, as_run, place, left[ranks[0]]):
-            where = _ranks(ranks) if len(left) > 1 else ""
+            more = f" (and similarly on {named(ranks[1:])})" if ranks[1:] else ""
+            where = f" on rank {ranks[0]}{more}" if len(left) > 1 else ""
             program = as_run.programs[0]
             yield unwritten_output(
                 program, path, place.storage, left[ranks[0]], checks.strict, where, after=True
@@ -112,9 +114,3 @@ def _raw(s: Storage, layout: Layout, memory: Bytes) -> Bytes:
 
 def _pattern(s: Storage, layout: Layout, memory: Bytes) -> np.ndarray:
     return is_poison(_raw(s, layout, memory), s.dtype)
-
-
-def _ranks(ranks: Sequence[int]) -> str:
-    others = len(ranks) - 1
-    more = f" (and similarly on {others} more rank{'s' * (others > 1)})" if others else ""
-    return f" on rank {ranks[0]}{more}"

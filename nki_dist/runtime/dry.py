@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -31,7 +31,9 @@ from nki_dist.runtime.executor import Executor
 from nki_dist.runtime.group import CoreReport, make_reports
 from nki_dist.runtime.linker import Linker
 from nki_dist.runtime.merged import multiplies
+from nki_dist.runtime.messages import Wait
 from nki_dist.runtime.scheduler import Scheduler
+from nki_dist.runtime.stuck import deadlock
 
 
 class _HollowKit(Kit):
@@ -167,6 +169,14 @@ def _copied(array: np.ndarray, s: Storage) -> np.ndarray:
     return memory
 
 
+class _AtRest(Exception):
+    """No core can go on."""
+
+
+def _at_rest(_: Scheduler) -> NoReturn:
+    raise _AtRest
+
+
 class DryCores:
     """All cores of a world, for one dry run.
 
@@ -174,7 +184,7 @@ class DryCores:
         slots: every core of the world.
         skeleton: of the launch's programs.
         inputs: per rank the arrays by index.
-        timeout: seconds from now on after which the run is given up; None for never.
+        timeout, since: see Scheduler.
         collective: links collectives, if not as ever; see Wires.
         rank: what instructions that ask for a rank get, if not what is so.
 
@@ -190,8 +200,9 @@ class DryCores:
         timeout: float | None = None,
         collective: Callable[..., Any] | None = None,
         rank: int | None = None,
+        since: float | None = None,
     ) -> None:
-        self._scheduler = Scheduler(timeout=timeout)
+        self._scheduler = Scheduler(timeout=timeout, since=since)
         self._kits: list[_WatchedKit] = []
         memories = _Memories(inputs)
         workspace = Workspace()
@@ -214,10 +225,27 @@ class DryCores:
         Raises:
             NkiError: the first failure of any core.
         """
+        waits = self.rest()
+        if waits:
+            raise deadlock(waits, self._scheduler.finished())
+        return self.reports()
+
+    def rest(self) -> list[Wait]:
+        """Run all cores until those that haven't come to their end wait; returns their waits.
+
+        Raises:
+            NkiError: the first failure of any core.
+        """
         try:
-            self._scheduler.run()
+            self._scheduler.run(_at_rest)
+        except _AtRest:
+            return self._scheduler.at_rest()
         finally:
             self._scheduler.close()
+        return []
+
+    def reports(self) -> list[CoreReport]:
+        """What the cores have done."""
         return make_reports(self._scheduler, 0.0)
 
     @property

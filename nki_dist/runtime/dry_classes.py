@@ -19,21 +19,26 @@ group, as all have executed the same; and says the same of it, as all have the s
 its algorithm ends: a contradiction. Nothing is sent that nobody takes, for the same reason.
 
 What members of a class may differ in: their numbers, and how many messages their place in a group
-makes them send, which is counted for each (`collectives.alone`). Where a class fails in any way, or
-classes differ in what they exchange, or values travel, there are no classes: all ranks are run, and
-that says what is wrong and who is concerned.
+makes them send, which is counted for each (`collectives.alone`).
+
+Where classes differ in what they exchange, or one comes to no good end, `dry_meetings` tells how
+far each rank comes. A class is then run again, up to there: so its cores stand where those of all
+its members would. Where that isn't known, and where values travel, all ranks are run.
 """
 
 from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 import numpy as np
 
 from nki_dist import arch
 from nki_dist.collectives.alone import Alone
+from nki_dist.collectives.party import CHANNEL
 from nki_dist.compiler.passes.skeleton import Skeleton, counts_of, loops, registers_of
 from nki_dist.errors import NkiError, OutOfBoundsError
 from nki_dist.isa import INSTRUCTIONS
@@ -41,11 +46,16 @@ from nki_dist.isa.core import CoreSlot
 from nki_dist.program import Block, Instruction, instructions
 from nki_dist.program.walk import operands
 from nki_dist.runtime.dry import DryCores, rank_registers
+from nki_dist.runtime.dry_meetings import Log, Meetings, Reached
 from nki_dist.runtime.group import CoreReport
+from nki_dist.runtime.messages import Message, Wait
 from nki_dist.runtime.progress import sampled
+from nki_dist.runtime.stuck import deadlock
 from nki_dist.runtime.unread import check_messages
 from nki_dist.timing.footprint import moving_registers
 from nki_dist.timing.registers import registers_read, registers_written
+
+LOOKED_AT: Final = 1 << 16  # bytes of an array that is compared by its contents
 
 
 def run_classes(
@@ -59,15 +69,15 @@ def run_classes(
     Args:
         slots: every core of the world, rank after rank.
         inputs, timeout: see DryCores.
+
+    Raises:
+        NkiError: what the run of all would raise.
     """
     if len(inputs) < 2 or _values_travel(skeleton):
         return None
     ranks = _Ranks(slots, skeleton, inputs, timeout)
-    try:
-        with sampled(len(slots), ranks.progress):
-            return ranks.reports()
-    except NkiError:
-        return None  # the run of all reports it as it is there
+    with sampled(len(slots), ranks.progress):
+        return ranks.reports()
 
 
 def _values_travel(skeleton: Skeleton) -> bool:
@@ -106,6 +116,36 @@ def _only_addresses(skeleton: Skeleton) -> bool:
     return True
 
 
+@dataclass
+class _Ran:
+    """How a rank fared by itself.
+
+    Attributes:
+        reports: of its cores, if they came to their end.
+        begun: of each core, ordinals of the collectives that it has been through.
+        error: that ended it.
+        rest: how its cores wait for each other, or stop.
+    """
+
+    rank: int
+    reports: list[CoreReport] = field(default_factory=list)
+    begun: tuple[Log, ...] = ()
+    error: NkiError | None = None
+    rest: list[Wait] = field(default_factory=list)
+
+    @property
+    def ends(self) -> bool:
+        """Whether its cores come to their end by themselves."""
+        return self.error is None and not self.rest
+
+    @property
+    def way(self) -> Hashable:
+        """Equal for ranks whose cores execute the same instructions."""
+        if not self.ends:
+            return id(self)
+        return self.begun, tuple([tuple(report.trips) for report in self.reports])
+
+
 class _Ranks:
     """The ranks of a world, run by class."""
 
@@ -119,9 +159,8 @@ class _Ranks:
         self.slots = slots
         self.skeleton = skeleton
         self.inputs = inputs
-        self.until = None if timeout is None else time.monotonic() + timeout
+        self.timeout = timeout, time.monotonic()
         self.lnc = len(skeleton.programs)
-        self.alone = Alone(slots[0], arch.get(skeleton.programs[0].platform))
         self.known = sorted(
             {
                 s.index
@@ -134,6 +173,12 @@ class _Ranks:
             [i for i in instructions(p.body) if INSTRUCTIONS[i.opcode].synchronises]
             for p in skeleton.programs
         ]
+        collectives = [i for mine in self.exchanges for i in mine]
+        self.alone = Alone(slots[0], arch.get(skeleton.programs[0].platform), collectives)
+        self.by_ordinal = [{i.ordinal: i for i in mine} for mine in self.exchanges]
+        self.contents: dict[int, Hashable] = {}  # of arrays, by identity
+        self.alike: dict[int, tuple[Any, Mapping[int, tuple[int, ...]]]] = {}
+        self.whats: dict[Hashable, dict[str, Any]] = {}  # descriptions, by whose and of which group
         self.done = 0
         self.finished = 0  # cores
         self.running: Callable[[], tuple[int, int]] = _nothing_runs
@@ -144,68 +189,154 @@ class _Ranks:
             self.ends = 0, len(inputs) - 1
 
     def reports(self) -> list[CoreReport] | None:
-        """As `run_classes`.
-
-        Raises:
-            NkiError: a class came to no good end.
-        """
-        found: dict[Hashable, list[CoreReport]] = {}
-        orders: dict[int, Sequence[int]] = {}
-        reports: list[CoreReport] = []
+        """As `run_classes`."""
+        found: dict[Hashable, _Ran] = {}
+        by_rank: list[_Ran] = []
         for rank in range(len(self.inputs)):
             key = self._class(rank)
             ran = found.get(key)
             if ran is None:
                 ran = self._run(rank)
-                if not self._ordered(ran, orders):
-                    return None
                 found[self._class(rank)] = ran
-            reports += self._all(rank, ran)
-            self.finished = len(reports)
-        return reports
+            by_rank.append(ran)
+            self.finished += self.lnc
+        if not all(ran.ends for ran in found.values()) or not self._ordered(found.values()):
+            reached = Meetings(self.alone, self.exchanges).reached([r.begun for r in by_rank])
+            if reached is None:
+                return None
+            self._raise(by_rank, reached)
+        for ran in found.values():
+            check_messages(ran.reports, self.lnc)
+        return [report for rank, ran in enumerate(by_rank) for report in self._all(rank, ran)]
+
+    def _raise(self, by_rank: Sequence[_Ran], reached: Reached) -> None:
+        """Nothing, if all ranks come to their end.
+
+        Raises:
+            NkiError: the first failure of any, or how they wait for each other.
+        """
+        again: dict[Hashable, _Ran] = {}
+        ways: dict[int, Hashable] = {}
+        waits: list[Wait] = []
+        finished: list[int] = []
+        for rank, (ran, stops) in enumerate(zip(by_rank, reached.stops, strict=True)):
+            if id(ran) not in ways:
+                ways[id(ran)] = ran.way
+            key = ways[id(ran)], tuple(stops.items())
+            if key not in again:
+                again[key] = self._run_until(rank, stops) if stops or ran.error else ran
+            place = again[key]
+            if place.error is not None:
+                raise place.error
+            away = self._moved(place, rank, ran.begun, stops)
+            away = [w._replace(met=self._letter(w, reached)) if not w.met else w for w in away]
+            waits += away
+            waiting = {w.core for w in away}
+            cores = range(rank * self.lnc, (rank + 1) * self.lnc)
+            finished += [core for core in cores if core not in waiting]
+        if waits:
+            raise deadlock(waits, finished)
+
+    def _letter(self, wait: Wait, reached: Reached) -> Message | None:
+        """What a core got in place of the message that it waits for."""
+        rank, core = divmod(wait.core, self.lnc)
+        letter = reached.met.get((rank, core))
+        if letter is None or wait.source // self.lnc == rank:
+            return None
+        i, source = letter.i, letter.source * self.lnc + core
+        line = self.skeleton.programs[core].where(i.location)
+        what = self.alone.described(i, letter.source)
+        return Message(source, wait.core, CHANNEL, 0, None, what, line, letter.number)
+
+    def _moved(
+        self, place: _Ran, rank: int, begun: Sequence[Log], stops: Mapping[int, int]
+    ) -> list[Wait]:
+        """The waits of a rank whose cores stand where another's do."""
+        by = (rank - place.rank) * self.lnc
+        found = []
+        for wait in place.rest:
+            what, source = wait.what, wait.source + by
+            if "group" in what:
+                if id(what) not in self.alike:
+                    self.alike[id(what)] = what, self.alone.groups_like(what["group"])
+                group = self.alike[id(what)][1][rank]
+                key = id(what), id(group)
+                if key not in self.whats:
+                    self.whats[key] = {**what, "group": list(group)}
+                what = self.whats[key]
+            lane = wait.core % self.lnc
+            if lane in stops and wait.source // self.lnc != place.rank:
+                i = self.by_ordinal[lane][begun[lane][stops[lane]]]
+                source = self.alone.neighbours(i, rank)[1] * self.lnc + lane
+            met = wait.met
+            if met is not None:
+                met = met._replace(source=met.source + by, target=met.target + by)
+            found.append(wait._replace(core=wait.core + by, source=source, what=what, met=met))
+        return found
 
     def progress(self) -> tuple[int, int]:
         """Instructions carried out and cores known to finish; any thread may ask."""
         return self.done + self.running()[0], self.finished
 
     def _class(self, rank: int) -> Hashable:
-        arrays = tuple([id(self.inputs[rank][index]) for index in self.known])
+        arrays = tuple([self._content(self.inputs[rank][index]) for index in self.known])
         parts = tuple([self.alone.is_part(i, rank) for mine in self.exchanges for i in mine])
         return arrays, parts, rank if self.by_rank else -1
 
-    def _run(self, rank: int) -> list[CoreReport]:
-        try:
-            ran = [self._run_as(rank, end) for end in self.ends]
-        except OutOfBoundsError:
-            if self.ends == (None,):
-                raise
+    def _content(self, array: np.ndarray) -> Hashable:
+        """Equal for arrays with equal contents, if they are small enough to be looked at."""
+        found = self.contents.get(id(array))
+        if found is None:
+            small = array.nbytes <= LOOKED_AT
+            found = (array.tobytes(), array.shape, str(array.dtype)) if small else id(array)
+            self.contents[id(array)] = found
+        return found
+
+    def _run(self, rank: int) -> _Ran:
+        ran = [self._run_as(rank, end) for end in self.ends]
+        if self.ends != (None,) and any(isinstance(r.error, OutOfBoundsError) for r in ran):
             self.ends = (None,)  # these ranks may not ask for those
-            ran = [self._run_as(rank, None)]
-        return ran[0]
+            return self._run_as(rank, None)
+        return next((r for r in ran if not r.ends), ran[0])
 
-    def _run_as(self, rank: int, asked: int | None) -> list[CoreReport]:
+    def _run_until(self, rank: int, stops: Mapping[int, int]) -> _Ran:
+        """A rank whose cores stop where they wait for others; see `Alone.stops`."""
+        self.alone.stops = stops
+        try:
+            return self._run_as(rank, self.ends[0])
+        finally:
+            self.alone.stops = {}
+
+    def _run_as(self, rank: int, asked: int | None) -> _Ran:
         slots = self.slots[rank * self.lnc : (rank + 1) * self.lnc]
-        left = None if self.until is None else max(self.until - time.monotonic(), 0.0)
-        cores = DryCores(slots, self.skeleton, self.inputs, left, self.alone.link, asked)
-        self.running = cores.progress
-        reports = sorted(cores.run(), key=lambda r: r.core)
-        self.done += sum(r.done for r in reports)
+        timeout, since = self.timeout
+        self.alone.begun = [[] for _ in slots]
+        ran = _Ran(rank)
+        cores: DryCores | None = None
+        try:
+            cores = DryCores(
+                slots, self.skeleton, self.inputs, timeout, self.alone.link, asked, since
+            )
+            self.running = cores.progress
+            ran.rest = cores.rest()
+            ran.reports = sorted(cores.reports(), key=lambda r: r.core)
+        except NkiError as error:
+            if error.code == "timeout":
+                raise
+            ran.error = error
+        self.done += sum(r.done for r in ran.reports)
         self.running = _nothing_runs
-        check_messages(reports, self.lnc)
-        self.by_rank |= cores.looked
-        return reports
+        self.by_rank |= cores is not None and cores.looked
+        ran.begun = tuple(map(tuple, self.alone.begun))
+        return ran
 
-    def _ordered(self, ran: Sequence[CoreReport], orders: dict[int, Sequence[int]]) -> bool:
-        """Whether a class executes the same exchanges as those before, in the same order."""
-        for n, (report, program) in enumerate(zip(ran, self.skeleton.programs, strict=True)):
-            order = list(_exchanged(program.body, iter(report.trips)))
-            if orders.setdefault(n, order) != order:
-                return False
-        return True
+    def _ordered(self, ran: Iterable[_Ran]) -> bool:
+        """Whether all classes execute the same exchanges in the same order."""
+        return len({r.begun for r in ran}) == 1
 
-    def _all(self, rank: int, ran: Sequence[CoreReport]) -> Iterator[CoreReport]:
+    def _all(self, rank: int, ran: _Ran) -> Iterator[CoreReport]:
         """What the cores of a rank report, as its class did."""
-        for n, report in enumerate(ran):
+        for n, report in enumerate(ran.reports):
             slot = self.slots[rank * self.lnc + n]
             sent = self._sent(slot, report)
             yield CoreReport(slot.core, report.trips, report.done, report.messages + sent, 0, 0.0)

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections import deque
 from typing import Any, NamedTuple
 
-from nki_dist.errors import CollectiveMismatchError, NkiError
 from nki_dist.isa import INSTRUCTIONS
+from nki_dist.ranges import shown
 
 
 class Message(NamedTuple):
@@ -42,6 +42,8 @@ class Wait(NamedTuple):
 
     Attributes:
         lnc: cores of a rank, to name cores by their ranks; 0 in a world of one rank.
+        met: the message that came in place of the one that is meant, without its payload: the
+            core can't go on.
     """
 
     core: int
@@ -51,6 +53,7 @@ class Wait(NamedTuple):
     location: str | None
     lnc: int = 0
     number: int | None = None
+    met: Message | None = None
 
     @property
     def title(self) -> str:
@@ -64,15 +67,30 @@ class Wait(NamedTuple):
         return rest
 
     def describe(self) -> str:
-        # Which tensors matters where two sides disagree; here the line says it.
-        named = [(k, v) for k, v in _details(self) if k != "tensors"]
-        details = ", ".join(filter(None, (self.matched_by, *(f"{k} {v}" for k, v in named))))
-        return (
-            f"{core_name(self.core, self.lnc)} waits in {title(self.what)}"
-            + (f" ({details})" if details else "")
-            + f" for {core_name(self.source, self.lnc)}"
-            + (f" at {self.location}" if self.location else "")
+        return told(
+            f"{core_name(self.core, self.lnc)} waits in",
+            self,
+            details(self),
+            core_name(self.source, self.lnc),
         )
+
+
+def told(who: str, wait: Wait, named: dict[str, Any], whom: str) -> str:
+    """A wait in words.
+
+    Args:
+        who: with the verb.
+        named: what is told of the operation.
+    """
+    # Which tensors matters where two sides disagree; here the line says it.
+    texts = (f"{k} {shown(v)}" for k, v in named.items() if k != "tensors")
+    text = ", ".join(filter(None, (wait.matched_by, *texts)))
+    return (
+        f"{who} {wait.title}"
+        + (f" ({text})" if text else "")
+        + f" for {whom}"
+        + (f" at {wait.location}" if wait.location else "")
+    )
 
 
 def core_name(core: int, lnc: int) -> str:
@@ -85,24 +103,6 @@ def agree(one: Message | Wait, other: Message | Wait) -> bool:
     # Cores that were linked together often have one description: found equal without a look at it.
     same = one.what is other.what or one.what == other.what
     return same and one.number == other.number
-
-
-def disagreement(wait: Wait, source: int, other: Message | Wait) -> NkiError:
-    """The error for a core that waits in one operation while `source` is in another."""
-    mine, theirs = dict(_details(wait)), dict(_details(other))
-    apart = [name for name in {**mine, **theirs} if mine.get(name) != theirs.get(name)]
-    hint = f"make {' and '.join(apart)} the same in both calls"
-    if wait.title != title(other.what):
-        hint = f"let both run the {wait.title} and the {title(other.what)} in one order"
-    return CollectiveMismatchError(
-        f"{core_name(wait.core, wait.lnc)} and {core_name(source, wait.lnc)} disagree: "
-        f"{_shown(wait)} at {wait.location} meets {_shown(other)} at {other.location}",
-        location=wait.location,
-        core=core_name(wait.core, wait.lnc) if wait.lnc else wait.core,
-        instruction=wait.title,
-        code="exchange-mismatch",
-        hint=hint,
-    )
 
 
 class Mailbox(dict[tuple[int, str], "deque[Message]"]):
@@ -120,28 +120,17 @@ class Mailbox(dict[tuple[int, str], "deque[Message]"]):
             queue.append(message)
 
     def take(self, wait: Wait, sequence: int) -> Message | None:
-        """The message `wait` asks for, if it is there.
-
-        Raises:
-            CollectiveMismatchError: it is there but belongs to another operation.
-        """
+        """The message `wait` asks for, if it is there; it may be of another operation."""
         queue = self.get((wait.source, wait.channel))
         if not queue or queue[0].sequence != sequence:
             return None
-        message = queue.popleft()
-        if not agree(message, wait):
-            raise disagreement(wait, wait.source, message)
-        return message
+        return queue.popleft()
 
 
-def _details(side: Message | Wait) -> list[tuple[str, Any]]:
-    number = [] if side.number is None else [("number", side.number)]
-    return number + [(k, v) for k, v in side.what.items() if k != "op"]
-
-
-def _shown(side: Message | Wait) -> str:
-    details = ", ".join(f"{k}={v}" for k, v in _details(side))
-    return f"{title(side.what)}({details})"
+def details(side: Message | Wait) -> dict[str, Any]:
+    """What is known of its operation, by name."""
+    number = {} if side.number is None else {"number": side.number}
+    return {**number, **{k: v for k, v in side.what.items() if k != "op"}}
 
 
 def title(what: dict[str, Any]) -> str:

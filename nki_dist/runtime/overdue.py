@@ -8,12 +8,14 @@ its longest instruction does. Where a core was is known exactly all the same: se
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from nki_dist.errors import DeadlockError
+from nki_dist.ranges import named
 from nki_dist.runtime.messages import Wait, core_name
+from nki_dist.runtime.stuck import waiting
 
-SHOWN: Final = 8  # cores that a message lists of each kind
+SHOWN: Final = 8  # places that a message lists
 
 
 class Position(NamedTuple):
@@ -35,14 +37,54 @@ class Position(NamedTuple):
     rounds: tuple[tuple[str | None, int], ...] = ()
 
     def describe(self) -> str:
-        name = f"core {self.core}" if isinstance(self.core, int) else self.core
-        if self.instruction is None and not self.rounds:
-            return f"{name} hasn't begun"
-        parts = [f"{name} is in {self.instruction or 'a loop'}"]
-        if self.location:
-            parts.append(f" at {self.location}")
-        parts += [f", in round {n:,} of the loop at {where}" for where, n in self.rounds]
-        return "".join(parts) + f"; {self.done:,} instructions done"
+        return _described([self])
+
+
+def _described(alike: Sequence[Position]) -> str:
+    """Cores that are at one place, in words."""
+    first, several = alike[0], len(alike) > 1
+    name, verb = _names([p.core for p in alike]), "are" if several else "is"
+    if first.instruction is None and not first.rounds:
+        return f"{name} {'have' if several else 'has'}n't begun"
+    parts = [f"{name} {verb} in {first.instruction or 'a loop'}"]
+    if first.location:
+        parts.append(f" at {first.location}")
+    for n, (where, _) in enumerate(first.rounds):
+        rounds = _span([p.rounds[n][1] for p in alike])
+        parts.append(f", in round {rounds} of the loop at {where}")
+    return "".join(parts) + f"; {_span([p.done for p in alike])} instructions done"
+
+
+def _span(numbers: Sequence[int]) -> str:
+    low, high = min(numbers), max(numbers)
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
+
+
+def _names(cores: Sequence[int | str]) -> str:
+    """Of cores that have names as in `Position`."""
+    if isinstance(cores[0], int):
+        return named([int(core) for core in cores], "core")
+    ranks: dict[str, list[int]] = {}
+    for _, rank, *core in (str(name).split() for name in cores):
+        ranks.setdefault(" ".join(core), []).append(int(rank))
+    return " and ".join(f"{named(several)} {core}" for core, several in ranks.items())
+
+
+def _together(running: Sequence[Position]) -> list[list[Position]]:
+    """By where they are; the fewer come first."""
+    found: dict[Any, list[Position]] = {}
+    for p in running:
+        loops = tuple(where for where, _ in p.rounds)
+        found.setdefault((p.instruction, p.location, loops), []).append(p)
+    return sorted(found.values(), key=len)
+
+
+def standing(running: Sequence[Position], waits: Sequence[Wait]) -> list[str]:
+    """Where cores are, equal ones once; of those that run the fewer come first."""
+    places = _together(running)
+    lines = [_described(alike) for alike in places[:SHOWN]]
+    more = sum(map(len, places[SHOWN:]))
+    return lines + [f"{more:,} more run"] * bool(more) + waiting(waits)
 
 
 def overdue(
@@ -56,11 +98,7 @@ def overdue(
         ready: further cores that could go on and have their turn later.
     """
     waits = sorted(waits, key=lambda w: w.core)
-    lines = [p.describe() for p in running[:SHOWN]]
-    lines += [w.describe() for w in waits[:SHOWN]]
-    more = len(running[SHOWN:]) + len(waits[SHOWN:])
-    if more:
-        lines.append(f"{more:,} more run or wait")
+    lines = standing(running, waits)
     if ready:
         lines.append(f"{ready:,} cores of the same process haven't had their turn")
     error = DeadlockError(
@@ -71,7 +109,7 @@ def overdue(
         code="timeout",
     )
     if running:
-        first = running[0]
+        first = _together(running)[0][0]
         where = first.location or next((line for line, _ in first.rounds if line), None)
         error.at(location=where, core=first.core, instruction=first.instruction)
     elif waits:

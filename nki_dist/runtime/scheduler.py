@@ -11,24 +11,16 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
-from nki_dist.collectives.party import CHANNEL
-from nki_dist.errors import DeadlockError, NkiError
 from nki_dist.isa.core import Core
 from nki_dist.program import Program
 from nki_dist.runtime.executor import Coroutine, Stopped
-from nki_dist.runtime.messages import (
-    Mailbox,
-    Message,
-    Wait,
-    agree,
-    core_name,
-    disagreement,
-)
+from nki_dist.runtime.messages import Mailbox, Message, Wait, agree
 from nki_dist.runtime.overdue import Position, overdue
+from nki_dist.runtime.stuck import SETTLES, deadlock, together
 
 What: TypeAlias = "dict[str, Any]"  # description of an operation
 
@@ -61,17 +53,35 @@ class CoreRun:
     last_sent: dict[tuple[int, str], tuple[What, str | None]] = field(default_factory=dict)
     taken: dict[tuple[int, str], int] = field(default_factory=dict)
     pending: Wait | None = None
+    disagrees: Wait | None = None  # it got a message of another operation, and goes on no more
     messages: int = 0
     message_bytes: int = 0
+
+    def at_rest(self, wait: Wait) -> Wait:
+        """What it waits for when nobody goes on, with a message that it would meet some time.
+
+        Which of a group's messages it looks at first is the algorithm's.
+        """
+        if wait.met is None and together(wait):
+            members = set(wait.what["group"])
+            for (source, channel), queue in sorted(self.mailbox.items()):
+                meant = channel == wait.channel and source // wait.lnc in members
+                if meant and queue and not agree(queue[0], wait):
+                    return wait._replace(met=queue[0]._replace(payload=None))
+        return wait
 
     def take(self, wait: Wait) -> Message | None:
         """The message it waits for, if that has arrived."""
         key = (wait.source, wait.channel)
         sequence = self.taken.get(key, 0)
         message = self.mailbox.take(wait, sequence)
-        if message is not None:
-            self.taken[key] = sequence + 1
-        return message
+        if message is None:
+            return None
+        self.taken[key] = sequence + 1
+        if agree(message, wait):
+            return message
+        self.disagrees = wait._replace(met=message._replace(payload=None))
+        return None
 
 
 class Scheduler:
@@ -80,7 +90,8 @@ class Scheduler:
     Args:
         outside: called with a message for a core that isn't in this process.
         memory: makes arrays that messages carry; see Wires.payload.
-        timeout: seconds from now on after which the cores are given up; None for never.
+        timeout: seconds after which the cores are given up; None for never.
+        since: when these began, if that isn't now.
     """
 
     def __init__(
@@ -88,12 +99,15 @@ class Scheduler:
         outside: Callable[[Message], None] | None = None,
         memory: Callable[..., Any] | None = None,
         timeout: float | None = None,
+        since: float | None = None,
     ) -> None:
         self.cores: dict[int, CoreRun] = {}
         self._ready: deque[CoreRun] = deque()
         self._current: CoreRun | None = None
         self._timeout = timeout
-        self._ends = math.inf if timeout is None else time.monotonic() + timeout
+        begun = time.monotonic() if since is None else since
+        self._ends = math.inf if timeout is None else begun + timeout
+        self._settled = math.inf  # when a disagreement is told, wherever cores are
         self._outside = outside
         self._memory = memory
         self.sent = 0
@@ -168,7 +182,9 @@ class Scheduler:
         run = self.cores[message.target]
         run.mailbox.put(message)
         wait = run.waiting
-        if wait is not None and wait.source == message.source and wait.channel == message.channel:
+        if wait is None or wait.met is not None:
+            return
+        if wait.source == message.source and wait.channel == message.channel:
             run.waiting = None
             self._ready.append(run)
             run.pending = wait
@@ -184,7 +200,9 @@ class Scheduler:
             if wait is not None:
                 message = run.take(wait)
                 if message is None:
-                    run.waiting = wait
+                    run.waiting = run.disagrees or wait
+                    if run.disagrees is not None:
+                        self._settle()
                     return True
             try:
                 wait = run.coroutine.send(message)  # type: ignore[arg-type]
@@ -201,6 +219,7 @@ class Scheduler:
 
         Raises:
             DeadlockError: cores wait for messages that nobody will send, or the time is up.
+            CollectiveMismatchError: cores are in different operations.
             Stopped: another thread ended it.
         """
         try:
@@ -211,10 +230,22 @@ class Scheduler:
                 if not parked:
                     return
                 if pump is None or not pump(self):
-                    raise deadlock(parked, self.finished())
+                    raise deadlock(self.at_rest(), self.finished())
         except Stopped:
+            if time.monotonic() > self._settled:
+                raise deadlock(self.parked(), self.finished()) from None
             self.check_time()
             raise
+
+    def _settle(self) -> None:
+        """Two cores disagree: have the others come to rest, so that it is told who is different.
+
+        Where everybody stands at rest depends on the program alone, not on who ran first.
+        """
+        if math.isinf(self._settled):
+            self._settled = time.monotonic() + SETTLES
+            for run in self.cores.values():
+                run.executor.ends = min(run.executor.ends, self._settled)
 
     def check_time(self) -> None:
         """Nothing, or the error that the time is up.
@@ -233,6 +264,10 @@ class Scheduler:
     def parked(self) -> list[Wait]:
         return [w for r in self.cores.values() if (w := r.waiting) is not None]
 
+    def at_rest(self) -> list[Wait]:
+        """The waits of all cores that wait, when nobody goes on any more."""
+        return [r.at_rest(w) for r in self.cores.values() if (w := r.waiting) is not None]
+
     def finished(self) -> list[int]:
         return [r.core for r in self.cores.values() if r.finished]
 
@@ -241,72 +276,3 @@ class Scheduler:
         for run in self.cores.values():
             run.coroutine.close()
             run.executor.core.wires.disconnect()
-
-
-def deadlock(waits: Iterable[Wait], finished: Iterable[int]) -> NkiError:
-    """The error that explains who waits for what, or who disagrees about a collective."""
-    waits = sorted(waits, key=lambda w: w.core)
-    error = _different_collectives(waits)
-    if error is not None:
-        return error
-    done = sorted(finished)
-    lines = [w.describe() for w in waits]
-    for core in done:
-        lines.append(f"{core_name(core, waits[0].lnc)} has finished its program")
-    return DeadlockError(
-        "no core can go on: every core is waiting for a message that nobody will send\n  - "
-        + "\n  - ".join(lines),
-        hint=_remedy(waits),
-        location=waits[0].location,
-        core=core_name(waits[0].core, waits[0].lnc) if waits[0].lnc else waits[0].core,
-        instruction=waits[0].title,
-    )
-
-
-def _remedy(waits: Sequence[Wait]) -> str | None:
-    """What lets cores go on, where one of them shows it; the first that does counts."""
-    by_core = {w.core: w for w in waits}
-    for w in waits:
-        other = by_core.get(w.source)
-        me, partner = core_name(w.core, w.lnc), core_name(w.source, w.lnc)
-        if other is None:
-            return (
-                f"let {partner} run the {w.title} at {w.location} with {me}, as often as {me} "
-                "does; is it in a branch or loop over nl.program_id or data?"
-            )
-        if w.core == w.source:
-            return f"{w.title} at {w.location} names {me} itself as partner: name the other core"
-        if w.title != other.title:
-            return (
-                f"let both cores run the {w.title} at {w.location} and the {other.title} at "
-                f"{other.location}, in one order"
-            )
-        if w.channel != other.channel and other.source == w.core:
-            return f"make {w.matched_by} and {other.matched_by} the same number in both calls"
-    return None
-
-
-def _different_collectives(waits: Sequence[Wait]) -> NkiError | None:
-    """Who is at fault if cores wait for each other in a circle, each in another collective.
-
-    They never exchanged a message (their groups or algorithms differ), so none was compared. A
-    chain that ends at a finished core is no such circle: there somebody never arrived.
-    """
-    by_core = {w.core: w for w in waits if w.channel == CHANNEL}
-    for wait in by_core.values():
-        seen: set[int] = set()
-        at: Wait | None = wait
-        while at is not None and at.core not in seen:
-            seen.add(at.core)
-            at = by_core.get(at.source)
-        if at is None:
-            continue
-        first = at
-        while True:
-            other = by_core[at.source]
-            if not agree(other, at):
-                return disagreement(at, other.core, other)
-            at = other
-            if at is first:
-                break
-    return None

@@ -22,7 +22,8 @@ from typing import Final, Protocol
 
 from nki_dist.runtime.executor import Coroutine
 from nki_dist.runtime.messages import Message, Wait
-from nki_dist.runtime.scheduler import CoreRun, deadlock
+from nki_dist.runtime.scheduler import CoreRun
+from nki_dist.runtime.stuck import deadlock
 
 PATIENCE: Final = 2.0  # seconds that a cancelled kernel has to notice, which it does when it calls
 
@@ -63,7 +64,7 @@ class Alone:
     def wait(self, wait: Wait) -> Message:
         message = self._run().take(wait)
         if message is None:
-            raise deadlock([wait], ())
+            raise deadlock([self._run().disagrees or wait], ())
         return message
 
     def check(self) -> None:

@@ -120,5 +120,5 @@ def test_a_wait_is_described_without_addresses():
     (program,) = [p for p in PROGRAMS if str(p) == "one_rank_leaves_out_a_round-1011"]
     with pytest.raises(NkiError, match="all_reduce") as caught:
         run(program.kernel, RANKS, *program.arguments, lnc=2)
-    assert "waits in ncc.all_reduce (number" in str(caught.value)
+    assert "ranks 0, 2, 3 core 0 wait in ncc.all_reduce (number" in str(caught.value)
     assert "shared" not in str(caught.value)

@@ -291,11 +291,10 @@ def test_many_cores_make_no_endless_message():
     running = [Position(f"rank {n} core 0", "nisa.iota", "k.py:3", n) for n in range(20)]
     waits = [Wait(n, 0, "c", {"op": "core_barrier"}, "k.py:5", 1) for n in range(100, 400)]
     text = str(overdue(2.5, running, waits, 7))
-    assert "rank 0 core 0 is in nisa.iota at k.py:3; 0 instructions done" in text
-    assert "rank 107 core 0 waits in" in text
-    assert "304 more run or wait" in text
+    assert "ranks 0-19 core 0 are in nisa.iota at k.py:3; 0 to 19 instructions done" in text
+    assert "ranks 100-399 core 0 wait in" in text
     assert "7 cores of the same process" in text
-    assert len(text.splitlines()) < 25
+    assert len(text.splitlines()) < 10
     assert "on rank 100 core 0 at k.py:5" in str(overdue(1, [], waits))
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from nki_dist.errors import CollectiveMismatchError
-from nki_dist.runtime.messages import Mailbox, Message, Wait, agree, core_name, disagreement, title
+from nki_dist.runtime.messages import Mailbox, Message, Wait, agree, core_name, title
+from nki_dist.runtime.stuck import deadlock
 
 WHAT = {"op": "sendrecv", "shape": (3, 5), "tensors": "a to b"}
 
@@ -58,24 +59,23 @@ def test_sources_and_channels_have_queues_of_their_own():
 def test_both_sides_must_be_in_the_same_operation(one, other):
     assert agree(message(what=one[0], number=one[1]), wait(what=one[0], number=one[1]))
     assert not agree(message(what=one[0], number=one[1]), wait(what=other[0], number=other[1]))
-    box = Mailbox()
-    box.put(message(what=one[0], number=one[1]))
-    with pytest.raises(CollectiveMismatchError, match="disagree"):
-        box.take(wait(what=other[0], number=other[1]), 0)
+    met = wait(what=other[0], number=other[1])._replace(met=message(what=one[0], number=one[1]))
+    error = deadlock([met], [2])
+    assert type(error) is CollectiveMismatchError and "disagree" in str(error)
 
 
 def test_a_disagreement_names_both_sides():
     """By core numbers in a world of one rank, else by ranks and their cores."""
     theirs = message(what={"op": "core_barrier", "cores": 2}, number=7)
-    error = disagreement(wait(), 2, theirs)
+    error = deadlock([wait()._replace(met=theirs)], [2])
     assert error.message == (
-        "core 5 and core 2 disagree: nisa.sendrecv(shape=(3, 5), tensors=a to b) at k.py:9 meets "
-        "nisa.core_barrier(number=7, cores=2) at k.py:3"
+        "core 2 and core 5 disagree: nisa.core_barrier(number=7, cores=2) at k.py:3 meets "
+        "nisa.sendrecv(shape=(3, 5), tensors=a to b) at k.py:9"
     )
-    assert (error.location, error.core, error.instruction) == ("k.py:9", 5, "nisa.sendrecv")
-    error = disagreement(wait(lnc=2), 2, theirs)
-    assert error.message.startswith("rank 2 core 1 and rank 1 core 0 disagree")
-    assert error.core == "rank 2 core 1"
+    assert (error.location, error.core, error.instruction) == ("k.py:3", 2, "nisa.core_barrier")
+    error = deadlock([wait(lnc=2)._replace(met=theirs)], [2])
+    assert error.message.startswith("rank 1 core 0 and rank 2 core 1 disagree")
+    assert error.core == "rank 1 core 0"
 
 
 def test_a_wait_describes_itself():

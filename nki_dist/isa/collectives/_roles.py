@@ -23,6 +23,7 @@ from nki_dist.isa.operands import ANYWHERE, Custom, Number, Op, read, write
 from nki_dist.isa.spec import Cost, Spec, current_tracer, may_reject, tracing
 from nki_dist.program import Access, Instruction
 from nki_dist.program.walk import operands, tensors
+from nki_dist.ranges import shown
 
 SBUF_OR_HBM: Final = ANYWHERE - {"psum"}
 SOURCES: Final = read(SBUF_OR_HBM, many=True)
@@ -54,7 +55,7 @@ def rank_groups(name: str, value: Any) -> list[list[int]]:
         groups = groups.tolist()
     if not isinstance(groups, (list, tuple)) or not groups:
         raise NkiValidationError(
-            f"{name}={value!r}; allowed: a ReplicaGroup, a list of lists of ranks such as "
+            f"{name}={shown(value)}; allowed: a ReplicaGroup, a list of lists of ranks such as "
             "[[0, 1], [2, 3]]",
             code="replica-group-form",
             numbers={"got": value},
@@ -76,7 +77,7 @@ def rank_groups(name: str, value: Any) -> list[list[int]]:
                     else (f"group {number} twice")
                 )
                 raise NkiValidationError(
-                    f"{name}: rank {rank} is in {where} of {found}; groups must not overlap",
+                    f"{name}: rank {rank} is in {where} of {shown(found)}; groups must not overlap",
                     code="replica-group-overlap",
                     numbers={"rank": rank},
                 )
@@ -88,7 +89,7 @@ def rank_pairs(name: str, value: Any) -> list[list[int]]:
     """[source, target] pairs; no rank sends or receives twice."""
     if not isinstance(value, (list, tuple)) or not value:
         raise NkiValidationError(
-            f"{name}={value!r}; allowed: a list of (source, target) pairs",
+            f"{name}={shown(value)}; allowed: a list of (source, target) pairs",
             code="collective-pairs",
             numbers={"got": value},
         )
@@ -136,7 +137,7 @@ def _channels(name: str, value: Any) -> list[int]:
         if len(ids) == len(value) == len(set(ids)):
             return [int(v) for v in ids]
     raise NkiValidationError(
-        f"{name}={value!r}; allowed: a list of different ints from 0",
+        f"{name}={shown(value)}; allowed: a list of different ints from 0",
         code="replica-group-form",
         numbers={"got": value},
     )

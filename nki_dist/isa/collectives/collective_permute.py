@@ -7,6 +7,7 @@ from nki_dist.isa.checks import check_priority
 from nki_dist.isa.collectives import _roles as r
 from nki_dist.isa.spec import instruction
 from nki_dist.program import Instruction
+from nki_dist.ranges import shown
 
 
 @instruction(
@@ -41,9 +42,8 @@ def _check(i: Instruction, arch: Arch) -> None:
     r.in_hbm(i, "srcs", "dsts")
     pairs = i["source_target_pairs"]
     if not _is_circular(pairs):
-        shown = f"{pairs[:4]} and {len(pairs) - 4} more" if len(pairs) > 5 else pairs
         r.limitation(
-            f"source_target_pairs={shown}; allowed: one ring",
+            f"source_target_pairs={shown(pairs)}; allowed: one ring",
             code="collective-pairs",
         )
     check_priority(i, arch)
