@@ -11,9 +11,7 @@ import itertools
 import os
 import time
 import uuid
-from collections.abc import Hashable, Iterator
-from contextlib import contextmanager
-from functools import partial
+from collections.abc import Hashable
 from typing import Any
 
 import numpy as np
@@ -26,17 +24,16 @@ from nki_dist.core_actor.actors import Actors
 from nki_dist.core_actor.calls import Calls
 from nki_dist.core_actor.encoded import Encoded
 from nki_dist.core_actor.job import MUCH, Job, MessageMemory
+from nki_dist.core_actor.joined import Joined
 from nki_dist.core_actor.lifeline import Patience, SessionLost
 from nki_dist.core_actor.links import Net
 from nki_dist.core_actor.members import compare
 from nki_dist.core_actor.placement import Placement, WorldStacks, here, socket_folders
 from nki_dist.core_actor.processes import Process
-from nki_dist.core_actor.ray_session import ensure_ray, ray_session, refuse_fork
-from nki_dist.core_actor.ray_use import ray_use, using_ray
+from nki_dist.core_actor.ray_session import ensure_ray, refuse_fork
 from nki_dist.core_actor.starting import await_start, refused
 from nki_dist.core_actor.supervise import GRACE, LOOK_EVERY, Supervisor, cause, raise_first
 from nki_dist.errors import CoreLostError, LaunchError, UnresponsiveWarning
-from nki_dist.hbm.arena import ArenaHandle
 from nki_dist.hbm.freed import give_back
 from nki_dist.hbm.layout import Layout, Layouts
 from nki_dist.runtime.hosts import Launch, LaunchResult, slots
@@ -60,10 +57,9 @@ class RayHost:
         home: int | None = None,
     ) -> None:
         self._home = os.getpid() if home is None else home
-        self._lifeline = ensure_ray(address, self._home)
+        self._joined = Joined(ensure_ray(address, self._home))
         self._transport = transport
         self._address = address
-        self._session = ray_session()
         self._sound = True  # not if something was interrupted while it was being changed
         self._unfinished: set[int] = set()  # processes whose launch was given up
         self._actors = Actors()
@@ -88,7 +84,7 @@ class RayHost:
         self.processes: list[tuple[int, str]] = []
         self._differ = ""  # what was told of differences between nodes
         try:
-            with self._in_session():
+            with self._joined.used(self._abandon):
                 self._start()
         except BaseException:
             self.close()
@@ -109,7 +105,7 @@ class RayHost:
         """
         end = time.monotonic() + NODE_TIMEOUT
         while True:
-            self._lifeline.settle()
+            self._joined.lifeline.settle()
             try:
                 self._start_missing()
                 return
@@ -119,12 +115,11 @@ class RayHost:
                         f"cores can't be started: {cause(error)}", code="core-not-started"
                     ) from error
                 self._forget_dead()
-            except ray.exceptions.RaySystemError as error:
+            except (ray.exceptions.RaySystemError, LaunchError) as error:
                 self.close()
+                if isinstance(error, LaunchError):
+                    raise
                 raise refused(error) from error
-            except LaunchError:
-                self.close()
-                raise
 
     def _forget_dead(self) -> None:
         """Find out, when one couldn't be reached, which actors are dead or stopped."""
@@ -154,10 +149,10 @@ class RayHost:
     def _start_missing(self) -> None:
         for n in [n for n in self._born if self.stopped(n)]:
             self.discard(n)  # all are about to be introduced to each other
-        if self._placement.lost(self._lifeline.gone):
-            self._placement.choose(self._lifeline.gone)
+        if self._placement.lost(self._joined.lifeline.gone):
+            self._placement.choose(self._joined.lifeline.gone)
             self._drop_stacks()
-        self._lifeline.watch(self._placement.nodes)
+        self._joined.lifeline.watch(self._placement.nodes)
         if self._stacks is None:
             self._stacks = WorldStacks(self._placement.groups())
         self._actors.borrow(self.actors.count(None))
@@ -169,13 +164,12 @@ class RayHost:
         process_of = {c.core: n for n, cores in enumerate(self._packs) for c in cores}
         token = self._messages.renamed()
         folders = {node: (path, self._name) for node, path in socket_folders().items()}
-        near = partial(self._placement.near, transport=self._transport)
-        nets = [
-            Net(token, self.actors, n, process_of, near(n), folders[node])
-            for n, node in enumerate(self._placement.nodes)
-        ]
-        connecting = [actor.connect.remote(net) for actor, net in zip(self.actors, nets)]
-        await_start(connecting, self._packs, self._placement.nodes, self._lifeline.check)
+        connecting = []
+        for n, node in enumerate(self._placement.nodes):
+            near = self._placement.near(n, self._transport)
+            net = Net(token, self.actors, n, process_of, near, folders[node])
+            connecting.append(self.actors[n].connect.remote(net))
+        await_start(connecting, self._packs, self._placement.nodes, self._joined.lifeline.check)
         members, home = ray.get(connecting), here()
         self._differ = compare(members, self._differ)
         self.processes = [(m.pid, m.node) for m in members]
@@ -188,17 +182,20 @@ class RayHost:
         """Stop the actors and release the stacks."""
         if os.getpid() != self._home:
             return
-        if self._in_it():
-            if self._lifeline.lost():
-                self._abandon()
-                return
-            for n, actor in enumerate(self.actors):
-                if actor is not None:
-                    ray.kill(actor)
-                    if self.stopped(n):
-                        self._born[n].kill()
-            self._drop_stacks()
+        try:
+            if self._joined.there():
+                self._joined.lifeline.check()
+                self._end_processes()
+                self._drop_stacks()
+        except SessionLost:
+            self._abandon()
         self._forget()
+
+    def _end_processes(self) -> None:
+        for n, actor in enumerate(self.actors):
+            if actor is not None:
+                self.discard(n)
+        self.calls.clear()
 
     def _drop_stacks(self) -> None:
         """Let go of the stacks.
@@ -207,7 +204,7 @@ class RayHost:
             SessionLost: Ray would end the program.
         """
         if self._stacks is not None and os.getpid() == self._home:
-            self._lifeline.check()
+            self._joined.lifeline.check()
             self._stacks.close()
         self._stacks = None
 
@@ -218,7 +215,7 @@ class RayHost:
         sound, self._sound = self._sound, False
         try:
             self._renew(sound)
-            with self._in_session():
+            with self._joined.used(self._abandon):
                 try:
                     result = self._launch(launch)
                 except CoreLostError:
@@ -230,29 +227,9 @@ class RayHost:
         self._sound = True
         return result
 
-    @contextmanager
-    def _in_session(self) -> Iterator[None]:
-        """While Ray is used: whatever fails because the session is gone is a CoreLostError."""
-        with using_ray():
-            try:
-                if not self._in_it():  # Ray would start another one at the next call
-                    raise SessionLost("another world found it lost and left it")
-                yield
-            except Exception as error:
-                lost = isinstance(error, SessionLost)
-                text = str(error) if lost else self._lifeline.lost(now_too=True)
-                if text is None:
-                    raise
-                self._abandon()
-                raise CoreLostError(
-                    f"Ray lost this process: {text}, and with it all simulated cores. The next "
-                    "launch starts Ray again, or joins the cluster again if the world has an "
-                    "address"
-                ) from error
-
     def _launch(self, launch: Launch) -> LaunchResult:
         assert self._stacks is not None
-        patience = Patience(self._lifeline, launch.timeout)
+        patience = Patience(self._joined.lifeline, launch.timeout)
         layout = self._layouts.of(launch.key, launch.compiled.as_run, launch.inputs)
         if self._stacks.may_move(layout):
             self._release(patience)
@@ -330,18 +307,16 @@ class RayHost:
                 else all are replaced.
         """
         refuse_fork(self._home)
-        if self._in_it() and self._lifeline.lost():
+        if self._joined.there() and self._joined.lifeline.lost():
             self._abandon()
-        if not self._in_it():
+        if not self._joined.there():
             lifeline = ensure_ray(self._address, self._home)
             self._forget()
-            self._lifeline, self._session = lifeline, ray_session()
+            self._joined = Joined(lifeline)
             self._placement.choose()
-        with self._in_session():
+        with self._joined.used(self._abandon):
             if not sound:
-                for n in [n for n, actor in enumerate(self.actors) if actor is not None]:
-                    self.discard(n)
-                self.calls.clear()
+                self._end_processes()
                 self._drop_stacks()
             if self._unfinished:
                 for n in self.calls.settle(self._unfinished, GRACE):
@@ -349,25 +324,19 @@ class RayHost:
                     self._drop_stacks()
                 self._unfinished = set()
             for n, node in enumerate(self._placement.nodes):
-                if node in self._lifeline.gone and self.actors[n] is not None:
+                if node in self._joined.lifeline.gone and self.actors[n] is not None:
                     self.discard(n)
             if None in self.actors or self._stacks is None:
                 self._start()
 
     def _abandon(self) -> None:
         """The session is lost, with actors, agents and objects."""
-        if self._in_it():
-            ray_use().lose((self._stacks, self._encoded))
+        self._joined.lose((self._stacks, self._encoded))
         self._forget()
-
-    def _in_it(self) -> bool:
-        """Whether this process is in the session of this world's processes."""
-        return ray.is_initialized() and self._session == ray_session()
 
     def _forget(self) -> None:
         """Nothing of the session is there any more."""
-        self._session = ""
-        self._lifeline.close()
+        self._joined.over()
         self._actors.close()
         self.actors[:] = [None] * len(self._packs)
         self._born = {}
@@ -389,7 +358,7 @@ class RayHost:
                 self._known[n].clear()
             self._known[n].add(job.key)
         # A reference in a message costs Ray more than all the rest of it.
-        arena = self._arena(n, job)
+        arena = job.arenas[self._packs[n][0].rank]
         known = self._mapped[n] == arena.generation
         order = Order(job.number, job.key, code, None if known else arena)
         by_post = self._transport != "messages" and bell.possible()
@@ -400,16 +369,16 @@ class RayHost:
         job = self._job
         assert job is not None
         if answer.error is None:
-            self._mapped[n] = self._arena(n, job).generation
+            self._mapped[n] = job.arenas[self._packs[n][0].rank].generation
         self._messages.note(n, answer.message_memory, answer.lends_stacks)
         if answer.unknown_program:
             self._known[n].discard(job.key)
 
     def title(self, n: int) -> str:
         """A process as messages call it."""
-        names = [f"core {c.name}" if isinstance(c.name, int) else c.name for c in self._packs[n]]
-        shown = names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
-        return f"process {self.processes[n][0]} that simulates {shown}"
+        ends = self._packs[n][0], self._packs[n][-1]
+        names = [f"core {c.name}" if isinstance(c.name, int) else c.name for c in ends]
+        return f"process {self.processes[n][0]} that simulates {' to '.join(dict.fromkeys(names))}"
 
     def core(self, n: int) -> int:
         """The first core of a process."""
@@ -418,7 +387,7 @@ class RayHost:
     def gone(self, n: int) -> str | None:
         """The Ray node of a process, if it has ended."""
         node = self._placement.nodes[n]
-        return node if node in self._lifeline.gone else None
+        return node if node in self._joined.lifeline.gone else None
 
     def stopped(self, n: int) -> bool:
         """Whether a process is known to be stopped, which only this machine's can be."""
@@ -428,6 +397,3 @@ class RayHost:
         """Say something of a launch that goes on."""
         assert self._job is not None
         self._job.launch.warn(warning)
-
-    def _arena(self, n: int, job: Job) -> ArenaHandle:
-        return job.arenas[self._packs[n][0].rank]

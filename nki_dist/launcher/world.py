@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import sys
-import warnings
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from nki_dist import arch as architectures
@@ -13,13 +11,12 @@ from nki_dist.arch.measured import measured
 from nki_dist.checks import Policy, checks_of
 from nki_dist.collectives.check import check_world
 from nki_dist.compiler.compiled import Compiled, Grid
-from nki_dist.errors import LaunchError
-from nki_dist.forks import Shared
 from nki_dist.launcher.binding import Args, BoundArguments, Kwargs, bind_ranks, not_a_kernel
 from nki_dist.launcher.deferred import Bind, bind_deferred, settled
 from nki_dist.launcher.estimates import Doubts, dry_run_of, estimate_of, nothing_unknown
 from nki_dist.launcher.findings import findings, report_races, tell
 from nki_dist.launcher.grid import grid_of_world
+from nki_dist.launcher.hosted import Hosted
 from nki_dist.launcher.loaded import bind_loaded
 from nki_dist.launcher.options import check_options, whole
 from nki_dist.launcher.profiles import profile_of_reports
@@ -32,14 +29,11 @@ from nki_dist.runtime.dry_report import DryRun, run_dry
 from nki_dist.runtime.group import CoreReport
 from nki_dist.runtime.hosts import (
     Host,
-    InProcessHost,
     Launch,
     LaunchResult,
-    forced_algorithm,
     slots,
 )
 from nki_dist.runtime.printing import Printer
-from nki_dist.runtime.ray_thread import ray_thread
 from nki_dist.runtime.settings import (
     default_check,
     default_host,
@@ -52,7 +46,7 @@ from nki_dist.timing import COMPILED, Profile, check_schedule
 from nki_dist.topology.topology import Topology
 
 
-class World(Recording, Shared):
+class World(Recording, Hosted):
     """A set of ranks, each a logical core of `lnc` physical cores.
 
     Args:
@@ -143,88 +137,6 @@ class World(Recording, Shared):
                 `count` asks for any other number.
         """
         return cls(**whole("trn2-ultraserver", options, count))
-
-    @property
-    def topology(self) -> Topology:
-        """Which instance, chip, HBM stack and cores each rank has, and how far apart ranks are."""
-        return Topology(self.arch, self.ranks, self.lnc)
-
-    @property
-    def ranks_per_node(self) -> int:
-        """Ranks that NeuronLink connects."""
-        return self.topology.ranks_per_instance * self.arch.instances_per_ultraserver
-
-    def _forked(self) -> None:
-        super()._forked()
-        if self.host_name != "ray":  # that one isn't to be touched: Ray's locks are in no Python
-            self._host = None
-
-    def __enter__(self) -> World:
-        self.start()
-        return self
-
-    def __exit__(self, *_: Any) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Stop the cores and release their memory."""
-        with self._lock:
-            self.closed = True
-            host, self._host = self._host, None
-            if host is not None:
-                host.close()
-
-    def __del__(self) -> None:
-        """One that is dropped ends its processes, as a file that is dropped is closed."""
-        host = self.__dict__.get("_host")  # which one that was refused hasn't got
-        if host is None or self.host_name != "ray":
-            return  # what isn't in other processes goes with it
-        if sys.is_finalizing() or session().process != os.getpid():
-            return  # a program's processes end with it, and aren't those of a fork
-        ray_thread().begin(host.close)  # no call of Ray here: this thread may be amid one
-        warnings.warn(
-            f"a World of {self.ranks} ranks was dropped without close(), which ends its processes "
-            "now; `with nki.World(...) as world:` closes it",
-            ResourceWarning,
-            stacklevel=2,
-        )
-
-    @leaves_package
-    def start(self) -> None:
-        """Start the cores now; otherwise the first launch does."""
-        if session().checker is not None:
-            return  # nothing will run on them
-        with self._lock:
-            self._started()
-
-    @property
-    def host(self) -> Host:
-        """The host, started when first needed."""
-        with self._lock:
-            return self._started()
-
-    def _refuse_closed(self) -> None:
-        if self.closed:
-            raise LaunchError("this world is closed; make another nki.World", code="world-closed")
-
-    def _started(self) -> Host:
-        self._refuse_closed()
-        if self._host is None:
-            self._algorithm = forced_algorithm()
-            instance, node = self.topology.ranks_per_instance, self.ranks_per_node
-            if self.host_name != "ray":  # "debug" runs kernels elsewhere, and saved programs here
-                self._host = InProcessHost(self.ranks, self.lnc, node, self._memory)
-            else:
-                self._host = ray_thread().do(_ray_host)(
-                    self.ranks,
-                    self.lnc,
-                    *self._options,
-                    instance,
-                    node,
-                    self._transport,
-                    session().process,
-                )
-        return self._host
 
     @leaves_package
     def run(
@@ -420,13 +332,3 @@ class World(Recording, Shared):
                 for b, memory in zip(bound, result.memories)
             ]
         return outputs, result, compiled
-
-
-def _ray_host() -> Callable[..., Host]:
-    """The host on Ray; imports Ray, which a program without it doesn't need.
-
-    In Ray's own thread, as an import that is interrupted can't be done again.
-    """
-    from nki_dist.core_actor.ray_host import RayHost
-
-    return RayHost

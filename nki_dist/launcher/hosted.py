@@ -1,0 +1,131 @@
+"""What carries out a world's launches: started when first needed, ended when the world is.
+
+A world that is dropped ends its processes as a file that is dropped is closed: a cell of a notebook
+that is run again leaves none behind.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from nki_dist.arch import Arch
+from nki_dist.errors import LaunchError
+from nki_dist.forks import Shared
+from nki_dist.launcher.session import session
+from nki_dist.launcher.tracebacks import leaves_package
+from nki_dist.runtime.hosts import Host, InProcessHost, forced_algorithm
+from nki_dist.runtime.ray_thread import ray_thread
+from nki_dist.topology.topology import Topology
+
+_W = TypeVar("_W", bound="Hosted")
+
+
+class Hosted(Shared):
+    """A world's host, for whom `World` says what it is to be; under the world's lock."""
+
+    arch: Arch
+    ranks: int
+    lnc: int
+    host_name: str
+    closed: bool
+    _host: Host | None
+    _memory: int | None
+    _options: tuple[str | int, str | None]
+    _transport: str
+    _algorithm: str
+
+    @property
+    def topology(self) -> Topology:
+        """Which instance, chip, HBM stack and cores each rank has, and how far apart ranks are."""
+        return Topology(self.arch, self.ranks, self.lnc)
+
+    @property
+    def ranks_per_node(self) -> int:
+        """Ranks that NeuronLink connects."""
+        return self.topology.ranks_per_instance * self.arch.instances_per_ultraserver
+
+    def _forked(self) -> None:
+        super()._forked()
+        if self.host_name != "ray":  # that one isn't to be touched: Ray's locks are in no Python
+            self._host = None
+
+    def __enter__(self: _W) -> _W:
+        self.start()
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stop the cores and release their memory."""
+        with self._lock:
+            self.closed = True
+            host, self._host = self._host, None
+            if host is not None:
+                host.close()
+
+    def __del__(self) -> None:
+        """One that is dropped ends its processes, as a file that is dropped is closed."""
+        host = self.__dict__.get("_host")  # which one that was refused hasn't got
+        if host is None or self.host_name != "ray":
+            return  # what isn't in other processes goes with it
+        if sys.is_finalizing() or session().process != os.getpid():
+            return  # a program's processes end with it, and aren't those of a fork
+        ray_thread().begin(host.close)  # no call of Ray here: this thread may be amid one
+        warnings.warn(
+            f"a World of {self.ranks} ranks was dropped without close(), which ends its processes "
+            "now; `with nki.World(...) as world:` closes it",
+            ResourceWarning,
+            stacklevel=2,
+        )
+
+    @leaves_package
+    def start(self) -> None:
+        """Start the cores now; otherwise the first launch does."""
+        if session().checker is not None:
+            return  # nothing will run on them
+        with self._lock:
+            self._started()
+
+    @property
+    def host(self) -> Host:
+        """The host, started when first needed."""
+        with self._lock:
+            return self._started()
+
+    def _refuse_closed(self) -> None:
+        if self.closed:
+            raise LaunchError("this world is closed; make another nki.World", code="world-closed")
+
+    def _started(self) -> Host:
+        self._refuse_closed()
+        if self._host is None:
+            self._algorithm = forced_algorithm()
+            instance, node = self.topology.ranks_per_instance, self.ranks_per_node
+            if self.host_name != "ray":  # "debug" runs kernels elsewhere, and saved programs here
+                self._host = InProcessHost(self.ranks, self.lnc, node, self._memory)
+            else:
+                self._host = ray_thread().do(_ray_host)(
+                    self.ranks,
+                    self.lnc,
+                    *self._options,
+                    instance,
+                    node,
+                    self._transport,
+                    session().process,
+                )
+        return self._host
+
+
+def _ray_host() -> Callable[..., Host]:
+    """The host on Ray; imports Ray, which a program without it doesn't need.
+
+    In Ray's own thread, as an import that is interrupted can't be done again.
+    """
+    from nki_dist.core_actor.ray_host import RayHost
+
+    return RayHost
