@@ -1,0 +1,392 @@
+"""A program for `interrupts`: one phase of launches' lives, interrupted at some points.
+
+`python -m tests.faults.interrupted DESCRIPTOR HOST PHASE POINT...`; a point is NUMBER:MODE:FRACTION.
+MODE is "places", where KeyboardInterrupt is raised at that fraction of the places in the package's
+code that the phase comes to, which is the same one each time, or "process" or "group", where the supervisor sends SIGINT at that
+fraction of the phase's seconds. After each point launches are tried in the same world and in a new
+one, and every step is a line for the supervisor.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any, NamedTuple
+
+from tests.faults.supervised import Voice
+
+_SPEC = importlib.util.find_spec("nki_dist")
+assert _SPEC is not None and _SPEC.origin is not None
+PACKAGE = str(Path(_SPEC.origin).parent)
+ROUNDS = 300
+LARGE = 20  # megabytes of a stack that is new to a world
+LATE = 1.1  # of a phase's length: until then points by time are chosen
+UNHEARD = 3.0  # seconds after which an interrupt that was sent has been swallowed
+
+
+class Point(NamedTuple):
+    """Where to interrupt."""
+
+    number: int
+    mode: str
+    fraction: float
+
+    @classmethod
+    def of(cls, text: str) -> Point:
+        number, mode, fraction = text.split(":")
+        return cls(int(number), mode, float(fraction))
+
+    def __str__(self) -> str:
+        return f"{self.number}:{self.mode}:{self.fraction}"
+
+
+class Places:
+    """Counts where Python may interrupt the package's code in this thread, and does so at one.
+
+    Each place counts once, when it is come to first: what loops goes round often, and what happens
+    once in a launch is as likely to be wrong.
+
+    Python looks for interrupts where a function begins and after a call of one in C. What it raises
+    for the profiler appears there, too; only in a generator that goes on it would end the generator
+    without its `finally`, so there nothing is raised.
+    """
+
+    def __init__(self, at: int | None = None) -> None:
+        self.at, self.count, self.where = at, 0, ""
+        self._known: set[object] = set()
+
+    def __enter__(self) -> Places:
+        sys.setprofile(self._event)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.setprofile(None)
+
+    def _event(self, frame: FrameType, event: str, _: Any) -> None:
+        code = frame.f_code
+        if event not in ("call", "c_return") or not code.co_filename.startswith(PACKAGE):
+            return
+        if event == "call" and code.co_flags & inspect.CO_GENERATOR:
+            return
+        place = code, frame.f_lineno, event
+        if place in self._known:
+            return
+        self._known.add(place)
+        self.count += 1
+        if self.count == self.at:
+            self.where = where(frame)
+            raise KeyboardInterrupt
+
+
+class Phase:
+    """What is interrupted: `prepare`, then `act`, as often as asked; `again` in the same world."""
+
+    alone = False  # whether it can be done but once in a process
+
+    def __init__(self, host: str) -> None:
+        self.host = host
+        self.world: Any = None
+        self.scale = 3
+
+    def prepare(self, number: int) -> None:
+        """Undisturbed."""
+        from tests.faults import worlds
+
+        if self.world is None or number % 10 == 9:
+            self.renew()
+        self.scale += 1
+        del worlds
+
+    def act(self) -> None:
+        """May be interrupted."""
+        raise NotImplementedError
+
+    def again(self) -> None:
+        """The next launches in the same world."""
+        from tests.faults.worlds import launch, launch_long
+
+        launch(self.world)
+        launch_long(self.world, 3)
+
+    def renew(self) -> None:
+        """Another world, that has launched both kernels."""
+        if self.world is not None:
+            self.world.close()
+        self.world = self.made()
+        self.again()
+
+    def made(self) -> Any:
+        import nki_dist as nki
+        from tests.faults.worlds import RANKS
+
+        return nki.World(ranks=RANKS, host=self.host)
+
+    def anew(self) -> None:
+        """Launches in a new world."""
+        from tests.faults.worlds import launch
+
+        with self.made() as world:
+            launch(world)
+
+
+class Import(Phase):
+    alone = True
+
+    def prepare(self, number: int) -> None:
+        # Not ours, and NumPy can't be imported again once its import was interrupted.
+        import ml_dtypes  # noqa: F401
+        import numpy  # noqa: F401
+
+    def act(self) -> None:
+        import nki_dist  # noqa: F401
+
+        if self.host == "ray":
+            import nki_dist.core_actor.ray_host  # noqa: F401
+
+    def again(self) -> None:
+        self.act()
+        self.world = self.made()
+        super().again()
+
+
+class Start(Phase):
+    """Of Ray, or of the first world of a process."""
+
+    alone = True
+
+    def prepare(self, number: int) -> None:
+        import nki_dist.core_actor.ray_host  # noqa: F401
+
+        self.world = self.made()
+
+    def act(self) -> None:
+        self.world.start()
+
+
+class World(Phase):
+    def prepare(self, number: int) -> None:
+        if self.world is None:
+            self.renew()
+        self.world.close()
+        self.world = self.made()
+
+    def act(self) -> None:
+        self.world.start()
+
+
+class Compile(Phase):
+    def act(self) -> None:
+        from tests.faults.worlds import launch
+
+        launch(self.world, self.scale)
+
+
+class Map(Phase):
+    """The first launch with larger stacks: in turn a world's first ones, and larger ones."""
+
+    ballast = LARGE
+
+    def prepare(self, number: int) -> None:
+        from tests.faults.worlds import compiled
+
+        super().prepare(number)
+        self.ballast += 1
+        if number % 2:
+            self.ballast = LARGE
+            self.renew()
+        compiled(self.world, self.scale, self.ballast)
+
+    def act(self) -> None:
+        from tests.faults.worlds import launch
+
+        launch(self.world, self.scale, self.ballast)
+
+    def again(self) -> None:
+        from tests.faults.worlds import launch
+
+        super().again()
+        if self.ballast > LARGE:
+            launch(self.world, self.scale, self.ballast)
+
+
+class Run(Phase):
+    def act(self) -> None:
+        from tests.faults.worlds import launch_long
+
+        launch_long(self.world, ROUNDS)
+
+
+class Warm(Phase):
+    def act(self) -> None:
+        from tests.faults.worlds import launch
+
+        launch(self.world)
+
+
+class Close(Phase):
+    def prepare(self, number: int) -> None:
+        self.world = self.made()
+        self.again()
+
+    def act(self) -> None:
+        self.world.close()
+
+    def again(self) -> None:
+        if sys._getframe(1).f_code.co_name == "prepare":
+            super().again()
+        else:
+            self.world.close()
+
+
+class End(Phase):
+    """The program's end, which begins when `main` returns."""
+
+    alone = True
+
+    def prepare(self, number: int) -> None:
+        self.renew()
+        if number % 2:
+            self.world.close()
+
+
+PHASES: dict[str, type[Phase]] = {
+    "import": Import,
+    "start": Start,
+    "world": World,
+    "compile": Compile,
+    "map": Map,
+    "run": Run,
+    "warm": Warm,
+    "close": Close,
+    "end": End,
+}
+
+
+class Interrupted:
+    """One phase in this process."""
+
+    def __init__(self, voice: Voice, phase: Phase) -> None:
+        self.voice, self.phase = voice, phase
+        self.length, self.places = 0.0, 0
+        self.where = ""
+        signal.signal(signal.SIGINT, self.ctrl_c)
+
+    def ctrl_c(self, _: int, frame: FrameType | None) -> None:
+        """What Python does for Ctrl-C, and note where."""
+        self.where = where(frame)
+        raise KeyboardInterrupt
+
+    def measure(self) -> None:
+        """How long the phase takes undisturbed, in seconds and in places."""
+        for number in range(1 if self.phase.alone else 3):
+            self.phase.prepare(number)
+            begun = time.monotonic()
+            self.phase.act()
+            self.length = time.monotonic() - begun
+        if not self.phase.alone:
+            self.phase.prepare(number)
+        with Places() as counted:
+            self.phase.act()
+        self.places = counted.count
+
+    def point(self, point: Point) -> None:
+        """Interrupt there, and look at what follows."""
+        from tests.faults.worlds import verdict_of
+
+        self.phase.prepare(point.number)
+        error, seconds = self.interrupted(point)
+        self.voice.say(
+            step="interrupted",
+            verdict=verdict_of(error),
+            seconds=seconds,
+            text=told(error),
+            where=self.where,
+        )
+        steps = {"same": self.phase.again, "new": self.phase.anew}
+        for step, act in steps.items():
+            error, seconds = attempted(act)
+            self.voice.say(step=step, verdict=verdict_of(error), seconds=seconds, text=told(error))
+            if error is not None:
+                self.phase.world = None
+
+    def interrupted(self, point: Point) -> tuple[BaseException | None, float]:
+        """What the phase came to, and how long after the interrupt."""
+        delay = point.fraction * LATE * self.length
+        begin = {"step": "begin", "number": point.number}
+        begun = time.monotonic()
+        if point.mode == "places":
+            self.voice.say(**begin, delay=None)
+            with Places(1 + int(point.fraction * self.places)) as places:
+                error, seconds = attempted(self.phase.act)
+            self.where = places.where
+            return error, seconds
+        error = None
+        try:
+            self.voice.say(**begin, delay=delay)
+            try:
+                self.phase.act()
+            except Exception as other:
+                error = other
+            while time.monotonic() < begun + delay + UNHEARD:
+                time.sleep(0.05)
+        except KeyboardInterrupt as interrupt:
+            error = error or interrupt
+        return error, max(0.0, time.monotonic() - begun - delay)
+
+
+def attempted(act: Callable[[], None]) -> tuple[BaseException | None, float]:
+    """What was raised, and the seconds."""
+    begun = time.monotonic()
+    try:
+        act()
+    except BaseException as error:
+        return error, time.monotonic() - begun
+    return None, time.monotonic() - begun
+
+
+def told(error: BaseException | None) -> str:
+    """The end of its traceback."""
+    if error is None or isinstance(error, KeyboardInterrupt):
+        return ""
+    return "".join(traceback.format_exception(error))[-3000:]
+
+
+def where(frame: FrameType | None) -> str:
+    """The innermost line, and the innermost two of the package."""
+    lines = [(f.f_code.co_filename, f"{n} {f.f_code.co_name}") for f, n in traceback.walk_stack(frame)]
+    names = [f"{Path(name).name}:{line}" for name, line in lines[:1]]
+    names += [f"{Path(name).name}:{line}" for name, line in lines[1:] if PACKAGE in name][:2]
+    return " < ".join(names)
+
+
+def main(descriptor: str, host: str, name: str, length: str, places: str, *points: str) -> None:
+    voice, phase = Voice(int(descriptor)), PHASES[name](host)
+    here = Interrupted(voice, phase)
+    if phase.alone and points:
+        here.length, here.places = float(length), int(places)
+    elif name == "end":
+        phase.prepare(0)
+    else:
+        here.measure()
+    voice.say(step="measured", length=here.length, places=here.places)
+    for text in points:
+        point = Point.of(text)
+        if name == "end":
+            phase.prepare(point.number)
+            voice.say(step="begin", number=point.number, delay=point.fraction * here.length)
+            return
+        here.point(point)
+    if phase.world is not None and name != "end":
+        phase.world.close()
+    voice.say(step="over")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
