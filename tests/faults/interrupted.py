@@ -145,7 +145,11 @@ class Import(Phase):
         import numpy  # noqa: F401
 
     def act(self) -> None:
-        import nki_dist  # noqa: F401
+        # All that a program's first lines import; some of it is only imported when it is used.
+        import nki_dist.collectives
+        import nki_dist.isa
+        import nki_dist.language
+        import nki_dist.launcher.world  # noqa: F401
 
         if self.host == "ray":
             import nki_dist.core_actor.ray_host  # noqa: F401

@@ -88,7 +88,7 @@ class Program:
                 "PYTHONPATH": os.pathsep.join((str(ROOT), os.environ.get("PYTHONPATH", ""))),
                 **environment,
             },
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=self._stderr,
             pass_fds=(writes,),
@@ -120,6 +120,13 @@ class Program:
         with suppress(ProcessLookupError):
             (os.killpg if group else os.kill)(self.process.pid, signal.SIGINT)
 
+    def go_on(self) -> None:
+        """Send it a line, which it may wait for."""
+        assert self.process.stdin is not None
+        with suppress(BrokenPipeError):
+            self.process.stdin.write(b"\n")
+            self.process.stdin.flush()
+
     def stderr(self) -> str:
         """What it has said there."""
         return Path(self._stderr.name).read_text(errors="replace")
@@ -145,16 +152,19 @@ class Program:
         if status is None:
             self.process.kill()
             self.process.wait()
-        left = dict(self._belonging())
+        left = self.belonging()
         late = time.monotonic() + LINGER * (status is not None)
         while left and time.monotonic() < late:
             time.sleep(0.1)
-            left = dict(self._belonging())
+            left = self.belonging()
         for pid in left:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         said = self.stderr()
         self._stderr.close()
+        assert self.process.stdin is not None
+        with suppress(BrokenPipeError):
+            self.process.stdin.close()
         os.close(self._reads)
         shutil.rmtree(self.folder, ignore_errors=True)
         names = sorted(left.values()) if status is not None else []
@@ -164,12 +174,12 @@ class Program:
         """End it and all that belongs to it, as it hangs."""
         self.process.kill()
 
-    def _belonging(self) -> list[tuple[int, str]]:
-        """The processes of its folder, by number, with their command."""
-        return [(p, command(p)) for p in pids() if p != os.getpid() and self._has_folder(p)]
+    def belonging(self) -> dict[int, str]:
+        """The other processes of its folder, by number, with their commands."""
+        return {p: command(p) for p in pids() if self._has_folder(p)}
 
     def _has_folder(self, pid: int) -> bool:
-        if pid == self.process.pid:
+        if pid in (self.process.pid, os.getpid()):
             return False
         return self.folder in command(pid) or any(self.folder in name for name in opened(pid))
 
@@ -186,6 +196,14 @@ def command(pid: int) -> str:
     except OSError:
         return ""
     return text.replace(b"\0", b" ").decode(errors="replace").strip()
+
+
+def started(pid: int) -> int:
+    """When it started, in ticks since boot."""
+    with suppress(OSError):
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return int(fields[19])
+    return 0
 
 
 def opened(pid: int) -> list[str]:

@@ -1,0 +1,60 @@
+"""A program for `harms`: a world on Ray, one of whose processes the supervisor kills or stops.
+
+`python -m tests.faults.harmed DESCRIPTOR WHEN TIMEOUT RETRIES`; WHEN is "between" or "during"
+launches. It says when it may be harmed, and what each launch afterwards came to.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+import warnings
+from collections.abc import Callable
+
+import nki_dist as nki
+from nki_dist.errors import RetryWarning, UnresponsiveWarning
+from tests.faults.interrupted import attempted, told
+from tests.faults.supervised import Voice
+from tests.faults.worlds import RANKS, launch, launch_long, verdict_of
+
+UNDER_WAY = 4.0  # seconds of the launch that is harmed, were it not
+SAMPLE = 400  # rounds
+
+
+def main(descriptor: str, when: str, timeout: str, retries: str) -> None:
+    voice = Voice(int(descriptor))
+    warnings.simplefilter("ignore", RetryWarning)
+    warnings.simplefilter("ignore", UnresponsiveWarning)
+
+    def made() -> nki.World:
+        seconds = float(timeout) or None
+        return nki.World(ranks=RANKS, host="ray", timeout=seconds, retries=int(retries))
+
+    def step(name: str, act: Callable[[], None]) -> None:
+        voice.say(step=f"{name} begins")
+        error, seconds = attempted(act)
+        voice.say(step=name, verdict=verdict_of(error), seconds=seconds, text=told(error))
+
+    def anew() -> None:
+        with made() as another:
+            launch(another)
+
+    world = made()
+    launch(world)
+    launch_long(world, 3)
+    begun = time.monotonic()
+    launch_long(world, SAMPLE)
+    rounds = int(SAMPLE * UNDER_WAY / (time.monotonic() - begun))
+    voice.say(step="ready", actors=[pid for pid, _ in world.host.processes])  # type: ignore[attr-defined]
+    if when == "during":
+        step("under way", lambda: launch_long(world, rounds))
+    else:
+        sys.stdin.readline()  # until it is harmed
+    step("same", lambda: launch(world))
+    step("new", anew)
+    step("same again", lambda: launch(world))
+    world.close()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
