@@ -40,12 +40,15 @@ def main(descriptor: str, when: str, timeout: str, retries: str) -> None:
             launch(another)
 
     world = made()
+    begun = time.monotonic()
     launch(world)
+    start = time.monotonic() - begun
     launch_long(world, 3)
     begun = time.monotonic()
     launch_long(world, SAMPLE)
     rounds = int(SAMPLE * UNDER_WAY / (time.monotonic() - begun))
-    voice.say(step="ready", actors=[pid for pid, _ in world.host.processes])  # type: ignore[attr-defined]
+    actors = [pid for pid, _ in world.host.processes]  # type: ignore[attr-defined]
+    voice.say(step="ready", actors=actors, start=start)
     if when == "during":
         step("under way", lambda: launch_long(world, rounds))
     else:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from tests.faults.harmed import UNDER_WAY
 from tests.faults.interrupts import END, PREPARE, WORST
 from tests.faults.supervised import Gone, Hang, Program, command, started
 
@@ -27,6 +29,7 @@ SOON = 8.0  # seconds in which a launch has come to something after a fault, or 
 INTO = 1.0  # seconds into a launch
 LATER = 3.0  # seconds from a fault to the next launch, in half of those between launches
 HUNG = 45.0  # seconds
+USUAL = 3.0  # seconds that Ray's start takes on a machine that does nothing else
 
 
 class Harm(NamedTuple):
@@ -52,6 +55,14 @@ def harms() -> list[Harm]:
     ]
 
 
+def sample(every: Sequence[Harm], count: int | None, seed: int) -> list[Harm]:
+    """So many of them by a seed, in their order; all if None."""
+    if count is None or count >= len(every):
+        return list(every)
+    chosen = set(random.Random(seed).sample(range(len(every)), count))
+    return [harm for n, harm in enumerate(every) if n in chosen]
+
+
 @dataclass
 class Harmed:
     """What came of it: by launch, what and after how many seconds."""
@@ -61,6 +72,7 @@ class Harmed:
     details: list[str] = field(default_factory=list)
     leftovers: list[str] = field(default_factory=list)
     there: bool = True
+    start: float = USUAL  # seconds in which the program started its first Ray
 
     @property
     def verdict(self) -> str:
@@ -73,7 +85,11 @@ class Harmed:
     @property
     def late(self) -> list[str]:
         """Launches that took longer than promised."""
-        due = SOON + (TIMEOUT if self.harm.how == "stop" else 0.0) * (1 + self.harm.retries)
+        due = SOON + max(0.0, self.start - USUAL)
+        if self.harm.how == "stop":
+            due += TIMEOUT * (1 + self.harm.retries)
+        elif self.harm.retries and self.harm.when == "during":
+            due += UNDER_WAY  # which is run a second time
         return [name for name, (_, seconds) in self.steps.items() if seconds > due]
 
     @property
@@ -89,6 +105,7 @@ def harmed(harm: Harm) -> Harmed:
     name = "preparing"
     try:
         ready = program.hear(PREPARE)
+        found.start = ready["start"]
         victim = _victim(program, harm.victim, ready["actors"])
         found.there = victim is not None
         if harm.when == "during":

@@ -1,10 +1,11 @@
 """A program for `interrupts`: one phase of launches' lives, interrupted at some points.
 
-`python -m tests.faults.interrupted DESCRIPTOR HOST PHASE POINT...`; a point is NUMBER:MODE:FRACTION.
-MODE is "places", where KeyboardInterrupt is raised at that fraction of the places in the package's
-code that the phase comes to, which is the same one each time, or "process" or "group", where the supervisor sends SIGINT at that
-fraction of the phase's seconds. After each point launches are tried in the same world and in a new
-one, and every step is a line for the supervisor.
+`python -m tests.faults.interrupted DESCRIPTOR HOST PHASE LENGTH PLACES POINT...`; a point is
+NUMBER:MODE:FRACTION. MODE is "places", where KeyboardInterrupt is raised at that fraction of the
+places in the package's code that the phase comes to, the same one each time, or "process" or
+"group", where the supervisor sends SIGINT at that fraction of the phase's seconds. LENGTH and
+PLACES are those of phases that a process has only once, else 0. After each point launches are tried
+in the same world and in a new one, and every step is a line for the supervisor.
 """
 
 from __future__ import annotations
@@ -149,7 +150,7 @@ class Import(Phase):
         import nki_dist.collectives
         import nki_dist.isa
         import nki_dist.language
-        import nki_dist.launcher.world  # noqa: F401
+        import nki_dist.launcher.world
 
         if self.host == "ray":
             import nki_dist.core_actor.ray_host  # noqa: F401
@@ -364,7 +365,9 @@ def told(error: BaseException | None) -> str:
 
 def where(frame: FrameType | None) -> str:
     """The innermost line, and the innermost two of the package."""
-    lines = [(f.f_code.co_filename, f"{n} {f.f_code.co_name}") for f, n in traceback.walk_stack(frame)]
+    lines = [
+        (f.f_code.co_filename, f"{n} {f.f_code.co_name}") for f, n in traceback.walk_stack(frame)
+    ]
     names = [f"{Path(name).name}:{line}" for name, line in lines[:1]]
     names += [f"{Path(name).name}:{line}" for name, line in lines[1:] if PACKAGE in name][:2]
     return " < ".join(names)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from tests.faults.interrupted import PHASES, Point
@@ -67,6 +67,12 @@ class Outcome:
     @property
     def bad(self) -> bool:
         return self.verdict not in ("right", "typed") or bool(self.leftovers)
+
+
+def counts(host: str, count: int) -> dict[str, int]:
+    """How many points each phase of a host gets, of so many over both hosts."""
+    every = sum(sum(shares.values()) for shares in SHARES.values())
+    return {phase: max(1, round(count * n / every)) for phase, n in SHARES[host].items()}
 
 
 def points(seed: int, host: str, phase: str, count: int) -> list[Point]:
@@ -160,6 +166,3 @@ def _judge(outcome: Outcome, step: str, ending: Ending) -> None:
         interrupted = outcome.phase == "end" and ending.status in (-signal.SIGINT, 1, 130)
         if not interrupted:
             outcome.add(f"{step}, end", "untyped", ending.seconds, ending.stderr[-3000:])
-
-
-Show = Callable[[Outcome], None]

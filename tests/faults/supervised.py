@@ -61,7 +61,7 @@ class Ending(NamedTuple):
     def aborted(self) -> bool:
         """Ended by a signal that isn't the interrupt, or by Python's own fatal error."""
         fatal = "Fatal Python error" in self.stderr or "Check failed" in self.stderr
-        return fatal or (self.status or 0) < 0 and self.status != -signal.SIGINT
+        return fatal or ((self.status or 0) < 0 and self.status != -signal.SIGINT)
 
 
 class Program:
