@@ -17,7 +17,7 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 from weakref import WeakSet
 
 _T = TypeVar("_T")
@@ -36,6 +36,26 @@ class Shared:
         Frames of the thread that forked let go of the lock that they hold, which is the old one.
         """
         self._lock = threading.RLock()
+
+
+class once(Shared, Generic[_T]):
+    """What a process has one of, made when it is first asked for.
+
+    Threads that ask at the same time get the same one, which `functools.cache` doesn't promise.
+    """
+
+    def __init__(self, make: Callable[[], _T]) -> None:
+        functools.update_wrapper(self, make)
+        self._make = make
+        self._made: list[_T] = []
+        super().__init__()
+
+    def __call__(self) -> _T:
+        if not self._made:
+            with self._lock:
+                if not self._made:
+                    self._made.append(self._make())
+        return self._made[0]
 
 
 @functools.lru_cache(maxsize=1)

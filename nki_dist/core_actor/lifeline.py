@@ -10,17 +10,20 @@ A connection to the raylet that nothing is sent through tells of its end at once
 costs a microsecond. Both processes also serve gRPC, and such a server speaks first, so from time to
 time a connection is made, read from and closed. One that is refused means that nobody has the port.
 One that stays silent means a process that is stopped or has no processor time; that has to last
-much longer. Whatever else goes wrong says nothing about Ray. None of this calls Ray.
+much longer. A connection that nobody even takes, as a kernel does for its processes whatever they
+do, means that the machine is gone, or the way to it. Whatever else goes wrong says nothing about
+Ray. None of this calls Ray, which waits for both processes for however long it takes.
 """
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 import socket
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import ray
@@ -29,56 +32,68 @@ from nki_dist.errors import CoreLostError
 
 EVERY: Final = 0.5  # seconds between looks
 REFUSED: Final = 1.0  # seconds of refusals after which a process is gone
+UNREACHED: Final = (
+    4.0  # seconds without a connection after which a machine is; a lost packet is less
+)
 SILENT: Final = 12.0  # seconds of silence after which one is given up
-PATIENCE: Final = 0.2  # seconds to wait for a connection to speak
+PATIENCE: Final = 0.2  # seconds to wait for a connection, and for it to speak
 SLICE: Final = 0.4  # seconds between looks while waiting for something else
 TLS_VARIABLE: Final = "RAY_USE_TLS"
 RAYLET: Final = "the raylet of this node"
+HEAD: Final = "the head's gcs_server"
+_AWAY: Final = (errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN)
 
 
 class SessionLost(Exception):
     """The Ray session is gone, and nothing of it can be asked any more; says what has ended."""
 
 
+_FAILINGS: Final = {  # what a server may do, for how many seconds, and what is said of it then
+    "refuses": (REFUSED, "has ended"),
+    "unreached": (UNREACHED, "can't be reached: its machine or the way to it is down"),
+    "silent": (SILENT, "hasn't answered for {:.0f} s"),
+}
+
+
 @dataclass
 class _Server:
-    """One process that carries the session: since when it refuses, and since when it is silent."""
+    """One process that carries the session, and since when it fails in which way."""
 
     what: str
     address: tuple[str, int]
-    refuses: float = math.inf
-    silent: float = math.inf
+    failing: dict[str, float] = field(default_factory=dict)
 
     def look(self, now: float, speaks: bool) -> str | None:
         """What has happened to it, if it is gone."""
         answer = _asked(self.address, speaks)
         if answer == "speaks":
-            self.refuses = self.silent = math.inf
-        elif answer == "refuses":
-            self.refuses = min(self.refuses, now)
-        elif answer == "silent":
-            self.silent = min(self.silent, now)
-        where = f"{self.what} at {self.address[0]}:{self.address[1]}"
-        if now - self.refuses >= REFUSED:
-            return f"{where} has ended"
-        if now - self.silent >= SILENT:
-            return f"{where} hasn't answered for {now - self.silent:.0f} s"
+            self.failing.clear()
+        elif answer in _FAILINGS:
+            self.failing.setdefault(answer, now)
+        for how, since in self.failing.items():
+            limit, said = _FAILINGS[how]
+            if now - since >= limit:
+                where = f"{self.what} at {self.address[0]}:{self.address[1]}"
+                return f"{where} {said.format(now - since)}"
         return None
 
 
 def _asked(address: tuple[str, int], speaks: bool) -> str:
-    """ "speaks", "refuses", "silent", or "unknown" if the reason may be on this side."""
+    """ "speaks", a way to fail, or "unknown" if the reason may be on this side."""
     try:
-        with socket.create_connection(address, PATIENCE) as connection:
-            if not speaks:
-                return "speaks"
-            return "speaks" if connection.recv(1) else "refuses"
-    except TimeoutError:
-        return "silent"
+        connection = socket.create_connection(address, PATIENCE)
     except ConnectionError:
         return "refuses"
-    except OSError:
-        return "unknown"
+    except OSError as error:
+        away = isinstance(error, TimeoutError) or error.errno in _AWAY
+        return "unreached" if away else "unknown"
+    with connection:
+        try:
+            return "speaks" if not speaks or connection.recv(1) else "refuses"
+        except TimeoutError:
+            return "silent"
+        except ConnectionError:
+            return "refuses"
 
 
 def _connected(path: str) -> socket.socket | None:
@@ -137,15 +152,24 @@ class Lifeline:
 
     @classmethod
     def here(cls) -> Lifeline:
-        """The session that this process is in now."""
+        """The session that this process is in now, which lives.
+
+        Raises:
+            SessionLost: it doesn't.
+        """
         context = ray.get_runtime_context()
-        node = next(n for n in ray.nodes() if n["NodeID"] == context.get_node_id())
         host, _, port = context.gcs_address.rpartition(":")
-        servers = {
-            RAYLET: (node["NodeManagerAddress"], node["NodeManagerPort"]),
-            "the head's gcs_server": (host.strip("[]"), int(port)),
-        }
-        return cls(node["RayletSocketName"], servers)
+        servers = {HEAD: (host.strip("[]"), int(port))}
+        cls("", servers).settle()  # before the head is asked for the nodes
+        node = next(n for n in ray.nodes() if n["NodeID"] == context.get_node_id())
+        servers[RAYLET] = (node["NodeManagerAddress"], node["NodeManagerPort"])
+        found = cls(node["RayletSocketName"], servers)
+        try:
+            found.settle()
+        except SessionLost:
+            found.close()
+            raise
+        return found
 
     def watch(self, nodes: Iterable[str]) -> None:
         """Look at these nodes, too, where they are others than this one."""
@@ -153,7 +177,7 @@ class Lifeline:
             return
         for n in ray.nodes():
             address = n["NodeManagerAddress"], n["NodeManagerPort"]
-            if n["NodeID"] in nodes and address != self._servers[0].address:
+            if n["NodeID"] in nodes and address not in [s.address for s in self._servers]:
                 self._nodes.setdefault(n["NodeID"], _Server("its raylet", address))
 
     def lost(self, now_too: bool = False) -> str | None:
@@ -173,11 +197,23 @@ class Lifeline:
                 for node, server in self._nodes.items():
                     if node not in self.gone and server.look(now, self._speaks):
                         self.gone.add(node)
-            suspected = any(server.refuses < math.inf for server in self._servers)
-            if not (now_too and suspected):
+            if not (now_too and any("refuses" in server.failing for server in self._servers)):
                 break
             time.sleep(PATIENCE)
         return self._lost
+
+    def settle(self) -> None:
+        """Return once both processes speak: from then on Ray can be asked what they answer.
+
+        Raises:
+            SessionLost: one is gone, or stays silent.
+        """
+        while True:
+            self._looked = -math.inf
+            self.check()
+            if not any(server.failing for server in self._servers):
+                return
+            time.sleep(PATIENCE)
 
     def close(self) -> None:
         """Nobody asks any more."""

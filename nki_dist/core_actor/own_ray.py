@@ -19,7 +19,6 @@ import importlib
 import os
 import time
 from contextlib import suppress
-from functools import lru_cache
 from typing import Final
 
 import ray
@@ -27,7 +26,10 @@ import ray.exceptions
 from ray.experimental import internal_kv
 
 from nki_dist.core_actor.processes import Process, by_parent
+from nki_dist.forks import once
+from nki_dist.runtime.ray_thread import ray_thread
 
+ENDS: Final = 60.0  # seconds for a start that is under way, and for the end
 UNHEARD: Final = 0.5  # seconds for calls that nobody waits for, as Ray has it
 KILLED: Final = 10.0  # seconds in which a killed process is gone, however busy the machine is
 EXPORTED: Final = "fun"  # where Ray keeps the functions and classes that it was given to run
@@ -44,7 +46,7 @@ class OwnRay:
 
     def started(self) -> None:
         """The session that this process is in was started by it, just now."""
-        self._session, self._servers = ray.get_runtime_context().get_session_name(), []
+        self._session, self._servers = _current(), []
 
     def prepare(self) -> None:
         """Import what Ray imports when it ends, while there is nothing else to do."""
@@ -66,9 +68,7 @@ class OwnRay:
 
     def end(self) -> None:
         """Leave the session if it is still this process's, and return when nothing of it runs."""
-        if os.getpid() != self._home:
-            return  # a fork, whose parent still has it
-        if ray.is_initialized() and self._session == ray.get_runtime_context().get_session_name():
+        if self._session and ray.is_initialized() and self._session == _current():
             self.note()
             if not all(s.there() and not s.stopped() for s in self._servers):
                 self._kill()  # who asks one that is stopped waits as long as it is
@@ -77,12 +77,26 @@ class OwnRay:
             ray.shutdown()
         self._kill()
 
+    def end_program(self) -> None:
+        """The program ends; it waits for a start that was interrupted, unless interrupted again."""
+        if os.getpid() != self._home or not ray_thread().used:
+            return  # a fork, whose parent still has it; or Ray was never started here
+        try:
+            ray_thread().do(self.end, ENDS)
+        except (TimeoutError, KeyboardInterrupt):
+            self._kill()
+
     def _kill(self) -> None:
         for process in self._known:
             process.kill()
         late = time.monotonic() + KILLED
         while any(p.there() for p in self._known) and time.monotonic() < late:
             time.sleep(0.001)
+
+
+def _current() -> str:
+    """The session that this process is in."""
+    return str(ray.get_runtime_context().get_session_name())
 
 
 def _given_more() -> bool:
@@ -96,9 +110,9 @@ def _given_more() -> bool:
     return not all(b"nki_dist.core_actor" in value for value in values)
 
 
-@lru_cache(maxsize=1)
+@once
 def own_ray() -> OwnRay:
     """That of this process; ends before Ray ends by itself, which is registered earlier."""
     made = OwnRay()
-    atexit.register(made.end)
+    atexit.register(made.end_program)
     return made

@@ -23,17 +23,12 @@ from nki_dist.core_actor.actors import Actors
 from nki_dist.core_actor.calls import Calls
 from nki_dist.core_actor.encoded import Encoded
 from nki_dist.core_actor.job import MUCH, Job, MessageMemory
-from nki_dist.core_actor.lifeline import Lifeline, Patience, SessionLost
+from nki_dist.core_actor.lifeline import Patience, SessionLost
 from nki_dist.core_actor.links import Net
 from nki_dist.core_actor.placement import Placement, WorldStacks, here
 from nki_dist.core_actor.processes import Process
-from nki_dist.core_actor.ray_session import (
-    ensure_ray,
-    leave_lost_session,
-    ray_session,
-    refuse_fork,
-    using_ray,
-)
+from nki_dist.core_actor.ray_session import ensure_ray, ray_session, refuse_fork
+from nki_dist.core_actor.ray_use import ray_use, using_ray
 from nki_dist.core_actor.starting import await_start, refused
 from nki_dist.core_actor.supervise import GRACE, LOOK_EVERY, Supervisor, cause, raise_first
 from nki_dist.errors import CoreLostError, LaunchError, UnresponsiveWarning
@@ -60,11 +55,11 @@ class RayHost:
         home: int | None = None,
     ) -> None:
         self._home = os.getpid() if home is None else home
-        ensure_ray(address, self._home)
+        self._lifeline = ensure_ray(address, self._home)
         self._transport = transport
         self._address = address
         self._session = ray_session()
-        self._lifeline = Lifeline.here()
+        self._sound = True  # not if something was interrupted while it was being changed
         self._unfinished: set[int] = set()  # processes whose launch was given up
         self._actors = Actors()
         self._placement = Placement(
@@ -84,8 +79,12 @@ class RayHost:
         self._layouts = Layouts()
         self._encoded = Encoded()
         self.processes: list[tuple[int, str]] = []
-        with self._in_session():
-            self._start()
+        try:
+            with self._in_session():
+                self._start()
+        except BaseException:
+            self.close()
+            raise
 
     # ---- actors ---------------------------------------------------------------------------------
 
@@ -102,6 +101,7 @@ class RayHost:
         """
         end = time.monotonic() + NODE_TIMEOUT
         while True:
+            self._lifeline.settle()
             try:
                 self._start_missing()
                 return
@@ -140,8 +140,8 @@ class RayHost:
         self.actors[n] = None
         self.calls.forget(n)
         self._unfinished.discard(n)
-        if n in self._born:
-            self._born.pop(n).kill()  # Ray asks a process to end, which one that is stopped won't
+        if n in self._born and (process := self._born.pop(n)).stopped():
+            process.kill()  # Ray asks a process to end, which such a one won't
 
     def _start_missing(self) -> None:
         for n in [n for n in self._born if self.stopped(n)]:
@@ -203,13 +203,21 @@ class RayHost:
     # ---- launching ------------------------------------------------------------------------------
 
     def launch(self, launch: Launch) -> LaunchResult:
-        self._renew()
-        with self._in_session():
-            try:
-                return self._launch(launch)
-            except CoreLostError:
-                self._drop_stacks()  # some may have been on a lost node
-                raise
+        """Run it; whatever an interrupt leaves half done is done anew by the next."""
+        sound, self._sound = self._sound, False
+        try:
+            self._renew(sound)
+            with self._in_session():
+                try:
+                    result = self._launch(launch)
+                except CoreLostError:
+                    self._drop_stacks()  # some may have been on a lost node
+                    raise
+        except Exception:
+            self._sound = True  # errors have their places, where all is put in order
+            raise
+        self._sound = True
+        return result
 
     @contextmanager
     def _in_session(self) -> Iterator[None]:
@@ -255,6 +263,7 @@ class RayHost:
         finally:
             self._job = None
             self._unfinished = supervisor.unfinished()
+            self._sound = supervisor.ordered  # whatever they do now, it is known who does
 
     def _release(self, patience: Patience) -> None:
         """Have the actors unmap the stacks: the store can't reuse what somebody has mapped.
@@ -264,6 +273,7 @@ class RayHost:
         """
         self.calls.dismiss()
         asked = [n for n, generation in enumerate(self._mapped) if generation is not None]
+        self._mapped = [None] * len(self._packs)  # whether or not anybody waits until it is so
         token = None
         if self._messages.in_the_way:
             token, asked = self._messages.renamed(), list(range(len(self.actors)))
@@ -272,7 +282,6 @@ class RayHost:
         except ray.exceptions.RayActorError as error:
             self._forget_dead()
             raise CoreLostError(f"a core died since the last launch ({cause(error)})") from error
-        self._mapped = [None] * len(self._packs)
 
     def _ask(self, futures: dict[int, Any], patience: Patience) -> None:
         """Wait for calls of processes; those that don't answer in time are given up."""
@@ -297,22 +306,30 @@ class RayHost:
         raise_first(answers)
         return self._stacks.memories(layout, patience)
 
-    def _renew(self) -> None:
+    def _renew(self, sound: bool) -> None:
         """Replace what was lost since the last launch, and wait for what was given up.
 
         A launch that was interrupted (Ctrl-C, timeout) was cancelled, but until its actors have
         answered they may still store into the stacks. Those that don't soon are replaced.
+
+        Args:
+            sound: whether nothing was interrupted that leaves the processes in an unknown state:
+                else all are replaced.
         """
         refuse_fork(self._home)
         if ray.is_initialized() and self._session == ray_session() and self._lifeline.lost():
             self._abandon()
         if not ray.is_initialized() or self._session != ray_session():
-            ensure_ray(self._address, self._home)
+            lifeline = ensure_ray(self._address, self._home)
             self._forget()
-            self._session = ray_session()
-            self._lifeline = Lifeline.here()
+            self._lifeline, self._session = lifeline, ray_session()
             self._placement.choose()
         with self._in_session():
+            if not sound:
+                for n in [n for n, actor in enumerate(self.actors) if actor is not None]:
+                    self.discard(n)
+                self.calls.clear()
+                self._drop_stacks()
             if self._unfinished:
                 for n in self.calls.settle(self._unfinished, GRACE):
                     self.discard(n)
@@ -326,7 +343,7 @@ class RayHost:
 
     def _abandon(self) -> None:
         """The session is lost, with actors, agents and objects."""
-        leave_lost_session((self._stacks, self._encoded))
+        ray_use().lose((self._stacks, self._encoded))
         self._forget()
 
     def _forget(self) -> None:

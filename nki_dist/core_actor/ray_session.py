@@ -1,8 +1,6 @@
 """The Ray session this process launches in: started or joined once, and not usable after a fork.
 
-A session whose node or head is gone is left, and the next launch starts or joins another. Leaving
-ends what Ray keeps in this process, under the feet of any thread that is calling it; so launches
-say while they use Ray, and whoever comes out last leaves, in a thread, because it takes seconds.
+A session whose node or head is gone is left, and the next launch starts or joins another.
 """
 
 from __future__ import annotations
@@ -10,21 +8,25 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+import signal
 import socket
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from functools import lru_cache
 from typing import Any, Final
 
 import ray
 
-from nki_dist.core_actor import authentication, parent_watched
+from nki_dist.core_actor import authentication
 from nki_dist.core_actor.kept.borrowed import join
 from nki_dist.core_actor.lean import without_helpers
+from nki_dist.core_actor.lifeline import Lifeline, SessionLost
 from nki_dist.core_actor.own_ray import own_ray
+from nki_dist.core_actor.ray_use import ray_use
 from nki_dist.errors import LaunchError
 from nki_dist.runtime.progress import ticking
+from nki_dist.runtime.ray_thread import ray_thread
 
 STORE_VARIABLE = "NKI_DIST_OBJECT_STORE_BYTES"
 ADDRESS_VARIABLE = "RAY_ADDRESS"
@@ -42,30 +44,43 @@ STATISTICS_VARIABLES: Final = (
 )
 
 
-def ensure_ray(address: str | None, home: int | None = None) -> None:
+def ensure_ray(address: str | None, home: int | None = None) -> Lifeline:
     """Join the cluster at `address`, or a kept Ray, or start one, unless this process is in one.
 
     Args:
         home: the process that launches kernels; this one if None.
 
+    Returns:
+        Tells whether the session lives, which it does now.
+
     Raises:
-        LaunchError: there is none, it doesn't start, or the address or the object store's size
-            isn't one.
+        LaunchError: there is none, it doesn't start, the address or the object store's size isn't
+            one, or the process can't leave a session that is lost.
     """
     refuse_fork(os.getpid() if home is None else home)
-    with _starting():  # the worlds of two threads may both be the first
-        _use().wait_until_left()
+    while True:
+        ray_use().wait_until_left()
         if not ray.is_initialized():
-            _start_or_join(address)
+            _end_by_sigterm()
+        ray_thread().do(lambda: _start_or_join(address))
+        try:
+            return Lifeline.here()
+        except SessionLost:  # since the last launch; so it would be for whoever asks it something
+            ray_use().lose()
 
 
-@lru_cache(maxsize=1)
-def _starting() -> threading.Lock:
-    """Held by who starts or joins a Ray: a process can do that once."""
-    return threading.Lock()
+def _end_by_sigterm() -> None:
+    """End the program by SIGTERM as by sys.exit, as Ray does if the main thread starts it."""
+    if (
+        threading.current_thread() is threading.main_thread()
+        and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    ):
+        signal.signal(signal.SIGTERM, lambda number, _: sys.exit(number))
 
 
 def _start_or_join(address: str | None) -> None:
+    if ray.is_initialized():
+        return
     options: dict[str, Any] = {}
     unnamed = not address and not os.environ.get(ADDRESS_VARIABLE)
     address = address or os.environ.get(ADDRESS_VARIABLE) or "local"
@@ -85,6 +100,8 @@ def _start_or_join(address: str | None) -> None:
         options["include_dashboard"] = False
         _require_disk()
     own = address == "local"
+    if own:
+        own_ray()  # whose end a program that ends meanwhile waits for
     try:
         doing = "starting Ray" if own else f"joining the Ray cluster at {address}"
         alone = without_helpers() if own else nullcontext()
@@ -207,87 +224,3 @@ def refuse_fork(home: int) -> None:
 def ray_session() -> str:
     """Names the Ray session this process is in: actors and objects of another one are gone."""
     return ray.get_runtime_context().get_node_id()
-
-
-class _Use:
-    """Who uses the Ray session of this process, and whether it is lost; for any thread."""
-
-    def __init__(self) -> None:
-        self._changed = threading.Condition()
-        self._users = 0
-        self._lost = self._leaving = False
-        self._kept: list[object] = []
-
-    def enter(self) -> None:
-        with self._changed:
-            self._users += 1
-
-    def exit(self) -> None:
-        with self._changed:
-            self._users -= 1
-            self._leave_if_unused()
-
-    def lose(self, kept: object) -> None:
-        """The session is lost: it is left as soon as nobody uses it; `kept` lives until then."""
-        with self._changed:
-            self._lost = True
-            self._kept.append(kept)
-            self._leave_if_unused()
-
-    def wait_until_left(self) -> None:
-        """Return when there is no lost session any more.
-
-        Raises:
-            LaunchError: Ray would end the program.
-        """
-        with self._changed:
-            if self._lost and parent_watched():
-                raise LaunchError(
-                    "the Ray session of this program is lost, and Ray ends a program that leaves "
-                    "such a session if its parent is process 1 and it imported ray before nki_dist"
-                    ": import nki_dist first, or use nki.simulate / host='inprocess' from here on",
-                    code="ray-lost",
-                )
-            self._changed.wait_for(lambda: not self._lost)
-
-    def _leave_if_unused(self) -> None:
-        if self._lost and not self._leaving and not self._users and not parent_watched():
-            self._leaving = True
-            # Not a daemon: a program that ends now waits for it.
-            threading.Thread(target=self._leave, name="nki-leaves-ray").start()
-
-    def _leave(self) -> None:
-        try:
-            own_ray().end()
-            ray.shutdown()  # of one that was joined
-        finally:
-            with self._changed:
-                self._lost = self._leaving = False
-                self._kept.clear()  # Ray would have ended the program, had they gone before
-                self._changed.notify_all()
-
-
-@lru_cache(maxsize=1)
-def _use() -> _Use:
-    """The one of this process, as a process is in one session."""
-    return _Use()
-
-
-@contextmanager
-def using_ray() -> Iterator[None]:
-    """While a thread calls Ray, so that no other makes the process leave its session."""
-    use = _use()
-    use.enter()
-    try:
-        yield
-    finally:
-        use.exit()
-
-
-def leave_lost_session(kept: object) -> None:
-    """Leave the session, which is lost, when nobody uses it any more.
-
-    Args:
-        kept: what holds objects of the store.
-    """
-    _use().lose(kept)

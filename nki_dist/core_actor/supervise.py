@@ -77,6 +77,7 @@ class Supervisor:
         self._warned: set[int] = set()
         self._ended: set[int] = set()  # have answered, or were given up
         self.answers: list[Answer | None] = []
+        self.ordered = False  # whether all have their orders, and none is being given
 
     def run(self) -> list[Answer]:
         """Start all actors on the launch and collect their answers, errors among them.
@@ -87,6 +88,7 @@ class Supervisor:
         self.answers = [None] * len(self._actors)
         for n in range(len(self._actors)):
             self._crew.order(n)
+        self.ordered = True
         try:
             self._collect()
         finally:
@@ -129,7 +131,9 @@ class Supervisor:
             raise answer
         if answer.unknown_program:
             self._crew.done(n, answer)
+            self.ordered = False
             self._crew.order(n)
+            self.ordered = True
             return
         self._ended.add(n)
         self._crew.done(n, answer)

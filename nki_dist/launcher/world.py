@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from nki_dist import arch as architectures
@@ -37,6 +37,7 @@ from nki_dist.runtime.hosts import (
     slots,
 )
 from nki_dist.runtime.printing import Printer
+from nki_dist.runtime.ray_thread import ray_thread
 from nki_dist.runtime.settings import (
     default_check,
     default_host,
@@ -197,9 +198,7 @@ class World(Recording, Shared):
             if self.host_name != "ray":  # "debug" runs kernels elsewhere, and saved programs here
                 self._host = InProcessHost(self.ranks, self.lnc, node, self._memory)
             else:
-                from nki_dist.core_actor.ray_host import RayHost
-
-                self._host = RayHost(
+                self._host = ray_thread().do(_ray_host)(
                     self.ranks,
                     self.lnc,
                     *self._options,
@@ -402,3 +401,13 @@ class World(Recording, Shared):
                 for b, memory in zip(bound, result.memories)
             ]
         return outputs, result, compiled
+
+
+def _ray_host() -> Callable[..., Host]:
+    """The host on Ray; imports Ray, which a program without it doesn't need.
+
+    In Ray's own thread, as an import that is interrupted can't be done again.
+    """
+    from nki_dist.core_actor.ray_host import RayHost
+
+    return RayHost

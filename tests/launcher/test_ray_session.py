@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 import pytest
 import ray
 
+from nki_dist.core_actor.lifeline import Lifeline
 from nki_dist.core_actor.ray_session import (
     FREE_VARIABLE,
     HEAD_VARIABLE,
@@ -75,6 +76,7 @@ def test_threads_start_one_ray(monkeypatch) -> None:
         threading.Event().wait(0.05)  # others come meanwhile
         started.append(options)
 
+    monkeypatch.setattr(Lifeline, "here", lambda: None)
     monkeypatch.setattr(ray, "is_initialized", lambda: bool(started))
     monkeypatch.setattr(ray, "init", slow)
     with ThreadPoolExecutor(4) as threads:
