@@ -152,9 +152,6 @@ class Import(Phase):
         import nki_dist.language
         import nki_dist.launcher.world
 
-        if self.host == "ray":
-            import nki_dist.core_actor.ray_host  # noqa: F401
-
     def again(self) -> None:
         self.act()
         self.world = self.made()
@@ -162,13 +159,11 @@ class Import(Phase):
 
 
 class Start(Phase):
-    """Of Ray, or of the first world of a process."""
+    """The first world of a process, which imports and starts Ray."""
 
     alone = True
 
     def prepare(self, number: int) -> None:
-        import nki_dist.core_actor.ray_host  # noqa: F401
-
         self.world = self.made()
 
     def act(self) -> None:

@@ -18,8 +18,8 @@ END = 30.0  # seconds for a program's end
 # How many points of 300 each phase gets.
 SHARES = {
     "ray": {
-        "import": 15,
-        "start": 30,
+        "import": 5,
+        "start": 40,
         "world": 30,
         "compile": 25,
         "map": 40,

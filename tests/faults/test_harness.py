@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import textwrap
 
@@ -115,31 +114,3 @@ def test_points_depend_on_nothing_but_seed_and_number() -> None:
     some, more = points(7, "ray", "map", 5), points(7, "ray", "map", 50)
     assert more[:5] == some and points(8, "ray", "map", 5) != some
     assert sum(sum(counts(host, 300).values()) for host in SHARES) == 300
-
-
-# ---- what it found ------------------------------------------------------------------------------
-
-INTERRUPTED_IMPORT = """
-import _thread, sys
-
-class CtrlC:
-    def find_spec(self, name, *_):
-        if name == "ray._private.worker":
-            sys.meta_path.remove(self)
-            _thread.interrupt_main()
-
-sys.meta_path.insert(0, CtrlC())
-try:
-    import nki_dist.core_actor.ray_host
-    print("not interrupted")
-except KeyboardInterrupt:
-    import nki_dist.core_actor.ray_host
-    import ray
-    print(ray.is_initialized(), nki_dist.core_actor.parent_watched(), end="")
-"""
-
-
-def test_an_interrupted_import_of_ray_isnt_the_end_of_ray() -> None:
-    command = [sys.executable, "-c", INTERRUPTED_IMPORT]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100)
-    assert done.stdout == "False False", done.stderr[-2000:]
