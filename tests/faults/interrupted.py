@@ -10,6 +10,7 @@ in the same world and in a new one, and every step is a line for the supervisor.
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import inspect
 import signal
@@ -147,10 +148,8 @@ class Import(Phase):
 
     def act(self) -> None:
         # All that a program's first lines import; some of it is only imported when it is used.
-        import nki_dist.collectives
-        import nki_dist.isa
-        import nki_dist.language
-        import nki_dist.launcher.world
+        for name in ("", ".collectives", ".isa", ".language", ".launcher.world"):
+            importlib.import_module("nki_dist" + name)
 
     def again(self) -> None:
         self.act()
