@@ -4,7 +4,8 @@
 NUMBER:MODE:FRACTION. MODE is "places", where KeyboardInterrupt is raised at that fraction of the
 places in the package's code that the phase comes to, the same one each time, or "process" or
 "group", where the supervisor sends SIGINT at that fraction of the phase's seconds. LENGTH and
-PLACES are those of phases that a process has only once, else 0. After each point launches are tried
+PLACES are those of phases that a process has only once, else 0; without points, only they are
+found out, first the one and then the other. After each point launches are tried
 in the same world and in a new one, and every step is a line for the supervisor.
 """
 
@@ -283,24 +284,26 @@ class Interrupted:
         raise KeyboardInterrupt
 
     def measure(self) -> None:
-        """How long the phase takes undisturbed, in seconds and in places."""
+        """How long the phase takes undisturbed: in seconds, or in places."""
         for number in range(1 if self.phase.alone else 3):
             self.phase.prepare(number)
             begun = time.monotonic()
             self.phase.act()
             self.length = time.monotonic() - begun
-        if not self.phase.alone:
-            self.phase.prepare(number)
+
+    def count(self) -> None:
+        """How many places it comes to."""
+        self.phase.prepare(3)
         with Places() as counted:
             self.phase.act()
         self.places = counted.count
 
     def point(self, point: Point) -> None:
         """Interrupt there, and look at what follows."""
-        from tests.faults.worlds import verdict_of
-
         self.phase.prepare(point.number)
         error, seconds = self.interrupted(point)
+        from tests.faults.worlds import verdict_of  # imports what may have been interrupted
+
         self.voice.say(
             step="interrupted",
             verdict=verdict_of(error),
@@ -370,12 +373,15 @@ def where(frame: FrameType | None) -> str:
 def main(descriptor: str, host: str, name: str, length: str, places: str, *points: str) -> None:
     voice, phase = Voice(int(descriptor)), PHASES[name](host)
     here = Interrupted(voice, phase)
-    if phase.alone and points:
-        here.length, here.places = float(length), int(places)
-    elif name == "end":
+    if name == "end" and not points:
         phase.prepare(0)
+    elif phase.alone and points:
+        here.length, here.places = float(length), int(places)
+    elif phase.alone:  # a process is good for one of them
+        here.count() if float(length) else here.measure()
     else:
         here.measure()
+        here.count()
     voice.say(step="measured", length=here.length, places=here.places)
     for text in points:
         point = Point.of(text)
