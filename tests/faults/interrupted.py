@@ -2,11 +2,12 @@
 
 `python -m tests.faults.interrupted DESCRIPTOR HOST PHASE LENGTH PLACES POINT...`; a point is
 NUMBER:MODE:FRACTION. MODE is "places", where KeyboardInterrupt is raised at that fraction of the
-places in the package's code that the phase comes to, the same one each time, or "process" or
-"group", where the supervisor sends SIGINT at that fraction of the phase's seconds. LENGTH and
-PLACES are those of phases that a process has only once, else 0; without points, only they are
-found out, first the one and then the other. After each point launches are tried
-in the same world and in a new one, and every step is a line for the supervisor.
+places in the package's code that the phase comes to, the same one each time; "beneath", the same
+with the code that the package calls; or "process" or "group", where the supervisor sends SIGINT at
+that fraction of the phase's seconds. LENGTH and PLACES are those of phases that a process has only
+once, else 0; without points, only they are found out, first the one and then the other. After each
+point launches are tried in the same world and in a new one, and every step is a line for the
+supervisor.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from tests.faults.supervised import Voice
 _SPEC = importlib.util.find_spec("nki_dist")
 assert _SPEC is not None and _SPEC.origin is not None
 PACKAGE = str(Path(_SPEC.origin).parent)
+TESTS = str(Path(__file__).parent)
 ROUNDS = 300
 LARGE = 20  # megabytes of a stack that is new to a world
 LATE = 1.1  # of a phase's length: until then points by time are chosen
@@ -59,10 +61,15 @@ class Places:
     Python looks for interrupts where a function begins and after a call of one in C. What it raises
     for the profiler appears there, too; only in a generator that goes on it would end the generator
     without its `finally`, so there nothing is raised.
+
+    Args:
+        at: where to interrupt, counted from 1; nowhere if None.
+        beneath: also in what the package calls, as Ray and Python's own library.
     """
 
-    def __init__(self, at: int | None = None) -> None:
+    def __init__(self, at: int | None = None, beneath: bool = False) -> None:
         self.at, self.count, self.where = at, 0, ""
+        self._skipped = TESTS if beneath else ""
         self._known: set[object] = set()
 
     def __enter__(self) -> Places:
@@ -74,7 +81,7 @@ class Places:
 
     def _event(self, frame: FrameType, event: str, _: Any) -> None:
         code = frame.f_code
-        if event not in ("call", "c_return") or not code.co_filename.startswith(PACKAGE):
+        if event not in ("call", "c_return") or not self._counts(code.co_filename):
             return
         if event == "call" and code.co_flags & inspect.CO_GENERATOR:
             return
@@ -86,6 +93,11 @@ class Places:
         if self.count == self.at:
             self.where = where(frame)
             raise KeyboardInterrupt
+
+    def _counts(self, name: str) -> bool:
+        if self._skipped:
+            return not name.startswith(self._skipped)
+        return name.startswith(PACKAGE)
 
 
 class Phase:
@@ -274,7 +286,7 @@ class Interrupted:
 
     def __init__(self, voice: Voice, phase: Phase) -> None:
         self.voice, self.phase = voice, phase
-        self.length, self.places = 0.0, 0
+        self.length, self.places, self.beneath = 0.0, 0, 0
         self.where = ""
         signal.signal(signal.SIGINT, self.ctrl_c)
 
@@ -291,12 +303,12 @@ class Interrupted:
             self.phase.act()
             self.length = time.monotonic() - begun
 
-    def count(self) -> None:
+    def count(self, beneath: bool = False) -> int:
         """How many places it comes to."""
         self.phase.prepare(3)
-        with Places() as counted:
+        with Places(beneath=beneath) as counted:
             self.phase.act()
-        self.places = counted.count
+        return counted.count
 
     def point(self, point: Point) -> None:
         """Interrupt there, and look at what follows."""
@@ -323,9 +335,11 @@ class Interrupted:
         delay = point.fraction * LATE * self.length
         begin = {"step": "begin", "number": point.number}
         begun = time.monotonic()
-        if point.mode == "places":
+        if point.mode in ("places", "beneath"):
             self.voice.say(**begin, delay=None)
-            with Places(1 + int(point.fraction * self.places)) as places:
+            beneath = point.mode == "beneath"
+            every = self.beneath if beneath else self.places
+            with Places(1 + int(point.fraction * every), beneath) as places:
                 error, seconds = attempted(self.phase.act)
             self.where = places.where
             return error, seconds
@@ -377,11 +391,12 @@ def main(descriptor: str, host: str, name: str, length: str, places: str, *point
         phase.prepare(0)
     elif phase.alone and points:
         here.length, here.places = float(length), int(places)
-    elif phase.alone:  # a process is good for one of them
-        here.count() if float(length) else here.measure()
+    elif phase.alone and float(length):  # a process is good for one of them
+        here.places = here.count()
     else:
         here.measure()
-        here.count()
+        if not phase.alone:
+            here.places, here.beneath = here.count(), here.count(beneath=True)
     voice.say(step="measured", length=here.length, places=here.places)
     for text in points:
         point = Point.of(text)

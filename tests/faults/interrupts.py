@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from tests.faults.interrupted import PHASES, Point
 from tests.faults.supervised import Ending, Gone, Hang, Program
 
-MODES = ("places", "process", "group")
+MODES = ("places", "process", "beneath", "group")
 PREPARE = 90.0  # seconds
 PROMISED = 40.0  # seconds in which a launch has come to something
 END = 30.0  # seconds for a program's end
@@ -79,8 +79,10 @@ def points(seed: int, host: str, phase: str, count: int) -> list[Point]:
     """Each depends on the seed, host, phase and its number alone."""
     found = []
     for number in range(count):
-        mode = MODES[number % 3]
-        if phase == "end" and mode == "places":
+        mode = MODES[number % len(MODES)]
+        if mode == "beneath" and PHASES[phase].alone:
+            mode = "places"
+        if mode == "places" and phase == "end":
             mode = "process"  # a program's end isn't in our code
         fraction = random.Random(f"{seed}/{host}/{phase}/{number}").random()
         found.append(Point(number, mode, round(fraction, 4)))
