@@ -1,7 +1,8 @@
 """A program for `harms`: a world on Ray, one of whose processes the supervisor kills or stops.
 
-`python -m tests.faults.harmed DESCRIPTOR WHEN TIMEOUT RETRIES`; WHEN is "between" or "during"
-launches. It says when it may be harmed, and what each launch afterwards came to.
+`python -m tests.faults.harmed DESCRIPTOR WHEN TIMEOUT RETRIES [idle]`; WHEN is "between" or
+"during" launches, and with "idle" a worker of Ray idles. It says when it may be harmed, and what each launch
+afterwards came to.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ UNDER_WAY = 4.0  # seconds of the launch that is harmed, were it not
 SAMPLE = 400  # rounds
 
 
-def main(descriptor: str, when: str, timeout: str, retries: str) -> None:
+def main(descriptor: str, when: str, timeout: str, retries: str, idle: str = "") -> None:
     voice = Voice(int(descriptor))
     warnings.simplefilter("ignore", RetryWarning)
     warnings.simplefilter("ignore", UnresponsiveWarning)
@@ -44,6 +45,10 @@ def main(descriptor: str, when: str, timeout: str, retries: str) -> None:
     launch(world)
     start = time.monotonic() - begun
     launch_long(world, 3)
+    if idle:  # worlds leave no worker idle, tasks of the program's own do
+        import ray  # which isn't imported before the package does so
+
+        ray.get(ray.remote(lambda: None).remote())
     begun = time.monotonic()
     launch_long(world, SAMPLE)
     rounds = int(SAMPLE * UNDER_WAY / (time.monotonic() - begun))

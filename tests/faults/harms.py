@@ -101,7 +101,8 @@ def harmed(harm: Harm) -> Harmed:
     """Do it, in a program of its own."""
     found = Harmed(harm)
     timeout = TIMEOUT if harm.how == "stop" else 0.0
-    program = Program("tests.faults.harmed", harm.when, timeout, harm.retries)
+    idle = ["idle"] if harm.victim == "idle worker" else []
+    program = Program("tests.faults.harmed", harm.when, timeout, harm.retries, *idle)
     name = "preparing"
     try:
         ready = program.hear(PREPARE)

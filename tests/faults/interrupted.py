@@ -12,7 +12,6 @@ supervisor.
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
 import inspect
 import signal
@@ -24,14 +23,13 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
 
+from tests.faults.phases import PHASES, Phase
 from tests.faults.supervised import Voice
 
 _SPEC = importlib.util.find_spec("nki_dist")
 assert _SPEC is not None and _SPEC.origin is not None
 PACKAGE = str(Path(_SPEC.origin).parent)
 TESTS = str(Path(__file__).parent)
-ROUNDS = 300
-LARGE = 20  # megabytes of a stack that is new to a world
 LATE = 1.1  # of a phase's length: until then points by time are chosen
 UNHEARD = 3.0  # seconds after which an interrupt that was sent has been swallowed
 
@@ -98,187 +96,6 @@ class Places:
         if self._skipped:
             return not name.startswith(self._skipped)
         return name.startswith(PACKAGE)
-
-
-class Phase:
-    """What is interrupted: `prepare`, then `act`, as often as asked; `again` in the same world."""
-
-    alone = False  # whether it can be done but once in a process
-
-    def __init__(self, host: str) -> None:
-        self.host = host
-        self.world: Any = None
-        self.scale = 3
-
-    def prepare(self, number: int) -> None:
-        """Undisturbed."""
-        from tests.faults import worlds
-
-        if self.world is None or number % 10 == 9:
-            self.renew()
-        self.scale += 1
-        del worlds
-
-    def act(self) -> None:
-        """May be interrupted."""
-        raise NotImplementedError
-
-    def again(self) -> None:
-        """The next launches in the same world."""
-        from tests.faults.worlds import launch, launch_long
-
-        launch(self.world)
-        launch_long(self.world, 3)
-
-    def renew(self) -> None:
-        """Another world, that has launched both kernels."""
-        if self.world is not None:
-            self.world.close()
-        self.world = self.made()
-        self.again()
-
-    def made(self) -> Any:
-        import nki_dist as nki
-        from tests.faults.worlds import RANKS
-
-        return nki.World(ranks=RANKS, host=self.host)
-
-    def anew(self) -> None:
-        """Launches in a new world."""
-        from tests.faults.worlds import launch
-
-        with self.made() as world:
-            launch(world)
-
-
-class Import(Phase):
-    alone = True
-
-    def prepare(self, number: int) -> None:
-        # Not ours, and NumPy can't be imported again once its import was interrupted.
-        import ml_dtypes  # noqa: F401
-        import numpy  # noqa: F401
-
-    def act(self) -> None:
-        # All that a program's first lines import; some of it is only imported when it is used.
-        for name in ("", ".collectives", ".isa", ".language", ".launcher.world"):
-            importlib.import_module("nki_dist" + name)
-
-    def again(self) -> None:
-        self.act()
-        self.world = self.made()
-        super().again()
-
-
-class Start(Phase):
-    """The first world of a process, which imports and starts Ray."""
-
-    alone = True
-
-    def prepare(self, number: int) -> None:
-        self.world = self.made()
-
-    def act(self) -> None:
-        self.world.start()
-
-
-class World(Phase):
-    def prepare(self, number: int) -> None:
-        if self.world is None:
-            self.renew()
-        self.world.close()
-        self.world = self.made()
-
-    def act(self) -> None:
-        self.world.start()
-
-
-class Compile(Phase):
-    def act(self) -> None:
-        from tests.faults.worlds import launch
-
-        launch(self.world, self.scale)
-
-
-class Map(Phase):
-    """The first launch with larger stacks: in turn a world's first ones, and larger ones."""
-
-    ballast = LARGE
-
-    def prepare(self, number: int) -> None:
-        from tests.faults.worlds import compiled
-
-        super().prepare(number)
-        self.ballast += 1
-        if number % 2:
-            self.ballast = LARGE
-            self.renew()
-        compiled(self.world, self.scale, self.ballast)
-
-    def act(self) -> None:
-        from tests.faults.worlds import launch
-
-        launch(self.world, self.scale, self.ballast)
-
-    def again(self) -> None:
-        from tests.faults.worlds import launch
-
-        super().again()
-        if self.ballast > LARGE:
-            launch(self.world, self.scale, self.ballast)
-
-
-class Run(Phase):
-    def act(self) -> None:
-        from tests.faults.worlds import launch_long
-
-        launch_long(self.world, ROUNDS)
-
-
-class Warm(Phase):
-    def act(self) -> None:
-        from tests.faults.worlds import launch
-
-        launch(self.world)
-
-
-class Close(Phase):
-    def prepare(self, number: int) -> None:
-        self.world = self.made()
-        self.again()
-
-    def act(self) -> None:
-        self.world.close()
-
-    def again(self) -> None:
-        if sys._getframe(1).f_code.co_name == "prepare":
-            super().again()
-        else:
-            self.world.close()
-
-
-class End(Phase):
-    """The program's end, which begins when `main` returns."""
-
-    alone = True
-
-    def prepare(self, number: int) -> None:
-        self.renew()
-        if number % 2:
-            self.world.close()
-
-
-PHASES: dict[str, type[Phase]] = {
-    "import": Import,
-    "start": Start,
-    "world": World,
-    "compile": Compile,
-    "map": Map,
-    "run": Run,
-    "warm": Warm,
-    "close": Close,
-    "end": End,
-}
 
 
 class Interrupted:

@@ -8,7 +8,8 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from tests.faults.interrupted import PHASES, Point
+from tests.faults.interrupted import Point
+from tests.faults.phases import PHASES
 from tests.faults.supervised import Ending, Gone, Hang, Program
 
 MODES = ("places", "process", "beneath", "group")
