@@ -30,7 +30,7 @@ def main(given: list[str] | None = None) -> int:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--only", choices=PARTS, action="append", help="these parts")
+    parser.add_argument("--only", choices=PARTS, action="append", help="this part")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--host", choices=tuple(SHARES), help="of interrupts and threads")
     parser.add_argument("--count", type=int, default=300, help="interrupts over all phases")
@@ -62,12 +62,13 @@ def _interrupts(options: argparse.Namespace) -> int:
             if options.point:
                 count = max(count, *(number + 1 for number in options.point))
             chosen = points(options.seed, host, phase, count)
-            for outcome in interrupts(
-                host, phase, [p for p in chosen if not options.point or p.number in options.point]
-            ):
+            if options.point:
+                chosen = [point for point in chosen if point.number in options.point]
+            for outcome in interrupts(host, phase, chosen):
                 found.append(outcome)
                 _show_bad(outcome, options.seed)
-            print(f"  {host} {phase}: {count} points", file=sys.stderr, flush=True)
+            bad = sum(outcome.bad for outcome in found)
+            print(f"  {host} {phase}: {len(chosen)} points, {bad} bad so far", file=sys.stderr)
     print("\n" + interrupts_table(found), flush=True)
     return sum(outcome.bad for outcome in found)
 

@@ -1,8 +1,8 @@
 """A program for `harms`: a world on Ray, one of whose processes the supervisor kills or stops.
 
 `python -m tests.faults.harmed DESCRIPTOR WHEN TIMEOUT RETRIES [idle]`; WHEN is "between" or
-"during" launches, and with "idle" a worker of Ray idles. It says when it may be harmed, and what each launch
-afterwards came to.
+"during" launches, and with "idle" a worker of Ray idles. It says when it may be harmed, and what
+each launch afterwards came to.
 """
 
 from __future__ import annotations
