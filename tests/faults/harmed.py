@@ -18,7 +18,7 @@ from tests.faults.interrupted import attempted, told
 from tests.faults.supervised import Voice
 from tests.faults.worlds import RANKS, launch, launch_long, verdict_of
 
-UNDER_WAY = 4.0  # seconds of the launch that is harmed, were it not
+UNDER_WAY = 2.5  # seconds of the launch that is harmed, were it not
 SAMPLE = 400  # rounds
 
 

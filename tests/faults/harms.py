@@ -136,7 +136,7 @@ def harmed(harm: Harm) -> Harmed:
     elif ending.status != 0 and found.verdict != "hang":
         found.steps["end"] = "abort", 0.0
         found.details.append(f"after {name}: status {ending.status}\n{ending.stderr[-2000:]}")
-    else:
+    elif found.verdict != "hang":
         found.steps["end"] = "right", ending.seconds
     found.leftovers = ending.leftovers if found.verdict != "hang" else []
     return found

@@ -10,6 +10,7 @@ their command lines or among their open files, whoever their parent is by now.
 
 from __future__ import annotations
 
+import atexit
 import faulthandler
 import json
 import os
@@ -95,6 +96,7 @@ class Program:
             start_new_session=True,
         )
         os.close(writes)
+        atexit.register(self._abandon)
 
     def hear(self, within: float) -> dict[str, Any]:
         """The next line.
@@ -141,6 +143,7 @@ class Program:
 
     def ended(self, within: float) -> Ending:
         """Wait for its end; kill it and what it leaves behind. To be called once, at last."""
+        atexit.unregister(self._abandon)
         begun = time.monotonic()
         status: int | None
         try:
@@ -173,6 +176,11 @@ class Program:
     def kill(self) -> None:
         """End it and all that belongs to it, as it hangs."""
         self.process.kill()
+
+    def _abandon(self) -> None:
+        """The supervisor ends before its time."""
+        self.process.kill()
+        self.ended(0)
 
     def belonging(self) -> dict[int, str]:
         """The other processes of its folder, by number, with their commands."""
