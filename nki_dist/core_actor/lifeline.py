@@ -9,10 +9,11 @@ and nothing that lies in the store may be dropped between a loss and leaving the
 A connection to the raylet that nothing is sent through tells of its end at once, and asking it
 costs a microsecond. Both processes also serve gRPC, and such a server speaks first, so from time to
 time a connection is made, read from and closed. One that is refused means that nobody has the port.
-One that stays silent means a process that is stopped or has no processor time; that has to last
-much longer. A connection that nobody even takes, as a kernel does for its processes whatever they
-do, means that the machine is gone, or the way to it. Whatever else goes wrong says nothing about
-Ray. None of this calls Ray, which waits for both processes for however long it takes.
+One that stays silent means a process that is stopped, or one that has no processor time, which has
+to last much longer, unless it is known to be stopped. A connection that nobody even takes, as a
+kernel does for its processes whatever they do, means that the machine is gone, or the way to it.
+Whatever else goes wrong says nothing about Ray. None of this calls Ray, which waits for both
+processes for however long it takes.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from typing import Any, Final
 
 import ray
 
+from nki_dist.core_actor.own_ray import own_ray
 from nki_dist.errors import CoreLostError
 
 EVERY: Final = 0.5  # seconds between looks
@@ -35,7 +37,8 @@ REFUSED: Final = 1.0  # seconds of refusals after which a process is gone
 UNREACHED: Final = (
     4.0  # seconds without a connection after which a machine is; a lost packet is less
 )
-SILENT: Final = 12.0  # seconds of silence after which one is given up
+STOPPED: Final = 4.0  # seconds of silence after which one is given up that is stopped
+SILENT: Final = 12.0  # and any other
 PATIENCE: Final = 0.2  # seconds to wait for a connection, and for it to speak
 SLICE: Final = 0.4  # seconds between looks while waiting for something else
 TLS_VARIABLE: Final = "RAY_USE_TLS"
@@ -52,6 +55,7 @@ _FAILINGS: Final = {  # what a server may do, for how many seconds, and what is 
     "refuses": (REFUSED, "has ended"),
     "unreached": (UNREACHED, "can't be reached: its machine or the way to it is down"),
     "silent": (SILENT, "hasn't answered for {:.0f} s"),
+    "stopped": (STOPPED, "hasn't answered for {:.0f} s: it is stopped, as SIGSTOP does"),
 }
 
 
@@ -61,6 +65,7 @@ class _Server:
 
     what: str
     address: tuple[str, int]
+    stopped: Callable[[], bool] = lambda: False  # whether it may be known to be stopped
     failing: dict[str, float] = field(default_factory=dict)
 
     def look(self, now: float, speaks: bool) -> str | None:
@@ -69,7 +74,9 @@ class _Server:
         if answer == "speaks":
             self.failing.clear()
         elif answer in _FAILINGS:
-            self.failing.setdefault(answer, now)
+            since = self.failing.setdefault(answer, now)
+            if answer == "silent" and self.stopped():
+                self.failing["stopped"] = since
         for how, since in self.failing.items():
             limit, said = _FAILINGS[how]
             if now - since >= limit:
@@ -129,6 +136,7 @@ class Lifeline:
         raylet: path of the raylet's socket.
         servers: what carries the session, and its address.
         clock: gives seconds.
+        stopped: whether one of the servers is known to be stopped.
 
     Attributes:
         gone: other nodes that were watched and have ended; Ray may not know it for a while.
@@ -139,6 +147,7 @@ class Lifeline:
         raylet: str,
         servers: Mapping[str, tuple[str, int]],
         clock: Callable[[], float] = time.monotonic,
+        stopped: Callable[[], bool] = lambda: False,
     ) -> None:
         self._clock = clock
         self._looked = -math.inf
@@ -146,7 +155,7 @@ class Lifeline:
         # With TLS a server waits for the client's greeting, so its silence means nothing.
         self._speaks = os.environ.get(TLS_VARIABLE, "0") != "1"
         self._raylet = _connected(raylet)
-        self._servers = [_Server(what, address) for what, address in servers.items()]
+        self._servers = [_Server(what, address, stopped) for what, address in servers.items()]
         self._nodes: dict[str, _Server] = {}
         self.gone: set[str] = set()
 
@@ -160,10 +169,12 @@ class Lifeline:
         context = ray.get_runtime_context()
         host, _, port = context.gcs_address.rpartition(":")
         servers = {HEAD: (host.strip("[]"), int(port))}
-        cls("", servers).settle()  # before the head is asked for the nodes
+        cls(
+            "", servers, stopped=own_ray().stopped
+        ).settle()  # before the head is asked for the nodes
         node = next(n for n in ray.nodes() if n["NodeID"] == context.get_node_id())
         servers[RAYLET] = (node["NodeManagerAddress"], node["NodeManagerPort"])
-        found = cls(node["RayletSocketName"], servers)
+        found = cls(node["RayletSocketName"], servers, stopped=own_ray().stopped)
         try:
             found.settle()
         except SessionLost:

@@ -66,6 +66,11 @@ class OwnRay:
             found += children.get(process.pid, [])
         self._known = set(found)
 
+    def stopped(self) -> bool:
+        """Whether one of its servers is known to be stopped, as by SIGSTOP."""
+        self.note()
+        return any(server.stopped() for server in self._servers)
+
     def end(self) -> None:
         """Leave the session if it is still this process's, and return when nothing of it runs."""
         if self._session and ray.is_initialized() and self._session == _current():

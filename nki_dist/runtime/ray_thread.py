@@ -40,7 +40,10 @@ class RayThread(Shared):
         """
         if threading.current_thread() is self._thread:
             return what()
-        return self.begin(what).result(seconds)
+        future = self.begin(what)
+        if (error := future.exception(seconds)) is not None:
+            raise error
+        return future.result()
 
     def begin(self, what: Callable[[], _T]) -> Future[_T]:
         """Have it done, without waiting for it."""

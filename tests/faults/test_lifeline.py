@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
 import ray
 
-from nki_dist.core_actor.lifeline import EVERY, REFUSED, SILENT, Lifeline, SessionLost
+from nki_dist.core_actor.lifeline import (
+    EVERY,
+    REFUSED,
+    SILENT,
+    STOPPED,
+    UNREACHED,
+    Lifeline,
+    SessionLost,
+)
 
 
 class Clock:
@@ -106,6 +116,48 @@ def test_silence_is_borne_for_long_but_not_for_ever(raylet) -> None:
     assert line.lost() is None
     clock.now += EVERY
     assert f"hasn't answered for {SILENT:.0f} s" in str(line.lost())
+
+
+def test_silence_of_one_that_is_stopped_is_borne_for_less(raylet) -> None:
+    server, clock, stopped = Server(speaks=False), Clock(), [False]
+    line = Lifeline(raylet[0], {"the head": server.address}, clock, lambda: stopped[0])
+    assert line.lost() is None
+    clock.now += STOPPED
+    assert line.lost() is None
+    stopped[0] = True
+    clock.now += EVERY
+    assert str(line.lost()).endswith("it is stopped, as SIGSTOP does")
+
+
+@pytest.mark.parametrize(
+    "how", [TimeoutError("timed out"), OSError(errno.EHOSTUNREACH, "no route")]
+)
+def test_a_machine_that_takes_no_connections_is_gone(raylet, monkeypatch, how) -> None:
+    """A stopped process's kernel does take them."""
+
+    def cut(*_: object) -> None:
+        raise how
+
+    server, clock = Server(), Clock()
+    line = Lifeline(raylet[0], {"the head": server.address}, clock)
+    monkeypatch.setattr(socket, "create_connection", cut)
+    assert line.lost() is None
+    clock.now += UNREACHED - 0.01
+    assert line.lost() is None
+    clock.now += EVERY
+    assert "can't be reached: its machine or the way to it is down" in str(line.lost())
+
+
+def test_whoever_is_about_to_ask_ray_waits_until_all_answer(raylet) -> None:
+    server = Server(speaks=False)
+    line = Lifeline(raylet[0], {"the head": server.address})
+    threading.Timer(0.5, lambda: setattr(server, "speaks", True)).start()
+    begun = time.monotonic()
+    line.settle()
+    assert time.monotonic() - begun > 0.4
+    server.close()
+    with pytest.raises(SessionLost, match="has ended"):
+        line.settle()
 
 
 def test_a_server_that_speaks_again_is_forgiven(raylet) -> None:
