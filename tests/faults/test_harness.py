@@ -26,7 +26,7 @@ def sampled(host: str, phase: str, count: int) -> None:
 
 @pytest.mark.parametrize("phase", SHARES["inprocess"])
 def test_interrupts_in_process(phase) -> None:
-    sampled("inprocess", phase, 6 if phase not in ("import", "end") else 2)
+    sampled("inprocess", phase, 5 if phase not in ("import", "end") else 1)
 
 
 @pytest.mark.slow
