@@ -61,7 +61,7 @@ def _shown(one: Harmed, name: str) -> str:
 def threads_table(found: Mapping[str, Sequence[Step]]) -> str:
     """A row for each step of each host."""
     rows = [
-        "| host | step | | s | from the main thread, s | times |",
+        "| host | step | | s | from the main thread, s | times, without noise |",
         "|---|---|---|---|---|---|",
     ]
     for host, steps in found.items():

@@ -9,7 +9,7 @@ from tests.faults.supervised import Gone, Hang, Program
 
 SECONDS = 60.0  # for a step
 RATIO = 1.5  # of a step's time to that of a program whose first launch was the main thread's
-SMALL = 0.01  # seconds that are noise, of one launch
+SMALL = 0.003  # seconds that are noise, of one launch
 SEVERAL = 1.5  # and of a step as a whole
 
 
