@@ -168,9 +168,9 @@ class World(Recording, Shared):
         """Stop the cores and release their memory."""
         with self._lock:
             self.closed = True
-            host, self._host = self._host, None
-            if host is not None:
-                host.close()
+            if self._host is not None:
+                self._host.close()
+                self._host = None  # not before: a close that was interrupted is done again
 
     @leaves_package
     def start(self) -> None:
