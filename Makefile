@@ -10,7 +10,7 @@ export PIP_ROOT_USER_ACTION ?= ignore
 STEPS := -q -p tests.steps -o console_output_style=classic
 INSTALL := $(BIN)/python -m pip install --quiet --no-input -e
 
-.PHONY: demo test slow lint format excerpts bench docs mutants fuzz dist matrix foreign clean
+.PHONY: demo test slow lint format excerpts bench docs mutants fuzz faults dist matrix foreign clean
 
 # What users have; developers' tools come on top of it, in the same place.
 $(VENV)/.demo: pyproject.toml
@@ -66,6 +66,10 @@ mutants: $(VENV)/.mutants
 
 fuzz: $(VENV)/.ready
 	$(BIN)/python -m bench.fuzz $(FUZZ)
+
+# Interrupts, killed processes, short-lived threads: make faults FAULTS="--only interrupts --seed 7".
+faults: $(VENV)/.ready
+	$(BIN)/python -m tests.faults $(FAULTS)
 
 $(VENV)/.dist: $(VENV)/.ready
 	@.ci/doing "pip installs the tools of make dist" $(INSTALL) '.[dist]'

@@ -32,6 +32,7 @@ from nki_dist.runtime.ray_thread import ray_thread
 ENDS: Final = 60.0  # seconds for a start that is under way, and for the end
 UNHEARD: Final = 0.5  # seconds for calls that nobody waits for, as Ray has it
 KILLED: Final = 10.0  # seconds in which a killed process is gone, however busy the machine is
+IDLE: Final = "ray::IDLE"  # title of a process without a task or actor
 EXPORTED: Final = "fun"  # where Ray keeps the functions and classes that it was given to run
 
 
@@ -70,6 +71,16 @@ class OwnRay:
         """Whether one of its servers is known to be stopped, as by SIGSTOP."""
         self.note()
         return any(server.stopped() for server in self._servers)
+
+    def end_stopped_idlers(self) -> None:
+        """End processes that were to become actors and are stopped.
+
+        Ray gives them to worlds that start, and waits for them as long as they are stopped.
+        """
+        self.note()
+        for process in self._known:
+            if process.stopped() and process.command().startswith(IDLE):
+                process.kill()
 
     def end(self) -> None:
         """Leave the session if it is still this process's, and return when nothing of it runs."""

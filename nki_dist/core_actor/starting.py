@@ -16,6 +16,7 @@ import ray
 import ray.exceptions
 
 from nki_dist.core_actor import authentication
+from nki_dist.core_actor.lifeline import STOPPED
 from nki_dist.core_actor.own_ray import own_ray
 from nki_dist.core_actor.placement import here, socket_folders
 from nki_dist.errors import LaunchError
@@ -59,6 +60,8 @@ def await_start(
             elif time.monotonic() - last > limit:
                 missing = [n for n, future in enumerate(first_calls) if future in waiting]
                 raise _not_started(limit, missing, packs, nodes)
+            elif time.monotonic() - last > STOPPED:
+                own_ray().end_stopped_idlers()  # which fails their calls
             progress.up(progress.cores - sum(cores[future] for future in waiting))
     finally:
         progress.close()

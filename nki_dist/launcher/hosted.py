@@ -64,9 +64,9 @@ class Hosted(Shared):
         """Stop the cores and release their memory."""
         with self._lock:
             self.closed = True
-            host, self._host = self._host, None
-            if host is not None:
-                host.close()
+            if self._host is not None:
+                self._host.close()
+                self._host = None  # not before: a close that was interrupted is done again
 
     def __del__(self) -> None:
         """One that is dropped ends its processes, as a file that is dropped is closed."""
