@@ -127,6 +127,8 @@ def _hung_up(connection: socket.socket | None) -> bool:
         return False
     except ConnectionError:
         return True
+    except OSError:  # closed on this side: the collector has come by
+        return False
 
 
 class Lifeline:

@@ -60,7 +60,7 @@ def test_by_default_it_counts_for_all_tensors_as_published_kernels_rely_on():
 def test_a_file_keeps_what_its_barriers_order(tmp_path):
     with nki.World(ranks=1, lnc=2, host="inprocess", check="strict") as world:
         world.compile(swapped, X, on="other").save(tmp_path / "k.nki-dist")
-    with pytest.raises(RaceError, match="core_barrier|load by core"):
+    with pytest.raises(RaceError, match=r"core_barrier|load by core"):
         ran(Compiled.load(tmp_path / "k.nki-dist"), X)
 
 
