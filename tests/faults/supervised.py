@@ -94,6 +94,8 @@ class Program:
             stderr=self._stderr,
             pass_fds=(writes,),
             start_new_session=True,
+            # What runs in the background of a shell ignores interrupts, and its children do.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
         os.close(writes)
         atexit.register(self._abandon)
