@@ -141,7 +141,7 @@ def check_launch(programs: list[Program], arch: Arch, checks: Checks, precise: b
     check_uninitialised(programs, checks)
     warn_of_unreturned(programs)
     if checks.races != "off":
-        find_conflicts(programs, checks.strict)
+        find_conflicts(programs)
     if not precise:
         for program in programs:
             program.facts[FACT] = 0

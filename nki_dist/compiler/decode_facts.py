@@ -13,7 +13,6 @@ from typing import Any, Final, TypeAlias
 from nki_dist.compiler import notes
 from nki_dist.compiler.config import BARRIER_CHECK
 from nki_dist.compiler.decode_tables import INT64, integer
-from nki_dist.compiler.passes.conflicts import BY_TENSOR
 from nki_dist.compiler.passes.unwritten import DOUBTFUL, REPLACED, UNSTORED, WRITTEN_INPUTS
 from nki_dist.compiler.values import read_value
 from nki_dist.compiler.widen import FACT as PRECISE
@@ -130,7 +129,6 @@ _CHECKS: Final[Mapping[str, Callable[[str, Any, Storages], None]]] = MappingProx
         "peak_hbm": _bytes,
         "zeroed": _true,
         BARRIER_CHECK: _true,
-        BY_TENSOR: _true,
         PRECISE: _zero,
         notes.FACT: _warnings,
         "files": _files,

@@ -22,7 +22,7 @@ from nki_dist.compiler import decode_tables as tables
 from nki_dist.compiler.decode import decode
 from nki_dist.compiler.encode import encode
 from nki_dist.compiler.passes.allocate import check_hbm, peak_private
-from nki_dist.compiler.passes.conflicts import BY_TENSOR, find_conflicts
+from nki_dist.compiler.passes.conflicts import find_conflicts
 from nki_dist.compiler.passes.uninitialised import check_uninitialised
 from nki_dist.compiler.widen import FACT
 from nki_dist.compiler.wire import COMPILED, malformed, pack, unpack
@@ -131,7 +131,7 @@ def _find_again(programs: Sequence[Program]) -> None:
     check_hbm(programs, arch)
     zeroed = "zeroed" in programs[0].facts
     check_uninitialised(programs, Checks(unwritten="zero" if zeroed else "nan"))
-    find_conflicts(programs, any(BY_TENSOR in p.facts for p in programs))
+    find_conflicts(programs)
 
 
 def _check_cores(programs: Sequence[Program]) -> None:

@@ -62,6 +62,12 @@ class Epochs:
         self.everywhere = 0
         self._by_tensor: dict[tuple[str, int], int] = {}
 
+    def reset(self) -> None:
+        """A launch begins."""
+        self.everywhere = 0
+        if self._by_tensor:
+            self._by_tensor.clear()
+
     def met(self, ordering: Ordering) -> None:
         """The core has been through a synchronisation."""
         orders, tensor = ordering
@@ -106,7 +112,7 @@ class CoreState:
         self.random.clear()
         for begun in self.collectives.values():
             begun[0] = 0
-        self.epochs = Epochs()
+        self.epochs.reset()
 
     def accumulator(self, engine: str, partitions: int) -> np.ndarray:
         """Accumulator registers of an engine, one float32 per partition; zero at power-on."""

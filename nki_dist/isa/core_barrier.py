@@ -57,11 +57,12 @@ def _hands(i: Instruction) -> Access | None:
 def core_barrier(data, cores, engine=engine.gpsimd, name=None):
     """Wait until every listed core has arrived; orders their accesses to `data`.
 
-    Those to other shared tensors, too, as published kernels rely on, unless `strict` looks.
+    Accesses to other shared tensors aren't ordered (AWS's page: the cores synchronize on `data`).
 
     Args:
         data: the tensor in shared_hbm that is handed over. Published kernels also name tensors in
-            SBUF, which is a CompilerMayRejectWarning: the cores wait all the same.
+            SBUF, which is a CompilerMayRejectWarning: the cores wait all the same, and all accesses
+            are ordered.
         cores: core numbers. Cores that the launch doesn't have are ignored, so at LNC=1 the
             barrier does nothing.
         engine: the engine that waits; the others run on.

@@ -23,7 +23,6 @@ from typing import Any, Final
 import numpy as np
 
 from nki_dist.compiler.compiled import Compiled
-from nki_dist.compiler.passes.conflicts import BY_TENSOR
 from nki_dist.errors import RaceError
 from nki_dist.program import Instruction, Program, Storage, instructions
 from nki_dist.program.uncollected import uncollected
@@ -96,8 +95,8 @@ class _Check:
         self.storage = next(s for s in compiled.programs[0].storages if s.key == key)
         self.rank = rank
         self.unit = 1
-        by_tensor = BY_TENSOR in compiled.programs[0].facts
-        self._strict = "; under check='strict' only one of that tensor counts" if by_tensor else ""
+        barriers = any(i.opcode == "core_barrier" for i in instructions(self.programs[0].body))
+        self._only = "; a barrier orders accesses to its `data` only" if barriers else ""
 
     def run(self, sides: tuple[list[Record], list[Record]]) -> None:
         self.unit = min(record.itemsize for records in sides for record in records)
@@ -117,7 +116,7 @@ class _Check:
             at = int(np.flatnonzero(differ)[0])
             first, second = (int(cells.by[at]) for cells in final)
             extent = self._extent(first, second, int(differ.sum()))
-            self._race("store", first, 0, "store", second, at, APART + self._strict, extent)
+            self._race("store", first, 0, "store", second, at, APART + self._only, extent)
         for core in (0, 1):
             self._loads(core, sides[core], final[1 - core], count)
 
@@ -154,7 +153,7 @@ class _Check:
                 at = int(cells[np.flatnonzero(bad)[0]])
                 hint = (
                     f"put nisa.core_barrier({self.storage.title}, (0, 1)) between the store and "
-                    f"the load, where both cores run it{self._strict}"
+                    f"the load, where both cores run it{self._only}"
                 )
                 self._race("load", record.ordinal, core, "store", int(theirs.by[at]), at, hint)
 

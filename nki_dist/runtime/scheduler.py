@@ -105,8 +105,9 @@ class Scheduler:
         self._ready: deque[CoreRun] = deque()
         self._current: CoreRun | None = None
         self._timeout = timeout
-        begun = time.monotonic() if since is None else since
-        self._ends = math.inf if timeout is None else begun + timeout
+        self._ends = math.inf
+        if timeout is not None:
+            self._ends = timeout + (time.monotonic() if since is None else since)
         self._settled = math.inf  # when a disagreement is told, wherever cores are
         self._outside = outside
         self._memory = memory

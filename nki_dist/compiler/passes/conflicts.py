@@ -11,7 +11,7 @@ An address that is known at run time only is `index * stride` plus something kno
 left open, but not the place within the stride: cores that keep to their own columns of rows, or to
 their own halves of experts, don't meet whichever rows or experts they choose.
 
-A barrier counts for all tensors, or, where that is asked for, for its `data` only.
+A barrier counts for its `data` only, if that is a shared tensor.
 
 Doesn't model: synchronisation inside dynamic loops, where all accesses count as one epoch here and
 the epochs met at run time decide.
@@ -23,7 +23,6 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from math import gcd
-from typing import Final
 
 from nki_dist.compiler.passes.elements import LARGEST, Elements
 from nki_dist.compiler.passes.footprints import Footprints
@@ -32,8 +31,6 @@ from nki_dist.isa.core import Epochs, Ordering
 from nki_dist.program import Access, Instruction, Loop, Program, instructions
 
 Key = tuple[str, int]
-BY_TENSOR: Final = "barriers_by_tensor"
-"""A fact of programs whose barriers order accesses to their `data` only."""
 
 
 @dataclass
@@ -44,16 +41,10 @@ class _Accesses:
     loads: list[tuple[int, Access]] = field(default_factory=list)
 
 
-def find_conflicts(programs: Sequence[Program], by_tensor: bool) -> None:
-    """Set `facts["watched"]` of every program: ordinals of instructions to watch.
-
-    Args:
-        by_tensor: a barrier orders accesses to its `data` only.
-    """
+def find_conflicts(programs: Sequence[Program]) -> None:
+    """Set `facts["watched"]` of every program: ordinals of instructions to watch."""
     for program in programs:
         program.facts["watched"] = []
-        if by_tensor:
-            program.facts[BY_TENSOR] = True
     if len(programs) != 2:
         return
     one_epoch = any(_synchronises_in_loop(p) for p in programs)
@@ -91,10 +82,10 @@ def _by_epoch(program: Program, one_epoch: bool) -> dict[tuple[Key, int], _Acces
 
 
 def ordering(program: Program, i: Instruction) -> Ordering:
-    """What a synchronisation orders, as the program's facts say."""
+    """What a synchronisation orders."""
     spec = INSTRUCTIONS[i.opcode]
     orders = spec.orders(i, program.core)
-    if not orders or spec.meets is None or BY_TENSOR not in program.facts:
+    if not orders or spec.meets is None:
         return orders, None
     data = spec.meets.hands(i)
     return True, None if data is None else data.storage.key
