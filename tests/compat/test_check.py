@@ -125,7 +125,7 @@ def test_signals_reach_the_program(tmp_path):
     )
     assert started.stdout is not None and started.stdout.readline() == "here\n"
     started.send_signal(signal.SIGINT)
-    said, _ = started.communicate()
+    said, _ = started.communicate(timeout=60)
     assert (started.returncode, said) == (130, "left\n")
 
 
