@@ -48,6 +48,7 @@ def ring_attention(q, k, v, ranks):
             hand_on(values[here], values[there], ranks)
         else:
             nisa.core_barrier(data=keys[here], cores=(0, 1))
+            nisa.core_barrier(data=values[here], cores=(0, 1))
         for at_n in range(len(queries)):
             tile, so_far = queries[at_n], sums[at_n]
             attend(tile, keys[here], values[here], so_far, d**-0.5, first=step == 0)

@@ -23,7 +23,9 @@ from typing import Any, Final
 import numpy as np
 
 from nki_dist.compiler.compiled import Compiled
+from nki_dist.compiler.passes.conflicts import ordering
 from nki_dist.errors import RaceError
+from nki_dist.isa import INSTRUCTIONS
 from nki_dist.program import Instruction, Program, Storage, instructions
 from nki_dist.program.uncollected import uncollected
 from nki_dist.runtime.recorder import Record
@@ -95,7 +97,9 @@ class _Check:
         self.storage = next(s for s in compiled.programs[0].storages if s.key == key)
         self.rank = rank
         self.unit = 1
-        barriers = any(i.opcode == "core_barrier" for i in instructions(self.programs[0].body))
+        first = self.programs[0]
+        met = [i for i in instructions(first.body) if INSTRUCTIONS[i.opcode].synchronises]
+        barriers = any(ordering(first, i)[1] is not None for i in met)
         self._only = "; a barrier orders accesses to its `data` only" if barriers else ""
 
     def run(self, sides: tuple[list[Record], list[Record]]) -> None:

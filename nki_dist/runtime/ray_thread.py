@@ -22,12 +22,16 @@ _T = TypeVar("_T")
 
 
 class RayThread(Shared):
-    """The one of this process; a fork has none, as it can't use Ray."""
+    """The one of this process; a fork makes its own."""
 
     def __init__(self) -> None:
         self._work: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]]] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         super().__init__()
+
+    def _forked(self) -> None:
+        super()._forked()
+        self._work, self._thread = queue.SimpleQueue(), None  # that of the parent is in no fork
 
     def do(self, what: Callable[[], _T], seconds: float | None = None) -> _T:
         """Its result, or its error; an interrupt ends the wait, and it goes on.

@@ -24,7 +24,7 @@ ROOT = pytest.mark.skipif(os.getuid() != 0, reason="only root can be somebody el
 @ROOT
 def test_launches_go_on_while_somebody_floods_and_takes_names():
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", attacked.__file__],
+        [sys.executable, "-W", "ignore", "-m", attacked.__name__],
         stdout=subprocess.PIPE,
         text=True,
         timeout=120,
