@@ -56,6 +56,19 @@ except KeyboardInterrupt:
 assert right(world) and right(nki.World(1))
 """
 
+FORKED = """
+from nki_dist.errors import LaunchError
+assert right(nki.World(2))
+child = os.fork()
+if not child:
+    try:
+        right(nki.World(2))
+    except LaunchError as error:
+        print(error.code, flush=True)
+    os._exit(0)
+os.waitpid(child, 0)
+"""
+
 LOST = """
 import ray._private.worker
 from nki_dist import errors
@@ -104,6 +117,10 @@ def run(program: str, *arguments: str) -> str:
 def test_ray_outlives_the_thread_that_launched_first() -> None:
     found = run(FROM_A_THREAD)
     assert float(found.split()[1]) < 1.0, "Ray was started again"
+
+
+def test_a_new_world_in_a_fork_is_refused() -> None:
+    assert run(FORKED).split() == ["ray-forked"]
 
 
 def test_an_interrupt_while_ray_starts() -> None:
