@@ -157,11 +157,11 @@ for _ in range(6):
     with nki.World(ranks=2, transport="ring") as world:
         first, second = world.run(reduce_for_ever, nki.per_rank(xs), group, 3)
         assert first[0, 0] == second[-1, -1] == 2
-        shown.append(Path("/proc/net/unix").read_text().count("@nki-"))
+        shown.append(Path("/proc/net/unix").read_text().count("/proc/self/fd/"))
 import time
 import ray
 for _ in range(100):  # ray.kill doesn't wait for the end of a process
-    left = Path("/proc/net/unix").read_text().count("@nki-")
+    left = Path("/proc/net/unix").read_text().count("/proc/self/fd/")
     if not left:
         break
     time.sleep(0.1)
