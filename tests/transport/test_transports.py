@@ -152,16 +152,19 @@ from tests.transport.test_transports import reduce_for_ever
 xs = [np.ones((64, 1 << 16), np.float32)] * 2  # 16 MiB
 group = ncc.ReplicaGroup([[0, 1]])
 before = set(Path("/dev/shm").iterdir())
+def sockets():
+    return Path("/proc/net/unix").read_text().count("/proc/self/fd/")
+others = sockets()
 shown = []
 for _ in range(6):
     with nki.World(ranks=2, transport="ring") as world:
         first, second = world.run(reduce_for_ever, nki.per_rank(xs), group, 3)
         assert first[0, 0] == second[-1, -1] == 2
-        shown.append(Path("/proc/net/unix").read_text().count("/proc/self/fd/"))
+        shown.append(sockets() - others)
 import time
 import ray
 for _ in range(100):  # ray.kill doesn't wait for the end of a process
-    left = Path("/proc/net/unix").read_text().count("/proc/self/fd/")
+    left = sockets() - others
     if not left:
         break
     time.sleep(0.1)
