@@ -13,12 +13,12 @@ import argparse
 import importlib
 import os
 import pkgutil
+import signal
 import sys
 from collections.abc import Sequence
 from importlib import metadata
 from typing import Final
 
-from nki_dist.cli._child import carried_out
 from nki_dist.errors import LaunchError, NkiError
 
 _DESCRIPTION: Final = "Run and inspect NKI kernels on simulated NeuronCores."
@@ -39,9 +39,12 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; `argv` stands in for `sys.argv[1:]`."""
     arguments = parser().parse_args(argv)
-    answers = getattr(arguments, "answers", False) and hasattr(os, "fork") and argv is None
     try:
-        return carried_out(lambda: _run(arguments)) if answers else _run(arguments)
+        if getattr(arguments, "answers", False) and argv is None and hasattr(signal, "sigwaitinfo"):
+            from nki_dist.cli._child import carried_out  # needs what macOS and Windows haven't
+
+            return carried_out(lambda: _run(arguments))
+        return _run(arguments)
     except LaunchError as error:
         return int(getattr(arguments, "unanswered", _show)(error, arguments))
 

@@ -125,11 +125,7 @@ INSTRUCTIONS: Final = (
         "The operator doesn't reduce.",
         "Use one of those in the message, such as nl.add or nl.maximum.",
     ),
-    Code(
-        "operator-not-elementwise",
-        "The operator only reduces.",
-        "Use it in nisa.tensor_reduce.",
-    ),
+    Code("operator-not-elementwise", "The operator only reduces.", "Use it in nisa.tensor_reduce."),
     Code(
         "reduce-command",
         "reduce_cmd doesn't fit the other arguments.",

@@ -17,7 +17,7 @@ import fcntl
 import os
 import socket
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Final
 
@@ -58,19 +58,16 @@ class Folder:
 
     def bound(self, name: str) -> socket.socket:
         """A new socket for datagrams to that name."""
-        made = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        try:
-            made.bind(self.at(name))
-        except OSError:
-            made.close()
-            raise
-        return made
+        return self._made(socket.socket.bind, name)
 
     def connected(self, name: str) -> socket.socket:
         """A new socket for datagrams from here to that name."""
+        return self._made(socket.socket.connect, name)
+
+    def _made(self, attach: Callable[[socket.socket, str], None], name: str) -> socket.socket:
         made = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         try:
-            made.connect(self.at(name))
+            attach(made, self.at(name))
         except OSError:
             made.close()
             raise

@@ -22,7 +22,7 @@ import ray
 from nki_dist.core_actor import authentication
 from nki_dist.core_actor.kept.borrowed import join
 from nki_dist.core_actor.lean import without_helpers
-from nki_dist.core_actor.lifeline import Lifeline, SessionLost
+from nki_dist.core_actor.lifeline import HEAD, Lifeline, SessionLost
 from nki_dist.core_actor.own_ray import own_ray
 from nki_dist.core_actor.private import FOLDER_VARIABLE, in_private, on_loopback, ray_folder
 from nki_dist.core_actor.ray_use import ray_use
@@ -216,9 +216,11 @@ def _check_address(address: str) -> None:
             "machine, and 'local' for a Ray of this process; Ray Client (ray://) shares no memory",
             code="ray-join",
         )
+    head = host.strip("[]"), int(port)
     try:
-        socket.create_connection((host.strip("[]"), int(port)), ANSWER_SECONDS).close()
-    except (OSError, OverflowError) as error:
+        socket.create_connection(head, ANSWER_SECONDS).close()
+        Lifeline("", {HEAD: head}).settle()  # Ray tries for minutes where nobody speaks
+    except (OSError, OverflowError, SessionLost) as error:
         raise LaunchError(
             f"can't join {who}: {error}; is it running, and is that the port of "
             "`ray start --head`?",

@@ -62,9 +62,8 @@ class Use:
         """
         end = time.monotonic() + LEAVING
         with self._changed:
-            self._users.discard(
-                threading.get_ident()
-            )  # an interrupt may have kept it from saying so
+            # An interrupt may have kept this thread from saying that it is out.
+            self._users.discard(threading.get_ident())
             while self._lost:
                 if parent_watched():
                     raise LaunchError(

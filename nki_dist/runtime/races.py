@@ -97,10 +97,13 @@ class _Check:
         self.storage = next(s for s in compiled.programs[0].storages if s.key == key)
         self.rank = rank
         self.unit = 1
-        first = self.programs[0]
-        met = [i for i in instructions(first.body) if INSTRUCTIONS[i.opcode].synchronises]
-        barriers = any(ordering(first, i)[1] is not None for i in met)
-        self._only = "; a barrier orders accesses to its `data` only" if barriers else ""
+
+    def _only(self) -> str:
+        """What a barrier of the program doesn't do, if it has one."""
+        program = self.programs[0]
+        met = (i for i in instructions(program.body) if INSTRUCTIONS[i.opcode].synchronises)
+        barriers = any(ordering(program, i)[1] is not None for i in met)
+        return "; a barrier orders accesses to its `data` only" if barriers else ""
 
     def run(self, sides: tuple[list[Record], list[Record]]) -> None:
         self.unit = min(record.itemsize for records in sides for record in records)
@@ -120,7 +123,7 @@ class _Check:
             at = int(np.flatnonzero(differ)[0])
             first, second = (int(cells.by[at]) for cells in final)
             extent = self._extent(first, second, int(differ.sum()))
-            self._race("store", first, 0, "store", second, at, APART + self._only, extent)
+            self._race("store", first, 0, "store", second, at, APART + self._only(), extent)
         for core in (0, 1):
             self._loads(core, sides[core], final[1 - core], count)
 
@@ -157,7 +160,7 @@ class _Check:
                 at = int(cells[np.flatnonzero(bad)[0]])
                 hint = (
                     f"put nisa.core_barrier({self.storage.title}, (0, 1)) between the store and "
-                    f"the load, where both cores run it{self._only}"
+                    f"the load, where both cores run it{self._only()}"
                 )
                 self._race("load", record.ordinal, core, "store", int(theirs.by[at]), at, hint)
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -16,6 +16,7 @@ import ray.exceptions
 from nki_dist.core_actor import authentication
 from nki_dist.core_actor.ray_session import ensure_ray
 from nki_dist.errors import LaunchError
+from tests.faults.servers import Server
 
 AuthenticationError = getattr(ray.exceptions, "AuthenticationError", None)
 needs_tokens = pytest.mark.skipif(AuthenticationError is None, reason="Ray older than 2.52")
@@ -61,10 +62,10 @@ def test_what_to_do_where_a_cluster_takes_no_connection(monkeypatch, home, mode,
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
     monkeypatch.setattr(ray, "init", fails)
     with (
-        socket.create_server(("127.0.0.1", 0)) as somebody,
+        closing(Server()) as somebody,
         pytest.raises(LaunchError, match=f"can't join .*Failed to connect.*{advice}") as caught,
     ):
-        ensure_ray(f"127.0.0.1:{somebody.getsockname()[1]}")
+        ensure_ray(f"127.0.0.1:{somebody.address[1]}")
     assert "docs/clusters.md" in str(caught.value)
     assert TOKEN not in str(caught.value)
 

@@ -6,6 +6,7 @@ import os
 import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from typing import Any, NoReturn
 
 import pytest
@@ -19,6 +20,7 @@ from nki_dist.core_actor.ray_session import (
     ensure_ray,
 )
 from nki_dist.errors import LaunchError
+from tests.faults.servers import Server
 
 
 @pytest.mark.parametrize(
@@ -35,10 +37,10 @@ def test_rays_own_errors_are_typed(monkeypatch, raised, message) -> None:
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
     monkeypatch.setattr(ray, "init", fails)
     with (
-        socket.create_server(("127.0.0.1", 0)) as somebody,
+        closing(Server()) as somebody,
         pytest.raises(LaunchError, match=message) as caught,
     ):
-        ensure_ray(f"127.0.0.1:{somebody.getsockname()[1]}")
+        ensure_ray(f"127.0.0.1:{somebody.address[1]}")
     assert caught.value.__cause__ is raised
 
 
@@ -58,6 +60,18 @@ def test_an_address_where_nobody_answers(monkeypatch) -> None:
         port = closed.getsockname()[1]
     with pytest.raises(LaunchError, match=rf"can't join .*127.0.0.1:{port}' .*is it running"):
         ensure_ray(f"127.0.0.1:{port}")
+
+
+@pytest.mark.slow
+def test_a_head_that_is_stopped(monkeypatch) -> None:
+    """Its kernel takes connections, but nobody speaks."""
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "init", None)
+    with (
+        socket.create_server(("127.0.0.1", 0)) as silent,
+        pytest.raises(LaunchError, match=r"can't join .* hasn't answered for 12 s; is it running"),
+    ):
+        ensure_ray(f"127.0.0.1:{silent.getsockname()[1]}")
 
 
 def test_the_size_of_the_object_store_is_a_number(monkeypatch) -> None:

@@ -15,7 +15,7 @@ from nki_dist.timing.advice.suspect import (
     Change,
     Spent,
     Suspect,
-    costliest,
+    critical,
     line_of,
     of_lines,
     rewritten,
@@ -35,7 +35,7 @@ def crowded_engine(timeline: Timeline, spent: Spent) -> Iterator[Suspect]:
     if not busy[crowded] or busy[other] > _IDLE * busy[crowded]:
         return
     movable = _movable(timeline, crowded, other, arch)
-    lines = costliest((x for x in movable if spent.lines.get(x)), spent, durations)
+    lines = critical(movable, spent, durations)
     if not lines:
         return
     yield Suspect(
@@ -126,7 +126,7 @@ def wide_products(timeline: Timeline, spent: Spent) -> Iterator[Suspect]:
                 line = line_of(core, i)
                 durations[line] = durations.get(line, 0.0) + core.end[at] - core.start[at]
                 count += 1
-    lines = costliest((x for x in durations if spent.lines.get(x)), spent, durations)
+    lines = critical(durations, spent, durations)
     if not lines:
         return
     yield Suspect(

@@ -12,7 +12,7 @@ from nki_dist.timing.advice.suspect import (
     Change,
     Spent,
     Suspect,
-    costliest,
+    critical,
     line_of,
     of_lines,
     refixed,
@@ -52,7 +52,7 @@ def small_transfers(timeline: Timeline, spent: Spent) -> Iterator[Suspect]:
                 reads, writes = core.graph.tensors[i.ordinal]
                 widest = max(a.dtype.itemsize for a in (*reads, *writes))
                 single = single and nbytes <= cost.dma_elements * widest
-    lines = costliest((x for x in durations if spent.lines.get(x)), spent, durations)
+    lines = critical(durations, spent, durations)
     if not lines:
         return
     yield Suspect(
@@ -113,7 +113,7 @@ def run_time_descriptors(timeline: Timeline, spent: Spent) -> Iterator[Suspect]:
             line = line_of(core, i)
             durations[line] = durations.get(line, 0.0) + core.end[at] - core.start[at]
             count, issue = count + 1, max(issue, t.issue_ns)
-    lines = costliest((x for x in durations if spent.lines.get(x)), spent, durations)
+    lines = critical(durations, spent, durations)
     if not lines:
         return
     yield Suspect(

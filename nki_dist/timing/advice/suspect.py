@@ -82,6 +82,13 @@ def costliest(
     return ordered[:LINES]
 
 
+def critical(
+    lines: Iterable[str], spent: Spent, durations: Mapping[str, float] | None = None
+) -> list[str]:
+    """The same of those that take critical time."""
+    return costliest((x for x in lines if spent.lines.get(x)), spent, durations)
+
+
 def of_lines(program: Program, wanted: Collection[str]) -> set[int]:
     """Numbers of a program's locations that are among these lines."""
     return {n for n in range(len(program.locations)) if program.where(n) in wanted}
