@@ -127,6 +127,7 @@ print("right")
 """
 
 
+@pytest.mark.slow
 def test_memory_of_dropped_worlds_is_used_again():
     """Each takes 64 MiB of a store of 160."""
     done = subprocess.run(
