@@ -119,10 +119,12 @@ def test_ray_outlives_the_thread_that_launched_first() -> None:
     assert float(found.split()[1]) < 1.0, "Ray was started again"
 
 
+@pytest.mark.slow
 def test_a_new_world_in_a_fork_is_refused() -> None:
     assert run(FORKED).split() == ["ray-forked"]
 
 
+@pytest.mark.slow
 def test_an_interrupt_while_ray_starts() -> None:
     assert "interrupted" in run(INTERRUPTED, "1.2")
 

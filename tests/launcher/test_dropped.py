@@ -52,6 +52,7 @@ def run(cell, space, times):
     return [str(w.message) for w in said if "World" in str(w.message)]
 
 
+@pytest.mark.slow
 def test_cells_that_are_run_again_leave_no_processes():
     processes = []
     space = {"nki": nki, "copied": copied, "x": X, "Process": Process}

@@ -46,6 +46,7 @@ def quiet(monkeypatch):
     monkeypatch.setattr(starting, "_logs", lambda: "/logs")
 
 
+@pytest.mark.slow
 def test_many_processes_may_take_long_together(monkeypatch, quiet):
     packs = [slots(1, 2)] * 30
     starts = Starts(monkeypatch, [50.0 * n for n in range(30)])
