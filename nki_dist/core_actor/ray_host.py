@@ -1,8 +1,9 @@
 """A world on Ray: one actor per core (or per pack of cores), HBM stacks in plasma.
 
-Which actor runs where, and where the stacks are, is for `Placement` and `WorldStacks`; here every
-actor is alike. A launch fills the stacks, has a `Supervisor` run all actors, and reads the stacks.
-What was lost in one launch, a process, a node or the whole session, is replaced before the next.
+Which actor runs where is for `Placement`, that it runs for `WorldActors`, and where the stacks are
+for `WorldStacks`. A launch fills the stacks, has a `Supervisor` run all actors, and reads the
+stacks. What was lost in one launch, a process, a node or the whole session, is replaced before the
+next.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ from __future__ import annotations
 import itertools
 import os
 import time
-import uuid
 from collections.abc import Hashable
 from typing import Any
 
@@ -20,19 +20,18 @@ import ray.exceptions
 
 from nki_dist.core_actor import bell
 from nki_dist.core_actor.actor import Answer, Order
-from nki_dist.core_actor.actors import Actors
 from nki_dist.core_actor.calls import Calls
 from nki_dist.core_actor.encoded import Encoded
 from nki_dist.core_actor.job import MUCH, Job, MessageMemory
 from nki_dist.core_actor.joined import Joined
 from nki_dist.core_actor.lifeline import Patience, SessionLost
-from nki_dist.core_actor.links import Net
-from nki_dist.core_actor.members import compare
-from nki_dist.core_actor.placement import Placement, WorldStacks, here, socket_folders
-from nki_dist.core_actor.processes import Process
+from nki_dist.core_actor.lost import LOST, cause
+from nki_dist.core_actor.placement import Placement
 from nki_dist.core_actor.ray_session import ensure_ray, refuse_fork
-from nki_dist.core_actor.starting import await_start, refused
-from nki_dist.core_actor.supervise import GRACE, LOOK_EVERY, Supervisor, cause, raise_first
+from nki_dist.core_actor.starting import refused
+from nki_dist.core_actor.supervise import GRACE, Supervisor, raise_first
+from nki_dist.core_actor.world_actors import WorldActors
+from nki_dist.core_actor.world_stacks import WorldStacks
 from nki_dist.errors import CoreLostError, LaunchError, UnresponsiveWarning
 from nki_dist.hbm.freed import give_back
 from nki_dist.hbm.layout import Layout, Layouts
@@ -62,16 +61,11 @@ class RayHost:
         self._address = address
         self._sound = True  # not if something was interrupted while it was being changed
         self._unfinished: set[int] = set()  # processes whose launch was given up
-        self._actors = Actors()
         self._placement = Placement(
             slots(ranks, lnc, ranks_per_node), lnc, cores_per_actor, ranks_per_instance or ranks
         )
         self._packs = self._placement.packs
-        self.actors: list[Any] = [None] * len(self._packs)
-        self._born: dict[int, Process] = {}  # processes of this machine
-        self._name = uuid.uuid4().hex  # of the folders with its sockets
-        self._where: dict[int, tuple[str, str]] = {}  # which processes are reached there
-        self.calls = Calls(self.actors)
+        self._actors = WorldActors(self._placement, transport)
         self._job: Job | None = None
         self._cores = sum(map(len, self._packs))
         self._known: list[set[Any]] = [set() for _ in self._packs]
@@ -81,8 +75,6 @@ class RayHost:
         self._launches = itertools.count()
         self._layouts = Layouts()
         self._encoded = Encoded()
-        self.processes: list[tuple[int, str]] = []
-        self._differ = ""  # what was told of differences between nodes
         try:
             with self._joined.used(self._abandon):
                 self._start()
@@ -109,74 +101,33 @@ class RayHost:
             try:
                 self._start_missing()
                 return
-            except ray.exceptions.RayActorError as error:
+            except LOST as error:
                 if time.monotonic() > end:
                     raise CoreLostError(
                         f"cores can't be started: {cause(error)}", code="core-not-started"
                     ) from error
-                self._forget_dead()
+                self._actors.discard_dead()
             except (ray.exceptions.RaySystemError, LaunchError) as error:
                 self.close()
                 if isinstance(error, LaunchError):
                     raise
                 raise refused(error) from error
 
-    def _forget_dead(self) -> None:
-        """Find out, when one couldn't be reached, which actors are dead or stopped."""
-        asked = {n: a.status.remote() for n, a in enumerate(self.actors) if a is not None}
-        ray.wait(list(asked.values()), num_returns=len(asked), timeout=GRACE)
-        for n, future in asked.items():
-            try:
-                if self.stopped(n):
-                    self.discard(n)
-                else:
-                    ray.get(future, timeout=0)
-            except ray.exceptions.RayActorError:
-                self.discard(n)
-            except ray.exceptions.GetTimeoutError:
-                continue  # busy; whoever needs an answer says for how long
-        time.sleep(LOOK_EVERY)
-
     def discard(self, n: int) -> None:
-        """Give an actor up; one that is only out of reach must not touch the stacks any more."""
-        ray.kill(self.actors[n])
-        self.actors[n] = None
-        self.calls.forget(n)
+        """Give a process up."""
+        self._actors.discard(n)
         self._unfinished.discard(n)
-        if n in self._born and (process := self._born.pop(n)).stopped():
-            process.kill()  # Ray asks a process to end, which such a one won't
 
     def _start_missing(self) -> None:
-        for n in [n for n in self._born if self.stopped(n)]:
-            self.discard(n)  # all are about to be introduced to each other
         if self._placement.lost(self._joined.lifeline.gone):
             self._placement.choose(self._joined.lifeline.gone)
             self._drop_stacks()
         self._joined.lifeline.watch(self._placement.nodes)
         if self._stacks is None:
             self._stacks = WorldStacks(self._placement.groups())
-        self._actors.borrow(self.actors.count(None))
-        for n, cores in enumerate(self._packs):
-            if self.actors[n] is None:
-                self.actors[n] = self._actors.make(cores, self._placement.nodes[n])
-                self._known[n] = set()
-                self._mapped[n] = None
-        process_of = {c.core: n for n, cores in enumerate(self._packs) for c in cores}
-        token = self._messages.renamed()
-        folders = {node: (path, self._name) for node, path in socket_folders().items()}
-        connecting = []
-        for n, node in enumerate(self._placement.nodes):
-            near = self._placement.near(n, self._transport)
-            net = Net(token, self.actors, n, process_of, near, folders[node])
-            connecting.append(self.actors[n].connect.remote(net))
-        await_start(connecting, self._packs, self._placement.nodes, self._joined.lifeline.check)
-        members, home = ray.get(connecting), here()
-        self._differ = compare(members, self._differ)
-        self.processes = [(m.pid, m.node) for m in members]
-        self._born = {
-            n: Process.of(p) for n, (p, node) in enumerate(self.processes) if node == home
-        }
-        self._where = {n: folders[home] for n in self._born if members[n].reached}
+        for n in self._actors.start(self._joined, self._messages.renamed()):
+            self._known[n] = set()
+            self._mapped[n] = None
 
     def close(self) -> None:
         """Stop the actors and release the stacks."""
@@ -185,17 +136,11 @@ class RayHost:
         try:
             if self._joined.there():
                 self._joined.lifeline.check()
-                self._end_processes()
+                self._actors.end()
                 self._drop_stacks()
         except SessionLost:
             self._abandon()
         self._forget()
-
-    def _end_processes(self) -> None:
-        for n, actor in enumerate(self.actors):
-            if actor is not None:
-                self.discard(n)
-        self.calls.clear()
 
     def _drop_stacks(self) -> None:
         """Let go of the stacks.
@@ -207,6 +152,21 @@ class RayHost:
             self._joined.lifeline.check()
             self._stacks.close()
         self._stacks = None
+
+    @property
+    def actors(self) -> list[Any]:
+        """Of all processes, None for those that aren't there."""
+        return self._actors.actors
+
+    @property
+    def processes(self) -> list[tuple[int, str]]:
+        """Number and Ray node of each process."""
+        return self._actors.processes
+
+    @property
+    def calls(self) -> Calls:
+        """How processes are called."""
+        return self._actors.calls
 
     # ---- launching ------------------------------------------------------------------------------
 
@@ -242,7 +202,7 @@ class RayHost:
 
     def _run(self, job: Job, patience: Patience) -> list[Answer]:
         self._job = job
-        supervisor = Supervisor(self, job.number, self._cores, patience)
+        supervisor = Supervisor(self, self._actors, job.number, self._cores, patience)
         try:
             return supervisor.run()
         except SessionLost:
@@ -261,16 +221,16 @@ class RayHost:
         Where messages needed much memory, they let go of that, too: then the larger stacks have it,
         and it isn't there twice.
         """
-        self.calls.dismiss()
+        self._actors.calls.dismiss()
         asked = [n for n, generation in enumerate(self._mapped) if generation is not None]
         self._mapped = [None] * len(self._packs)  # whether or not anybody waits until it is so
         token = None
         if self._messages.in_the_way:
-            token, asked = self._messages.renamed(), list(range(len(self.actors)))
+            token, asked = self._messages.renamed(), list(range(len(self._packs)))
         try:
-            self._ask({n: self.actors[n].release.remote(token) for n in asked}, patience)
-        except ray.exceptions.RayActorError as error:
-            self._forget_dead()
+            self._ask({n: self._actors.actors[n].release.remote(token) for n in asked}, patience)
+        except LOST as error:
+            self._actors.discard_dead()
             raise CoreLostError(f"a core died since the last launch ({cause(error)})") from error
 
     def _ask(self, futures: dict[int, Any], patience: Patience) -> None:
@@ -280,7 +240,7 @@ class RayHost:
             numbers = list(futures)
             for n in (numbers[at] for at in which):
                 self.discard(n)
-            return "the " + ", the ".join(self.title(numbers[at]) for at in which)
+            return "the " + ", the ".join(self._actors.title(numbers[at]) for at in which)
 
         patience.wait(list(futures.values()), late)
         ray.get(list(futures.values()))
@@ -316,17 +276,17 @@ class RayHost:
             self._placement.choose()
         with self._joined.used(self._abandon):
             if not sound:
-                self._end_processes()
+                self._actors.end()
                 self._drop_stacks()
             if self._unfinished:
-                for n in self.calls.settle(self._unfinished, GRACE):
+                for n in self._actors.calls.settle(self._unfinished, GRACE):
                     self.discard(n)
                     self._drop_stacks()
                 self._unfinished = set()
             for n, node in enumerate(self._placement.nodes):
-                if node in self._joined.lifeline.gone and self.actors[n] is not None:
+                if node in self._joined.lifeline.gone and self._actors.actors[n] is not None:
                     self.discard(n)
-            if None in self.actors or self._stacks is None:
+            if None in self._actors.actors or self._stacks is None:
                 self._start()
 
     def _abandon(self) -> None:
@@ -337,12 +297,9 @@ class RayHost:
     def _forget(self) -> None:
         """Nothing of the session is there any more."""
         self._joined.over()
-        self._actors.close()
-        self.actors[:] = [None] * len(self._packs)
-        self._born = {}
+        self._actors.forget()
         self._stacks = None
         self._encoded = Encoded()
-        self.calls.clear()
         self._unfinished = set()
 
     # ---- what a Supervisor asks for -------------------------------------------------------------
@@ -362,7 +319,7 @@ class RayHost:
         known = self._mapped[n] == arena.generation
         order = Order(job.number, job.key, code, None if known else arena)
         by_post = self._transport != "messages" and bell.possible()
-        self.calls.order(n, order, self._where.get(n) if by_post else None)
+        self._actors.calls.order(n, order, self._actors.where.get(n) if by_post else None)
 
     def done(self, n: int, answer: Answer) -> None:
         """A process has answered: what it has mapped, and whether it knows the program."""
@@ -374,24 +331,10 @@ class RayHost:
         if answer.unknown_program:
             self._known[n].discard(job.key)
 
-    def title(self, n: int) -> str:
-        """A process as messages call it."""
-        ends = self._packs[n][0], self._packs[n][-1]
-        names = [f"core {c.name}" if isinstance(c.name, int) else c.name for c in ends]
-        return f"process {self.processes[n][0]} that simulates {' to '.join(dict.fromkeys(names))}"
-
-    def core(self, n: int) -> int:
-        """The first core of a process."""
-        return self._packs[n][0].core
-
     def gone(self, n: int) -> str | None:
         """The Ray node of a process, if it has ended."""
         node = self._placement.nodes[n]
         return node if node in self._joined.lifeline.gone else None
-
-    def stopped(self, n: int) -> bool:
-        """Whether a process is known to be stopped, which only this machine's can be."""
-        return n in self._born and self._born[n].stopped()
 
     def warn(self, warning: UnresponsiveWarning) -> None:
         """Say something of a launch that goes on."""

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import ray
-import ray.exceptions
 
 from nki_dist.core_actor.actor import Status
+from nki_dist.core_actor.lost import LOST
 
 
 class RollCall:
@@ -46,7 +46,7 @@ class RollCall:
             if future in ready:
                 try:
                     self._answers[n] = self.last[n] = ray.get(future)
-                except ray.exceptions.RayActorError:
+                except LOST:
                     self._asked = {}  # its own answer tells of the death
                     return None
                 del self._asked[n]

@@ -17,8 +17,8 @@ import ray.exceptions
 
 from nki_dist.core_actor import authentication
 from nki_dist.core_actor.lifeline import STOPPED
+from nki_dist.core_actor.nodes import here, socket_folders
 from nki_dist.core_actor.own_ray import own_ray
-from nki_dist.core_actor.placement import here, socket_folders
 from nki_dist.errors import LaunchError
 from nki_dist.isa.core import CoreSlot
 from nki_dist.runtime.progress import START_QUIET, Progress

@@ -17,12 +17,11 @@ import time
 from collections.abc import Sequence
 from typing import Any, Final, Protocol
 
-import ray.exceptions
-
 from nki_dist.core_actor.actor import Answer
 from nki_dist.core_actor.calls import Calls
 from nki_dist.core_actor.last_words import add_prints
 from nki_dist.core_actor.lifeline import Patience
+from nki_dist.core_actor.lost import LOST, cause
 from nki_dist.core_actor.roll_call import RollCall
 from nki_dist.core_actor.verdict import Watch
 from nki_dist.errors import CoreLostError, NkiError, UnresponsiveWarning
@@ -37,39 +36,51 @@ GRACE: Final = 3.0  # seconds to stop in, once a launch has failed
 FROZEN: Final = 1.0  # seconds of silence, after the timeout, of a process that isn't surely stopped
 NOTE_AFTER: Final = 3.0  # seconds of silence that progress speaks of
 WARN_AFTER: Final = 20.0  # seconds of silence that are worth a warning
-_DIED: Final = (ray.exceptions.ActorDiedError, ray.exceptions.ActorUnavailableError)
 
 
-class Crew(Protocol):
+class LaunchHost(Protocol):
     """What a launch needs of the host; processes go by number."""
-
-    actors: list[Any]
-
-    calls: Calls
 
     def order(self, n: int) -> None: ...
     def done(self, n: int, answer: Answer) -> None: ...
-    def title(self, n: int) -> str: ...
-    def core(self, n: int) -> Any: ...
     def gone(self, n: int) -> str | None: ...
-    def stopped(self, n: int) -> bool: ...
     def discard(self, n: int) -> None: ...
     def warn(self, warning: UnresponsiveWarning) -> None: ...
+
+
+class Processes(Protocol):
+    """And of the processes."""
+
+    actors: list[Any]
+    calls: Calls
+
+    def title(self, n: int) -> str: ...
+    def core(self, n: int) -> Any: ...
+    def stopped(self, n: int) -> bool: ...
 
 
 class Supervisor:
     """One launch.
 
     Args:
-        crew: the processes.
+        host: whose launch it is.
+        processes: that run it.
         number: of the launch.
         cores: in all.
         patience: that ends with the world's timeout.
     """
 
-    def __init__(self, crew: Crew, number: int, cores: int, patience: Patience) -> None:
-        self._crew, self._number, self._patience = crew, number, patience
-        self._actors = crew.actors
+    def __init__(
+        self,
+        host: LaunchHost,
+        processes: Processes,
+        number: int,
+        cores: int,
+        patience: Patience,
+    ) -> None:
+        self._host, self._crew = host, processes
+        self._number, self._patience = number, patience
+        self._actors = processes.actors
         self._roll = RollCall(self._actors)
         self._watch = Watch(None if math.isinf(patience.seconds) else patience.seconds)
         self._progress = Progress(cores)
@@ -87,7 +98,7 @@ class Supervisor:
         """
         self.answers = [None] * len(self._actors)
         for n in range(len(self._actors)):
-            self._crew.order(n)
+            self._host.order(n)
         self.ordered = True
         try:
             self._collect()
@@ -120,7 +131,7 @@ class Supervisor:
                 actor.cancel.remote(self._number)
 
     def _take(self, n: int, answer: Answer | Exception) -> None:
-        if isinstance(answer, _DIED):
+        if isinstance(answer, LOST):
             text = (
                 f"the {self._crew.title(n)} died during the launch; the other cores were stopped "
                 f"and the next launch starts a new process ({cause(answer)})"
@@ -130,19 +141,19 @@ class Supervisor:
         if isinstance(answer, Exception):
             raise answer
         if answer.unknown_program:
-            self._crew.done(n, answer)
+            self._host.done(n, answer)
             self.ordered = False
-            self._crew.order(n)
+            self._host.order(n)
             self.ordered = True
             return
         self._ended.add(n)
-        self._crew.done(n, answer)
+        self._host.done(n, answer)
         self.answers[n] = answer
 
     def _lose_with_nodes(self) -> None:
         """Give up the processes of nodes that have ended, before Ray knows."""
         for n, answer in enumerate(self.answers):
-            if answer is None and (node := self._crew.gone(n)):
+            if answer is None and (node := self._host.gone(n)):
                 text = (
                     f"the Ray node {node} of the {self._crew.title(n)} has ended; the other cores "
                     "were stopped and the next launch uses the nodes that are left"
@@ -164,7 +175,7 @@ class Supervisor:
     def _give_up(self, n: int) -> None:
         self._ended.add(n)
         self._roll.forget(n)
-        self._crew.discard(n)
+        self._host.discard(n)
 
     # ---- when nobody finishes -------------------------------------------------------------------
 
@@ -221,7 +232,7 @@ class Supervisor:
                 )
             if seconds > WARN_AFTER and n not in self._warned:
                 self._warned.add(n)
-                self._crew.warn(self._unresponsive(n, seconds))
+                self._host.warn(self._unresponsive(n, seconds))
 
     def _frozen(self, n: int, seconds: float, stopped: bool) -> str:
         how = "it is stopped, as SIGSTOP does" if stopped else "it is frozen, or computes for long"
@@ -255,8 +266,3 @@ def raise_first(answers: Sequence[Answer]) -> None:
         raise lost[0]
     if errors:
         raise errors[0]
-
-
-def cause(error: Exception) -> str:
-    """The first line of what Ray says."""
-    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

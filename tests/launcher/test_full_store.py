@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from nki_dist.core_actor.placement import WorldStacks
+from nki_dist.core_actor.world_stacks import WorldStacks
 from nki_dist.errors import OutOfMemoryError
 from nki_dist.hbm.layout import Layout
 from nki_dist.hbm.stacks import NodeStacks, make_fill

@@ -17,7 +17,7 @@ import pytest
 import ray
 
 import nki_dist as nki
-from nki_dist.core_actor.placement import socket_folders
+from nki_dist.core_actor.nodes import socket_folders
 from nki_dist.core_actor.private import in_private, on_loopback
 from nki_dist.core_actor.processes import by_parent
 from tests.hosts.kernels import add_halves

@@ -1,0 +1,140 @@
+"""The Ray actors of a world: started, introduced to each other, replaced, ended.
+
+Which cores share one and on which node it runs is for `Placement`; what they compute is for
+`RayHost`. What died, was stopped, or went with its node is replaced before the next launch.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from typing import Any
+
+import ray
+import ray.exceptions
+
+from nki_dist.core_actor.actors import Actors
+from nki_dist.core_actor.calls import Calls
+from nki_dist.core_actor.joined import Joined
+from nki_dist.core_actor.links import Net
+from nki_dist.core_actor.lost import LOST
+from nki_dist.core_actor.members import compare
+from nki_dist.core_actor.nodes import here, socket_folders
+from nki_dist.core_actor.placement import Placement
+from nki_dist.core_actor.processes import Process
+from nki_dist.core_actor.starting import await_start
+from nki_dist.core_actor.supervise import GRACE, LOOK_EVERY
+
+
+class WorldActors:
+    """See the module's docstring; actors go by number, which is that of their pack.
+
+    Attributes:
+        actors: None where one isn't there.
+        nodes: of Ray, by actor.
+        processes: number and Ray node of each.
+        where: the folders in which those of this machine are reached by post.
+    """
+
+    def __init__(self, placement: Placement, transport: str) -> None:
+        self.packs = placement.packs
+        self.nodes = placement.nodes
+        self.actors: list[Any] = [None] * len(self.packs)
+        self.where: dict[int, tuple[str, str]] = {}
+        self.calls = Calls(self.actors)
+        self._placement, self._transport = placement, transport
+        self._source = Actors()
+        self.processes: list[tuple[int, str]] = []
+        self._born: dict[int, Process] = {}  # processes of this machine
+        self._name = uuid.uuid4().hex  # of the folders with their sockets
+        self._differ = ""  # what was told of differences between nodes
+
+    def start(self, joined: Joined, token: str) -> list[int]:
+        """Start those that aren't there, and introduce all to each other; who is new.
+
+        Args:
+            token: names this set of processes.
+
+        Raises:
+            LaunchError: they don't start, and nobody says why.
+        """
+        self.discard_stopped()
+        self._source.borrow(self.actors.count(None))
+        new = [n for n, actor in enumerate(self.actors) if actor is None]
+        for n in new:
+            self.actors[n] = self._source.make(self.packs[n], self.nodes[n])
+        process_of = {c.core: n for n, cores in enumerate(self.packs) for c in cores}
+        folders = {node: (path, self._name) for node, path in socket_folders().items()}
+        connecting = []
+        for n, node in enumerate(self.nodes):
+            near = self._placement.near(n, self._transport)
+            net = Net(token, self.actors, n, process_of, near, folders[node])
+            connecting.append(self.actors[n].connect.remote(net))
+        await_start(connecting, self.packs, self.nodes, joined.lifeline.check)
+        members, home = ray.get(connecting), here()
+        self._differ = compare(members, self._differ)
+        self.processes = [(m.pid, m.node) for m in members]
+        self._born = {
+            n: Process.of(p) for n, (p, node) in enumerate(self.processes) if node == home
+        }
+        self.where = {n: folders[home] for n in self._born if members[n].reached}
+        return new
+
+    def discard(self, n: int) -> None:
+        """Give an actor up; one that is only out of reach must not touch the stacks any more."""
+        ray.kill(self.actors[n])
+        self.actors[n] = None
+        self.calls.forget(n)
+        if n in self._born and (process := self._born.pop(n)).stopped():
+            process.kill()  # Ray asks a process to end, which such a one won't
+
+    def discard_stopped(self) -> None:
+        """Give up those that are known to be stopped."""
+        for n in [n for n in self._born if self.stopped(n)]:
+            self.discard(n)
+
+    def discard_dead(self) -> None:
+        """Find out, when one couldn't be reached, which are dead or stopped, and give them up."""
+        asked = {n: a.status.remote() for n, a in enumerate(self.actors) if a is not None}
+        ray.wait(list(asked.values()), num_returns=len(asked), timeout=GRACE)
+        for n, future in asked.items():
+            try:
+                if self.stopped(n):
+                    self.discard(n)
+                else:
+                    ray.get(future, timeout=0)
+            except LOST:
+                self.discard(n)
+            except ray.exceptions.GetTimeoutError:
+                continue  # busy; whoever needs an answer says for how long
+        time.sleep(LOOK_EVERY)
+
+    def end(self) -> None:
+        """End all processes."""
+        for n, actor in enumerate(self.actors):
+            if actor is not None:
+                self.discard(n)
+        self.calls.clear()
+
+    def forget(self) -> None:
+        """The session is over, and they with it."""
+        self._source.close()
+        self.actors[:] = [None] * len(self.packs)
+        self._born = {}
+        self.calls.clear()
+
+    def title(self, n: int) -> str:
+        """One as messages call it."""
+        ends = self.packs[n][0], self.packs[n][-1]
+        names = [f"core {c.name}" if isinstance(c.name, int) else c.name for c in ends]
+        which = f"process {self.processes[n][0]} that simulates {' to '.join(dict.fromkeys(names))}"
+        home = self.nodes[n] == here()
+        return which if home else f"{which} on Ray node {self.nodes[n]}"
+
+    def core(self, n: int) -> int:
+        """The first core of one."""
+        return self.packs[n][0].core
+
+    def stopped(self, n: int) -> bool:
+        """Whether one is known to be stopped, which only this machine's can be."""
+        return n in self._born and self._born[n].stopped()
