@@ -256,6 +256,17 @@ LAUNCHES: Final = (
         "`nki-dist cluster stop` and `start` as the program runs, or set NKI_DIST_CLUSTER=off.",
     ),
     Code(
+        "core-not-reserved",
+        "Ray hasn't reserved what a world asks for, or the placement group that it ran in is gone.",
+        "Ask for less in actor_options, close what holds it, or add nodes; the message has each "
+        "node's resources. NKI_DIST_START_TIMEOUT waits longer.",
+    ),
+    Code(
+        "cluster-waits",
+        "A world waits for Ray to reserve what it asks for, or has no node with processors.",
+        "Look at `ray status`; ask for less, or add nodes.",
+    ),
+    Code(
         "blas-differs",
         "Nodes of a world compute products with different BLAS kernels, so with other last bits.",
         "Use equal processors and versions of NumPy, or set OPENBLAS_CORETYPE, to kernels that all "

@@ -7,12 +7,12 @@ started as in any other Ray.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from nki_dist.core_actor.actor import NeuronCore
 from nki_dist.core_actor.kept.borrowed import Loan
-from nki_dist.core_actor.nodes import here, on_node
+from nki_dist.core_actor.nodes import here
 from nki_dist.isa.core import CoreSlot
 
 
@@ -28,7 +28,7 @@ class Actors:
         if self._loan is None:
             self._loan = Loan(count)
 
-    def make(self, cores: Sequence[CoreSlot], node: str) -> Any:
+    def make(self, cores: Sequence[CoreSlot], node: str, options: Mapping[str, Any]) -> Any:
         """An actor that simulates these cores on that node; it needn't be up yet."""
         borrowed = self._loan.take() if self._loan is not None and node == here() else None
         if borrowed is not None:
@@ -36,7 +36,7 @@ class Actors:
             return borrowed
         label = "-".join(str(c.core) for c in (cores[0], cores[-1])[: len(cores)])
         return NeuronCore.options(  # type: ignore[attr-defined]
-            name=f"nki-{self._name}-core-{label}-{uuid.uuid4().hex[:4]}", **on_node(node)
+            name=f"nki-{self._name}-core-{label}-{uuid.uuid4().hex[:4]}", **options
         ).remote(cores)
 
     def close(self) -> None:

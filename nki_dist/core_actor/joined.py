@@ -22,11 +22,11 @@ class Joined:
 
     def __init__(self, lifeline: Lifeline) -> None:
         self.lifeline = lifeline
-        self._name = ray_session()
+        self._name: tuple[str, str] | None = ray_session()
 
     def there(self) -> bool:
         """Whether this process is still in it, lost or not."""
-        return bool(self._name) and ray.is_initialized() and self._name == ray_session()
+        return ray.is_initialized() and self._name == ray_session()
 
     def lose(self, kept: object) -> None:
         """It is lost; `kept` as in `Use.lose`."""
@@ -35,7 +35,7 @@ class Joined:
 
     def over(self) -> None:
         """Nobody asks for it any more."""
-        self._name = ""
+        self._name = None
         self.lifeline.close()
 
     @contextmanager

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Collection
-from typing import Any
+from typing import Any, Final
 
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+CORE_CLASS: Final = "NeuronCore"
+_STARTED: Final = ("ALIVE", "PENDING_CREATION")
 
 
 def here() -> str:
@@ -15,16 +19,72 @@ def here() -> str:
     return ray.get_runtime_context().get_node_id()
 
 
-def usable_nodes(gone: Collection[str] = ()) -> dict[str, int]:
-    """Nodes that can simulate cores, with their processors; this one first if it has any.
+def alive(gone: Collection[str] = ()) -> dict[str, dict[str, Any]]:
+    """What Ray lists of each node that lives.
 
     Args:
         gone: nodes that have ended, which Ray may not know yet.
     """
-    alive = {n["NodeID"]: int(n["Resources"].get("CPU", 0)) for n in ray.nodes() if n["Alive"]}
-    alive = {n: cpus for n, cpus in alive.items() if n not in gone}
-    found = sorted((n for n in alive if alive[n]), key=lambda n: (n != here(), n))
-    return {n: alive[n] for n in found} or {here(): 1}
+    return {n["NodeID"]: n for n in ray.nodes() if n["Alive"] and n["NodeID"] not in gone}
+
+
+def processors(node: dict[str, Any]) -> int:
+    """Those that Ray says a node has: in a container fewer than the machine's."""
+    return int(node["Resources"].get("CPU", 0))
+
+
+def usable_nodes(gone: Collection[str] = ()) -> dict[str, int]:
+    """Nodes that can simulate cores, with their processors; this one first if it has any.
+
+    Args:
+        gone: as in `alive`.
+    """
+    has = {name: count for name, n in alive(gone).items() if (count := processors(n))}
+    found = sorted(has, key=lambda n: (n != here(), n))
+    return {n: has[n] for n in found} or {here(): 1}
+
+
+def simulating() -> Counter[str]:
+    """Per node the processes that simulate cores, of all programs of the cluster.
+
+    Ray tells what an actor reserves, and ours reserve nothing; who wants to know how many there are
+    where asks its table of actors. There is no public way without Ray's dashboard: where this one
+    is gone, a node's load is what is reserved there.
+    """
+    found: Counter[str] = Counter()
+    table = getattr(getattr(ray, "_private", None), "state", None)
+    for state in _STARTED:
+        try:
+            actors = table.actors(actor_state_name=state)  # type: ignore[union-attr]
+        except (AttributeError, TypeError):
+            return Counter()
+        of = [a["Address"]["NodeID"] for a in actors.values() if a["ActorClassName"] == CORE_CLASS]
+        found.update(of)
+    return found
+
+
+def reserved() -> dict[str, float]:
+    """Per node the processors that tasks, actors and placement groups have reserved."""
+    nodes = alive()
+    free = available()
+    return {
+        name: processors(n) - free[name].get("CPU", 0.0) if name in free else 0.0
+        for name, n in nodes.items()
+    }
+
+
+def available() -> dict[str, dict[str, float]]:
+    """Per node what isn't reserved; empty where Ray doesn't say."""
+    ask = getattr(
+        getattr(getattr(ray, "_private", None), "state", None), "available_resources_per_node", None
+    )
+    return {} if ask is None else dict(ask())
+
+
+def free_in(node: str, group: str, bundle: int, specified: dict[str, float]) -> dict[str, float]:
+    """What isn't taken of a bundle of a placement group; all of it where Ray doesn't say."""
+    free = available().get(node, {})
+    return {n: free.get(f"{n}_group_{bundle}_{group}", v) for n, v in specified.items()}
 
 
 def socket_folders() -> dict[str, str]:

@@ -1,27 +1,30 @@
-"""Which Ray node simulates which instance.
+"""Which cores share an actor, and which Ray node simulates which instance.
 
-A world of several instances on a cluster of several nodes puts each instance on one node, in turns
-if there are fewer nodes; anything else runs on the launcher's node. Nodes without processors (a
-head that only manages, for instance) simulate nothing, unless there are no others. Invariant: ranks
-of an instance are on one node, so a stack is never split; results don't depend on any of this.
+Invariant: ranks of an instance are on one node, so a stack is never split; results don't depend on
+any of this. Three ways, by what a world asks for:
 
-Actors here take no CPU resources, because they are simulated cores and not processors; a node is
-chosen by affinity, which fails rather than goes elsewhere. A placement group would reserve
-resources instead: then a world could wait for ever for processors that another world or job holds,
-and Ray would choose the node of the instance whose stacks the launcher reads without copying. So
-worlds at once share nodes. Nodes are looked at when a world starts and when it lost one; one that
-joins later is used by worlds that start later.
+- It reserves nothing, as by default: actors take no processors, because they are simulated cores.
+  An instance stays on the launcher's node, whose stacks the launcher reads without copying, while
+  that has a processor for each of its processes; else it goes to the node with the least load.
+  Nodes without processors (a head that only manages) simulate nothing, unless there are no others.
+- It reserves (`actor_options`): Ray finds a node for each instance, in a placement group.
+- It is given a placement group, or made in a task that captures its children in one: it stays in
+  its bundles.
+
+Nodes are looked at when a world starts and when it lost one; one that joins later is used by worlds
+that start later.
 """
 
 from __future__ import annotations
 
-import os
 import sys
 from collections import Counter
 from collections.abc import Collection, Sequence
+from typing import Any
 
 from nki_dist.core_actor import bell
-from nki_dist.core_actor.nodes import usable_nodes
+from nki_dist.core_actor.request import Request
+from nki_dist.core_actor.spots import Check, Key, Spots, spots_of
 from nki_dist.errors import LaunchError
 from nki_dist.isa.core import CoreSlot
 
@@ -32,21 +35,23 @@ def pack(
     every: Sequence[CoreSlot],
     lnc: int,
     per_actor: str | int,
-    processors: int | None = None,
+    processors: int = 1,
     cores: int | None = None,
+    most: int | None = None,
 ) -> list[list[CoreSlot]]:
     """Which cores share an actor. The cores of a rank are never split between packs of several.
 
     Args:
         every: cores to pack, all of some ranks.
         per_actor: how many, or "auto": one while that is sensible, then one actor per processor.
-        processors: that are there for these cores; this machine's by default.
+        processors: that are there for these cores.
         cores: of the whole world; these are all by default.
+        most: actors that there is room for, if that is limited.
     """
     if per_actor == "auto":
+        few = (cores or len(every)) <= OWN_ACTORS and (most is None or len(every) <= most)
         ranks = -(-len(every) // lnc)
-        packed = -(-ranks // (processors or os.cpu_count() or 1)) * lnc
-        size = 1 if (cores or len(every)) <= OWN_ACTORS else packed
+        size = 1 if few else -(-ranks // max(1, min(processors, most or processors))) * lnc
     elif isinstance(per_actor, int) and per_actor >= 1:
         size = per_actor if per_actor == 1 else -(-per_actor // lnc) * lnc
     else:
@@ -64,51 +69,78 @@ class Placement:
         lnc: cores per rank.
         per_actor: as in `pack`.
         per_instance: ranks of an instance.
+        request: what the world asks for.
+        check: raises if the Ray session is lost while this waits.
 
     Attributes:
         packs: cores that share an actor.
         nodes: for each pack its node.
+
+    Raises:
+        LaunchError: what is asked for can't be had, or takes too long.
     """
 
     def __init__(
-        self, every: Sequence[CoreSlot], lnc: int, per_actor: str | int, per_instance: int
+        self,
+        every: Sequence[CoreSlot],
+        lnc: int,
+        per_actor: str | int,
+        per_instance: int,
+        request: Request,
+        check: Check,
     ) -> None:
-        nodes = usable_nodes()
+        self._request, self._check = request, check
         size = per_instance * lnc
-        instances = [every[i : i + size] for i in range(0, len(every), size)]
+        units = [every[i : i + size] for i in range(0, len(every), size)]
+        self._spots: Spots = spots_of(request, check)
+        keys = self._spots.assigned([min(len(unit), OWN_ACTORS) for unit in units])
+        if len(set(keys)) == 1:  # they share its processors
+            units, keys = [every], keys[:1]
+        sharing = Counter(keys)
         self.packs: list[list[CoreSlot]] = []
-        self._instance_of: list[int] = []
-        if len(nodes) == 1 or len(instances) == 1:
-            self.packs = pack(every, lnc, per_actor)
-            self._instance_of = [0] * len(self.packs)
-        else:
-            processors = list(nodes.values())
-            for number, cores in enumerate(instances):
-                turn = number % len(processors)
-                sharing = len(range(turn, len(instances), len(processors)))  # of that node
-                share = max(1, processors[turn] // sharing)
-                packs = pack(cores, lnc, per_actor, share, len(every))
-                self.packs += packs
-                self._instance_of += [number] * len(packs)
+        self._processes: list[int] = []  # of each unit, which stays on one node
+        for unit, key in zip(units, keys):
+            room = self._spots.room(key)
+            share = None if room.most is None else room.most // sharing[key]
+            packs = pack(unit, lnc, per_actor, room.processors // sharing[key], len(every), share)
+            self.packs += packs
+            self._processes.append(len(packs))
+        self._unit_of = [u for u, count in enumerate(self._processes) for _ in range(count)]
+        self._keys: list[Key] = keys
         self.nodes: list[str] = []
         self.choose()
 
     def choose(self, gone: Collection[str] = ()) -> None:
-        """Assign instances to nodes that are alive now; `gone` as in usable_nodes.
+        """Find the node of each unit; those whose node is alive stay there: so do their actors.
 
-        Those whose node is alive stay there: so do their actors.
+        Args:
+            gone: nodes that have ended, which Ray may not know yet.
         """
-        nodes = list(usable_nodes(gone))
-        of = {i: node for i, node in zip(self._instance_of, self.nodes) if node in nodes}
-        for i in dict.fromkeys(self._instance_of):
-            if i not in of:
-                load = Counter(of.values())
-                of[i] = min(nodes, key=load.__getitem__)  # in turns, in the beginning
-        self.nodes = [of[i] for i in self._instance_of]
+        if self._spots.over():
+            self._spots = spots_of(self._request, self._check)
+            self._keys = self._spots.assigned(self._processes)
+        try:
+            self._keys, nodes = self._spots.settled(self._keys, self._processes, gone)
+        except BaseException:
+            self.close()
+            raise
+        self.nodes[:] = [nodes[unit] for unit in self._unit_of]
 
     def lost(self, gone: Collection[str] = ()) -> bool:
-        """Whether a node of this world is gone; `gone` as in usable_nodes."""
-        return not set(self.nodes) <= set(usable_nodes(gone))
+        """Whether a node of this world is gone, or its placement group; `gone` as in `choose`."""
+        return self._spots.over() or not set(self.nodes) <= self._spots.living(gone)
+
+    def options(self, n: int) -> dict[str, Any]:
+        """Ray's options of the actor of pack n."""
+        return self._spots.options(self._keys[self._unit_of[n]])
+
+    def close(self) -> None:
+        """Give back what was reserved. `choose` reserves it again."""
+        self._spots.close()
+
+    def forget(self) -> None:
+        """The session is over, and with it what was reserved."""
+        self._spots.forget()
 
     def near(self, n: int, transport: str) -> frozenset[int]:
         """The packs that pack n reaches through shared memory.

@@ -28,6 +28,7 @@ from nki_dist.core_actor.lifeline import Patience, SessionLost
 from nki_dist.core_actor.lost import LOST, cause
 from nki_dist.core_actor.placement import Placement
 from nki_dist.core_actor.ray_session import ensure_ray, refuse_fork
+from nki_dist.core_actor.request import NOTHING, Request
 from nki_dist.core_actor.starting import refused
 from nki_dist.core_actor.supervise import GRACE, Supervisor, raise_first
 from nki_dist.core_actor.world_actors import WorldActors
@@ -54,6 +55,7 @@ class RayHost:
         ranks_per_node: int = 0,
         transport: str = "auto",
         home: int | None = None,
+        request: Request = NOTHING,
     ) -> None:
         self._home = os.getpid() if home is None else home
         self._joined = Joined(ensure_ray(address, self._home))
@@ -61,9 +63,16 @@ class RayHost:
         self._address = address
         self._sound = True  # not if something was interrupted while it was being changed
         self._unfinished: set[int] = set()  # processes whose launch was given up
-        self._placement = Placement(
-            slots(ranks, lnc, ranks_per_node), lnc, cores_per_actor, ranks_per_instance or ranks
-        )
+        every = slots(ranks, lnc, ranks_per_node)
+        with self._joined.used(lambda: self._joined.lose(None)):
+            self._placement = Placement(
+                every,
+                lnc,
+                cores_per_actor,
+                ranks_per_instance or ranks,
+                request,
+                lambda: self._joined.lifeline.check(),
+            )
         self._packs = self._placement.packs
         self._actors = WorldActors(self._placement, transport)
         self._job: Job | None = None
@@ -138,6 +147,7 @@ class RayHost:
                 self._joined.lifeline.check()
                 self._actors.end()
                 self._drop_stacks()
+                self._placement.close()
         except SessionLost:
             self._abandon()
         self._forget()
@@ -297,6 +307,7 @@ class RayHost:
     def _forget(self) -> None:
         """Nothing of the session is there any more."""
         self._joined.over()
+        self._placement.forget()
         self._actors.forget()
         self._stacks = None
         self._encoded = Encoded()

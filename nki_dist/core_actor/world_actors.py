@@ -62,7 +62,9 @@ class WorldActors:
         self._source.borrow(self.actors.count(None))
         new = [n for n, actor in enumerate(self.actors) if actor is None]
         for n in new:
-            self.actors[n] = self._source.make(self.packs[n], self.nodes[n])
+            self.actors[n] = self._source.make(
+                self.packs[n], self.nodes[n], self._placement.options(n)
+            )
         process_of = {c.core: n for n, cores in enumerate(self.packs) for c in cores}
         folders = {node: (path, self._name) for node, path in socket_folders().items()}
         connecting = []

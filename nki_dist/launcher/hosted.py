@@ -19,6 +19,7 @@ from nki_dist.launcher.session import session
 from nki_dist.launcher.tracebacks import leaves_package
 from nki_dist.runtime.hosts import Host, InProcessHost, forced_algorithm
 from nki_dist.runtime.ray_thread import ray_thread
+from nki_dist.runtime.settings import OPTIONS_VARIABLE, actor_options
 from nki_dist.topology.topology import Topology
 
 _W = TypeVar("_W", bound="Hosted")
@@ -36,6 +37,7 @@ class Hosted(Shared):
     _memory: int | None
     _options: tuple[str | int, str | None]
     _transport: str
+    _request: dict[str, Any]
     _algorithm: str
 
     @property
@@ -117,8 +119,32 @@ class Hosted(Shared):
                     node,
                     self._transport,
                     session().process,
+                    **self._request,
                 )
         return self._host
+
+
+def asked_of_ray(options: object, group: object) -> dict[str, Any]:
+    """What a world asks Ray for beside actors, checked, as an argument of the host on Ray.
+
+    Args:
+        options, group: World's arguments.
+
+    Raises:
+        LaunchError: Ray has no such options.
+    """
+    where = "actor_options"
+    if options is None:
+        options, where = actor_options(), OPTIONS_VARIABLE
+    if options is None and group is None:
+        return {}
+    return {"request": ray_thread().do(lambda: _request(options, group, where))}
+
+
+def _request(options: object, group: object, where: str) -> Any:
+    from nki_dist.core_actor.request import Request
+
+    return Request.of(options, group, where)
 
 
 def _ray_host() -> Callable[..., Host]:

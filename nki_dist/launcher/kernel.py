@@ -12,7 +12,6 @@ from typing import Any
 
 from nki_dist import arch as architectures
 from nki_dist import frameworks
-from nki_dist.arch.measured import VARIABLE as ARCH_VARIABLE
 from nki_dist.checks import Checks, Policy, checks_of
 from nki_dist.compiler.compiled import Compiled, Grid
 from nki_dist.compiler.config import (
@@ -35,7 +34,7 @@ from nki_dist.launcher.recording import drift_one, record_one
 from nki_dist.launcher.session import session
 from nki_dist.launcher.tracebacks import leaves_package, trim
 from nki_dist.launcher.traced import launch_traced, placeholders
-from nki_dist.launcher.world import World
+from nki_dist.launcher.world import WORLDS_READ, World
 from nki_dist.release import ANY
 from nki_dist.runtime.settings import default_check, default_host, default_lnc, of_release
 from nki_dist.timing import COMPILED, check_schedule
@@ -209,7 +208,7 @@ class Kernel:
         if self.grid is not None and checks.release != ANY and not hasattr(self.fn, "__beta1__"):
             check_launch_grid(grid, lnc, checks.nki)
         world = session().world(
-            (platform.instance, grid.cores, host, checks, os.environ.get(ARCH_VARIABLE)),
+            (platform.instance, grid.cores, host, checks, *map(os.environ.get, WORLDS_READ)),
             lambda: World(lnc=grid.cores, platform=platform.instance, host=host, check=checks),
         )
         return world, grid

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from nki_dist import arch as architectures
+from nki_dist.arch.measured import VARIABLE as ARCH_VARIABLE
 from nki_dist.arch.measured import measured
 from nki_dist.checks import Policy, checks_of
 from nki_dist.collectives.check import check_world
@@ -16,7 +17,7 @@ from nki_dist.launcher.deferred import Bind, bind_deferred, settled
 from nki_dist.launcher.estimates import Doubts, dry_run_of, estimate_of, nothing_unknown
 from nki_dist.launcher.findings import findings, report_races, tell
 from nki_dist.launcher.grid import grid_of_world
-from nki_dist.launcher.hosted import Hosted
+from nki_dist.launcher.hosted import Hosted, asked_of_ray
 from nki_dist.launcher.loaded import bind_loaded
 from nki_dist.launcher.options import check_options, whole
 from nki_dist.launcher.profiles import profile_of_reports
@@ -35,6 +36,7 @@ from nki_dist.runtime.hosts import (
 )
 from nki_dist.runtime.printing import Printer
 from nki_dist.runtime.settings import (
+    OPTIONS_VARIABLE,
     default_check,
     default_host,
     default_timeout,
@@ -44,6 +46,8 @@ from nki_dist.runtime.settings import (
 from nki_dist.runtime.unread import check_messages
 from nki_dist.timing import COMPILED, Profile, check_schedule
 from nki_dist.topology.topology import Topology
+
+WORLDS_READ = (ARCH_VARIABLE, OPTIONS_VARIABLE)  # what a world takes from the environment
 
 
 class World(Recording, Hosted):
@@ -73,6 +77,11 @@ class World(Recording, Hosted):
         arch: a file of figures that `nki-dist calibrate` wrote; NKI_DIST_ARCH by default. Only
             simulated time depends on them.
         release: of NKI: "0.6", "0.7", or "any" of both; NKI_DIST_RELEASE or "any" by default.
+        actor_options: what each simulated core's process asks Ray for, by Ray's names: num_cpus,
+            memory (bytes), resources, label_selector, runtime_env; NKI_DIST_ACTOR_OPTIONS (JSON) or
+            nothing by default. Each instance has a bundle of a placement group for its processes.
+        placement_group: of Ray, to run in; by default that of the task or actor which makes the
+            world, if it captures its children. Other hosts have no use for these two.
 
     Raises:
         LaunchError: the combination isn't possible.
@@ -94,6 +103,8 @@ class World(Recording, Hosted):
         retries: int = 0,
         arch: str | os.PathLike[str] | None = None,
         release: str | None = None,
+        actor_options: Mapping[str, Any] | None = None,
+        placement_group: Any = None,
     ) -> None:
         host = default_host() if host is None else host
         transport = default_transport() if transport is None else transport
@@ -110,6 +121,7 @@ class World(Recording, Hosted):
         # Launches share the stacks and the actors, so only one may be under way.
         super().__init__()
         self._options = (cores_per_actor, address)
+        self._request = asked_of_ray(actor_options, placement_group) if host == "ray" else {}
         self.timeout = default_timeout() if timeout is None else timeout
         self.retries = check_retries(retries)
         self._transport = transport

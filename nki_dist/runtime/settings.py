@@ -5,6 +5,7 @@ Read at every use: programs and test harnesses change these variables while they
 
 from __future__ import annotations
 
+import json
 import os
 from dataclasses import replace
 from functools import lru_cache
@@ -22,6 +23,7 @@ RELEASE_VARIABLE: Final = "NKI_DIST_RELEASE"
 FRONTEND_VARIABLE: Final = "NKI_COMPILER_FRONTEND"
 TRANSPORT_VARIABLE: Final = "NKI_DIST_TRANSPORT"
 TIMEOUT_VARIABLE: Final = "NKI_DIST_TIMEOUT"
+OPTIONS_VARIABLE: Final = "NKI_DIST_ACTOR_OPTIONS"
 START_VARIABLE: Final = "NKI_DIST_START_TIMEOUT"
 CLUSTER_VARIABLE: Final = "NKI_DIST_CLUSTER"
 PRECISE_VARIABLE: Final = "NKI_PRECISE_FP"
@@ -29,6 +31,7 @@ TRACEBACK_VARIABLE: Final = "NKI_DIST_TRACEBACK"
 
 HOSTS: Final = ("ray", "inprocess", "debug")
 START_SECONDS: Final = 90.0  # Ray gives a process 60 s to come up, and then starts another
+RESERVE_SECONDS: Final = 600.0  # an autoscaler has machines started, which take minutes
 TRANSPORTS: Final = ("auto", "ring", "messages")
 
 
@@ -132,6 +135,33 @@ def start_timeout() -> float:
         LaunchError: the variable isn't a positive number.
     """
     return _seconds(START_VARIABLE) or START_SECONDS
+
+
+def reserve_timeout() -> float:
+    """Seconds after which a world no longer waits for what Ray is to reserve for it.
+
+    Raises:
+        LaunchError: the variable isn't a positive number.
+    """
+    return _seconds(START_VARIABLE) or RESERVE_SECONDS
+
+
+def actor_options() -> Any:
+    """What worlds ask Ray for that don't say; None for nothing.
+
+    Raises:
+        LaunchError: the variable isn't JSON.
+    """
+    text = os.environ.get(OPTIONS_VARIABLE)
+    if not text:
+        return None
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise LaunchError(
+            f'{OPTIONS_VARIABLE}={text!r}; must be JSON, such as {{"num_cpus": 1}}: {error}',
+            code="setting-value",
+        ) from None
 
 
 def precise_fp() -> bool:

@@ -1,0 +1,65 @@
+"""Worlds that Ray's scheduler sees, on clusters with pools and with an autoscaler; one program each."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+
+def found_by(module: str, *arguments: str) -> dict:
+    command = [sys.executable, "-m", f"tests.launcher.{module}", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=400)
+    assert done.returncode == 0, done.stderr[-3000:]
+    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]  # not Ray's
+    return json.loads(lines[-1])
+
+
+def test_what_a_world_reserves_is_seen_waited_for_and_given_back():
+    found = found_by("on_pools", "reserves")
+    for text in (
+        "core-not-reserved",
+        "CPU: 1",
+        "pool=sim",
+        "0 of 4 free",
+        "NKI_DIST_START_TIMEOUT",
+    ):
+        assert text in found["error"]
+    assert "no node that is there has as much in all" in found["never"]
+    assert len(found["told"]) == 1 and "waits until Ray has reserved" in found["told"][0]
+    assert found["right"] and found["after a wait"]
+    assert (found["taken"], found["of the environment"], found["given back"]) == (4, 2, 0)
+
+
+def test_worlds_without_options_go_to_the_node_with_the_least_load():
+    assert found_by("on_pools", "least") == {
+        "right": True,
+        "nodes": [1, 1, 1, 1],
+        "worlds of a node": [2, 2],
+    }
+
+
+def test_a_world_stays_in_its_placement_group():
+    found = found_by("on_pools", "group")
+    assert found["given"] == [True, True]
+    assert found["processes"] == 2, "as many as the bundle has processors"
+    assert "no bundle of placement group" in found["full"]
+    assert found["within"] == [[True, True, 8], [True, True, 1]], "the task has one of two"
+    assert found["removed"][0].startswith("CoreLostError")
+    assert "was removed; make another world" in found["removed"][1]
+
+
+def test_a_program_leaves_a_cluster_and_joins_it_again():
+    assert found_by("on_pools", "sessions") == {"right": [True] * 5, "taken": 2}
+
+
+@pytest.mark.parametrize("options", [[], ['{"num_cpus": 1}']])
+def test_an_autoscaler_brings_nodes(options):
+    found = found_by("on_autoscaler", *options)
+    used = 2 if options else 1
+    assert found["right"] and not found["on the head"]
+    assert (found["nodes before"], found["nodes used"], found["nodes after"]) == (0, used, 0)
