@@ -29,7 +29,7 @@ def cause(error: Exception) -> str:
 def _short_of_memory(said: str) -> str:
     node, used, limit = _NODE.search(said), _USED.search(said), _LIMIT.search(said)
     where = f"Ray node {node[2]} ({node[1]})" if node else "its Ray node"
-    facts = f": {used[1]} used" if used else ""
+    facts = f": {used[1].replace(' used', '')} in use" if used else ""
     facts += f", killed above {limit[1].rstrip('.')}" if limit else ""
     return (
         f"{where} was short of memory, and Ray's memory monitor killed it{facts}. Use smaller "

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,8 @@ from ray.cluster_utils import Cluster
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 import nki_dist as nki
+import nki_dist.isa as nisa
+import nki_dist.language as nl
 from nki_dist import errors
 from nki_dist.runtime.settings import OPTIONS_VARIABLE, START_VARIABLE
 from tests.hosts.kernels import add_halves
@@ -142,11 +145,49 @@ def sessions(cluster: Cluster) -> dict[str, Any]:
     return {"right": ok, "taken": taken}
 
 
-WHAT = {f.__name__: f for f in (reserves, least, group, sessions)}
+@nki.jit
+def fill(x):
+    """Writes so many rows of private HBM of 64 MiB each."""
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    tile = nl.ndarray((128, 1 << 13), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.memset(tile, value=1.0)
+    much = nl.ndarray((16 * x.shape[1], 128, 1 << 13), dtype=nl.float32, buffer=nl.private_hbm)
+    for n in nl.affine_range(16 * x.shape[1]):
+        nisa.dma_copy(dst=much[n], src=tile)
+    nisa.dma_copy(dst=out, src=x)
+    return out
+
+
+def memory(cluster: Cluster) -> dict[str, Any]:
+    """Ray's memory monitor kills an actor that takes 3 GiB, as its limit is 1 GiB from here."""
+    found: dict[str, Any] = {}
+    with nki.World(ranks=2, lnc=1) as world:
+        found["before"] = right(world)
+        found["error"] = error_of(lambda: world.run(fill, np.ones((1, 48), np.float32)))
+        found["after"] = right(world)
+    with nki.World(ranks=2, lnc=1, retries=1) as world, warnings.catch_warnings(record=True) as got:
+        warnings.simplefilter("always")
+        found["again"] = error_of(lambda: world.run(fill, np.ones((1, 48), np.float32)))
+        found["retries"] = sum(isinstance(w.message, errors.RetryWarning) for w in got)
+    return found
+
+
+def limit_memory() -> None:
+    """Of the nodes that are started afterwards."""
+    lines = Path("/proc/meminfo").read_text().splitlines()
+    kilobytes = {name: int(rest.split()[0]) for name, rest in (x.split(":") for x in lines)}
+    total, used = kilobytes["MemTotal"], kilobytes["MemTotal"] - kilobytes["MemAvailable"]
+    os.environ["RAY_memory_usage_threshold"] = f"{(used + (1 << 20)) / total:.4f}"  # noqa: SIM112 (Ray's name)
+    os.environ["RAY_memory_monitor_refresh_ms"] = "50"  # noqa: SIM112
+
+
+WHAT = {f.__name__: f for f in (reserves, least, group, sessions, memory)}
 
 
 def main(what: str) -> None:
     os.environ["RAY_DEDUP_LOGS"] = "0"
+    if what == "memory":
+        limit_memory()
     head = {"num_cpus": 0, "object_store_memory": STORE, "include_dashboard": False}
     cluster = Cluster(initialize_head=True, head_node_args=head)
     for pool in ("sim", "other"):

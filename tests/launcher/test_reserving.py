@@ -1,4 +1,4 @@
-"""Worlds that Ray's scheduler sees, on clusters with pools and with an autoscaler; one program each."""
+"""Worlds that Ray's scheduler sees, on clusters with pools and with an autoscaler."""
 
 from __future__ import annotations
 
@@ -63,3 +63,17 @@ def test_an_autoscaler_brings_nodes(options):
     used = 2 if options else 1
     assert found["right"] and not found["on the head"]
     assert (found["nodes before"], found["nodes used"], found["nodes after"]) == (0, used, 0)
+
+
+def test_what_ray_s_memory_monitor_kills_is_lost_and_replaced():
+    found = found_by("on_pools", "memory")
+    assert found["before"] and found["after"]
+    for text in (
+        "CoreLostError",
+        "memory monitor killed it",
+        "GB in use",
+        "killed above",
+        "Ray node",
+    ):
+        assert text in found["error"]
+    assert found["retries"] == 1 and "tried 2 times" in found["again"]
