@@ -24,7 +24,7 @@ from typing import Any
 
 from nki_dist.core_actor import bell
 from nki_dist.core_actor.request import Request
-from nki_dist.core_actor.spots import Check, Key, Spots, spots_of
+from nki_dist.core_actor.spots import Check, Key, Nodes, Spots, spots_of
 from nki_dist.errors import LaunchError
 from nki_dist.isa.core import CoreSlot
 
@@ -129,6 +129,11 @@ class Placement:
     def lost(self, gone: Collection[str] = ()) -> bool:
         """Whether a node of this world is gone, or its placement group; `gone` as in `choose`."""
         return self._spots.over() or not set(self.nodes) <= self._spots.living(gone)
+
+    @property
+    def plain(self) -> bool:
+        """Whether any actor of the node will do."""
+        return not self._request.options and isinstance(self._spots, Nodes)
 
     def options(self, n: int) -> dict[str, Any]:
         """Ray's options of the actor of pack n."""

@@ -283,7 +283,8 @@ class RayHost:
             lifeline = ensure_ray(self._address, self._home)
             self._forget()
             self._joined = Joined(lifeline)
-            self._placement.choose()
+            with self._joined.used(self._abandon):
+                self._placement.choose()
         with self._joined.used(self._abandon):
             if not sound:
                 self._actors.end()

@@ -59,7 +59,8 @@ class WorldActors:
             LaunchError: they don't start, and nobody says why.
         """
         self.discard_stopped()
-        self._source.borrow(self.actors.count(None))
+        if self._placement.plain:
+            self._source.borrow(self.actors.count(None))
         new = [n for n, actor in enumerate(self.actors) if actor is None]
         for n in new:
             self.actors[n] = self._source.make(

@@ -93,6 +93,13 @@ def test_worlds_one_after_the_other_share_two_nodes(monkeypatch):
     assert load == {"a": 32, "b": 32}
 
 
+def test_only_a_world_that_asks_for_nothing_takes_any_actor(monkeypatch):
+    assert place(monkeypatch, {"a": 4}, 2, 64).plain
+    environment = Request({"runtime_env": {"env_vars": {"A": "1"}}})
+    assert not placed_by(environment, 2, 64).plain
+    assert not reserving(monkeypatch, {"a": 4}, {"num_cpus": 1}, 2)[1].plain
+
+
 def test_a_node_with_many_processors_takes_more(monkeypatch):
     placed = place(monkeypatch, {"a": 4, "b": 64}, ranks=4 * 64, per_instance=64, here="head")
     assert instances_by_node(placed, 64) == {"a": {0}, "b": {1, 2, 3}}
