@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Final
 
@@ -58,3 +59,18 @@ def instructions() -> list[tuple[str, str]]:
 def of(word: str) -> list[str]:
     """What follows an instruction, each time that it is there."""
     return [rest for name, rest in instructions() if name == word]
+
+
+def in_context(path: str) -> bool:
+    """Whether docker is given a file: the last line of .dockerignore that fits it says so."""
+    found = True
+    for line in (ROOT / ".dockerignore").read_text().splitlines():
+        pattern = line.removeprefix("!").removeprefix("**/")
+        if not line or line.startswith("#"):
+            continue
+        parts = path.split("/")
+        above = ["/".join(parts[: n + 1]) for n in range(len(parts))]
+        names = parts if "**/" in line else above
+        if any(fnmatchcase(name, pattern) for name in names):
+            found = line.startswith("!")
+    return found

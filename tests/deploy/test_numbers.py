@@ -16,6 +16,7 @@ from tests.deploy.manifests import (
     ROOT,
     WORKERS,
     container,
+    in_context,
     instructions,
     manifest,
     of,
@@ -99,8 +100,15 @@ def test_names_agree():
     (secret,) = KUSTOMIZATION["secretGenerator"]
     assert secret["name"] == CLUSTER["spec"]["authOptions"]["secretName"]
     assert secret["files"] == ["auth_token"]
-    ignored = (ROOT / ".gitignore").read_text().splitlines()
-    assert "deploy/auth_token" in ignored
+
+
+def test_the_token_stays_out_of_git_distributions_and_images():
+    git = ROOT / ".gitignore"  # which a source distribution hasn't
+    assert not git.exists() or "deploy/auth_token" in git.read_text().splitlines()
+    assert "exclude deploy/auth_token" in (ROOT / "MANIFEST.in").read_text().splitlines()
+    assert not in_context("deploy/auth_token")
+    assert in_context("nki_dist/arch/__init__.py") and in_context("deploy/smoke.py")
+    assert not in_context("nki_dist/__pycache__/arch.pyc") and not in_context(".git/config")
 
 
 def test_the_image_runs_as_the_user_of_the_pods():
