@@ -26,10 +26,10 @@ import nki_dist.language as nl
 from nki_dist import arch as architectures
 from nki_dist.cli._nccom_counts import Counts
 from nki_dist.cli._nccom_golden import goldens
-from nki_dist.cli._nccom_plan import Groups, Plan
+from nki_dist.cli._nccom_plan import Groups, Plan, refused
 from nki_dist.collectives.choose import VARIABLE
 from nki_dist.dtypes.npy import save_array
-from nki_dist.errors import CompilerMayRejectWarning, LaunchError
+from nki_dist.errors import CompilerMayRejectWarning
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 
@@ -101,10 +101,9 @@ class Checker:
         """
         arch = self.plan.topology.arch
         if architectures.get(arch.instance).chips_per_instance != arch.chips_per_instance:
-            raise LaunchError(
+            raise refused(
                 f"--check with --platform {arch.instance}-gen2: no world can be made of it; "
-                "leave --check out",
-                code="command-option",
+                "leave --check out"
             )
         self._all_groups()
 
@@ -208,11 +207,10 @@ class Checker:
         if plan.op.paired or len(plan.workers) == plan.topology.ranks:
             return plan.groups
         if idle:
-            raise LaunchError(
+            raise refused(
                 f"--check with {each} ranks on each instance, which has "
                 f"{plan.topology.ranks_per_instance}: the others can't form groups like theirs; "
-                "choose -r and -N so that it is a multiple, or leave --check out",
-                code="command-option",
+                "choose -r and -N so that it is a multiple, or leave --check out"
             )
         shifts = range(0, plan.topology.ranks_per_instance, each)
         return tuple(tuple(r + shift for r in group) for shift in shifts for group in plan.groups)

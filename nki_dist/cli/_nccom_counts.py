@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 
 from nki_dist.cli._nccom_options import read_json
-from nki_dist.cli._nccom_plan import Plan
+from nki_dist.cli._nccom_plan import Plan, refused
 from nki_dist.errors import LaunchError
 
 _FLAG: Final = "--variable-size-op-metadata"
@@ -48,7 +48,7 @@ class Counts:
         self.displaced = any(entry["recv_displs"] for entry in self._entries)
 
     def _refuse(self, why: str) -> LaunchError:
-        return LaunchError(f"{_FLAG} {self._file}: {why}", code="command-option")
+        return refused(f"{_FLAG} {self._file}: {why}")
 
     def _read(self, file: str) -> Sequence[Mapping[str, list[int]]]:
         found = read_json(file, _FLAG)

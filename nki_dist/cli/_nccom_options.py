@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from nki_dist import arch as architectures
 from nki_dist.arch.measured import measured
-from nki_dist.cli._nccom_plan import OPERATIONS, TYPES, Groups, Plan, placed
+from nki_dist.cli._nccom_plan import OPERATIONS, TYPES, Groups, Plan, placed, refused
 from nki_dist.collectives.algorithms import ALGORITHMS
 from nki_dist.collectives.choose import named
 from nki_dist.collectives.operations import OPERATIONS as CARRIED_OUT
@@ -159,27 +159,22 @@ def settle(arguments: argparse.Namespace) -> None:
             arguments.operation = values.pop()
     if arguments.operation not in OPERATIONS:
         got = "no operation" if arguments.operation is None else repr(arguments.operation)
-        raise LaunchError(
-            f"nccom-test: {got}; allowed: {', '.join(OPERATIONS)}", code="command-option"
-        )
+        raise refused(f"nccom-test: {got}; allowed: {', '.join(OPERATIONS)}")
     for flag, _, why in _REFUSED:
         if _given(arguments, flag):
-            raise LaunchError(f"{flag}: {why}; leave it out", code="command-option")
+            raise refused(f"{flag}: {why}; leave it out")
     if arguments.sb2sb and arguments.check is not None:
-        raise LaunchError(
-            "--sb2sb with --check; results are checked with tensors in HBM: leave one out",
-            code="command-option",
+        raise refused(
+            "--sb2sb with --check; results are checked with tensors in HBM: leave one out"
         )
     if arguments.check not in (None, *CHECKS):
-        raise LaunchError(
-            f"--check {arguments.check}; allowed: {', '.join(CHECKS)}", code="command-option"
-        )
+        raise refused(f"--check {arguments.check}; allowed: {', '.join(CHECKS)}")
     for stat in arguments.stats:
         if not re.fullmatch(r"avg|p(\d\d?|100)", stat):
-            raise LaunchError(f"--stats {stat}; allowed: avg, p0 to p100", code="command-option")
+            raise refused(f"--stats {stat}; allowed: avg, p0 to p100")
     for flag, value in (("-r", arguments.nworkers), ("-N", arguments.nnodes)):
         if value is not None and value < 1:
-            raise LaunchError(f"{flag} {value}; must be positive", code="command-option")
+            raise refused(f"{flag} {value}; must be positive")
 
 
 def without_effect(arguments: argparse.Namespace) -> list[str]:
@@ -205,20 +200,18 @@ def plan_of(arguments: argparse.Namespace) -> Plan:
     topology = _platform(arguments)
     nodes = arguments.nnodes or -(-workers // topology.ranks_per_instance)
     if nodes > 1 and topology.arch.instance == "inf2":
-        raise LaunchError(
+        raise refused(
             f"-r {workers} on {nodes} instances of inf2; nccom-test allows one instance of it, "
-            f"which has {topology.ranks_per_instance} ranks",
-            code="command-option",
+            f"which has {topology.ranks_per_instance} ranks"
         )
     topology, members = placed(topology, workers, nodes)
     groups, pairs = _groups(arguments), _pairs(arguments)
     operation = OPERATIONS[arguments.operation]
     algorithm = _algorithm(arguments)
     if arguments.variable_size_op_metadata and not operation.variable:
-        raise LaunchError(
+        raise refused(
             f"--variable-size-op-metadata with {arguments.operation}; it is for alltoallv and "
-            "all_gatherv",
-            code="command-option",
+            "all_gatherv"
         )
     return Plan(
         arguments.operation,
@@ -260,14 +253,11 @@ def _algorithm(arguments: argparse.Namespace) -> str:
         named(name)
     except LaunchError:
         allowed = ", ".join(a.name for a in ALGORITHMS)
-        raise LaunchError(
-            f"--algorithm {name}; allowed: {allowed}", code="command-option"
-        ) from None
+        raise refused(f"--algorithm {name}; allowed: {allowed}") from None
     if not by_algorithm:
-        raise LaunchError(
+        raise refused(
             f"--algorithm {name} with {arguments.operation}, whose ranks send to each other "
-            "directly; it is for all_reduce, all_gather and reduce_scatter",
-            code="command-option",
+            "directly; it is for all_reduce, all_gather and reduce_scatter"
         )
     return name
 
@@ -277,21 +267,14 @@ def _groups(arguments: argparse.Namespace) -> Groups:
     workers, part = arguments.nworkers, arguments.data_parallel_dimension
     paired = OPERATIONS[arguments.operation].paired
     if (part is not None or arguments.custom_replica_groups) and paired:
-        raise LaunchError(
-            f"{arguments.operation} has no groups; say its pairs with --custom-src-target-pairs",
-            code="command-option",
+        raise refused(
+            f"{arguments.operation} has no groups; say its pairs with --custom-src-target-pairs"
         )
     if part is not None and arguments.custom_replica_groups:
-        raise LaunchError(
-            "give --data-parallel-dimension or --custom-replica-groups, not both",
-            code="command-option",
-        )
+        raise refused("give --data-parallel-dimension or --custom-replica-groups, not both")
     if part is not None:
         if part < 1 or workers % part:
-            raise LaunchError(
-                f"--data-parallel-dimension {part}; must divide the {workers} ranks",
-                code="command-option",
-            )
+            raise refused(f"--data-parallel-dimension {part}; must divide the {workers} ranks")
         count = workers // part
         return tuple(tuple(range(first, workers, count)) for first in range(count))
     if not arguments.custom_replica_groups:
@@ -301,10 +284,9 @@ def _groups(arguments: argparse.Namespace) -> Groups:
     members = [rank for group in groups for rank in group]
     sizes = {len(group) for group in groups}
     if sorted(members) != list(range(workers)) or len(sizes) > 1:
-        raise LaunchError(
+        raise refused(
             f"--custom-replica-groups {file}: {groups}; must be groups of equal size that have "
-            f"each of the ranks 0 to {workers - 1} once",
-            code="command-option",
+            f"each of the ranks 0 to {workers - 1} once"
         )
     return groups
 
@@ -313,10 +295,7 @@ def _pairs(arguments: argparse.Namespace) -> Groups:
     """(source, target) worker numbers: a ring, unless a file says more."""
     workers, file = arguments.nworkers, arguments.custom_src_target_pairs
     if file is not None and arguments.operation != "permute":
-        raise LaunchError(
-            f"--custom-src-target-pairs with {arguments.operation}; it is for permute",
-            code="command-option",
-        )
+        raise refused(f"--custom-src-target-pairs with {arguments.operation}; it is for permute")
     if not OPERATIONS[arguments.operation].paired:
         return ()
     if file is None:
@@ -328,10 +307,9 @@ def _pairs(arguments: argparse.Namespace) -> Groups:
         for side in (sources, targets)
     )
     if not good:
-        raise LaunchError(
+        raise refused(
             f"--custom-src-target-pairs {file}: {pairs}; must be pairs of the ranks 0 to "
-            f"{workers - 1}, each at most once a source and at most once a target",
-            code="command-option",
+            f"{workers - 1}, each at most once a source and at most once a target"
         )
     return pairs
 
@@ -342,9 +320,8 @@ def _lists(file: str, key: str, flag: str) -> Groups:
     outer = found.get(key) if isinstance(found, dict) else None
     lists = outer[0] if isinstance(outer, list) and len(outer) == 1 else None
     if not (isinstance(lists, list) and lists and all(_ints(part) for part in lists)):
-        raise LaunchError(
-            f'{flag} {file}: must be {{"{key}": [[[0, 1], [2, 3]]]}}: one list of lists of ranks',
-            code="command-option",
+        raise refused(
+            f'{flag} {file}: must be {{"{key}": [[[0, 1], [2, 3]]]}}: one list of lists of ranks'
         )
     return tuple(tuple(part) for part in lists)
 
@@ -366,4 +343,4 @@ def read_json(file: str, flag: str) -> Any:
         reason = error.strerror or str(error)
     except ValueError as error:
         reason = f"not JSON: {error}"
-    raise LaunchError(f"{flag} {file}: {reason}", code="command-option")
+    raise refused(f"{flag} {file}: {reason}")

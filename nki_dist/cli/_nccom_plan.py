@@ -26,6 +26,12 @@ from nki_dist.topology.topology import Topology
 
 Groups: TypeAlias = "tuple[tuple[int, ...], ...]"
 
+
+def refused(text: str, **numbers: int) -> LaunchError:
+    """What is said of options that can't be carried out."""
+    return LaunchError(text, code="command-option", numbers=numbers or None)
+
+
 # How the guide calls types, and which they are here.
 TYPES: Final[Mapping[str, dtypes.DType]] = MappingProxyType(
     {
@@ -193,17 +199,17 @@ def placed(topology: Topology, workers: int, nodes: int) -> tuple[Topology, tupl
     most, what = topology.ranks_per_instance, f"{topology.arch.instance} with LNC {topology.lnc}"
     each, left = divmod(workers, nodes)
     if left or not each:
-        raise LaunchError(
+        raise refused(
             f"-r {workers} can't be divided equally over -N {nodes} instances",
-            code="command-option",
-            numbers={"ranks": workers, "instances": nodes},
+            ranks=workers,
+            instances=nodes,
         )
     if each > most:
-        raise LaunchError(
+        raise refused(
             f"-r {workers} -N {nodes} puts {each} ranks on an instance; one of {what} has {most}. "
             f"Give -N {-(-workers // most)}, or leave -N out",
-            code="command-option",
-            numbers={"got": each, "most": most},
+            got=each,
+            most=most,
         )
     ranks = workers if nodes == 1 else nodes * most
     members = tuple(node * most + n for node in range(nodes) for n in range(each))
@@ -225,9 +231,8 @@ def bytes_of(text: str, option: str) -> int:
     unit = short[-1:] if short[-1:] in ("k", "m", "g") else ""
     number = short.removesuffix(unit) if unit else short
     if not (number.isascii() and number.isdigit() and int(number)):
-        raise LaunchError(
-            f"{option} {text}; allowed: a positive number of bytes, such as 8, 2KB, 32M or 1GB",
-            code="command-option",
+        raise refused(
+            f"{option} {text}; allowed: a positive number of bytes, such as 8, 2KB, 32M or 1GB"
         )
     return int(number) * _UNITS[unit]
 
@@ -245,21 +250,15 @@ def sizes_of(
     """
     low, high = bytes_of(least, "-b"), bytes_of(most, "-e")
     if low > high:
-        raise LaunchError(
-            f"-b {least} is more than -e {most}; the default of both is 32M",
-            code="command-option",
-            numbers={"least": low, "most": high},
+        raise refused(
+            f"-b {least} is more than -e {most}; the default of both is 32M", least=low, most=high
         )
     if step is not None and factor is not None:
-        raise LaunchError("give -i or -f, not both", code="command-option")
+        raise refused("give -i or -f, not both")
     if factor is not None:
         by = bytes_of(factor, "-f")
         if by < 2:
-            raise LaunchError(
-                f"-f {factor}; must be 2 or more",
-                code="command-option",
-                numbers={"got": by, "least": 2},
-            )
+            raise refused(f"-f {factor}; must be 2 or more", got=by, least=2)
         sizes = [low]
         while sizes[-1] * by <= high:
             sizes.append(sizes[-1] * by)
@@ -278,11 +277,11 @@ def _check_sizes(plan: Plan, sizes: Sequence[int]) -> None:
         if size % plan.unit:
             parts = f" in {plan.ranks} equal parts" if plan.op.divides else ""
             nearest = -(-size // plan.unit) * plan.unit
-            raise LaunchError(
+            raise refused(
                 f"{plan.operation} of {size} bytes: must be whole elements of {plan.type}{parts}, "
                 f"so a multiple of {plan.unit} bytes, such as {nearest}; see -b, -i and -f",
-                code="command-option",
-                numbers={"got": size, "multiple": plan.unit},
+                got=size,
+                multiple=plan.unit,
             )
 
 
@@ -293,17 +292,15 @@ def check_sbuf(plan: Plan, sizes: Sequence[int]) -> None:
         LaunchError: they don't, or the operation isn't documented for SBUF.
     """
     if CARRIED_OUT[plan.op.opcode].kind is Kind.DIRECT:
-        raise LaunchError(
-            f"--sb2sb with {plan.operation}; its tensors must be in HBM", code="command-option"
-        )
+        raise refused(f"--sb2sb with {plan.operation}; its tensors must be in HBM")
     arch = plan.topology.arch
     room = arch.sbuf_usable_bytes * arch.partitions
     for size in sizes:
         taken = sum(plan.counts(size)) * plan.dtype.itemsize
         if taken > room:
-            raise LaunchError(
+            raise refused(
                 f"--sb2sb with {size} bytes: input and output of a rank take {taken}; the SBUF of "
                 f"a core has {room} to use. Give a smaller -e",
-                code="command-option",
-                numbers={"got": taken, "most": room},
+                got=taken,
+                most=room,
             )

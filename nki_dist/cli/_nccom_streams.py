@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from nki_dist.cli import _nccom_options as options
-from nki_dist.cli._nccom_plan import OPERATIONS, TYPES, Plan
+from nki_dist.cli._nccom_plan import OPERATIONS, TYPES, Plan, refused
 from nki_dist.errors import LaunchError
 
 COUNT: Final = "ops_per_iter"
@@ -127,7 +127,7 @@ def _value(file: str, number: int, name: str, value: Any) -> Any:
 
 
 def _wrong(file: str, what: str) -> LaunchError:
-    return LaunchError(f"--streams-json {file}: {what}", code="command-option")
+    return refused(f"--streams-json {file}: {what}")
 
 
 # ---- time ---------------------------------------------------------------------------------------
@@ -174,10 +174,10 @@ def shares(plan: Plan, streams: int) -> list[int]:
     """
     channels = plan.topology.arch.cc_cores_per_core * plan.topology.lnc
     if streams > channels:
-        raise LaunchError(
+        raise refused(
             f"--streams-json: {streams} streams; a rank has {channels} CC-cores, one for each",
-            code="command-option",
-            numbers={"got": streams, "most": channels},
+            got=streams,
+            most=channels,
         )
     return [channels - streams + 1, *[1] * (streams - 1)]
 

@@ -190,12 +190,12 @@ def node_when_ready(image: Image, command: list[str], gcs: str) -> Iterator[None
 
 
 def submission(image: Image, dashboard: str) -> list[str]:
-    """The command that KubeRay makes of the job, once the dashboard answers."""
+    """The command that KubeRay makes of the job, quoted as there, once the dashboard answers."""
     wait_for(image, "ray", "job", "list", "--address", dashboard)
     spec = JOB["spec"]
     environment = json.dumps(yaml.safe_load(spec["runtimeEnvYAML"]))
-    return [
-        *("ray", "job", "submit", "--address", dashboard, "--runtime-env-json", environment),
-        *("--entrypoint-num-cpus", str(float(spec["entrypointNumCpus"]))),
-        *("--", *shlex.split(image.inside(spec["entrypoint"]))),
-    ]
+    command = (
+        f"ray job submit --address {dashboard} --runtime-env-json {json.dumps(environment)} "
+        f"--entrypoint-num-cpus {spec['entrypointNumCpus']:f} -- {image.inside(spec['entrypoint'])}"
+    )
+    return ["bash", "-c", command]

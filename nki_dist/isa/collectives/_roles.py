@@ -10,7 +10,7 @@ Source: `nki/api/nki/collectives/__init__.py`, neuron-runtime/about/collectives.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -370,14 +370,21 @@ def in_hbm(i: Instruction, *names: str) -> None:
                 )
 
 
-def connect(spec: Spec) -> None:
-    """Attach what all collectives have alike: how they are executed, and what they cost."""
+def collective(
+    effects: Effects = IN_FULL, **roles: Any
+) -> Callable[[Callable[..., dict[str, Any]]], Spec]:
+    """Declare a collective, with what all have alike, of its parameters `priority`."""
 
-    @spec.exchange
-    def _exchange(i: Instruction, kit: Any) -> Any:
-        return kit.wires.collective(i, kit)
+    def declared(function: Callable[..., dict[str, Any]]) -> Spec:
+        alike: dict[str, Any] = {"engines": "cc", "meets": MEETS, "namespace": "ncc"}
+        spec = Spec(function, **alike, effects=effects, **roles, priority=PRIORITY)
+        spec.exchange(lambda i, kit: kit.wires.collective(i, kit))
+        spec.cost(_cost)
+        return spec
 
-    @spec.cost
-    def _cost(i: Instruction, arch: Arch) -> Cost:
-        sides = [sum(a.nbytes for a in tensors(v)) for v in i.args.values()]
-        return Cost(dma_bytes=max(sides), known=False)
+    return declared
+
+
+def _cost(i: Instruction, arch: Arch) -> Cost:
+    sides = [sum(a.nbytes for a in tensors(v)) for v in i.args.values()]
+    return Cost(dma_bytes=max(sides), known=False)

@@ -5,20 +5,14 @@ from __future__ import annotations
 from nki_dist.arch import Arch
 from nki_dist.isa.checks import check_priority
 from nki_dist.isa.collectives import _roles as r
-from nki_dist.isa.spec import instruction
 from nki_dist.program import Instruction
 
 
-@instruction(
-    engines="cc",
-    effects=r.IN_FULL,
-    meets=r.MEETS,
-    namespace="ncc",
+@r.collective(
     srcs=r.SOURCES,
     dsts=r.TARGETS,
     replica_group=r.GROUPS,
     collective_dim=r.DIMENSION,
-    priority=r.PRIORITY,
 )
 def all_gather(srcs, dsts, replica_group, collective_dim, priority=None, name=None):
     """`dsts = the ranks' srcs, concatenated along collective_dim` in the order of the group.
@@ -43,6 +37,3 @@ def _check(i: Instruction, arch: Arch) -> None:
     r.check_dimension(i, arch)
     r.check_gathered(i, "srcs", "dsts", r.equal_group_size(i))
     check_priority(i, arch)
-
-
-r.connect(all_gather)

@@ -6,22 +6,17 @@ from nki_dist.arch import Arch
 from nki_dist.isa.collectives import _roles as r
 from nki_dist.isa.collectives._variable import METADATA, check_variable
 from nki_dist.isa.operands import FLAG
-from nki_dist.isa.spec import instruction
 from nki_dist.program import Instruction
 
 
-@instruction(
-    engines="cc",
+@r.collective(
     effects=r.IN_PART,
-    meets=r.MEETS,
-    namespace="ncc",
     srcs=r.SOURCES,
     dsts=r.TARGETS,
     replica_group=r.GROUPS,
     metadata_tensor=METADATA,
     recv_counts_known=FLAG,
     has_rdispls=FLAG,
-    priority=r.PRIORITY,
 )
 def all_gather_v(
     srcs,
@@ -64,6 +59,3 @@ def _check(i: Instruction, arch: Arch) -> None:
             code="replica-group-sizes",
             numbers={"got": size, "allowed": 4},
         )
-
-
-r.connect(all_gather_v)

@@ -5,20 +5,14 @@ from __future__ import annotations
 from nki_dist.arch import Arch
 from nki_dist.isa.checks import check_priority
 from nki_dist.isa.collectives import _roles as r
-from nki_dist.isa.spec import instruction
 from nki_dist.program import Instruction
 
 
-@instruction(
-    engines="cc",
-    effects=r.IN_FULL,
-    meets=r.MEETS,
-    namespace="ncc",
+@r.collective(
     srcs=r.SOURCES,
     dsts=r.TARGETS,
     replica_group=r.GROUPS,
     op=r.REDUCE,
-    priority=r.PRIORITY,
 )
 def all_reduce(srcs, dsts, replica_group, op, priority=None, name=None):
     """`dsts = op over all ranks of the group of srcs`, on every rank.
@@ -51,6 +45,3 @@ def _check(i: Instruction, arch: Arch) -> None:
     r.check_reducible(i, "srcs")
     r.check_free_dimensions(i, "srcs", "dsts")
     check_priority(i, arch)
-
-
-r.connect(all_reduce)

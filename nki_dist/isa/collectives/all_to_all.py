@@ -6,20 +6,14 @@ from nki_dist.arch import Arch
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa.checks import check_priority
 from nki_dist.isa.collectives import _roles as r
-from nki_dist.isa.spec import instruction
 from nki_dist.program import Instruction
 
 
-@instruction(
-    engines="cc",
-    effects=r.IN_FULL,
-    meets=r.MEETS,
-    namespace="ncc",
+@r.collective(
     srcs=r.SOURCES,
     dsts=r.TARGETS,
     replica_group=r.GROUPS,
     collective_dim=r.DIMENSION,
-    priority=r.PRIORITY,
 )
 def all_to_all(srcs, dsts, replica_group, collective_dim, priority=None, name=None):
     """`dsts = blocks p of all ranks' srcs, concatenated` for the group's rank p.
@@ -60,6 +54,3 @@ def _check(i: Instruction, arch: Arch) -> None:
                     numbers={"got": a.shape[dim], "multiple": size},
                 )
     check_priority(i, arch)
-
-
-r.connect(all_to_all)

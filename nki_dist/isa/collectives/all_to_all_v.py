@@ -6,22 +6,17 @@ from nki_dist.arch import Arch
 from nki_dist.isa.collectives import _roles as r
 from nki_dist.isa.collectives._variable import METADATA, check_variable
 from nki_dist.isa.operands import FLAG
-from nki_dist.isa.spec import instruction
 from nki_dist.program import Instruction
 
 
-@instruction(
-    engines="cc",
+@r.collective(
     effects=r.IN_PART,
-    meets=r.MEETS,
-    namespace="ncc",
     srcs=r.SOURCES,
     dsts=r.TARGETS,
     replica_group=r.GROUPS,
     metadata_tensor=METADATA,
     recv_counts_known=FLAG,
     has_rdispls=FLAG,
-    priority=r.PRIORITY,
 )
 def all_to_all_v(
     srcs,
@@ -60,6 +55,3 @@ def _check(i: Instruction, arch: Arch) -> None:
             f"has_rdispls=True on {arch.name}; allowed: on platforms with NeuronSwitch",
             code="collective-displacements",
         )
-
-
-r.connect(all_to_all_v)

@@ -5,20 +5,15 @@ from __future__ import annotations
 from nki_dist.arch import Arch
 from nki_dist.isa.checks import check_priority
 from nki_dist.isa.collectives import _roles as r
-from nki_dist.isa.spec import instruction
 from nki_dist.program import Instruction
 from nki_dist.ranges import shown
 
 
-@instruction(
-    engines="cc",
+@r.collective(
     effects=r.IN_PART,
-    meets=r.MEETS,
-    namespace="ncc",
     srcs=r.SOURCES,
     dsts=r.TARGETS,
     source_target_pairs=r.PAIRS,
-    priority=r.PRIORITY,
 )
 def collective_permute(srcs, dsts, source_target_pairs, priority=None, name=None):
     """`dsts of target = srcs of source` for every pair.
@@ -58,6 +53,3 @@ def _is_circular(pairs: list[list[int]]) -> bool:
         if rank in (first, -1):
             return False
     return following.get(rank) == first
-
-
-r.connect(collective_permute)

@@ -5,20 +5,14 @@ from __future__ import annotations
 from nki_dist.arch import Arch
 from nki_dist.isa.checks import check_priority
 from nki_dist.isa.collectives import _roles as r
-from nki_dist.isa.spec import instruction
 from nki_dist.program import Instruction
 
 
-@instruction(
-    engines="cc",
-    effects=r.IN_FULL,
-    meets=r.MEETS,
-    namespace="ncc",
+@r.collective(
     srcs_by_channel=r.SOURCES,
     dsts_by_channel=r.TARGETS,
     replica_group=r.GROUPS,
     channel_ids=r.CHANNELS,
-    priority=r.PRIORITY,
 )
 def collective_permute_implicit(
     srcs_by_channel,
@@ -49,6 +43,3 @@ def _check(i: Instruction, arch: Arch) -> None:
     r.check_equal_sizes(i, "srcs_by_channel", "dsts_by_channel")
     r.check_free_dimensions(i, "srcs_by_channel", "dsts_by_channel")
     check_priority(i, arch)
-
-
-r.connect(collective_permute_implicit)

@@ -5,22 +5,16 @@ from __future__ import annotations
 from nki_dist.arch import Arch
 from nki_dist.isa.checks import check_priority
 from nki_dist.isa.collectives import _roles as r
-from nki_dist.isa.spec import instruction
 from nki_dist.program import Instruction
 
 
-@instruction(
-    engines="cc",
-    effects=r.IN_FULL,
-    meets=r.MEETS,
-    namespace="ncc",
+@r.collective(
     srcs0_by_channel=r.SOURCES,
     srcs1_by_channel=r.SOURCES,
     dsts_by_channel=r.TARGETS,
     replica_group=r.GROUPS,
     op=r.REDUCE,
     channel_ids=r.CHANNELS,
-    priority=r.PRIORITY,
 )
 def collective_permute_implicit_reduce(
     srcs0_by_channel,
@@ -54,6 +48,3 @@ def _check(i: Instruction, arch: Arch) -> None:
     r.check_reducible(i, "srcs0_by_channel")
     r.check_free_dimensions(i, *names)
     check_priority(i, arch)
-
-
-r.connect(collective_permute_implicit_reduce)

@@ -5,21 +5,15 @@ from __future__ import annotations
 from nki_dist.arch import Arch
 from nki_dist.isa.checks import check_priority
 from nki_dist.isa.collectives import _roles as r
-from nki_dist.isa.spec import instruction
 from nki_dist.program import Instruction
 
 
-@instruction(
-    engines="cc",
-    effects=r.IN_FULL,
-    meets=r.MEETS,
-    namespace="ncc",
+@r.collective(
     srcs=r.SOURCES,
     dsts=r.TARGETS,
     replica_group=r.GROUPS,
     collective_dim=r.DIMENSION,
     op=r.REDUCE,
-    priority=r.PRIORITY,
 )
 def reduce_scatter(srcs, dsts, replica_group, collective_dim, op, priority=None, name=None):
     """`dsts = block p, along collective_dim, of the reduction of srcs` for the group's rank p.
@@ -46,6 +40,3 @@ def _check(i: Instruction, arch: Arch) -> None:
     r.check_gathered(i, "dsts", "srcs", r.equal_group_size(i))
     r.check_reducible(i, "srcs")
     check_priority(i, arch)
-
-
-r.connect(reduce_scatter)
