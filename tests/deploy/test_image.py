@@ -47,6 +47,7 @@ class Image:
     """What the Dockerfile makes, below a folder.
 
     Attributes:
+        folder: where it is.
         home: its WORKDIR.
         env: of its processes.
     """
@@ -55,7 +56,7 @@ class Image:
         subprocess.run([sys.executable, "-m", "venv", str(folder / "venv")], check=True)
         self.env = {n: v for n, v in os.environ.items() if not n.startswith(OTHERS)}
         self.env["PATH"] = f"{folder / 'venv' / 'bin'}:{self.env['PATH']}"
-        self._folder, self.home = folder, folder
+        self.folder, self.home = folder, folder
         for word, rest in instructions():
             if word == "ENV":
                 self.env |= dict(each.split("=", 1) for each in shlex.split(rest))
@@ -84,7 +85,7 @@ class Image:
         return shlex.join([str(self._below(p)) if p.startswith("/") else p for p in parts])
 
     def _below(self, path: str) -> Path:
-        return self._folder / path.lstrip("/")
+        return self.folder / path.lstrip("/")
 
     def _copy(self, *names: str) -> None:
         *sources, target = names
@@ -136,7 +137,7 @@ def ray_start(group: Mapping[str, Any], **ours: str) -> list[str]:
 @contextmanager
 def node(image: Image, command: list[str]) -> Iterator[None]:
     """A node of a cluster, for as long as the block runs."""
-    log = (image.home / f"node_{secrets.token_hex(3)}.txt").open("w")
+    log = (image.home / f"node_{secrets.token_hex(3)}.txt").open("w+")
     process = subprocess.Popen(
         command, cwd=image.home, env=image.env, stdout=log, stderr=log, start_new_session=True
     )
@@ -148,6 +149,8 @@ def node(image: Image, command: list[str]) -> Iterator[None]:
             process.wait(30)
         except subprocess.TimeoutExpired:
             process.kill()
+        log.seek(0)
+        print(log.read())  # pytest shows it if the test fails
         log.close()
 
 
@@ -158,15 +161,21 @@ def wait_for(image: Image, *command: str) -> None:
         time.sleep(1)
 
 
-def test_the_job_runs_in_what_the_dockerfile_makes(tmp_path: Path) -> None:
-    image = Image(tmp_path)
-    (installed,) = (tmp_path / "venv").rglob("nki_dist/__init__.py")
+@pytest.fixture
+def image(tmp_path: Path) -> Iterator[Image]:
+    """The image, in a folder that pytest doesn't keep: it has half a gigabyte."""
+    yield Image(tmp_path)
+    shutil.rmtree(tmp_path)
+
+
+def test_the_job_runs_in_what_the_dockerfile_makes(image: Image) -> None:
+    (installed,) = image.folder.rglob("nki_dist/__init__.py")
     assert "site-packages" in installed.parts
     told = image.run("ray", "--version").stdout.split()[-1]
     assert told == CLUSTER["spec"]["rayVersion"]
     gcs, dashboard, *others = ports(6)
     image.env |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
-    image.env["RAY_USAGE_STATS_ENABLED"] = "0"
+    image.env |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_raylet_start_wait_time_s": "120"}
     here = dict(zip(("dashboard_agent_listen_port", "metrics_export_port"), others))
     there = dict(zip(("dashboard_agent_listen_port", "metrics_export_port"), others[2:]))
     head = ray_start(HEAD, port=gcs, dashboard_port=dashboard, **here)
