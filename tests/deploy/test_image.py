@@ -136,22 +136,24 @@ def ray_start(group: Mapping[str, Any], **ours: str) -> list[str]:
 
 @contextmanager
 def node(image: Image, command: list[str]) -> Iterator[None]:
-    """A node of a cluster, for as long as the block runs."""
-    log = (image.home / f"node_{secrets.token_hex(3)}.txt").open("w+")
-    process = subprocess.Popen(
-        command, cwd=image.home, env=image.env, stdout=log, stderr=log, start_new_session=True
-    )
+    """A node of a cluster, from when Ray says that it runs for as long as the block does."""
+    log = image.home / f"node_{secrets.token_hex(3)}.txt"
+    with log.open("w") as out:
+        process = subprocess.Popen(
+            command, cwd=image.home, env=image.env, stdout=out, stderr=out, start_new_session=True
+        )
     try:
+        late = time.monotonic() + UP
+        while "Ray runtime started" not in log.read_text():
+            assert process.poll() is None and time.monotonic() < late, log.read_text()
+            time.sleep(0.2)
         yield
     finally:
         process.terminate()  # which ends what it started
         try:
-            process.wait(30)
+            process.wait(60)
         except subprocess.TimeoutExpired:
             process.kill()
-        log.seek(0)
-        print(log.read())  # pytest shows it if the test fails
-        log.close()
 
 
 def wait_for(image: Image, *command: str) -> None:
@@ -175,7 +177,7 @@ def test_the_job_runs_in_what_the_dockerfile_makes(image: Image) -> None:
     assert told == CLUSTER["spec"]["rayVersion"]
     gcs, dashboard, *others = ports(6)
     image.env |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
-    image.env |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_raylet_start_wait_time_s": "120"}
+    image.env["RAY_USAGE_STATS_ENABLED"] = "0"
     here = dict(zip(("dashboard_agent_listen_port", "metrics_export_port"), others))
     there = dict(zip(("dashboard_agent_listen_port", "metrics_export_port"), others[2:]))
     head = ray_start(HEAD, port=gcs, dashboard_port=dashboard, **here)
@@ -183,19 +185,11 @@ def test_the_job_runs_in_what_the_dockerfile_makes(image: Image) -> None:
     with (
         tempfile.TemporaryDirectory(prefix="nki") as folder,  # short, because of Ray's sockets
         node(image, [*head, "--head", f"--temp-dir={folder}"]),
-        node_when_ready(image, worker, gcs),
+        node(image, worker),
     ):
         done = image.run(*submission(image, f"http://127.0.0.1:{dashboard}"))
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-2000:]
     assert re.search(rf"2 cores and 4 ranks are right on [\d.]+:{gcs},", done.stdout)
-
-
-@contextmanager
-def node_when_ready(image: Image, command: list[str], gcs: str) -> Iterator[None]:
-    """A worker, which waits for the head as KubeRay's container before it does."""
-    wait_for(image, "ray", "health-check", "--address", f"127.0.0.1:{gcs}")
-    with node(image, command):
-        yield
 
 
 def submission(image: Image, dashboard: str) -> list[str]:
