@@ -17,6 +17,7 @@ import ray.exceptions
 
 from nki_dist.core_actor import authentication
 from nki_dist.core_actor.lifeline import STOPPED
+from nki_dist.core_actor.looking import refusal
 from nki_dist.core_actor.nodes import here, socket_folders
 from nki_dist.core_actor.own_ray import own_ray
 from nki_dist.errors import LaunchError
@@ -33,8 +34,10 @@ def await_start(
     packs: Sequence[Sequence[CoreSlot]],
     nodes: Sequence[str],
     check: Callable[[], None] | None = None,
-) -> None:
-    """Return when every process has answered its first call, or failed.
+) -> list[Any]:
+    """The answers of all processes to their first calls.
+
+    What a node makes impossible is final at once; else all are waited for, whatever some say.
 
     Args:
         first_calls: a future of each process.
@@ -43,13 +46,18 @@ def await_start(
         check: raises if there is no Ray session any more.
 
     Raises:
-        LaunchError: for so many seconds none has come up, and some are missing.
+        LaunchError: for so many seconds none has come up, and some are missing; or a node can't
+            run them.
+        RayError: of a process that has died, perhaps with its node.
     """
     limit = start_timeout()
     cores = {future: len(pack) for future, pack in zip(first_calls, packs)}
     progress = Progress(sum(cores.values()), quiet=START_QUIET)
     own_ray().prepare()
     waiting, last = list(first_calls), time.monotonic()
+    of = {future: node for future, node in zip(first_calls, nodes)}
+    answers: dict[Any, Any] = {}
+    failed: list[Exception] = []
     try:
         while waiting:
             if check is not None:
@@ -57,6 +65,13 @@ def await_start(
             up, waiting = ray.wait(waiting, num_returns=len(waiting), timeout=LOOK_EVERY)
             if up:
                 last = time.monotonic()
+                for future in up:
+                    try:
+                        answers[future] = ray.get(future)
+                    except Exception as error:  # unpickling may fail in any way
+                        if final := refusal(error, of[future]):
+                            raise final from error
+                        failed.append(error)
             elif time.monotonic() - last > limit:
                 missing = [n for n, future in enumerate(first_calls) if future in waiting]
                 raise _not_started(limit, missing, packs, nodes)
@@ -66,6 +81,9 @@ def await_start(
     finally:
         progress.close()
         own_ray().note()
+    if failed:
+        raise failed[0]
+    return [answers[future] for future in first_calls]
 
 
 def refused(error: ray.exceptions.RaySystemError) -> LaunchError:

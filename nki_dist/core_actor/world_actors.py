@@ -18,7 +18,7 @@ from nki_dist.core_actor.calls import Calls
 from nki_dist.core_actor.joined import Joined
 from nki_dist.core_actor.links import Net
 from nki_dist.core_actor.lost import LOST
-from nki_dist.core_actor.members import compare
+from nki_dist.core_actor.members import Member, compare, place
 from nki_dist.core_actor.nodes import here, socket_folders
 from nki_dist.core_actor.placement import Placement
 from nki_dist.core_actor.processes import Process
@@ -72,9 +72,9 @@ class WorldActors:
         for n, node in enumerate(self.nodes):
             near = self._placement.near(n, self._transport)
             net = Net(token, self.actors, n, process_of, near, folders[node])
-            connecting.append(self.actors[n].connect.remote(net))
-        await_start(connecting, self.packs, self.nodes, joined.lifeline.check)
-        members, home = ray.get(connecting), here()
+            connecting.append(self.actors[n].connect.remote(net, place()))
+        answers = await_start(connecting, self.packs, self.nodes, joined.lifeline.check)
+        members, home = [Member.of(told) for told in answers], here()
         self._differ = compare(members, self._differ)
         self.processes = [(m.pid, m.node) for m in members]
         self._born = {
