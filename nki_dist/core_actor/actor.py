@@ -147,8 +147,9 @@ class NeuronCore:
     def connect(self, net: Net, launcher: tuple[str, ...]) -> dict[str, Any]:
         """Tell the actor of all processes of the world, and the place of the launcher.
 
-        Returns who it is, for `Member.of`. An actor of another user can't be reached in the world's folder, nor one
-        whose folders are others; it then sends and is sent everything by actor calls.
+        Returns who it is, for `Member.of`. An actor of another user can't be reached in the world's
+        folder, nor one whose folders are others; it then sends and is sent everything by actor
+        calls.
         """
         if self._links is not None:
             self._links.close()

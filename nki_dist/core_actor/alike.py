@@ -60,7 +60,7 @@ def teller() -> Callable[[bool], dict[str, str]]:
                 except Exception as error:  # it may fail in any way, and which way is the answer
                     found[name] = MISSING + str(error)
         if whole and OURS in sys.modules:
-            found[FILES] = digest(list(sys.modules[OURS].__path__)[0])
+            found[FILES] = digest(next(iter(sys.modules[OURS].__path__)))
         return found
 
     def digest(folder: str) -> str:

@@ -132,9 +132,9 @@ def differing(nodes: list[tuple[str, list[str]]], said: str = "") -> LaunchError
     lines = "".join(f"\n  - {where} has {'; '.join(found)}" for where, found in nodes)
     return LaunchError(
         "nodes of this world have other versions than this program, so its results would depend on "
-        f"the node:{lines}\n  Install the same versions on all nodes (one image), or ship them with "
-        "the program (runtime_env: pip, py_modules or working_dir). `nki-dist doctor --cluster` "
-        "shows all nodes" + (f". There it failed with: {said}" if said else ""),
+        f"the node:{lines}\n  Install the same versions on all nodes (one image), or ship them "
+        "with the program (runtime_env: pip, py_modules or working_dir). `nki-dist doctor "
+        "--cluster` shows all nodes" + (f". There it failed with: {said}" if said else ""),
         code="nodes-differ",
         numbers={"nodes": len(nodes)},
     )

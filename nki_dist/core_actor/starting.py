@@ -55,7 +55,7 @@ def await_start(
     progress = Progress(sum(cores.values()), quiet=START_QUIET)
     own_ray().prepare()
     waiting, last = list(first_calls), time.monotonic()
-    of = {future: node for future, node in zip(first_calls, nodes)}
+    of = dict(zip(first_calls, nodes))
     answers: dict[Any, Any] = {}
     failed: list[Exception] = []
     try:

@@ -68,11 +68,11 @@ class WorldActors:
             )
         process_of = {c.core: n for n, cores in enumerate(self.packs) for c in cores}
         folders = {node: (path, self._name) for node, path in socket_folders().items()}
-        connecting = []
+        connecting, launcher = [], place()
         for n, node in enumerate(self.nodes):
             near = self._placement.near(n, self._transport)
             net = Net(token, self.actors, n, process_of, near, folders[node])
-            connecting.append(self.actors[n].connect.remote(net, place()))
+            connecting.append(self.actors[n].connect.remote(net, launcher))
         answers = await_start(connecting, self.packs, self.nodes, joined.lifeline.check)
         members, home = [Member.of(told) for told in answers], here()
         self._differ = compare(members, self._differ)
