@@ -113,6 +113,8 @@ def differences(
         partly: what only one side knows is no difference.
     """
     names = [n for n in dict.fromkeys([*mine, *there]) if not partly or (n in mine and n in there)]
+    if there.get(OURS) != mine.get(OURS):
+        names = [name for name in names if name != FILES]  # they differ, of course
     return [
         f"{name}: {there.get(name, 'unknown')} there, {mine.get(name, 'unknown')} here"
         for name in names

@@ -16,6 +16,7 @@ import ray.exceptions
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from nki_dist.core_actor.alike import MISSING, OURS, differences, teller, versions
+from nki_dist.core_actor.lost import LOST
 from nki_dist.errors import LaunchError
 from nki_dist.hbm.nodes import node_of, title
 
@@ -94,8 +95,8 @@ def refusal(error: Exception, node: str) -> LaunchError | None:
     Args:
         error: of making the process, or of its first call.
     """
-    died = isinstance(error, ray.exceptions.RayActorError)
-    if (died and not error.actor_init_failed) or not _reached(node):
+    died = isinstance(error, ray.exceptions.RayActorError) and error.actor_init_failed
+    if (isinstance(error, LOST) and not died) or not _reached(node):
         return None
     if isinstance(error, ray.exceptions.RuntimeEnvSetupError):
         return LaunchError(

@@ -14,7 +14,7 @@ import os
 import sys
 import warnings
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
@@ -74,34 +74,26 @@ def told(reached: bool, launcher: tuple[str, ...]) -> dict[str, Any]:
     }
 
 
-def compare(members: Sequence[Member], before: str) -> str:
-    """See that processes can compute the same.
-
-    Args:
-        before: what was told already, and isn't again.
-
-    Returns:
-        What was told by now.
+def require_versions(members: Iterable[Member]) -> None:
+    """See that processes have the versions of this one.
 
     Raises:
-        LaunchError: nodes have other versions than this process.
+        LaunchError: nodes have others.
     """
-    _require_versions(members)
+    mine = imported()
+    others = {m.node: m.versions for m in members if not m.versions.items() <= mine.items()}
+    found = [(node, differences(there, versions(), partly=True)) for node, there in others.items()]
+    if found := [(title(node), differ) for node, differ in found if differ]:
+        raise differing(found)
+
+
+def compare(members: Sequence[Member], told: str) -> str:
+    """Warn of what nodes differ in, unless that is what was told already; what was told by now."""
     warning = otherwise(members)
-    if warning is None or warning.message == before:
-        return before
+    if warning is None or warning.message == told:
+        return told
     warnings.warn(warning, stacklevel=2)
     return warning.message
-
-
-def _require_versions(members: Sequence[Member]) -> None:
-    mine, told = imported(), {}
-    for member in members:
-        if not member.versions.items() <= mine.items():
-            told[member.node] = member.versions
-    found = [(title(n), differences(there, versions(), partly=True)) for n, there in told.items()]
-    if found := [(where, differ) for where, differ in found if differ]:
-        raise differing(found)
 
 
 def otherwise(members: Sequence[Member]) -> ClusterWarning | None:

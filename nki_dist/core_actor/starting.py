@@ -18,6 +18,7 @@ import ray.exceptions
 from nki_dist.core_actor import authentication
 from nki_dist.core_actor.lifeline import STOPPED
 from nki_dist.core_actor.looking import refusal
+from nki_dist.core_actor.members import Member, require_versions
 from nki_dist.core_actor.nodes import here, socket_folders
 from nki_dist.core_actor.own_ray import own_ray
 from nki_dist.errors import LaunchError
@@ -34,10 +35,10 @@ def await_start(
     packs: Sequence[Sequence[CoreSlot]],
     nodes: Sequence[str],
     check: Callable[[], None] | None = None,
-) -> list[Any]:
-    """The answers of all processes to their first calls.
+) -> list[Member]:
+    """What all processes answer to their first calls.
 
-    What a node makes impossible is final at once; else all are waited for, whatever some say.
+    A node that can't run them, or mustn't, is final at once; else all are waited for.
 
     Args:
         first_calls: a future of each process.
@@ -46,8 +47,8 @@ def await_start(
         check: raises if there is no Ray session any more.
 
     Raises:
-        LaunchError: for so many seconds none has come up, and some are missing; or a node can't
-            run them.
+        LaunchError: for so many seconds none has come up, and some are missing; a node can't run
+            them, or has other versions.
         RayError: of a process that has died, perhaps with its node.
     """
     limit = start_timeout()
@@ -56,7 +57,7 @@ def await_start(
     own_ray().prepare()
     waiting, last = list(first_calls), time.monotonic()
     of = dict(zip(first_calls, nodes))
-    answers: dict[Any, Any] = {}
+    answers: dict[Any, Member] = {}
     failed: list[Exception] = []
     try:
         while waiting:
@@ -67,11 +68,12 @@ def await_start(
                 last = time.monotonic()
                 for future in up:
                     try:
-                        answers[future] = ray.get(future)
+                        answers[future] = Member.of(ray.get(future))
                     except Exception as error:  # unpickling may fail in any way
                         if final := refusal(error, of[future]):
                             raise final from error
                         failed.append(error)
+                require_versions(answers.values())
             elif time.monotonic() - last > limit:
                 missing = [n for n, future in enumerate(first_calls) if future in waiting]
                 raise _not_started(limit, missing, packs, nodes)

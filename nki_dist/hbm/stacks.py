@@ -15,6 +15,7 @@ from typing import Final
 
 import numpy as np
 import ray
+import ray.exceptions
 
 from nki_dist.errors import OutOfMemoryError
 from nki_dist.hbm.arena import Arena, ArenaHandle
@@ -165,6 +166,14 @@ def all_made(inputs: Sequence[Arrays], ranks: Sequence[int]) -> list[Arrays]:
         [a() if callable(a) else a for a in arrays] if rank in chosen else arrays
         for rank, arrays in enumerate(inputs)
     ]
+
+
+def unknown_there(error: Exception) -> bool:
+    """Whether a node couldn't make arrays because it hasn't what the function is made of.
+
+    Ray sends functions of modules by their names, and fails where it takes them in.
+    """
+    return isinstance(error, (ImportError, ray.exceptions.RaySystemError))
 
 
 def sparse(layout: Layout, parts: Sequence[np.ndarray]) -> np.ndarray:

@@ -9,7 +9,7 @@ import warnings
 
 import pytest
 
-from nki_dist.core_actor.members import Member, compare, differing
+from nki_dist.core_actor.members import Member, compare, otherwise
 from nki_dist.errors import ClusterWarning
 
 SAYS = "from nki_dist.runtime.blas import kernels; print(kernels())"
@@ -29,13 +29,13 @@ def test_a_process_says_which_kernels_it_has() -> None:
         pytest.skip("NumPy has another BLAS")
     assert "Nehalem" in old and "Haswell" in new
     members = [Member(1, "aa", new), Member(2, "aa", new), Member(3, "bb", old)]
-    message = str(differing(members))
+    message = str(otherwise(members))
     assert f"{new} on 1 of them: aa" in message and f"{old} on 1 of them: bb" in message
     assert "OPENBLAS_CORETYPE" in message
 
 
 def test_nodes_that_agree_are_not_told_of() -> None:
-    assert differing([Member(n, f"node {n % 3}", "openblas 1 (Zen)") for n in range(9)]) is None
+    assert otherwise([Member(n, f"node {n % 3}", "openblas 1 (Zen)") for n in range(9)]) is None
 
 
 def test_it_is_told_once_and_is_short() -> None:
