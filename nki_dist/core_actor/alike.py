@@ -12,12 +12,13 @@ import importlib
 import os
 import sys
 from collections.abc import Callable, Mapping
-from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
 from typing import Final
 
 import ray
+
+from nki_dist.forks import once
 
 PACKAGES: Final = {
     "nki_dist": "nki_dist",
@@ -76,7 +77,7 @@ def teller() -> Callable[[bool], dict[str, str]]:
     return tell
 
 
-@lru_cache(maxsize=1)
+@once
 def versions() -> dict[str, str]:
     """Of this process, all of them."""
     return teller()(True)

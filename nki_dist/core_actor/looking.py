@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 import ray
@@ -18,7 +18,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from nki_dist.core_actor.alike import MISSING, OURS, differences, teller, versions
 from nki_dist.core_actor.lost import LOST
 from nki_dist.errors import LaunchError
-from nki_dist.hbm.nodes import node_of, title
+from nki_dist.hbm.nodes import node_of, title, titled
 
 LOOK_SECONDS: Final = 6.0  # a worker that is started for it, and imports
 REACHED_SECONDS: Final = 1.0
@@ -81,6 +81,24 @@ def look_at(nodes: Iterable[str], seconds: float) -> dict[str, dict[str, Any] | 
     return found
 
 
+def look_at_all(seconds: float) -> list[tuple[str, dict[str, float], Any, tuple[str, ...], str]]:
+    """Of each node that lives: title, resources, what `look_at` has, its versions that aren't this
+    process's, and why it can't import this package, or ""."""
+    nodes = [node for node in ray.nodes() if node["Alive"]]
+    found = []
+    for node, seen in zip(nodes, look_at([n["NodeID"] for n in nodes], seconds).values()):
+        there = {} if isinstance(seen, str) else seen["versions"]
+        why = there.get(OURS, "").removeprefix(MISSING) if absent(there) else ""
+        differ = tuple(differences(there, versions())) if there else ()
+        found.append((titled(node), dict(node["Resources"]), seen, differ, why))
+    return found
+
+
+def absent(there: Mapping[str, str]) -> bool:
+    """Whether these are the versions of a process that can't import this package."""
+    return there.get(OURS, "").startswith(MISSING)
+
+
 def reason(error: Exception) -> str:
     """What an error of Ray says in the end, where the cause is."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip(" ^~")]
@@ -111,7 +129,7 @@ def refusal(error: Exception, node: str) -> LaunchError | None:
     if isinstance(seen, str):
         return _failed(node, f"{said}; {seen}") if died else None
     there = seen["versions"]
-    if there[OURS].startswith(MISSING):
+    if absent(there):
         return missing(title(node), there[OURS].removeprefix(MISSING))
     if differ := differences(there, versions()):
         return differing([(title(node), differ)], said)
