@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from nki_dist.cli._doctor_ray import ADDRESS, FILES
@@ -78,19 +78,19 @@ def check_node(n: Node) -> list[Finding]:
     if isinstance(n.seen, str):
         fix = "look at load and memory of that machine, and at the logs of Ray there (raylet.out)"
         return [Finding(wrong, "node", f"{n.title}: {n.seen}", fix)]
-    found = [Finding("ok", "node", f"{n.title}: {role}, Ray {n.seen.get('ray', '?')}")]
+    package = Finding("ok", "package", "as here")
     if n.missing:
         fix = (
             "install nki_dist in the image of that node, or ship it in the programs' runtime_env "
             "(pip, py_modules, working_dir)"
         )
-        found.append(Finding(wrong, "  package", f"doesn't import: {n.missing}", fix))
+        package = Finding(wrong, "package", f"doesn't import: {n.missing}", fix)
     elif n.differs:
         fix = "install the same versions on all nodes, or ship them in the programs' runtime_env"
-        found.append(Finding(wrong, "  package", "; ".join(n.differs), fix))
-    else:
-        found.append(Finding("ok", "  package", "as here"))
-    return found + [check_store(n, n.seen), check_files(n.seen)]
+        package = Finding(wrong, "package", "; ".join(n.differs), fix)
+    there = (package, check_store(n, n.seen), check_files(n.seen))
+    head = Finding("ok", "node", f"{n.title}: {role}, Ray {n.seen.get('ray', '?')}")
+    return [head, *(replace(finding, node=n.title) for finding in there)]
 
 
 def check_store(n: Node, seen: Mapping[str, Any]) -> Finding:
@@ -100,17 +100,17 @@ def check_store(n: Node, seen: Mapping[str, Any]) -> Finding:
     raised = "`ray start --object-store-memory=` there (KubeRay: rayStartParams of its group)"
     if not shm:
         fix = "mount a tmpfs there; without it Ray's object store lies on disk and is slow"
-        return Finding("warn", "  object store", f"{found}, no /dev/shm", fix)
+        return Finding("warn", "object store", f"{found}, no /dev/shm", fix)
     found += f"; /dev/shm has {shm[0] / GIB:.1f} of {shm[1] / GIB:.1f} GiB free"
     if shm[1] < store:
         fix = (
             "give the machine, container or pod a larger /dev/shm (docker run --shm-size=; an "
             f"emptyDir with medium: Memory), or a smaller store by {raised}"
         )
-        return Finding("warn", "  object store", found, fix)
+        return Finding("warn", "object store", found, fix)
     if store < GIB and n.simulates:
-        return Finding("warn", "  object store", found, f"large tensors won't fit: {raised}")
-    return Finding("ok", "  object store", found)
+        return Finding("warn", "object store", found, f"large tensors won't fit: {raised}")
+    return Finding("ok", "object store", found)
 
 
 def check_files(seen: Mapping[str, Any]) -> Finding:
@@ -118,8 +118,8 @@ def check_files(seen: Mapping[str, Any]) -> Finding:
     found = "unlimited or unknown" if files < 0 else f"{files} for a process"
     if 0 <= files < FILES:
         fix = f"large worlds need more: `ulimit -n {FILES}` where Ray is started there"
-        return Finding("warn", "  open files", found, fix)
-    return Finding("ok", "  open files", found)
+        return Finding("warn", "open files", found, fix)
+    return Finding("ok", "open files", found)
 
 
 def check_alike(nodes: list[Node]) -> list[Finding]:
