@@ -77,7 +77,7 @@ def check_node(n: Node) -> list[Finding]:
     wrong = "FAIL" if n.simulates else "warn"
     if isinstance(n.seen, str):
         fix = "look at load and memory of that machine, and at the logs of Ray there (raylet.out)"
-        return [Finding(wrong, "node", f"{n.title}: {n.seen}", fix)]
+        return [Finding(wrong, "node", f"{n.title}: {n.seen}", fix, n.title)]
     package = Finding("ok", "package", "as here")
     if n.missing:
         fix = (
@@ -88,9 +88,9 @@ def check_node(n: Node) -> list[Finding]:
     elif n.differs:
         fix = "install the same versions on all nodes, or ship them in the programs' runtime_env"
         package = Finding(wrong, "package", "; ".join(n.differs), fix)
-    there = (package, check_store(n, n.seen), check_files(n.seen))
-    head = Finding("ok", "node", f"{n.title}: {role}, Ray {n.seen.get('ray', '?')}")
-    return [head, *(replace(finding, node=n.title) for finding in there)]
+    node = Finding("ok", "node", f"{n.title}: {role}, Ray {n.seen.get('ray', '?')}")
+    found = (node, package, check_store(n, n.seen), check_files(n.seen))
+    return [replace(finding, node=n.title) for finding in found]
 
 
 def check_store(n: Node, seen: Mapping[str, Any]) -> Finding:

@@ -16,6 +16,7 @@ class Finding:
     node: str = ""
 
     def __str__(self) -> str:
-        subject = f"  {self.subject}" if self.node else self.subject
+        below = self.node and self.subject != "node"
+        subject = f"  {self.subject}" if below else self.subject
         line = f"{self.level:<4}  {subject:<16} {self.found}"
         return line + (f"\n      -> {self.fix}" if self.fix else "")

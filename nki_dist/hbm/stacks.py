@@ -9,6 +9,7 @@ Invariant: an object belongs to the process that made it, and so goes away with 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -17,7 +18,7 @@ import numpy as np
 import ray
 import ray.exceptions
 
-from nki_dist.errors import OutOfMemoryError
+from nki_dist.errors import LaunchError, OutOfMemoryError
 from nki_dist.hbm.arena import Arena, ArenaHandle
 from nki_dist.hbm.layout import Given, Inputs, Layout, fill_common, fill_stack
 from nki_dist.hbm.plasma import StackHandle
@@ -169,11 +170,14 @@ def all_made(inputs: Sequence[Arrays], ranks: Sequence[int]) -> list[Arrays]:
 
 
 def unknown_there(error: Exception) -> bool:
-    """Whether a node couldn't make arrays because it hasn't what the function is made of.
+    """Whether a node couldn't make arrays because it hasn't what the function needs.
 
-    Ray sends functions of modules by their names, and fails where it takes them in.
+    Ray sends functions of modules by their names, and fails where it takes them in; one that is
+    taken in may import or open what only the launcher's node has.
     """
-    return isinstance(error, (ImportError, ray.exceptions.RaySystemError))
+    missing = r"per_rank raised (ModuleNotFound|Import|FileNotFound)Error"
+    made = isinstance(error, LaunchError) and re.search(missing, error.message)
+    return bool(made) or isinstance(error, ray.exceptions.RaySystemError)
 
 
 def sparse(layout: Layout, parts: Sequence[np.ndarray]) -> np.ndarray:

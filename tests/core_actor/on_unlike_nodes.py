@@ -46,9 +46,10 @@ def cluster_of(*workers: dict[str, Any], **head: Any) -> tuple[Cluster, list[Any
 
 def edited(folder: Path, file: str = "", old: str = "", new: str = "") -> dict[str, Any]:
     """A worker whose package has another text in a file, or that has no package."""
+    folder /= "other"  # Ray adds the program's own to the path of every worker
     package = folder / "nki_dist"
     if not file:
-        package.mkdir()
+        package.mkdir(parents=True)
         (package / "__init__.py").write_text(
             "raise ModuleNotFoundError(\"No module named 'nki_dist'\", name='nki_dist')\n"
         )
@@ -85,7 +86,7 @@ def unlike(folder: Path, how: str) -> dict[str, Any]:
     }
     odd = edited(folder, *changes[how])
     if how == "classes":
-        init = folder / "nki_dist" / "__init__.py"
+        init = folder / "other" / "nki_dist" / "__init__.py"
         init.write_text(init.read_text().replace(nki.__version__, "97.5.3"))
     cluster, _ = cluster_of({}, {**odd, "object_store_memory": STORE // 2})
     found = attempt(cluster)
@@ -116,23 +117,32 @@ def functions() -> dict[str, Any]:
     )
     sys.modules["only_here"] = module
     cluster, _ = cluster_of({}, {})
+    home = os.getpid()
+
+    def lazy(rank: int) -> np.ndarray:
+        if os.getpid() != home:
+            raise FileNotFoundError("of the launcher's machine")
+        return X + rank
+
     with nki.World.trn2(ranks=RANKS, address=cluster.address) as world:
-        right = []
+        outs = world.run(K.add_weights, nki.per_rank(lazy), W)
+        right = [np.array_equal(out, lazy(n) + W) for n, out in enumerate(outs)]
+    with nki.World.trn2(ranks=RANKS, address=cluster.address) as world:
         for _ in range(2):
             outs = world.run(K.add_weights, nki.per_rank(module.own), W)
             right += [np.array_equal(out, module.own(n) + W) for n, out in enumerate(outs)]
         try:
             world.run(K.add_weights, nki.per_rank(module.bad), W)
             raised = "none"
-        except ImportError as error:
-            raised = str(error)
+        except errors.LaunchError as error:
+            raised = error.message
         alive = world.run(K.add_weights, X, W)
     return {"right": all(right), "raised": raised, "alive": np.array_equal(alive[-1], X + W)}
 
 
 def store() -> dict[str, Any]:
     cluster, _ = cluster_of({}, {"object_store_memory": 80 << 20})
-    found = attempt(cluster, np.ones((128, 2000), np.float32))
+    found = attempt(cluster, np.ones((128, 3000), np.float32))
     return {**found, "node": ids()["80"]}
 
 
@@ -164,7 +174,7 @@ def client() -> dict[str, Any]:
         except ConnectionError:
             time.sleep(1)
     start, found = time.monotonic(), []
-    for launch in (lambda: nki.World(ranks=2), lambda: K.add_weights[2](X, W)):
+    for launch in (lambda: nki.World(ranks=2).run(K.add_weights, X, W), lambda: K.double[2](X)):
         try:
             launch()
             found.append("none")

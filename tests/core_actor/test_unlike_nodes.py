@@ -58,7 +58,7 @@ def test_another_processor_is_one_warning(tmp_path) -> None:
 def test_a_function_that_nodes_do_not_know_is_called_here(tmp_path) -> None:
     assert on_nodes("functions", tmp_path) == {
         "right": True,
-        "raised": "of its own",
+        "raised": "the function of per_rank raised ImportError for rank 0: of its own",
         "alive": True,
     }
 
