@@ -12,7 +12,7 @@ import ray.exceptions
 from nki_dist.core_actor.lifeline import Patience
 from nki_dist.core_actor.lost import LOST
 from nki_dist.core_actor.nodes import here, on_node
-from nki_dist.errors import CoreLostError
+from nki_dist.errors import CoreLostError, NkiError
 from nki_dist.hbm.arena import ArenaHandle
 from nki_dist.hbm.layout import Layout
 from nki_dist.hbm.stacks import (
@@ -126,4 +126,5 @@ class WorldStacks:
                 "next launch uses the nodes that are left"
             ) from error
         except ray.exceptions.RayTaskError as error:
-            raise error.as_instanceof_cause() from None
+            ours = isinstance(error.cause, NkiError)  # which says it all, where Ray's has a trace
+            raise error.cause if ours else error.as_instanceof_cause() from None

@@ -66,6 +66,7 @@ def test_a_function_that_nodes_do_not_know_is_called_here(tmp_path) -> None:
 def test_a_full_store_is_told_with_its_node(tmp_path) -> None:
     found = on_nodes("store", tmp_path)
     assert found["code"] == "object-store-full"
+    assert found["error"].startswith("OutOfMemoryError: shared_hbm needs ")
     assert f"Ray node {found['node']} (" in found["error"]
     assert "`ray start --object-store-memory=BYTES`" in found["error"]
     assert "or set NKI_DIST_OBJECT_STORE_BYTES" not in found["error"]
