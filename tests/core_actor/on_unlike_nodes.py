@@ -174,9 +174,9 @@ def client() -> dict[str, Any]:
         except ConnectionError:
             time.sleep(1)
     start, found = time.monotonic(), []
-    for launch in (lambda: nki.World(ranks=2).run(K.add_weights, X, W), lambda: K.add_weights[2](X, W)):
+    for launch in (nki.World(ranks=2).run, lambda kernel, *xs: kernel[2](*xs)):
         try:
-            launch()
+            launch(K.add_weights, X, W)
             found.append("none")
         except errors.LaunchError as error:
             found.append(str(error))
