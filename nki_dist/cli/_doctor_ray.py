@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 import shutil
 import socket
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -26,6 +27,7 @@ FILES: Final = 4096  # open at once; Ray's processes hold dozens for each other 
 # A Unix socket's path has at most so many bytes on Linux, and Ray's end like this.
 SOCKET_PATH: Final = 107
 _SOCKET: Final = "ray/session_2026-01-01_00-00-00_000000_0000000/sockets/plasma_store"
+_CONNECTED: Final = "01"  # TCP_ESTABLISHED of Linux's tcp_states.h
 _OWN: Final = "programs start a Ray of their own"
 
 
@@ -37,12 +39,16 @@ class Process:
         kind: "raylet" or "gcs_server".
         session: folder of its session, which all processes of one Ray have.
         version: of the Ray it belongs to, or "" if that can't be seen.
+        user: number of the user whose it is.
+        callers: addresses of other machines that are connected to it.
     """
 
     pid: int
     kind: str
     session: str
     version: str = ""
+    user: int = 0
+    callers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -59,6 +65,7 @@ class RayFacts:
         folder, disk: where Ray keeps sockets and logs, and the bytes left there; -1 if unknown.
         files: how many files a process may open.
         token: whether a file of a token is where Ray looks.
+        user: number of the user who asks.
     """
 
     version: str = ""
@@ -71,6 +78,7 @@ class RayFacts:
     disk: int = 1 << 40
     files: int = 1 << 20
     token: bool = False
+    user: int = 0
 
 
 # ---- looking ------------------------------------------------------------------------------------
@@ -98,6 +106,7 @@ def look(version: str) -> RayFacts:
         disk=_free(folder),
         files=_open_files(),
         token=_has_token(environment),
+        user=_user(),
     )
 
 
@@ -144,14 +153,41 @@ def _processes() -> tuple[Process, ...]:
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             words = (folder / "cmdline").read_bytes().decode(errors="replace").split("\0")
+            user = folder.stat().st_uid
         except OSError:  # it has just ended, or belongs to somebody who hides it
             continue
         kind = Path(words[0]).name
         if kind in ("raylet", "gcs_server"):
             session = _value(words, "--session-dir") or _value(words, "--session_dir")
             session = session or str(Path(_value(words, "--log_dir") or "?").parent)
-            found.append(Process(int(folder.name), kind, session, _version(Path(words[0]))))
+            port = _value(words, "--gcs_server_port")
+            callers = _callers(int(port)) if port.isdigit() else ()
+            version = _version(Path(words[0]))
+            found.append(Process(int(folder.name), kind, session, version, user, callers))
     return tuple(sorted(found, key=lambda p: (p.session, p.pid)))
+
+
+def _callers(port: int) -> tuple[str, ...]:
+    """From where else this port is in use: the other ends of connections that aren't its own."""
+    found = set()
+    for table in ("tcp", "tcp6"):
+        for line in _read(Path("/proc/net", table)).splitlines()[1:]:
+            own, other, state = line.split()[1:4]
+            near, far = own.split(":")[0], other.split(":")[0]
+            if state == _CONNECTED and int(own.split(":")[1], 16) == port and near != far:
+                found.add(_host(far))
+    return tuple(sorted(found))
+
+
+def _host(text: str) -> str:
+    """An address as /proc/net has it: words of four bytes, each in the machine's order."""
+    words = [int(text[i : i + 8], 16).to_bytes(4, sys.byteorder) for i in range(0, len(text), 8)]
+    family = socket.AF_INET if len(words) == 1 else socket.AF_INET6
+    return socket.inet_ntop(family, b"".join(words))
+
+
+def _user() -> int:
+    return os.getuid() if hasattr(os, "getuid") else 0
 
 
 def _value(words: list[str], option: str) -> str:
@@ -233,38 +269,42 @@ def check_address(f: RayFacts) -> list[Finding]:
 
 
 def check_running(f: RayFacts) -> list[Finding]:
-    """Rays of this machine: those that a program or `ray start` left behind hold memory."""
+    """Rays of this machine. Others may use them: only what is surely left behind is to be ended."""
     found = []
-    sessions = len({p.session for p in f.processes})
     for session in dict.fromkeys(p.session for p in f.processes):
         parts = [p for p in f.processes if p.session == session]
         pids = ", ".join(f"{p.kind} {p.pid}" for p in parts)
-        here = {p.kind for p in parts}
-        # Helpers outlive a raylet and a gcs_server; all have the session's folder as an argument.
-        named = f"pkill -f {session}" if Path(session).is_absolute() else f"kill {parts[0].pid}"
-        ends = f"`{named}` ends this one alone"
         other = {p.version for p in parts if p.version and f.version and p.version != f.version}
         if other:
             fix = (
-                f"programs can't join it: {ends}, or use the Python of Ray "
-                f"{min(other)}, because all nodes and programs need the same Ray"
+                f"programs can't join it; use the Python of Ray {min(other)} for those that shall, "
+                "because all nodes and programs need the same Ray. Others aren't affected"
             )
             what = f"Ray {min(other)} runs here ({pids}), Python imports {f.version}"
             found.append(Finding("warn", "running Ray", what, fix))
-        elif here == {"gcs_server"}:
-            fix = f"a head without a node: {ends}"
+        elif left_behind(parts, f.user):
+            # Helpers outlive a gcs_server; all have the session's folder as an argument.
+            absolute = Path(session).is_absolute()
+            named = f"pkill -f {session}" if absolute else f"kill {parts[0].pid}"
+            fix = f"a head of yours without a node, that nobody calls: `{named}` ends it"
             found.append(Finding("warn", "running Ray", f"{session}: {pids}", fix))
         else:
-            fix = (
-                f"it holds memory and /dev/shm: {ends}, if nobody uses it; "
-                f"`ray stop` ends all Rays of this machine ({sessions} here)"
-            )
-            found.append(Finding("ok", "running Ray", f"{session}: {pids}", fix))
+            whose = "" if parts[0].user == f.user else f", of user {parts[0].user}"
+            callers = sorted({c for p in parts for c in p.callers})
+            whose += f", called from {', '.join(callers)}" if callers else ""
+            found.append(Finding("ok", "running Ray", f"{session}: {pids}{whose}"))
     if f.last_cluster and f.answers.get(f.last_cluster):
         file = Path(f.folder, "ray", "ray_current_cluster")
         fix = f"it misleads {ADDRESS}=auto: remove {file}"
         found.append(Finding("warn", "running Ray", f"{f.last_cluster} is gone", fix))
     return found or [Finding("ok", "running Ray", "none; a world starts one")]
+
+
+def left_behind(parts: Sequence[Process], user: int) -> bool:
+    """Whether a Ray is of no use to anybody: the head of this user has lost its own node, as one
+    does whose program was killed, and no other machine is connected to it."""
+    alone = {p.kind for p in parts} == {"gcs_server"}
+    return alone and all(p.user == user and not p.callers for p in parts)
 
 
 def check_ports(f: RayFacts) -> list[Finding]:

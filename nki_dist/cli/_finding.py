@@ -7,13 +7,16 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Finding:
-    """One line of the report; `level` is "ok", "warn" or "FAIL"."""
+    """One line of the report; `level` is "ok", "warn" or "FAIL", `node` a title if it is of one."""
 
     level: str
     subject: str
     found: str
     fix: str = ""
+    node: str = ""
 
     def __str__(self) -> str:
-        line = f"{self.level:<4}  {self.subject:<16} {self.found}"
+        below = self.node and self.subject != "node"
+        subject = f"  {self.subject}" if below else self.subject
+        line = f"{self.level:<4}  {subject:<16} {self.found}"
         return line + (f"\n      -> {self.fix}" if self.fix else "")

@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import json
 import os
 import shutil
 import sys
+from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from importlib import metadata
 from typing import Any, Final
 
-from nki_dist.cli import _doctor_ray
+from nki_dist.cli import _doctor_cluster, _doctor_ray
 from nki_dist.cli._doctor_ray import RayFacts
 from nki_dist.cli._finding import Finding
 from nki_dist.errors import LaunchError
@@ -43,9 +45,15 @@ _DESCRIPTION: Final = """\
 Check that this machine can run simulated NeuronCores: Python and packages, shared memory for Ray's
 object store (where shared_hbm lives), processors and BLAS threads. Then what keeps Ray from
 starting, or makes it join the wrong cluster: RAY_ADDRESS (its form, and whether it answers), Rays
-that run here (left behind, of another version, heads without a node), ports, the folder of its
-sockets and logs, open files, tokens. Nothing is started or joined. Each line says ok, warn or FAIL,
-and what to do about it. The exit status is 1 if something failed."""
+that run here (left behind, of another version), ports, the folder of its sockets and logs, open
+files, tokens. Nothing is started or joined.
+
+With --cluster a cluster is joined, that of --address or RAY_ADDRESS, and each of its nodes looked
+at: whether it answers, this package and versions there, object store and /dev/shm, open files,
+processor and BLAS.
+
+Each line says ok, warn or FAIL, and what to do about it. The exit status is 1 if something
+failed."""
 
 
 @dataclass(frozen=True)
@@ -83,17 +91,29 @@ def register(subparsers: Any) -> None:
         description=_DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    parser.add_argument("--cluster", action="store_true", help="look at all nodes of a cluster")
+    parser.add_argument(
+        "--address", metavar="HOST:PORT", help="of the cluster; that of RAY_ADDRESS by default"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    findings = examine(look())
-    for finding in findings:
-        print(finding)
-    failed = sum(f.level == "FAIL" for f in findings)
-    warned = sum(f.level == "warn" for f in findings)
-    print(f"\n{failed} failed, {warned} warned, {len(findings) - failed - warned} ok")
-    return 1 if failed else 0
+    if arguments.address and not arguments.cluster:
+        raise LaunchError("--address is for --cluster", code="command-option")
+    if arguments.cluster:
+        findings = _doctor_cluster.examine(_doctor_cluster.look(arguments.address))
+    else:
+        findings = examine(look())
+    levels = Counter(finding.level for finding in findings)
+    counts = {"failed": levels["FAIL"], "warned": levels["warn"], "ok": levels["ok"]}
+    if arguments.json:
+        print(json.dumps({"findings": [asdict(f) for f in findings], **counts}, indent=1))
+    else:
+        print("\n".join(map(str, findings)))
+        print("\n" + ", ".join(f"{count} {what}" for what, count in counts.items()))
+    return 1 if counts["failed"] else 0
 
 
 def examine(machine: Machine) -> list[Finding]:

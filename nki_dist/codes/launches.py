@@ -268,9 +268,25 @@ LAUNCHES: Final = (
     ),
     Code(
         "blas-differs",
-        "Nodes of a world compute products with different BLAS kernels, so with other last bits.",
-        "Use equal processors and versions of NumPy, or set OPENBLAS_CORETYPE, to kernels that all "
-        "processors have, where Ray is started on each node.",
+        "Nodes of a world compute with different BLAS kernels, or NumPy's code for other "
+        "processors, so with other last bits.",
+        "Use equal processors, or set OPENBLAS_CORETYPE to kernels that all have, and "
+        "NPY_DISABLE_CPU_FEATURES to what some haven't, where Ray is started on each node.",
+    ),
+    Code(
+        "nodes-differ",
+        "Nodes of a world have other versions of packages than the program.",
+        "Install the same versions on all nodes, or ship them in the program's runtime_env.",
+    ),
+    Code(
+        "package-missing",
+        "A Ray node has no nki_dist, or one that can't be imported.",
+        "Install it where Ray's workers run, or ship it in the program's runtime_env.",
+    ),
+    Code(
+        "runtime-env",
+        "Ray can't make the runtime environment of a program on a node.",
+        "Repair what the message says of it, or install its packages in the image of the nodes.",
     ),
     Code(
         "ray-forked",

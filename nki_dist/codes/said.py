@@ -18,16 +18,17 @@ _NAMES: Final = """
     gpsimd-psum grid-and-world grid-data grid-made index-kind input-read-only input-shared
     instruction-result invalid jit-option kernel-pickle language-limit launch lnc-needed
     loaded-kernel loop-body loop-carries-name loop-made-inside loop-register mask-shape
-    memory-unknown no-derivative no-such-attribute not-measured not-simulated object-store-full
-    operand-kind operand-missing operand-vector operator-no-reduction operator-unknown
-    outside-kernel overwritten package-conflict partition-limit partition-step pattern per-rank
-    platform-unknown profile-dynamic-loop profile-graph profile-schedule program-version
-    python-builtin python-identity python-keyword-only python-targets rank-form ranks-differ
-    ray-forked ray-join ray-lost ray-start record-question register-as-value register-kind
-    release-added release-deprecated release-removed release-unknown replica-group-form
-    replica-group-overlap result-unknown return-memory return-value ring-transport scalar-comparison
-    scalar-dtypes scalar-operand scalar-operator scalar-width scalar-written schedule setting-value
-    shape-broadcast shape-form shuffle-mask slice-step source-needed spec-contents tensor-as-value
-    tile-position timeout topology values-unknown warning world-closed world-option
+    memory-unknown no-derivative no-such-attribute nodes-differ not-measured not-simulated
+    object-store-full operand-kind operand-missing operand-vector operator-no-reduction
+    operator-unknown outside-kernel overwritten package-conflict package-missing partition-limit
+    partition-step pattern per-rank platform-unknown profile-dynamic-loop profile-graph
+    profile-schedule program-version python-builtin python-identity python-keyword-only
+    python-targets rank-form ranks-differ ray-forked ray-join ray-lost ray-start record-question
+    register-as-value register-kind release-added release-deprecated release-removed release-unknown
+    replica-group-form replica-group-overlap result-unknown return-memory return-value
+    ring-transport scalar-comparison scalar-dtypes scalar-operand scalar-operator scalar-width
+    scalar-written schedule setting-value shape-broadcast shape-form shuffle-mask slice-step
+    source-needed spec-contents tensor-as-value tile-position timeout topology values-unknown
+    warning world-closed world-option
     """
 SAID: Final = frozenset(_NAMES.split())

@@ -31,7 +31,7 @@ from nki_dist.compiler.widen import widened
 from nki_dist.core_actor.bell import Bell
 from nki_dist.core_actor.folder import Folder
 from nki_dist.core_actor.links import PATIENCE, Attach, Links, Net
-from nki_dist.core_actor.members import Member
+from nki_dist.core_actor.members import told
 from nki_dist.core_actor.post import Post
 from nki_dist.errors import NkiError
 from nki_dist.hbm.arena import ArenaHandle, MappedArena, map_arena
@@ -144,11 +144,12 @@ class NeuronCore:
         return os.getpid()
 
     @ray.method(concurrency_group="control")
-    def connect(self, net: Net) -> Member:
-        """Tell the actor of all processes of the world.
+    def connect(self, net: Net, launcher: tuple[str, ...]) -> dict[str, Any]:
+        """Tell the actor of all processes of the world, and the place of the launcher.
 
-        Returns who it is. An actor of another user can't be reached in the world's folder, nor one
-        whose folders are others; it then sends and is sent everything by actor calls.
+        Returns who it is, for `Member.of`. An actor of another user can't be reached in the world's
+        folder, nor one whose folders are others; it then sends and is sent everything by actor
+        calls.
         """
         if self._links is not None:
             self._links.close()
@@ -158,7 +159,7 @@ class NeuronCore:
         except OSError:
             self._enter(Folder.alone(), replace(net, near=frozenset()))
             reached = False
-        return Member.here(reached)
+        return told(reached, launcher)
 
     def _enter(self, folder: Folder, net: Net) -> None:
         if self._folder is not None:

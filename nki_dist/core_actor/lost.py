@@ -11,7 +11,11 @@ from typing import Final
 
 import ray.exceptions
 
-LOST: Final = (ray.exceptions.RayActorError, ray.exceptions.OutOfMemoryError)
+LOST: Final = (
+    ray.exceptions.RayActorError,
+    ray.exceptions.ActorUnschedulableError,  # its node has just gone
+    ray.exceptions.OutOfMemoryError,
+)
 # Of Ray's text, which differs between versions: what isn't found is left out.
 _NODE: Final = re.compile(r"on the node \(IP: ([^,]+), ID: (\w+)\)")
 _USED: Final = re.compile(r"was ([\d.]+GB[^/\n]*/ [\d.]+GB)")

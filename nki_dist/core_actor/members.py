@@ -1,21 +1,31 @@
 """What processes of a world say of themselves when they are connected, and whether it fits.
 
-The same program has the same bits wherever its products are added in the same order, and that is up
-to the BLAS that a process loaded: to its version, and to the kernels it chose for the processor.
+The same program has the same bits wherever the same versions compute it, products are added in the
+same order, which is up to the BLAS that a process loaded (its version, and the kernels it chose for
+the processor), and NumPy chose the same code for the processor. Other versions are refused, other
+processors are told of.
+
+They say it in plain data, as this package may be another one there.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 import warnings
 from collections import defaultdict
-from collections.abc import Sequence
-from typing import Final, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
 
+import numpy as np
 import ray
 
+from nki_dist.core_actor.alike import OURS, differences, imported, versions
+from nki_dist.core_actor.looking import differing
 from nki_dist.errors import ClusterWarning
-from nki_dist.runtime.blas import kernels
+from nki_dist.hbm.nodes import title
+from nki_dist.runtime.blas import features, kernels
 
 SHOWN: Final = 8  # nodes of a line
 
@@ -25,43 +35,81 @@ class Member(NamedTuple):
 
     Attributes:
         node: of Ray, by its id.
-        blas: what nodes may differ in is a field, seen to by `differing`.
+        products: its BLAS, and NumPy's code.
         reached: whether it can be reached in the folder of the world's sockets.
+        versions: as in `alike`.
     """
 
     pid: int
     node: str
-    blas: str
+    products: str
     reached: bool = True
+    versions: Mapping[str, str] = MappingProxyType({OURS: "a version that tells nothing"})
 
     @classmethod
-    def here(cls, reached: bool) -> Member:
-        return cls(os.getpid(), ray.get_runtime_context().get_node_id(), kernels(), reached)
+    def of(cls, told: Mapping[str, Any]) -> Member:
+        """From what it told, which another version may have put together."""
+        return cls(**{name: told[name] for name in cls._fields if name in told})
 
 
-def differing(members: Sequence[Member]) -> ClusterWarning | None:
-    """What nodes differ in that decides about bits, or None."""
-    nodes: dict[str, set[str]] = defaultdict(set)
-    for member in members:
-        nodes[member.blas].add(member.node)
-    if len(nodes) < 2:
-        return None
-    lines = []
-    for blas, names in sorted(nodes.items(), key=lambda item: (-len(item[1]), item[0])):
-        shown = ", ".join(sorted(names)[:SHOWN])
-        more = f" and {len(names) - SHOWN:,} more" if len(names) > SHOWN else ""
-        lines.append(f"{blas} on {len(names):,} of them: {shown}{more}")
-    return ClusterWarning(
-        "processes of this world multiply matrices with different kernels, so the last bits of "
-        "products depend on which node computes them; Ray nodes have\n  - " + "\n  - ".join(lines),
-        code="blas-differs",
-    )
+def place() -> tuple[str, ...]:
+    """Processes of one place have the same files: of this package, NumPy and what lies beside."""
+    node = ray.get_runtime_context().get_node_id()
+    return node, sys.prefix, str(sys.modules["nki_dist"].__file__), str(np.__file__)
+
+
+def told(reached: bool, launcher: tuple[str, ...]) -> dict[str, Any]:
+    """What a `Member` says of itself.
+
+    Args:
+        launcher: its `place`; what lies there needn't be imported or read to know that it is alike.
+    """
+    mine = place()
+    return {
+        "pid": os.getpid(),
+        "node": mine[0],
+        "products": f"{kernels()}, {features()}",
+        "reached": reached,
+        "versions": imported() if mine == tuple(launcher) else versions(),
+    }
+
+
+def require_versions(members: Iterable[Member]) -> None:
+    """See that processes have the versions of this one.
+
+    Raises:
+        LaunchError: nodes have others.
+    """
+    mine = imported()
+    others = {m.node: m.versions for m in members if not m.versions.items() <= mine.items()}
+    found = [(node, differences(there, versions(), partly=True)) for node, there in others.items()]
+    if found := [(title(node), differ) for node, differ in found if differ]:
+        raise differing(found)
 
 
 def compare(members: Sequence[Member], told: str) -> str:
     """Warn of what nodes differ in, unless that is what was told already; what was told by now."""
-    warning = differing(members)
+    warning = otherwise(members)
     if warning is None or warning.message == told:
         return told
     warnings.warn(warning, stacklevel=2)
     return warning.message
+
+
+def otherwise(members: Sequence[Member]) -> ClusterWarning | None:
+    """What nodes of the same versions differ in that decides about bits, or None."""
+    nodes: dict[str, set[str]] = defaultdict(set)
+    for member in members:
+        nodes[member.products].add(member.node)
+    if len(nodes) < 2:
+        return None
+    lines = []
+    for products, names in sorted(nodes.items(), key=lambda item: (-len(item[1]), item[0])):
+        shown = ", ".join(sorted(names)[:SHOWN])
+        more = f" and {len(names) - SHOWN:,} more" if len(names) > SHOWN else ""
+        lines.append(f"{products} on {len(names):,} of them: {shown}{more}")
+    return ClusterWarning(
+        "processes of this world compute with code for different processors, so the last bits of "
+        "results depend on which node computes them; Ray nodes have\n  - " + "\n  - ".join(lines),
+        code="blas-differs",
+    )

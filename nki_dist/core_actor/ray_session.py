@@ -60,6 +60,7 @@ def ensure_ray(address: str | None, home: int | None = None) -> Lifeline:
             one, or the process can't leave a session that is lost.
     """
     refuse_fork(os.getpid() if home is None else home)
+    _refuse_client()
     while True:
         ray_use().wait_until_left()
         if not ray.is_initialized():
@@ -213,7 +214,8 @@ def _check_address(address: str) -> None:
     if not host or not port.isdigit() or "//" in address:
         raise LaunchError(
             f"can't join {who}: allowed are HOST:PORT of a node, 'auto' for the cluster of this "
-            "machine, and 'local' for a Ray of this process; Ray Client (ray://) shares no memory",
+            "machine, and 'local' for a Ray of this process; Ray Client (ray://) shares no memory: "
+            "submit the program as a job (`ray job submit`)",
             code="ray-join",
         )
     head = host.strip("[]"), int(port)
@@ -243,6 +245,20 @@ def refuse_fork(home: int) -> None:
             "can't be used after a fork. Start processes with multiprocessing's 'spawn' method, or "
             "use nki.simulate / host='inprocess' here",
             code="ray-forked",
+        )
+
+
+def _refuse_client() -> None:
+    """A program that Ray Client connects isn't on a node, so it can't reach stacks and sockets."""
+    client = getattr(sys.modules.get("ray.util.client"), "ray", None)
+    if client is not None and client.is_connected():
+        raise LaunchError(
+            "this program is connected by Ray Client (ray://), which runs it outside of the "
+            "cluster, where no shared memory and no sockets of simulated cores are. Submit it as a "
+            "job, which runs on a node: `ray job submit --address http://HEAD:8265 --working-dir . "
+            "-- python PROGRAM.py`; or start it on a node with RAY_ADDRESS=auto. "
+            "ray.shutdown() ends the connection",
+            code="ray-join",
         )
 
 

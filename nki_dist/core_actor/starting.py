@@ -17,6 +17,8 @@ import ray.exceptions
 
 from nki_dist.core_actor import authentication
 from nki_dist.core_actor.lifeline import STOPPED
+from nki_dist.core_actor.looking import refusal
+from nki_dist.core_actor.members import Member, require_versions
 from nki_dist.core_actor.nodes import here, socket_folders
 from nki_dist.core_actor.own_ray import own_ray
 from nki_dist.errors import LaunchError
@@ -33,8 +35,10 @@ def await_start(
     packs: Sequence[Sequence[CoreSlot]],
     nodes: Sequence[str],
     check: Callable[[], None] | None = None,
-) -> None:
-    """Return when every process has answered its first call, or failed.
+) -> list[Member]:
+    """What all processes answer to their first calls.
+
+    A node that can't run them, or mustn't, is final at once; else all are waited for.
 
     Args:
         first_calls: a future of each process.
@@ -43,13 +47,18 @@ def await_start(
         check: raises if there is no Ray session any more.
 
     Raises:
-        LaunchError: for so many seconds none has come up, and some are missing.
+        LaunchError: for so many seconds none has come up, and some are missing; a node can't run
+            them, or has other versions.
+        RayError: of a process that has died, perhaps with its node.
     """
     limit = start_timeout()
     cores = {future: len(pack) for future, pack in zip(first_calls, packs)}
     progress = Progress(sum(cores.values()), quiet=START_QUIET)
     own_ray().prepare()
     waiting, last = list(first_calls), time.monotonic()
+    of = dict(zip(first_calls, nodes))
+    answers: dict[Any, Member] = {}
+    failed: list[Exception] = []
     try:
         while waiting:
             if check is not None:
@@ -57,6 +66,14 @@ def await_start(
             up, waiting = ray.wait(waiting, num_returns=len(waiting), timeout=LOOK_EVERY)
             if up:
                 last = time.monotonic()
+                for future in up:
+                    try:
+                        answers[future] = Member.of(ray.get(future))
+                    except Exception as error:  # unpickling may fail in any way
+                        if final := refusal(error, of[future]):
+                            raise final from error
+                        failed.append(error)
+                require_versions(answers.values())
             elif time.monotonic() - last > limit:
                 missing = [n for n, future in enumerate(first_calls) if future in waiting]
                 raise _not_started(limit, missing, packs, nodes)
@@ -66,6 +83,9 @@ def await_start(
     finally:
         progress.close()
         own_ray().note()
+    if failed:
+        raise failed[0]
+    return [answers[future] for future in first_calls]
 
 
 def refused(error: ray.exceptions.RaySystemError) -> LaunchError:

@@ -18,7 +18,7 @@ from nki_dist.core_actor.calls import Calls
 from nki_dist.core_actor.joined import Joined
 from nki_dist.core_actor.links import Net
 from nki_dist.core_actor.lost import LOST
-from nki_dist.core_actor.members import compare
+from nki_dist.core_actor.members import compare, place
 from nki_dist.core_actor.nodes import here, socket_folders
 from nki_dist.core_actor.placement import Placement
 from nki_dist.core_actor.processes import Process
@@ -68,14 +68,13 @@ class WorldActors:
             )
         process_of = {c.core: n for n, cores in enumerate(self.packs) for c in cores}
         folders = {node: (path, self._name) for node, path in socket_folders().items()}
-        connecting = []
+        connecting, launcher = [], place()
         for n, node in enumerate(self.nodes):
             near = self._placement.near(n, self._transport)
             net = Net(token, self.actors, n, process_of, near, folders[node])
-            connecting.append(self.actors[n].connect.remote(net))
-        await_start(connecting, self.packs, self.nodes, joined.lifeline.check)
-        members, home = ray.get(connecting), here()
-        self._differ = compare(members, self._differ)
+            connecting.append(self.actors[n].connect.remote(net, launcher))
+        members = await_start(connecting, self.packs, self.nodes, joined.lifeline.check)
+        home, self._differ = here(), compare(members, self._differ)
         self.processes = [(m.pid, m.node) for m in members]
         self._born = {
             n: Process.of(p) for n, (p, node) in enumerate(self.processes) if node == home

@@ -12,10 +12,18 @@ import ray.exceptions
 from nki_dist.core_actor.lifeline import Patience
 from nki_dist.core_actor.lost import LOST
 from nki_dist.core_actor.nodes import here, on_node
-from nki_dist.errors import CoreLostError
+from nki_dist.errors import CoreLostError, NkiError
 from nki_dist.hbm.arena import ArenaHandle
 from nki_dist.hbm.layout import Layout
-from nki_dist.hbm.stacks import Arrays, NodeStacks, StackAgent, all_made, make_fill, sparse
+from nki_dist.hbm.stacks import (
+    Arrays,
+    NodeStacks,
+    StackAgent,
+    all_made,
+    make_fill,
+    sparse,
+    unknown_there,
+)
 from nki_dist.ranges import named
 
 
@@ -30,6 +38,7 @@ class WorldStacks:
         self._ranks = {node: [r for g in ranks for r in g] for node, ranks in groups.items()}
         self._mine: NodeStacks | None = None
         self._agents: dict[str, Any] = {}
+        self._makes_nothing: set[str] = set()  # nodes without modules of functions
         self._room = (0, 0)
         for node, ranks in groups.items():
             if node == here():
@@ -53,15 +62,19 @@ class WorldStacks:
             LaunchError: an array that a function makes isn't what it has to be.
         """
         before, self._room = self._room, (0, 0)  # until it is known that there is as much
-        away = [
-            (node, _fill_there(agent, layout, inputs, self._ranks[node]))
-            for node, agent in self._agents.items()
-        ]
+        away = [(node, self._fill_there(node, layout, inputs)) for node in self._agents]
         handles: list[ArenaHandle] = []
         if self._mine is not None:
             handles += self._mine.fill(make_fill(layout, inputs, self._mine.ranks, travels=False))
         for node, future in away:
-            handles += self._answer(node, future, patience)
+            try:
+                handles += self._answer(node, future, patience)
+            except Exception as error:  # of whatever class a task's error is made
+                if node in self._makes_nothing or not unknown_there(error):
+                    raise
+                self._makes_nothing.add(node)
+                future = self._fill_there(node, layout, inputs)
+                handles += self._answer(node, future, patience)
         self._room = max(before[0], layout.stack_bytes), max(before[1], layout.common_bytes)
         return {rank: handle for handle in handles for rank in handle.ranks}
 
@@ -89,6 +102,19 @@ class WorldStacks:
                 ray.kill(agent)
         self._agents = {}
 
+    def _fill_there(self, node: str, layout: Layout, inputs: Sequence[Arrays]) -> Any:
+        """Have another node fill its stacks. What makes arrays makes them there, unless it refers
+        to something that can't be pickled, or that isn't there: then here, which gives the same
+        arrays."""
+        ranks, fill = self._ranks[node], self._agents[node].fill.remote
+        if node not in self._makes_nothing:
+            try:
+                return fill(make_fill(layout, inputs, ranks, travels=True))
+            except TypeError as error:
+                if "serialize" not in str(error):
+                    raise
+        return fill(make_fill(layout, all_made(inputs, ranks), ranks, travels=True))
+
     def _answer(self, node: str, future: Any, patience: Patience) -> Any:
         try:
             patience.wait([future], lambda _: f"the Ray node {node}", node)
@@ -100,16 +126,5 @@ class WorldStacks:
                 "next launch uses the nodes that are left"
             ) from error
         except ray.exceptions.RayTaskError as error:
-            raise error.as_instanceof_cause() from None
-
-
-def _fill_there(agent: Any, layout: Layout, inputs: Sequence[Arrays], ranks: Sequence[int]) -> Any:
-    """Have another node fill its stacks. What makes arrays makes them there, unless it refers to
-    something that can't be pickled: then here, which gives the same arrays."""
-    try:
-        return agent.fill.remote(make_fill(layout, inputs, ranks, travels=True))
-    except TypeError as error:
-        if "serialize" not in str(error):
-            raise
-        made = all_made(inputs, ranks)
-        return agent.fill.remote(make_fill(layout, made, ranks, travels=True))
+            ours = isinstance(error.cause, NkiError)  # which says it all, where Ray's has a trace
+            raise error.cause if ours else error.as_instanceof_cause() from None

@@ -21,6 +21,7 @@ cores give the order), initial poison. Needs an open `ray.init`; not thread-safe
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -32,15 +33,24 @@ import ray.exceptions
 
 from nki_dist.errors import LaunchError, OutOfMemoryError
 from nki_dist.hbm.alignment import ALIGNMENT
+from nki_dist.hbm.nodes import node_of, titled
 from nki_dist.hbm.pages import pages_of
 
 Bytes = npt.NDArray[np.uint8]
 Ref: TypeAlias = "ray.ObjectRef[Any]"
 
 _GRANULE: Final = 1 << 20
-_HOW_TO_RAISE: Final = (
+_OWN: Final = ("127.0.0.1", "::1")  # addresses of a Ray that is for one machine alone
+_OWN_STORE: Final = (
     "give Ray a larger object store: ray.init(object_store_memory=BYTES) before the first launch, "
     "or set NKI_DIST_OBJECT_STORE_BYTES"
+)
+_CLUSTER_STORE: Final = (
+    "start Ray there with a larger object store (`ray start --object-store-memory=BYTES`; KubeRay: "
+    "object-store-memory in rayStartParams of the node's group, and a /dev/shm as large, an "
+    "emptyDir with medium: Memory; ray.init(object_store_memory=BYTES) in a program that starts "
+    "this Ray itself), or use more nodes; NKI_DIST_OBJECT_STORE_BYTES is for a Ray that a world "
+    "starts"
 )
 
 
@@ -204,9 +214,10 @@ def _put_zeros(capacity: int) -> tuple[Ref, Bytes]:
         # When everything in the store is in use, Ray puts the object in a file of its session
         # directory instead: correct, but at the speed and at the expense of the disk.
         del ref, array
+        node = _node()
         raise OutOfMemoryError(
-            f"shared_hbm of a stack needs {capacity} bytes, but the rest of this node's object "
-            f"store of {_store_bytes()} bytes is in use or in pieces; {_HOW_TO_RAISE}",
+            f"shared_hbm of a stack needs {capacity} bytes, but the rest of {_whose(node)} object "
+            f"store of {_store_bytes(node)} bytes is in use or in pieces; {_how_to_raise(node)}",
             code="object-store-full",
             numbers={"got": capacity},
         )
@@ -228,9 +239,10 @@ def _put(value: Any, size: int) -> Ref:
     try:
         return ray.put(value)
     except (ray.exceptions.ObjectStoreFullError, ray.exceptions.OutOfDiskError) as error:
+        node = _node()
         raise OutOfMemoryError(
-            f"no room for {size} bytes in this node's object store of {_store_bytes()} bytes; "
-            f"{_HOW_TO_RAISE}",
+            f"no room for {size} bytes in {_whose(node)} object store of {_store_bytes(node)} "
+            f"bytes; {_how_to_raise(node)}",
             code="object-store-full",
             numbers={"got": size},
         ) from error
@@ -251,21 +263,21 @@ def _require_room(need: int) -> None:
     Also what would find no pages, which would end this process: see `pages`.
     """
     node = _node()
-    capacity = int(node["Resources"].get("object_store_memory", 0))
+    capacity = _store_bytes(node)
     if need > capacity:
         raise OutOfMemoryError(
-            f"shared_hbm needs an object of {need} bytes, but the object store of this node holds "
-            f"{capacity} bytes in all; {_HOW_TO_RAISE}",
+            f"shared_hbm needs an object of {need} bytes, but {_whose(node)} object store holds "
+            f"{capacity} bytes in all; {_how_to_raise(node)}",
             code="object-store-full",
             numbers={"got": need, "most": capacity},
         )
     pages = pages_of(node["ObjectStoreSocketName"])
     if pages is not None and not pages.enough(need):
         raise OutOfMemoryError(
-            f"shared_hbm needs {need} bytes, but {pages.directory}, where Ray's object store lies, "
-            f"has {pages.free} bytes left for all programs (df {pages.directory}): remove files "
-            "that nobody needs there, or give the machine or container more shared memory "
-            "(docker run --shm-size=)",
+            f"shared_hbm needs {need} bytes, but {pages.directory}, where {_whose(node)} object "
+            f"store lies, has {pages.free} bytes left for all programs (df {pages.directory}): "
+            "remove files that nobody needs there, or give the machine or container more shared "
+            "memory (docker run --shm-size=; a pod: an emptyDir with medium: Memory at /dev/shm)",
             code="object-store-full",
             numbers={"got": need, "most": pages.free},
         )
@@ -304,20 +316,32 @@ def _mapping_at(address: int, maps: str) -> _Mapping:
     return _Mapping("", "")
 
 
-def _store_bytes() -> int:
-    """Capacity of this node's object store."""
-    return int(_node()["Resources"].get("object_store_memory", 0))
+def _store_bytes(node: Mapping[str, Any]) -> int:
+    """Capacity of a node's object store."""
+    return int(node["Resources"].get("object_store_memory", 0))
+
+
+def _is_own(node: Mapping[str, Any]) -> bool:
+    """Whether it is of a Ray that a world started, which listens on the loopback only."""
+    return node.get("NodeManagerAddress") in _OWN
+
+
+def _whose(node: Mapping[str, Any]) -> str:
+    return "this node's" if _is_own(node) else f"{titled(node)}'s"
+
+
+def _how_to_raise(node: Mapping[str, Any]) -> str:
+    return _OWN_STORE if _is_own(node) else _CLUSTER_STORE
 
 
 def _node() -> dict[str, Any]:
     """What Ray lists of this node."""
     here = _node_id()
-    for node in ray.nodes():
-        if node["NodeID"] == here:
-            return dict(node)
-    raise LaunchError(
-        f"Ray doesn't list the node {here} that this process runs on", code="stack-mapping"
-    )
+    if not (found := node_of(here)):
+        raise LaunchError(
+            f"Ray doesn't list the node {here} that this process runs on", code="stack-mapping"
+        )
+    return found
 
 
 def _node_id() -> str:

@@ -9,14 +9,16 @@ Invariant: an object belongs to the process that made it, and so goes away with 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 import ray
+import ray.exceptions
 
-from nki_dist.errors import OutOfMemoryError
+from nki_dist.errors import LaunchError, OutOfMemoryError
 from nki_dist.hbm.arena import Arena, ArenaHandle
 from nki_dist.hbm.layout import Given, Inputs, Layout, fill_common, fill_stack
 from nki_dist.hbm.plasma import StackHandle
@@ -165,6 +167,17 @@ def all_made(inputs: Sequence[Arrays], ranks: Sequence[int]) -> list[Arrays]:
         [a() if callable(a) else a for a in arrays] if rank in chosen else arrays
         for rank, arrays in enumerate(inputs)
     ]
+
+
+def unknown_there(error: Exception) -> bool:
+    """Whether a node couldn't make arrays because it hasn't what the function needs.
+
+    Ray sends functions of modules by their names, and fails where it takes them in; one that is
+    taken in may import or open what only the launcher's node has.
+    """
+    missing = r"per_rank raised (ModuleNotFound|Import|FileNotFound)Error"
+    made = isinstance(error, LaunchError) and re.search(missing, error.message)
+    return bool(made) or isinstance(error, ray.exceptions.RaySystemError)
 
 
 def sparse(layout: Layout, parts: Sequence[np.ndarray]) -> np.ndarray:

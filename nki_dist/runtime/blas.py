@@ -134,6 +134,20 @@ def kernels() -> str:
 
 
 @lru_cache(maxsize=1)
+def features() -> str:
+    """For which processors' features NumPy has code besides its common one, and uses it here.
+
+    NumPy has these lists for its own tests only; of one without them nothing is known, and so no
+    difference.
+    """
+    core = getattr(np, "_core", None) or getattr(np, "core", None)
+    math = getattr(core, "_multiarray_umath", None)
+    has = getattr(math, "__cpu_features__", {})
+    used = [name for name in getattr(math, "__cpu_dispatch__", ()) if has.get(name)]
+    return f"NumPy for {' '.join(used) or 'any processor'}"
+
+
+@lru_cache(maxsize=1)
 def column_unit() -> int | None:
     """How many columns of a left operand BLAS works on together, or None if it isn't found out.
 

@@ -14,7 +14,8 @@ from types import SimpleNamespace
 import pytest
 
 from nki_dist.cli import doctor, main
-from nki_dist.core_actor.kept import alike, borrowed, control, place
+from nki_dist.core_actor import alike
+from nki_dist.core_actor.kept import borrowed, control, place
 from nki_dist.errors import ClusterWarning, LaunchError
 
 pytestmark = pytest.mark.skipif(not place.possible(), reason="Linux only")

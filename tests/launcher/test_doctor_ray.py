@@ -43,14 +43,33 @@ def test_nothing_to_report():
     for address, why in (("auto", ""), ("local", ""), ("10.0.0.9:6379", "")):
         changes = {**of(address, why), "processes": (HEAD, NODE)}
         assert {f.level for f in findings(**changes).values()} == {"ok"}, address
-    two = (HEAD, NODE, replace(HEAD, pid=13, session="/tmp/ray/session_2"))
-    said = findings(processes=two)["running Ray"].fix
-    assert "`pkill -f /tmp/ray/session_2` ends this one alone" in said
-    (said,) = [f.fix for f in doctor.check_running(replace(GOOD, processes=two)) if f.level == "ok"]
-    assert "`pkill -f /tmp/ray/session_1` ends this one alone" in said
-    assert "`ray stop` ends all Rays of this machine (2 here)" in said
+    joined = (replace(NODE, session="/tmp/ray/session_2", user=7),)  # another's, of a cluster
+    for processes in ((HEAD, NODE), (HEAD, NODE, *joined), joined):
+        for said in doctor.check_running(replace(GOOD, processes=processes)):
+            assert said.level == "ok" and not said.fix  # whoever uses it isn't known
+    assert said.found.endswith("raylet 12, of user 7")
+
+
+def test_only_what_is_surely_left_behind_is_to_be_ended():
+    said = findings(processes=(HEAD,))["running Ray"].fix
+    assert "`pkill -f /tmp/ray/session_1` ends it" in said
     lost = findings(processes=(replace(HEAD, session="."),))["running Ray"].fix
     assert "`kill 11`" in lost and "pkill" not in lost  # "." is in every command line
+    for used in (replace(HEAD, callers=("10.0.0.7",)), replace(HEAD, user=7)):
+        found = findings(processes=(used,))["running Ray"]
+        assert found.level == "ok" and not found.fix
+    assert "called from 10.0.0.7" in findings(processes=(replace(HEAD, callers=("10.0.0.7",)),))[
+        "running Ray"
+    ].found  # fmt: skip
+
+
+def test_who_is_connected_to_a_port_is_seen():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        with socket.create_connection(("127.0.0.1", port), source_address=("127.0.0.5", 0)):
+            assert doctor._callers(port) == ("127.0.0.5",)
+        with socket.create_connection(("127.0.0.1", port)):
+            assert "127.0.0.1" not in doctor._callers(port)  # this machine itself
 
 
 @pytest.mark.parametrize(
@@ -71,7 +90,7 @@ def test_nothing_to_report():
             {"processes": (HEAD,)},
             "running Ray",
             "warn",
-            "a head without a node: `pkill -f /tmp/ray/session_1` ends this",
+            "a head of yours without a node, that nobody calls: `pkill -f /tmp/ray/session_1` ends",
         ),
         (
             {

@@ -15,8 +15,8 @@ from typing import Any, Final
 import ray
 
 from nki_dist.core_actor import authentication
+from nki_dist.core_actor.alike import differences, facts
 from nki_dist.core_actor.kept import place
-from nki_dist.core_actor.kept.alike import differences, facts
 from nki_dist.core_actor.kept.place import NAMESPACE
 from nki_dist.core_actor.private import on_loopback
 from nki_dist.errors import ClusterWarning, LaunchError

@@ -10,8 +10,8 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
+from nki_dist.core_actor.alike import differences, facts
 from nki_dist.core_actor.kept import place
-from nki_dist.core_actor.kept.alike import differences, facts
 from nki_dist.core_actor.processes import Process
 from nki_dist.errors import LaunchError
 from nki_dist.runtime.settings import start_timeout
