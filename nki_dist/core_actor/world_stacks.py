@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Final
 
 import numpy as np
 import ray
@@ -26,15 +27,20 @@ from nki_dist.hbm.stacks import (
 )
 from nki_dist.ranges import named
 
+NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
+
 
 class WorldStacks:
     """All HBM stacks of a world, wherever they are.
 
     Args:
         groups: for each node the ranks that share an object.
+        options: Ray's, of agents on other nodes.
     """
 
-    def __init__(self, groups: Mapping[str, Sequence[Sequence[int]]]) -> None:
+    def __init__(
+        self, groups: Mapping[str, Sequence[Sequence[int]]], options: Mapping[str, Any] = NOTHING
+    ) -> None:
         self._ranks = {node: [r for g in ranks for r in g] for node, ranks in groups.items()}
         self._mine: NodeStacks | None = None
         self._agents: dict[str, Any] = {}
@@ -44,8 +50,8 @@ class WorldStacks:
             if node == here():
                 self._mine = NodeStacks(ranks)
             else:
-                options = on_node(node)
-                self._agents[node] = StackAgent.options(**options).remote(ranks)  # type: ignore[attr-defined]
+                there = {**options, **on_node(node)}
+                self._agents[node] = StackAgent.options(**there).remote(ranks)  # type: ignore[attr-defined]
 
     def may_move(self, layout: Layout) -> bool:
         """Whether stacks may have to move: larger than all since the last failure."""
