@@ -33,6 +33,7 @@ from nki_dist.core_actor.folder import Folder
 from nki_dist.core_actor.links import PATIENCE, Attach, Links, Net
 from nki_dist.core_actor.members import Member
 from nki_dist.core_actor.post import Post
+from nki_dist.core_actor.title import Title
 from nki_dist.errors import NkiError
 from nki_dist.hbm.arena import ArenaHandle, MappedArena, map_arena
 from nki_dist.isa.core import CoreSlot
@@ -96,6 +97,7 @@ class Answer:
     """What `run` returns: reports, or the error that ended it, or a request for the program.
 
     Attributes:
+        sent: messages to other processes.
         message_memory: bytes of shared memory that the process keeps for what it sends.
         lends_stacks: whether other processes have its stacks mapped.
         by_call: this is only word, by post, that the answer comes as the result of the actor call
@@ -108,6 +110,7 @@ class Answer:
     error: BaseException | None = None
     cancelled: bool = False
     unknown_program: bool = False
+    sent: int = 0
     message_memory: int = 0
     lends_stacks: bool = False
     by_call: str = ""
@@ -122,8 +125,9 @@ class Cancelled(Exception):
 class NeuronCore:
     """The actor. See the module's docstring for the threading rules."""
 
-    def __init__(self, slots: Sequence[CoreSlot]) -> None:
+    def __init__(self, slots: Sequence[CoreSlot], world: str = "") -> None:
         self._group = CoreGroup(slots)
+        self._title = Title(slots, world)
         self._inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._folder: Folder | None = None
         self._post: Post | None = None
@@ -135,12 +139,16 @@ class NeuronCore:
         self._programs: dict[Any, tuple[list[Program], dict[tuple[str, int], int]]] = {}
         self._arena: MappedArena | None = None
 
+    def __repr__(self) -> str:
+        return f"NeuronCore({self._title.who})"
+
     # ---- control and mail ---------------------------------------------------------------------
 
     @ray.method(concurrency_group="control")
-    def become(self, slots: Sequence[CoreSlot]) -> int:
+    def become(self, slots: Sequence[CoreSlot], world: str = "") -> int:
         """Simulate these cores, before it has ever been connected; returns its process id."""
         self._group = CoreGroup(slots)
+        self._title = Title(slots, world)
         return os.getpid()
 
     @ray.method(concurrency_group="control")
@@ -303,6 +311,7 @@ class NeuronCore:
 
     def _execute(self, order: Order, answer: Answer) -> list[CoreReport]:
         programs, offsets = self._programs[order.key]
+        self._title.runs(programs[0].kernel)
         arena = self._arena
         assert arena is not None
         stacks = {
@@ -341,6 +350,7 @@ class NeuronCore:
             )
         finally:
             links.end()
+            answer.sent = links.sent
             answer.message_memory, answer.lends_stacks = links.memory, links.lends_stacks
             self._status = Status(order.launch, "running", links.sent, taken)
 

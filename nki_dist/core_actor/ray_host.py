@@ -133,7 +133,7 @@ class RayHost:
             self._drop_stacks()
         self._joined.lifeline.watch(self._placement.nodes)
         if self._stacks is None:
-            self._stacks = WorldStacks(self._placement.groups())
+            self._stacks = WorldStacks(self._placement.groups(), self._actors.world)
         for n in self._actors.start(self._joined, self._messages.renamed()):
             self._known[n] = set()
             self._mapped[n] = None

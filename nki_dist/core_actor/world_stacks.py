@@ -24,9 +24,10 @@ class WorldStacks:
 
     Args:
         groups: for each node the ranks that share an object.
+        world: its name.
     """
 
-    def __init__(self, groups: Mapping[str, Sequence[Sequence[int]]]) -> None:
+    def __init__(self, groups: Mapping[str, Sequence[Sequence[int]]], world: str = "") -> None:
         self._ranks = {node: [r for g in ranks for r in g] for node, ranks in groups.items()}
         self._mine: NodeStacks | None = None
         self._agents: dict[str, Any] = {}
@@ -36,7 +37,7 @@ class WorldStacks:
                 self._mine = NodeStacks(ranks)
             else:
                 options = on_node(node)
-                self._agents[node] = StackAgent.options(**options).remote(ranks)  # type: ignore[attr-defined]
+                self._agents[node] = StackAgent.options(**options).remote(ranks, world)  # type: ignore[attr-defined]
 
     def may_move(self, layout: Layout) -> bool:
         """Whether stacks may have to move: larger than all since the last failure."""
