@@ -2,17 +2,19 @@
 
 `ray list actors --detail`, the dashboard and the prefix of its log have the actor's `repr`; `ps`,
 `top` and `ray stack` have the title of its process, with the kernel that runs or ran last. Neither
-is a name that Ray knows: it makes time series of its metrics for each name of an actor, and for
-the first word of each title, which is therefore the same for all.
+is a name that Ray knows, because Ray makes time series of its metrics for each name.
 
-Ray sets a title at the start and the end of every call. A process of ours has one that says more,
-so Ray's function for it does nothing there. A Ray that has no such function (known of 2.60) keeps
-its own titles.
+It makes them for each first argument of a process's command line as well, and a title that Ray
+sets, at the start and the end of every call, is one argument as a whole. So a title of ours is
+written to where Linux looks for the arguments, as several: `ray::NeuronCore`, who it is, and the
+kernel; and Ray's function for it does nothing from then on. Where either can't be done (known of
+Ray 2.60), processes have Ray's titles.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Final
 
 import ray
@@ -21,6 +23,7 @@ from nki_dist.isa.core import CoreSlot
 from nki_dist.ranges import named
 
 FIRST: Final = "ray::NeuronCore"  # as Ray has it; tools find processes of actors by `ray::`
+ARGUMENTS: Final = slice(45, 47)  # start and end, of what follows the name in /proc/PID/stat
 
 
 class Title:
@@ -29,14 +32,16 @@ class Title:
     def __init__(self, cores: Sequence[CoreSlot], world: str) -> None:
         self.who = who(cores, world) if cores else "of no world yet"
         self._kernel = ""
-        self._set = _taken() if cores else _left_alone
-        self._set(f"{FIRST} {self.who}")
+        self._ours = bool(cores) and hasattr(_raylet(), "setproctitle") and _write(FIRST, self.who)
+        if self._ours:
+            _raylet().setproctitle = _set_nothing
 
     def runs(self, kernel: str) -> None:
         """It runs this kernel; costs nothing if it is the one that ran last."""
         if kernel != self._kernel:
             self._kernel = kernel
-            self._set(f"{FIRST} {self.who}, kernel {kernel}")
+            if self._ours:
+                _write(FIRST, self.who, f"kernel {kernel}")
 
 
 def who(cores: Sequence[CoreSlot], world: str) -> str:
@@ -47,15 +52,23 @@ def who(cores: Sequence[CoreSlot], world: str) -> str:
     return f"{mine} of world {world}"
 
 
-def _taken() -> Callable[[str], Any]:
-    """Ray's function that sets the title of this process, which Ray itself finds no more."""
-    raylet: Any = getattr(ray, "_raylet", None)
-    found = getattr(raylet, "setproctitle", None)
-    if not callable(found):
-        return _left_alone
-    raylet.setproctitle = _left_alone
-    return found  # type: ignore[no-any-return]
+def _write(*arguments: str) -> bool:
+    """Have these as the arguments of this process, as far as there is room; whether that worked."""
+    try:
+        fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+        start, end = map(int, fields[ARGUMENTS])
+        text = "\0".join(arguments).encode(errors="replace")[: end - start - 1]
+        with open("/proc/self/mem", "r+b", buffering=0) as memory:
+            memory.seek(start)
+            memory.write(text.ljust(end - start, b"\0"))
+    except (OSError, ValueError):
+        return False
+    return True
 
 
-def _left_alone(_: str) -> None:
+def _raylet() -> Any:
+    return getattr(ray, "_raylet", None)
+
+
+def _set_nothing(_: str) -> None:
     """Instead of setting a title."""
