@@ -314,7 +314,6 @@ class NeuronCore:
 
     def _execute(self, order: Order, answer: Answer) -> list[CoreReport]:
         programs, offsets = self._programs[order.key]
-        self._title.runs(programs[0].kernel)
         arena = self._arena
         assert arena is not None
         stacks = {
@@ -348,9 +347,10 @@ class NeuronCore:
             answer.printed.append((core, prefix, array))
 
         try:
-            return self._group.run(
-                order.key, programs, offsets, stacks, emit, links.send, pump, links.payload
-            )
+            with self._title.launch(programs[0].kernel):
+                return self._group.run(
+                    order.key, programs, offsets, stacks, emit, links.send, pump, links.payload
+                )
         finally:
             links.end()
             answer.sent = links.sent

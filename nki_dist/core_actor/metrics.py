@@ -1,26 +1,21 @@
-"""What operators of a cluster see of a world's launches: metrics, and Ray's timeline.
+"""What operators of a cluster see of a world's launches: its metrics.
 
-Metrics (`ray.util.metrics`; Ray puts `ray_` before their names) have one label, the world's name,
+They are `ray.util.metrics` (Ray puts `ray_` before their names) with one label, the world's name,
 whatever its ranks. A process names the first WORLDS of its worlds, and the others together, so a
-program that makes many doesn't make many series. A launch only adds to numbers here. Once a second
-at most, and when the world is closed, these are handed to Ray, which exports them every ten.
+program that makes many doesn't make many series. A launch only adds to numbers; a thread of the
+world, from its first launch to its end, hands them to Ray, which exports them every ten seconds. A
+gauge that isn't set again for a while is gone, so all are.
 
-Each launch is an event of Ray's timeline in the row of the process that launched it, with kernel,
-world and ranks. Processes of cores take their orders from one actor call, so there is nothing of
-single launches in their rows. Ray keeps the last 1,000 events of a task or driver. It has no public
-way to add one: where `CoreWorker.profile_event` (known of Ray 2.60) is missing, there are none.
-
-In a Ray that was started for one program, nobody asks for any of this, and nothing is recorded.
+In a Ray that was started for one program, nobody asks for them, and nothing is recorded.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 import ray
 from ray.util.metrics import Counter, Gauge
@@ -34,9 +29,8 @@ from nki_dist.hbm.layout import Layout
 WORLDS: Final = 16
 OTHERS: Final = "others"
 LABEL: Final = "World"
-HAND_IN_EVERY: Final = 1.0  # seconds
-METRICS_VARIABLE: Final = "RAY_enable_metrics_collection"
-EVENTS_VARIABLE: Final = "RAY_task_events_report_interval_ms"
+HAND_IN_EVERY: Final = 2.0  # seconds
+VARIABLE: Final = "RAY_enable_metrics_collection"
 COUNTERS: Final = {
     "nki_dist_launches_total": "Launches that ended without an error",
     "nki_dist_launch_seconds_total": "Seconds that these took",
@@ -77,7 +71,7 @@ def exported() -> Exported:
 
 
 class Seen:
-    """Of one world: a context around each launch, of which there is one at a time.
+    """Of one world.
 
     Args:
         world: its name.
@@ -86,63 +80,45 @@ class Seen:
 
     def __init__(self, world: str, ranks: int) -> None:
         self._world, self._ranks = world, ranks
-        self._lock = threading.Lock()  # of what the timer's thread takes
-        self._timer: threading.Timer | None = None
+        self._lock = threading.Lock()  # of what the thread takes
         self._amounts = [0.0] * len(COUNTERS)
+        self._ends: threading.Event | None = None  # of the thread, while there is one
         self._counts = False
-        self._worker: Any = None  # of Ray, if launches are events
-        self._event: Any = None
-        self._began = 0.0
-        self._texts: dict[str, bytes] = {}
         self._layout: Layout | None = None  # which these are of
         self._given = self._returned = self._held = 0
 
     def joined(self) -> None:
         """The world's processes are in the session that this process is in now."""
-        own = own_ray().here()
-        self._counts = not own or _on(METRICS_VARIABLE)
-        worker = getattr(getattr(ray, "_private", None), "worker", None)
-        core = getattr(getattr(worker, "global_worker", None), "core_worker", None)
-        wanted = hasattr(core, "profile_event") and (not own or _on(EVENTS_VARIABLE))
-        self._worker = core if wanted else None
-
-    def launch(self, kernel: str) -> Seen:
-        """The context of a launch of this kernel."""
-        if self._worker is not None:
-            text = self._texts.get(kernel)
-            if text is None:
-                about = {"name": kernel, "world": self._world, "ranks": str(self._ranks)}
-                text = self._texts[kernel] = json.dumps(about).encode()
-            self._event = self._worker.profile_event(b"launch", extra_data=text)
-        return self
-
-    def __enter__(self) -> Seen:
-        self._began = time.perf_counter()
-        if self._event is not None:
-            self._event.__enter__()
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        event, self._event = self._event, None
-        if event is not None:
-            event.__exit__(*error)
+        switch = os.environ.get(
+            VARIABLE, "0"
+        ).lower()  # which a Ray of our own has set, or the user
+        self._counts = switch in ("1", "true") or not own_ray().here()
 
     def done(
-        self, layout: Layout, arenas: Mapping[int, ArenaHandle], answers: Sequence[Answer]
+        self,
+        began: float,
+        layout: Layout,
+        arenas: Mapping[int, ArenaHandle],
+        answers: Sequence[Answer],
     ) -> None:
-        """It has come to its end without an error."""
+        """A launch has come to its end without an error; `began` by `time.perf_counter`."""
         if not self._counts:
             return
         if layout is not self._layout:
             self._measure(layout, arenas)
-        seconds = time.perf_counter() - self._began
-        more = (1, seconds, self._given, self._returned, sum([a.sent for a in answers]))
+        seconds = time.perf_counter() - began
+        sent = sum([answer.sent for answer in answers])
         with self._lock:
-            self._amounts = [a + b for a, b in zip(self._amounts, more)]
-            if self._timer is None:
-                self._timer = threading.Timer(HAND_IN_EVERY, self._hand_in)
-                self._timer.daemon = True
-                self._timer.start()
+            amounts = self._amounts
+            amounts[0] += 1
+            amounts[1] += seconds
+            amounts[2] += self._given
+            amounts[3] += self._returned
+            amounts[4] += sent
+        if self._ends is None:
+            self._ends = threading.Event()
+            name = f"nki-metrics-{self._world}"
+            threading.Thread(target=self._run, args=(self._ends,), name=name, daemon=True).start()
 
     def _measure(self, layout: Layout, arenas: Mapping[int, ArenaHandle]) -> None:
         """Bytes of a launch, which are the same until another kernel or shape comes."""
@@ -155,21 +131,18 @@ class Seen:
 
     def over(self) -> None:
         """Its processes and stacks are gone, for good or until the next launch."""
-        timer, self._layout, self._held = self._timer, None, 0
-        if self._counts:
-            self._counts = False
-            if timer is not None:
-                timer.cancel()
+        ends, self._ends = self._ends, None
+        self._layout, self._held = None, 0
+        if ends is not None:
+            ends.set()
+            self._hand_in()
+
+    def _run(self, ends: threading.Event) -> None:
+        while not ends.wait(HAND_IN_EVERY):
             self._hand_in()
 
     def _hand_in(self) -> None:
         with self._lock:
             amounts, self._amounts = self._amounts, [0.0] * len(COUNTERS)
-            self._timer = None
             if ray.is_initialized():  # else there is nobody
                 exported().hand_in(self._world, amounts, self._held)
-
-
-def _on(variable: str) -> bool:
-    """Whether one of Ray's settings, which are all off in a Ray of our own, is on."""
-    return os.environ.get(variable, "0").lower() not in ("", "0", "false")

@@ -188,7 +188,7 @@ class RayHost:
         sound, self._sound = self._sound, False
         try:
             self._renew(sound)
-            with self._joined.used(self._abandon), self._seen.launch(launch.compiled.kernel):
+            with self._joined.used(self._abandon):
                 try:
                     result = self._launch(launch)
                 except CoreLostError:
@@ -202,6 +202,7 @@ class RayHost:
 
     def _launch(self, launch: Launch) -> LaunchResult:
         assert self._stacks is not None
+        began = time.perf_counter()
         patience = Patience(self._joined.lifeline, launch.timeout)
         layout = self._layouts.of(launch.key, launch.compiled.as_run, launch.inputs)
         if self._stacks.may_move(layout):
@@ -211,7 +212,7 @@ class RayHost:
         arenas = self._stacks.fill(layout, launch.inputs, patience)
         answers = self._run(Job(next(self._launches), launch, layout, arenas), patience)
         memories = self._finished(answers, launch, layout, patience)
-        self._seen.done(layout, arenas, answers)
+        self._seen.done(began, layout, arenas, answers)
         return LaunchResult(layout, memories, [r for a in answers for r in a.reports])
 
     def _run(self, job: Job, patience: Patience) -> list[Answer]:

@@ -100,7 +100,7 @@ def _start_or_join(address: str | None) -> None:
                 if join(options.get("object_store_memory")):
                     return
         options |= {"include_dashboard": False, **in_private()}
-        # Where others' programs are as well, whoever joins is shown what Ray shows in any program.
+        # A program that joins a cluster is shown what Ray shows in any.
         options |= {"log_to_driver": False, "logging_level": logging.ERROR}
         _require_disk()
         _require_shared_memory()
@@ -112,7 +112,6 @@ def _start_or_join(address: str | None) -> None:
         alone = without_helpers() if own else nullcontext()
         here = on_loopback() if own else nullcontext()
         with ticking(doing), _ray_settings(own), alone, here, _sigterm_seen_to():
-            # One that is joined is others' as well: programs in it get what Ray shows in any.
             ray.init(address=address, **options)
     except Exception as error:  # Ray raises no narrower type where its processes don't come up
         raise _not_up(address, error) from error

@@ -1,4 +1,4 @@
-"""Who a simulated core's process is, for those who look at it from outside.
+"""Who a simulated core's process is and what it runs, for those who look at it from outside.
 
 `ray list actors --detail`, the dashboard and the prefix of its log have the actor's `repr`; `ps`,
 `top` and `ray stack` have the title of its process, with the kernel that runs or ran last. Neither
@@ -9,11 +9,19 @@ sets, at the start and the end of every call, is one argument as a whole. So a t
 written to where Linux looks for the arguments, as several: `ray::NeuronCore`, who it is, and the
 kernel; and Ray's function for it does nothing from then on. Where either can't be done (known of
 Ray 2.60), processes have Ray's titles.
+
+Each launch is an event of Ray's timeline, in the row of the process with the world's first core: a
+process may take all its orders from one actor call, so calls don't show them. Ray keeps the last
+1,000 events of a call. It has no public way to add one; where `CoreWorker.profile_event` (known of
+Ray 2.60) is missing there are none, nor in a Ray that collects no events, as one of our own.
 """
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,6 +33,10 @@ from nki_dist.ranges import named
 FIRST: Final = "ray::NeuronCore"  # as Ray has it; tools find processes of actors by `ray::`
 ARGUMENTS: Final = slice(45, 47)  # start and end, of what follows the name in /proc/PID/stat
 
+EVENT: Final = b"launch"
+EVENTS_VARIABLE: Final = "RAY_task_events_report_interval_ms"
+NOTHING: Final = nullcontext()
+
 
 class Title:
     """Of this process, which simulates these cores of a world; Ray's while there are none."""
@@ -35,13 +47,21 @@ class Title:
         self._ours = bool(cores) and hasattr(_raylet(), "setproctitle") and _write(FIRST, self.who)
         if self._ours:
             _raylet().setproctitle = _set_nothing
+        self._about = {"world": world}
+        self._text = b""  # of events
+        self._worker = _worker() if cores and cores[0].core == 0 else None
 
-    def runs(self, kernel: str) -> None:
-        """It runs this kernel; costs nothing if it is the one that ran last."""
+    def launch(self, kernel: str) -> AbstractContextManager[Any]:
+        """While it runs this kernel; costs next to nothing if it is the one that ran last."""
         if kernel != self._kernel:
             self._kernel = kernel
             if self._ours:
                 _write(FIRST, self.who, f"kernel {kernel}")
+            self._text = json.dumps({"name": kernel, **self._about}).encode()
+        if self._worker is None:
+            return NOTHING
+        event: AbstractContextManager[Any] = self._worker.profile_event(EVENT, self._text)
+        return event
 
 
 def who(cores: Sequence[CoreSlot], world: str) -> str:
@@ -68,6 +88,15 @@ def _write(*arguments: str) -> bool:
 
 def _raylet() -> Any:
     return getattr(ray, "_raylet", None)
+
+
+def _worker() -> Any:
+    """What takes events of this process, if there is somebody."""
+    if os.environ.get(EVENTS_VARIABLE) == "0":  # of the node's, which its processes have
+        return None
+    module = getattr(getattr(ray, "_private", None), "worker", None)
+    found = getattr(getattr(module, "global_worker", None), "core_worker", None)
+    return found if hasattr(found, "profile_event") else None
 
 
 def _set_nothing(_: str) -> None:
