@@ -9,6 +9,9 @@ message is counted before it is put into the inbox or can be read from a ring, s
 core parked with as many messages taken as arrived knows that nothing is on its way through this
 process.
 
+Ray hears (`enable_task_events`) of the calls that carry out launches only: of others there is one
+for each message to another node.
+
 Messages of a launch may arrive before this actor has been told to start it (its peers started
 first) or after it failed; both carry the launch's number and are kept or dropped accordingly.
 """
@@ -21,7 +24,7 @@ import queue
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import ray
@@ -43,9 +46,6 @@ from nki_dist.runtime.group import CoreGroup, CoreReport, StackView
 from nki_dist.runtime.messages import Message, Wait
 from nki_dist.runtime.overdue import Position
 from nki_dist.runtime.scheduler import Scheduler
-
-# Of calls that operators needn't see beside those that carry out launches: one may be a message.
-UNSEEN: Final = {"enable_task_events": False}
 
 
 @dataclass(frozen=True)
@@ -147,14 +147,14 @@ class NeuronCore:
 
     # ---- control and mail ---------------------------------------------------------------------
 
-    @ray.method(concurrency_group="control", **UNSEEN)
+    @ray.method(concurrency_group="control", enable_task_events=False)
     def become(self, slots: Sequence[CoreSlot], world: str = "") -> int:
         """Simulate these cores, before it has ever been connected; returns its process id."""
         self._group = CoreGroup(slots)
         self._title = Title(slots, world)
         return os.getpid()
 
-    @ray.method(concurrency_group="control", **UNSEEN)
+    @ray.method(concurrency_group="control", enable_task_events=False)
     def connect(self, net: Net) -> Member:
         """Tell the actor of all processes of the world.
 
@@ -177,7 +177,7 @@ class NeuronCore:
         self._folder = folder
         self._links = Links(net, Bell(folder, net.bell(net.me), PATIENCE), self._inbox)
 
-    @ray.method(concurrency_group="control", **UNSEEN)
+    @ray.method(concurrency_group="control", enable_task_events=False)
     def status(self) -> Status:
         status, links = self._status, self._links
         progress = self._progress if status.state == "done" else self._group.progress()
@@ -187,13 +187,13 @@ class NeuronCore:
         running = self._group.running() if status.state == "running" else ()
         return replace(status, arrived=arrived, progress=progress, running=running)
 
-    @ray.method(concurrency_group="control", **UNSEEN)
+    @ray.method(concurrency_group="control", enable_task_events=False)
     def cancel(self, launch: int) -> None:
         if self._status.launch == launch:
             self._group.stop()
         self._put((launch, None))
 
-    @ray.method(concurrency_group="control", **UNSEEN)
+    @ray.method(concurrency_group="control", enable_task_events=False)
     def dismiss(self, name: str) -> None:
         """End the `serve` of that name, begun or not, which word by post didn't reach."""
         self._dismissed.add(name)  # before the look: `serve` looks the other way round
@@ -201,12 +201,12 @@ class NeuronCore:
         if post is not None and post.name == name:
             post.hang_up()
 
-    @ray.method(concurrency_group="mail", **UNSEEN)
+    @ray.method(concurrency_group="mail", enable_task_events=False)
     def deliver(self, launch: int, message: Message) -> None:
         self._arrived[launch] += 1
         self._put((launch, message))
 
-    @ray.method(concurrency_group="mail", **UNSEEN)
+    @ray.method(concurrency_group="mail", enable_task_events=False)
     def attach(self, attach: Attach) -> None:
         """Shared memory that records to here need."""
         links = self._links
@@ -222,7 +222,7 @@ class NeuronCore:
 
     # ---- the run thread ------------------------------------------------------------------------
 
-    @ray.method(concurrency_group="run", **UNSEEN)
+    @ray.method(concurrency_group="run", enable_task_events=False)
     def release(self, token: str | None) -> None:
         """Let go of the stacks, so that the store has room for larger ones.
 
