@@ -35,7 +35,6 @@ ARGUMENTS: Final = slice(45, 47)  # start and end, of what follows the name in /
 
 EVENT: Final = b"launch"
 EVENTS_VARIABLE: Final = "RAY_task_events_report_interval_ms"
-NOTHING: Final = nullcontext()
 
 
 class Title:
@@ -49,6 +48,7 @@ class Title:
             _raylet().setproctitle = _set_nothing
         self._about = {"world": world}
         self._text = b""  # of events
+        self._nothing = nullcontext()
         self._worker = _worker() if cores and cores[0].core == 0 else None
 
     def launch(self, kernel: str) -> AbstractContextManager[Any]:
@@ -59,7 +59,7 @@ class Title:
                 _write(FIRST, self.who, f"kernel {kernel}")
             self._text = json.dumps({"name": kernel, **self._about}).encode()
         if self._worker is None:
-            return NOTHING
+            return self._nothing
         event: AbstractContextManager[Any] = self._worker.profile_event(EVENT, self._text)
         return event
 
