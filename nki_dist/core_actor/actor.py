@@ -21,10 +21,11 @@ from __future__ import annotations
 import gc
 import os
 import queue
+import threading
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import ray
@@ -46,6 +47,8 @@ from nki_dist.runtime.group import CoreGroup, CoreReport, StackView
 from nki_dist.runtime.messages import Message, Wait
 from nki_dist.runtime.overdue import Position
 from nki_dist.runtime.scheduler import Scheduler
+
+CORES: Final = "cores"  # name of the thread that runs them, which `ray stack` shows
 
 
 @dataclass(frozen=True)
@@ -246,6 +249,7 @@ class NeuronCore:
 
     @ray.method(concurrency_group="run")
     def run(self, order: Order) -> Answer:
+        threading.current_thread().name = CORES
         return self._run(order)
 
     @ray.method(concurrency_group="run")
@@ -255,6 +259,7 @@ class NeuronCore:
         Returns the last answer, when it doesn't go by post, what comes is None, or it is dismissed.
         """
         assert self._folder is not None
+        threading.current_thread().name = CORES
         post = self._post = Post(self._folder, name)
         try:
             while True:

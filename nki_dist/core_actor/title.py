@@ -6,8 +6,8 @@ is a name that Ray knows, because Ray makes time series of its metrics for each 
 
 It makes them for each first argument of a process's command line as well, and a title that Ray
 sets, at the start and the end of every call, is one argument as a whole. So a title of ours is
-written to where Linux looks for the arguments, as several: `ray::NeuronCore`, who it is, and the
-kernel; and Ray's function for it does nothing from then on. Where either can't be done (known of
+written to where Linux looks for the arguments, as two: `ray::NeuronCore` and who it is; and
+Ray's function for it does nothing from then on. Where either can't be done (known of
 Ray 2.60), processes have Ray's titles.
 
 Each launch is an event of Ray's timeline, in the row of the process with the world's first core: a
@@ -56,7 +56,7 @@ class Title:
         if kernel != self._kernel:
             self._kernel = kernel
             if self._ours:
-                _write(FIRST, self.who, f"kernel {kernel}")
+                _write(FIRST, f"{self.who}, kernel {kernel}")
             self._text = json.dumps({"name": kernel, **self._about}).encode()
         if self._worker is None:
             return self._nothing
