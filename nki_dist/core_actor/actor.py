@@ -9,6 +9,9 @@ message is counted before it is put into the inbox or can be read from a ring, s
 core parked with as many messages taken as arrived knows that nothing is on its way through this
 process.
 
+Ray hears (`enable_task_events`) of the calls that carry out launches only: of others there is one
+for each message to another node.
+
 Messages of a launch may arrive before this actor has been told to start it (its peers started
 first) or after it failed; both carry the launch's number and are kept or dropped accordingly.
 """
@@ -18,10 +21,11 @@ from __future__ import annotations
 import gc
 import os
 import queue
+import threading
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import ray
@@ -33,6 +37,7 @@ from nki_dist.core_actor.folder import Folder
 from nki_dist.core_actor.links import PATIENCE, Attach, Links, Net
 from nki_dist.core_actor.members import told
 from nki_dist.core_actor.post import Post
+from nki_dist.core_actor.title import Title
 from nki_dist.errors import NkiError
 from nki_dist.hbm.arena import ArenaHandle, MappedArena, map_arena
 from nki_dist.isa.core import CoreSlot
@@ -42,6 +47,8 @@ from nki_dist.runtime.group import CoreGroup, CoreReport, StackView
 from nki_dist.runtime.messages import Message, Wait
 from nki_dist.runtime.overdue import Position
 from nki_dist.runtime.scheduler import Scheduler
+
+CORES: Final = "cores"  # name of the thread that runs them, which `ray stack` shows
 
 
 @dataclass(frozen=True)
@@ -96,6 +103,7 @@ class Answer:
     """What `run` returns: reports, or the error that ended it, or a request for the program.
 
     Attributes:
+        sent: messages to other processes.
         message_memory: bytes of shared memory that the process keeps for what it sends.
         lends_stacks: whether other processes have its stacks mapped.
         by_call: this is only word, by post, that the answer comes as the result of the actor call
@@ -108,6 +116,7 @@ class Answer:
     error: BaseException | None = None
     cancelled: bool = False
     unknown_program: bool = False
+    sent: int = 0
     message_memory: int = 0
     lends_stacks: bool = False
     by_call: str = ""
@@ -122,8 +131,9 @@ class Cancelled(Exception):
 class NeuronCore:
     """The actor. See the module's docstring for the threading rules."""
 
-    def __init__(self, slots: Sequence[CoreSlot]) -> None:
+    def __init__(self, slots: Sequence[CoreSlot], world: str = "") -> None:
         self._group = CoreGroup(slots)
+        self._title = Title(slots, world)
         self._inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._folder: Folder | None = None
         self._post: Post | None = None
@@ -135,15 +145,19 @@ class NeuronCore:
         self._programs: dict[Any, tuple[list[Program], dict[tuple[str, int], int]]] = {}
         self._arena: MappedArena | None = None
 
+    def __repr__(self) -> str:
+        return f"NeuronCore({self._title.who})"
+
     # ---- control and mail ---------------------------------------------------------------------
 
-    @ray.method(concurrency_group="control")
-    def become(self, slots: Sequence[CoreSlot]) -> int:
+    @ray.method(concurrency_group="control", enable_task_events=False)
+    def become(self, slots: Sequence[CoreSlot], world: str = "") -> int:
         """Simulate these cores, before it has ever been connected; returns its process id."""
         self._group = CoreGroup(slots)
+        self._title = Title(slots, world)
         return os.getpid()
 
-    @ray.method(concurrency_group="control")
+    @ray.method(concurrency_group="control", enable_task_events=False)
     def connect(self, net: Net, launcher: tuple[str, ...]) -> dict[str, Any]:
         """Tell the actor of all processes of the world, and the place of the launcher.
 
@@ -167,7 +181,7 @@ class NeuronCore:
         self._folder = folder
         self._links = Links(net, Bell(folder, net.bell(net.me), PATIENCE), self._inbox)
 
-    @ray.method(concurrency_group="control")
+    @ray.method(concurrency_group="control", enable_task_events=False)
     def status(self) -> Status:
         status, links = self._status, self._links
         progress = self._progress if status.state == "done" else self._group.progress()
@@ -177,13 +191,13 @@ class NeuronCore:
         running = self._group.running() if status.state == "running" else ()
         return replace(status, arrived=arrived, progress=progress, running=running)
 
-    @ray.method(concurrency_group="control")
+    @ray.method(concurrency_group="control", enable_task_events=False)
     def cancel(self, launch: int) -> None:
         if self._status.launch == launch:
             self._group.stop()
         self._put((launch, None))
 
-    @ray.method(concurrency_group="control")
+    @ray.method(concurrency_group="control", enable_task_events=False)
     def dismiss(self, name: str) -> None:
         """End the `serve` of that name, begun or not, which word by post didn't reach."""
         self._dismissed.add(name)  # before the look: `serve` looks the other way round
@@ -191,12 +205,12 @@ class NeuronCore:
         if post is not None and post.name == name:
             post.hang_up()
 
-    @ray.method(concurrency_group="mail")
+    @ray.method(concurrency_group="mail", enable_task_events=False)
     def deliver(self, launch: int, message: Message) -> None:
         self._arrived[launch] += 1
         self._put((launch, message))
 
-    @ray.method(concurrency_group="mail")
+    @ray.method(concurrency_group="mail", enable_task_events=False)
     def attach(self, attach: Attach) -> None:
         """Shared memory that records to here need."""
         links = self._links
@@ -212,7 +226,7 @@ class NeuronCore:
 
     # ---- the run thread ------------------------------------------------------------------------
 
-    @ray.method(concurrency_group="run")
+    @ray.method(concurrency_group="run", enable_task_events=False)
     def release(self, token: str | None) -> None:
         """Let go of the stacks, so that the store has room for larger ones.
 
@@ -236,6 +250,7 @@ class NeuronCore:
 
     @ray.method(concurrency_group="run")
     def run(self, order: Order) -> Answer:
+        threading.current_thread().name = CORES
         return self._run(order)
 
     @ray.method(concurrency_group="run")
@@ -245,6 +260,7 @@ class NeuronCore:
         Returns the last answer, when it doesn't go by post, what comes is None, or it is dismissed.
         """
         assert self._folder is not None
+        threading.current_thread().name = CORES
         post = self._post = Post(self._folder, name)
         try:
             while True:
@@ -337,11 +353,13 @@ class NeuronCore:
             answer.printed.append((core, prefix, array))
 
         try:
-            return self._group.run(
-                order.key, programs, offsets, stacks, emit, links.send, pump, links.payload
-            )
+            with self._title.launch(programs[0].kernel):
+                return self._group.run(
+                    order.key, programs, offsets, stacks, emit, links.send, pump, links.payload
+                )
         finally:
             links.end()
+            answer.sent = links.sent
             answer.message_memory, answer.lends_stacks = links.memory, links.lends_stacks
             self._status = Status(order.launch, "running", links.sent, taken)
 

@@ -17,10 +17,14 @@ from nki_dist.isa.core import CoreSlot
 
 
 class Actors:
-    """Of one world."""
+    """Of one world.
+
+    Attributes:
+        world: what it is called in titles of processes, logs, metrics and timelines.
+    """
 
     def __init__(self) -> None:
-        self._name = uuid.uuid4().hex[:6]
+        self.world = uuid.uuid4().hex[:6]
         self._loan: Loan | None = None
 
     def borrow(self, count: int) -> None:
@@ -32,12 +36,11 @@ class Actors:
         """An actor that simulates these cores on that node; it needn't be up yet."""
         borrowed = self._loan.take() if self._loan is not None and node == here() else None
         if borrowed is not None:
-            borrowed.become.remote(cores)  # calls of a group are carried out in their order
+            # Calls of a group are carried out in their order.
+            borrowed.become.remote(cores, self.world)
             return borrowed
-        label = "-".join(str(c.core) for c in (cores[0], cores[-1])[: len(cores)])
-        return NeuronCore.options(  # type: ignore[attr-defined]
-            name=f"nki-{self._name}-core-{label}-{uuid.uuid4().hex[:4]}", **options
-        ).remote(cores)
+        # It has no name in Ray, which would make time series of its metrics for each.
+        return NeuronCore.options(**options).remote(cores, self.world)  # type: ignore[attr-defined]
 
     def close(self) -> None:
         """The world's session is over, or the world is."""

@@ -27,6 +27,9 @@ from nki_dist.core_actor.folder import Folder
 from nki_dist.core_actor.post import Post
 
 GLANCE: Final = 0.01  # seconds for each way while some answer by post and others don't
+# Ray's names of these calls, which else are summed up for each actor, not for all.
+RUN: Final = "NeuronCore: a launch"
+SERVE: Final = "NeuronCore: launches by post"
 
 
 class Calls:
@@ -57,11 +60,11 @@ class Calls:
             self._dismiss(n)
         actor = self._actors[n]
         if where is None or not self._opened(where):
-            self._futures[n] = actor.run.remote(order)
+            self._futures[n] = actor.run.options(name=RUN).remote(order)
             return
         assert self._post is not None
         name = self._serving[n] = f"{self._post.name}-{next(self._names)}"
-        self._futures[n] = actor.serve.remote(order, n, name, self._post.name)
+        self._futures[n] = actor.serve.options(name=SERVE).remote(order, n, name, self._post.name)
 
     def _opened(self, where: tuple[str, str]) -> bool:
         """Whether there is a post, which is opened where there is none."""

@@ -49,6 +49,10 @@ class OwnRay:
         """The session that this process is in was started by it, just now."""
         self._session, self._servers = _current(), []
 
+    def here(self) -> bool:
+        """Whether this process is in the session that it started."""
+        return bool(self._session) and ray.is_initialized() and self._session == _current()
+
     def prepare(self) -> None:
         """Import what Ray imports when it ends, while there is nothing else to do."""
         if self._session:
@@ -84,7 +88,7 @@ class OwnRay:
 
     def end(self) -> None:
         """Leave the session if it is still this process's, and return when nothing of it runs."""
-        if self._session and ray.is_initialized() and self._session == _current():
+        if self.here():
             self.note()
             if not all(s.there() and not s.stopped() for s in self._servers):
                 self._kill()  # who asks one that is stopped waits as long as it is

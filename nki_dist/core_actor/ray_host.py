@@ -26,6 +26,7 @@ from nki_dist.core_actor.job import MUCH, Job, MessageMemory
 from nki_dist.core_actor.joined import Joined
 from nki_dist.core_actor.lifeline import Patience, SessionLost
 from nki_dist.core_actor.lost import LOST, cause
+from nki_dist.core_actor.metrics import Seen
 from nki_dist.core_actor.placement import Placement
 from nki_dist.core_actor.ray_session import ensure_ray, refuse_fork
 from nki_dist.core_actor.request import NOTHING, Request
@@ -75,6 +76,7 @@ class RayHost:
             )
         self._packs = self._placement.packs
         self._actors = WorldActors(self._placement, transport)
+        self._seen = Seen(self._actors.world, ranks)
         self._job: Job | None = None
         self._cores = sum(map(len, self._packs))
         self._known: list[set[Any]] = [set() for _ in self._packs]
@@ -133,7 +135,10 @@ class RayHost:
             self._drop_stacks()
         self._joined.lifeline.watch(self._placement.nodes)
         if self._stacks is None:
-            self._stacks = WorldStacks(self._placement.groups(), self._placement.environment)
+            self._stacks = WorldStacks(
+                self._placement.groups(), self._actors.world, self._placement.environment
+            )
+        self._seen.joined()
         for n in self._actors.start(self._joined, self._messages.renamed()):
             self._known[n] = set()
             self._mapped[n] = None
@@ -199,6 +204,7 @@ class RayHost:
 
     def _launch(self, launch: Launch) -> LaunchResult:
         assert self._stacks is not None
+        began = time.perf_counter()
         patience = Patience(self._joined.lifeline, launch.timeout)
         layout = self._layouts.of(launch.key, launch.compiled.as_run, launch.inputs)
         if self._stacks.may_move(layout):
@@ -208,6 +214,7 @@ class RayHost:
         arenas = self._stacks.fill(layout, launch.inputs, patience)
         answers = self._run(Job(next(self._launches), launch, layout, arenas), patience)
         memories = self._finished(answers, launch, layout, patience)
+        self._seen.done(began, layout, arenas, answers)
         return LaunchResult(layout, memories, [r for a in answers for r in a.reports])
 
     def _run(self, job: Job, patience: Patience) -> list[Answer]:
@@ -310,6 +317,7 @@ class RayHost:
         self._joined.over()
         self._placement.forget()
         self._actors.forget()
+        self._seen.over()
         self._stacks = None
         self._encoded = Encoded()
         self._unfinished = set()

@@ -101,6 +101,8 @@ def _start_or_join(address: str | None) -> None:
                 if join(options.get("object_store_memory")):
                     return
         options |= {"include_dashboard": False, **in_private()}
+        # A program that joins a cluster is shown what Ray shows in any.
+        options |= {"log_to_driver": False, "logging_level": logging.ERROR}
         _require_disk()
         _require_shared_memory()
     own = address == "local"
@@ -110,8 +112,8 @@ def _start_or_join(address: str | None) -> None:
         doing = "starting Ray" if own else f"joining the Ray cluster at {address}"
         alone = without_helpers() if own else nullcontext()
         here = on_loopback() if own else nullcontext()
-        with ticking(doing), _ray_settings(own), alone, here:
-            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **options)
+        with ticking(doing), _ray_settings(own), alone, here, _sigterm_seen_to():
+            ray.init(address=address, **options)
     except Exception as error:  # Ray raises no narrower type where its processes don't come up
         raise _not_up(address, error) from error
     if own:
@@ -180,6 +182,24 @@ def _require_shared_memory() -> None:
             'host="inprocess" (NKI_DIST_HOST=inprocess), which needs no Ray',
             code="ray-start",
         ) from error
+
+
+@contextmanager
+def _sigterm_seen_to() -> Iterator[None]:
+    """While Ray, which isn't started by the main thread, would warn that it leaves SIGTERM alone.
+
+    `_end_by_sigterm` has done what Ray would.
+    """
+    logger = logging.getLogger("ray._private.worker")
+    logger.addFilter(_not_of_sigterm)
+    try:
+        yield
+    finally:
+        logger.removeFilter(_not_of_sigterm)
+
+
+def _not_of_sigterm(record: logging.LogRecord) -> bool:
+    return "SIGTERM" not in record.getMessage()
 
 
 @contextmanager

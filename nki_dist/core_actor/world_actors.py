@@ -33,6 +33,7 @@ class WorldActors:
         actors: None where one isn't there.
         nodes: of Ray, by actor.
         processes: number and Ray node of each.
+        world: the name of the world.
         where: the folders in which those of this machine are reached by post.
     """
 
@@ -44,6 +45,7 @@ class WorldActors:
         self.calls = Calls(self.actors)
         self._placement, self._transport = placement, transport
         self._source = Actors()
+        self.world = self._source.world
         self.processes: list[tuple[int, str]] = []
         self._born: dict[int, Process] = {}  # processes of this machine
         self._name = uuid.uuid4().hex  # of the folders with their sockets

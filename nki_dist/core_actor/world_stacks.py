@@ -35,11 +35,15 @@ class WorldStacks:
 
     Args:
         groups: for each node the ranks that share an object.
+        world: its name.
         options: Ray's, of agents on other nodes.
     """
 
     def __init__(
-        self, groups: Mapping[str, Sequence[Sequence[int]]], options: Mapping[str, Any] = NOTHING
+        self,
+        groups: Mapping[str, Sequence[Sequence[int]]],
+        world: str = "",
+        options: Mapping[str, Any] = NOTHING,
     ) -> None:
         self._ranks = {node: [r for g in ranks for r in g] for node, ranks in groups.items()}
         self._mine: NodeStacks | None = None
@@ -51,7 +55,7 @@ class WorldStacks:
                 self._mine = NodeStacks(ranks)
             else:
                 there = {**options, **on_node(node)}
-                self._agents[node] = StackAgent.options(**there).remote(ranks)  # type: ignore[attr-defined]
+                self._agents[node] = StackAgent.options(**there).remote(ranks, world)  # type: ignore[attr-defined]
 
     def may_move(self, layout: Layout) -> bool:
         """Whether stacks may have to move: larger than all since the last failure."""

@@ -22,6 +22,7 @@ from nki_dist.errors import LaunchError, OutOfMemoryError
 from nki_dist.hbm.arena import Arena, ArenaHandle
 from nki_dist.hbm.layout import Given, Inputs, Layout, fill_common, fill_stack
 from nki_dist.hbm.plasma import StackHandle
+from nki_dist.ranges import named
 
 EVERYBODY: Final = -1  # in place of a rank
 Arrays = Sequence[Given]
@@ -117,10 +118,14 @@ class NodeStacks:
 
 @ray.remote(num_cpus=0)
 class StackAgent:
-    """`NodeStacks` of another node."""
+    """`NodeStacks` of another node, for a world of that name."""
 
-    def __init__(self, groups: Sequence[Sequence[int]]) -> None:
+    def __init__(self, groups: Sequence[Sequence[int]], world: str = "") -> None:
         self._stacks = NodeStacks(groups)
+        self._world = world
+
+    def __repr__(self) -> str:
+        return f"StackAgent({named(self._stacks.ranks)} of world {self._world})"
 
     def fill(self, fill: Fill) -> list[ArenaHandle]:
         return self._stacks.fill(fill)

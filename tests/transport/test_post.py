@@ -111,7 +111,8 @@ class Stub:
         self.called = []
 
     def __getattr__(self, name):
-        return SimpleNamespace(remote=lambda *given: self.called.append(name) or name)
+        method = SimpleNamespace(remote=lambda *given: self.called.append(name) or name)
+        return SimpleNamespace(options=lambda **_: method, remote=method.remote)
 
 
 def test_only_ray_sends_references_to_its_objects(ends):
