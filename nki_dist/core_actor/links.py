@@ -33,7 +33,17 @@ from nki_dist.core_actor.bell import Bell, Ringer
 from nki_dist.core_actor.node_memory import NodeMemory
 from nki_dist.core_actor.payloads import Payloads
 from nki_dist.core_actor.records import COMMON, INLINE, Decoder, Encoder, parts
-from nki_dist.core_actor.ring import ASLEEP, BEFORE, HEADER, SIZE, Fence, Ring
+from nki_dist.core_actor.ring import (
+    ASLEEP,
+    BEFORE,
+    HEADER,
+    LAUNCH,
+    RECORDS,
+    SIZE,
+    WORD,
+    Fence,
+    Ring,
+)
 from nki_dist.hbm.plasma import Bytes, StackHandle
 from nki_dist.runtime.messages import Message
 
@@ -197,11 +207,13 @@ class Links:
     def arrived(self, launch: int) -> int:
         """Messages of a launch that are or were in rings to here; any thread may ask."""
         memory, found = self._memory, 0
-        for place in () if memory is None else memory.head(self.net.me)[1:]:
-            while place:
-                ring = Ring(memory.bytes[place : place + HEADER])
-                found += ring.arrived(launch)
-                place = ring.words[BEFORE]
+        if memory is None:
+            return 0
+        words = memory.words
+        at = np.array(memory.head(self.net.me)[1:], np.int64) // WORD
+        while (at := at[at > 0]).size:  # the last rings, those before them, and so on
+            found += int(words[at + RECORDS][words[at + LAUNCH] == launch].sum())
+            at = words[at + BEFORE] // WORD
         return found
 
     # ---- sending --------------------------------------------------------------------------------

@@ -58,6 +58,7 @@ class NodeMemory:
         with suppress(OSError):
             mapped.madvise(mmap.MADV_DONTDUMP)
         self.bytes = np.frombuffer(mapped, np.uint8)  # keeps it mapped, as do all its views
+        self.words = self.bytes.view(np.int64)
         self.address, self.size, self.parts = self.bytes.ctypes.data, size, parts
         self.part = size // parts
         self._listening: socket.socket | None = None
@@ -86,8 +87,13 @@ class NodeMemory:
     @classmethod
     def _made(cls, folder: Folder, name: str, parts: int, others: int) -> NodeMemory:
         listening = folder.listening(name)
-        file = _file(parts)
-        made = cls(os.dup(file), parts)
+        try:
+            file = _file(parts)
+            made = cls(os.dup(file), parts)
+        except OSError:
+            folder.remove(name)
+            listening.close()
+            raise
         made._listening = listening
         who = (folder, name, listening, file, others)
         threading.Thread(target=_hand_out, args=who, name="nki-memory", daemon=True).start()
