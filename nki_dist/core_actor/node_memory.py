@@ -127,7 +127,7 @@ class NodeMemory:
     def place(self, array: np.ndarray) -> int | None:
         """Where an array lies in it, if it does."""
         at = array.ctypes.data - self.address
-        return at if 0 <= at and at + array.nbytes <= self.size else None
+        return at if at >= 0 and at + array.nbytes <= self.size else None
 
 
 def possible() -> bool:

@@ -19,6 +19,7 @@ from nki_dist.core_actor import authentication
 from nki_dist.core_actor.lifeline import STOPPED
 from nki_dist.core_actor.nodes import here, socket_folders
 from nki_dist.core_actor.own_ray import own_ray
+from nki_dist.core_actor.slow_start import slow_starts
 from nki_dist.errors import LaunchError
 from nki_dist.isa.core import CoreSlot
 from nki_dist.runtime.progress import START_QUIET, Progress
@@ -49,6 +50,7 @@ def await_start(
     cores = {future: len(pack) for future, pack in zip(first_calls, packs)}
     progress = Progress(sum(cores.values()), quiet=START_QUIET)
     own_ray().prepare()
+    slow_starts().starting()
     waiting, last = list(first_calls), time.monotonic()
     try:
         while waiting:
@@ -65,6 +67,7 @@ def await_start(
             progress.up(progress.cores - sum(cores[future] for future in waiting))
     finally:
         progress.close()
+        slow_starts().started()
         own_ray().note()
 
 
