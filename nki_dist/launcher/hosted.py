@@ -129,6 +129,7 @@ class Hosted(Shared):
             if self.host_name != "ray":  # "debug" runs kernels elsewhere, and saved programs here
                 self._host = InProcessHost(self.ranks, self.lnc, node, self._memory)
             else:
+                seconds = idle_after()
                 self._host = ray_thread().do(_ray_host)(
                     self.ranks,
                     self.lnc,
@@ -139,7 +140,7 @@ class Hosted(Shared):
                     session().process,
                     **self._request,
                 )
-                if (seconds := idle_after()) is not None:
+                if seconds is not None:
                     idlers().watch(self, seconds)
         return self._host
 
