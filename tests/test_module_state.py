@@ -58,6 +58,9 @@ PROCESS_WIDE = {
     "nki_dist.core_actor.ray_use.ray_use": "who has to be out before that Ray is left",
     "nki_dist.core_actor.own_ray.own_ray": "the Ray that this process has to end",
     "nki_dist.report.chakra_schema.schema": "the messages of a file format, which never change",
+    "nki_dist.core_actor.slow_start.slow_starts": "what Ray prints in this process",
+    "nki_dist.launcher.idle.idlers": "one thread looks at all worlds that may idle",
+    "nki_dist.launcher.session.in_task": "a process of Ray's is one from its start to its end",
     "nki_dist.launcher.session.session": "implicit worlds and compiled kernels stay warm",
 }
 

@@ -35,7 +35,7 @@ LARGEST: Final = 1 << 45  # bytes of addresses; processes have 2**47 or more
 SMALLEST_PART: Final = 64 << 20  # where addresses are scarce
 TRIES: Final = 1000  # of finding who makes it
 PAUSE: Final = 0.01  # seconds between them
-_CGROUP: Final = Path("/sys/fs/cgroup")
+_CGROUP: Final = "/sys/fs/cgroup"
 
 
 class NodeMemory:
@@ -139,9 +139,9 @@ def left_bytes() -> int:
     """Memory of this machine that nobody uses, or of what this process and others may use of it."""
     found = [_field(Path("/proc/meminfo"), "MemAvailable:") * 1024]
     with suppress(OSError, ValueError):  # no such group, or no limit
-        limit = int((_CGROUP / "memory.max").read_text())
-        used = int((_CGROUP / "memory.current").read_text())
-        found.append(limit - used + _field(_CGROUP / "memory.stat", "inactive_file"))
+        limit = int(Path(_CGROUP, "memory.max").read_text())
+        used = int(Path(_CGROUP, "memory.current").read_text())
+        found.append(limit - used + _field(Path(_CGROUP, "memory.stat"), "inactive_file"))
     return min(found)
 
 
