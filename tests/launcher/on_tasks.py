@@ -36,12 +36,12 @@ def implicit() -> float:
 
 @ray.remote(num_cpus=1)
 def explicit() -> float:
-    world = session().world("kept", lambda: nki.World(lnc=2))  # which nobody closes
-    first = summed(world.run)
-    world.rest(0.0)
-    again = summed(world.run)  # starts again
     with nki.World(lnc=2) as other:
-        return first + again + summed(other.run)
+        first = summed(other.run)
+    world = session().world("kept", lambda: nki.World(lnc=2))  # which nobody closes
+    again = summed(world.run)
+    world.rest(0.0)
+    return first + again + summed(world.run)  # it has started again
 
 
 @ray.remote(num_cpus=1)
