@@ -3,7 +3,7 @@
 Threads and what they may touch: `run` and `serve` (one thread) own the cores, their scheduler and
 memories, and the `Links` to other processes; `deliver` (one thread) counts what arrives, puts it
 into the inbox, a thread-safe queue, and rings the bell that the cores' thread sleeps at; `attach`
-maps memory of other processes, and it and `cancel` ring too; `status` only reads the counts and one
+maps stacks of other processes, and it and `cancel` ring too; `status` only reads the counts and one
 attribute that the cores' thread replaces as a whole; `dismiss` hangs up the post of `serve`. A
 message is counted before it is put into the inbox or can be read from a ring, so whoever sees a
 core parked with as many messages taken as arrived knows that nothing is on its way through this
@@ -24,6 +24,7 @@ import queue
 import threading
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -36,6 +37,7 @@ from nki_dist.core_actor.bell import Bell
 from nki_dist.core_actor.folder import Folder
 from nki_dist.core_actor.links import PATIENCE, Attach, Links, Net
 from nki_dist.core_actor.members import told
+from nki_dist.core_actor.node_memory import NodeMemory
 from nki_dist.core_actor.post import Post
 from nki_dist.core_actor.title import Title
 from nki_dist.errors import NkiError
@@ -179,7 +181,14 @@ class NeuronCore:
         if self._folder is not None:
             self._folder.close()
         self._folder = folder
-        self._links = Links(net, Bell(folder, net.bell(net.me), PATIENCE), self._inbox)
+        self._links = self._linked(folder, net)
+
+    def _linked(self, folder: Folder, net: Net) -> Links:
+        memory, every = None, len(set(net.process_of.values()))
+        if net.near:
+            with suppress(OSError):  # then nobody sends here but by actor calls
+                memory = NodeMemory.joined(folder, net.memory, every, len(net.near))
+        return Links(net, Bell(folder, net.bell(net.me), PATIENCE), self._inbox, memory)
 
     @ray.method(concurrency_group="control", enable_task_events=False)
     def status(self) -> Status:
@@ -212,7 +221,7 @@ class NeuronCore:
 
     @ray.method(concurrency_group="mail", enable_task_events=False)
     def attach(self, attach: Attach) -> None:
-        """Shared memory that records to here need."""
+        """Stacks of others that records to here need."""
         links = self._links
         if links is not None:
             links.attach(attach)
@@ -242,7 +251,7 @@ class NeuronCore:
             links.close()
             net, folder = replace(links.net, token=token), self._folder
             assert folder is not None
-            self._links = Links(net, Bell(folder, net.bell(net.me), PATIENCE), self._inbox)
+            self._links = self._linked(folder, net)
         elif links is not None:
             links.begin(-1)
         del links

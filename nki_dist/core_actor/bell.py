@@ -12,6 +12,7 @@ import struct
 import sys
 from typing import Final
 
+from nki_dist.core_actor import node_memory
 from nki_dist.core_actor.folder import Folder, Sender
 
 _TOKEN: Final = b"!"
@@ -19,7 +20,7 @@ _TOKEN: Final = b"!"
 
 def possible() -> bool:
     """Whether processes of this system can be reached so."""
-    return sys.platform == "linux"
+    return sys.platform == "linux" and node_memory.possible()
 
 
 class Bell:

@@ -64,8 +64,23 @@ class Folder:
         """A new socket for datagrams from here to that name."""
         return self._made(socket.socket.connect, name)
 
-    def _made(self, attach: Callable[[socket.socket, str], None], name: str) -> socket.socket:
-        made = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    def listening(self, name: str) -> socket.socket:
+        """A new socket that others of the folder can call, however many at once."""
+        made = self._made(socket.socket.bind, name, socket.SOCK_SEQPACKET)
+        made.listen(socket.SOMAXCONN)
+        return made
+
+    def calling(self, name: str) -> socket.socket:
+        """A new line to who listens there."""
+        return self._made(socket.socket.connect, name, socket.SOCK_SEQPACKET)
+
+    def _made(
+        self,
+        attach: Callable[[socket.socket, str], None],
+        name: str,
+        kind: int = socket.SOCK_DGRAM,
+    ) -> socket.socket:
+        made = socket.socket(socket.AF_UNIX, kind)
         try:
             attach(made, self.at(name))
         except OSError:

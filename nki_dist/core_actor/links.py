@@ -2,22 +2,25 @@
 
 A ring (`ring.py`) to each process of the node that this one sends to, made when it first does and
 made anew, four times as large, when it is full. Rings, and payloads too large for them, lie in the
-sender's shared memory (`payloads.py`); receivers read payloads where they are. Everything else goes
-as an actor call: to other nodes, and what a ring or the memory has no room for. So a send never
-waits. Receivers sort by sequence number, and needn't know which way a message came.
+sender's part of the node's memory (`node_memory.py`); receivers read payloads where they are.
+Everything else goes as an actor call: to other nodes, and what a ring or the memory has no room
+for; a process has its own handle of another from then on. So a send never waits. Receivers sort by
+sequence number, and needn't know which way a message came.
 
-Everything here belongs to the thread that runs cores, with two exceptions: `arrived` reads
-counters, and `attach` adds to what is mapped, also when no cores run, because messages to cores
-that have finished count as arrived. Actor calls come through `inbox`, whose bell they ring.
+Everything here belongs to the thread that runs cores, with two exceptions: `arrived` reads counters
+of all rings to here, known or not, because messages to cores that have finished count as arrived;
+and `attach` maps stacks. Actor calls come through `inbox`, whose bell they ring.
 
 Nobody sleeps through a message: before it sleeps, a process says so in all its rings and looks into
-them once more, and who writes to a ring looks afterwards whether its reader sleeps (see `Ring`). It
-wakes from time to time anyhow.
+them once more, and who writes to a ring looks afterwards whether its reader sleeps (see `Ring`).
+Who has made a ring rings in any case; a reader that finds one says in it at once whether it sleeps,
+before it looks into it. It wakes from time to time anyhow.
 """
 
 from __future__ import annotations
 
 import os
+import pickle
 import queue
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,9 +30,20 @@ from typing import Any, Final
 import numpy as np
 
 from nki_dist.core_actor.bell import Bell, Ringer
-from nki_dist.core_actor.payloads import Payloads, Segment
-from nki_dist.core_actor.records import INLINE, Decoder, Encoder, parts
-from nki_dist.core_actor.ring import ASLEEP, HEADER, Ring
+from nki_dist.core_actor.node_memory import NodeMemory
+from nki_dist.core_actor.payloads import Payloads
+from nki_dist.core_actor.records import COMMON, INLINE, Decoder, Encoder, parts
+from nki_dist.core_actor.ring import (
+    ASLEEP,
+    BEFORE,
+    HEADER,
+    LAUNCH,
+    RECORDS,
+    SIZE,
+    WORD,
+    Fence,
+    Ring,
+)
 from nki_dist.hbm.plasma import Bytes, StackHandle
 from nki_dist.runtime.messages import Message
 
@@ -37,6 +51,29 @@ FIRST_RING: Final = 128 << 10
 LARGEST_RING: Final = 16 << 20
 PATIENCE: Final = 0.25  # seconds of sleep without being woken
 LOOKS: Final = 5  # before sleeping, with a chance for others to run in between
+
+
+class Handles:
+    """Handles of all processes of a world, each made where and when it is first used.
+
+    A handle that arrives somewhere costs Ray a subscription; most processes call nobody.
+    """
+
+    def __init__(self, pickled: Sequence[bytes]) -> None:
+        self._pickled = pickled
+        self._made: dict[int, Any] = {}
+
+    @classmethod
+    def of(cls, actors: Sequence[Any]) -> Handles:
+        return cls([pickle.dumps(actor) for actor in actors])
+
+    def __reduce__(self) -> Any:
+        return Handles, (self._pickled,)
+
+    def __getitem__(self, n: int) -> Any:
+        if n not in self._made:
+            self._made[n] = pickle.loads(self._pickled[n])
+        return self._made[n]
 
 
 @dataclass(frozen=True)
@@ -49,11 +86,11 @@ class Net:
         actors: of all processes.
         me: own number among them.
         process_of: number of the process that has a core.
-        near: processes that are reached through rings.
+        near: processes that are reached through rings, if they can enter the folder.
     """
 
     token: str
-    actors: Sequence[Any]
+    actors: Handles | Sequence[Any]
     me: int
     process_of: Mapping[int, int]
     near: frozenset[int]
@@ -62,30 +99,32 @@ class Net:
     def bell(self, process: int) -> str:
         return f"{self.token}-{process}"
 
+    @property
+    def memory(self) -> str:
+        return f"{self.token}-memory"
+
 
 @dataclass(frozen=True)
 class Attach:
     """What a process is told before it gets records that need it.
 
     Attributes:
-        segments: memory of processes, by (owner, number).
-        ring: of records from `sender`; (segment of the sender, start, length).
+        stacks: of processes.
     """
 
     token: str
-    sender: int
-    segments: dict[Segment, StackHandle]
-    ring: tuple[int, int, int] | None = None
+    stacks: dict[int, StackHandle]
 
 
 @dataclass
 class _Outgoing:
-    """The way to one process: its ring, and which segments it knows."""
+    """The way to one process: its ring, where that lies, and whose stacks the process knows."""
 
     ring: Ring
     encoder: Encoder
     size: int
-    known: set[Segment]
+    place: int
+    known: set[int]
 
 
 class Links:
@@ -95,18 +134,34 @@ class Links:
         net: all processes of the world.
         bell: of this process.
         inbox: (launch, message) from actor calls, (launch, None) if a launch is given up.
+        memory: of the processes of this node; None if there are no others.
     """
 
-    def __init__(self, net: Net, bell: Bell, inbox: queue.SimpleQueue[Any]) -> None:
+    def __init__(
+        self,
+        net: Net,
+        bell: Bell,
+        inbox: queue.SimpleQueue[Any],
+        memory: NodeMemory | None = None,
+    ) -> None:
         self.net = net
         self.launch = -1
         self.sent = 0
         self._bell, self._inbox = bell, inbox
         self._ringer = Ringer(bell.folder)
-        self._payloads = Payloads(net.me)
+        self._memory = memory
+        self._payloads = Payloads(net.me, memory)
         self._out: dict[int, _Outgoing] = {}
         self._retired: list[Ring] = []  # replaced by larger ones, but perhaps not read to the end
-        self._incoming: tuple[tuple[Ring, Decoder], ...] = ()
+        self._incoming: list[tuple[Ring, Decoder]] = []
+        self._places = memoryview(b"")  # of the last rings to here
+        self._seen = b""  # as they were when they were last looked at
+        self._sleeps = 0
+        self._fence = Fence()
+        if memory is not None:
+            self._places = memory.head(net.me)[1:]
+            self._seen = bytes(self._places)
+            memory.enter(net.me)
         self._early: list[tuple[int, Message | None]] = []
 
     # ---- life -----------------------------------------------------------------------------------
@@ -129,8 +184,11 @@ class Links:
         self._bell.close()
         self._out.clear()
         self._retired.clear()
-        self._incoming = ()
+        self._incoming.clear()
         self._payloads.close()
+        if self._memory is not None:
+            self._memory.close()
+            self._memory, self._places, self._seen = None, memoryview(b""), b""
 
     def ring(self) -> None:
         """There is something in the inbox; any thread may say so."""
@@ -148,33 +206,45 @@ class Links:
 
     def arrived(self, launch: int) -> int:
         """Messages of a launch that are or were in rings to here; any thread may ask."""
-        return sum(ring.arrived(launch) for ring, _ in self._incoming)
+        memory, found = self._memory, 0
+        if memory is None:
+            return 0
+        words = memory.words
+        at = np.array(memory.head(self.net.me)[1:], np.int64) // WORD
+        while (at := at[at > 0]).size:  # the last rings, those before them, and so on
+            found += int(words[at + RECORDS][words[at + LAUNCH] == launch].sum())
+            at = words[at + BEFORE] // WORD
+        return found
 
     # ---- sending --------------------------------------------------------------------------------
 
     def payload(self, shape: Any, dtype: Any) -> np.ndarray:
         """An uninitialised array to be sent; see Wires.payload."""
-        return self._payloads.array(shape, dtype) if self.net.near else np.empty(shape, dtype)
+        return self._payloads.array(shape, dtype)
 
     def send(self, m: Message) -> None:
         """On its way; never waits."""
         self.sent += 1
         process = self.net.process_of[m.target]
-        if process not in self.net.near or not self._by_ring(process, m):
+        out = self._out.get(process) or self._first(process)
+        if out is None or not self._by_ring(process, out, m):
             self.net.actors[process].deliver.remote(self.launch, m)
 
-    def _by_ring(self, process: int, m: Message) -> bool:
+    def _first(self, process: int) -> _Outgoing | None:
+        """The first ring to a process, if it is one that has the memory."""
+        if self._memory is None or process not in self.net.near:
+            return None
+        return self._open(process, FIRST_RING) if self._memory.there(process) else None
+
+    def _by_ring(self, process: int, out: _Outgoing, m: Message) -> bool:
         arrays = parts(m.payload)
         places, byte = None, 0
-        out = self._out.get(process) or self._open(process, FIRST_RING)
-        if out is None:
-            return False
         if arrays is not None and sum([a.nbytes for a in arrays]) > INLINE:
             lent = self._payloads.lend(m.payload)
             if lent is None:
                 return False
             places, byte = lent
-            self._announce(process, out, {(p.owner, p.segment) for p in places})
+            self._announce(process, out, {p.owner for p in places})
         while not out.encoder.write(m, self.launch, places, byte):
             grown = self._open(process, 4 * out.size) if out.size < LARGEST_RING else None
             if grown is None:
@@ -188,42 +258,33 @@ class Links:
 
     def _open(self, process: int, size: int) -> _Outgoing | None:
         """A new ring to a process; what is in an old one is still read."""
-        memory = self._payloads.take(size)
-        if memory is None:
+        block = self._payloads.take(size)
+        if block is None:
             return None
-        memory[:HEADER] = 0
-        ring, place = Ring(memory), self._payloads.place(memory)
+        assert self._memory is not None
+        place = self._memory.place(block)
         assert place is not None
         old = self._out.get(process)
+        block[:HEADER] = 0
+        ring = Ring(block)
+        ring.words[SIZE] = size
         if old is not None:
+            ring.words[BEFORE] = old.place
             self._retired.append(old.ring)
-        out = self._out[process] = _Outgoing(
-            ring,
-            Encoder(lambda record, counts: ring.put(record, self.launch, counts)),
-            size,
-            old.known if old else set(),
-        )
-        self._announce(
-            process,
-            out,
-            {(self.net.me, 0), (self.net.me, place.segment)},
-            (place.segment, place.offset, size),
-        )
+        self._fence()
+        self._memory.head(process)[1 + self.net.me] = place
+        self._ringer.ring(self.net.bell(process))
+        encoder = Encoder(lambda record, counts: ring.put(record, self.launch, counts))
+        known = old.known if old else {COMMON, process}
+        out = self._out[process] = _Outgoing(ring, encoder, size, place, known)
         return out
 
-    def _announce(
-        self,
-        process: int,
-        out: _Outgoing,
-        segments: set[Segment],
-        ring: tuple[int, int, int] | None = None,
-    ) -> None:
-        unknown = segments - out.known
-        if unknown or ring:
+    def _announce(self, process: int, out: _Outgoing, owners: set[int]) -> None:
+        unknown = owners - out.known
+        if unknown:
             out.known |= unknown
-            handles = self._payloads.handles(key for key in unknown if key[0] != process)
-            attach = Attach(self.net.token, self.net.me, handles, ring)
-            self.net.actors[process].attach.remote(attach)
+            stacks = {owner: self._payloads.handle(owner) for owner in unknown}
+            self.net.actors[process].attach.remote(Attach(self.net.token, stacks))
 
     # ---- receiving ------------------------------------------------------------------------------
 
@@ -239,15 +300,34 @@ class Links:
                 found.append(item[1])
             elif item[0] > self.launch:
                 self._early.append(item)
+        if bytes(self._places) != self._seen:
+            self._find_rings()
         for ring, decoder in self._incoming:
             while (record := ring.peek()) is not None:
                 done, message = decoder.read(record, self.launch)
                 if not done:
-                    break  # its payload lies in memory that an Attach on its way will tell of
+                    break  # its payload lies in stacks that an Attach on its way will tell of
                 ring.pop(record)
                 if message is not None:
                     found.append(message)
         return found
+
+    def _find_rings(self) -> None:
+        """Know the rings that others have made, in the order in which they were written."""
+        memory, seen = self._memory, memoryview(self._seen).cast("Q")
+        assert memory is not None
+        self._seen = bytes(self._places)
+        self._fence()  # what is at a place was stored before the place
+        for sender, place in enumerate(memoryview(self._seen).cast("Q")):
+            found = []
+            while place and place != seen[sender]:
+                words = Ring(memory.bytes[place : place + HEADER]).words
+                found.append(Ring.reading(memory.bytes[place : place + words[SIZE]]))
+                place = words[BEFORE]
+            for ring in reversed(found):
+                ring.words[ASLEEP] = self._sleeps
+                self._incoming.append((ring, Decoder(partial(self._payloads.borrow, sender))))
+        self._fence()
 
     def wait(self, parked: Callable[[], None]) -> list[Message | None]:
         """What `poll` finds, as soon as it finds something.
@@ -273,6 +353,7 @@ class Links:
             self._asleep(0)
 
     def _asleep(self, value: int) -> None:
+        self._sleeps = value
         fence = None
         for ring, _ in self._incoming:
             ring.words[ASLEEP] = value
@@ -281,17 +362,10 @@ class Links:
             fence()
 
     def attach(self, attach: Attach) -> None:
-        """Map shared memory of another process; from the one thread that takes actor calls.
+        """Map stacks of another process; from the one thread that takes actor calls.
 
         Raises:
-            LaunchError: it is gone, and its process with it.
+            LaunchError: they are gone, and their process with them.
         """
-        if attach.token != self.net.token:
-            return  # from a process that is gone
-        self._payloads.map(attach.segments)
-        if attach.ring is not None:
-            segment, start, size = attach.ring
-            memory = self._payloads.mapped(attach.sender, segment)[start : start + size]
-            ring = Ring.reading(memory)
-            decoder = Decoder(partial(self._payloads.borrow, attach.sender))
-            self._incoming = (*self._incoming, (ring, decoder))
+        if attach.token == self.net.token:  # else from a process that is gone
+            self._payloads.map(attach.stacks)

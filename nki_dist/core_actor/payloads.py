@@ -6,9 +6,10 @@ then they are kept like own ones, and the first sender's byte is cleared later. 
 a launch is over: no receiver clears one any more (`end`), and the sender forgets what it kept at
 the next launch, which begins when the last one has ended everywhere (`begin`).
 
-Payloads may also lie in the HBM stacks of the process, which are shared memory as well: nothing is
-copied then, and their owner sees to it that they aren't written while somebody reads them
-(`collectives.in_place`).
+They lie in the memory that all processes of the world and node have (`node_memory.py`), or in the
+HBM stacks of a process, which are shared memory as well: nothing is copied then, and their owner
+sees to it that they aren't written while somebody reads them (`collectives.in_place`). Stacks are
+objects of the store, which others must have been told of before they get records that need it.
 
 Everything belongs to the thread that runs cores, except that `map` may be called by another one.
 """
@@ -16,20 +17,18 @@ Everything belongs to the thread that runs cores, except that `map` may be calle
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from math import prod
 from typing import Any, Final
 
 import numpy as np
 
-from nki_dist.core_actor.records import INLINE, Extent, parts
+from nki_dist.core_actor.node_memory import NodeMemory, left_bytes
+from nki_dist.core_actor.records import COMMON, INLINE, Extent, parts
 from nki_dist.hbm.heap import Heap
 from nki_dist.hbm.plasma import Bytes, StackHandle, map_writable
 
 KEPT: Final = 4096  # payloads that receivers may still read
-STACKS: Final = 1 << 31  # the stacks' number; segments have lower ones
-
-Segment = tuple[int, int]  # number of the process that owns it, and its number there
 
 
 class _Lease:
@@ -49,13 +48,13 @@ class _Lease:
 class _Leased:
     """The base of an array of a received message."""
 
-    def __init__(self, memory: np.ndarray, start: int, nbytes: int, lease: _Lease) -> None:
+    def __init__(self, memory: Any, address: int, nbytes: int, lease: _Lease) -> None:
         self.memory, self.lease = memory, lease
         self.__array_interface__ = {
             "version": 3,
             "shape": (nbytes,),
             "typestr": "|u1",
-            "data": (memory.ctypes.data + start, True),  # payloads are never written again
+            "data": (address, True),  # payloads are never written again
         }
 
 
@@ -64,24 +63,30 @@ class Payloads:
 
     Args:
         me: number of this process.
+        memory: of the processes of this node; None if there are no others.
 
     Attributes:
         lends_stacks: whether other processes have been told where the stacks are.
     """
 
-    def __init__(self, me: int) -> None:
+    def __init__(self, me: int, memory: NodeMemory | None) -> None:
         self.me = me
         self.launch = -1
-        self._heap = Heap()
+        self._memory = memory
+        self._heap: Heap | None = None
         self._stacks: tuple[Bytes, StackHandle] | None = None
         self.lends_stacks = False
-        self._mapped: dict[Segment, Bytes] = {}
-        self._handles: dict[Segment, StackHandle] = {}
-        self._index: list[tuple[int, int, int, int]] = []  # address, size, owner, segment
-        self._known_segments = 0
+        self._mapped: dict[int, Bytes] = {}  # stacks of others, by their process
+        self._handles: dict[int, StackHandle] = {}
+        self._index: list[tuple[int, int, int]] | None = None  # address, size, owner of stacks
         self._table: memoryview | None = None
         self._kept: dict[int, Any] = {}
         self._bytes: list[int] = []
+        if memory is not None:
+            start = memory.begins(me)
+            self._table = self._bytes_of(me)
+            end = (me + 1) * memory.part
+            self._heap = Heap(memory.bytes, start + KEPT, end, left_bytes)
 
     # ---- life -----------------------------------------------------------------------------------
 
@@ -94,9 +99,10 @@ class Payloads:
         """
         if stacks is not self._stacks:
             self._stacks = stacks
-            self._known_segments = -1
+            self._index = None
         self.launch = launch
-        self._heap.try_again()
+        if self._heap is not None:
+            self._heap.try_again()
         self._kept.clear()
         if self._table is not None:
             self._table[:] = bytes(KEPT)
@@ -114,8 +120,8 @@ class Payloads:
 
     @property
     def memory(self) -> int:
-        """Bytes of the own segments, in use or not."""
-        return sum(size for _, size in self._heap.segments())
+        """Bytes of the own part, in use or not."""
+        return 0 if self._heap is None else self._heap.nbytes
 
     # ---- sending --------------------------------------------------------------------------------
 
@@ -131,7 +137,7 @@ class Payloads:
 
     def take(self, nbytes: int) -> np.ndarray | None:
         """(nbytes,) uint8 of shared memory, uninitialised; None if there is no room."""
-        if self._table is None and not self._make_table():
+        if self._heap is None:
             return None
         self.collect()
         return self._heap.take(nbytes)
@@ -180,69 +186,55 @@ class Payloads:
 
     def place(self, array: np.ndarray) -> Extent | None:
         """Where in shared memory an array lies, if it does."""
-        own = self._heap.segments()
-        if len(own) != self._known_segments:
-            self._make_index(own)
+        at = None if self._memory is None else self._memory.place(array)
+        if at is not None:
+            return Extent(COMMON, at)
+        if self._index is None:
+            self._make_index()
+        assert self._index is not None
         address = array.ctypes.data
-        at = bisect.bisect_right(self._index, address, key=lambda entry: entry[0]) - 1
-        if at >= 0:
-            start, size, owner, segment = self._index[at]
+        found = bisect.bisect_right(self._index, address, key=lambda entry: entry[0]) - 1
+        if found >= 0:
+            start, size, owner = self._index[found]
             if address + array.nbytes <= start + size:
-                return Extent(owner, segment, address - start)
+                return Extent(owner, address - start)
         return None
 
-    def handles(self, segments: Iterable[Segment]) -> dict[Segment, StackHandle]:
-        """With which another process maps them."""
-        return {
-            (owner, n): self._handle(n) if owner == self.me else self._handles[owner, n]
-            for owner, n in segments
-        }
-
-    def _handle(self, segment: int) -> StackHandle:
-        if segment != STACKS:
-            return self._heap.handle(segment)
+    def handle(self, owner: int) -> StackHandle:
+        """With which another process maps the stacks of one."""
+        if owner != self.me:
+            return self._handles[owner]
         assert self._stacks is not None
         self.lends_stacks = True
         return self._stacks[1]
 
-    def _make_index(self, own: list[tuple[int, int]]) -> None:
-        entries = [(start, size, self.me, n) for n, (start, size) in enumerate(own)]
-        self._known_segments = len(own)  # before looking: what is mapped meanwhile sets it to -1
+    def _make_index(self) -> None:
+        self._index = []  # before looking: what is mapped meanwhile sets it to None
+        entries = [(m.ctypes.data, m.size, owner) for owner, m in list(self._mapped.items())]
         if self._stacks is not None:
             memory = self._stacks[0]
-            entries.append((memory.ctypes.data, memory.size, self.me, STACKS))
-        for (owner, n), memory in list(self._mapped.items()):
-            entries.append((memory.ctypes.data, memory.size, owner, n))
+            entries.append((memory.ctypes.data, memory.size, self.me))
         self._index = sorted(entries)
 
-    def _make_table(self) -> bool:
-        """The bytes that receivers clear are at the beginning of the first segment."""
-        table = self._heap.take(KEPT)
-        if table is None:
-            return False
-        place = self.place(table)
-        assert place == Extent(self.me, 0, 0)
-        table[:] = 0
-        self._table = memoryview(table)  # type: ignore[arg-type]
-        return True
+    def _bytes_of(self, process: int) -> memoryview:
+        """Those that receivers of a process's payloads clear."""
+        assert self._memory is not None
+        start = self._memory.begins(process)
+        return memoryview(self._memory.bytes[start : start + KEPT])  # type: ignore[arg-type]
 
     # ---- receiving ------------------------------------------------------------------------------
 
-    def map(self, handles: Mapping[Segment, StackHandle]) -> None:
-        """Map segments of other processes; any thread may.
+    def map(self, handles: Mapping[int, StackHandle]) -> None:
+        """Map stacks of other processes; any thread may.
 
         Raises:
-            LaunchError: one is gone, and its process with it.
+            LaunchError: they are gone, and their process with them.
         """
-        for key, handle in handles.items():
-            if key not in self._mapped:
-                self._handles[key] = handle
-                self._mapped[key] = map_writable(handle)
-                self._known_segments = -1  # the index is stale
-
-    def mapped(self, owner: int, segment: int) -> np.ndarray:
-        """The memory of a segment of another process, (capacity,) uint8."""
-        return self._mapped[owner, segment]
+        for owner, handle in handles.items():
+            if owner not in self._mapped:
+                self._handles[owner] = handle
+                self._mapped[owner] = map_writable(handle)
+                self._index = None
 
     def borrow(
         self, sender: int, places: list[tuple[Extent, int]], byte: int
@@ -250,22 +242,25 @@ class Payloads:
         """The arrays of a message, read-only uint8; the byte is cleared when they are gone.
 
         Returns:
-            None if one lies in memory that isn't mapped yet.
+            None if one lies in stacks that aren't mapped yet.
         """
-        memories = [self._memory(place) for place, _ in places]
-        if any(memory is None for memory in memories):
+        found = [self._address(place) for place, _ in places]
+        if None in found:
             return None
-        table = memoryview(self.mapped(sender, 0))  # type: ignore[arg-type]
-        lease = _Lease(self, table, byte)
+        lease = _Lease(self, self._bytes_of(sender), byte)
         return [
-            np.asarray(_Leased(memory, place.offset, nbytes, lease))
-            for memory, (place, nbytes) in zip(memories, places)
+            np.asarray(_Leased(memory, address, nbytes, lease))
+            for (memory, address), (_, nbytes) in zip(filter(None, found), places)
         ]
 
-    def _memory(self, place: Extent) -> Any:
+    def _address(self, place: Extent) -> tuple[Bytes, int] | None:
+        """What keeps the bytes at a place mapped, and where they are in this process."""
+        if place.owner == COMMON:
+            assert self._memory is not None
+            return self._memory.bytes, self._memory.address + place.offset
         if place.owner == self.me:
-            if place.segment == STACKS:
-                assert self._stacks is not None
-                return self._stacks[0]
-            return self._heap.memory(place.segment)
-        return self._mapped.get((place.owner, place.segment))
+            assert self._stacks is not None
+            memory: Bytes | None = self._stacks[0]
+        else:
+            memory = self._mapped.get(place.owner)
+        return None if memory is None else (memory, memory.ctypes.data + place.offset)

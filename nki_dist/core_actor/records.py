@@ -2,8 +2,8 @@
 
 What repeats from message to message (description, channel and kernel line; types and shapes of the
 payload) is sent once and then named by a number, so a record is a fixed head and the payload.
-Payloads up to INLINE bytes are in the record; of larger ones it says where in the shared memory of
-which process they lie (`Extent`), and which byte of the sender to clear when they are done with.
+Payloads up to INLINE bytes are in the record; of larger ones it says where in shared memory they
+lie (`Extent`), and which byte of the sender to clear when they are done with.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ NAMES: Final = 4096  # numbers for what repeats; then the oldest is given anew
 # length, kind, name of the description, name of the layout, byte to clear; launch, sequence, number
 # of the operation, source, target
 _HEAD: Final = struct.Struct("=IHHHxxIqqqii")
-_PLACE: Final = struct.Struct("=IIQ")
+_PLACE: Final = struct.Struct("=iQ")
 _NOTHING, _INLINE, _SHARED, _OBJECT, _DEFINITION = range(5)
 _NO_NUMBER: Final = -1
+COMMON: Final = -1  # no process's: the memory that all have
 
 
 class Extent(NamedTuple):
-    """Where an array lies: which process's memory, which segment, how far into it."""
+    """Where an array lies: in the stacks of which process, or in what is COMMON, and how far in."""
 
     owner: int
-    segment: int
     offset: int
 
 

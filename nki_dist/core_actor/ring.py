@@ -7,6 +7,9 @@ end starts at the beginning again. Counters only grow and have one writer each:
     READ      bytes ever read       reader      RECORDS   records written in it             writer
     ASLEEP    1 while the reader waits for its bell         reader
 
+and two words of the writer that stay as they are: BEFORE, where the ring lies that this one takes
+the place of, or 0; SIZE, the bytes of it all.
+
 Order. The writer stores a record, then WRITTEN; the reader loads WRITTEN, then the record; and the
 same with READ before a place is used again. Either side then decides by a counter of the other's
 whether to wake it: the writer stores WRITTEN and loads ASLEEP, the reader stores ASLEEP and loads
@@ -23,7 +26,7 @@ from typing import Final
 
 import numpy as np
 
-WRITTEN, LAUNCH, RECORDS, READ, ASLEEP = 0, 1, 2, 8, 9
+WRITTEN, LAUNCH, RECORDS, BEFORE, SIZE, READ, ASLEEP = 0, 1, 2, 3, 4, 8, 9
 HEADER: Final = 128
 WORD: Final = 8
 _SKIP: Final = b"\0\0\0\0"

@@ -21,6 +21,7 @@ from nki_dist.core_actor.looking import refusal
 from nki_dist.core_actor.members import Member, require_versions
 from nki_dist.core_actor.nodes import here, socket_folders
 from nki_dist.core_actor.own_ray import own_ray
+from nki_dist.core_actor.slow_start import slow_starts
 from nki_dist.errors import LaunchError
 from nki_dist.isa.core import CoreSlot
 from nki_dist.runtime.progress import START_QUIET, Progress
@@ -55,6 +56,7 @@ def await_start(
     cores = {future: len(pack) for future, pack in zip(first_calls, packs)}
     progress = Progress(sum(cores.values()), quiet=START_QUIET)
     own_ray().prepare()
+    slow_starts().starting()
     waiting, last = list(first_calls), time.monotonic()
     of = dict(zip(first_calls, nodes))
     answers: dict[Any, Member] = {}
@@ -82,6 +84,7 @@ def await_start(
             progress.up(progress.cores - sum(cores[future] for future in waiting))
     finally:
         progress.close()
+        slow_starts().started()
         own_ray().note()
     if failed:
         raise failed[0]

@@ -16,7 +16,7 @@ import ray.exceptions
 from nki_dist.core_actor.actors import Actors
 from nki_dist.core_actor.calls import Calls
 from nki_dist.core_actor.joined import Joined
-from nki_dist.core_actor.links import Net
+from nki_dist.core_actor.links import Handles, Net
 from nki_dist.core_actor.lost import LOST
 from nki_dist.core_actor.members import compare, place
 from nki_dist.core_actor.nodes import here, socket_folders
@@ -70,10 +70,10 @@ class WorldActors:
             )
         process_of = {c.core: n for n, cores in enumerate(self.packs) for c in cores}
         folders = {node: (path, self._name) for node, path in socket_folders().items()}
-        connecting, launcher = [], place()
+        connecting, launcher, handles = [], place(), Handles.of(self.actors)
         for n, node in enumerate(self.nodes):
             near = self._placement.near(n, self._transport)
-            net = Net(token, self.actors, n, process_of, near, folders[node])
+            net = Net(token, handles, n, process_of, near, folders[node])
             connecting.append(self.actors[n].connect.remote(net, launcher))
         members = await_start(connecting, self.packs, self.nodes, joined.lifeline.check)
         home, self._differ = here(), compare(members, self._differ)

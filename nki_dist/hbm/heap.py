@@ -1,8 +1,8 @@
-"""Memory of one process that the others of its node can read: where payloads of messages lie.
+"""Blocks of a stretch of memory that others can read: where payloads of messages lie.
 
-Segments are plasma objects, made when needed; a block is a part of one. A block is an array's
-memory: it goes back to the heap when the last array that lies in it is gone, and the owner keeps
-arrays alive that somebody else still reads (`core_actor.payloads`).
+A block is an array's memory: it goes back to the heap when the last array that lies in it is gone,
+and the owner keeps arrays alive that somebody else still reads (`core_actor.payloads`). Places are
+given from the beginning on, so that memory that was written before is used again first.
 
 Not thread-safe but for one thing: arrays may be collected in any thread, so a block only notes its
 place in a queue then, and the next `take` puts it back.
@@ -12,25 +12,25 @@ from __future__ import annotations
 
 from bisect import insort
 from collections import deque
+from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
 
-from nki_dist.errors import OutOfMemoryError
 from nki_dist.hbm.alignment import padded
-from nki_dist.hbm.plasma import HbmStack, StackHandle
 
-LARGEST_STEP: Final = 64 << 20  # bytes up to which a new segment is as large as all before
+FIRST_STEP: Final = 1 << 20
+LARGEST_STEP: Final = 64 << 20  # bytes up to which a heap grows by as much as it has
 
 
 class Block:
-    """A part of a segment, and the base of every array that lies in it."""
+    """A part of the heap, and the base of every array that lies in it."""
 
-    def __init__(self, memory: np.ndarray, place: tuple[int, int, int], back: deque[Any]) -> None:
-        self.memory = memory  # of the segment: keeps it mapped
+    def __init__(self, memory: np.ndarray, place: tuple[int, int], back: deque[Any]) -> None:
+        self.memory = memory  # keeps it mapped
         self.place = place
         self._back = back
-        _, start, end = place
+        start, end = place
         self.__array_interface__ = {
             "version": 3,
             "shape": (end - start,),
@@ -43,61 +43,62 @@ class Block:
 
 
 class Heap:
-    """See the module's docstring."""
+    """See the module's docstring.
 
-    def __init__(self) -> None:
-        self._segments: list[HbmStack] = []
-        self._free: list[list[tuple[int, int]]] = []  # of each segment, sorted (start, end)
-        self._back: deque[tuple[int, int, int]] = deque()
+    Args:
+        memory: uint8; as much of it as was never written takes no memory.
+        start, end: which part of it this heap has.
+        left: how many bytes the machine has left, asked before more is written than ever before.
+    """
+
+    def __init__(self, memory: np.ndarray, start: int, end: int, left: Callable[[], int]) -> None:
+        self._memory, self._left = memory, left
+        self._start = self._touched = start  # what lies from there on was never written
+        self._free = [(start, end)]  # sorted
+        self._back: deque[tuple[int, int]] = deque()
         self._refused = 0
 
+    @property
+    def nbytes(self) -> int:
+        """Memory that it takes, in use or not."""
+        return self._touched - self._start
+
     def take(self, nbytes: int) -> np.ndarray | None:
-        """(nbytes,) uint8, uninitialised, at a cache line; None if the object store is full."""
+        """(nbytes,) uint8, uninitialised, at a cache line; None if there is no room."""
         need = padded(max(nbytes, 1))
         while self._back:
             self._put_back(*self._back.popleft())
-        for number in reversed(range(len(self._segments))):
-            for position, (start, end) in enumerate(self._free[number]):
-                if end - start >= need:
-                    return self._carve(number, position, need)[:nbytes]
-        if self._refused and need >= self._refused:
-            return None
-        total = sum(s.capacity for s in self._segments)
-        try:
-            segment = HbmStack.create(max(need, min(total, LARGEST_STEP)))
-        except OutOfMemoryError:
-            self._refused = need
-            return None
-        self._segments.append(segment)
-        self._free.append([(0, segment.capacity)])
-        return self._carve(len(self._segments) - 1, 0, need)[:nbytes]
+        for position, (start, end) in enumerate(self._free):
+            if end - start >= need:
+                if start + need > self._touched and not self._grow(start + need):
+                    return None
+                return self._carve(position, need)[:nbytes]
+        return None
 
     def try_again(self) -> None:
-        """The object store may have room again."""
+        """The machine may have room again."""
         self._refused = 0
 
-    def handle(self, number: int) -> StackHandle:
-        """What another process needs to map a segment."""
-        return self._segments[number].handle
+    def _grow(self, end: int) -> bool:
+        """Whether there is memory up to there. Half of what is left is others'."""
+        need = end - self._touched
+        if self._refused and need >= self._refused:
+            return False
+        step = max(need, min(max(self.nbytes, FIRST_STEP), LARGEST_STEP))
+        if 2 * step > self._left():
+            self._refused = need
+            return False
+        self._touched += step
+        return True
 
-    def memory(self, number: int) -> np.ndarray:
-        """The bytes of a segment."""
-        return self._segments[number].memory
-
-    def segments(self) -> list[tuple[int, int]]:
-        """(address, size) of each segment in this process."""
-        return [(s.memory.ctypes.data, s.capacity) for s in self._segments]
-
-    def _carve(self, number: int, position: int, need: int) -> np.ndarray:
-        free = self._free[number]
-        start, end = free.pop(position)
+    def _carve(self, position: int, need: int) -> np.ndarray:
+        start, end = self._free.pop(position)
         if end - start > need:
-            free.insert(position, (start + need, end))
-        memory = self._segments[number].memory
-        return np.asarray(Block(memory, (number, start, start + need), self._back))
+            self._free.insert(position, (start + need, end))
+        return np.asarray(Block(self._memory, (start, start + need), self._back))
 
-    def _put_back(self, number: int, start: int, end: int) -> None:
-        free = self._free[number]
+    def _put_back(self, start: int, end: int) -> None:
+        free = self._free
         insort(free, (start, end))
         at = free.index((start, end))
         if at + 1 < len(free) and free[at + 1][0] == end:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 import warnings
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -15,7 +16,8 @@ from typing import Any, TypeVar
 from nki_dist.arch import Arch
 from nki_dist.errors import LaunchError
 from nki_dist.forks import Shared
-from nki_dist.launcher.session import session
+from nki_dist.launcher.idle import idlers
+from nki_dist.launcher.session import idle_after, session
 from nki_dist.launcher.tracebacks import leaves_package
 from nki_dist.runtime.hosts import Host, InProcessHost, forced_algorithm
 from nki_dist.runtime.ray_thread import ray_thread
@@ -39,6 +41,7 @@ class Hosted(Shared):
     _transport: str
     _request: dict[str, Any]
     _algorithm: str
+    _used: float  # when a launch began, or was seen to be under way
 
     @property
     def topology(self) -> Topology:
@@ -69,6 +72,20 @@ class Hosted(Shared):
             if self._host is not None:
                 self._host.close()
                 self._host = None  # not before: a close that was interrupted is done again
+
+    def rest(self, seconds: float) -> None:
+        """End processes that weren't used for so long; see `nki_dist.launcher.idle`."""
+        if not self._lock.acquire(blocking=False):
+            self._used = time.monotonic()  # by somebody, now
+            return
+        try:
+            if self._host is not None and time.monotonic() - self._used >= seconds:
+                self._host.close()
+                self._host = None  # the next launch starts another
+            if self._host is None:
+                idlers().forget(self)
+        finally:
+            self._lock.release()
 
     def __del__(self) -> None:
         """One that is dropped ends its processes, as a file that is dropped is closed."""
@@ -105,12 +122,14 @@ class Hosted(Shared):
 
     def _started(self) -> Host:
         self._refuse_closed()
+        self._used = time.monotonic()
         if self._host is None:
             self._algorithm = forced_algorithm()
             instance, node = self.topology.ranks_per_instance, self.ranks_per_node
             if self.host_name != "ray":  # "debug" runs kernels elsewhere, and saved programs here
                 self._host = InProcessHost(self.ranks, self.lnc, node, self._memory)
             else:
+                seconds = idle_after()
                 self._host = ray_thread().do(_ray_host)(
                     self.ranks,
                     self.lnc,
@@ -121,6 +140,8 @@ class Hosted(Shared):
                     session().process,
                     **self._request,
                 )
+                if seconds is not None:
+                    idlers().watch(self, seconds)
         return self._host
 
 

@@ -31,12 +31,12 @@ from nki_dist.launcher.grid import check_launch_grid, make_grid
 from nki_dist.launcher.latency import BenchmarkResult
 from nki_dist.launcher.pickling import reduced, stores_by_value
 from nki_dist.launcher.recording import drift_one, record_one
-from nki_dist.launcher.session import session
+from nki_dist.launcher.session import implicit_host, session
 from nki_dist.launcher.tracebacks import leaves_package, trim
 from nki_dist.launcher.traced import launch_traced, placeholders
 from nki_dist.launcher.world import WORLDS_READ, World
 from nki_dist.release import ANY
-from nki_dist.runtime.settings import default_check, default_host, default_lnc, of_release
+from nki_dist.runtime.settings import default_check, default_lnc, of_release
 from nki_dist.timing import COMPILED, check_schedule
 
 
@@ -203,7 +203,7 @@ class Kernel:
         )
         lnc = default_lnc(platform.max_lnc)
         grid = make_grid(self.grid, platform, lnc)
-        host = self._host or default_host()
+        host = self._host or implicit_host()
         checks = of_release(self.checks) if self.checks else default_check()
         if self.grid is not None and checks.release != ANY and not hasattr(self.fn, "__beta1__"):
             check_launch_grid(grid, lnc, checks.nki)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import atexit
 import itertools
 import os
+import sys
 import uuid
 import warnings
 from collections import Counter, OrderedDict
@@ -23,11 +24,18 @@ from nki_dist.checks import Checks
 from nki_dist.compiler.compile import compile_kernel
 from nki_dist.compiler.compiled import Compiled, Grid
 from nki_dist.errors import NkiWarning
-from nki_dist.forks import Shared
+from nki_dist.forks import Shared, once
 from nki_dist.launcher.binding import BoundArguments, collect_outputs
-from nki_dist.runtime.settings import precise_fp
+from nki_dist.runtime.settings import (
+    HOST_VARIABLE,
+    OPTIONS_VARIABLE,
+    default_host,
+    idle_seconds,
+    precise_fp,
+)
 
 KEPT_KERNELS = 256
+TASK_IDLE = 60.0  # seconds after which processes that a task of Ray has started end
 READ_WHEN_TRACING = ("NKI_DMA_TRANSPOSE_AS_PE_TRANSPOSE",)
 
 
@@ -156,6 +164,35 @@ class Session(Shared):
         for world in self._worlds.values():
             world.close()
         self._worlds.clear()
+
+
+@once
+def in_task() -> bool:
+    """Whether this process runs tasks or an actor of Ray, and isn't a program of its own.
+
+    It stays what it is: Ray is in such a process before anything of the user's.
+    """
+    if "ray" not in sys.modules:
+        return False
+    from nki_dist.core_actor.inside import in_worker
+
+    return in_worker()
+
+
+def implicit_host() -> str:
+    """Where cores of `kernel[n](...)` are simulated, if nobody says.
+
+    In a task or actor of Ray in its own process: that is what Ray has reserved for it, and a
+    process takes longer to start than most tasks compute.
+    """
+    host = default_host()
+    asked = any(map(os.environ.get, (HOST_VARIABLE, OPTIONS_VARIABLE)))
+    return "inprocess" if host == "ray" and not asked and in_task() else host
+
+
+def idle_after() -> float | None:
+    """Seconds after which processes of a world that nobody uses end; None for never."""
+    return idle_seconds() or (TASK_IDLE if in_task() else None)
 
 
 @lru_cache(maxsize=1)

@@ -24,6 +24,7 @@ FRONTEND_VARIABLE: Final = "NKI_COMPILER_FRONTEND"
 TRANSPORT_VARIABLE: Final = "NKI_DIST_TRANSPORT"
 TIMEOUT_VARIABLE: Final = "NKI_DIST_TIMEOUT"
 OPTIONS_VARIABLE: Final = "NKI_DIST_ACTOR_OPTIONS"
+IDLE_VARIABLE: Final = "NKI_DIST_IDLE"
 START_VARIABLE: Final = "NKI_DIST_START_TIMEOUT"
 CLUSTER_VARIABLE: Final = "NKI_DIST_CLUSTER"
 PRECISE_VARIABLE: Final = "NKI_PRECISE_FP"
@@ -162,6 +163,15 @@ def actor_options() -> Any:
             f'{OPTIONS_VARIABLE}={text!r}; must be JSON, such as {{"num_cpus": 1}}: {error}',
             code="setting-value",
         ) from None
+
+
+def idle_seconds() -> float | None:
+    """Seconds after which processes of a world that nobody uses end, where something is said of it.
+
+    Raises:
+        LaunchError: the variable isn't a positive number.
+    """
+    return _seconds(IDLE_VARIABLE)
 
 
 def precise_fp() -> bool:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from nki_dist.core_actor import payloads
 from nki_dist.core_actor.folder import Folder
-from nki_dist.hbm import heap
 from nki_dist.launcher.session import session
-from tests.transport.processes import Store, Trio
+from tests.transport.processes import Trio
 
 
 @pytest.fixture(scope="package", autouse=True)
@@ -25,15 +26,16 @@ def folder():
 
 
 @pytest.fixture
-def store(monkeypatch):
-    made = Store()
-    monkeypatch.setattr(heap, "HbmStack", made)
+def machine(monkeypatch):
+    """Has as much memory as `left` says."""
+    made = SimpleNamespace(left=1 << 40)
+    monkeypatch.setattr(payloads, "left_bytes", lambda: made.left)
     monkeypatch.setattr(payloads, "map_writable", lambda handle: handle.memory)
     return made
 
 
 @pytest.fixture
-def trios(store):
+def trios(machine):
     """Makes a `Trio`, and closes it after the test."""
     made = []
 

@@ -1,4 +1,4 @@
-"""Three processes in one: the object store is NumPy arrays, actors are lists of messages."""
+"""Three processes in one, which have mapped their memory once; actors are lists of messages."""
 
 from __future__ import annotations
 
@@ -6,31 +6,13 @@ import queue
 import uuid
 from types import SimpleNamespace
 
-import numpy as np
-
 from nki_dist.core_actor.bell import Bell
 from nki_dist.core_actor.folder import Folder
 from nki_dist.core_actor.links import Links, Net
-from nki_dist.errors import OutOfMemoryError
+from nki_dist.core_actor.node_memory import NodeMemory
 from nki_dist.runtime.messages import Message
 
 WHAT = {"op": "all_gather", "group": [0, 1]}
-
-
-class Store:
-    """Counts the segments it makes; refuses from `limit` bytes on."""
-
-    def __init__(self) -> None:
-        self.limit = 1 << 40
-        self.made: list[int] = []
-
-    def create(self, nbytes: int) -> SimpleNamespace:
-        if sum(self.made) + nbytes > self.limit:
-            raise OutOfMemoryError("full")
-        self.made.append(nbytes)
-        stack = SimpleNamespace(memory=np.zeros(-(-nbytes // 4096) * 4096, np.uint8))
-        stack.capacity, stack.handle = stack.memory.size, stack
-        return stack
 
 
 class Trio:
@@ -45,10 +27,12 @@ class Trio:
             SimpleNamespace(deliver=self._deliver(n), attach=self._attach(n)) for n in range(3)
         ]
         self.links = []
+        self.memory = NodeMemory.joined(self.folder, "memory", 3, 0) if near else None
         for n in range(3):
             others = frozenset(range(3)) - {n} if near else frozenset()
             net = Net(token, actors, n, {0: 0, 1: 1, 2: 2}, others)
-            self.links.append(Links(net, Bell(self.folder, net.bell(n), 0.01), self.inboxes[n]))
+            bell = Bell(self.folder, net.bell(n), 0.01)
+            self.links.append(Links(net, bell, self.inboxes[n], self.memory))
         self.sequence = 0
         self.begin(1)
 

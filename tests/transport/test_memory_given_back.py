@@ -41,9 +41,9 @@ def test_larger_stacks_have_the_memory_of_messages(much, reads_in_place, names, 
         for columns, outs in zip(COLUMNS, expected):
             assert exchanged(world, columns, reads_in_place) == outs
             tokens.append(world.host._messages.token)
-        late = [Attach(token, 0, {}, (99, 0, 128)) for token in dict.fromkeys(tokens)]
-        for attach in late[:-1]:  # sent before its ring was given back: nobody looks for that
+        late = [Attach(token, {9: "no handle"}) for token in dict.fromkeys(tokens)]
+        for attach in late[:-1]:  # sent before its memory was given back: nobody looks at it
             ray.get(world.host.actors[1].attach.remote(attach))
-        with pytest.raises(KeyError, match="99"):
+        with pytest.raises(AttributeError, match="node_id"):
             ray.get(world.host.actors[1].attach.remote(late[-1]))
     assert len(late) == names and tokens[1] == tokens[2]

@@ -126,9 +126,7 @@ def test_processes_that_share_no_folder_are_reached_by_calls(monkeypatch, tmp_pa
     """As in containers of their own, or started by another user."""
 
     def elsewhere():
-        return dict.fromkeys(
-            (n["NodeID"] for n in world_actors.ray.nodes()), str(tmp_path / "none")
-        )
+        return {n["NodeID"]: str(tmp_path / "none") for n in world_actors.ray.nodes()}
 
     monkeypatch.setattr(world_actors, "socket_folders", elsewhere)
     with nki.World(lnc=2, cores_per_actor=1, timeout=60) as world:

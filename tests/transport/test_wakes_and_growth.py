@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import socket
 import struct
+from types import SimpleNamespace
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from nki_dist.core_actor import links as module
 from nki_dist.core_actor.bell import Bell, Ringer
 from nki_dist.core_actor.links import FIRST_RING
 from nki_dist.core_actor.records import INLINE
-from nki_dist.core_actor.ring import ASLEEP
+from nki_dist.core_actor.ring import ASLEEP, HEADER
 
 
 class Interrupted:
@@ -60,19 +61,12 @@ def test_whoever_says_that_it_sleeps_looks_again_after_a_fence(trio):
 def test_a_full_ring_is_replaced_by_one_four_times_as_large(trio, monkeypatch):
     """Up to the largest; then messages are actor calls, until the reader has read."""
     monkeypatch.setattr(module, "LARGEST_RING", 16 * FIRST_RING)
-    sizes = []
-    attach = trio.links[1].attach
-
-    def noted(told):
-        sizes.extend([told.ring[2]] if told.ring else [])
-        attach(told)
-
-    trio.links[1].attach = noted
     payload = np.zeros(INLINE, np.uint8)
     while not trio.called:
         trio.send(0, 1, payload)
-    assert sizes == [FIRST_RING, 4 * FIRST_RING, 16 * FIRST_RING]
     assert sorted(m.sequence for m in trio.links[1].poll()) == list(range(trio.sequence))
+    sizes = [HEADER + ring.capacity for ring, _ in trio.links[1]._incoming]
+    assert sizes == [FIRST_RING, 4 * FIRST_RING, 16 * FIRST_RING]  # in the order of their records
     trio.send(0, 1, payload)
     assert trio.called == 1
 
@@ -84,16 +78,62 @@ def test_a_payload_that_no_ring_took_is_not_kept(trio, monkeypatch):
     assert len(trio.links[0]._payloads._kept) == trio.sequence - 1 > 0
 
 
-def test_memory_is_told_of_once(trio):
-    told = []
+def stacks_of(trio, process):
+    """A launch begins in which a process has stacks that others can map."""
+    handle = SimpleNamespace(memory=np.ones(4 << 20, np.uint8))
+    for n, links in enumerate(trio.links):
+        links.begin(1, (handle.memory, handle) if n == process else None)
+    return handle.memory
+
+
+def test_stacks_are_told_of_once(trio):
+    told, mine = [], stacks_of(trio, 0)
     trio.links[1].attach, attach = told.append, trio.links[1].attach
     for n in range(3):
-        trio.send(0, 1, trio.links[0].payload((1 << 20,), np.dtype(np.uint8)))
+        trio.send(0, 1, mine[: 1 << 20])
+        assert bool(trio.links[1].poll()) == (n > 0)  # not before it has them
         for one in told:
             attach(one)
-        assert len(trio.links[1].poll()) == 1
+            assert np.shares_memory(trio.links[1].poll()[0].payload, mine)
         assert (len(told) > 0) == (n == 0)
         told.clear()
+
+
+def test_stacks_that_others_have_told_of_are_told_of_in_turn(trio):
+    mine = stacks_of(trio, 0)
+    trio.send(0, 1, mine[: 1 << 20])
+    (m,) = trio.links[1].poll()
+    trio.send(1, 2, m.payload)
+    assert np.shares_memory(trio.links[2].poll()[0].payload, mine)
+    trio.send(1, 0, m.payload)  # whose they are
+    assert np.shares_memory(trio.links[0].poll()[0].payload, mine)
+
+
+def test_a_ring_that_is_found_while_its_reader_sleeps_says_so(trio):
+    """Else who writes into it wouldn't wake the reader, who has the ring's token behind it."""
+    links = trio.links[1]
+    trio.links[0]._open(1, FIRST_RING)
+    links._asleep(1)
+    assert links.poll() == []
+    assert links._incoming[0][0].words[ASLEEP] == 1
+    links._asleep(0)
+    assert links._incoming[0][0].words[ASLEEP] == 0
+
+
+def test_who_makes_a_ring_wakes_its_reader(trio):
+    links = trio.links[1]
+    links._bell = bell = Interrupted(links._bell, lambda: trio.send(0, 1, None))
+    assert len(links.wait(lambda: None)) == 1
+    assert bell.rang == [True]
+
+
+def test_who_has_no_memory_is_sent_actor_calls(trios):
+    """It couldn't be given it, which others see in the memory itself."""
+    trio = trios()
+    trio.memory.head(1)[0] = 0
+    trio.send(0, 1, None)
+    trio.send(0, 2, None)
+    assert trio.called == 1 and len(trio.links[2].poll()) == 1
 
 
 def test_an_old_ring_is_kept_until_it_was_read(trio):
@@ -138,7 +178,7 @@ def test_what_was_sent_is_counted_from_the_begin_of_a_launch(trio):
 
 
 def test_closed_links_let_go_of_their_bell_and_of_memory_of_others(trio):
-    trio.send(0, 1, np.ones(INLINE, np.float32))
+    trio.send(0, 1, stacks_of(trio, 0)[: 2 * INLINE])
     (m,) = trio.links[1].poll()
     assert trio.links[1]._payloads._mapped
     name = trio.links[1]._bell.name

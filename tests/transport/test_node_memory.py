@@ -1,0 +1,105 @@
+"""Memory of the processes of a node: made once, handed out, shared, and gone with the last."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from nki_dist.core_actor import node_memory
+from nki_dist.core_actor.folder import Folder
+from nki_dist.core_actor.node_memory import NodeMemory, left_bytes
+
+
+def joined(path, me, lines):
+    """In a process of its own: enter, write into the part of another, say what one's own has."""
+    folder = Folder(path)
+    memory = NodeMemory.joined(folder, "memory", 3, 2)
+    memory.enter(me)
+    while not all(map(memory.there, range(3))):
+        time.sleep(0.001)
+    memory.bytes[memory.begins((me + 1) % 3)] = 10 + me
+    while not memory.bytes[memory.begins(me)]:
+        time.sleep(0.001)
+    lines.put((me, int(memory.bytes[memory.begins(me)]), os.listdir(path)))
+    memory.close()
+
+
+def test_whoever_comes_first_makes_it_and_all_have_the_same(folder):
+    spawn = multiprocessing.get_context("spawn")
+    lines = spawn.SimpleQueue()
+    made = [spawn.Process(target=joined, args=(folder.path, n, lines)) for n in range(3)]
+    for process in made:
+        process.start()
+    found = [lines.get() for _ in range(3)]
+    for process in made:
+        process.join()
+    assert sorted(line[:2] for line in found) == [(0, 12), (1, 10), (2, 11)]
+    assert os.listdir(folder.path) == []  # all have it: nobody hands it out any more
+
+
+def files():
+    """Memories of this kind that this process has open."""
+    found = []
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            found.append(os.readlink(f"/proc/self/fd/{name}"))
+        except OSError:
+            continue
+    return sum("nki-messages" in name for name in found)
+
+
+def test_nothing_is_left_of_one_that_nobody_comes_for(folder):
+    before, threads = files(), threading.active_count()
+    memory = NodeMemory.joined(folder, "memory", 4, 3)
+    block = memory.bytes[memory.begins(2) :][:5]
+    block[:] = 7
+    assert os.listdir(folder.path) == ["memory"]
+    memory.close()
+    memory.close()
+    end = time.monotonic() + 5
+    while threading.active_count() > threads and time.monotonic() < end:
+        time.sleep(0.001)
+    assert threading.active_count() == threads and os.listdir(folder.path) == []
+    del memory
+    assert list(block) == [7] * 5  # arrays that somebody still has stay readable
+    del block
+    assert files() == before
+
+
+def test_who_finds_nobody_behind_the_name_gives_up(folder, monkeypatch):
+    monkeypatch.setattr(node_memory, "TRIES", 3)
+    folder.listening("memory").close()
+    with pytest.raises(OSError, match="nobody hands out"):
+        NodeMemory.joined(folder, "memory", 2, 1)
+
+
+def test_a_system_without_such_memory(folder, monkeypatch):
+    monkeypatch.delattr(os, "memfd_create")
+    assert not node_memory.possible()
+    with pytest.raises(OSError, match="memfd_create"):
+        NodeMemory.joined(folder, "memory", 2, 1)
+    assert os.listdir(folder.path) == []
+
+
+def test_only_what_is_written_takes_memory(folder):
+    memory = NodeMemory.joined(folder, "memory", 100, 0)
+    assert memory.size > 100 * 2**30 and memory.part * 100 == memory.size
+    assert memory.place(memory.bytes[12:20]) == 12
+    assert memory.place(np.zeros(3, np.uint8)) is None
+    memory.close()
+
+
+def test_what_is_left_is_what_the_group_may_use(tmp_path, monkeypatch):
+    everything = left_bytes()
+    assert 0 < everything <= os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    monkeypatch.setattr(node_memory, "_CGROUP", tmp_path)
+    for name, text in (("max", "3000"), ("current", "2500"), ("stat", "file 9\ninactive_file 400")):
+        (tmp_path / f"memory.{name}").write_text(text)
+    assert left_bytes() == 900
+    (tmp_path / "memory.max").write_text("max")
+    assert left_bytes() > 1 << 20
