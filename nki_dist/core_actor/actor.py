@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import gc
 import os
+import pickle
 import queue
 import threading
 from collections import Counter
@@ -42,6 +43,7 @@ from nki_dist.core_actor.post import Post
 from nki_dist.core_actor.title import Title
 from nki_dist.errors import NkiError
 from nki_dist.hbm.arena import ArenaHandle, MappedArena, map_arena
+from nki_dist.hbm.told import ToldByRay
 from nki_dist.isa.core import CoreSlot
 from nki_dist.program import Program
 from nki_dist.runtime.executor import Stopped
@@ -133,7 +135,11 @@ class Cancelled(Exception):
 class NeuronCore:
     """The actor. See the module's docstring for the threading rules."""
 
-    def __init__(self, slots: Sequence[CoreSlot], world: str = "") -> None:
+    def __init__(self, pickled: bytes = b"", world: str = "") -> None:
+        """Of the cores, which are pickled: a node without this package, or with another version of
+        it, couldn't unpickle them before Ray has the class, and its process would crash instead of
+        saying so."""
+        slots = pickle.loads(pickled) if pickled else ()
         self._group = CoreGroup(slots)
         self._title = Title(slots, world)
         self._inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
@@ -147,8 +153,7 @@ class NeuronCore:
         self._programs: dict[Any, tuple[list[Program], dict[tuple[str, int], int]]] = {}
         self._arena: MappedArena | None = None
 
-    def __repr__(self) -> str:
-        return f"NeuronCore({self._title.who})"
+    __repr__ = ToldByRay(lambda self: f"NeuronCore({self._title.who})")
 
     # ---- control and mail ---------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ started as in any other Ray.
 
 from __future__ import annotations
 
+import pickle
 import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -40,7 +41,7 @@ class Actors:
             borrowed.become.remote(cores, self.world)
             return borrowed
         # It has no name in Ray, which would make time series of its metrics for each.
-        return NeuronCore.options(**options).remote(cores, self.world)  # type: ignore[attr-defined]
+        return NeuronCore.options(**options).remote(pickle.dumps(cores), self.world)  # type: ignore[attr-defined]
 
     def close(self) -> None:
         """The world's session is over, or the world is."""

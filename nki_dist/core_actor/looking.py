@@ -114,7 +114,7 @@ def refusal(error: Exception, node: str) -> LaunchError | None:
         error: of making the process, or of its first call.
     """
     died = isinstance(error, ray.exceptions.RayActorError) and error.actor_init_failed
-    if (isinstance(error, LOST) and not died) or not _reached(node):
+    if (isinstance(error, LOST) and not died) or not reached(node):
         return None
     if isinstance(error, ray.exceptions.RuntimeEnvSetupError):
         return LaunchError(
@@ -168,7 +168,7 @@ def _failed(node: str, why: str) -> LaunchError:
     )
 
 
-def _reached(node: str) -> bool:
+def reached(node: str) -> bool:
     """Whether a node is there, as far as anybody knows."""
     listed = node_of(node)
     if not listed.get("Alive"):

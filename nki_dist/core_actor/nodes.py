@@ -51,16 +51,21 @@ def simulating() -> Counter[str]:
     where asks its table of actors. There is no public way without Ray's dashboard: where this one
     is gone, a node's load is what is reserved there.
     """
-    found: Counter[str] = Counter()
+    return Counter(a["Address"]["NodeID"] for state in _STARTED for a in _cores(state))
+
+
+def constructing() -> int:
+    """Actors of the cluster that have a process and aren't up yet: a sign that it gets on."""
+    return sum(a.get("Pid", 0) != 0 for a in _cores("PENDING_CREATION"))
+
+
+def _cores(state: str) -> list[dict[str, Any]]:
     table = getattr(getattr(ray, "_private", None), "state", None)
-    for state in _STARTED:
-        try:
-            actors = table.actors(actor_state_name=state)  # type: ignore[union-attr]
-        except (AttributeError, TypeError):
-            return Counter()
-        of = [a["Address"]["NodeID"] for a in actors.values() if a["ActorClassName"] == CORE_CLASS]
-        found.update(of)
-    return found
+    try:
+        actors = table.actors(actor_state_name=state)  # type: ignore[union-attr]
+    except (AttributeError, TypeError):
+        return []
+    return [a for a in actors.values() if a["ActorClassName"] == CORE_CLASS]
 
 
 def reserved() -> dict[str, float]:

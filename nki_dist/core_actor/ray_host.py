@@ -40,6 +40,7 @@ from nki_dist.hbm.layout import Layout, Layouts
 from nki_dist.runtime.hosts import Launch, LaunchResult, slots
 
 KNOWN = 1024  # kernels of which one remembers that a process has them; others are sent again
+TRIES = 3  # of starting actors that die before they are up
 NODE_TIMEOUT = 60.0  # seconds after which Ray has surely noticed that a node is gone
 
 
@@ -99,7 +100,7 @@ class RayHost:
         """Start the actors that aren't running, and introduce all to each other.
 
         A node that is dying may still be listed: what can't start there is started elsewhere once
-        it is known to be gone.
+        it is known to be gone. What dies on nodes that live is tried TRIES times.
 
         Raises:
             CoreLostError: actors can't be started for longer than a node takes to be given up.
@@ -107,17 +108,20 @@ class RayHost:
                 world is left.
         """
         end = time.monotonic() + NODE_TIMEOUT
-        while True:
+        for tries in itertools.count(1):
             self._joined.lifeline.settle()
             try:
                 self._start_missing()
                 return
             except LOST as error:
-                if time.monotonic() > end:
-                    raise CoreLostError(
-                        f"cores can't be started: {cause(error)}", code="core-not-started"
-                    ) from error
                 self._actors.discard_dead()
+                late = time.monotonic() > end
+                if late or (tries >= TRIES and self._actors.on_living_nodes()):
+                    raise CoreLostError(
+                        f"cores can't be started, tried {tries:,} times: {cause(error)}. "
+                        f"{self._actors.missing()}; the logs of Ray's workers there say more",
+                        code="core-not-started",
+                    ) from error
             except (ray.exceptions.RaySystemError, LaunchError) as error:
                 self.close()
                 if isinstance(error, LaunchError):

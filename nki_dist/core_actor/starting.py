@@ -19,7 +19,7 @@ from nki_dist.core_actor import authentication
 from nki_dist.core_actor.lifeline import STOPPED
 from nki_dist.core_actor.looking import refusal
 from nki_dist.core_actor.members import Member, require_versions
-from nki_dist.core_actor.nodes import here, socket_folders
+from nki_dist.core_actor.nodes import constructing, here, socket_folders
 from nki_dist.core_actor.own_ray import own_ray
 from nki_dist.core_actor.slow_start import slow_starts
 from nki_dist.errors import LaunchError
@@ -57,7 +57,7 @@ def await_start(
     progress = Progress(sum(cores.values()), quiet=START_QUIET)
     own_ray().prepare()
     slow_starts().starting()
-    waiting, last = list(first_calls), time.monotonic()
+    waiting, last, begun = list(first_calls), time.monotonic(), 0
     of = dict(zip(first_calls, nodes))
     answers: dict[Any, Member] = {}
     failed: list[Exception] = []
@@ -76,6 +76,8 @@ def await_start(
                             raise final from error
                         failed.append(error)
                 require_versions(answers.values())
+            elif time.monotonic() - last > limit and constructing() > begun:
+                begun, last = constructing(), time.monotonic()  # on a busy machine, one by one
             elif time.monotonic() - last > limit:
                 missing = [n for n, future in enumerate(first_calls) if future in waiting]
                 raise _not_started(limit, missing, packs, nodes)

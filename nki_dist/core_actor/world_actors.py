@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 import uuid
+from collections import Counter
 from typing import Any
 
 import ray
@@ -17,6 +18,7 @@ from nki_dist.core_actor.actors import Actors
 from nki_dist.core_actor.calls import Calls
 from nki_dist.core_actor.joined import Joined
 from nki_dist.core_actor.links import Handles, Net
+from nki_dist.core_actor.looking import reached
 from nki_dist.core_actor.lost import LOST
 from nki_dist.core_actor.members import compare, place
 from nki_dist.core_actor.nodes import here, socket_folders
@@ -24,6 +26,7 @@ from nki_dist.core_actor.placement import Placement
 from nki_dist.core_actor.processes import Process
 from nki_dist.core_actor.starting import await_start
 from nki_dist.core_actor.supervise import GRACE, LOOK_EVERY
+from nki_dist.hbm.nodes import title
 
 
 class WorldActors:
@@ -112,6 +115,17 @@ class WorldActors:
             except ray.exceptions.GetTimeoutError:
                 continue  # busy; whoever needs an answer says for how long
         time.sleep(LOOK_EVERY)
+
+    def on_living_nodes(self) -> bool:
+        """Whether those that aren't there could be: all their nodes are reached."""
+        nodes = {node for actor, node in zip(self.actors, self.nodes) if actor is None}
+        return all(map(reached, nodes))
+
+    def missing(self) -> str:
+        """Where those that aren't there should be, for a message."""
+        nodes = Counter(node for actor, node in zip(self.actors, self.nodes) if actor is None)
+        each = [f"{count:,} on {title(node)}" for node, count in nodes.most_common()]
+        return f"Missing are {', '.join(each) or 'none by now'}"
 
     def end(self) -> None:
         """End all processes."""

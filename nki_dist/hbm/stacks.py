@@ -22,6 +22,7 @@ from nki_dist.errors import LaunchError, OutOfMemoryError
 from nki_dist.hbm.arena import Arena, ArenaHandle
 from nki_dist.hbm.layout import Given, Inputs, Layout, fill_common, fill_stack
 from nki_dist.hbm.plasma import StackHandle
+from nki_dist.hbm.told import ToldByRay
 from nki_dist.ranges import named
 
 EVERYBODY: Final = -1  # in place of a rank
@@ -124,8 +125,9 @@ class StackAgent:
         self._stacks = NodeStacks(groups)
         self._world = world
 
-    def __repr__(self) -> str:
-        return f"StackAgent({named(self._stacks.ranks)} of world {self._world})"
+    __repr__ = ToldByRay(
+        lambda self: f"StackAgent({named(self._stacks.ranks)} of world {self._world})"
+    )
 
     def fill(self, fill: Fill) -> list[ArenaHandle]:
         return self._stacks.fill(fill)

@@ -184,7 +184,7 @@ class Keeper:
         while len(self._waiting) < self._wanted:
             name = f"kept-{self._made}"
             self._made += 1
-            actor = NeuronCore.options(name=name).remote(())  # type: ignore[attr-defined]
+            actor = NeuronCore.options(name=name).remote()  # type: ignore[attr-defined]
             self._waiting[name] = _Waiting(actor, actor.become.remote(()))
 
     def _meet(self) -> None:
