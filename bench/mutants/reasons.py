@@ -63,8 +63,8 @@ REASONS: Final[Mapping[tuple[str, str, str], str]] = {
     ): "equivalent on little-endian machines",
     (
         "nki_dist/core_actor/ring.py",
-        "WRITTEN, LAUNCH, RECORDS, READ, ASLEEP = 0, 1, 2, 8, 9",
-        "WRITTEN, LAUNCH, RECORDS, READ, ASLEEP = 0, 1, 3, 8, 9",
+        "WRITTEN, LAUNCH, RECORDS, BEFORE, SIZE, READ, ASLEEP = 0, 1, 2, 3, 4, 8, 9",
+        "WRITTEN, LAUNCH, RECORDS, BEFORE, SIZE, READ, ASLEEP = 0, 1, 5, 3, 4, 8, 9",
     ): "equivalent: any free word, both sides look there",
     (
         "nki_dist/dtypes/casts.py",

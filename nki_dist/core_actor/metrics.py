@@ -70,7 +70,7 @@ def exported() -> Exported:
     return Exported()
 
 
-class Seen:
+class LaunchMetrics:
     """Of one world.
 
     Args:
@@ -87,14 +87,12 @@ class Seen:
         self._layout: Layout | None = None  # which these are of
         self._given = self._returned = self._held = 0
 
-    def joined(self) -> None:
+    def begin(self) -> None:
         """The world's processes are in the session that this process is in now."""
-        switch = os.environ.get(
-            VARIABLE, "0"
-        ).lower()  # which a Ray of our own has set, or the user
-        self._counts = switch in ("1", "true") or not own_ray().here()
+        switch = os.environ.get(VARIABLE, "").lower()  # of the user, for a Ray of our own
+        self._counts = not own_ray().here() or switch in ("1", "true")
 
-    def done(
+    def add(
         self,
         began: float,
         layout: Layout,
@@ -129,7 +127,7 @@ class Seen:
         self._returned = sum(end - start for start, end in layout.read_back) * self._ranks
         self._held = sum(arena.stride for arena in arenas.values())
 
-    def over(self) -> None:
+    def end(self) -> None:
         """Its processes and stacks are gone, for good or until the next launch."""
         ends, self._ends = self._ends, None
         self._layout, self._held = None, 0

@@ -19,6 +19,12 @@ def here() -> str:
     return ray.get_runtime_context().get_node_id()
 
 
+def in_worker() -> bool:
+    """Whether this process runs tasks or an actor of Ray, and isn't a driver."""
+    worker = getattr(ray.get_runtime_context(), "worker", None) if ray.is_initialized() else None
+    return getattr(worker, "mode", None) == ray.WORKER_MODE
+
+
 def alive(gone: Collection[str] = ()) -> dict[str, dict[str, Any]]:
     """What Ray lists of each node that lives.
 
@@ -88,8 +94,9 @@ def available() -> dict[str, dict[str, float]]:
 
 def free_in(node: str, group: str, bundle: int, specified: dict[str, float]) -> dict[str, float]:
     """What isn't taken of a bundle of a placement group; all of it where Ray doesn't say."""
-    free = available().get(node, {})
-    return {n: free.get(f"{n}_group_{bundle}_{group}", v) for n, v in specified.items()}
+    free, end = available().get(node, {}), f"_group_{bundle}_{group}"
+    told = f"bundle{end}" in free  # what each bundle has; Ray leaves out what is all taken
+    return {n: free.get(n + end, 0.0 if told else v) for n, v in specified.items()}
 
 
 def socket_folders() -> dict[str, str]:

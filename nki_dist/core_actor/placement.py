@@ -4,8 +4,9 @@ Invariant: ranks of an instance are on one node, so a stack is never split; resu
 any of this. Three ways, by what a world asks for:
 
 - It reserves nothing, as by default: actors take no processors, because they are simulated cores.
-  An instance stays on the launcher's node, whose stacks the launcher reads without copying, while
-  that has a processor for each of its processes; else it goes to the node with the least load.
+  A single instance stays on the launcher's node, whose stacks the launcher reads without copying,
+  while that has a processor for each core (16 of them in larger ones); every other goes to the node
+  with the least load, of which what reserves is counted twice, as a process and as what it has.
   Nodes without processors (a head that only manages) simulate nothing, unless there are no others.
 - It reserves (`actor_options`): Ray finds a node for each instance, in a placement group.
 - It is given a placement group, or made in a task that captures its children in one: it stays in
@@ -24,7 +25,8 @@ from typing import Any
 
 from nki_dist.core_actor import bell
 from nki_dist.core_actor.request import Request
-from nki_dist.core_actor.spots import Check, Key, Nodes, Spots, spots_of
+from nki_dist.core_actor.reservation import Check
+from nki_dist.core_actor.spots import ByLoad, Key, Spots, spots_of
 from nki_dist.errors import LaunchError
 from nki_dist.isa.core import CoreSlot
 
@@ -49,9 +51,10 @@ def pack(
         most: actors that there is room for, if that is limited.
     """
     if per_actor == "auto":
-        few = (cores or len(every)) <= OWN_ACTORS and (most is None or len(every) <= most)
+        most = len(every) if most is None else max(1, most)
+        few = (cores or len(every)) <= OWN_ACTORS and len(every) <= most
         ranks = -(-len(every) // lnc)
-        size = 1 if few else -(-ranks // max(1, min(processors, most or processors))) * lnc
+        size = 1 if few else -(-ranks // max(1, min(processors, most))) * lnc
     elif isinstance(per_actor, int) and per_actor >= 1:
         size = per_actor if per_actor == 1 else -(-per_actor // lnc) * lnc
     else:
@@ -120,7 +123,7 @@ class Placement:
             self._spots = spots_of(self._request, self._check)
             self._keys = self._spots.assigned(self._processes)
         try:
-            self._keys, nodes = self._spots.settled(self._keys, self._processes, gone)
+            self._keys, nodes = self._spots.placed(self._keys, self._processes, gone)
         except BaseException:
             self.close()
             raise
@@ -133,7 +136,7 @@ class Placement:
     @property
     def plain(self) -> bool:
         """Whether any actor of the node will do."""
-        return not self._request.options and isinstance(self._spots, Nodes)
+        return not self._request.options and isinstance(self._spots, ByLoad)
 
     @property
     def environment(self) -> dict[str, Any]:

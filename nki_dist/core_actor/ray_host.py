@@ -26,7 +26,7 @@ from nki_dist.core_actor.job import MUCH, Job, MessageMemory
 from nki_dist.core_actor.joined import Joined
 from nki_dist.core_actor.lifeline import Patience, SessionLost
 from nki_dist.core_actor.lost import LOST, cause
-from nki_dist.core_actor.metrics import Seen
+from nki_dist.core_actor.metrics import LaunchMetrics
 from nki_dist.core_actor.placement import Placement
 from nki_dist.core_actor.ray_session import ensure_ray, refuse_fork
 from nki_dist.core_actor.request import NOTHING, Request
@@ -65,7 +65,14 @@ class RayHost:
         self._address = address
         self._sound = True  # not if something was interrupted while it was being changed
         self._unfinished: set[int] = set()  # processes whose launch was given up
+        self._job: Job | None = None
+        self._messages = MessageMemory()
+        self._stacks: WorldStacks | None = None
+        self._launches = itertools.count()
+        self._layouts = Layouts()
+        self._encoded = Encoded()
         every = slots(ranks, lnc, ranks_per_node)
+        self._cores = len(every)
         with self._joined.used(lambda: self._joined.lose(None)):
             self._placement = Placement(
                 every,
@@ -73,20 +80,17 @@ class RayHost:
                 cores_per_actor,
                 ranks_per_instance or ranks,
                 request,
-                lambda: self._joined.lifeline.check(),
+                lambda: self._joined.lifeline.settle(),
             )
-        self._packs = self._placement.packs
-        self._actors = WorldActors(self._placement, transport)
-        self._seen = Seen(self._actors.world, ranks)
-        self._job: Job | None = None
-        self._cores = sum(map(len, self._packs))
+        try:
+            self._packs = self._placement.packs
+            self._actors = WorldActors(self._placement, transport)
+        except BaseException:  # an interrupt
+            self._placement.close()
+            raise
+        self._metrics = LaunchMetrics(self._actors.world, ranks)
         self._known: list[set[Any]] = [set() for _ in self._packs]
         self._mapped: list[Hashable] = [None] * len(self._packs)
-        self._messages = MessageMemory()
-        self._stacks: WorldStacks | None = None
-        self._launches = itertools.count()
-        self._layouts = Layouts()
-        self._encoded = Encoded()
         try:
             with self._joined.used(self._abandon):
                 self._start()
@@ -142,7 +146,7 @@ class RayHost:
             self._stacks = WorldStacks(
                 self._placement.groups(), self._actors.world, self._placement.environment
             )
-        self._seen.joined()
+        self._metrics.begin()
         for n in self._actors.start(self._joined, self._messages.renamed()):
             self._known[n] = set()
             self._mapped[n] = None
@@ -218,7 +222,7 @@ class RayHost:
         arenas = self._stacks.fill(layout, launch.inputs, patience)
         answers = self._run(Job(next(self._launches), launch, layout, arenas), patience)
         memories = self._finished(answers, launch, layout, patience)
-        self._seen.done(began, layout, arenas, answers)
+        self._metrics.add(began, layout, arenas, answers)
         return LaunchResult(layout, memories, [r for a in answers for r in a.reports])
 
     def _run(self, job: Job, patience: Patience) -> list[Answer]:
@@ -321,7 +325,7 @@ class RayHost:
         self._joined.over()
         self._placement.forget()
         self._actors.forget()
-        self._seen.over()
+        self._metrics.end()
         self._stacks = None
         self._encoded = Encoded()
         self._unfinished = set()

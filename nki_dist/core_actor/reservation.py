@@ -10,9 +10,11 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, Final
+from contextlib import suppress
+from typing import Any, Final, TypeAlias
 
 import ray
+import ray.exceptions
 from ray.util.placement_group import (
     PlacementGroup,
     get_current_placement_group,
@@ -22,14 +24,16 @@ from ray.util.placement_group import (
 )
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
+from nki_dist.core_actor.lifeline import SessionLost
 from nki_dist.core_actor.nodes import alive, available, here, processors
 from nki_dist.core_actor.request import Request
 from nki_dist.errors import ClusterWarning, LaunchError
 from nki_dist.runtime.progress import ticking
 from nki_dist.runtime.settings import START_VARIABLE, reserve_timeout
 
-LOOK_EVERY: Final = 0.1  # seconds
+LOOK_EVERY: Final = 0.25  # seconds
 TOLD_AFTER: Final = 10.0  # seconds of waiting that are worth a warning
+Check: TypeAlias = Callable[[], None]
 SHOWN: Final = 8  # nodes that a message lists
 
 
@@ -45,18 +49,21 @@ class Reservation:
 
     Args:
         group: of Ray.
+        check: returns once Ray can be asked, raises if the session is lost.
         labels: that were asked for, for messages.
 
     Attributes:
         bundles: what each reserves.
     """
 
-    def __init__(self, group: PlacementGroup, labels: Mapping[str, str] | None = None) -> None:
-        self._group, self._labels = group, labels or {}
+    def __init__(
+        self, group: PlacementGroup, check: Check, labels: Mapping[str, str] | None = None
+    ) -> None:
+        self._group, self._check, self._labels = group, check, labels or {}
         self.bundles: list[dict[str, float]] = list(group.bundle_specs)
 
     @classmethod
-    def made(cls, request: Request, processes: Sequence[int]) -> Reservation:
+    def made(cls, request: Request, processes: Sequence[int], check: Check) -> Reservation:
         """A new one; it may take long until it is there (`nodes`).
 
         Args:
@@ -64,8 +71,9 @@ class Reservation:
         """
         labels = [request.labels] * len(processes) if request.labels else None
         bundles = [request.bundle(count) for count in processes]
+        check()
         group = placement_group(bundles, strategy="PACK", bundle_label_selector=labels)
-        return cls(group, request.labels)
+        return cls(group, check, request.labels)
 
     @property
     def id(self) -> str:
@@ -76,14 +84,11 @@ class Reservation:
         """Whether somebody has removed it, or what it belonged to has ended."""
         return _state(placement_group_table(self._group)) == "REMOVED"
 
-    def nodes(
-        self, gone: Collection[str] = (), check: Callable[[], None] | None = None
-    ) -> list[str]:
+    def nodes(self, gone: Collection[str] = ()) -> list[str]:
         """The node of each bundle, once all have one.
 
         Args:
             gone: nodes that have ended, which Ray may not know yet; it moves bundles from there.
-            check: raises if nobody can answer any more.
 
         Raises:
             LaunchError: the wait takes too long, or the group was removed.
@@ -91,6 +96,7 @@ class Reservation:
         limit, began, told = reserve_timeout(), time.monotonic(), False
         with ticking(f"waiting for Ray to reserve {self._wanted()}"):
             while True:
+                self._check()
                 table = placement_group_table(self._group)
                 if _state(table) == "REMOVED":
                     raise LaunchError(
@@ -110,8 +116,6 @@ class Reservation:
                     warnings.warn(
                         ClusterWarning(self._explained(table), code="cluster-waits"), stacklevel=2
                     )
-                if check is not None:
-                    check()
                 time.sleep(LOOK_EVERY)
 
     def options(self, bundle: Any) -> dict[str, Any]:
@@ -123,8 +127,10 @@ class Reservation:
         }
 
     def remove(self) -> None:
-        """Give back what was reserved."""
-        remove_placement_group(self._group)
+        """Give back what was reserved; with a session that is lost it is gone."""
+        with suppress(SessionLost, ray.exceptions.RayError):
+            self._check()
+            remove_placement_group(self._group)
 
     # ---- messages -------------------------------------------------------------------------------
 
@@ -175,16 +181,16 @@ def _state(table: Mapping[str, Any]) -> str:
     return str(table.get("state", "REMOVED"))  # a group that Ray has forgotten
 
 
-def wait_for_processors(check: Callable[[], None]) -> None:
+def wait_for_processors(check: Check, gone: Collection[str] = ()) -> None:
     """Ask for a node with processors where a cluster has none, for as long as `nodes` waits.
 
     Where none comes the world runs on a node without, and a ClusterWarning says so.
     """
-    if any(processors(n) for n in alive().values()) or _started_here():
+    if any(map(processors, alive(gone).values())) or _started_here():
         return
-    asked = Reservation.made(Request({"num_cpus": 1}), [1])
+    asked = Reservation.made(Request({"num_cpus": 1}), [1], check)
     try:
-        asked.nodes(check=check)
+        asked.nodes()
     except LaunchError as error:
         warnings.warn(
             ClusterWarning(

@@ -5,9 +5,12 @@ See `placement` for when which is used. A spot goes by a key, a node's id or a b
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from collections.abc import Collection, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+from ray.util.placement_group import PlacementGroup
 
 from nki_dist.core_actor.nodes import (
     alive,
@@ -20,10 +23,15 @@ from nki_dist.core_actor.nodes import (
     usable_nodes,
 )
 from nki_dist.core_actor.request import Request
-from nki_dist.core_actor.reservation import Reservation, captured, wait_for_processors
+from nki_dist.core_actor.reservation import (
+    Check,
+    Reservation,
+    captured,
+    wait_for_processors,
+)
 from nki_dist.errors import LaunchError
+from nki_dist.runtime.ray_thread import ray_thread
 
-Check: TypeAlias = Callable[[], None]
 Key: TypeAlias = Any
 
 
@@ -34,51 +42,69 @@ class Room(NamedTuple):
     most: int | None = None
 
 
-class Spots(Protocol):
-    """See the module's docstring."""
+class Spots(ABC):
+    """See the module's docstring.
 
+    Args:
+        request: what the world asks for.
+        check: raises if the Ray session is lost.
+    """
+
+    def __init__(self, request: Request, check: Check) -> None:
+        self._request, self._check = request, check
+
+    @abstractmethod
     def assigned(self, sizes: Sequence[int]) -> list[Key]:
         """A spot for each unit of so many processes."""
 
-    def room(self, key: Key) -> Room: ...
+    @abstractmethod
+    def room(self, key: Key) -> Room:
+        """What a spot has."""
 
-    def settled(
+    @abstractmethod
+    def placed(
         self, keys: list[Key], sizes: Sequence[int], gone: Collection[str]
     ) -> tuple[list[Key], list[str]]:
-        """The spots of units that were on these, and their nodes, all of which live."""
+        """The spots of units that were on these, and their nodes, all of which live.
+
+        Raises:
+            LaunchError: the wait for a reservation takes too long, or there isn't as much room.
+        """
+
+    @abstractmethod
+    def options(self, key: Key) -> dict[str, Any]:
+        """Ray's options of an actor there."""
 
     def living(self, gone: Collection[str]) -> set[str]:
         """The nodes on which units can stay."""
-
-    def options(self, key: Key) -> dict[str, Any]: ...
+        return set(alive(gone))
 
     def over(self) -> bool:
         """Whether others must be found."""
+        return False
 
-    def close(self) -> None: ...
+    def close(self) -> None:  # noqa: B027 (most reserve nothing)
+        """Give back what was reserved."""
 
-    def forget(self) -> None: ...
+    def forget(self) -> None:  # noqa: B027
+        """The session is over, and with it what was reserved."""
 
 
 def spots_of(request: Request, check: Check) -> Spots:
     """Those of a world that asks for something, in the task or actor that this is."""
     group = request.group or captured()
     if group is not None:
-        return Bundles(Reservation(group), request, check)
+        return Bundles(group, request, check)
     if request.reserves:
         return Reserved(request, check)
-    return Nodes(request, check)
+    return ByLoad(request, check)
 
 
-class Nodes:
+class ByLoad(Spots):
     """Nodes by their load; nothing is reserved."""
 
-    def __init__(self, request: Request, check: Check) -> None:
-        self._request = request
-        if not any(map(processors, alive().values())):
-            wait_for_processors(check)
-
     def assigned(self, sizes: Sequence[int], gone: Collection[str] = ()) -> list[Key]:
+        wait_for_processors(self._check, gone)
         nodes = usable_nodes(gone)
         if len(nodes) == 1:
             return [*nodes] * len(sizes)
@@ -94,96 +120,101 @@ class Nodes:
         return found
 
     def room(self, key: Key) -> Room:
-        return Room(usable_nodes().get(str(key), 1))
+        return Room(usable_nodes().get(key, 1))
 
-    def settled(
+    def placed(
         self, keys: list[Key], sizes: Sequence[int], gone: Collection[str]
     ) -> tuple[list[Key], list[str]]:
         living = self.living(gone)
         lost = [n for n, key in enumerate(keys) if key not in living]
-        for n, key in zip(lost, self.assigned([sizes[n] for n in lost], gone)):
+        for n, key in zip(lost, self.assigned([sizes[n] for n in lost], gone) if lost else ()):
             keys[n] = key
-        return keys, [str(key) for key in keys]
-
-    def living(self, gone: Collection[str]) -> set[str]:
-        return set(usable_nodes(gone))
+        return keys, [*keys]
 
     def options(self, key: Key) -> dict[str, Any]:
-        return {**on_node(str(key)), **self._request.inside}
-
-    def over(self) -> bool:
-        return False
-
-    def close(self) -> None:
-        """There is nothing to give back."""
-
-    forget = close
+        return {**on_node(key), **self._request.inside}
 
 
-class Bundles:
+class Bundles(Spots):
     """Bundles of a placement group that is there."""
 
-    def __init__(self, group: Reservation, request: Request, check: Check) -> None:
-        self._group, self._request, self._check = group, request, check
+    def __init__(self, group: PlacementGroup, request: Request, check: Check) -> None:
+        super().__init__(request, check)
+        self._group: Reservation | None = Reservation(group, check)
         self._rooms: dict[int, Room] = {}
 
     def assigned(self, sizes: Sequence[int]) -> list[Key]:
-        self._look()
-        load: Counter[int] = Counter()
-        found: list[Key] = []
-        for size in sizes:
-            bundle = min(self._rooms, key=lambda n: load[n] / max(1, self._rooms[n].processors))
-            load[bundle] += size
-            found.append(bundle)
-        return found
-
-    def _look(self) -> None:
-        """What bundles have room for, without what already runs in them."""
-        nodes, listed = self._group.nodes((), self._check), alive()
-        for n, (bundle, node) in enumerate(zip(self._group.bundles, nodes)):
-            most = self._request.fitting(free_in(node, self._group.id, n, bundle))
+        group = self._there
+        nodes, listed = group.nodes(()), alive()
+        for n, (bundle, node) in enumerate(zip(group.bundles, nodes)):
+            most = self._request.fitting(free_in(node, group.id, n, bundle))
             if most != 0:
                 count = int(bundle.get("CPU", 0)) or processors(listed[node])
                 self._rooms[n] = Room(max(1, count), most)
-        if not self._rooms:
-            raise LaunchError(
-                f"no bundle of placement group {self._group.id} has room for a process of this "
-                f"world, which asks for {self._request.amounts}; its bundles are "
-                f"{self._group.bundles}, and what runs in them takes part of that",
-                code="core-not-reserved",
+        load: Counter[int] = Counter()
+        found: list[Key] = []
+        for size in sizes:
+            key = min(
+                self._rooms,
+                key=lambda n: load[n] / max(1, self._rooms[n].processors),
+                default=None,
             )
+            if key is None:
+                raise self._no_room()
+            load[key] += size
+            found.append(key)
+        return found
 
     def room(self, key: Key) -> Room:
         return self._rooms[key]
 
-    def settled(
+    def placed(
         self, keys: list[Key], sizes: Sequence[int], gone: Collection[str]
     ) -> tuple[list[Key], list[str]]:
-        nodes = self._group.nodes(gone, self._check)
+        asked: Counter[int] = Counter()
+        for key, size in zip(keys, sizes):
+            asked[key] += size
+        rooms = ((self._rooms[key].most, count) for key, count in asked.items() if self._rooms)
+        if any(most is not None and count > most for most, count in rooms):
+            raise self._no_room()
+        nodes = self._there.nodes(gone)
         return keys, [nodes[key] for key in keys]
 
     def living(self, gone: Collection[str]) -> set[str]:
-        return set() if self._group.removed() else set(alive(gone))
+        return set() if self._group is None or self._group.removed() else super().living(gone)
 
     def options(self, key: Key) -> dict[str, Any]:
-        return {**self._group.options(key), **self._request.inside}
+        return {**self._there.options(key), **self._request.inside}
 
     def over(self) -> bool:
         """The task or actor that it was of may have ended, and another use this process."""
-        return self._request.group is None and self._group.removed()
+        if self._request.group is not None:
+            return False
+        now = captured()
+        return now is None or now.id.hex() != self._there.id or self._there.removed()
 
-    def close(self) -> None:
-        """It belongs to somebody else."""
+    @property
+    def _there(self) -> Reservation:
+        assert self._group is not None
+        return self._group
 
-    forget = close
+    def _no_room(self) -> LaunchError:
+        group = self._there
+        return LaunchError(
+            f"placement group {group.id} has no room for the processes of this world, each of "
+            f"which asks for {self._request.amounts}; its bundles are {group.bundles}, and what "
+            "runs in them takes part of that. Make bundles larger, or fewer processes "
+            "(cores_per_actor=)",
+            code="core-not-reserved",
+        )
 
 
-class Reserved:
+class Reserved(Bundles):
     """Bundles of a group that Ray is asked for, one for each unit."""
 
     def __init__(self, request: Request, check: Check) -> None:
-        self._request, self._check = request, check
-        self._group: Reservation | None = None
+        Spots.__init__(self, request, check)
+        self._group, self._rooms = None, {}
 
     def assigned(self, sizes: Sequence[int]) -> list[Key]:
         return list(range(len(sizes)))
@@ -197,26 +228,23 @@ class Reserved:
         few = min(filter(None, counts), default=1)
         return Room(few, max(counts, default=0) or None if self._request.amounts else None)
 
-    def settled(
+    def placed(
         self, keys: list[Key], sizes: Sequence[int], gone: Collection[str]
     ) -> tuple[list[Key], list[str]]:
         if self._group is None or self._group.removed():
-            self._group = Reservation.made(self._request, sizes)
-        nodes = self._group.nodes(gone, self._check)
-        return keys, [nodes[key] for key in keys]
+            ray_thread().do(lambda: self._reserve(sizes))  # whole, whoever interrupts the wait
+        return super().placed(keys, sizes, gone)
 
-    def living(self, gone: Collection[str]) -> set[str]:
-        there = self._group is not None and not self._group.removed()
-        return set(alive(gone)) if there else set()
-
-    def options(self, key: Key) -> dict[str, Any]:
-        assert self._group is not None
-        return {**self._group.options(key), **self._request.inside}
+    def _reserve(self, sizes: Sequence[int]) -> None:
+        self._group = Reservation.made(self._request, sizes, self._check)
 
     def over(self) -> bool:
         return False
 
     def close(self) -> None:
+        ray_thread().do(self._give_back)  # after a reservation that was begun
+
+    def _give_back(self) -> None:
         if self._group is not None:
             self._group.remove()
         self._group = None

@@ -76,8 +76,8 @@ def await_start(
                             raise final from error
                         failed.append(error)
                 require_versions(answers.values())
-            elif time.monotonic() - last > limit and constructing() > begun:
-                begun, last = constructing(), time.monotonic()  # on a busy machine, one by one
+            elif time.monotonic() - last > limit and (now := constructing()) > begun:
+                begun, last = now, time.monotonic()  # on a busy machine, one by one
             elif time.monotonic() - last > limit:
                 missing = [n for n, future in enumerate(first_calls) if future in waiting]
                 raise _not_started(limit, missing, packs, nodes)
@@ -115,7 +115,7 @@ def _not_started(
     return LaunchError(
         f"{len(missing):,} of {len(packs):,} processes of this world haven't started, and for "
         f"{limit:g} s none has come up; waiting for\n  - " + "\n  - ".join(lines) + "\n  "
-        f"{_resources()}. Simulated cores reserve no processors, so they don't wait for other jobs "
+        f"{_resources()}. Without actor_options simulated cores don't wait for other jobs "
         "to give some back: look at load and memory of these nodes, and at raylet.out in the logs "
         f"of Ray's session ({_logs()}). {START_VARIABLE}=SECONDS waits longer, cores_per_actor= "
         'makes fewer processes, host="inprocess" needs none',

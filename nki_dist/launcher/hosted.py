@@ -129,7 +129,8 @@ class Hosted(Shared):
             if self.host_name != "ray":  # "debug" runs kernels elsewhere, and saved programs here
                 self._host = InProcessHost(self.ranks, self.lnc, node, self._memory)
             else:
-                seconds = idle_after()
+                if (seconds := idle_after()) is not None:
+                    idlers().watch(self, seconds)  # which waits for the lock, so for the host
                 self._host = ray_thread().do(_ray_host)(
                     self.ranks,
                     self.lnc,
@@ -140,8 +141,6 @@ class Hosted(Shared):
                     session().process,
                     **self._request,
                 )
-                if seconds is not None:
-                    idlers().watch(self, seconds)
         return self._host
 
 

@@ -21,6 +21,7 @@ from nki_dist.runtime.ray_thread import ray_thread
 
 LOOKS: Final = 16  # in the time after which a world is idle
 LEAST: Final = 0.05  # seconds between them
+MOST: Final = 5.0
 
 
 class Idler(Protocol):
@@ -58,7 +59,7 @@ class Idlers(Shared):
                 if not watched:
                     self._thread = None
                     return
-            pause = max(min(watched.values()) / LOOKS, LEAST)
+            pause = min(max(min(watched.values()) / LOOKS, LEAST), MOST)
             for idler, seconds in watched.items():
                 rested = ray_thread().begin(functools.partial(idler.rest, seconds))
                 if rested.exception() is not None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import itertools
+import math
 import os
 import sys
 import uuid
@@ -174,7 +175,7 @@ def in_task() -> bool:
     """
     if "ray" not in sys.modules:
         return False
-    from nki_dist.core_actor.inside import in_worker
+    from nki_dist.core_actor.nodes import in_worker
 
     return in_worker()
 
@@ -192,7 +193,8 @@ def implicit_host() -> str:
 
 def idle_after() -> float | None:
     """Seconds after which processes of a world that nobody uses end; None for never."""
-    return idle_seconds() or (TASK_IDLE if in_task() else None)
+    seconds = idle_seconds() or (TASK_IDLE if in_task() else math.inf)
+    return None if math.isinf(seconds) else seconds
 
 
 @lru_cache(maxsize=1)

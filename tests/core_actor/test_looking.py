@@ -83,7 +83,7 @@ BROKEN = {"versions": {**alike.versions(), "nki_dist": "not there: no msgpack"}}
     ],
 )
 def test_what_is_final(monkeypatch, error: Exception, seen: Any, code: str, said: str) -> None:
-    monkeypatch.setattr(looking, "_reached", lambda node: True)
+    monkeypatch.setattr(looking, "reached", lambda node: True)
     monkeypatch.setattr(looking, "title", lambda node: f"Ray node {node} (10.0.0.9, pod-3)")
     monkeypatch.setattr(looking, "look_at", lambda nodes, seconds: {NODE: seen})
     with pytest.raises(LaunchError, match=f"(?s)Ray node {NODE} .10.0.0.9, pod-3.*{said}") as found:
@@ -108,6 +108,6 @@ def test_what_is_not_final(monkeypatch, error: Exception, reached: bool, seen: A
         assert seen is not None, "nobody has to look"
         return {NODE: seen}
 
-    monkeypatch.setattr(looking, "_reached", lambda node: reached)
+    monkeypatch.setattr(looking, "reached", lambda node: reached)
     monkeypatch.setattr(looking, "look_at", look)
     assert looking.refusal(error, NODE) is None

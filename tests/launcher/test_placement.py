@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from types import SimpleNamespace
 
 import pytest
 
@@ -28,6 +29,7 @@ def there(monkeypatch, nodes, here="a", load=(), taken=(), labels=()):
     monkeypatch.setattr(spots, "simulating", lambda: Counter(dict(load)))
     monkeypatch.setattr(spots, "reserved", lambda: dict(taken))
     monkeypatch.setattr(spots, "captured", lambda: None)
+    monkeypatch.setattr(spots, "wait_for_processors", lambda check, gone=(): None)
 
 
 def placed_by(request, ranks, per_instance, per_actor="auto", lnc=2):
@@ -93,6 +95,18 @@ def test_worlds_one_after_the_other_share_two_nodes(monkeypatch):
     assert load == {"a": 32, "b": 32}
 
 
+def test_a_world_stays_on_a_head_without_processors_when_a_worker_joins(monkeypatch):
+    there(monkeypatch, {"head": 0}, here="head")
+    monkeypatch.setattr(spots, "usable_nodes", lambda gone=(): {"head": 1})
+    placed = placed_by(NOTHING, 2, 64)
+    there(monkeypatch, {"head": 0, "a": 4}, here="head")
+    assert not placed.lost(), "its processes live there"
+    there(monkeypatch, {"a": 4}, here="head")
+    assert placed.lost()
+    placed.choose()
+    assert set(placed.nodes) == {"a"}
+
+
 def test_only_a_world_that_asks_for_nothing_takes_any_actor(monkeypatch):
     assert place(monkeypatch, {"a": 4}, 2, 64).plain
     environment = Request({"runtime_env": {"env_vars": {"A": "1"}}})
@@ -112,7 +126,7 @@ class Group:
         self.bundles, self.at, self.asked = bundles, nodes, []
         self.id, self.gone = "01ab", False
 
-    def nodes(self, gone=(), check=None):
+    def nodes(self, gone=()):
         return self.at
 
     def removed(self):
@@ -135,7 +149,7 @@ def reserving(monkeypatch, nodes, options, ranks, per_instance=64, per_actor="au
         groups.append(Group(bundles, [f"n{i}" for i in range(len(processes))]))
         return groups[-1]
 
-    monkeypatch.setattr(spots.Reservation, "made", made)
+    monkeypatch.setattr(spots.Reservation, "made", lambda r, sizes, check: made(r, sizes))
     placed = placed_by(Request(options), ranks, per_instance, per_actor, lnc=1)
     return groups, placed
 
@@ -212,7 +226,7 @@ def test_a_group_and_labels_together_are_refused():
 
 
 def within(monkeypatch, group, request, ranks, free=()):
-    monkeypatch.setattr(spots, "Reservation", lambda group: group)
+    monkeypatch.setattr(spots, "Reservation", lambda group, check: group)
     monkeypatch.setattr(
         spots, "free_in", lambda node, group, n, bundle: {**bundle, **dict(free).get(n, {})}
     )
@@ -235,15 +249,38 @@ def test_what_runs_in_a_bundle_leaves_less_room(monkeypatch):
     group, options = Group([{"CPU": 4.0}], ["a"]), {"num_cpus": 1}
     placed = within(monkeypatch, group, Request(options, group), 8, free={0: {"CPU": 3}})
     assert len(placed.packs) == 3
-    with pytest.raises(LaunchError, match=r"no bundle of placement group 01ab has room"):
+    with pytest.raises(LaunchError, match=r"placement group 01ab has no room for"):
         within(monkeypatch, group, Request(options, group), 8, free={0: {"CPU": 0}})
+
+
+def test_more_processes_than_a_bundle_has_room_for_are_refused(monkeypatch):
+    there(monkeypatch, {"a": 8})
+    group = Group([{"CPU": 2.0}], ["a"])
+    monkeypatch.setattr(spots, "Reservation", lambda group, check: group)
+    monkeypatch.setattr(spots, "free_in", lambda node, group, n, bundle: bundle)
+    one = Request({"num_cpus": 1}, group)
+    assert len(placed_by(one, 3 * 64, 64, lnc=1).packs) == 2, "instances share a bundle"
+    with pytest.raises(LaunchError, match="fewer processes"):
+        placed_by(one, 4, 64, per_actor=1, lnc=1)
+
+
+def test_what_is_taken_whole_is_not_free(monkeypatch):
+    """Ray leaves out resources of which there is nothing left."""
+    free = {"a": {"bundle_group_0_01ab": 999.9, "CPU_group_1_01ab": 2.0}}
+    monkeypatch.setattr(ray_nodes, "available", lambda: free)
+    assert ray_nodes.free_in("a", "01ab", 0, {"CPU": 4.0}) == {"CPU": 0.0}
+    assert ray_nodes.free_in("a", "01ab", 1, {"CPU": 4.0}) == {"CPU": 2.0}
+    assert ray_nodes.free_in("b", "01ab", 0, {"CPU": 4.0}) == {"CPU": 4.0}, "Ray doesn't say"
 
 
 def test_a_captured_group_that_ends_is_left(monkeypatch):
     there(monkeypatch, {"a": 8, "b": 8})
     group = Group([{"CPU": 4.0}], ["b"])
-    monkeypatch.setattr(spots, "captured", lambda: None if group.gone else group)
-    placed = within(monkeypatch, group, NOTHING, 2)
+    ray_s = SimpleNamespace(id=SimpleNamespace(hex=lambda: group.id))
+    monkeypatch.setattr(spots, "captured", lambda: None if group.gone else ray_s)
+    monkeypatch.setattr(spots, "Reservation", lambda given, check: group)
+    monkeypatch.setattr(spots, "free_in", lambda node, group, n, bundle: bundle)
+    placed = placed_by(NOTHING, 2, 64, lnc=1)
     assert set(placed.nodes) == {"b"}
     assert not placed.lost()
     group.gone = True
@@ -302,7 +339,7 @@ def test_ranks_of_an_actor_share_an_object(monkeypatch):
 def test_what_is_left_takes_over(monkeypatch):
     placed = place(monkeypatch, {"a": 2, "b": 2}, ranks=80, per_instance=64)
     assert not placed.lost()
-    monkeypatch.setattr(spots, "usable_nodes", lambda gone=(): {"a": 2})
+    there(monkeypatch, {"a": 2})
     assert placed.lost()
     placed.choose()
     assert set(placed.nodes) == {"a"}
@@ -313,10 +350,9 @@ def test_instances_on_nodes_that_are_left_stay_there(monkeypatch):
     placed = place(monkeypatch, dict.fromkeys("abcd", 2), ranks=4 * 64, per_instance=64)
     before = instances_by_node(placed, 64)
     assert before == {"a": {0}, "b": {1}, "c": {2}, "d": {3}}
-    monkeypatch.setattr(spots, "usable_nodes", lambda gone=(): {"a": 2, "c": 2, "d": 2, "e": 2})
-    monkeypatch.setattr(spots, "simulating", lambda: Counter("acd"))
+    there(monkeypatch, dict.fromkeys("acde", 2), load=Counter("acd"))
     placed.choose()
     assert instances_by_node(placed, 64) == {"a": {0}, "c": {2}, "d": {3}, "e": {1}}
-    monkeypatch.setattr(spots, "usable_nodes", lambda gone=(): {"c": 2, "d": 2})
+    there(monkeypatch, dict.fromkeys("cd", 2))
     placed.choose()
     assert instances_by_node(placed, 64) == {"c": {0, 2}, "d": {1, 3}}
