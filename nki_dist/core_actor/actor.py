@@ -165,22 +165,25 @@ class NeuronCore:
         return os.getpid()
 
     @ray.method(concurrency_group="control", enable_task_events=False)
-    def connect(self, net: Net, launcher: tuple[str, ...]) -> dict[str, Any]:
-        """Tell the actor of all processes of the world, and the place of the launcher.
+    def who(self, launcher: tuple[str, ...]) -> dict[str, Any]:
+        """Who it is, for `Member.of`; told the place of the launcher."""
+        return told(launcher)
 
-        Returns who it is, for `Member.of`. An actor of another user can't be reached in the world's
-        folder, nor one whose folders are others; it then sends and is sent everything by actor
-        calls.
+    @ray.method(concurrency_group="control", enable_task_events=False)
+    def connect(self, net: Net) -> bool:
+        """Tell the actor of all processes of the world; whether it is reached in their folder.
+
+        An actor of another user isn't, nor one whose folders are others; it then sends and is sent
+        everything by actor calls.
         """
         if self._links is not None:
             self._links.close()
-        reached = True
         try:
             self._enter(Folder.inside(*net.folder), net)
         except OSError:
             self._enter(Folder.alone(), replace(net, near=frozenset()))
-            reached = False
-        return told(reached, launcher)
+            return False
+        return True
 
     def _enter(self, folder: Folder, net: Net) -> None:
         if self._folder is not None:

@@ -1,4 +1,4 @@
-"""What processes of a world say of themselves when they are connected, and whether it fits.
+"""What processes of a world say of themselves when they are up, and whether it fits.
 
 The same program has the same bits wherever the same versions compute it, products are added in the
 same order, which is up to the BLAS that a process loaded (its version, and the kernels it chose for
@@ -36,14 +36,12 @@ class Member(NamedTuple):
     Attributes:
         node: of Ray, by its id.
         products: its BLAS, and NumPy's code.
-        reached: whether it can be reached in the folder of the world's sockets.
         versions: as in `alike`.
     """
 
     pid: int
     node: str
     products: str
-    reached: bool = True
     versions: Mapping[str, str] = MappingProxyType({OURS: "a version that tells nothing"})
 
     @classmethod
@@ -58,7 +56,7 @@ def place() -> tuple[str, ...]:
     return node, sys.prefix, str(sys.modules["nki_dist"].__file__), str(np.__file__)
 
 
-def told(reached: bool, launcher: tuple[str, ...]) -> dict[str, Any]:
+def told(launcher: tuple[str, ...]) -> dict[str, Any]:
     """What a `Member` says of itself.
 
     Args:
@@ -69,13 +67,12 @@ def told(reached: bool, launcher: tuple[str, ...]) -> dict[str, Any]:
         "pid": os.getpid(),
         "node": mine[0],
         "products": f"{kernels()}, {features()}",
-        "reached": reached,
         "versions": imported() if mine == tuple(launcher) else versions(),
     }
 
 
 def require_versions(members: Iterable[Member]) -> None:
-    """See that processes have the versions of this one.
+    """See that processes have the versions of this one, before they're told anything of ours.
 
     Raises:
         LaunchError: nodes have others.

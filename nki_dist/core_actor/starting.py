@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final
 
 import ray
@@ -18,7 +18,6 @@ import ray.exceptions
 from nki_dist.core_actor import authentication
 from nki_dist.core_actor.lifeline import STOPPED
 from nki_dist.core_actor.looking import refusal
-from nki_dist.core_actor.members import Member, require_versions
 from nki_dist.core_actor.nodes import constructing, here, socket_folders
 from nki_dist.core_actor.own_ray import own_ray
 from nki_dist.core_actor.slow_start import slow_starts
@@ -35,8 +34,9 @@ def await_start(
     first_calls: Sequence[Any],
     packs: Sequence[Sequence[CoreSlot]],
     nodes: Sequence[str],
-    check: Callable[[], None] | None = None,
-) -> list[Member]:
+    check: Callable[[], None] = lambda: None,
+    judge: Callable[[Collection[Any]], None] = lambda _: None,
+) -> list[Any]:
     """What all processes answer to their first calls.
 
     A node that can't run them, or mustn't, is final at once; else all are waited for.
@@ -46,6 +46,7 @@ def await_start(
         packs: its cores.
         nodes: its Ray node.
         check: raises if there is no Ray session any more.
+        judge: looks at the answers that have come, each time that some do, and may raise.
 
     Raises:
         LaunchError: for so many seconds none has come up, and some are missing; a node can't run
@@ -59,23 +60,22 @@ def await_start(
     slow_starts().starting()
     waiting, last, begun = list(first_calls), time.monotonic(), 0
     of = dict(zip(first_calls, nodes))
-    answers: dict[Any, Member] = {}
+    answers: dict[Any, Any] = {}
     failed: list[Exception] = []
     try:
         while waiting:
-            if check is not None:
-                check()
+            check()
             up, waiting = ray.wait(waiting, num_returns=len(waiting), timeout=LOOK_EVERY)
             if up:
                 last = time.monotonic()
                 for future in up:
                     try:
-                        answers[future] = Member.of(ray.get(future))
+                        answers[future] = ray.get(future)
                     except Exception as error:  # unpickling may fail in any way
                         if final := refusal(error, of[future]):
                             raise final from error
                         failed.append(error)
-                require_versions(answers.values())
+                judge(answers.values())
             elif time.monotonic() - last > limit and (now := constructing()) > begun:
                 begun, last = now, time.monotonic()  # on a busy machine, one by one
             elif time.monotonic() - last > limit:

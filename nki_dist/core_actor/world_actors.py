@@ -9,7 +9,8 @@ from __future__ import annotations
 import time
 import uuid
 from collections import Counter
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Final
 
 import ray
 import ray.exceptions
@@ -20,13 +21,15 @@ from nki_dist.core_actor.joined import Joined
 from nki_dist.core_actor.links import Handles, Net
 from nki_dist.core_actor.looking import reached
 from nki_dist.core_actor.lost import LOST
-from nki_dist.core_actor.members import compare, place
+from nki_dist.core_actor.members import Member, compare, place, require_versions
 from nki_dist.core_actor.nodes import here, socket_folders
 from nki_dist.core_actor.placement import Placement
 from nki_dist.core_actor.processes import Process
 from nki_dist.core_actor.starting import await_start
 from nki_dist.core_actor.supervise import GRACE, LOOK_EVERY
 from nki_dist.hbm.nodes import title
+
+WAVE: Final = 32  # actors that start at once; more keep raylets from answering for many seconds
 
 
 class WorldActors:
@@ -50,6 +53,7 @@ class WorldActors:
         self._source = Actors()
         self.world = self._source.world
         self.processes: list[tuple[int, str]] = []
+        self._members: dict[int, Member] = {}
         self._born: dict[int, Process] = {}  # processes of this machine
         self._name = uuid.uuid4().hex  # of the folders with their sockets
         self._differ = ""  # what was told of differences between nodes
@@ -67,25 +71,39 @@ class WorldActors:
         if self._placement.plain:
             self._source.borrow(self.actors.count(None))
         new = [n for n, actor in enumerate(self.actors) if actor is None]
-        for n in new:
-            self.actors[n] = self._source.make(
-                self.packs[n], self.nodes[n], self._placement.options(n)
-            )
+        for first in range(0, len(new), WAVE):
+            self._make(new[first : first + WAVE], joined)
         process_of = {c.core: n for n, cores in enumerate(self.packs) for c in cores}
         folders = {node: (path, self._name) for node, path in socket_folders().items()}
-        connecting, launcher, handles = [], place(), Handles.of(self.actors)
+        connecting, handles = [], Handles.of(self.actors)
         for n, node in enumerate(self.nodes):
             near = self._placement.near(n, self._transport)
             net = Net(token, handles, n, process_of, near, folders[node])
-            connecting.append(self.actors[n].connect.remote(net, launcher))
-        members = await_start(connecting, self.packs, self.nodes, joined.lifeline.check)
-        home, self._differ = here(), compare(members, self._differ)
+            connecting.append(self.actors[n].connect.remote(net))
+        reached = await_start(connecting, self.packs, self.nodes, joined.lifeline.check)
+        members, home = [self._members[n] for n in range(len(self.packs))], here()
+        self._differ = compare(members, self._differ)
         self.processes = [(m.pid, m.node) for m in members]
         self._born = {
             n: Process.of(p) for n, (p, node) in enumerate(self.processes) if node == home
         }
-        self.where = {n: folders[home] for n in self._born if members[n].reached}
+        self.where = {n: folders[home] for n in self._born if reached[n]}
         return new
+
+    def _make(self, new: Sequence[int], joined: Joined) -> None:
+        """Start these, and wait until all are up: so many that a machine can bear."""
+        for n in new:
+            options = self._placement.options(n)
+            self.actors[n] = self._source.make(self.packs[n], self.nodes[n], options)
+        launcher = place()
+        answers = await_start(
+            [self.actors[n].who.remote(launcher) for n in new],
+            [self.packs[n] for n in new],
+            [self.nodes[n] for n in new],
+            joined.lifeline.check,
+            lambda told: require_versions(map(Member.of, told)),
+        )
+        self._members.update(zip(new, map(Member.of, answers)))
 
     def discard(self, n: int) -> None:
         """Give an actor up; one that is only out of reach must not touch the stacks any more."""

@@ -52,10 +52,10 @@ def test_other_versions_are_an_error_that_names_node_and_both(monkeypatch) -> No
     monkeypatch.setattr(members, "title", lambda node: f"Ray node {node} (10.0.0.9)")
     here = alike.imported()
     there = {**alike.versions(), "NumPy": "1.2.3"}
-    alike_ = [Member(1, "aa", "", True, here), Member(2, "bb", "", True, alike.versions())]
+    alike_ = [Member(1, "aa", "", here), Member(2, "bb", "", alike.versions())]
     require_versions(alike_)
     with pytest.raises(LaunchError) as caught:
-        require_versions([*alike_, Member(3, "cc", "", True, there)])
+        require_versions([*alike_, Member(3, "cc", "", there)])
     assert caught.value.code == "nodes-differ"
     text = f"Ray node cc (10.0.0.9) has NumPy: 1.2.3 there, {np.__version__} here\n"
     assert text in str(caught.value) and "runtime_env" in str(caught.value)
@@ -66,10 +66,10 @@ def test_another_state_of_the_package_is_another_version(monkeypatch) -> None:
     monkeypatch.setattr(members, "title", str)
     edited = {**alike.versions(), alike.FILES: "0123456789ab"}
     with pytest.raises(LaunchError, match="files of nki_dist: 0123456789ab there, "):
-        require_versions([Member(1, "aa", "", True, edited)])
+        require_versions([Member(1, "aa", "", edited)])
     newer = {**edited, "nki_dist": "97.5.3"}
     with pytest.raises(LaunchError, match=r"has nki_dist: 97.5.3 there, .* here\n") as caught:
-        require_versions([Member(1, "aa", "", True, newer)])
+        require_versions([Member(1, "aa", "", newer)])
     assert "files of" not in str(caught.value)
 
 

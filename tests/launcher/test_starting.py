@@ -44,6 +44,7 @@ def quiet(monkeypatch):
     monkeypatch.setenv(progress.VARIABLE, "0")
     monkeypatch.setattr(starting, "_resources", lambda: "It has 2 processors")
     monkeypatch.setattr(starting, "_logs", lambda: "/logs")
+    monkeypatch.setattr(starting, "constructing", lambda: 0)
 
 
 @pytest.mark.slow
