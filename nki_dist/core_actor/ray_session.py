@@ -60,7 +60,7 @@ def ensure_ray(address: str | None, home: int | None = None) -> Lifeline:
             one, or the process can't leave a session that is lost.
     """
     refuse_fork(os.getpid() if home is None else home)
-    _refuse_client()
+    refuse_client()
     while True:
         ray_use().wait_until_left()
         if not ray.is_initialized():
@@ -268,8 +268,12 @@ def refuse_fork(home: int) -> None:
         )
 
 
-def _refuse_client() -> None:
-    """A program that Ray Client connects isn't on a node, so it can't reach stacks and sockets."""
+def refuse_client() -> None:
+    """A program that Ray Client connects isn't on a node, so it can't reach stacks and sockets.
+
+    Raises:
+        LaunchError: this is one. Said before actors are imported, which such a program can't.
+    """
     client = getattr(sys.modules.get("ray.util.client"), "ray", None)
     if client is not None and client.is_connected():
         raise LaunchError(

@@ -162,6 +162,9 @@ def asked_of_ray(options: object, group: object) -> dict[str, Any]:
 
 
 def _request(options: object, group: object, where: str) -> Any:
+    from nki_dist.core_actor.ray_session import refuse_client
+
+    refuse_client()
     from nki_dist.core_actor.request import Request
 
     return Request.of(options, group, where)
@@ -172,6 +175,9 @@ def _ray_host() -> Callable[..., Host]:
 
     In Ray's own thread, as an import that is interrupted can't be done again.
     """
+    from nki_dist.core_actor.ray_session import refuse_client
+
+    refuse_client()
     from nki_dist.core_actor.ray_host import RayHost
 
     return RayHost
