@@ -142,14 +142,14 @@ class RayHost:
             self._placement.choose(self._joined.lifeline.gone)
             self._drop_stacks()
         self._joined.lifeline.watch(self._placement.nodes)
-        if self._stacks is None:
-            self._stacks = WorldStacks(
-                self._placement.groups(), self._actors.world, self._placement.environment
-            )
         self._metrics.begin()
         for n in self._actors.start(self._joined, self._messages.renamed()):
             self._known[n] = set()
             self._mapped[n] = None
+        if self._stacks is None:  # not before: a node that differs is told of sooner
+            self._stacks = WorldStacks(
+                self._placement.groups(), self._actors.world, self._placement.environment
+            )
 
     def close(self) -> None:
         """Stop the actors and release the stacks."""
