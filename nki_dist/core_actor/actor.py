@@ -37,13 +37,13 @@ from nki_dist.compiler.widen import widened
 from nki_dist.core_actor.bell import Bell
 from nki_dist.core_actor.folder import Folder
 from nki_dist.core_actor.links import PATIENCE, Attach, Links, Net
-from nki_dist.core_actor.members import told
+from nki_dist.core_actor.members import introduction
 from nki_dist.core_actor.node_memory import NodeMemory
 from nki_dist.core_actor.post import Post
 from nki_dist.core_actor.title import Title
 from nki_dist.errors import NkiError
+from nki_dist.hbm.actor_repr import ActorRepr
 from nki_dist.hbm.arena import ArenaHandle, MappedArena, map_arena
-from nki_dist.hbm.told import ToldByRay
 from nki_dist.isa.core import CoreSlot
 from nki_dist.program import Program
 from nki_dist.runtime.executor import Stopped
@@ -153,7 +153,7 @@ class NeuronCore:
         self._programs: dict[Any, tuple[list[Program], dict[tuple[str, int], int]]] = {}
         self._arena: MappedArena | None = None
 
-    __repr__ = ToldByRay(lambda self: f"NeuronCore({self._title.who})")
+    __repr__ = ActorRepr(lambda self: f"NeuronCore({self._title.who})")
 
     # ---- control and mail ---------------------------------------------------------------------
 
@@ -167,7 +167,7 @@ class NeuronCore:
     @ray.method(concurrency_group="control", enable_task_events=False)
     def who(self, launcher: tuple[str, ...]) -> dict[str, Any]:
         """Who it is, for `Member.of`; told the place of the launcher."""
-        return told(launcher)
+        return introduction(launcher)
 
     @ray.method(concurrency_group="control", enable_task_events=False)
     def connect(self, net: Net) -> bool:
@@ -377,7 +377,7 @@ class NeuronCore:
         finally:
             links.end()
             answer.sent = links.sent
-            answer.message_memory, answer.lends_stacks = links.memory, links.lends_stacks
+            answer.message_memory, answer.lends_stacks = links.kept_bytes, links.lends_stacks
             self._status = Status(order.launch, "running", links.sent, taken)
 
     def _map(self, arena: ArenaHandle | None) -> None:

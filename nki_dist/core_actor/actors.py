@@ -13,7 +13,7 @@ from typing import Any
 
 from nki_dist.core_actor.actor import NeuronCore
 from nki_dist.core_actor.kept.borrowed import Loan
-from nki_dist.core_actor.nodes import here
+from nki_dist.hbm.nodes import here
 from nki_dist.isa.core import CoreSlot
 
 

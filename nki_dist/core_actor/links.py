@@ -195,9 +195,9 @@ class Links:
         self._bell.ring()
 
     @property
-    def memory(self) -> int:
+    def kept_bytes(self) -> int:
         """Bytes of shared memory that are kept for what is sent."""
-        return self._payloads.memory
+        return self._payloads.kept_bytes
 
     @property
     def lends_stacks(self) -> bool:

@@ -13,10 +13,10 @@ from typing import Any, Final
 
 import ray
 import ray.exceptions
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from nki_dist.core_actor.alike import MISSING, OURS, differences, teller, versions
 from nki_dist.core_actor.lost import LOST
+from nki_dist.core_actor.nodes import alive, on_node
 from nki_dist.errors import LaunchError
 from nki_dist.hbm.nodes import node_of, title, titled
 
@@ -64,7 +64,7 @@ def look_at(nodes: Iterable[str], seconds: float) -> dict[str, dict[str, Any] | 
     calls = {
         node: task.options(
             name="nki-dist looks at a node",
-            scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False),
+            **on_node(node),
         ).remote()
         for node in nodes
     }
@@ -84,9 +84,8 @@ def look_at(nodes: Iterable[str], seconds: float) -> dict[str, dict[str, Any] | 
 def look_at_all(seconds: float) -> list[tuple[str, dict[str, float], Any, tuple[str, ...], str]]:
     """Of each node that lives: title, resources, what `look_at` has, its versions that aren't this
     process's, and why it can't import this package, or ""."""
-    nodes = [node for node in ray.nodes() if node["Alive"]]
-    found = []
-    for node, seen in zip(nodes, look_at([n["NodeID"] for n in nodes], seconds).values()):
+    nodes, found = alive(), []
+    for node, seen in zip(nodes.values(), look_at(nodes, seconds).values()):
         there = {} if isinstance(seen, str) else seen["versions"]
         why = there.get(OURS, "").removeprefix(MISSING) if absent(there) else ""
         differ = tuple(differences(there, versions())) if there else ()

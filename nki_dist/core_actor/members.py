@@ -19,12 +19,11 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 import numpy as np
-import ray
 
 from nki_dist.core_actor.alike import OURS, differences, imported, versions
 from nki_dist.core_actor.looking import differing
 from nki_dist.errors import ClusterWarning
-from nki_dist.hbm.nodes import title
+from nki_dist.hbm.nodes import here, title
 from nki_dist.runtime.blas import features, kernels
 
 SHOWN: Final = 8  # nodes of a line
@@ -52,11 +51,10 @@ class Member(NamedTuple):
 
 def place() -> tuple[str, ...]:
     """Processes of one place have the same files: of this package, NumPy and what lies beside."""
-    node = ray.get_runtime_context().get_node_id()
-    return node, sys.prefix, str(sys.modules["nki_dist"].__file__), str(np.__file__)
+    return here(), sys.prefix, str(sys.modules["nki_dist"].__file__), str(np.__file__)
 
 
-def told(launcher: tuple[str, ...]) -> dict[str, Any]:
+def introduction(launcher: tuple[str, ...]) -> dict[str, Any]:
     """What a `Member` says of itself.
 
     Args:

@@ -10,13 +10,18 @@ from typing import Any, Final
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from nki_dist.hbm.nodes import here
+
 CORE_CLASS: Final = "NeuronCore"
 _STARTED: Final = ("ALIVE", "PENDING_CREATION")
 
 
-def here() -> str:
-    """The node of this process."""
-    return ray.get_runtime_context().get_node_id()
+def private(path: str) -> Any:
+    """A part of Ray that it doesn't promise, such as "state.actors"; None where it has none."""
+    found: Any = getattr(ray, "_private", None)
+    for name in path.split("."):
+        found = getattr(found, name, None)
+    return found
 
 
 def in_worker() -> bool:
@@ -66,29 +71,23 @@ def constructing() -> int:
 
 
 def _cores(state: str) -> list[dict[str, Any]]:
-    table = getattr(getattr(ray, "_private", None), "state", None)
+    ask = private("state.actors")
     try:
-        actors = table.actors(actor_state_name=state)  # type: ignore[union-attr]
-    except (AttributeError, TypeError):
+        actors = {} if ask is None else ask(actor_state_name=state)
+    except TypeError:  # another one
         return []
     return [a for a in actors.values() if a["ActorClassName"] == CORE_CLASS]
 
 
 def reserved() -> dict[str, float]:
     """Per node the processors that tasks, actors and placement groups have reserved."""
-    nodes = alive()
-    free = available()
-    return {
-        name: processors(n) - free[name].get("CPU", 0.0) if name in free else 0.0
-        for name, n in nodes.items()
-    }
+    nodes, free = alive(), available()
+    return {n: processors(nodes[n]) - free[n].get("CPU", 0.0) for n in nodes.keys() & free}
 
 
 def available() -> dict[str, dict[str, float]]:
     """Per node what isn't reserved; empty where Ray doesn't say."""
-    ask = getattr(
-        getattr(getattr(ray, "_private", None), "state", None), "available_resources_per_node", None
-    )
+    ask = private("state.available_resources_per_node")
     return {} if ask is None else dict(ask())
 
 

@@ -23,9 +23,9 @@ from typing import Any, Final
 
 import numpy as np
 
+from nki_dist.core_actor.heap import Heap
 from nki_dist.core_actor.node_memory import NodeMemory, left_bytes
 from nki_dist.core_actor.records import COMMON, INLINE, Extent, parts
-from nki_dist.hbm.heap import Heap
 from nki_dist.hbm.plasma import Bytes, StackHandle, map_writable
 
 KEPT: Final = 4096  # payloads that receivers may still read
@@ -119,7 +119,7 @@ class Payloads:
         self._mapped.clear()
 
     @property
-    def memory(self) -> int:
+    def kept_bytes(self) -> int:
         """Bytes of the own part, in use or not."""
         return 0 if self._heap is None else self._heap.nbytes
 

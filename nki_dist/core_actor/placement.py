@@ -138,11 +138,6 @@ class Placement:
         """Whether any actor of the node will do."""
         return not self._request.options and isinstance(self._spots, ByLoad)
 
-    @property
-    def environment(self) -> dict[str, Any]:
-        """Ray's options of every actor of the world, also of those that simulate nothing."""
-        return self._request.environment
-
     def options(self, n: int) -> dict[str, Any]:
         """Ray's options of the actor of pack n."""
         return self._spots.options(self._keys[self._unit_of[n]])

@@ -71,6 +71,7 @@ class RayHost:
         self._launches = itertools.count()
         self._layouts = Layouts()
         self._encoded = Encoded()
+        self._environment = request.environment
         every = slots(ranks, lnc, ranks_per_node)
         self._cores = len(every)
         with self._joined.used(lambda: self._joined.lose(None)):
@@ -148,7 +149,7 @@ class RayHost:
             self._mapped[n] = None
         if self._stacks is None:  # not before: a node that differs is told of sooner
             self._stacks = WorldStacks(
-                self._placement.groups(), self._actors.world, self._placement.environment
+                self._placement.groups(), self._actors.world, self._environment
             )
 
     def close(self) -> None:

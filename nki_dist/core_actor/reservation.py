@@ -25,9 +25,10 @@ from ray.util.placement_group import (
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from nki_dist.core_actor.lifeline import SessionLost
-from nki_dist.core_actor.nodes import alive, available, here, processors
+from nki_dist.core_actor.nodes import alive, available, private, processors
 from nki_dist.core_actor.request import Request
 from nki_dist.errors import ClusterWarning, LaunchError
+from nki_dist.hbm.nodes import here, title, titled
 from nki_dist.runtime.progress import ticking
 from nki_dist.runtime.settings import START_VARIABLE, reserve_timeout
 
@@ -113,9 +114,8 @@ class Reservation:
                     raise self._not_reserved(table, limit)
                 if waited > TOLD_AFTER and not told:
                     told = True
-                    warnings.warn(
-                        ClusterWarning(self._explained(table), code="cluster-waits"), stacklevel=2
-                    )
+                    text = f"{self._explained(table)}\n  for {limit:g} s at most ({START_VARIABLE})"
+                    warnings.warn(ClusterWarning(text, code="cluster-waits"), stacklevel=2)
                 time.sleep(LOOK_EVERY)
 
     def options(self, bundle: Any) -> dict[str, Any]:
@@ -162,7 +162,7 @@ class Reservation:
             labels = ", ".join(
                 f"{name}={facts['Labels'].get(name, 'not set')}" for name in self._labels
             )
-            lines.append(f"Ray node {node} ({facts['NodeManagerAddress']}) has {has}; {labels}")
+            lines.append(f"{titled(facts)} has {has}; {labels}")
         if len(nodes) > SHOWN:
             lines.append(f"{len(nodes) - SHOWN:,} more nodes")
         return "\n  - ".join(line.rstrip("; ") for line in lines)
@@ -191,20 +191,13 @@ def wait_for_processors(check: Check, gone: Collection[str] = ()) -> None:
     asked = Reservation.made(Request({"num_cpus": 1}), [1], check)
     try:
         asked.nodes()
-    except LaunchError as error:
-        warnings.warn(
-            ClusterWarning(
-                f"no Ray node has processors, so cores are simulated on node {here()}: "
-                f"{error.message}",
-                code="cluster-waits",
-            ),
-            stacklevel=2,
-        )
+    except LaunchError:
+        text = f"no Ray node has processors, and none came: cores are simulated on {title(here())}"
+        warnings.warn(ClusterWarning(text, code="cluster-waits"), stacklevel=2)
     finally:
         asked.remove()
 
 
 def _started_here() -> bool:
     """Whether this process has started its Ray, which no other nodes will join."""
-    node = getattr(getattr(getattr(ray, "_private", None), "worker", None), "_global_node", None)
-    return bool(getattr(node, "head", False))
+    return bool(private("worker._global_node.head"))

@@ -15,7 +15,6 @@ from ray.util.placement_group import PlacementGroup
 from nki_dist.core_actor.nodes import (
     alive,
     free_in,
-    here,
     on_node,
     processors,
     reserved,
@@ -30,6 +29,7 @@ from nki_dist.core_actor.reservation import (
     wait_for_processors,
 )
 from nki_dist.errors import LaunchError
+from nki_dist.hbm.nodes import here
 from nki_dist.runtime.ray_thread import ray_thread
 
 Key: TypeAlias = Any

@@ -18,10 +18,11 @@ import ray.exceptions
 from nki_dist.core_actor import authentication
 from nki_dist.core_actor.lifeline import STOPPED
 from nki_dist.core_actor.looking import refusal
-from nki_dist.core_actor.nodes import constructing, here, socket_folders
+from nki_dist.core_actor.nodes import constructing, socket_folders
 from nki_dist.core_actor.own_ray import own_ray
 from nki_dist.core_actor.slow_start import slow_starts
 from nki_dist.errors import LaunchError
+from nki_dist.hbm.nodes import here
 from nki_dist.isa.core import CoreSlot
 from nki_dist.runtime.progress import START_QUIET, Progress
 from nki_dist.runtime.settings import START_VARIABLE, start_timeout

@@ -27,6 +27,7 @@ from typing import Any, Final
 
 import ray
 
+from nki_dist.core_actor.nodes import private
 from nki_dist.isa.core import CoreSlot
 from nki_dist.ranges import named
 
@@ -94,8 +95,7 @@ def _worker() -> Any:
     """What takes events of this process, if there is somebody."""
     if os.environ.get(EVENTS_VARIABLE) == "0":  # of the node's, which its processes have
         return None
-    module = getattr(getattr(ray, "_private", None), "worker", None)
-    found = getattr(getattr(module, "global_worker", None), "core_worker", None)
+    found = private("worker.global_worker.core_worker")
     return found if hasattr(found, "profile_event") else None
 
 

@@ -22,12 +22,12 @@ from nki_dist.core_actor.links import Handles, Net
 from nki_dist.core_actor.looking import reached
 from nki_dist.core_actor.lost import LOST
 from nki_dist.core_actor.members import Member, compare, place, require_versions
-from nki_dist.core_actor.nodes import here, socket_folders
+from nki_dist.core_actor.nodes import socket_folders
 from nki_dist.core_actor.placement import Placement
 from nki_dist.core_actor.processes import Process
 from nki_dist.core_actor.starting import await_start
 from nki_dist.core_actor.supervise import GRACE, LOOK_EVERY
-from nki_dist.hbm.nodes import title
+from nki_dist.hbm.nodes import here, title
 
 WAVE: Final = 32  # actors that start at once; more keep raylets from answering for many seconds
 

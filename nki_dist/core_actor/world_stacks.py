@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import ray
@@ -12,10 +11,11 @@ import ray.exceptions
 
 from nki_dist.core_actor.lifeline import Patience
 from nki_dist.core_actor.lost import LOST
-from nki_dist.core_actor.nodes import here, on_node
+from nki_dist.core_actor.nodes import on_node
 from nki_dist.errors import CoreLostError, NkiError
 from nki_dist.hbm.arena import ArenaHandle
 from nki_dist.hbm.layout import Layout
+from nki_dist.hbm.nodes import here
 from nki_dist.hbm.stacks import (
     Arrays,
     NodeStacks,
@@ -26,8 +26,6 @@ from nki_dist.hbm.stacks import (
     unknown_there,
 )
 from nki_dist.ranges import named
-
-NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
 class WorldStacks:
@@ -42,8 +40,8 @@ class WorldStacks:
     def __init__(
         self,
         groups: Mapping[str, Sequence[Sequence[int]]],
-        world: str = "",
-        options: Mapping[str, Any] = NOTHING,
+        world: str,
+        options: Mapping[str, Any],
     ) -> None:
         self._ranks = {node: [r for g in ranks for r in g] for node, ranks in groups.items()}
         self._mine: NodeStacks | None = None

@@ -1,4 +1,4 @@
-"""Ray nodes as messages call them, for who has to find the machine or the pod."""
+"""Ray nodes: this one, and how messages call them, for who has to find the machine or the pod."""
 
 from __future__ import annotations
 
@@ -6,6 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import ray
+
+
+def here() -> str:
+    """The node of this process."""
+    return ray.get_runtime_context().get_node_id()
 
 
 def node_of(node: str) -> dict[str, Any]:

@@ -33,7 +33,7 @@ import ray.exceptions
 
 from nki_dist.errors import LaunchError, OutOfMemoryError
 from nki_dist.hbm.alignment import ALIGNMENT
-from nki_dist.hbm.nodes import node_of, titled
+from nki_dist.hbm.nodes import here, node_of, titled
 from nki_dist.hbm.pages import pages_of
 
 Bytes = npt.NDArray[np.uint8]
@@ -132,7 +132,7 @@ class HbmStack:
             )
         capacity = -(-capacity_bytes // _GRANULE) * _GRANULE
         self._ref, self._memory = _put_zeros(capacity)
-        self._node_id = _node_id()
+        self._node_id = here()
 
 
 def map_writable(handle: StackHandle) -> Bytes:
@@ -142,12 +142,11 @@ def map_writable(handle: StackHandle) -> Bytes:
         LaunchError: this process is on another node, or the object is gone or not shared memory.
     """
     _require_ray()
-    here = _node_id()
-    if here != handle.node_id:
+    if here() != handle.node_id:
         # Checked before the get: on another node it would succeed and return a private copy.
         raise LaunchError(
             f"shared_hbm of a stack can only be mapped on its own node {handle.node_id}, "
-            f"but this core runs on node {here}: place all cores of a stack on one node",
+            f"but this core runs on node {here()}: place all cores of a stack on one node",
             code="stack-mapping",
         )
     try:
@@ -336,16 +335,11 @@ def _how_to_raise(node: Mapping[str, Any]) -> str:
 
 def _node() -> dict[str, Any]:
     """What Ray lists of this node."""
-    here = _node_id()
-    if not (found := node_of(here)):
+    if not (found := node_of(here())):
         raise LaunchError(
-            f"Ray doesn't list the node {here} that this process runs on", code="stack-mapping"
+            f"Ray doesn't list the node {here()} that this process runs on", code="stack-mapping"
         )
     return found
-
-
-def _node_id() -> str:
-    return ray.get_runtime_context().get_node_id()
 
 
 def _session_name() -> str:

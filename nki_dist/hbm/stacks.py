@@ -19,10 +19,10 @@ import ray
 import ray.exceptions
 
 from nki_dist.errors import LaunchError, OutOfMemoryError
+from nki_dist.hbm.actor_repr import ActorRepr
 from nki_dist.hbm.arena import Arena, ArenaHandle
 from nki_dist.hbm.layout import Given, Inputs, Layout, fill_common, fill_stack
 from nki_dist.hbm.plasma import StackHandle
-from nki_dist.hbm.told import ToldByRay
 from nki_dist.ranges import named
 
 EVERYBODY: Final = -1  # in place of a rank
@@ -125,7 +125,7 @@ class StackAgent:
         self._stacks = NodeStacks(groups)
         self._world = world
 
-    __repr__ = ToldByRay(
+    __repr__ = ActorRepr(
         lambda self: f"StackAgent({named(self._stacks.ranks)} of world {self._world})"
     )
 

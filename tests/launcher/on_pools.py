@@ -84,7 +84,7 @@ def reserves(cluster: Cluster) -> dict[str, Any]:
 
 
 def least(cluster: Cluster) -> dict[str, Any]:
-    """Four worlds one after the other, and four programs at once."""
+    """Four worlds, one after the other."""
     worlds = [nki.World(ranks=4, lnc=1) for _ in range(4)]
     ok = all(right(w) for w in worlds)
     at = [list(nodes(w)) for w in worlds]

@@ -36,7 +36,7 @@ class FullNode:
 
 def test_after_a_failure_the_next_larger_stack_is_a_move():
     """Or cores that still have the small one would keep it in the store."""
-    stacks = WorldStacks({})
+    stacks = WorldStacks({}, "", {})
     stacks._mine = FullNode()
     stacks.fill(plan_of(50), [[]], NO_NODES_AWAY)
     assert not stacks.may_move(plan_of(50))

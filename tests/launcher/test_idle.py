@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 
 import pytest
 
@@ -120,30 +121,35 @@ def test_one_that_cannot_be_ended_is_left_and_others_end(events, monkeypatch):
     second.close()
 
 
+class Idler:
+    def __init__(self, asked):
+        self.asked = asked
+
+    def rest(self, seconds):
+        self.asked.append(seconds)
+
+
 def test_a_world_that_is_watched_can_be_dropped():
-    class Idler:
-        def rest(self, seconds):
-            raise AssertionError("it is gone")
-
-    watching, idler = Idlers(), Idler()
-    watching._thread = threading.current_thread()  # none of its own
-    watching.watch(idler, 1.0)
-    assert len(watching._seconds) == 1
+    watching, asked = Idlers(), []
+    idler = Idler(asked)
+    watching.watch(idler, 1.6)  # looked at ten times a second
+    wait_for(lambda: asked)
+    gone = weakref.ref(idler)
     del idler
-    assert len(watching._seconds) == 0
+    wait_for(lambda: gone() is None, seconds=5)
+    wait_for(lambda: watching._thread is None)
 
 
-def test_a_fork_leaves_worlds_to_its_parent(events):
-    class Idler:
-        def rest(self, seconds):
-            events.append("rests")
-
-    watching, idler = Idlers(), Idler()
-    watching._thread = threading.current_thread()
-    watching.watch(idler, 0.01)
+def test_a_fork_leaves_worlds_to_its_parent():
+    watching, asked = Idlers(), []
+    idler = Idler(asked)
+    watching.watch(idler, 0.05)
+    wait_for(lambda: asked)
     watching._forked()
-    assert len(watching._seconds) == 0 and watching._thread is None
-    assert events == []
+    before = len(asked)
+    time.sleep(4 * 0.05)
+    assert len(asked) - before <= 1, "one look may have been under way"
+    wait_for(lambda: watching._thread is None)
 
 
 @nki.jit

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 
-class ToldByRay:
+class ActorRepr:
     """An actor's `__repr__` that isn't a function.
 
     Where a node can't import the class of an actor, Ray has each of its functions raise an error
