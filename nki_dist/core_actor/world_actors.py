@@ -53,16 +53,19 @@ class WorldActors:
         self._source = Actors()
         self.world = self._source.world
         self.processes: list[tuple[int, str]] = []
-        self._members: dict[int, Member] = {}
+        self._members: dict[int, Member] = {}  # of those that have been introduced
         self._born: dict[int, Process] = {}  # processes of this machine
         self._name = uuid.uuid4().hex  # of the folders with their sockets
         self._differ = ""  # what was told of differences between nodes
 
     def start(self, joined: Joined, token: str) -> list[int]:
-        """Start those that aren't there, and introduce all to each other; who is new.
+        """Start those that aren't there, and introduce all to each other.
 
         Args:
             token: names this set of processes.
+
+        Returns:
+            Those that no start has introduced before: also what an earlier one that failed left.
 
         Raises:
             LaunchError: they don't start, and nobody says why.
@@ -70,9 +73,10 @@ class WorldActors:
         self.discard_stopped()
         if self._placement.plain:
             self._source.borrow(self.actors.count(None))
-        new = [n for n, actor in enumerate(self.actors) if actor is None]
+        new = [n for n in range(len(self.packs)) if n not in self._members]
+        members = dict(self._members)
         for first in range(0, len(new), WAVE):
-            self._make(new[first : first + WAVE], joined)
+            members.update(self._make(new[first : first + WAVE], joined))
         process_of = {c.core: n for n, cores in enumerate(self.packs) for c in cores}
         folders = {node: (path, self._name) for node, path in socket_folders().items()}
         connecting, handles = [], Handles.of(self.actors)
@@ -81,18 +85,19 @@ class WorldActors:
             net = Net(token, handles, n, process_of, near, folders[node])
             connecting.append(self.actors[n].connect.remote(net))
         reached = await_start(connecting, self.packs, self.nodes, joined.lifeline.check)
-        members, home = [self._members[n] for n in range(len(self.packs))], here()
-        self._differ = compare(members, self._differ)
-        self.processes = [(m.pid, m.node) for m in members]
+        ordered, home = [members[n] for n in range(len(self.packs))], here()
+        self._differ = compare(ordered, self._differ)
+        self.processes = [(m.pid, m.node) for m in ordered]
         self._born = {
             n: Process.of(p) for n, (p, node) in enumerate(self.processes) if node == home
         }
         self.where = {n: folders[home] for n in self._born if reached[n]}
+        self._members = members
         return new
 
-    def _make(self, new: Sequence[int], joined: Joined) -> None:
-        """Start these, and wait until all are up: so many that a machine can bear."""
-        for n in new:
+    def _make(self, new: Sequence[int], joined: Joined) -> dict[int, Member]:
+        """Start those of these that aren't there, as so many a machine can bear; who all are."""
+        for n in [n for n in new if self.actors[n] is None]:
             options = self._placement.options(n)
             self.actors[n] = self._source.make(self.packs[n], self.nodes[n], options)
         launcher = place()
@@ -103,12 +108,13 @@ class WorldActors:
             joined.lifeline.check,
             lambda told: require_versions(map(Member.of, told)),
         )
-        self._members.update(zip(new, map(Member.of, answers)))
+        return dict(zip(new, map(Member.of, answers)))
 
     def discard(self, n: int) -> None:
         """Give an actor up; one that is only out of reach must not touch the stacks any more."""
         ray.kill(self.actors[n])
         self.actors[n] = None
+        self._members.pop(n, None)
         self.calls.forget(n)
         if n in self._born and (process := self._born.pop(n)).stopped():
             process.kill()  # Ray asks a process to end, which such a one won't
@@ -156,7 +162,7 @@ class WorldActors:
         """The session is over, and they with it."""
         self._source.close()
         self.actors[:] = [None] * len(self.packs)
-        self._born = {}
+        self._born, self._members = {}, {}
         self.calls.clear()
 
     def title(self, n: int) -> str:

@@ -9,7 +9,7 @@ import pytest
 
 PROGRAM = """
 import numpy as np, ray
-context = ray.init(include_dashboard=True, log_to_driver=False)
+context = ray.init("local", include_dashboard=True, log_to_driver=False)
 from ray.util.state import list_actors
 from tests.hosts.kernels import add_halves
 x = np.ones((8, 3), np.float32)

@@ -147,7 +147,7 @@ def sessions(cluster: Cluster) -> dict[str, Any]:
 
 @nki.jit
 def fill(x):
-    """Writes so many rows of private HBM of 64 MiB each."""
+    """Writes 64 MiB of private HBM for each column."""
     out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
     tile = nl.ndarray((128, 1 << 13), dtype=nl.float32, buffer=nl.sbuf)
     nisa.memset(tile, value=1.0)
@@ -159,15 +159,15 @@ def fill(x):
 
 
 def memory(cluster: Cluster) -> dict[str, Any]:
-    """Ray's memory monitor kills an actor that takes 3 GiB, as its limit is 1 GiB from here."""
+    """Ray's memory monitor kills an actor that takes 6 GiB, as its limit is 2 GiB from here."""
     found: dict[str, Any] = {}
     with nki.World(ranks=2, lnc=1) as world:
         found["before"] = right(world)
-        found["error"] = error_of(lambda: world.run(fill, np.ones((1, 48), np.float32)))
+        found["error"] = error_of(lambda: world.run(fill, np.ones((1, 96), np.float32)))
         found["after"] = right(world)
     with nki.World(ranks=2, lnc=1, retries=1) as world, warnings.catch_warnings(record=True) as got:
         warnings.simplefilter("always")
-        found["again"] = error_of(lambda: world.run(fill, np.ones((1, 48), np.float32)))
+        found["again"] = error_of(lambda: world.run(fill, np.ones((1, 96), np.float32)))
         found["retries"] = sum(isinstance(w.message, errors.RetryWarning) for w in got)
     return found
 
@@ -177,7 +177,7 @@ def limit_memory() -> None:
     lines = Path("/proc/meminfo").read_text().splitlines()
     kilobytes = {name: int(rest.split()[0]) for name, rest in (x.split(":") for x in lines)}
     total, used = kilobytes["MemTotal"], kilobytes["MemTotal"] - kilobytes["MemAvailable"]
-    os.environ["RAY_memory_usage_threshold"] = f"{(used + (1 << 20)) / total:.4f}"  # noqa: SIM112 (Ray's name)
+    os.environ["RAY_memory_usage_threshold"] = f"{(used + (2 << 20)) / total:.4f}"  # noqa: SIM112 (Ray's name)
     os.environ["RAY_memory_monitor_refresh_ms"] = "50"  # noqa: SIM112
 
 

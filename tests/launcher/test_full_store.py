@@ -77,4 +77,4 @@ def test_old_stacks_make_room_for_larger_ones():
         assert error.startswith("OutOfMemoryError")
         assert f"needs {need << 20:,} bytes on this node: 1 ranks" in error
         assert "NKI_DIST_OBJECT_STORE_BYTES" in error
-        assert "object store of" in error or "object store of this node holds" in error
+        assert "object store of" in error or "this node's object store holds" in error

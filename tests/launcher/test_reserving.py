@@ -1,4 +1,4 @@
-"""Worlds that Ray's scheduler sees, on clusters with pools of workers."""
+"""Worlds that Ray's scheduler sees, on clusters with pools and with an autoscaler."""
 
 from __future__ import annotations
 
@@ -55,6 +55,15 @@ def test_a_world_stays_in_its_placement_group():
 
 def test_a_program_leaves_a_cluster_and_joins_it_again():
     assert found_by("on_pools", "sessions") == {"right": [True] * 5, "taken": 2}
+
+
+@pytest.mark.parametrize(("options", "used"), [([], 1), (['{"num_cpus": 1}'], 2)])
+def test_an_autoscaler_brings_nodes(options, used):
+    """Four instances: two processors are reserved for each node, or one asked for in all."""
+    found = found_by("on_autoscaler", *options)
+    if "skip" in found:
+        pytest.skip(found["skip"])
+    assert found == {"right": True, "before": 0, "used": used, "on the head": False, "after": 0}
 
 
 def test_what_ray_s_memory_monitor_kills_is_lost_and_replaced():
