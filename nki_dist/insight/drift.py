@@ -241,7 +241,7 @@ class Shadows(Watch):
         beside.kit.begin()
         if has_indirection(wide):
             return link_indirect(wide, beside.kit, {})
-        return INSTRUCTIONS[i.opcode].link(wide, beside.kit)
+        return beside.kit.step(INSTRUCTIONS[i.opcode].lower(wide, beside.kit))
 
     def beside(self, place: Place, i: Instruction) -> Sequence[Callable[[], Any]]:
         """The two, one after the other: when the first is over, all of the rank's cores have come,

@@ -116,7 +116,9 @@ class Probe:
         kit.begin(waits=spec.synchronises)
         if spec.synchronises:
             return _One(f, kit)
-        return link_indirect(i, kit, f.masks) if has_indirection(i) else spec.link(i, kit)
+        return (
+            link_indirect(i, kit, f.masks) if has_indirection(i) else kit.step(spec.lower(i, kit))
+        )
 
     def _inputs(self) -> list[Input]:
         groups: dict[Any, list[tuple[int, Region, np.ndarray]]] = {}

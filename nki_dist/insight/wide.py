@@ -23,7 +23,9 @@ from nki_dist.hbm.alignment import aligned
 from nki_dist.insight.regions import Region
 from nki_dist.insight.replay import Key, Place, key_of
 from nki_dist.isa.core import Core, CoreState, Wires
-from nki_dist.isa.kit import Kit, Step
+from nki_dist.isa.kit import Around, Array, Kit
+from nki_dist.ops.function import Function
+from nki_dist.ops.operation import Operation
 from nki_dist.program import Access, Instruction, Storage
 from nki_dist.program.walk import operands
 
@@ -47,20 +49,20 @@ class WideKit(Kit):
         dtype = np.dtype(dtype)
         return super().scratch(shape, np.float64 if dtype == np.float32 else dtype)
 
-    def convert(self, src: DType, dst: DType) -> Callable[[np.ndarray, np.ndarray], None]:
+    def convert(self, src: DType, dst: DType) -> Function:
         return super().convert(_wide(src), _wide(dst))
 
-    def load(self, a: Access, compute: DType = float32) -> tuple[np.ndarray, list[Step]]:
+    def load(self, a: Access, compute: DType = float32) -> tuple[Array, list[Operation]]:
         return super().load(a, _wide(compute))
 
     def store(
         self, a: Access, compute: DType = float32, avoid: Sequence[Access] = ()
-    ) -> tuple[np.ndarray, list[Step]]:
+    ) -> tuple[Array, list[Operation]]:
         return super().store(a, _wide(compute), avoid)
 
     def elementwise(
         self, dst: Access, srcs: Sequence[Access], compute: DType = float32
-    ) -> tuple[np.ndarray, list[np.ndarray], Callable[[Step], Step]]:
+    ) -> tuple[Array, list[Array], Around]:
         return super().elementwise(dst, srcs, _wide(compute))
 
 
@@ -200,11 +202,11 @@ class Beside:
         """
         theirs = self.place.kit.state
         self.state.registers[:] = theirs.registers
-        self.state.random = {k: _copied(v) for k, v in theirs.random.items()}
+        for engine, words in theirs.random.items():
+            self.state.words(engine, words.copy)[...] = words
         if sums:
-            self.state.accumulators = {
-                k: v.astype(np.float64) for k, v in theirs.accumulators.items()
-            }
+            for engine, array in theirs.accumulators.items():
+                self.state.accumulator(engine, len(array))[...] = array
 
 
 def in_double(r: Region, bits: np.ndarray) -> np.ndarray:
@@ -212,10 +214,6 @@ def in_double(r: Region, bits: np.ndarray) -> np.ndarray:
     made = np.empty(bits.shape, np.float64)
     converter(r.dtype, float64)(made, bits.view(r.dtype.storage))
     return made
-
-
-def _copied(value: Any) -> Any:
-    return value.copy() if hasattr(value, "copy") else value
 
 
 def tensors_of(i: Instruction) -> list[Access]:

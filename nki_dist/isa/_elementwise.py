@@ -5,6 +5,9 @@ arrays that broadcast to `out`, or Python/NumPy scalars; `out` may be one of the
 float32 functions compute in float32 and round once. The integer ones keep the operands' dtype and
 wrap modulo 2**width.
 
+Operators that are NumPy's own functions aren't here: its remainder has the sign of `b`, fmod that
+of `a`, and both are NaN for `b == 0`.
+
 Not modelled: exception flags. Functions raise no error and set no errstate; the executor holds
 `np.errstate(all="ignore")` around a whole program, because setting it here would cost as much as a
 small instruction.
@@ -16,11 +19,18 @@ the operator functions of `nki/api/nki/language/__init__.py`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
-Binary = Callable[[Any, Any, np.ndarray], Any]
+from nki_dist.ops.function import Function, function
+
+Binary: TypeAlias = "Function | np.ufunc"
+Elementwise = Callable[[Any, Any, np.ndarray], Any]
+
+
+def _alu(call: Elementwise) -> Function:
+    return function(reads="a b", writes="out", name=f"alu.{call.__name__}")(call)
 
 
 def _single(value: Any) -> Any:
@@ -39,16 +49,19 @@ def _unsigned(value: Any, out: np.ndarray) -> Any:
 # ---- arithmetic ----------------------------------------------------------------------------
 
 
+@_alu
 def maximum(a: Any, b: Any, out: np.ndarray) -> None:
     """Larger operand; NaN if either is NaN, as the NumPy function the document refers to."""
     np.maximum(a, b, out=out)
 
 
+@_alu
 def minimum(a: Any, b: Any, out: np.ndarray) -> None:
     """Smaller operand; NaN if either is NaN."""
     np.minimum(a, b, out=out)
 
 
+@_alu
 def power(a: Any, b: Any, out: np.ndarray) -> None:
     """`a ** b`, computed in float64 and rounded; NaN for a negative base and a fractional exponent.
 
@@ -57,54 +70,52 @@ def power(a: Any, b: Any, out: np.ndarray) -> None:
     np.power(_single(a), _single(b), out=out, dtype=np.float64, casting="same_kind")
 
 
-def mod(a: Any, b: Any, out: np.ndarray) -> None:
-    """Remainder with the sign of `b`; NaN for `b == 0`."""
-    np.remainder(a, b, out=out)
-
-
-def fmod(a: Any, b: Any, out: np.ndarray) -> None:
-    """Remainder with the sign of `a`; NaN for `b == 0`."""
-    np.fmod(a, b, out=out)
-
-
+@_alu
 def abs_max(a: Any, b: Any, out: np.ndarray) -> None:
     """`a` where |a| > |b|, else `b`: ties and any NaN give `b`, as the rule is written."""
     a, b = _single(a), _single(b)
     np.copyto(out, np.where(np.absolute(a) > np.absolute(b), a, b))
 
 
+@_alu
 def abs_min(a: Any, b: Any, out: np.ndarray) -> None:
     """`a` where |a| < |b|, else `b`: ties and any NaN give `b`."""
     a, b = _single(a), _single(b)
     np.copyto(out, np.where(np.absolute(a) < np.absolute(b), a, b))
 
 
+@_alu
 def bypass(a: Any, b: Any, out: np.ndarray) -> None:
     """The first operand, unchanged."""
     np.copyto(out, a)
 
 
+@_alu
 def absolute(a: Any, b: Any, out: np.ndarray) -> None:
     """|a|; an integer without a positive counterpart stays as it is."""
     np.absolute(a, out=out)
 
 
+@_alu
 def square(a: Any, b: Any, out: np.ndarray) -> None:
     """a * a."""
     np.multiply(a, a, out=out)
 
 
+@_alu
 def relu(a: Any, b: Any, out: np.ndarray) -> None:
     """max(a, 0); NaN stays NaN. Zeros as a row: NumPy is 3 times slower against a scalar."""
     np.maximum(a, np.zeros(out.shape[-1:], dtype=out.dtype), out=out)
 
 
+@_alu
 def rsqrt(a: Any, b: Any, out: np.ndarray) -> None:
     """1 / sqrt(a) from the two exactly rounded operations: within 1.5 ulp on every host."""
     np.sqrt(_single(a), out=out)
     np.divide(np.float32(1), out, out=out)
 
 
+@_alu
 def reciprocal(a: Any, b: Any, out: np.ndarray) -> None:
     """1 / a, exactly rounded; signed infinity for a zero."""
     np.divide(np.float32(1), a, out=out)
@@ -113,21 +124,25 @@ def reciprocal(a: Any, b: Any, out: np.ndarray) -> None:
 # ---- logic (any non-zero value, NaN included, is true; results are 1 and 0) ------------------
 
 
+@_alu
 def logical_and(a: Any, b: Any, out: np.ndarray) -> None:
     """1 where both are true. Two comparisons and an `&` are four times faster than the ufunc."""
     np.copyto(out, np.not_equal(a, 0) & np.not_equal(b, 0))
 
 
+@_alu
 def logical_or(a: Any, b: Any, out: np.ndarray) -> None:
     """1 where either is true."""
     np.copyto(out, np.not_equal(a, 0) | np.not_equal(b, 0))
 
 
+@_alu
 def logical_xor(a: Any, b: Any, out: np.ndarray) -> None:
     """1 where exactly one is true."""
     np.copyto(out, np.not_equal(a, 0) ^ np.not_equal(b, 0))
 
 
+@_alu
 def logical_not(a: Any, b: Any, out: np.ndarray) -> None:
     """1 where `a` is 0. The document defines 0 and 1 only, where this equals `a` xor 1."""
     np.equal(a, 0, out=out)
@@ -136,11 +151,13 @@ def logical_not(a: Any, b: Any, out: np.ndarray) -> None:
 # ---- integers ------------------------------------------------------------------------------
 
 
+@_alu
 def integer_abs_max(a: Any, b: Any, out: np.ndarray) -> None:
     """As `abs_max`; magnitudes are compared unsigned so that the lowest integer is the largest."""
     _by_magnitude(np.greater, a, b, out)
 
 
+@_alu
 def integer_abs_min(a: Any, b: Any, out: np.ndarray) -> None:
     """As `abs_min`, on integers."""
     _by_magnitude(np.less, a, b, out)
@@ -152,11 +169,12 @@ def _by_magnitude(compare: np.ufunc, a: Any, b: Any, out: np.ndarray) -> None:
     np.copyto(out, np.where(chosen, a, b))
 
 
-def _bitwise(ufunc: np.ufunc) -> Binary:
+def _bitwise(ufunc: np.ufunc) -> Function:
     def apply(a: Any, b: Any, out: np.ndarray) -> None:
         ufunc(_unsigned(a, out), _unsigned(b, out), out=_unsigned(out, out), casting="unsafe")
 
-    return apply
+    apply.__name__ = ufunc.__name__
+    return _alu(apply)
 
 
 bitwise_and = _bitwise(np.bitwise_and)
@@ -169,6 +187,7 @@ left_shift = _bitwise(np.left_shift)
 right_shift = _bitwise(np.right_shift)
 
 
+@_alu
 def invert(a: Any, b: Any, out: np.ndarray) -> None:
     """All bits flipped."""
     np.invert(_unsigned(a, out), out=_unsigned(out, out), casting="unsafe")

@@ -13,22 +13,21 @@ Follows `nisa.nc_matmul` and the PSUM section of the Trainium architecture guide
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import numpy as np
 
 from nki_dist.arch import Arch
 from nki_dist.dtypes import float32, tfloat32
-from nki_dist.dtypes.casts import converter
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa.array_tile import tile_holding, tile_sizes
 from nki_dist.isa.effects import Mask, MaskOf, Results, flattened, passes_on, tile_of, union
-from nki_dist.isa.kit import Kit, Step, chain
+from nki_dist.isa.kit import Array, Kit
 from nki_dist.isa.tracing import may_reject
+from nki_dist.ops.arrays import add_where
+from nki_dist.ops.function import copy
+from nki_dist.ops.operation import Operation, op
 from nki_dist.program import Access, Instruction
-
-Matrix = np.ndarray[Any, Any]
 
 
 def flat(a: Access) -> Access | None:
@@ -55,24 +54,24 @@ def directly(dst: Access) -> Access | None:
     return view if dst.dtype is float32 and _rows_contiguous(view) else None
 
 
-def matrix(a: Access, kit: Kit, rows: int, copy: bool = False) -> tuple[Matrix, list[Step]]:
-    """An operand as a float32 matrix of `rows` rows, and the steps that fill it.
+def matrix(a: Access, kit: Kit, rows: int, apart: bool = False) -> tuple[Array, list[Operation]]:
+    """An operand as a float32 matrix of `rows` rows, and what fills it.
 
     Args:
-        copy: never a view, for an operand that is the other one too (BLAS would take another
+        apart: never a view, for an operand that is the other one too (BLAS would take another
             routine for a matrix times itself).
     """
     view = flat(a)
-    plain = a.dtype in (float32, tfloat32) and rows == a.shape[0] and not copy
+    plain = a.dtype in (float32, tfloat32) and rows == a.shape[0] and not apart
     if plain and view is not None and _rows_contiguous(view):
         return kit.view(view), []
     array = kit.scratch(a.shape)
-    fill = partial(converter(a.dtype, float32), array, kit.view(a))
+    fill = op(kit.convert(a.dtype, float32), array, kit.view(a))
     return array.reshape(rows, -1), [fill]
 
 
-def deposit(dst: Access, mode: str, kit: Kit) -> tuple[Matrix, list[Step]]:
-    """Where to write a result, and the steps that bring it into PSUM.
+def deposit(dst: Access, mode: str, kit: Kit) -> tuple[Array, list[Operation]]:
+    """Where to write a result, and what brings it into PSUM.
 
     Args:
         mode: "replace", "add", or "runtime": add where an earlier matmul left its result.
@@ -83,48 +82,50 @@ def deposit(dst: Access, mode: str, kit: Kit) -> tuple[Matrix, list[Step]]:
     result = kit.scratch((dst.shape[0], dst.free_size))
     shaped = result.reshape(dst.shape)
     target = kit.view(dst)
-    after: list[Step] = []
-    before: Matrix = target
+    after: list[Operation] = []
+    before = target
     if mode != "replace" and dst.dtype is not float32:
         before = kit.scratch(dst.shape)
-        after.append(partial(converter(dst.dtype, float32), before, target))
+        after.append(op(kit.convert(dst.dtype, float32), before, target))
     if mode == "add":
         out = target if dst.dtype is float32 else shaped
-        after.append(partial(np.add, before, shaped, out))
+        after.append(op(np.add, before, shaped, out))
     elif mode == "runtime":
         mask = kit.accumulating(dst)
-        after.append(partial(np.add, before, shaped, shaped, where=mask))
+        after.append(op(add_where, before, shaped, mask, shaped))
     if mode != "add" or dst.dtype is not float32:
-        after.append(partial(converter(float32, dst.dtype), target, shaped))
+        after.append(op(kit.convert(float32, dst.dtype), target, shaped))
     return result, after
 
 
-def product(left: Matrix, right: Matrix, out: Matrix, kit: Kit) -> list[Step]:
-    """The steps of `out = left.T @ right`.
+def product(left: Array, right: Array, out: Array, kit: Kit) -> list[Operation]:
+    """What makes `out = left.T @ right`.
 
     A single row or column is computed twice, because BLAS would take its matrix-vector routine,
     whose sums depend on strides.
     """
     (rows, m), n = left.shape, right.shape[1]
     if m > 1 and n > 1:
-        return [partial(np.matmul, left.T, right, out)]
+        return [op(np.matmul, left.T, right, out)]
     wide = [kit.scratch((rows, max(size, 2))) for size in (m, n)]
     whole = kit.scratch((wide[0].shape[1], wide[1].shape[1]))
     return [
-        partial(np.copyto, wide[0], left),
-        partial(np.copyto, wide[1], right),
-        partial(np.matmul, wide[0].T, wide[1], whole),
-        partial(np.copyto, out, whole[:m, :n]),
+        op(copy, wide[0], left),
+        op(copy, wide[1], right),
+        op(np.matmul, wide[0].T, wide[1], whole),
+        op(copy, out, whole[:m, :n]),
     ]
 
 
-def multiply(i: Instruction, kit: Kit, rows: int, operands: tuple[Access, Access]) -> Step:
+def multiply(
+    i: Instruction, kit: Kit, rows: int, operands: tuple[Access, Access]
+) -> list[Operation]:
     """`dst (=, +=) stationary.T @ moving` in float32."""
     stationary, moving = operands
     left, steps = matrix(stationary, kit, rows)
-    right, more = matrix(moving, kit, rows, copy=moving.same_elements(stationary))
+    right, more = matrix(moving, kit, rows, apart=moving.same_elements(stationary))
     out, after = deposit(i["dst"], i.accumulation, kit)
-    return chain([*steps, *more, *product(left, right, out, kit), *after])
+    return [*steps, *more, *product(left, right, out, kit), *after]
 
 
 # ---- constraints -----------------------------------------------------------------------------

@@ -5,7 +5,6 @@ Invariant: values are 32-bit integers and wrap, as GpSimd computes them. Follows
 
 from __future__ import annotations
 
-from functools import partial
 from math import prod
 from typing import Any
 
@@ -13,7 +12,9 @@ import numpy as np
 
 from nki_dist.arch import Arch
 from nki_dist.errors import NkiValidationError
-from nki_dist.isa.kit import Kit, Step
+from nki_dist.isa.kit import Array, Kit
+from nki_dist.ops.function import function
+from nki_dist.ops.operation import Operation, RegisterNumber, op
 from nki_dist.program import Access, VirtualRegister
 
 _INT32 = (-(2**31), 2**31 - 1)
@@ -119,18 +120,21 @@ class Affine:
         """(row, column) in another type; integers wrap, and so does their sum."""
         return self.row.astype(dtype), self.column.astype(dtype)
 
-    def fill(self, whole: np.ndarray, kit: Kit) -> Step:
-        """The step that writes all values, as int32, into a (P, N) array."""
+    def fill(self, whole: Array, kit: Kit) -> list[Operation]:
+        """What writes all values, as int32, into a (P, N) array."""
         row, column = self.parts(np.int32)
         if self.register is None:
-            return partial(np.add, row, column, whole)
-        registers, number = kit.state.registers, self.register.number
-        start = np.empty(1, np.uint32)
-        moved = np.empty_like(row)
+            return [op(np.add, row, column, whole)]
+        moved = kit.scratch(row.shape, np.int32)
+        register = RegisterNumber(self.register.number)
+        return [
+            op(add_register, row, kit.registers, register, moved),
+            op(np.add, moved, column, whole),
+        ]
 
-        def at_run_time() -> None:
-            start[0] = registers[number] & 0xFFFFFFFF
-            np.add(row, start.view(np.int32), moved)
-            np.add(moved, column, whole)
 
-        return at_run_time
+@function(reads="a register", writes="out", name="add register")
+def add_register(a: np.ndarray, registers: list[int], register: int, out: np.ndarray) -> None:
+    """The sum of integers and what a register holds, which wraps."""
+    start = np.uint32(registers[register] & 0xFFFFFFFF)
+    np.add(a, start.view(np.int32), out)

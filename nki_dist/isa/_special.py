@@ -21,7 +21,8 @@ from typing import Any, Final
 
 import numpy as np
 
-Function = Callable[..., Any]
+from nki_dist.ops.function import Function, function
+
 Block = np.ndarray
 
 _BLOCK: Final = 8192
@@ -46,16 +47,16 @@ def erf(x: np.ndarray, **options: Any) -> np.ndarray:
 def direct(ufunc: Callable[..., np.ndarray]) -> Function:
     """A NumPy or SciPy ufunc run in float64; its own cast buffers do the blocking."""
 
-    def apply(x: np.ndarray, out: np.ndarray, param: Any = None) -> None:
+    def apply(x: np.ndarray, out: np.ndarray) -> None:
         ufunc(x, out=out, dtype=np.float64, casting="same_kind")
 
-    return apply
+    return function(reads="x", writes="out", name=f"activation.{ufunc.__name__}")(apply)
 
 
 def blockwise(kernel: Callable[[Block, Block, Block], Block]) -> Function:
     """`kernel(x, s, t)` on float64 blocks: it may overwrite all three and returns the result."""
 
-    def apply(x: np.ndarray, out: np.ndarray, param: Any = None) -> None:
+    def apply(x: np.ndarray, out: np.ndarray) -> None:
         source = x.reshape(-1)
         if source.size == 0:
             return
@@ -72,7 +73,7 @@ def blockwise(kernel: Callable[[Block, Block, Block], Block]) -> Function:
         if not out.flags.c_contiguous:
             np.copyto(out, target.reshape(out.shape))
 
-    return apply
+    return function(reads="x", writes="out", name=f"activation.{kernel.__name__}")(apply)
 
 
 def _sigmoid_of(x: Block, scale: float, out: Block) -> Block:

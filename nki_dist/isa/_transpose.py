@@ -7,85 +7,92 @@ transpose of NeuronCore-v2's Tensor engine, which multiplies (see nc_transpose, 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from functools import partial
-from typing import Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
 from nki_dist.dtypes import DType, float32
 from nki_dist.dtypes.casts import converter
 from nki_dist.errors import NkiValidationError
-from nki_dist.isa._matmul import Matrix, flat
-from nki_dist.isa.kit import Kit, Step, chain, overlaps
+from nki_dist.isa._matmul import flat
+from nki_dist.isa.kit import Array, Kit, overlaps
+from nki_dist.ops.function import conversion, copy, function
+from nki_dist.ops.operation import Operation, op
 from nki_dist.program import Access, Instruction
+
+Matrix: TypeAlias = "np.ndarray[Any, Any]"
 
 # Elements of a column that lie a multiple of these bytes apart share few places of a cache: reading
 # 128 columns of 16 bits out of 512 takes twice as long as copying them first.
 CROWDED: Final = 512
 
 
-def _source(data: Access, kit: Kit) -> tuple[Matrix, list[Step]]:
+def _source(data: Access, kit: Kit) -> tuple[Array, list[Operation]]:
     """The bits of a tile as a matrix (P, F)."""
     view = flat(data)
     apart = data.strides[0] * data.dtype.itemsize
     if view is not None and (apart % CROWDED or apart == data.free_size * data.dtype.itemsize):
         return kit.raw(view), []
     bits = kit.scratch(data.shape, data.dtype.raw)
-    return bits.reshape(data.shape[0], -1), [partial(np.copyto, bits, kit.raw(data))]
+    return bits.reshape(data.shape[0], -1), [op(copy, bits, kit.raw(data))]
 
 
-def _mover(dst: Access, src: Access) -> Callable[[Matrix, Matrix], None]:
-    """Puts bits of `src`'s dtype into an array of `dst`'s storage dtype."""
-    if dst.dtype is src.dtype:
-        raw = dst.dtype.raw
-        return lambda out, bits: np.copyto(out.view(raw), bits)
-    if src.dtype.bits == 8 and dst.dtype.bits == 16:
-        # The Tensor engine pads a transposed FP8 element with a zero byte, it doesn't convert.
-        wide = dst.dtype.raw
-        return lambda out, bits: np.copyto(out.view(wide), bits)
-    convert, narrow = converter(src.dtype, dst.dtype), src.dtype.storage
-    return lambda out, bits: convert(out, bits.view(narrow))
+def _moved(dst: Access, src: Access, out: Array, bits: Array, kit: Kit) -> Operation:
+    """What puts bits of `src`'s dtype into an array of `dst`'s storage dtype."""
+    if dst.dtype is src.dtype or _pads(dst.dtype, src.dtype):
+        return op(copy, out.view(dst.dtype.raw), bits)
+    return op(kit.convert(src.dtype, dst.dtype), out, bits.view(src.dtype.storage))
 
 
-def transpose(dst: Access, data: Access, kit: Kit) -> Step:
+def _pads(dst: DType, src: DType) -> bool:
+    """The Tensor engine pads a transposed FP8 element with a zero byte, it doesn't convert."""
+    return src.bits == 8 and dst.bits == 16
+
+
+def transpose(dst: Access, data: Access, kit: Kit) -> list[Operation]:
     """`dst[f, p] = data[p, f]`, free dimensions flattened; dst may overlap data."""
-    bits, steps = _source(data, kit)
+    bits, ops = _source(data, kit)
     into = flat(dst)
     same = data.storage is dst.storage and (data.same_elements(dst) or overlaps(data, dst))
-    if into is not None and not same and dst.dtype is data.dtype:
-        return chain([*steps, partial(np.copyto, kit.raw(into), bits.T)])
-    move = _mover(dst, data)
     if into is not None and not same:
-        return chain([*steps, partial(move, kit.view(into), bits.T)])
+        return [*ops, _moved(dst, data, kit.view(into), bits.T, kit)]
     result = kit.scratch((dst.shape[0], dst.free_size), dst.dtype.storage)
-    back = partial(np.copyto, kit.raw(dst), result.view(dst.dtype.raw).reshape(dst.shape))
-    return chain([*steps, partial(move, result, bits.T), back])
+    back = op(copy, kit.raw(dst), result.view(dst.dtype.raw).reshape(dst.shape))
+    return [*ops, _moved(dst, data, result, bits.T, kit), back]
 
 
-def select_columns(i: Instruction, kit: Kit) -> Step:
+def select_columns(i: Instruction, kit: Kit) -> list[Operation]:
     """nc_matmul with is_transpose: `dst[m, n] = stationary[k, m]` where `moving[k, n]` is 1."""
     dst, data, moving = i["dst"], i["stationary"], i["moving"]
-    square = moving.free_size == moving.shape[0]
-    identity = _identity(moving.shape[0], moving.dtype).reshape(moving.shape) if square else None
-    whole = transpose(dst, data, kit) if square else None
-    pattern, source, target = kit.raw(moving), kit.raw(data), kit.raw(dst)
-    selector, move = kit.view(moving), _mover(dst, data)
-    # Not the operands themselves: another instruction's step may be this one.
-    wanted, shape, stored = moving.dtype, (dst.shape[0], dst.free_size), dst.dtype
+    bits, ops = _source(data, kit)
+    target = kit.raw(flat(dst) or dst)
+    dtypes = data.dtype, moving.dtype, dst.dtype
+    return [*ops, op(_select, bits, kit.view(moving), *dtypes, target)]
 
-    def run() -> None:
-        if whole is not None and identity is not None and np.array_equal(pattern, identity):
-            whole()
-        else:
-            index, empty = _columns(selector, wanted)
-            picked = source.reshape(len(source), -1)[index]
-            picked[empty] = 0
-            result = np.empty(shape, stored.storage)
-            move(result, picked.T)
-            np.copyto(target, result.view(stored.raw).reshape(target.shape))
 
-    return run
+@function(reads="bits moving", writes="target", raises=True, name="select columns")
+def _select(
+    bits: Matrix, moving: Matrix, src: DType, wanted: DType, dst: DType, target: Matrix
+) -> None:
+    """`target[m, n] = bits[k, m]` where `moving[k, n]` is 1, bits as `_moved` moves them."""
+    selector = moving.reshape(len(moving), -1)
+    if len(selector) == selector.shape[1] and np.array_equal(
+        selector.view(wanted.raw), _identity(len(selector), wanted)
+    ):
+        picked = bits
+    else:
+        index, empty = _columns(selector, wanted)
+        picked = bits[index]
+        picked[empty] = 0
+    if dst is src and target.ndim == 2 and not np.may_share_memory(target, bits):
+        np.copyto(target, picked.T)
+        return
+    result = np.empty((len(target), target.size // len(target)), dst.storage)
+    if dst is src or _pads(dst, src):
+        np.copyto(result.view(dst.raw), picked.T)
+    else:
+        conversion(src, dst)(result, picked.T.view(src.storage))
+    np.copyto(target, result.view(dst.raw).reshape(target.shape))
 
 
 @functools.cache

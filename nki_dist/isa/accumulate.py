@@ -9,8 +9,6 @@ the start of the tensor the tile is cut from, because addresses aren't known to 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,9 +18,12 @@ from nki_dist.errors import NkiValidationError
 from nki_dist.isa.alu import AluOp
 from nki_dist.isa.checks import scalar_or_column
 from nki_dist.isa.enums import reduce_cmd
-from nki_dist.isa.kit import Kit, Step, chain, last_writes
-from nki_dist.isa.reductions import SUMS, reduce_f32
+from nki_dist.isa.kit import Array, Kit, last_writes
+from nki_dist.isa.reductions import SUMS, reduce
 from nki_dist.isa.rows import crowded, scratch_rows
+from nki_dist.ops.arrays import fill
+from nki_dist.ops.function import copy
+from nki_dist.ops.operation import Operation, is_array, op
 from nki_dist.program import Access
 
 _REDUCING = (reduce_cmd.reduce, reduce_cmd.reset_reduce, reduce_cmd.load_reduce)
@@ -87,28 +88,24 @@ def check_initial(
         )
 
 
-def registers(kit: Kit, engine: str, data: Access) -> Callable[[], np.ndarray]:
-    """A function that gives the (P,) registers an instruction on `data` uses.
-
-    Looked up when it runs, because a new launch starts with new registers.
-    """
-    start, count, most = data.start_partition, data.shape[0], kit.arch.partitions
-    if start + count > most:  # a hand-made pattern that doesn't follow the partitions
+def registers(kit: Kit, engine: str, data: Access) -> Array:
+    """The (P,) registers that an instruction on `data` uses."""
+    start, count = data.start_partition, data.shape[0]
+    if start + count > kit.arch.partitions:  # a hand-made pattern that doesn't follow them
         start = 0
-    state = kit.state
-    return lambda: state.accumulator(engine, most)[start : start + count]
+    return kit.accumulators(engine)[start : start + count]
 
 
 def accumulate(
     kit: Kit,
     engine: str,
     data: Access,
-    rows: np.ndarray,
-    op: AluOp,
+    rows: Array,
+    alu: AluOp,
     cmd: reduce_cmd,
     initial: Any = None,
-) -> Step | None:
-    """The step that brings contiguous rows (P, N) into the registers, or None if nothing changes.
+) -> list[Operation]:
+    """What brings contiguous rows (P, N) into the registers; nothing if they stay as they are.
 
     Elements are taken one by one, after what the registers hold, as activate2's documentation and
     the architecture guide ("Pipelined Reduction") write it.
@@ -116,39 +113,36 @@ def accumulate(
     Args:
         initial: for load_reduce, a number or a (P, 1) float32 array.
     """
-    regs = registers(kit, engine, data)
+    held = registers(kit, engine, data)
     if cmd is reduce_cmd.idle:
-        return None
+        return []
     if cmd is reduce_cmd.reset:
-        identity = np.float32(op.identity or 0)
-        return lambda: regs().fill(identity)
-    start = initial[:, 0] if isinstance(initial, np.ndarray) else initial
+        return [op(fill, held, np.float32(alu.identity or 0))]
+    start = initial[:, 0] if is_array(initial) else initial
     if cmd is reduce_cmd.reset_reduce:
-        if op.name not in SUMS or not crowded(rows.shape):
-            return lambda: reduce_f32(op, rows, regs())
+        if alu.name not in SUMS or not crowded(rows.shape):
+            return [op(reduce, alu.name, rows, held)]
         apart = scratch_rows(kit, rows.shape, np.float32, True)
-        return chain([partial(np.copyto, apart, rows), lambda: reduce_f32(op, apart, regs())])
+        return [op(copy, apart, rows), op(reduce, alu.name, apart, held)]
     shape = (rows.shape[0], rows.shape[1] + 1)
-    line = scratch_rows(kit, shape, np.float32, op.name in SUMS)
-
-    def onto() -> None:
-        held = regs()
-        line[:, 0] = start if cmd is reduce_cmd.load_reduce else held
-        line[:, 1:] = rows
-        reduce_f32(op, line, held)
-
-    return onto
+    line = scratch_rows(kit, shape, np.float32, alu.name in SUMS)
+    first = start if cmd is reduce_cmd.load_reduce else held
+    return [
+        op(copy, line[:, 0], first),
+        op(copy, line[:, 1:], rows),
+        op(reduce, alu.name, line, held),
+    ]
 
 
-def read_out(kit: Kit, engine: str, data: Access, result: Access, negate: bool = False) -> Step:
-    """The step that writes the registers to `result`, converted to its type."""
-    regs = registers(kit, engine, data)
-    convert = kit.convert(float32, result.dtype)
+def read_out(
+    kit: Kit, engine: str, data: Access, result: Access, negate: bool = False
+) -> list[Operation]:
+    """What writes the registers to `result`, converted to its type."""
+    held, ops = registers(kit, engine, data), []
+    if negate:
+        negated = kit.scratch(held.shape)
+        ops.append(op(np.negative, held, negated))
+        held = negated
     last = last_writes(result) or ()
-    target, shape = kit.view(result)[last], result.shape
-
-    def read() -> None:
-        held = regs()
-        convert(target, (np.negative(held) if negate else held).reshape(shape)[last])
-
-    return read
+    target, values = kit.view(result)[last], held.reshape(result.shape)[last]
+    return [*ops, op(kit.convert(float32, result.dtype), target, values)]

@@ -15,11 +15,12 @@ from nki_dist.isa.alu import ACTIVATE2_REDUCE, ALU
 from nki_dist.isa.checks import same_tile, scalar_or_column
 from nki_dist.isa.effects import Effects, State, elementwise
 from nki_dist.isa.enums import reduce_cmd
-from nki_dist.isa.kit import Kit, Step, chain
+from nki_dist.isa.kit import Kit
 from nki_dist.isa.operands import FLAG, Choice, Op, read, write
 from nki_dist.isa.rows import flat_rows
 from nki_dist.isa.spec import Cost, instruction
 from nki_dist.isa.timing_rules import issue_cycles
+from nki_dist.ops.operation import Operation, op
 from nki_dist.program import Instruction
 
 _PAIRS = (
@@ -104,9 +105,9 @@ def _operators(i: Instruction, arch: Arch) -> None:
             + ", ".join(f"({first}, {second})" for first, second in _PAIRS),
             code="operator-pair",
         )
-    for n, op in zip("01", ops, strict=True):
-        if op != "bypass":
-            b.check_operand(f"imm{n}", op, i[f"imm{n}"], i["data"].shape[0])
+    for n, operator in zip("01", ops, strict=True):
+        if operator != "bypass":
+            b.check_operand(f"imm{n}", operator, i[f"imm{n}"], i["data"].shape[0])
         elif i[f"reverse{n}"]:
             raise NkiValidationError(
                 f"reverse{n}=True with op{n}=bypass; allowed: False", code="argument-combination"
@@ -137,38 +138,36 @@ def _operands(i: Instruction, arch: Arch) -> None:
 
 
 @activate2.meaning
-def _meaning(i: Instruction, kit: Kit) -> Step:
-    data, cmd = i["data"], i["reduce_cmd"]
-    steps, around, out = _function(i, kit)
-    rows, copy = flat_rows(kit, out) if reduces(cmd) else (out, [])
+def _meaning(i: Instruction, kit: Kit) -> list[Operation]:
+    data, cmd, result = i["data"], i["reduce_cmd"], i["reduce_res"]
+    ops, around, out = _function(i, kit)
+    rows, copied = flat_rows(kit, out) if reduces(cmd) else (out, [])
     total = accumulate(kit, "scalar", data, rows, ALU[i["reduce_op"] or "add"], cmd)
-    if total is not None:
-        steps += [*copy, total]
-    step = around(chain(steps))
-    if i["reduce_res"] is None:
-        return step
-    return chain([step, read_out(kit, "scalar", data, i["reduce_res"])])
+    if total:
+        ops += [*copied, *total]
+    read = [] if result is None else read_out(kit, "scalar", data, result)
+    return [*around(*ops), *read]
 
 
-def _function(i: Instruction, kit: Kit) -> tuple[list[Step], Any, Any]:
-    """Steps of the function, conversions around them, and where the result is."""
-    ops = _ops(i)
-    imms = [i[f"imm{n}"] if op != "bypass" else None for n, op in zip("01", ops, strict=True)]
+def _function(i: Instruction, kit: Kit) -> tuple[list[Operation], Any, Any]:
+    """The function's operations, conversions around them, and where the result is."""
+    operators = _ops(i)
+    imms = [i[f"imm{n}"] if o != "bypass" else None for n, o in zip("01", operators, strict=True)]
     function = function_of(i["op"])
     param = i["relu_param"] if function.takes_param else None
     sources = [i["data"], *b.tiles(*imms, param)]
     out, arrays, around = kit.elementwise(i["dst"], sources, float32)
     rest = iter(arrays[1:])
     x, s0, s1, slope = arrays[0], *(b.pick(v, rest) for v in (*imms, param))
-    steps: list[Step] = []
-    stages = ((ops[0], s0, "reverse0", (s1, slope)), (ops[1], s1, "reverse1", (slope,)))
-    for op, value, reverse, later in stages:
-        if op != "bypass":
+    ops: list[Operation] = []
+    stages = ((operators[0], s0, "reverse0", (s1, slope)), (operators[1], s1, "reverse1", (slope,)))
+    for operator, value, reverse, later in stages:
+        if operator != "bypass":
             mid = b.between(kit, out, *later)
-            steps.append(b.apply(ALU[op], x, value, mid, i[reverse]))
+            ops.append(b.apply(ALU[operator], x, value, mid, i[reverse]))
             x = mid
-    steps.append(lambda: function.f32(x, out, slope))
-    return steps, around, out
+    params = (slope,) if function.takes_param else ()
+    return [*ops, op(function.f32, x, out, *params)], around, out
 
 
 @activate2.cost

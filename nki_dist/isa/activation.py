@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,11 +18,12 @@ from nki_dist.isa.checks import same_tile, scalar_or_column
 from nki_dist.isa.dma_copy import move
 from nki_dist.isa.effects import Effects, State, elementwise
 from nki_dist.isa.enums import reduce_cmd
-from nki_dist.isa.kit import Kit, Step, chain, last_writes
+from nki_dist.isa.kit import Kit, last_writes
 from nki_dist.isa.operands import Choice, Op, read, write
 from nki_dist.isa.rows import flat_rows
 from nki_dist.isa.spec import Cost, instruction, require_generation
 from nki_dist.isa.timing_rules import issue_cycles
+from nki_dist.ops.operation import Operation, op
 from nki_dist.program import Access, Instruction
 
 FUNCTIONS = frozenset([*ACTIVATIONS, "absolute", "positive"])
@@ -104,24 +104,24 @@ def _reduction(i: Instruction, arch: Arch) -> None:
 
 
 @activation.meaning
-def _meaning(i: Instruction, kit: Kit) -> Step:
+def _meaning(i: Instruction, kit: Kit) -> list[Operation]:
     return activate(i, kit, i["reduce_cmd"])
 
 
-def activate(i: Instruction, kit: Kit, cmd: reduce_cmd) -> Step:
+def activate(i: Instruction, kit: Kit, cmd: reduce_cmd) -> list[Operation]:
     """The work of activation and activation_reduce."""
     data, result = i["data"], i["reduce_res"]
     if cmd is reduce_cmd.idle and result is None and _is_copy(i):
         return move(i["dst"], data, kit, whole=False)
-    steps, around, out = _function(i, kit)
+    ops, around, out = _function(i, kit)
     # The registers are updated before results are stored, and read out last: reduce_res may be
     # part of dst.
-    rows, copy = flat_rows(kit, out) if reduces(cmd) else (out, [])
+    rows, copied = flat_rows(kit, out) if reduces(cmd) else (out, [])
     sums = accumulate(kit, "scalar", data, rows, ALU["add"], cmd)
-    if sums is not None:
-        steps += [*copy, sums]
-    step = around(chain(steps))
-    return step if result is None else chain([step, read_out(kit, "scalar", data, result)])
+    if sums:
+        ops += [*copied, *sums]
+    read = [] if result is None else read_out(kit, "scalar", data, result)
+    return [*around(*ops), *read]
 
 
 def _is_copy(i: Instruction) -> bool:
@@ -131,8 +131,8 @@ def _is_copy(i: Instruction) -> bool:
     return same and plain and i["op"] == "copy" and last_writes(i["dst"]) is None
 
 
-def _function(i: Instruction, kit: Kit) -> tuple[list[Step], Any, np.ndarray]:
-    """Steps of `op(data * scale + bias)`, conversions around them, and where the result is."""
+def _function(i: Instruction, kit: Kit) -> tuple[list[Operation], Any, Any]:
+    """What makes `op(data * scale + bias)`, conversions around it, and where the result is."""
     scale, bias = i["scale"], i["bias"]
     if not isinstance(scale, Access) and scale == 1:
         scale = None
@@ -143,15 +143,14 @@ def _function(i: Instruction, kit: Kit) -> tuple[list[Step], Any, np.ndarray]:
     rest = iter(arrays[1:])
     x, factor, shift = arrays[0], b.pick(scale, rest), b.pick(bias, rest)
     mid = b.between(kit, out, shift)
-    steps: list[Step] = []
+    ops: list[Operation] = []
     if factor is not None:
-        steps.append(partial(np.multiply, x, factor, mid))
+        ops.append(op(np.multiply, x, factor, mid))
         x = mid
     if shift is not None:
-        steps.append(partial(np.add, x, shift, out))
+        ops.append(op(np.add, x, shift, out))
         x = out
-    steps.append(partial(function_of(i["op"]).f32, x, out))
-    return steps, around, out
+    return [*ops, op(function_of(i["op"]).f32, x, out)], around, out
 
 
 @activation.cost

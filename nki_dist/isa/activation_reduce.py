@@ -7,10 +7,11 @@ from nki_dist.isa.activation import FUNCTIONS, activate, check_operands
 from nki_dist.isa.alu import ACTIVATION_REDUCE
 from nki_dist.isa.effects import Effects, State, elementwise
 from nki_dist.isa.enums import reduce_cmd
-from nki_dist.isa.kit import Kit, Step
+from nki_dist.isa.kit import Kit
 from nki_dist.isa.operands import Op, read, write
 from nki_dist.isa.spec import Cost, instruction
 from nki_dist.isa.timing_rules import issue_cycles
+from nki_dist.ops.operation import Operation
 from nki_dist.program import Instruction
 
 
@@ -49,7 +50,7 @@ activation_reduce.check(check_operands)
 
 
 @activation_reduce.meaning
-def _meaning(i: Instruction, kit: Kit) -> Step:
+def _meaning(i: Instruction, kit: Kit) -> list[Operation]:
     return activate(i, kit, reduce_cmd.reset_reduce)
 
 

@@ -16,19 +16,20 @@ Follows: AWS Neuron SDK, `nki/api/nki.api.shared.rst` ("Supported Activation Fun
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import pi
 from types import MappingProxyType
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa import _elementwise as e
 from nki_dist.isa import _special as s
+from nki_dist.ops.function import Function, function
 
-Function = Callable[..., Any]
+Unary: TypeAlias = "Function | np.ufunc"
 
 
 @dataclass(frozen=True)
@@ -37,8 +38,8 @@ class Activation:
 
     Attributes:
         name: as in `nki.language`.
-        f32: `f32(x, out, param=None)` on float32 arrays of one shape; `out` may be `x`. `param` is
-            a scalar or broadcastable array, used by functions with `takes_param`.
+        f32: `f32(x, out)` on float32 arrays of one shape; `out` may be `x`. Functions with
+            `takes_param` get a scalar or broadcastable array more.
         valid: documented input range (low, high), or None for every input.
         valid_magnitude: the range bounds |x|, not x.
         derivative_of: the function this one is the derivative of.
@@ -48,7 +49,7 @@ class Activation:
     """
 
     name: str
-    f32: Function
+    f32: Unary
     valid: tuple[float, float] | None = None
     valid_magnitude: bool = False
     derivative_of: str | None = None
@@ -64,24 +65,17 @@ class Activation:
         return (value >= self.valid[0]) & (value <= self.valid[1])
 
 
-def _unary(function: e.Binary) -> Function:
+def _unary(operator: Function) -> Function:
     """An ALU operator of one operand as a function of this table."""
 
-    def apply(x: np.ndarray, out: np.ndarray, param: Any = None) -> None:
-        function(x, None, out)
+    def apply(x: np.ndarray, out: np.ndarray) -> None:
+        operator.call(x, None, out)
 
-    return apply
-
-
-def _ufunc(ufunc: np.ufunc) -> Function:
-    """A NumPy ufunc that is exact in float32."""
-
-    def apply(x: np.ndarray, out: np.ndarray, param: Any = None) -> None:
-        ufunc(x, out=out)
-
-    return apply
+    name = operator.name.removeprefix("alu.")
+    return function(reads="x", writes="out", name=f"activation.{name}")(apply)
 
 
+@function(reads="x param", writes="out", name="activation.prelu")
 def _prelu(x: np.ndarray, out: np.ndarray, param: Any = None) -> None:
     """x where x >= 0, else param * x."""
     slope = np.float32(0) if param is None else np.asarray(param, dtype=np.float32)
@@ -118,10 +112,10 @@ def _rows() -> Iterable[Activation]:
     # The engine's sine is defined outside [-pi, pi] too: see `engine_sin`.
     yield Activation("sin", s.blockwise(s.engine_sin), (-pi, pi))
     yield Activation("arctan", s.direct(np.arctan), (-pi / 2, pi / 2))
-    yield Activation("sqrt", _ufunc(np.sqrt), (2.0**-116, 2.0**118))
+    yield Activation("sqrt", np.sqrt, (2.0**-116, 2.0**118))
     yield Activation("rsqrt", _unary(e.rsqrt), (2.0**-87, 2.0**97), accuracy="2ulp")
     yield Activation("reciprocal", _unary(e.reciprocal), (2.0**-42, 2.0**42), valid_magnitude=True)
-    yield Activation("sign", _ufunc(np.sign))
+    yield Activation("sign", np.sign)
     yield Activation("abs", _unary(e.absolute))
 
 
@@ -129,10 +123,10 @@ def _math_rows() -> Iterable[Activation]:
     yield Activation("sin", s.blockwise(s.sin))
     yield Activation("cos", s.direct(np.cos))
     yield Activation("tan", s.direct(np.tan))
-    yield Activation("ceil", _ufunc(np.ceil))
-    yield Activation("floor", _ufunc(np.floor))
-    yield Activation("trunc", _ufunc(np.trunc))
-    yield Activation("negative", _ufunc(np.negative))
+    yield Activation("ceil", np.ceil)
+    yield Activation("floor", np.floor)
+    yield Activation("trunc", np.trunc)
+    yield Activation("negative", np.negative)
 
 
 ACTIVATIONS: Final[Mapping[str, Activation]] = MappingProxyType({a.name: a for a in _rows()})

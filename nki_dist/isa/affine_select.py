@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -14,10 +13,14 @@ from nki_dist.isa import _pattern
 from nki_dist.isa._pattern import Affine, check_pattern
 from nki_dist.isa.alu import COMPARE
 from nki_dist.isa.checks import same_partitions
+from nki_dist.isa.dma_copy import move, through
 from nki_dist.isa.effects import OPTIMISTIC, Effects, copies
-from nki_dist.isa.kit import Kit, Step, chain, overlaps
+from nki_dist.isa.kit import Array, Kit, overlaps
 from nki_dist.isa.operands import SBUF, Custom, Number, Op, read, write
 from nki_dist.isa.spec import Cost, instruction
+from nki_dist.ops.arrays import copy_where
+from nki_dist.ops.function import copy
+from nki_dist.ops.operation import Operation, op
 from nki_dist.program import Instruction
 
 # The comparisons, negated: we overwrite where the predicate is false.
@@ -76,38 +79,32 @@ def _check(i: Instruction, arch: Arch) -> None:
 
 
 @affine_select.meaning
-def _meaning(i: Instruction, kit: Kit) -> Step:
+def _meaning(i: Instruction, kit: Kit) -> list[Operation]:
     dst, source = i["dst"], i["on_true_tile"]
     rejected, find = _rejected(i, kit)
-    fill = np.empty((), dst.dtype.storage)
-    converter(float32, dst.dtype)(fill, np.asarray(i["on_false_value"], np.float32))
-    value = fill.view(dst.dtype.raw)[()]
+    value = _value(i, kit)
     same = kit.congruent([dst, source])
     if same is None or overlaps(dst, source):
-        kept = kit.scratch(source.shape, dst.dtype.storage)
-        steps: list[Step] = [
-            find,
-            partial(converter(source.dtype, dst.dtype), kept, kit.view(source)),
-        ]
+        kept, load = through(source, dst.dtype, kit)
         bits, target = kept.view(dst.dtype.raw).reshape(dst.shape), kit.raw(dst)
         where = rejected.reshape(dst.shape)
-        return chain([*steps, partial(np.copyto, target, bits), _fill(target, value, where)])
+        return [*find, *load, op(copy, target, bits), op(copy_where, target, value, where)]
     target, where = kit.raw(same[0]), rejected.reshape(same[0].shape)
+    replaced = op(copy_where, target, value, where)
     if source.same_elements(dst):
-        return chain([find, _fill(target, value, where)])
-    if source.dtype is dst.dtype:
-        move: Step = partial(np.copyto, target, kit.raw(same[1]))
-    else:
-        move = partial(converter(source.dtype, dst.dtype), kit.view(same[0]), kit.view(same[1]))
-    return chain([find, move, _fill(target, value, where)])
+        return [*find, replaced]
+    return [*find, *move(same[0], same[1], kit, whole=False), replaced]
 
 
-def _fill(target: np.ndarray, value: Any, where: np.ndarray) -> Step:
-    return partial(np.copyto, target, value, where=where)
+def _value(i: Instruction, kit: Kit) -> Any:
+    """The bits of what the elements become that aren't selected."""
+    dtype, made = i["dst"].dtype, np.empty((), i["dst"].dtype.storage)
+    converter(float32, dtype)(made, np.asarray(i["on_false_value"], np.float32))
+    return made.view(dtype.raw)[()]
 
 
-def _rejected(i: Instruction, kit: Kit) -> tuple[np.ndarray, Step]:
-    """The mask of elements to overwrite, and the step that computes it."""
+def _rejected(i: Instruction, kit: Kit) -> tuple[Array, list[Operation]]:
+    """The mask of elements to overwrite, and what computes it."""
     partitions = i["dst"].shape[0]
     values = Affine(i["pattern"], i["offset"], partitions, i["channel_multiplier"])
     mask = kit.scratch((partitions, values.row.size), np.bool_)
@@ -115,9 +112,9 @@ def _rejected(i: Instruction, kit: Kit) -> tuple[np.ndarray, Step]:
     row, column = values.parts(np.int32)
     known = values.register is None and not values.wraps
     if known and abs(int(values.column[-1, 0])) < 2**31:
-        return mask, partial(negated, row, -column, mask)
+        return mask, [op(negated, row, -column, mask)]
     whole = kit.scratch(mask.shape, np.int32)
-    return mask, chain([values.fill(whole, kit), partial(negated, whole, 0, mask)])
+    return mask, [*values.fill(whole, kit), op(negated, whole, 0, mask)]
 
 
 @affine_select.cost

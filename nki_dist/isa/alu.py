@@ -29,6 +29,7 @@ import numpy as np
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa import _elementwise as e
 from nki_dist.isa._elementwise import Binary
+from nki_dist.ops.function import function
 
 Kind = Literal["arith", "compare", "logical", "bitvec"]
 
@@ -77,12 +78,14 @@ class AluOp:
         return self.kind == "bitvec"
 
 
+@function(reads="a b", writes="out", name="alu.no f32")
 def _no_f32(a: object, b: object, out: object) -> None:
     raise NkiValidationError(
         "a bitwise operator has no float32 form: its operands are integers", code="operator-dtype"
     )
 
 
+@function(reads="a b", writes="out", name="alu.not elementwise")
 def _no_elementwise(a: object, b: object, out: object) -> None:
     raise NkiValidationError(
         "average is a reduction: it has no element-wise form", code="operator-not-elementwise"
@@ -118,8 +121,8 @@ def _rows() -> Iterable[AluOp]:
     yield AluOp("maximum", "arith", 2, e.maximum, e.maximum, True, True, -_INF)
     yield AluOp("minimum", "arith", 2, e.minimum, e.minimum, True, True, _INF)
     yield AluOp("power", "arith", 2, e.power, engines=_GPSIMD)
-    yield AluOp("mod", "arith", 2, e.mod, e.mod, documented=False)
-    yield AluOp("fmod", "arith", 2, e.fmod, e.fmod, documented=False)
+    yield AluOp("mod", "arith", 2, np.remainder, np.remainder, documented=False)
+    yield AluOp("fmod", "arith", 2, np.fmod, np.fmod, documented=False)
     # Not commutative: a tie between x and -x returns the second operand.
     for name, single, exact, start in (
         ("abs_max", e.abs_max, e.integer_abs_max, 0.0),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import numpy as np
 
 from nki_dist.arch import Arch
@@ -11,11 +9,13 @@ from nki_dist.errors import NkiValidationError
 from nki_dist.isa import broadcast as b
 from nki_dist.isa.checks import same_partitions
 from nki_dist.isa.effects import Effects, MaskOf, Results, passes_on
-from nki_dist.isa.kit import Kit, Step, chain
+from nki_dist.isa.kit import Kit
 from nki_dist.isa.operands import read, write
 from nki_dist.isa.rows import private_rows, save_rows
 from nki_dist.isa.spec import Cost, instruction
 from nki_dist.isa.timing_rules import issue_cycles
+from nki_dist.ops.function import copy, function
+from nki_dist.ops.operation import Operation, op
 from nki_dist.program import Instruction
 
 
@@ -70,18 +70,16 @@ def _check(i: Instruction, arch: Arch) -> None:
 
 
 @bn_aggr.meaning
-def _meaning(i: Instruction, kit: Kit) -> Step:
+def _meaning(i: Instruction, kit: Kit) -> list[Operation]:
     triples, load = private_rows(kit, i["data"])
     shape = (triples.shape[0], triples.shape[1] // 3)
-    counts, means, squares = (kit.scratch(shape) for _ in range(3))
+    parts = [kit.scratch(shape) for _ in range(3)]
     result = kit.scratch((shape[0], 2))
-    steps: list[Step] = [load]
-    for n, part in enumerate((counts, means, squares)):
-        steps.append(partial(np.copyto, part, triples[:, n::3]))
-    steps.append(partial(_aggregate, counts, means, squares, result))
-    return chain([*steps, save_rows(kit, i["dst"], result)])
+    taken = [op(copy, part, triples[:, n::3]) for n, part in enumerate(parts)]
+    return [load, *taken, op(_aggregate, *parts, result), save_rows(kit, i["dst"], result)]
 
 
+@function(reads="counts means squares", writes="means squares out", name="aggregate")
 def _aggregate(counts: np.ndarray, means: np.ndarray, squares: np.ndarray, out: np.ndarray) -> None:
     total = counts.sum(axis=1, keepdims=True)
     mean = (counts * means).sum(axis=1, keepdims=True) / total

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import numpy as np
 
 from nki_dist.arch import Arch
@@ -11,11 +9,14 @@ from nki_dist.errors import NkiValidationError
 from nki_dist.isa import broadcast as b
 from nki_dist.isa.checks import same_partitions
 from nki_dist.isa.effects import Effects, MaskOf, Results, flattened, passes_on, tile_of, union
-from nki_dist.isa.kit import Kit, Step, chain
+from nki_dist.isa.kit import Kit
 from nki_dist.isa.operands import read, write
 from nki_dist.isa.rows import private_rows, save_rows
 from nki_dist.isa.spec import Cost, instruction
 from nki_dist.isa.timing_rules import issue_cycles
+from nki_dist.ops.arrays import fill
+from nki_dist.ops.function import copy, function
+from nki_dist.ops.operation import Operation, op
 from nki_dist.program import Instruction
 
 STATISTICS = 6
@@ -76,21 +77,22 @@ def _check(i: Instruction, arch: Arch) -> None:
 
 
 @bn_stats.meaning
-def _meaning(i: Instruction, kit: Kit) -> Step:
+def _meaning(i: Instruction, kit: Kit) -> list[Operation]:
     values, load = private_rows(kit, i["data"])
     result = kit.scratch((values.shape[0], STATISTICS))
-    steps: list[Step] = [load]
+    ops = [load]
     for n in range(2):
         part = values[:, n::2]
         if part.size == 0:
-            steps.append(partial(result[:, 3 * n :].fill, 0))
+            ops.append(op(fill, result[:, 3 * n :], 0))
             continue
         half = kit.scratch(part.shape)
-        steps.append(partial(np.copyto, half, part))
-        steps.append(partial(_statistics, half, result[:, 3 * n : 3 * n + 3]))
-    return chain([*steps, save_rows(kit, i["dst"], result)])
+        ops.append(op(copy, half, part))
+        ops.append(op(_statistics, half, result[:, 3 * n : 3 * n + 3]))
+    return [*ops, save_rows(kit, i["dst"], result)]
 
 
+@function(reads="values", writes="values out", name="statistics")
 def _statistics(values: np.ndarray, out: np.ndarray) -> None:
     count = np.float32(values.shape[1])
     mean = values.sum(axis=1, keepdims=True) / count

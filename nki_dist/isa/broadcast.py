@@ -9,7 +9,6 @@ Follows: AWS Neuron SDK, `nki/api/nki/isa/__init__.py` (tensor_scalar and its re
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,8 +18,9 @@ from nki_dist.dtypes import DType
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa.alu import ALU, AluOp
 from nki_dist.isa.checks import scalar_or_column
-from nki_dist.isa.kit import Kit, Step
+from nki_dist.isa.kit import Array, Kit
 from nki_dist.isa.spec import may_reject, require_generation
+from nki_dist.ops.operation import Operation, is_array, op, share_memory
 from nki_dist.program import Access
 
 ELEMENTWISE = frozenset(name for name, op in ALU.items() if op.arity != 0)
@@ -141,38 +141,38 @@ def tiles(*values: Any) -> list[Access]:
     return [v for v in values if isinstance(v, Access)]
 
 
-def pick(value: Any, arrays: Iterator[np.ndarray]) -> Any:
+def pick(value: Any, arrays: Iterator[Array]) -> Any:
     """The next array for a tile, the number as float32, or None."""
     if isinstance(value, Access):
         return next(arrays)
     return None if value is None else single(value)
 
 
-def pick_integer(value: Any, arrays: Iterator[np.ndarray]) -> Any:
+def pick_integer(value: Any, arrays: Iterator[Array]) -> Any:
     if isinstance(value, Access):
         return next(arrays)
     return None if value is None else int(value)
 
 
-def apply(op: AluOp, a: Any, b: Any, out: np.ndarray, reverse: bool = False) -> Step:
-    """`out = a op b` in float32 (`b op a` if reversed); `b` is ignored by unary operators."""
-    if op.arity == 1:
-        return partial(op.f32, a, None, out)
-    if np.ndim(b) == 0 and op.name in _FASTER_WITH_ROWS:
+def apply(alu: AluOp, a: Any, b: Any, out: Array, reverse: bool = False) -> Operation:
+    """`out = a alu b` in float32 (`b alu a` if reversed); `b` is ignored by unary operators."""
+    if alu.arity == 1:
+        return op(alu.f32, a, None, out)
+    if not is_array(b) and alu.name in _FASTER_WITH_ROWS:
         b = np.full(out.shape[-1:], b, np.float32)
-    return partial(op.f32, b, a, out) if reverse else partial(op.f32, a, b, out)
+    return op(alu.f32, b, a, out) if reverse else op(alu.f32, a, b, out)
 
 
-def apply_integer(op: AluOp, a: Any, b: Any, out: np.ndarray, reverse: bool = False) -> Step:
+def apply_integer(alu: AluOp, a: Any, b: Any, out: Array, reverse: bool = False) -> Operation:
     """As `apply`, on integers."""
-    assert op.integer is not None
-    if op.arity == 1:
-        return partial(op.integer, a, None, out)
-    return partial(op.integer, b, a, out) if reverse else partial(op.integer, a, b, out)
+    assert alu.integer is not None
+    if alu.arity == 1:
+        return op(alu.integer, a, None, out)
+    return op(alu.integer, b, a, out) if reverse else op(alu.integer, a, b, out)
 
 
-def between(kit: Kit, out: np.ndarray, *later: Any) -> np.ndarray:
+def between(kit: Kit, out: Array, *later: Any) -> Array:
     """Where an intermediate result may go: `out`, unless operands still to be read live there."""
-    if any(isinstance(x, np.ndarray) and np.may_share_memory(out, x) for x in later):
+    if any(share_memory(out, x) for x in later):
         return kit.scratch(out.shape, out.dtype)
     return out

@@ -88,7 +88,7 @@ class CoreState:
         registers: how many the program uses.
 
     Attributes:
-        registers: their values; linked code holds this list.
+        registers: their values; linked code holds this list, and the arrays of the others.
         accumulators: per engine name a (partitions,) float32 array.
         random: per engine name the random generator's state (see isa.randomness).
         collectives: by group, how many collectives have begun in this launch, as a list of one
@@ -96,20 +96,23 @@ class CoreState:
         epochs: synchronisations with the other core of the rank in this launch so far.
     """
 
-    __slots__ = ("accumulators", "collectives", "epochs", "random", "registers")
+    __slots__ = ("_seeded", "accumulators", "collectives", "epochs", "random", "registers")
 
     def __init__(self, registers: int = 0) -> None:
         self.registers = [0] * registers
         self.accumulators: dict[str, np.ndarray] = {}
-        self.random: dict[str, Any] = {}
+        self.random: dict[str, np.ndarray] = {}
+        self._seeded: dict[str, np.ndarray] = {}  # what they hold at power-on
         self.collectives: dict[Any, list[int]] = {}
         self.epochs = Epochs()
 
     def reset(self) -> None:
         """As at power-on; every launch starts like this."""
         self.registers[:] = [0] * len(self.registers)
-        self.accumulators.clear()
-        self.random.clear()
+        for array in self.accumulators.values():
+            array.fill(0)
+        for engine, words in self.random.items():
+            words[...] = self._seeded[engine]
         for begun in self.collectives.values():
             begun[0] = 0
         self.epochs.reset()
@@ -120,6 +123,13 @@ class CoreState:
         if array is None:
             array = self.accumulators[engine] = np.zeros(partitions, np.float32)
         return array
+
+    def words(self, engine: str, first: Callable[[], np.ndarray]) -> np.ndarray:
+        """State of an engine's random generators; `first` gives what it is at power-on."""
+        if engine not in self.random:
+            self._seeded[engine] = first()
+            self.random[engine] = self._seeded[engine].copy()
+        return self.random[engine]
 
 
 class Wires:

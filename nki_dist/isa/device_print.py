@@ -5,11 +5,15 @@ from __future__ import annotations
 import numpy as np
 
 from nki_dist.arch import Arch
+from nki_dist.dtypes import DType
 from nki_dist.errors import NkiValidationError
+from nki_dist.isa.core import Wires
 from nki_dist.isa.effects import CLEAN, Effects, State
-from nki_dist.isa.kit import Kit, Step
+from nki_dist.isa.kit import Kit
 from nki_dist.isa.operands import ANYWHERE, Custom, read
 from nki_dist.isa.spec import Cost, instruction
+from nki_dist.ops.function import function
+from nki_dist.ops.operation import Operation, op
 from nki_dist.program import Instruction
 
 
@@ -34,14 +38,15 @@ def device_print(print_prefix, tensor):
 
 
 @device_print.meaning
-def _meaning(i: Instruction, kit: Kit) -> Step:
-    view, wires, prefix = kit.view(i["tensor"]), kit.wires, i["print_prefix"]
-    dtype = i["tensor"].dtype.dtype
+def _meaning(i: Instruction, kit: Kit) -> list[Operation]:
+    tensor = i["tensor"]
+    return [op(_show, kit.wires, i["print_prefix"], tensor.dtype, kit.view(tensor))]
 
-    def show() -> None:
-        wires.print(prefix, np.array(view).view(dtype))
 
-    return show
+@function(reads="array", ordered=True, name="print")
+def _show(wires: Wires, prefix: str, dtype: DType, array: np.ndarray) -> None:
+    """A copy of what a tensor holds goes to who prints."""
+    wires.print(prefix, np.array(array).view(dtype.dtype))
 
 
 @device_print.cost

@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import numpy as np
 
 from nki_dist.arch import Arch
-from nki_dist.dtypes import float32
-from nki_dist.dtypes.casts import converter
+from nki_dist.dtypes import DType, float32, float64
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa.alu import DMA_REDUCE
 from nki_dist.isa.dma_copy import SBUF_OR_HBM, pieces
 from nki_dist.isa.effects import Effects, elementwise
 from nki_dist.isa.enums import oob_mode
 from nki_dist.isa.gather import (
+    Chosen,
     check_rows,
     chosen_rows,
     has_vector,
     refuse_indirection,
 )
-from nki_dist.isa.kit import Kit, Step, chain
+from nki_dist.isa.kit import Array, Kit
 from nki_dist.isa.operands import FLAG, Choice, Custom, Op, read, write
 from nki_dist.isa.spec import Cost, instruction
+from nki_dist.ops.function import conversion, function
+from nki_dist.ops.operation import Operation, op
 from nki_dist.program import Access, Instruction
 
 
@@ -178,7 +179,7 @@ def _check_scatter(dst: Access, table: Access, other: Access) -> None:
 
 
 @dma_compute.meaning
-def _meaning(i: Instruction, kit: Kit) -> Step:
+def _meaning(i: Instruction, kit: Kit) -> list[Operation]:
     dst, srcs = i["dst"], i["srcs"]
     if has_vector(dst):
         return _scatter(i, kit)
@@ -186,72 +187,90 @@ def _meaning(i: Instruction, kit: Kit) -> Step:
         return _gather(i, kit)
     total = kit.scratch((dst.size,))
     part = kit.scratch((dst.size,))
-    steps: list[Step] = [_widened(srcs[0], total, kit)]
+    ops = [_widened(srcs[0], total, kit)]
     for a in srcs[1:]:
         if a.dtype is float32:
             shaped = total.reshape(a.shape)
-            steps.append(partial(np.add, shaped, kit.view(a), shaped))
+            ops.append(op(np.add, shaped, kit.view(a), shaped))
         else:
-            steps += [_widened(a, part, kit), partial(np.add, total, part, total)]
-    store = partial(converter(float32, dst.dtype), kit.view(dst), total.reshape(dst.shape))
-    return chain([*steps, store])
+            ops += [_widened(a, part, kit), op(np.add, total, part, total)]
+    return [*ops, op(kit.convert(float32, dst.dtype), kit.view(dst), total.reshape(dst.shape))]
 
 
-def _widened(a: Access, into: np.ndarray, kit: Kit) -> Step:
-    return partial(converter(a.dtype, float32), into.reshape(a.shape), kit.view(a))
+def _widened(a: Access, into: Array, kit: Kit) -> Operation:
+    return op(kit.convert(a.dtype, float32), into.reshape(a.shape), kit.view(a))
 
 
-def _gather(i: Instruction, kit: Kit) -> Step:
+def _gather(i: Instruction, kit: Kit) -> list[Operation]:
     dst = i["dst"]
-    source = next(a for a in i["srcs"] if has_vector(a))
-    table, shape, indices, _ = chosen_rows(source, kit, i["oob_mode"])
-    widen, narrow = converter(source.dtype, float32), converter(float32, dst.dtype)
-    total, target = kit.scratch(dst.shape), kit.view(dst)
-    rows = total.reshape(shape)
-    load = _widened(dst, total, kit)
-
-    def gather() -> None:
-        index, valid = indices()
-        fresh = np.empty((len(index), *shape[1:]), np.float32)
-        widen(fresh, table[index])
-        load()
-        if valid is None:
-            np.add(rows, fresh, rows)
-        else:
-            rows[valid] += fresh
-        narrow(target, total)
-
-    return gather
+    vector = next(a for a in i["srcs"] if has_vector(a))
+    table, source, choice, _ = chosen_rows(vector, kit, i["oob_mode"])
+    total = kit.scratch(dst.shape)
+    return [
+        _widened(dst, total, kit),
+        op(_add_gathered, source, table, choice, vector.dtype, total.reshape(choice.shape)),
+        op(kit.convert(float32, dst.dtype), kit.view(dst), total),
+    ]
 
 
-def _scatter(i: Instruction, kit: Kit) -> Step:
+@function(reads="source table rows", writes="rows", partial=True, raises=True, name="gather add")
+def _add_gathered(
+    source: np.ndarray, table: np.ndarray, choice: Chosen, src: DType, rows: np.ndarray
+) -> None:
+    """Rows of a table are added to float32 ones."""
+    places, valid = choice.read(source)
+    fresh = np.empty((len(places), *choice.shape[1:]), rows.dtype)
+    conversion(src, _computed(rows))(fresh, table[places])
+    if valid is None:
+        np.add(rows, fresh, rows)
+    else:
+        rows[valid] += fresh
+
+
+def _scatter(i: Instruction, kit: Kit) -> list[Operation]:
     dst = i["dst"]
     data = next(a for a in i["srcs"] if not has_vector(a))
-    table, shape, indices, overlap = chosen_rows(dst, kit, i["oob_mode"])
-    widen, narrow = converter(dst.dtype, float32), converter(float32, dst.dtype)
+    table, source, choice, overlap = chosen_rows(dst, kit, i["oob_mode"])
     added = kit.scratch(data.shape)
-    rows = added.reshape(shape)
-    load = _widened(data, added, kit)
+    rows = added.reshape(choice.shape)
+    return [
+        _widened(data, added, kit),
+        op(_add_scattered, source, rows, choice, overlap, dst.dtype, table),
+    ]
+
+
+@function(reads="source rows table", writes="table", partial=True, raises=True, name="scatter add")
+def _add_scattered(
+    source: np.ndarray,
+    rows: np.ndarray,
+    choice: Chosen,
+    overlap: bool,
+    dst: DType,
+    table: np.ndarray,
+) -> None:
+    """Float32 rows are added to places of a table, one after the other where they may meet."""
+    places, valid = choice.read(source)
+    widen, narrow = conversion(dst, _computed(rows)), conversion(_computed(rows), dst)
+    kept = rows if valid is None else rows[valid]
 
     def add(index: np.ndarray, what: np.ndarray) -> None:
-        old = np.empty(what.shape, np.float32)
+        old = np.empty(what.shape, what.dtype)
         widen(old, table[index])
         np.add(old, what, old)
-        new = np.empty(what.shape, dst.dtype.storage)
+        new = np.empty(what.shape, dst.storage)
         narrow(new, old)
         table[index] = new
 
-    def scatter() -> None:
-        index, valid = indices()
-        load()
-        kept = rows if valid is None else rows[valid]
-        if not overlap and len(set(index.tolist())) == len(index):
-            add(index, kept)
-        else:
-            for n in range(len(index)):
-                add(index[n : n + 1], kept[n : n + 1])
+    if not overlap and len(set(places.tolist())) == len(places):
+        add(places, kept)
+    else:
+        for n in range(len(places)):
+            add(places[n : n + 1], kept[n : n + 1])
 
-    return scatter
+
+def _computed(rows: np.ndarray) -> DType:
+    """float32, or float64 where values are carried along in double precision."""
+    return float64 if rows.dtype == np.float64 else float32
 
 
 @dma_compute.cost

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import numpy as np
 
 from nki_dist.arch import Arch
+from nki_dist.dtypes import DType
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa.checks import check_priority
 from nki_dist.isa.effects import Effects, copies, elementwise
 from nki_dist.isa.enums import dge_mode, engine, oob_mode
 from nki_dist.isa.gather import (
+    Chosen,
     check_rows,
     chosen_rows,
     has_vector,
+    put_rows,
     refuse_indirection,
 )
-from nki_dist.isa.kit import Kit, Step
+from nki_dist.isa.kit import Array, Kit
 from nki_dist.isa.operands import ANYWHERE, Choice, Number, read, refuse_wide, write
 from nki_dist.isa.spec import Cost, instruction, todays_kernel
 from nki_dist.isa.transfers import Block, paired
+from nki_dist.ops.function import conversion, copy, function
+from nki_dist.ops.operation import Operation, op, reshaped
 from nki_dist.program import Access, Instruction
 
 SBUF_OR_HBM = ANYWHERE - {"psum"}
@@ -139,61 +142,63 @@ def _rows_of(i: Instruction) -> list[Block]:
 
 
 @dma_copy.meaning
-def _meaning(i: Instruction, kit: Kit) -> Step:
-    if has_vector(i["src"]):
-        return _gather(i, kit)
-    if has_vector(i["dst"]):
-        return _scatter(i, kit)
-    return move(i["dst"], i["src"], kit, whole=True)
+def _meaning(i: Instruction, kit: Kit) -> list[Operation]:
+    dst, src = i["dst"], i["src"]
+    if has_vector(src):
+        table, source, choice, _ = chosen_rows(src, kit, i["oob_mode"])
+        rows = _rows(dst, choice.shape, kit)
+        out = kit.view(dst) if rows is None else rows
+        return [op(_gather, source, table, choice, src.dtype, dst.dtype, out)]
+    if has_vector(dst):
+        table, source, choice, overlap = chosen_rows(dst, kit, i["oob_mode"])
+        rows, load = through(src, dst.dtype, kit)
+        rows = rows.reshape(choice.shape)
+        return [*load, op(_scatter, source, rows, choice, overlap, table)]
+    return move(dst, src, kit, whole=True)
 
 
-def move(dst: Access, src: Access, kit: Kit, whole: bool) -> Step:
+def move(dst: Access, src: Access, kit: Kit, whole: bool) -> list[Operation]:
     """A copy: bits where dtypes are equal, through float32 otherwise."""
     same = kit.congruent([dst, src], whole)
     if same is None:
         # Dimensions cut across each other: go through a contiguous copy of the source.
         flat = kit.scratch(src.shape, src.dtype.raw)
-        into, source = kit.view(dst), flat.view(src.dtype.storage)
-        change = kit.convert(src.dtype, dst.dtype)
-        bits = kit.raw(src)
-
-        def through() -> None:
-            np.copyto(flat, bits)
-            change(into, source.reshape(into.shape))
-
-        return through
+        source = flat.view(src.dtype.storage).reshape(dst.shape)
+        change = op(kit.convert(src.dtype, dst.dtype), kit.view(dst), source)
+        return [op(copy, flat, kit.raw(src)), change]
     if dst.dtype is src.dtype:
-        return partial(np.copyto, kit.raw(same[0]), kit.raw(same[1]))
-    return partial(kit.convert(src.dtype, dst.dtype), kit.view(same[0]), kit.view(same[1]))
+        return [op(copy, kit.raw(same[0]), kit.raw(same[1]))]
+    return [op(kit.convert(src.dtype, dst.dtype), kit.view(same[0]), kit.view(same[1]))]
 
 
-def _gather(i: Instruction, kit: Kit) -> Step:
-    dst, src = i["dst"], i["src"]
-    table, shape, indices, _ = chosen_rows(src, kit, i["oob_mode"])
-    convert = kit.convert(src.dtype, dst.dtype)
-    element = dst.dtype.storage
-    whole = kit.view(dst)
-    rows = _rows(dst, shape, kit)
-
-    def gather() -> None:
-        index, valid = indices()
-        if rows is not None and valid is None:
-            convert(rows, table[index])
-            return
-        fresh = np.empty((len(index), *shape[1:]), element)
-        convert(fresh, table[index])
-        kept = slice(None) if valid is None else valid
-        if rows is not None:
-            rows[kept] = fresh
-        else:  # dst's strides can't be seen as rows: change a copy of it
-            current = np.ascontiguousarray(whole).reshape(shape)
-            current[kept] = fresh
-            whole[...] = current.reshape(whole.shape)
-
-    return gather
+def through(src: Access, dtype: DType, kit: Kit) -> tuple[Array, list[Operation]]:
+    """A contiguous copy of a tensor as another type, and what makes it."""
+    made = kit.scratch(src.shape, dtype.storage)
+    return made, [op(kit.convert(src.dtype, dtype), made, kit.view(src))]
 
 
-def _rows(a: Access, rows: tuple[int, ...], kit: Kit) -> np.ndarray | None:
+@function(reads="source table out", writes="out", partial=True, raises=True, name="gather rows")
+def _gather(
+    source: np.ndarray, table: np.ndarray, choice: Chosen, src: DType, dst: DType, out: np.ndarray
+) -> None:
+    """Rows of a table, as another type; those that are left out stay as they are in `out`."""
+    places, valid = choice.read(source)
+    convert = conversion(src, dst)
+    if valid is None and out.shape == choice.shape:
+        convert(out, table[places])
+        return
+    fresh = np.empty((len(places), *choice.shape[1:]), dst.storage)
+    convert(fresh, table[places])
+    kept = slice(None) if valid is None else valid
+    if out.shape == choice.shape:
+        out[kept] = fresh
+    else:  # its strides can't be seen as rows: change a copy of it
+        current = np.ascontiguousarray(out).reshape(choice.shape)
+        current[kept] = fresh
+        out[...] = current.reshape(out.shape)
+
+
+def _rows(a: Access, rows: tuple[int, ...], kit: Kit) -> Array | None:
     """The operand as an array of the gathered shape, if its strides allow it."""
     if a.shape == rows:
         return kit.view(a)
@@ -203,33 +208,16 @@ def _rows(a: Access, rows: tuple[int, ...], kit: Kit) -> np.ndarray | None:
     same = kit.congruent([a, pattern])
     if same is None or same[0].shape != same[1].shape:
         return None
-    view = kit.view(same[0])
-    try:
-        reshaped = view.view()
-        reshaped.shape = rows
-    except AttributeError:  # NumPy: the strides don't allow this shape without a copy
-        return None
-    return reshaped
+    return reshaped(kit.view(same[0]), rows)
 
 
-def _scatter(i: Instruction, kit: Kit) -> Step:
-    dst, src = i["dst"], i["src"]
-    table, shape, indices, overlap = chosen_rows(dst, kit, i["oob_mode"])
-    source, convert = kit.view(src), kit.convert(src.dtype, dst.dtype)
-    fresh = kit.scratch(shape, dst.dtype.storage)
-
-    def scatter() -> None:
-        index, valid = indices()
-        convert(fresh, np.ascontiguousarray(source).reshape(fresh.shape))
-        rows = fresh if valid is None else fresh[valid]
-        # Rows are written in order, so that of two rows for one place the later one stays.
-        if not overlap and len(set(index.tolist())) == len(index):
-            table[index] = rows
-        else:
-            for n, row in zip(index.tolist(), rows):
-                table[n] = row
-
-    return scatter
+@function(reads="source rows table", writes="table", partial=True, raises=True, name="scatter rows")
+def _scatter(
+    source: np.ndarray, rows: np.ndarray, choice: Chosen, overlap: bool, table: np.ndarray
+) -> None:
+    """Rows to places of a table, in order."""
+    places, valid = choice.read(source)
+    put_rows(table, places, rows if valid is None else rows[valid], overlap)
 
 
 @dma_copy.cost

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -14,11 +13,13 @@ from nki_dist.isa.checks import check_priority
 from nki_dist.isa.dma_copy import pieces
 from nki_dist.isa.effects import Effects, MaskOf, Results, moves, passes_on
 from nki_dist.isa.enums import dge_mode, oob_mode
-from nki_dist.isa.gather import chosen_rows, has_vector, refuse_indirection
-from nki_dist.isa.kit import Kit, Step, chain
+from nki_dist.isa.gather import Chosen, chosen_rows, has_vector, refuse_indirection
+from nki_dist.isa.kit import Kit
 from nki_dist.isa.operands import HBM, SBUF, Choice, Custom, Number, read, write
 from nki_dist.isa.spec import Cost, instruction, require_generation
 from nki_dist.isa.transfers import Block, cut, permuted
+from nki_dist.ops.function import copy, function
+from nki_dist.ops.operation import Operation, op
 from nki_dist.program import Access, Instruction
 
 _AXES: Final[dict[int, tuple[int, ...]]] = {2: (1, 0), 3: (2, 1, 0), 4: (3, 1, 2, 0)}
@@ -253,35 +254,39 @@ def _rows(i: Instruction) -> list[Block]:
 
 
 @dma_transpose.meaning
-def _meaning(i: Instruction, kit: Kit) -> Step:
+def _meaning(i: Instruction, kit: Kit) -> list[Operation]:
     dst, src = i["dst"], i["src"]
-    axes = _AXES[len(src.shape)]
-    if has_vector(src):
-        return _gather(i, kit)
     # All three permutations are their own inverse.
-    target = kit.raw(dst).transpose(axes)
-    if src.storage is not dst.storage:
-        return partial(np.copyto, target, kit.raw(src))
-    middle = kit.scratch(src.shape, src.dtype.raw)
-    return chain([partial(np.copyto, middle, kit.raw(src)), partial(np.copyto, target, middle)])
-
-
-def _gather(i: Instruction, kit: Kit) -> Step:
-    dst, src = i["dst"], i["src"]
-    table, shape, indices, _ = chosen_rows(src, kit, i["oob_mode"], "columns")
-    bits, apart = table.view(src.dtype.raw), shape[0] // src.shape[0]
     target = kit.raw(dst).transpose(_AXES[len(src.shape)])
-    # Where rows were taken apart into runs, the mask goes over all but a run's dimension.
-    lead = src.shape[:1] if apart == 1 else src.shape[: len(src.shape) - (shape[1] > 1)]
+    if has_vector(src):
+        table, source, choice, _ = chosen_rows(src, kit, i["oob_mode"], columns=True)
+        shape = choice.shape
+        # Where rows are taken apart into runs, a mask goes over all but a run's dimension.
+        lead = 1 if shape[0] == src.shape[0] else len(src.shape) - (shape[1] > 1)
+        bits = table.view(src.dtype.raw)
+        return [op(_gather, source, bits, choice, src.shape[:lead], target)]
+    if src.storage is not dst.storage:
+        return [op(copy, target, kit.raw(src))]
+    middle = kit.scratch(src.shape, src.dtype.raw)
+    return [op(copy, middle, kit.raw(src)), op(copy, target, middle)]
 
-    def gather() -> None:
-        index, valid = indices()
-        if valid is None:
-            target[...] = bits[index].reshape(target.shape)
-        else:
-            target[valid.reshape(lead)] = bits[index].reshape(-1, *target.shape[len(lead) :])
 
-    return gather
+@function(
+    reads="source bits target", writes="target", partial=True, raises=True, name="gather columns"
+)
+def _gather(
+    source: np.ndarray,
+    bits: np.ndarray,
+    choice: Chosen,
+    lead: tuple[int, ...],
+    target: np.ndarray,
+) -> None:
+    """Rows of a table; those that are left out stay as they are. `lead` is a mask's shape."""
+    places, valid = choice.read(source)
+    if valid is None:
+        target[...] = bits[places].reshape(target.shape)
+    else:
+        target[valid.reshape(lead)] = bits[places].reshape(-1, *target.shape[len(lead) :])
 
 
 @dma_transpose.cost

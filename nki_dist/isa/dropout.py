@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import numpy as np
 
 from nki_dist.arch import Arch
@@ -11,12 +9,15 @@ from nki_dist.dtypes import float32
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa.checks import same_tile, scalar_or_column
 from nki_dist.isa.effects import Effects, State, elementwise, moves
-from nki_dist.isa.kit import Kit, Step, chain
+from nki_dist.isa.kit import Kit
 from nki_dist.isa.operands import read, write
-from nki_dist.isa.randomness import APPROXIMATE, Source
+from nki_dist.isa.randomness import APPROXIMATE, draw, uniform
 from nki_dist.isa.rows import column
 from nki_dist.isa.spec import Cost, instruction
 from nki_dist.isa.timing_rules import issue_cycles
+from nki_dist.ops.arrays import copy_where
+from nki_dist.ops.function import copy
+from nki_dist.ops.operation import Operation, op
 from nki_dist.program import Access, Instruction
 
 
@@ -74,22 +75,21 @@ def _check(i: Instruction, arch: Arch) -> None:
 
 
 @dropout.meaning
-def _meaning(i: Instruction, kit: Kit) -> Step:
+def _meaning(i: Instruction, kit: Kit) -> list[Operation]:
     dst, data = i["dst"], i["data"]
     prob, load = column(kit, i["prob"])
-    source = Source(kit, "vector", data)
-    chances = kit.scratch(source.bits.shape)
-    drop = kit.scratch(source.bits.shape, bool)
+    random, drawn = draw(kit, "vector", data)
+    chances, drop = kit.scratch(random.shape), kit.scratch(random.shape, bool)
     bits = kit.scratch(data.shape, data.dtype.raw)
-    into, shape = kit.raw(dst), data.shape
-
-    def select() -> None:
-        np.less(chances, prob, drop)
-        np.copyto(bits, 0, where=drop.reshape(shape))
-        np.copyto(into, bits.reshape(into.shape))
-
-    read = partial(np.copyto, bits, kit.raw(data))
-    return chain([*load, read, source.draw, partial(source.uniform, chances), select])
+    return [
+        *load,
+        op(copy, bits, kit.raw(data)),
+        drawn,
+        op(uniform, random, chances),
+        op(np.less, chances, prob, drop),
+        op(copy_where, bits, 0, drop.reshape(data.shape)),
+        op(copy, kit.raw(dst), bits.reshape(dst.shape)),
+    ]
 
 
 @dropout.cost

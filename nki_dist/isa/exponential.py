@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import numpy as np
 
 from nki_dist.arch import Arch
@@ -29,11 +27,12 @@ from nki_dist.isa.alu import ALU
 from nki_dist.isa.checks import same_tile, scalar_or_column
 from nki_dist.isa.effects import Effects, State, elementwise
 from nki_dist.isa.enums import reduce_cmd
-from nki_dist.isa.kit import Kit, Step, chain
+from nki_dist.isa.kit import Kit
 from nki_dist.isa.operands import Choice, read, write
 from nki_dist.isa.rows import column, flat_rows
 from nki_dist.isa.spec import Cost, instruction
 from nki_dist.isa.timing_rules import issue_cycles
+from nki_dist.ops.operation import Operation, op
 from nki_dist.program import Access, Instruction
 
 _FLOATS = (float8_e4m3, float8_e5m2, float16, bfloat16, float32)
@@ -102,27 +101,24 @@ def _check(i: Instruction, arch: Arch) -> None:
 
 
 @exponential.meaning
-def _meaning(i: Instruction, kit: Kit) -> Step:
+def _meaning(i: Instruction, kit: Kit) -> list[Operation]:
     src, cmd, shift = i["src"], i["reduce_cmd"], i["max_value"]
     loads = cmd is reduce_cmd.load_reduce
     initial, load = column(kit, i["reduce_init"] if loads else 0)
     if not isinstance(shift, Access) and shift == 0:
         shift = None
     out, arrays, around = kit.elementwise(i["dst"], [src, *b.tiles(shift)], float32)
-    x, steps = arrays[0], [*load]
+    x, ops = arrays[0], [*load]
     if shift is not None:
-        steps.append(partial(np.subtract, x, b.pick(shift, iter(arrays[1:])), out))
+        ops.append(op(np.subtract, x, b.pick(shift, iter(arrays[1:])), out))
         x = out
-    steps.append(partial(ACTIVATIONS["exp"].f32, x, out))
+    ops.append(op(ACTIVATIONS["exp"].f32, x, out))
     if cmd is not reduce_cmd.idle:
-        rows, copy = flat_rows(kit, out)
-        total = accumulate(kit, "vector", src, rows, ALU["add"], cmd, initial)
-        assert total is not None
-        steps += [*copy, total]
-    step = around(chain(steps))
-    if i["reduce_res"] is None:
-        return step
-    return chain([step, read_out(kit, "vector", src, i["reduce_res"])])
+        rows, copied = flat_rows(kit, out)
+        ops += [*copied, *accumulate(kit, "vector", src, rows, ALU["add"], cmd, initial)]
+    result = i["reduce_res"]
+    read = [] if result is None else read_out(kit, "vector", src, result)
+    return [*around(*ops), *read]
 
 
 @exponential.cost

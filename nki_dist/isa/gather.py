@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from nki_dist.errors import NkiValidationError, OutOfBoundsError
 from nki_dist.isa.enums import oob_mode
-from nki_dist.isa.kit import Kit
+from nki_dist.isa.kit import Array, Kit
 from nki_dist.program import Access
 
 
@@ -85,92 +85,123 @@ class Runs:
         return bool(self.starts(np.array([0, self._limit - 1]))[1].all())
 
 
+@dataclass(frozen=True, eq=False)
+class Chosen:
+    """What a vector offset chooses: the part that is known before it is looked up.
+
+    Attributes:
+        rows: of the access.
+        shape: of all rows that are moved, (rows, *row); as many elements as the access.
+        limit: places that there are.
+        runs: of rows that are taken apart into runs, None where they are moved whole.
+        skip: rows outside are left out; else they are an error.
+        label: how messages call the tensor.
+        size: elements of the tensor.
+        columns: the offsets are those of columns.
+    """
+
+    rows: int
+    shape: tuple[int, ...]
+    limit: int
+    runs: Runs | None
+    skip: bool
+    label: str
+    size: int
+    columns: bool
+
+    def read(self, source: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+        """Places in the table, and a mask of the rows kept or None for all.
+
+        Args:
+            source: the tile with the offsets, which go column by column.
+
+        Raises:
+            OutOfBoundsError: a row is outside and not to be left out.
+        """
+        index = indices(source, self.rows)
+        if self.runs is None:
+            places, valid = index, (index >= 0) & (index < self.limit)
+        else:
+            places, valid = self.runs.starts(index)
+        if valid.all():
+            return places, None
+        if not self.skip:
+            raise self._refused(index, valid)
+        return places[valid], valid
+
+    def _refused(self, index: np.ndarray, valid: np.ndarray) -> OutOfBoundsError:
+        called, place = ("index", "number") if self.columns else ("vector offset", "partition")
+        n, runs = int(np.flatnonzero(~valid)[0]), self.runs
+        row, run = (n, 0) if runs is None else divmod(n, runs.count)
+        value = int(index[row])
+        if runs is None or not 0 <= value < self.limit:
+            return OutOfBoundsError(
+                f"{called} {value} ({place} {row}) is outside [0, {self.limit}) of {self.label}",
+                code="data-index-range",
+                numbers={"got": value, "least": 0, "most": self.limit - 1},
+            )
+        start = int(runs.starts(index[row : row + 1])[0][run])
+        end, size = start + runs.length, self.size
+        return OutOfBoundsError(
+            f"{called} {value} ({place} {row}) chooses {runs.count} rows of {self.label}, of which "
+            f"row {run} would be elements [{start}, {end}) of {size}",
+            code="data-index-range",
+            numbers={"got": value, "start": start, "stop": end, "size": size},
+        )
+
+
 class Rows(NamedTuple):
-    """What a vector offset may choose from, and what it chooses now.
+    """What a vector offset may choose from.
 
     Attributes:
         table: everything that can be chosen, an array (places, *row).
-        shape: of all rows that are moved, (rows, *row); as many elements as the access.
-        read: looks the offsets up: (places, mask of the rows kept or None for all).
+        source: the tile with the offsets.
+        choice: which of them are chosen.
         overlap: different places may share elements.
     """
 
-    table: np.ndarray
-    shape: tuple[int, ...]
-    read: Callable[[], tuple[np.ndarray, np.ndarray | None]]
+    table: Array
+    source: Array
+    choice: Chosen
     overlap: bool
 
 
-def indices_of(a: Access, kit: Kit) -> Callable[[], np.ndarray]:
-    """A function that reads the offsets of all rows; index tiles go column by column."""
-    assert a.dynamic is not None
-    source, rows = kit.view(a.dynamic.source), a.shape[0]
-    columns = source.reshape(len(source), -1).T
-    return lambda: columns.reshape(-1)[:rows].astype(np.int64)
+def indices(source: np.ndarray, rows: int) -> np.ndarray:
+    """The offsets of all rows; index tiles go column by column."""
+    return source.reshape(len(source), -1).T.reshape(-1)[:rows].astype(np.int64)
 
 
-def chosen_rows(a: Access, kit: Kit, mode: oob_mode, what: str = "rows") -> Rows:
+def chosen_rows(a: Access, kit: Kit, mode: oob_mode, columns: bool = False) -> Rows:
     """The rows of an access with a vector offset.
 
     Where an index that is valid can choose a row that partly leaves the tensor, rows are taken
     apart into runs, so that `oob_mode.skip` moves those inside.
 
     Args:
-        what: how messages call the rows.
-
-    Its `read` raises OutOfBoundsError for a row that is outside and not to be skipped.
+        columns: messages call them columns.
     """
     assert a.dynamic is not None
-    stride, limit, look = a.dynamic.stride, a.dynamic.limit, indices_of(a, kit)
+    stride, limit, source = a.dynamic.stride, a.dynamic.limit, kit.view(a.dynamic.source)
     runs = Runs(a)
-    whole = runs.always_inside()
-    length = runs.length
-    called, place = ("vector offset", "partition") if what == "rows" else ("index", "number")
-
-    def refused(index: np.ndarray, valid: np.ndarray) -> OutOfBoundsError:
-        n = int(np.flatnonzero(~valid)[0])
-        row, run = (n, 0) if whole else divmod(n, runs.count)
-        value = int(index[row])
-        assert a.dynamic is not None
-        if not 0 <= value < limit:
-            return OutOfBoundsError(
-                f"{called} {value} ({place} {row}) is outside [0, {limit}) of {a.storage.label}",
-                code="data-index-range",
-                numbers={"got": value, "least": 0, "most": limit - 1},
-            )
-        start = int(runs.starts(index[row : row + 1])[0][run])
-        size = a.storage.nbytes // a.dtype.itemsize
-        return OutOfBoundsError(
-            f"{called} {value} ({place} {row}) chooses {runs.count} rows of {a.storage.label}, of "
-            f"which row {run} would be elements [{start}, {start + length}) of {size}",
-            code="data-index-range",
-            numbers={"got": value, "start": start, "stop": start + length, "size": size},
-        )
-
-    def read() -> tuple[np.ndarray, np.ndarray | None]:
-        index = look()
-        valid = (index >= 0) & (index < limit)
-        if valid.all():
-            return index, None
-        if mode is oob_mode.skip:
-            return index[valid], valid
-        raise refused(index, valid)
-
-    def read_runs() -> tuple[np.ndarray, np.ndarray | None]:
-        index = look()
-        starts, valid = runs.starts(index)
-        if valid.all():
-            return starts, None
-        if mode is oob_mode.skip:
-            return starts[valid], valid
-        raise refused(index, valid)
-
-    if whole:
+    size = a.storage.nbytes // a.dtype.itemsize
+    skip, label = mode is oob_mode.skip, kit.name(a)
+    if runs.always_inside():
         every = Access(
             a.storage, a.offset, (limit, *a.shape[1:]), (stride, *a.strides[1:]), a.dtype
         )
         extent = sum((n - 1) * abs(s) for n, s in zip(a.shape[1:], a.strides[1:])) + 1
-        return Rows(kit.view(every), a.shape, read, extent > stride)
-    places = a.storage.nbytes // a.dtype.itemsize - length + 1
-    every = Access(a.storage, 0, (places, length), (1, 1), a.dtype)
-    return Rows(kit.view(every), (a.shape[0] * runs.count, length), read_runs, True)
+        choice = Chosen(a.shape[0], a.shape, limit, None, skip, label, size, columns)
+        return Rows(kit.view(every), source, choice, extent > stride)
+    every = Access(a.storage, 0, (size - runs.length + 1, runs.length), (1, 1), a.dtype)
+    shape = (a.shape[0] * runs.count, runs.length)
+    choice = Chosen(a.shape[0], shape, limit, runs, skip, label, size, columns)
+    return Rows(kit.view(every), source, choice, True)
+
+
+def put_rows(table: np.ndarray, places: np.ndarray, rows: np.ndarray, overlap: bool) -> None:
+    """Write rows in order, so that of two for one place the later one stays."""
+    if not overlap and len(set(places.tolist())) == len(places):
+        table[places] = rows
+    else:
+        for n, row in zip(places.tolist(), rows):
+            table[n] = row

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import numpy as np
 
 from nki_dist.arch import Arch
 from nki_dist.dtypes import float32, int32, uint32
-from nki_dist.dtypes.casts import converter
 from nki_dist.isa import _pattern
 from nki_dist.isa._matmul import flat
 from nki_dist.isa._pattern import Affine, check_pattern
 from nki_dist.isa.effects import CLEAN, Effects
-from nki_dist.isa.kit import Kit, Step, chain
+from nki_dist.isa.kit import Kit
 from nki_dist.isa.operands import SBUF, Custom, write
 from nki_dist.isa.spec import Cost, instruction
+from nki_dist.ops.function import copy
+from nki_dist.ops.operation import Operation, op
 from nki_dist.program import Instruction
 
 _EXACT_FLOAT = 2**24
@@ -53,7 +52,7 @@ def _check(i: Instruction, arch: Arch) -> None:
 
 
 @iota.meaning
-def _meaning(i: Instruction, kit: Kit) -> Step:
+def _meaning(i: Instruction, kit: Kit) -> list[Operation]:
     dst = i["dst"]
     values = Affine(i["pattern"], i["offset"], dst.shape[0], i["channel_multiplier"])
     view = flat(dst)
@@ -63,13 +62,14 @@ def _meaning(i: Instruction, kit: Kit) -> Step:
     if known and view is not None and (integer or (dst.dtype is float32 and small)):
         number = np.uint32 if integer else np.float32
         row, column = values.parts(number)
-        return partial(np.add, row, column, kit.view(view).view(number))
+        return [op(np.add, row, column, kit.view(view).view(number))]
     whole = kit.scratch((dst.shape[0], dst.free_size), np.int32)
     shaped, target = whole.reshape(dst.shape), kit.view(dst)
-    change = partial(converter(int32, dst.dtype), target, shaped)
     if integer:
-        change = partial(np.copyto, target.view(np.int32), shaped)
-    return chain([values.fill(whole, kit), change])
+        change = op(copy, target.view(np.int32), shaped)
+    else:
+        change = op(kit.convert(int32, dst.dtype), target, shaped)
+    return [*values.fill(whole, kit), change]
 
 
 @iota.cost

@@ -11,54 +11,21 @@ their own), except vector offsets, which DMA meanings resolve themselves.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from nki_dist.dtypes import DType, float32
-from nki_dist.dtypes.casts import Scratch, converter
+from nki_dist.dtypes.casts import Scratch
 from nki_dist.isa.core import Core
 from nki_dist.isa.shapes import refine
+from nki_dist.ops.calls import Step, step_of
+from nki_dist.ops.function import Function, conversion
+from nki_dist.ops.operation import Operation, op
 from nki_dist.program import Access, MemoryRegion, Storage
 
-Step = Callable[[], Any]
-
-
-def nothing() -> None:
-    """A step of its own for what others do."""
-
-
-def chain(steps: Sequence[Step]) -> Step:
-    """One function that calls several in order."""
-    steps = tuple(steps)
-    if not steps:
-        return nothing
-    if len(steps) == 1:
-        return steps[0]
-    if len(steps) == 2:
-        first, second = steps
-
-        def pair() -> None:
-            first()
-            second()
-
-        return pair
-    if len(steps) == 3:
-        one, two, three = steps
-
-        def triple() -> None:
-            one()
-            two()
-            three()
-
-        return triple
-
-    def run() -> None:
-        for step in steps:
-            step()
-
-    return run
+Around: TypeAlias = "Callable[..., list[Operation]]"
+Array: TypeAlias = Any  # np.ndarray, or where a kit has no memory Place
 
 
 class Workspace:
@@ -102,7 +69,6 @@ class Kit:
         self.panels = self._workspace.panels
         self._own: dict[tuple[int, int], np.ndarray] = {}
         self._scratch = self._workspace.arrays
-        self._converters: dict[tuple[int, int], Callable[..., None]] = {}
         self._slot = 0
         # Set by the linker: which elements of a PSUM tile the next matmul adds to.
         self.accumulating: Callable[[Access], np.ndarray] = _no_masks
@@ -124,13 +90,17 @@ class Kit:
         self.named = False
         self._scratch = self._own if waits else self._workspace.arrays
 
+    def step(self, operations: Sequence[Operation]) -> Step:
+        """A function that carries out operations on arrays of this kit."""
+        return step_of(operations, self._workspace.casts)
+
     # ---- arrays ---------------------------------------------------------------------------
 
-    def view(self, a: Access) -> np.ndarray:
+    def view(self, a: Access) -> Array:
         """The operand in its storage dtype."""
         return self._array(a, a.dtype.storage)
 
-    def raw(self, a: Access) -> np.ndarray:
+    def raw(self, a: Access) -> Array:
         """The operand's bits as unsigned integers, for moves."""
         return self._array(a, a.dtype.raw)
 
@@ -146,14 +116,14 @@ class Kit:
         self.named = True
         return a.storage.label
 
-    def _array(self, a: Access, dtype: np.dtype) -> np.ndarray:
+    def _array(self, a: Access, dtype: np.dtype) -> Array:
         size, storage = dtype.itemsize, a.storage
         buffer = self._lent[storage.number] if storage.number < 0 else self._buffer(storage)
         return np.ndarray(
             a.shape, dtype, buffer, a.offset * size, tuple([s * size for s in a.strides])
         )
 
-    def scratch(self, shape: tuple[int, ...], dtype: Any = np.float32) -> np.ndarray:
+    def scratch(self, shape: tuple[int, ...], dtype: Any = np.float32) -> Array:
         """A contiguous array that is free to use until the instruction ends."""
         dtype = np.dtype(dtype)
         count = 1
@@ -173,6 +143,26 @@ class Kit:
         storage = Storage(-1 - len(self._lent), region, shape, dtype)
         self._lent[storage.number] = self.scratch((storage.nbytes,), np.uint8)
         return Access(storage, 0, shape, storage.strides, dtype)
+
+    # ---- what a core keeps between instructions -----------------------------------------------
+
+    def accumulators(self, engine: str) -> Array:
+        """The accumulator registers of an engine, one float32 per partition."""
+        return self.state.accumulator(engine, self.arch.partitions)
+
+    def random(self, engine: str, first: Callable[[], np.ndarray]) -> Array:
+        """State of an engine's random generators; `first` gives what it is at power-on."""
+        return self.state.words(engine, first)
+
+    @property
+    def rank(self) -> Any:
+        """The rank that runs the program."""
+        return self.slot.rank
+
+    @property
+    def registers(self) -> Any:
+        """What holds the registers of the sequencer; operations name them by `Register`."""
+        return self.state.registers
 
     # ---- shapes ---------------------------------------------------------------------------
 
@@ -202,29 +192,24 @@ class Kit:
             for a, p in zip(accesses, patterns)
         ]
 
-    def convert(self, src: DType, dst: DType) -> Callable[[np.ndarray, np.ndarray], None]:
+    def convert(self, src: DType, dst: DType) -> Function:
         """`f(out, inp)` that converts between dtypes with one rounding; see dtypes.casts."""
-        key = id(src), id(dst)  # types are single objects, and slow to hash
-        found = self._converters.get(key)
-        if found is None:
-            found = converter(src, dst, scratch=self._workspace.casts)
-            self._converters[key] = found
-        return found
+        return conversion(src, dst)
 
     # ---- conversions around the work --------------------------------------------------------
 
-    def load(self, a: Access, compute: DType = float32) -> tuple[np.ndarray, list[Step]]:
-        """The operand as an array of `compute`, and the steps that must run first to fill it."""
+    def load(self, a: Access, compute: DType = float32) -> tuple[Array, list[Operation]]:
+        """The operand as an array of `compute`, and what must be done first to fill it."""
         view = self.view(a)
         if a.dtype is compute:
             return view, []
         array = self.scratch(a.shape, compute.storage)
-        return array, [partial(self.convert(a.dtype, compute), array, view)]
+        return array, [op(self.convert(a.dtype, compute), array, view)]
 
     def store(
         self, a: Access, compute: DType = float32, avoid: Sequence[Access] = ()
-    ) -> tuple[np.ndarray, list[Step]]:
-        """An array of `compute` to write results to, and the steps that bring them to `a`.
+    ) -> tuple[Array, list[Operation]]:
+        """An array of `compute` to write results to, and what brings them to `a`.
 
         Args:
             avoid: operands that are still read while the result is being written.
@@ -236,18 +221,18 @@ class Kit:
         array = self.scratch(a.shape, compute.storage)
         convert = self.convert(compute, a.dtype)
         if last is not None:
-            return array, [partial(convert, view[last], array[last])]
-        return array, [partial(convert, view, array)]
+            return array, [op(convert, view[last], array[last])]
+        return array, [op(convert, view, array)]
 
     def elementwise(
         self, dst: Access, srcs: Sequence[Access], compute: DType = float32
-    ) -> tuple[np.ndarray, list[np.ndarray], Callable[[Step], Step]]:
+    ) -> tuple[Array, list[Array], Around]:
         """Operands of an element-wise instruction, in `compute`, broadcastable to each other.
 
         Sources with one element per partition broadcast along the free dimensions.
 
         Returns:
-            (out, inputs, around): `around(step)` is the instruction: conversions in, step,
+            (out, inputs, around): `around(*ops)` is the instruction: conversions in, these,
             conversion out.
         """
         full = [a for a in srcs if a.free_size != 1 or dst.free_size == 1]
@@ -256,8 +241,8 @@ class Kit:
             return self._through_copies(dst, srcs, compute)
         out_access, full_accesses = same[0], iter(same[1:])
         rank = len(out_access.shape)
-        inputs: list[np.ndarray] = []
-        before: list[Step] = []
+        inputs: list[Array] = []
+        before: list[Operation] = []
         used: list[Access] = []
         for a in srcs:
             if a.free_size != 1 or dst.free_size == 1:
@@ -269,24 +254,24 @@ class Kit:
             inputs.append(array)
             before += steps
         out, after = self.store(out_access, compute, used)
-        return out, inputs, partial(_around, before, after)
+        return out, inputs, _around(before, after)
 
     def _through_copies(
         self, dst: Access, srcs: Sequence[Access], compute: DType
-    ) -> tuple[np.ndarray, list[np.ndarray], Callable[[Step], Step]]:
+    ) -> tuple[Array, list[Array], Around]:
         shape = (dst.shape[0], dst.free_size)
-        inputs: list[np.ndarray] = []
-        before: list[Step] = []
+        inputs: list[Array] = []
+        before: list[Operation] = []
         for a in srcs:
             array = self.scratch((a.shape[0], a.free_size), compute.storage)
             convert = self.convert(a.dtype, compute)
-            before.append(partial(convert, array.reshape(a.shape), self.view(a)))
+            before.append(op(convert, array.reshape(a.shape), self.view(a)))
             inputs.append(array)
         out = self.scratch(shape, compute.storage)
         convert = self.convert(compute, dst.dtype)
         last = last_writes(dst) or ()
-        after: list[Step] = [partial(convert, self.view(dst)[last], out.reshape(dst.shape)[last])]
-        return out, inputs, partial(_around, before, after)
+        after = [op(convert, self.view(dst)[last], out.reshape(dst.shape)[last])]
+        return out, inputs, _around(before, after)
 
 
 def _no_masks(a: Access) -> np.ndarray:
@@ -322,7 +307,8 @@ def overlaps(a: Access, b: Access) -> bool:
     return low_a < high_b and low_b < high_a
 
 
-def _around(before: list[Step], after: list[Step], step: Step) -> Step:
-    if not before and not after:
-        return step
-    return chain([*before, step, *after])
+def _around(before: Sequence[Operation], after: Sequence[Operation]) -> Around:
+    def around(*ops: Operation) -> list[Operation]:
+        return [*before, *ops, *after]
+
+    return around

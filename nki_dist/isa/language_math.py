@@ -7,17 +7,16 @@ activation, marked as assumed. It isn't part of `nki.isa`.
 
 from __future__ import annotations
 
-from functools import partial
-
 from nki_dist.arch import Arch
 from nki_dist.dtypes import float32
 from nki_dist.isa.activations import MATH
 from nki_dist.isa.checks import same_tile
 from nki_dist.isa.effects import Effects, elementwise
-from nki_dist.isa.kit import Kit, Step
+from nki_dist.isa.kit import Kit
 from nki_dist.isa.operands import Op, read, write
 from nki_dist.isa.spec import Cost, instruction
 from nki_dist.isa.timing_rules import issue_cycles
+from nki_dist.ops.operation import Operation, op
 from nki_dist.program import Instruction
 
 
@@ -41,9 +40,9 @@ def _check(i: Instruction, arch: Arch) -> None:
 
 
 @language_math.meaning
-def _meaning(i: Instruction, kit: Kit) -> Step:
+def _meaning(i: Instruction, kit: Kit) -> list[Operation]:
     out, (x,), around = kit.elementwise(i["dst"], [i["data"]], float32)
-    return around(partial(MATH[i["op"]].f32, x, out))
+    return around(op(MATH[i["op"]].f32, x, out))
 
 
 @language_math.cost

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -11,9 +11,11 @@ from nki_dist.dtypes import uint16
 from nki_dist.dtypes.poison import poison_bits
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa.effects import OPTIMISTIC, Effects, moves
-from nki_dist.isa.kit import Kit, Step
+from nki_dist.isa.kit import Kit
 from nki_dist.isa.operands import SBUF, Number, read, write
 from nki_dist.isa.spec import Cost, instruction
+from nki_dist.ops.function import copy, function
+from nki_dist.ops.operation import Operation, op
 from nki_dist.program import Instruction
 
 _WIDTHS: Final = (1, 2, 4, 8, 16, 32)
@@ -106,27 +108,38 @@ def _check(i: Instruction, arch: Arch) -> None:
 
 
 @local_gather.meaning
-def _meaning(i: Instruction, kit: Kit) -> Step:
+def _meaning(i: Instruction, kit: Kit) -> list[Operation]:
     dst, src, count, width = i["dst"], i["src_buffer"], _count(i, kit.arch), i["num_elem_per_idx"]
-    bits, indices, target = kit.raw(src), kit.view(i["index"]), kit.raw(dst)
-    partitions, room, share = src.shape[0], src.free_size, kit.arch.gpsimd_core_partitions
-    neighbours = np.arange(width)
-    gathered = kit.scratch((partitions, count * width), src.dtype.raw)
-    shaped = gathered.reshape(dst.shape)
-    missing = src.dtype.raw.type(poison_bits(src.dtype))
+    gathered = kit.scratch((src.shape[0], count * width), src.dtype.raw)
+    share, missing = kit.arch.gpsimd_core_partitions, src.dtype.raw.type(poison_bits(src.dtype))
+    indices = kit.view(i["index"])
+    return [
+        op(_gather, kit.raw(src), indices, count, width, share, missing, gathered),
+        op(copy, kit.raw(dst), gathered.reshape(dst.shape)),
+    ]
 
-    def gather() -> None:
-        data, positions = bits.reshape(partitions, -1), indices.reshape(partitions, -1)
-        for start in range(0, partitions, share):
-            core = slice(start, start + share)
-            first = positions[core].T.reshape(-1)[:count].astype(np.intp)
-            at = (first[:, None] + neighbours).reshape(-1)
-            np.take(data[core], at, 1, gathered[core], "clip")
-            if at.max() >= room:
-                gathered[core][:, at >= room] = missing
-        np.copyto(target, shaped)
 
-    return gather
+@function(reads="bits indices", writes="gathered", name="gather in groups")
+def _gather(
+    bits: np.ndarray,
+    indices: np.ndarray,
+    count: int,
+    width: int,
+    share: int,
+    missing: np.integer[Any],
+    gathered: np.ndarray,
+) -> None:
+    """For each `share` partitions, what their indices choose; `missing` outside a partition."""
+    partitions = len(bits)
+    data, positions = bits.reshape(partitions, -1), indices.reshape(partitions, -1)
+    room, neighbours = data.shape[1], np.arange(width)
+    for start in range(0, partitions, share):
+        core = slice(start, start + share)
+        first = positions[core].T.reshape(-1)[:count].astype(np.intp)
+        at = (first[:, None] + neighbours).reshape(-1)
+        np.take(data[core], at, 1, gathered[core], "clip")
+        if at.max() >= room:
+            gathered[core][:, at >= room] = missing
 
 
 @local_gather.cost

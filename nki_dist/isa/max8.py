@@ -9,11 +9,13 @@ from nki_dist.errors import NkiValidationError
 from nki_dist.isa import broadcast as b
 from nki_dist.isa.checks import same_partitions
 from nki_dist.isa.effects import Effects, MaskOf, Results, flattened, moves, passes_on, union
-from nki_dist.isa.kit import Kit, Step, chain
+from nki_dist.isa.kit import Kit
 from nki_dist.isa.operands import read, write
 from nki_dist.isa.rows import private_rows, save_rows
 from nki_dist.isa.spec import Cost, instruction
 from nki_dist.isa.timing_rules import issue_cycles
+from nki_dist.ops.function import function
+from nki_dist.ops.operation import Operation, op
 from nki_dist.program import Access, Instruction
 
 EIGHT = 8
@@ -92,20 +94,22 @@ def _check(i: Instruction, arch: Arch) -> None:
 
 
 @max8.meaning
-def _meaning(i: Instruction, kit: Kit) -> Step:
+def _meaning(i: Instruction, kit: Kit) -> list[Operation]:
     values, load = private_rows(kit, i["src"])
     result = kit.scratch((values.shape[0], EIGHT))
+    return [load, op(_largest_of, values, result), save_rows(kit, i["dst"], result)]
 
-    def largest() -> None:
-        # NaN sorts last, so it has to be the descending order that is sorted.
-        np.negative(values, values)
-        if values.shape[1] > EIGHT:
-            values.partition(EIGHT - 1, axis=1)
-        np.copyto(result, values[:, :EIGHT])
-        result.sort(axis=1)
-        np.negative(result, result)
 
-    return chain([load, largest, save_rows(kit, i["dst"], result)])
+@function(reads="values", writes="values result", name="eight largest")
+def _largest_of(values: np.ndarray, result: np.ndarray) -> None:
+    """Of each row, the largest first."""
+    # NaN sorts last, so it has to be the descending order that is sorted.
+    np.negative(values, values)
+    if values.shape[1] > EIGHT:
+        values.partition(EIGHT - 1, axis=1)
+    np.copyto(result, values[:, :EIGHT])
+    result.sort(axis=1)
+    np.negative(result, result)
 
 
 @max8.cost

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from functools import partial
 
 import numpy as np
 
@@ -14,11 +13,13 @@ from nki_dist.errors import NkiValidationError
 from nki_dist.isa.checks import not_in_psum
 from nki_dist.isa.effects import CLEAN, Effects
 from nki_dist.isa.enums import engine
-from nki_dist.isa.kit import Kit, Step
+from nki_dist.isa.kit import Kit
 from nki_dist.isa.operands import ANYWHERE, Number, write
 from nki_dist.isa.spec import Cost, instruction, todays_kernel
 from nki_dist.isa.timing_rules import issue_cycles
 from nki_dist.isa.tracing import may_reject
+from nki_dist.ops.arrays import fill
+from nki_dist.ops.operation import Operation, op
 from nki_dist.program import Instruction
 
 
@@ -92,8 +93,8 @@ def constant(value: float, dtype: DType) -> np.ndarray:
 
 
 @memset.meaning
-def _meaning(i: Instruction, kit: Kit) -> Step:
-    return partial(kit.raw(i["dst"]).fill, constant(i["value"], i["dst"].dtype)[()])
+def _meaning(i: Instruction, kit: Kit) -> list[Operation]:
+    return [op(fill, kit.raw(i["dst"]), constant(i["value"], i["dst"].dtype)[()])]
 
 
 @memset.cost

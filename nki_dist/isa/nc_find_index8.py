@@ -19,12 +19,15 @@ from nki_dist.isa.effects import (
     tile_of,
     union,
 )
-from nki_dist.isa.kit import Kit, Step, chain, last_writes
+from nki_dist.isa.kit import Array, Kit, last_writes
 from nki_dist.isa.max8 import EIGHT, check_eight, check_row_length
 from nki_dist.isa.operands import read, write
 from nki_dist.isa.rows import load_rows, private_rows
 from nki_dist.isa.spec import Cost, instruction
 from nki_dist.isa.timing_rules import issue_cycles
+from nki_dist.ops.arrays import cast
+from nki_dist.ops.function import function
+from nki_dist.ops.operation import Operation, op
 from nki_dist.program import Access, Instruction
 
 INDEX_DTYPES = (uint16, uint32)
@@ -81,50 +84,39 @@ def _check(i: Instruction, arch: Arch) -> None:
     b.check_not_packed(data=i["data"], vals=i["vals"])
 
 
-class Matcher:
-    """Finds values and takes what it found out of the search.
+@function(reads="values wanted", writes="values found", name="find eight")
+def find_eight(values: np.ndarray, wanted: np.ndarray, backwards: bool, found: np.ndarray) -> None:
+    """Positions of values, each taken out of the search by NaN; all ones where nothing is found.
 
-    Attributes:
-        values: the rows searched (P, N), overwritten with NaN where something was found.
-        found: after `run`, positions (P, 8); all ones where nothing was.
+    Args:
+        values: the rows searched (P, N).
+        wanted: (P, 8).
+        backwards: the last one is looked for first.
+        found: uint32 (P, 8).
     """
-
-    def __init__(self, kit: Kit, values: np.ndarray, wanted: np.ndarray, order: range) -> None:
-        self.values = values
-        self.wanted = wanted
-        self.order = order
-        self.found = kit.scratch(wanted.shape, np.uint32)
-        self._lanes = np.arange(values.shape[0])
-        self._equal = kit.scratch(values.shape, bool)
-
-    def run(self) -> None:
-        values, lanes, equal = self.values, self._lanes, self._equal
-        for n in self.order:
-            np.equal(values, self.wanted[:, n : n + 1], equal)
-            at = equal.argmax(axis=1)
-            hit = equal[lanes, at]
-            values[lanes[hit], at[hit]] = np.nan
-            self.found[:, n] = np.where(hit, at, 0xFFFFFFFF)
+    lanes = np.arange(len(values))
+    for n in reversed(range(EIGHT)) if backwards else range(EIGHT):
+        equal = np.equal(values, wanted[:, n : n + 1])
+        at = equal.argmax(axis=1)
+        hit = equal[lanes, at]
+        values[lanes[hit], at[hit]] = np.nan
+        found[:, n] = np.where(hit, at, 0xFFFFFFFF)
 
 
-def save_indices(kit: Kit, a: Access, found: np.ndarray) -> Step:
+def save_indices(kit: Kit, a: Access, found: Array) -> Operation:
     """Write positions to an index tile: 16 bits keep all ones all ones."""
     last = last_writes(a) or ()
-    view, shape = kit.view(a)[last], a.shape
-
-    def save() -> None:
-        np.copyto(view, found.reshape(shape)[last], casting="unsafe")
-
-    return save
+    return op(cast, kit.view(a)[last], found.reshape(a.shape)[last])
 
 
 @nc_find_index8.meaning
-def _meaning(i: Instruction, kit: Kit) -> Step:
+def _meaning(i: Instruction, kit: Kit) -> list[Operation]:
     values, load = private_rows(kit, i["data"])
     wanted, load_wanted = load_rows(kit, i["vals"])
-    matcher = Matcher(kit, values, wanted.reshape(-1, EIGHT), range(EIGHT))
-    save = save_indices(kit, i["dst"], matcher.found)
-    return chain([load, *load_wanted, matcher.run, save])
+    wanted = wanted.reshape(-1, EIGHT)
+    found = kit.scratch(wanted.shape, np.uint32)
+    search = op(find_eight, values, wanted, False, found)
+    return [load, *load_wanted, search, save_indices(kit, i["dst"], found)]
 
 
 @nc_find_index8.cost

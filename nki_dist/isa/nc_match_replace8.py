@@ -9,13 +9,15 @@ from nki_dist.errors import NkiValidationError
 from nki_dist.isa import broadcast as b
 from nki_dist.isa.checks import same_partitions, same_tile
 from nki_dist.isa.effects import OPTIMISTIC, Effects, moves
-from nki_dist.isa.kit import Kit, Step, chain
+from nki_dist.isa.kit import Kit
 from nki_dist.isa.max8 import EIGHT, check_eight
-from nki_dist.isa.nc_find_index8 import INDEX_DTYPES, Matcher, save_indices
+from nki_dist.isa.nc_find_index8 import INDEX_DTYPES, find_eight, save_indices
 from nki_dist.isa.operands import Number, read, write
 from nki_dist.isa.rows import load_rows, private_rows, save_rows
 from nki_dist.isa.spec import Cost, instruction
 from nki_dist.isa.timing_rules import issue_cycles
+from nki_dist.ops.function import copy, function
+from nki_dist.ops.operation import Operation, op
 from nki_dist.program import Instruction
 
 
@@ -66,23 +68,29 @@ def _check(i: Instruction, arch: Arch) -> None:
 
 
 @nc_match_replace8.meaning
-def _meaning(i: Instruction, kit: Kit) -> Step:
+def _meaning(i: Instruction, kit: Kit) -> list[Operation]:
     values, load = private_rows(kit, i["data"])
     wanted, load_wanted = load_rows(kit, i["vals"])
-    result = kit.scratch(values.shape)
-    matcher = Matcher(kit, values, wanted.reshape(-1, EIGHT), range(EIGHT - 1, -1, -1))
-    found, imm, columns = matcher.found, b.single(i["imm"]), values.shape[1]
-
-    def replace() -> None:
-        np.copyto(result, values)
-        matcher.run()
-        lane, slot = np.nonzero(found < columns)
-        result[lane, found[lane, slot]] = imm
-
-    steps = [load, *load_wanted, replace, save_rows(kit, i["dst"], result)]
+    wanted, result = wanted.reshape(-1, EIGHT), kit.scratch(values.shape)
+    found = kit.scratch(wanted.shape, np.uint32)
+    ops = [
+        load,
+        *load_wanted,
+        op(copy, result, values),
+        op(find_eight, values, wanted, True, found),
+        op(_replace, found, b.single(i["imm"]), result),
+        save_rows(kit, i["dst"], result),
+    ]
     if i["dst_idx"] is not None:
-        steps.append(save_indices(kit, i["dst_idx"], found))
-    return chain(steps)
+        ops.append(save_indices(kit, i["dst_idx"], found))
+    return ops
+
+
+@function(reads="found result", writes="result", partial=True, name="replace found")
+def _replace(found: np.ndarray, imm: np.float32, result: np.ndarray) -> None:
+    """Another value where something was found."""
+    lane, slot = np.nonzero(found < result.shape[1])
+    result[lane, found[lane, slot]] = imm
 
 
 @nc_match_replace8.cost

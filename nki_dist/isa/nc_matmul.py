@@ -26,10 +26,11 @@ from nki_dist.isa.effects import Bits, Effects
 from nki_dist.isa.enums import matmul_perf_mode
 from nki_dist.isa.factors import Factors
 from nki_dist.isa.indirection import is_indirect
-from nki_dist.isa.kit import Kit, Step
+from nki_dist.isa.kit import Kit
 from nki_dist.isa.operands import FLAG, PSUM, SBUF, Choice, Custom, read, write
 from nki_dist.isa.spec import Cost, instruction, require_generation
 from nki_dist.isa.timing_rules import array_tile, product_cycles
+from nki_dist.ops.operation import Operation
 from nki_dist.program import Access, Instruction
 
 FP8 = frozenset({float8_e4m3, float8_e4m3fn, float8_e5m2})
@@ -219,7 +220,7 @@ def _moves(i: Instruction, arch: Arch) -> bool:
 
 
 @nc_matmul.meaning
-def _meaning(i: Instruction, kit: Kit) -> Step:
+def _meaning(i: Instruction, kit: Kit) -> list[Operation]:
     if _moves(i, kit.arch):
         return select_columns(i, kit)
     return multiply(i, kit, _rows(i), (i["stationary"], i["moving"]))

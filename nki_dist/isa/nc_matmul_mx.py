@@ -6,6 +6,7 @@ import numpy as np
 
 from nki_dist.arch import Arch
 from nki_dist.dtypes import (
+    DType,
     bfloat16,
     float4_e2m1fn_x4,
     float8_e4m3fn_x4,
@@ -26,11 +27,13 @@ from nki_dist.isa._matmul import (
 from nki_dist.isa._mx import GROUP, check_partitions, check_scale, scale_rows
 from nki_dist.isa.effects import Effects
 from nki_dist.isa.indirection import is_indirect
-from nki_dist.isa.kit import Kit, Step, chain
+from nki_dist.isa.kit import Array, Kit
 from nki_dist.isa.operands import PSUM, SBUF, Custom, read, write
 from nki_dist.isa.quantize_mx import SCALES
 from nki_dist.isa.spec import Cost, instruction
 from nki_dist.isa.timing_rules import array_tile, product_cycles
+from nki_dist.ops.function import function
+from nki_dist.ops.operation import Operation, op
 from nki_dist.program import Access, Instruction
 
 PACKED = (float8_e5m2_x4, float8_e4m3fn_x4, float4_e2m1fn_x4)
@@ -114,27 +117,31 @@ def _indirect(i: Instruction, arch: Arch) -> None:
 
 
 @nc_matmul_mx.meaning
-def _meaning(i: Instruction, kit: Kit) -> Step:
+def _meaning(i: Instruction, kit: Kit) -> list[Operation]:
     left, fill_left = _matrix(i["stationary"], i["stationary_scale"], kit)
     right, fill_right = _matrix(i["moving"], i["moving_scale"], kit)
     out, after = deposit(i["dst"], i.accumulation, kit)
-    return chain([fill_left, fill_right, *product(left, right, out, kit), *after])
+    return [fill_left, fill_right, *product(left, right, out, kit), *after]
 
 
-def _matrix(a: Access, scale: Access, kit: Kit) -> tuple[np.ndarray, Step]:
-    """The values as a float32 matrix (4 * partitions, elements), and the step that fills it."""
+def _matrix(a: Access, scale: Access, kit: Kit) -> tuple[Array, Operation]:
+    """The values as a float32 matrix (4 * partitions, elements), and what fills it."""
     partitions, count = a.shape[0], a.free_size
     matrix = kit.scratch((partitions // GROUP, GROUP, 4, count))
-    data, codes, rows = kit.view(a), kit.raw(scale), scale_rows(partitions)
-    dtype = a.dtype
+    filled = op(_unpack, kit.view(a), kit.raw(scale), a.dtype, matrix)
+    return matrix.reshape(4 * partitions, count), filled
 
-    def fill() -> None:
-        values = unpack_x4(data.reshape(partitions, count), dtype)
-        grouped = values.reshape(partitions // GROUP, GROUP, count, 4).transpose(0, 1, 3, 2)
-        factors = e8m0_to_float32(codes[rows].reshape(len(rows), 1, 1, count))
-        np.multiply(grouped, factors, matrix)
 
-    return matrix.reshape(4 * partitions, count), fill
+@function(reads="data codes", writes="matrix", name="unpack scaled")
+def _unpack(data: np.ndarray, codes: np.ndarray, dtype: DType, matrix: np.ndarray) -> None:
+    """Packed values times their scales, (groups, partitions of a group, 4, elements)."""
+    groups, _, _, count = matrix.shape
+    partitions = groups * GROUP
+    rows = scale_rows(partitions)
+    values = unpack_x4(data.reshape(partitions, count), dtype)
+    grouped = values.reshape(groups, GROUP, count, 4).transpose(0, 1, 3, 2)
+    factors = e8m0_to_float32(codes[rows].reshape(len(rows), 1, 1, count))
+    np.multiply(grouped, factors, matrix)
 
 
 @nc_matmul_mx.cost

@@ -9,9 +9,11 @@ from nki_dist.dtypes import uint32
 from nki_dist.errors import NkiValidationError, OutOfBoundsError
 from nki_dist.isa.checks import same_partitions, same_tile
 from nki_dist.isa.effects import OPTIMISTIC, Effects, moves
-from nki_dist.isa.kit import Kit, Step
+from nki_dist.isa.kit import Kit
 from nki_dist.isa.operands import SBUF, read, write
 from nki_dist.isa.spec import Cost, instruction
+from nki_dist.ops.function import copy, function
+from nki_dist.ops.operation import Operation, op
 from nki_dist.program import Instruction
 
 
@@ -52,35 +54,33 @@ def _check(i: Instruction, arch: Arch) -> None:
 
 
 @nc_n_gather.meaning
-def _meaning(i: Instruction, kit: Kit) -> Step:
-    dst, data = i["dst"], i["data"]
-    bits, indices, target = kit.raw(data), kit.view(i["indices"]), kit.raw(dst)
-    partitions, room = data.shape[0], data.free_size
-    flat = kit.scratch((partitions, dst.free_size), np.intp)
-    gathered = kit.scratch((partitions, dst.free_size), dst.dtype.raw)
-    rows = room * np.arange(partitions)[:, None]
-    into, shaped, label = (
-        flat.reshape(i["indices"].shape),
-        gathered.reshape(dst.shape),
-        kit.name(data),
-    )
+def _meaning(i: Instruction, kit: Kit) -> list[Operation]:
+    dst, data, indices = i["dst"], i["data"], i["indices"]
+    shape = (data.shape[0], dst.free_size)
+    flat, gathered = kit.scratch(shape, np.intp), kit.scratch(shape, dst.dtype.raw)
+    return [
+        op(copy, flat.reshape(indices.shape), kit.view(indices)),
+        op(_gather, kit.raw(data), data.free_size, kit.name(data), flat, gathered),
+        op(copy, kit.raw(dst), gathered.reshape(dst.shape)),
+    ]
 
-    def gather() -> None:
-        np.copyto(into, indices)
-        if flat.max() >= room:
-            p, n = (int(k) for k in np.argwhere(flat >= room)[0])
-            raise OutOfBoundsError(
-                f"index {int(flat[p, n])} (partition {p}, position {n}) is outside [0, {room}), "
-                f"the elements per partition of data, {label}",
-                code="data-index-range",
-                hint="repair the indices",
-                numbers={"got": flat[p, n], "least": 0, "most": room - 1},
-            )
-        np.add(flat, rows, flat)
-        np.take(bits.reshape(-1), flat, None, gathered, "clip")
-        np.copyto(target, shaped)
 
-    return gather
+@function(reads="bits flat", writes="flat gathered", raises=True, name="gather elements")
+def _gather(
+    bits: np.ndarray, room: int, label: str, flat: np.ndarray, gathered: np.ndarray
+) -> None:
+    """Of each partition's `room` elements those that its indices `flat` choose."""
+    if flat.max() >= room:
+        p, n = (int(k) for k in np.argwhere(flat >= room)[0])
+        raise OutOfBoundsError(
+            f"index {int(flat[p, n])} (partition {p}, position {n}) is outside [0, {room}), the "
+            f"elements per partition of data, {label}",
+            code="data-index-range",
+            hint="repair the indices",
+            numbers={"got": flat[p, n], "least": 0, "most": room - 1},
+        )
+    np.add(flat, room * np.arange(len(bits))[:, None], flat)
+    np.take(bits.reshape(-1), flat, None, gathered, "clip")
 
 
 @nc_n_gather.cost

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -11,10 +10,13 @@ from nki_dist.arch import Arch, allowed_start_partitions
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa.checks import same_free_size
 from nki_dist.isa.effects import Effects, MaskOf, Results, flattened, moves, passes_on, tile_of
-from nki_dist.isa.kit import Kit, Step, chain
+from nki_dist.isa.kit import Kit
 from nki_dist.isa.operands import Custom, read, write
 from nki_dist.isa.spec import Cost, instruction
 from nki_dist.isa.timing_rules import issue_cycles
+from nki_dist.ops.arrays import put, take
+from nki_dist.ops.function import copy
+from nki_dist.ops.operation import Operation, op
 from nki_dist.program import Access, Instruction
 
 _QUADRANT: Final = 32
@@ -122,18 +124,17 @@ def _moves(i: Instruction) -> tuple[np.ndarray, np.ndarray]:
 
 
 @nc_stream_shuffle.meaning
-def _meaning(i: Instruction, kit: Kit) -> Step:
+def _meaning(i: Instruction, kit: Kit) -> list[Operation]:
     dst, src = i["dst"], i["src"]
     targets, sources = _moves(i)
     into, bits = kit.raw(dst), kit.raw(src)
     if targets.size == 0:
-        return lambda: None
+        return []
     moved = kit.scratch((targets.size, *src.shape[1:]), src.dtype.raw)
     shaped = moved.reshape(targets.size, *dst.shape[1:])
-    gather = partial(np.take, bits, sources, 0, moved, "clip")
-    if targets.size == dst.shape[0]:
-        return chain([gather, partial(np.copyto, into, shaped)])
-    return chain([gather, partial(into.__setitem__, targets, shaped)])
+    whole = targets.size == dst.shape[0]
+    save = op(copy, into, shaped) if whole else op(put, into, targets, shaped)
+    return [op(take, bits, sources, moved), save]
 
 
 @nc_stream_shuffle.cost

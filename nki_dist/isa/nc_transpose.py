@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import numpy as np
 
 from nki_dist.arch import Arch
 from nki_dist.dtypes import bfloat16, float16, float32
-from nki_dist.dtypes.casts import converter
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa._matmul import check_bank, matrix
 from nki_dist.isa._transpose import identity_matrix, transpose
 from nki_dist.isa.effects import Bits, Effects, MaskOf, Results, flattened, passes_on
 from nki_dist.isa.enums import engine
-from nki_dist.isa.kit import Kit, Step, chain
+from nki_dist.isa.kit import Kit
 from nki_dist.isa.operands import read, write
 from nki_dist.isa.spec import Cost, instruction, may_reject
 from nki_dist.isa.timing_rules import issue_cycles, product_cycles
+from nki_dist.ops.operation import Operation, op
 from nki_dist.program import Instruction
 
 
@@ -136,15 +135,17 @@ def _memories(i: Instruction, arch: Arch) -> None:
 
 
 @nc_transpose.meaning
-def _meaning(i: Instruction, kit: Kit) -> Step:
+def _meaning(i: Instruction, kit: Kit) -> list[Operation]:
     dst, data = i["dst"], i["data"]
     if kit.arch.generation >= 3 or i.engine != "tensor" or not data.dtype.is_float:
         return transpose(dst, data, kit)
-    left, fill = matrix(data, kit, data.shape[0])
+    left, filled = matrix(data, kit, data.shape[0])
     product = kit.scratch((data.free_size, data.shape[0]))
-    multiply = partial(np.matmul, left.T, identity_matrix(data.shape[0]), product)
-    store = partial(converter(float32, dst.dtype), kit.view(dst), product.reshape(dst.shape))
-    return chain([*fill, multiply, store])
+    return [
+        *filled,
+        op(np.matmul, left.T, identity_matrix(data.shape[0]), product),
+        op(kit.convert(float32, dst.dtype), kit.view(dst), product.reshape(dst.shape)),
+    ]
 
 
 @nc_transpose.cost

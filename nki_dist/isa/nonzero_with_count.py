@@ -10,10 +10,12 @@ from nki_dist.errors import NkiValidationError
 from nki_dist.isa import _pattern
 from nki_dist.isa.checks import same_partitions
 from nki_dist.isa.effects import OPTIMISTIC, Effects
-from nki_dist.isa.kit import Kit, Step
+from nki_dist.isa.kit import Kit
 from nki_dist.isa.nc_stream_shuffle import start_partition
 from nki_dist.isa.operands import SBUF, Custom, read, write
 from nki_dist.isa.spec import Cost, instruction
+from nki_dist.ops.function import copy, function
+from nki_dist.ops.operation import Operation, op
 from nki_dist.program import Instruction
 
 
@@ -64,23 +66,25 @@ def _check(i: Instruction, arch: Arch) -> None:
 
 
 @nonzero_with_count.meaning
-def _meaning(i: Instruction, kit: Kit) -> Step:
+def _meaning(i: Instruction, kit: Kit) -> list[Operation]:
     core = kit.arch.gpsimd_core_partitions  # of whose partitions it uses the first
     source, target = kit.view(i["src"])[::core], kit.view(i["dst"])[::core]
-    rows, n = len(source), i["src"].free_size
-    result = kit.scratch((rows, n + 1), np.int32)
-    shaped = result.reshape(target.shape)
-    offset, padding = np.int32(i["index_offset"]), i["padding_val"]
+    result = kit.scratch((len(source), i["src"].free_size + 1), np.int32)
+    offset = np.int32(i["index_offset"])
+    return [
+        op(_find, source, offset, i["padding_val"], result),
+        op(copy, target, result.reshape(target.shape)),
+    ]
 
-    def find() -> None:
-        result[...] = padding
-        for row, values in zip(result, source, strict=True):
-            found = np.flatnonzero(values)
-            np.add(found.astype(np.int32), offset, row[: found.size])
-            row[n] = found.size
-        np.copyto(target, shaped)
 
-    return find
+@function(reads="source", writes="result", name="find nonzero")
+def _find(source: np.ndarray, offset: np.int32, padding: int, result: np.ndarray) -> None:
+    """Where rows aren't zero, and in the last column how often."""
+    result[...] = padding
+    for row, values in zip(result, source, strict=True):
+        found = np.flatnonzero(values)
+        np.add(found.astype(np.int32), offset, row[: found.size])
+        row[-1] = found.size
 
 
 @nonzero_with_count.cost

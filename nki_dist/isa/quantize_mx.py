@@ -8,6 +8,7 @@ import numpy as np
 
 from nki_dist.arch import Arch
 from nki_dist.dtypes import (
+    DType,
     bfloat16,
     float8_e4m3fn_x4,
     float8_e5m2_x4,
@@ -16,15 +17,16 @@ from nki_dist.dtypes import (
     float32,
     uint8,
 )
-from nki_dist.dtypes.casts import converter
 from nki_dist.dtypes.mx import E8M0_BIAS, E8M0_NAN, pack_x4
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa._mx import GROUP, check_partitions, check_scale, scale_rows
 from nki_dist.isa.effects import Effects, MaskOf, Results, passes_on, tile_of
-from nki_dist.isa.kit import Kit, Step
+from nki_dist.isa.kit import Kit
 from nki_dist.isa.operands import SBUF, read, write
 from nki_dist.isa.spec import Cost, instruction
 from nki_dist.isa.timing_rules import issue_cycles
+from nki_dist.ops.function import function
+from nki_dist.ops.operation import Operation, op
 from nki_dist.program import Instruction
 
 SCALES: Final = (float8_e8m0fnu, uint8)
@@ -93,30 +95,30 @@ def _check(i: Instruction, arch: Arch) -> None:
 
 
 @quantize_mx.meaning
-def _meaning(i: Instruction, kit: Kit) -> Step:
+def _meaning(i: Instruction, kit: Kit) -> list[Operation]:
     dst, src, scale = i["dst"], i["src"], i["dst_scale"]
-    partitions, count = dst.shape[0], dst.free_size
     values = kit.scratch(src.shape)
-    groups = values.reshape(partitions // GROUP, GROUP, count, 4)
-    widen, source = converter(src.dtype, float32), kit.view(src)
-    target, codes = kit.raw(dst), kit.raw(scale)
-    rows, reserve = scale_rows(partitions), _EMAX[dst.dtype] - 1
-    packed = dst.dtype
+    return [
+        op(kit.convert(src.dtype, float32), values, kit.view(src)),
+        op(_quantize, values, dst.dtype, kit.raw(dst), kit.raw(scale)),
+    ]
 
-    def quantize() -> None:
-        widen(values, source)
-        largest = np.abs(groups).max(axis=(1, 3))
-        finite = np.isfinite(largest)
-        # frexp gives a mantissa in [0.5, 1), so its exponent is one more than floor(log2).
-        exponent = np.frexp(largest)[1] - 1 - reserve
-        exponent = np.where(largest > 0, exponent, -E8M0_BIAS).clip(-E8M0_BIAS, E8M0_BIAS)
-        exponent[~finite] = 0
-        np.multiply(groups, np.ldexp(np.float32(1), -exponent)[:, None, :, None], groups)
-        target[...] = pack_x4(values.reshape(partitions, -1), packed).reshape(target.shape)
-        code = np.where(finite, exponent + E8M0_BIAS, E8M0_NAN).astype(np.uint8)
-        codes[rows] = code.reshape(-1, *codes.shape[1:])
 
-    return quantize
+@function(reads="values codes", writes="values target codes", partial=True, name="quantize")
+def _quantize(values: np.ndarray, packed: DType, target: np.ndarray, codes: np.ndarray) -> None:
+    """Values as packed ones and, in some rows of `codes`, their scales."""
+    partitions = len(target)
+    groups = values.reshape(partitions // GROUP, GROUP, -1, 4)
+    largest = np.abs(groups).max(axis=(1, 3))
+    finite = np.isfinite(largest)
+    # frexp gives a mantissa in [0.5, 1), so its exponent is one more than floor(log2).
+    exponent = np.frexp(largest)[1] - 1 - (_EMAX[packed] - 1)
+    exponent = np.where(largest > 0, exponent, -E8M0_BIAS).clip(-E8M0_BIAS, E8M0_BIAS)
+    exponent[~finite] = 0
+    np.multiply(groups, np.ldexp(np.float32(1), -exponent)[:, None, :, None], groups)
+    target[...] = pack_x4(values.reshape(partitions, -1), packed).reshape(target.shape)
+    code = np.where(finite, exponent + E8M0_BIAS, E8M0_NAN).astype(np.uint8)
+    codes[scale_rows(partitions)] = code.reshape(-1, *codes.shape[1:])
 
 
 @quantize_mx.cost

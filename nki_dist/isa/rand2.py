@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -25,12 +25,14 @@ from nki_dist.errors import NkiValidationError
 from nki_dist.isa.accumulate import check_dtype
 from nki_dist.isa.checks import scalar_or_column
 from nki_dist.isa.effects import Effects, State, elementwise
-from nki_dist.isa.kit import Kit, Step, chain
+from nki_dist.isa.kit import Kit
 from nki_dist.isa.operands import read, write
-from nki_dist.isa.randomness import APPROXIMATE, Source
+from nki_dist.isa.randomness import APPROXIMATE, draw, uniform
 from nki_dist.isa.rows import column, save_rows
 from nki_dist.isa.spec import Cost, instruction
 from nki_dist.isa.timing_rules import issue_cycles
+from nki_dist.ops.function import function
+from nki_dist.ops.operation import Operation, op
 from nki_dist.program import Access, Instruction
 
 _FLOATS = (float8_e4m3, float8_e5m2, float16, bfloat16, float32, tfloat32)
@@ -72,20 +74,28 @@ def _check(i: Instruction, arch: Arch) -> None:
 
 
 @rand2.meaning
-def _meaning(i: Instruction, kit: Kit) -> Step:
+def _meaning(i: Instruction, kit: Kit) -> list[Operation]:
     dst = i["dst"]
     low, load_low = column(kit, i["min"])
     high, load_high = column(kit, i["max"])
-    source = Source(kit, "vector", dst)
-    values = kit.scratch(source.bits.shape)
+    bits, drawn = draw(kit, "vector", dst)
+    values = kit.scratch(bits.shape)
+    return [
+        *load_low,
+        *load_high,
+        drawn,
+        op(uniform, bits, values),
+        op(_spread, values, low, high),
+        save_rows(kit, dst, values),
+    ]
 
-    def spread() -> None:
-        np.multiply(values, high - low, values)
-        np.add(values, low, values)
-        np.minimum(values, high, out=values)  # the addition may round up past it
 
-    draw: list[Step] = [source.draw, partial(source.uniform, values)]
-    return chain([*load_low, *load_high, *draw, spread, save_rows(kit, dst, values)])
+@function(reads="values low high", writes="values")
+def _spread(values: np.ndarray, low: Any, high: Any) -> None:
+    """Numbers in [0, 1) become numbers between two others."""
+    np.multiply(values, high - low, values)
+    np.add(values, low, values)
+    np.minimum(values, high, out=values)  # the addition may round up past it
 
 
 @rand2.cost

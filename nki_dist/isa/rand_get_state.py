@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from nki_dist.arch import Arch
 from nki_dist.dtypes import uint32
 from nki_dist.isa.checks import not_in_psum
 from nki_dist.isa.effects import CLEAN, Effects, State
 from nki_dist.isa.enums import engine
-from nki_dist.isa.kit import Kit, Step
+from nki_dist.isa.kit import Kit
 from nki_dist.isa.operands import write
 from nki_dist.isa.rand_set_state import check_state
-from nki_dist.isa.randomness import APPROXIMATE, lanes, states
+from nki_dist.isa.randomness import APPROXIMATE, WORDS, lanes, states
 from nki_dist.isa.spec import Cost, instruction
+from nki_dist.ops.function import copy
+from nki_dist.ops.operation import Operation, op
 from nki_dist.program import Instruction
 
 
@@ -44,14 +44,11 @@ def _check(i: Instruction, arch: Arch) -> None:
 
 
 @rand_get_state.meaning
-def _meaning(i: Instruction, kit: Kit) -> Step:
-    into, where, label = kit.view(i["dst"]), lanes(i["dst"], kit), i.engine
-
-    def get() -> None:
-        words = states(kit, label)[:, where]
-        np.copyto(into, words.transpose(1, 2, 0).reshape(into.shape))
-
-    return get
+def _meaning(i: Instruction, kit: Kit) -> list[Operation]:
+    dst = i["dst"]
+    words = states(kit, i.engine)[:, lanes(dst, kit)]
+    into = kit.view(dst).reshape(len(words[0]), -1, WORDS)
+    return [op(copy, into, words.transpose(1, 2, 0))]
 
 
 @rand_get_state.cost

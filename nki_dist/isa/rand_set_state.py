@@ -7,10 +7,12 @@ from nki_dist.dtypes import uint32
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa.effects import CLEAN, Effects, State
 from nki_dist.isa.enums import engine
-from nki_dist.isa.kit import Kit, Step
+from nki_dist.isa.kit import Kit
 from nki_dist.isa.operands import SBUF, read
 from nki_dist.isa.randomness import APPROXIMATE, GENERATORS, WORDS, lanes, states
 from nki_dist.isa.spec import Cost, instruction, require_generation
+from nki_dist.ops.function import copy
+from nki_dist.ops.operation import Operation, op
 from nki_dist.program import Access, Instruction
 
 
@@ -58,15 +60,11 @@ def _check(i: Instruction, arch: Arch) -> None:
 
 
 @rand_set_state.meaning
-def _meaning(i: Instruction, kit: Kit) -> Step:
-    seeds, where = kit.view(i["src_seeds"]), lanes(i["src_seeds"], kit)
-    label = i.engine
-
-    def put() -> None:
-        words = seeds.reshape(len(seeds), GENERATORS[label], WORDS)
-        states(kit, label)[:, where] = words.transpose(2, 0, 1)
-
-    return put
+def _meaning(i: Instruction, kit: Kit) -> list[Operation]:
+    seeds = kit.view(i["src_seeds"])
+    words = seeds.reshape(len(seeds), GENERATORS[i.engine], WORDS)
+    held = states(kit, i.engine)[:, lanes(i["src_seeds"], kit)]
+    return [op(copy, held, words.transpose(2, 0, 1))]
 
 
 @rand_set_state.cost

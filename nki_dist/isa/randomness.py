@@ -21,12 +21,15 @@ Follows: AWS Neuron SDK, `nki/api/nki/isa/__init__.py` (rng, rand2, rand_set_sta
 
 from __future__ import annotations
 
+from functools import partial
 from math import prod
 from typing import Final
 
 import numpy as np
 
-from nki_dist.isa.kit import Kit
+from nki_dist.isa.kit import Array, Kit
+from nki_dist.ops.function import function
+from nki_dist.ops.operation import Operation, op
 from nki_dist.program import Access
 
 WORDS: Final = 6  # state of one generator
@@ -52,13 +55,9 @@ def seeded(engine: str, seed: int, lanes: int) -> np.ndarray:
     return words
 
 
-def states(kit: Kit, engine: str) -> np.ndarray:
-    """The engine's generators on this core, (6, lanes, generators) uint32; changes are kept."""
-    random = kit.state.random
-    words = random.get(engine)
-    if words is None:
-        words = random[engine] = seeded(engine, 0, kit.arch.partitions)
-    return words
+def states(kit: Kit, engine: str) -> Array:
+    """The engine's generators on this core, (6, lanes, generators) uint32."""
+    return kit.random(engine, partial(seeded, engine, 0, kit.arch.partitions))
 
 
 def lanes(a: Access, kit: Kit) -> slice:
@@ -67,62 +66,60 @@ def lanes(a: Access, kit: Kit) -> slice:
     return slice(start, start + count) if start + count <= kit.arch.partitions else slice(0, count)
 
 
-class Source:
-    """Random bits for one instruction.
+def draw(kit: Kit, engine: str, a: Access) -> tuple[Array, Operation]:
+    """Random bits for the elements of an operand, uint32 (P, N), and what draws them."""
+    width = GENERATORS[engine]
+    steps = -(-a.free_size // width)
+    blocks = -(-steps // 5)
+    lane_shape = (a.shape[0], width)
+    # The xorshift words ever held, oldest first: five of them are the state.
+    words = kit.scratch((5 * blocks + 5, *lane_shape), np.uint32)
+    work = kit.scratch((2, 5, *lane_shape), np.uint32)
+    numbers = kit.scratch((steps, *lane_shape), np.uint32)
+    bits = kit.scratch((a.shape[0], a.free_size), np.uint32)
+    held = states(kit, engine)[:, lanes(a, kit)]
+    return bits, op(_draw, held, words, work, numbers, bits)
 
-    Attributes:
-        bits: after `draw`, uint32 (P, N).
-    """
 
-    def __init__(self, kit: Kit, engine: str, a: Access) -> None:
-        self._kit = kit
-        self._engine = engine
-        self._lanes = lanes(a, kit)
-        width = GENERATORS[engine]
-        self._steps = -(-a.free_size // width)
-        blocks = -(-self._steps // 5)
-        lane_shape = (a.shape[0], width)
-        # The xorshift words ever held, oldest first: five of them are the state.
-        self._words = kit.scratch((5 * blocks + 5, *lane_shape), np.uint32)
-        self._work = kit.scratch((2, 5, *lane_shape), np.uint32)
-        self._numbers = kit.scratch((self._steps, *lane_shape), np.uint32)
-        steps = np.arange(1, self._steps + 1, dtype=np.uint32)
-        self._counts = (steps * _WEYL).reshape(-1, 1, 1)
-        self.bits = kit.scratch((a.shape[0], a.free_size), np.uint32)
+@function(reads="held", writes="held words work numbers bits", name="draw")
+def _draw(
+    held: np.ndarray, words: np.ndarray, work: np.ndarray, numbers: np.ndarray, bits: np.ndarray
+) -> None:
+    """Advance the generators and fill `bits`."""
+    steps = len(numbers)
+    words[:5] = held[:5]
+    _advance(words, work)
+    counts = np.arange(1, steps + 1, dtype=np.uint32) * _WEYL
+    np.add(words[5 : 5 + steps], counts.reshape(-1, 1, 1), numbers)
+    np.add(numbers, held[5], numbers)
+    held[:5] = words[steps : steps + 5]
+    held[5] += counts[-1]
+    flat = numbers.transpose(1, 0, 2).reshape(len(bits), -1)
+    np.copyto(bits, flat[:, : bits.shape[1]])
 
-    def draw(self) -> None:
-        """Advance the generators and fill `bits`."""
-        held = states(self._kit, self._engine)[:, self._lanes]
-        words, steps, numbers = self._words, self._steps, self._numbers
-        words[:5] = held[:5]
-        self._advance()
-        np.add(words[5 : 5 + steps], self._counts, numbers)
-        np.add(numbers, held[5], numbers)
-        held[:5] = words[steps : steps + 5]
-        held[5] += self._counts[-1, 0, 0]
-        flat = numbers.transpose(1, 0, 2).reshape(len(self.bits), -1)
-        np.copyto(self.bits, flat[:, : self.bits.shape[1]])
 
-    def _advance(self) -> None:
-        """Five steps at a time: what a step takes from five steps ago is known for all of them."""
-        words, (old, shifted) = self._words, self._work
-        spare = shifted[0]
-        for k in range(0, len(words) - 5, 5):
-            block = words[k : k + 5]
-            np.right_shift(block, 2, old)
-            np.bitwise_xor(old, block, old)
-            np.left_shift(old, 1, shifted)
-            np.bitwise_xor(old, shifted, old)
-            last = words[k + 4]
-            for n in range(5):
-                np.left_shift(last, 4, spare)
-                np.bitwise_xor(spare, last, spare)
-                last = words[k + 5 + n]
-                np.bitwise_xor(spare, old[n], last)
+def _advance(words: np.ndarray, work: np.ndarray) -> None:
+    """Five steps at a time: what a step takes from five steps ago is known for all of them."""
+    old, shifted = work
+    spare = shifted[0]
+    for k in range(0, len(words) - 5, 5):
+        block = words[k : k + 5]
+        np.right_shift(block, 2, old)
+        np.bitwise_xor(old, block, old)
+        np.left_shift(old, 1, shifted)
+        np.bitwise_xor(old, shifted, old)
+        last = words[k + 4]
+        for n in range(5):
+            np.left_shift(last, 4, spare)
+            np.bitwise_xor(spare, last, spare)
+            last = words[k + 5 + n]
+            np.bitwise_xor(spare, old[n], last)
 
-    def uniform(self, out: np.ndarray) -> None:
-        """`bits` as float32 (P, N): multiples of 2**-24 in [0, 1)."""
-        np.right_shift(self.bits, 8, self.bits)
-        # Below 2**24 the sign bit is clear, and NumPy converts signed integers four times faster.
-        np.copyto(out, self.bits.view(np.int32), casting="unsafe")
-        np.multiply(out, np.float32(2.0**-24), out)
+
+@function(reads="bits", writes="bits out")
+def uniform(bits: np.ndarray, out: np.ndarray) -> None:
+    """`bits` as float32 (P, N): multiples of 2**-24 in [0, 1)."""
+    np.right_shift(bits, 8, bits)
+    # Below 2**24 the sign bit is clear, and NumPy converts signed integers four times faster.
+    np.copyto(out, bits.view(np.int32), casting="unsafe")
+    np.multiply(out, np.float32(2.0**-24), out)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,11 +15,14 @@ from nki_dist.isa.alu import ALU, SELECT_REDUCE
 from nki_dist.isa.checks import same_tile
 from nki_dist.isa.effects import OPTIMISTIC, Effects, State
 from nki_dist.isa.enums import reduce_cmd
-from nki_dist.isa.kit import Kit, Step, chain, per_partition
+from nki_dist.isa.kit import Kit, per_partition
 from nki_dist.isa.operands import Choice, Custom, Number, Op, read, write
 from nki_dist.isa.rows import flat_rows
 from nki_dist.isa.spec import Cost, instruction
 from nki_dist.isa.timing_rules import issue_cycles
+from nki_dist.ops.arrays import copy_where
+from nki_dist.ops.function import copy
+from nki_dist.ops.operation import Operation, op
 from nki_dist.program import Instruction
 
 FP32_MIN = float(np.finfo(np.float32).min)
@@ -110,7 +112,7 @@ def _check(i: Instruction, arch: Arch) -> None:
 
 
 @range_select.meaning
-def _meaning(i: Instruction, kit: Kit) -> Step:
+def _meaning(i: Instruction, kit: Kit) -> list[Operation]:
     data, result, cmd = i["on_true_tile"], i["reduce_res"], i["reduce_cmd"]
     out, (x,), around = kit.elementwise(i["dst"], [data], float32)
     first = i["range_start"]
@@ -118,21 +120,21 @@ def _meaning(i: Instruction, kit: Kit) -> Step:
     numbers = numbers.reshape(1, *out.shape[1:])
     bounds = [kit.view(per_partition(i[n], out.ndim)) for n in ("bound0", "bound1")]
     keep, other = kit.scratch(out.shape, bool), kit.scratch(out.shape, bool)
-    steps: list[Step] = [
-        partial(ALU[i["comp_op0"]].f32, numbers, bounds[0], keep),
-        partial(ALU[i["comp_op1"]].f32, numbers, bounds[1], other),
-        partial(np.logical_and, keep, other, keep),
-        partial(np.logical_not, keep, keep),
+    ops = [
+        op(ALU[i["comp_op0"]].f32, numbers, bounds[0], keep),
+        op(ALU[i["comp_op1"]].f32, numbers, bounds[1], other),
+        op(np.logical_and, keep, other, keep),
+        op(np.logical_not, keep, keep),
     ]
     if x is not out:
-        steps.append(partial(np.copyto, out, x))
-    steps.append(partial(np.copyto, out, np.float32(FP32_MIN), where=keep))
-    rows, copy = flat_rows(kit, out)
+        ops.append(op(copy, out, x))
+    ops.append(op(copy_where, out, np.float32(FP32_MIN), keep))
+    rows, copied = flat_rows(kit, out)
     total = accumulate(kit, "vector", data, rows, ALU[i["reduce_op"]], cmd)
-    if total is not None:
-        steps += [*copy, total]
-    step = around(chain(steps))
-    return step if result is None else chain([step, read_out(kit, "vector", data, result)])
+    if total:
+        ops += [*copied, *total]
+    read = [] if result is None else read_out(kit, "vector", data, result)
+    return [*around(*ops), *read]
 
 
 @range_select.cost

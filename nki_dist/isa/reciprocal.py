@@ -8,10 +8,11 @@ from nki_dist.isa import broadcast as b
 from nki_dist.isa.alu import ALU
 from nki_dist.isa.checks import same_tile
 from nki_dist.isa.effects import Effects, elementwise
-from nki_dist.isa.kit import Kit, Step
+from nki_dist.isa.kit import Kit
 from nki_dist.isa.operands import read, write
 from nki_dist.isa.spec import Cost, instruction
 from nki_dist.isa.timing_rules import issue_cycles
+from nki_dist.ops.operation import Operation
 from nki_dist.program import Instruction
 
 
@@ -40,7 +41,7 @@ def _check(i: Instruction, arch: Arch) -> None:
 
 
 @reciprocal.meaning
-def _meaning(i: Instruction, kit: Kit) -> Step:
+def _meaning(i: Instruction, kit: Kit) -> list[Operation]:
     out, (x,), around = kit.elementwise(i["dst"], [i["data"]], float32)
     return around(b.apply(ALU["reciprocal"], x, None, out))
 

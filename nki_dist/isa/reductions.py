@@ -21,7 +21,8 @@ from typing import Final
 import numpy as np
 
 from nki_dist.errors import NkiValidationError
-from nki_dist.isa.alu import AluOp
+from nki_dist.isa.alu import ALU, AluOp
+from nki_dist.ops.function import function
 
 Reducer = Callable[[np.ndarray], np.ndarray]
 
@@ -178,3 +179,15 @@ def reduce_integer(op: AluOp, a: np.ndarray, out: np.ndarray | None = None) -> n
         return result
     np.copyto(out, result)
     return out
+
+
+@function(reads="a", writes="out")
+def reduce(operator: str, a: np.ndarray, out: np.ndarray) -> None:
+    """`reduce_f32`, by the operator's name."""
+    reduce_f32(ALU[operator], a, out)
+
+
+@function(reads="a", writes="out", name="reduce integers")
+def reduce_integers(operator: str, a: np.ndarray, out: np.ndarray) -> None:
+    """`reduce_integer`, by the operator's name."""
+    reduce_integer(ALU[operator], a, out)

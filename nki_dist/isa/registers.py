@@ -7,9 +7,11 @@ import numpy as np
 from nki_dist.arch import Arch
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa.effects import CLEAN, Effects
-from nki_dist.isa.kit import Kit, Step
+from nki_dist.isa.kit import Kit
 from nki_dist.isa.operands import ANYWHERE, Custom, Register, read, write
 from nki_dist.isa.spec import Cost, current_tracer, instruction
+from nki_dist.ops.function import function
+from nki_dist.ops.operation import Operation, RegisterNumber, op
 from nki_dist.program import Access, Instruction, VirtualRegister
 
 
@@ -51,20 +53,35 @@ def register_move(dst, src):
 
 
 @register_move.meaning
-def _move(i: Instruction, kit: Kit) -> Step:
-    registers, d, src = kit.state.registers, i["dst"].number, i["src"]
+def _move(i: Instruction, kit: Kit) -> list[Operation]:
+    dst, src = RegisterNumber(i["dst"].number), i["src"]
     if isinstance(src, VirtualRegister):
-        s = src.number
+        return [op(move_register, kit.registers, RegisterNumber(src.number), dst)]
+    return [op(set_register, kit.registers, src, dst)]
 
-        def move() -> None:
-            registers[d] = registers[s]
 
-        return move
+@function(writes="dst", name="set register")
+def set_register(registers: list[int], value: int, dst: int) -> None:
+    """A register becomes a number."""
+    registers[dst] = value
 
-    def put() -> None:
-        registers[d] = src
 
-    return put
+@function(reads="src", writes="dst", name="move register")
+def move_register(registers: list[int], src: int, dst: int) -> None:
+    """A register becomes what another one holds."""
+    registers[dst] = registers[src]
+
+
+@function(reads="cell", writes="dst", name="load register")
+def load_register(registers: list[int], cell: np.ndarray, dst: int) -> None:
+    """A register becomes the integer that an array of one element holds."""
+    registers[dst] = int(cell[()])
+
+
+@function(reads="src", writes="cell", name="store register")
+def store_register(registers: list[int], src: int, bits: int, cell: np.ndarray) -> None:
+    """An array of one unsigned integer becomes what a register holds, as so many bits."""
+    cell[()] = registers[src] & ((1 << bits) - 1)
 
 
 @instruction(
@@ -79,13 +96,9 @@ def register_load(dst, src):
 
 
 @register_load.meaning
-def _load(i: Instruction, kit: Kit) -> Step:
-    registers, d, src = kit.state.registers, i["dst"].number, kit.view(i["src"]).reshape(())
-
-    def load() -> None:
-        registers[d] = int(src[()])
-
-    return load
+def _load(i: Instruction, kit: Kit) -> list[Operation]:
+    cell = kit.view(i["src"]).reshape(())
+    return [op(load_register, kit.registers, cell, RegisterNumber(i["dst"].number))]
 
 
 @instruction(
@@ -100,14 +113,9 @@ def register_store(dst, src):
 
 
 @register_store.meaning
-def _store(i: Instruction, kit: Kit) -> Step:
-    registers, s = kit.state.registers, i["src"].number
-    dst = kit.raw(i["dst"]).reshape(())
-
-    def store() -> None:
-        dst[()] = registers[s] & 0xFFFFFFFF
-
-    return store
+def _store(i: Instruction, kit: Kit) -> list[Operation]:
+    cell = kit.raw(i["dst"]).reshape(())
+    return [op(store_register, kit.registers, RegisterNumber(i["src"].number), 32, cell)]
 
 
 def _one_element(i: Instruction, arch: Arch) -> None:

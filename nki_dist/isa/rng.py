@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from nki_dist.arch import Arch
 from nki_dist.dtypes import int8, int16, int32, uint8, uint16, uint32
 from nki_dist.isa.checks import not_in_psum
 from nki_dist.isa.effects import CLEAN, Effects, State
 from nki_dist.isa.enums import engine
-from nki_dist.isa.kit import Kit, Step, chain
+from nki_dist.isa.kit import Kit
 from nki_dist.isa.operands import write
-from nki_dist.isa.randomness import APPROXIMATE, Source
+from nki_dist.isa.randomness import APPROXIMATE, draw
 from nki_dist.isa.spec import Cost, instruction, require_generation
 from nki_dist.isa.timing_rules import issue_cycles
+from nki_dist.ops.arrays import cast
+from nki_dist.ops.operation import Operation, op
 from nki_dist.program import Instruction
 
 
@@ -44,14 +44,9 @@ def _check(i: Instruction, arch: Arch) -> None:
 
 
 @rng.meaning
-def _meaning(i: Instruction, kit: Kit) -> Step:
-    source = Source(kit, i.engine, i["dst"])
-    into, bits = kit.raw(i["dst"]), source.bits.reshape(i["dst"].shape)
-
-    def save() -> None:
-        np.copyto(into, bits, casting="unsafe")
-
-    return chain([source.draw, save])
+def _meaning(i: Instruction, kit: Kit) -> list[Operation]:
+    bits, drawn = draw(kit, i.engine, i["dst"])
+    return [drawn, op(cast, kit.raw(i["dst"]), bits.reshape(i["dst"].shape))]
 
 
 @rng.cost

@@ -6,14 +6,15 @@ and shape only, not on where a tile lies.
 
 from __future__ import annotations
 
-from functools import partial
 from math import prod
 from typing import Any, Final
 
 import numpy as np
 
 from nki_dist.dtypes import DType, float32
-from nki_dist.isa.kit import Kit, Step, last_writes
+from nki_dist.isa.kit import Array, Kit, last_writes
+from nki_dist.ops.function import copy
+from nki_dist.ops.operation import Operation, is_contiguous, op
 from nki_dist.program import Access
 
 # Elements a row's length apart share few places of a cache if that is a multiple of these bytes.
@@ -23,8 +24,8 @@ GAP: Final = 16  # elements between rows that aren't to be so
 
 def load_rows(
     kit: Kit, a: Access, reduced: int | None = None, compute: DType = float32, spread: bool = False
-) -> tuple[np.ndarray, list[Step]]:
-    """A tile as a contiguous array (P, kept, row), and the steps that fill it.
+) -> tuple[Array, list[Operation]]:
+    """A tile as a contiguous array (P, kept, row), and what fills it.
 
     Args:
         reduced: how many trailing dimensions make up a row; all free ones by default.
@@ -33,10 +34,10 @@ def load_rows(
     cut = 1 if reduced is None else len(a.shape) - reduced
     shape = (a.shape[0], prod(a.shape[1:cut]), prod(a.shape[cut:]))
     view = kit.view(a)
-    if a.dtype is compute and view.flags.c_contiguous and not (spread and crowded(shape)):
+    if a.dtype is compute and is_contiguous(view) and not (spread and crowded(shape)):
         return view.reshape(shape), []
     array = scratch_rows(kit, shape, compute.storage, spread)
-    return array, [partial(kit.convert(a.dtype, compute), array.reshape(a.shape), view)]
+    return array, [op(kit.convert(a.dtype, compute), array.reshape(a.shape), view)]
 
 
 def crowded(shape: tuple[int, ...]) -> bool:
@@ -44,35 +45,35 @@ def crowded(shape: tuple[int, ...]) -> bool:
     return shape[-1] * 4 % CROWDED == 0 and prod(shape[:-1]) >= 32
 
 
-def scratch_rows(kit: Kit, shape: tuple[int, ...], dtype: Any, spread: bool) -> np.ndarray:
+def scratch_rows(kit: Kit, shape: tuple[int, ...], dtype: Any, spread: bool) -> Array:
     """Scratch for rows (..., N), each contiguous; if they are to be spread, with gaps if needed."""
     gap = GAP if spread and crowded(shape) else 0
     return kit.scratch((*shape[:-1], shape[-1] + gap), dtype)[..., : shape[-1]]
 
 
-def private_rows(kit: Kit, a: Access, compute: DType = float32) -> tuple[np.ndarray, Step]:
-    """A copy of a tile as (P, N), free to be overwritten, and the step that makes it."""
+def private_rows(kit: Kit, a: Access, compute: DType = float32) -> tuple[Array, Operation]:
+    """A copy of a tile as (P, N), free to be overwritten, and what makes it."""
     array = kit.scratch(a.shape, compute.storage)
-    step = partial(kit.convert(a.dtype, compute), array, kit.view(a))
-    return array.reshape(a.shape[0], -1), step
+    made = op(kit.convert(a.dtype, compute), array, kit.view(a))
+    return array.reshape(a.shape[0], -1), made
 
 
-def save_rows(kit: Kit, a: Access, array: np.ndarray, compute: DType = float32) -> Step:
+def save_rows(kit: Kit, a: Access, array: Array, compute: DType = float32) -> Operation:
     """Write a contiguous array with the tile's element order to the tile."""
     last = last_writes(a) or ()
     source = array.reshape(a.shape)
-    return partial(kit.convert(compute, a.dtype), kit.view(a)[last], source[last])
+    return op(kit.convert(compute, a.dtype), kit.view(a)[last], source[last])
 
 
-def flat_rows(kit: Kit, array: np.ndarray) -> tuple[np.ndarray, list[Step]]:
-    """An array (P, ...) as contiguous (P, N), and the steps that copy it if they have to."""
-    if array.flags.c_contiguous:
+def flat_rows(kit: Kit, array: Array) -> tuple[Array, list[Operation]]:
+    """An array (P, ...) as contiguous (P, N), and what copies it if that has to be."""
+    if is_contiguous(array):
         return array.reshape(array.shape[0], -1), []
-    copy = kit.scratch(array.shape, array.dtype)
-    return copy.reshape(array.shape[0], -1), [partial(np.copyto, copy, array)]
+    made = kit.scratch(array.shape, array.dtype)
+    return made.reshape(array.shape[0], -1), [op(copy, made, array)]
 
 
-def column(kit: Kit, value: Any) -> tuple[Any, list[Step]]:
+def column(kit: Kit, value: Any) -> tuple[Any, list[Operation]]:
     """A number as float32, or a (P, 1) tile as a (P, 1) float32 array."""
     if not isinstance(value, Access):
         return np.float32(value), []

@@ -20,10 +20,12 @@ from nki_dist.arch import Arch
 from nki_dist.dtypes import DType, int32, int64
 from nki_dist.errors import CompileError, NkiValidationError
 from nki_dist.isa.effects import CLEAN, Effects
-from nki_dist.isa.kit import Kit, Step
+from nki_dist.isa.kit import Kit
 from nki_dist.isa.operands import HBM, SBUF, Custom, Number, Register, read, write
-from nki_dist.isa.scalar_arithmetic import scalar_arithmetic, wrapped
+from nki_dist.isa.registers import load_register, store_register
+from nki_dist.isa.scalar_arithmetic import scalar_arithmetic
 from nki_dist.isa.spec import Cost, current_tracer, instruction, released
+from nki_dist.ops.operation import Operation, RegisterNumber, op
 from nki_dist.program import Instruction, VirtualRegister
 
 _WIDTHS: Final = (int32, int64)
@@ -233,13 +235,9 @@ load = instruction(
 
 
 @load.meaning
-def _load_meaning(i: Instruction, kit: Kit) -> Step:
-    registers, d, src = kit.state.registers, i["dst"].number, kit.view(i["src"]).reshape(())
-
-    def step() -> None:
-        registers[d] = int(src[()])
-
-    return step
+def _load_meaning(i: Instruction, kit: Kit) -> list[Operation]:
+    cell = kit.view(i["src"]).reshape(())
+    return [op(load_register, kit.registers, cell, RegisterNumber(i["dst"].number))]
 
 
 def scalar_load(src):
@@ -287,14 +285,9 @@ store = instruction(
 
 
 @store.meaning
-def _store_meaning(i: Instruction, kit: Kit) -> Step:
-    registers, source = kit.state.registers, i["value"].number
-    dst, bits = kit.view(i["dst"]).reshape(()), i["bits"]
-
-    def step() -> None:
-        dst[()] = wrapped(registers[source], bits)
-
-    return step
+def _store_meaning(i: Instruction, kit: Kit) -> list[Operation]:
+    cell = kit.raw(i["dst"]).reshape(())
+    return [op(store_register, kit.registers, RegisterNumber(i["value"].number), i["bits"], cell)]
 
 
 def scalar_store(dst, value):

@@ -10,9 +10,11 @@ from nki_dist.arch import Arch
 from nki_dist.dtypes import int64
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa.effects import CLEAN, Effects
-from nki_dist.isa.kit import Kit, Step
+from nki_dist.isa.kit import Kit
 from nki_dist.isa.operands import Custom, Number, Op, Register
 from nki_dist.isa.spec import DOCS, Cost, instruction
+from nki_dist.ops.function import function
+from nki_dist.ops.operation import Operation, RegisterNumber, op
 from nki_dist.program import Instruction, VirtualRegister
 
 _OPERATORS: Final[MappingProxyType[str, Callable[[int, int], int]]] = MappingProxyType(
@@ -64,19 +66,22 @@ def _known_width(i: Instruction, arch: Arch) -> None:
 
 
 @scalar_arithmetic.meaning
-def _arithmetic(i: Instruction, kit: Kit) -> Step:
-    registers, d, bits = kit.state.registers, i["dst"].number, i["bits"]
-    operator = _OPERATORS[i["op"]]
-    # Numbers get a place in the same form as registers: a function without arguments.
+def _arithmetic(i: Instruction, kit: Kit) -> list[Operation]:
     first, second = (
-        (lambda n=x.number: registers[n]) if isinstance(x, VirtualRegister) else (lambda n=x: n)
+        RegisterNumber(x.number) if isinstance(x, VirtualRegister) else x
         for x in (i["data1"], i["data2"])
     )
+    dst = RegisterNumber(i["dst"].number)
+    return [op(_compute, kit.registers, i["op"], first, second, i["bits"], dst)]
 
-    def step() -> None:
-        registers[d] = wrapped(operator(first(), second()), bits)
 
-    return step
+@function(reads="first second", writes="dst", name="compute register")
+def _compute(
+    registers: list[int], operator: str, first: int, second: int, bits: int, dst: int
+) -> None:
+    """A register becomes what an operator makes of registers and numbers, wrapped."""
+    a, b = (registers[x] if type(x) is RegisterNumber else x for x in (first, second))
+    registers[dst] = wrapped(_OPERATORS[operator](a, b), bits)
 
 
 @scalar_arithmetic.cost

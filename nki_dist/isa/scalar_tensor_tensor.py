@@ -8,10 +8,11 @@ from nki_dist.isa import broadcast as b
 from nki_dist.isa.alu import ALU
 from nki_dist.isa.checks import not_both_psum, same_tile
 from nki_dist.isa.effects import Effects, elementwise
-from nki_dist.isa.kit import Kit, Step, chain
+from nki_dist.isa.kit import Kit
 from nki_dist.isa.operands import FLAG, Op, read, write
 from nki_dist.isa.spec import Cost, instruction
 from nki_dist.isa.timing_rules import issue_cycles
+from nki_dist.ops.operation import Operation
 from nki_dist.program import Instruction
 
 
@@ -58,7 +59,7 @@ def _check(i: Instruction, arch: Arch) -> None:
 
 
 @scalar_tensor_tensor.meaning
-def _meaning(i: Instruction, kit: Kit) -> Step:
+def _meaning(i: Instruction, kit: Kit) -> list[Operation]:
     first, second = ALU[i["op0"]], ALU[i["op1"]]
     operand0 = i["operand0"] if first.arity == 2 else None
     sources = [i["data"], i["operand1"], *b.tiles(operand0)]
@@ -67,12 +68,7 @@ def _meaning(i: Instruction, kit: Kit) -> Step:
     s0 = b.pick(operand0, iter(arrays[2:]))
     mid = b.between(kit, out, y)
     return around(
-        chain(
-            [
-                b.apply(first, x, s0, mid, i["reverse0"]),
-                b.apply(second, mid, y, out, i["reverse1"]),
-            ]
-        )
+        b.apply(first, x, s0, mid, i["reverse0"]), b.apply(second, mid, y, out, i["reverse1"])
     )
 
 

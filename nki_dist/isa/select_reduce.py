@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import numpy as np
 
 from nki_dist.arch import Arch
@@ -14,11 +12,13 @@ from nki_dist.isa.alu import ALU, SELECT_REDUCE
 from nki_dist.isa.checks import not_both_psum, same_tile, scalar_or_column
 from nki_dist.isa.effects import OPTIMISTIC, Effects, State
 from nki_dist.isa.enums import reduce_cmd
-from nki_dist.isa.kit import Kit, Step, chain
+from nki_dist.isa.kit import Kit
 from nki_dist.isa.operands import FLAG, Choice, Op, read, write
 from nki_dist.isa.rows import column, private_rows, save_rows
 from nki_dist.isa.spec import Cost, instruction
 from nki_dist.isa.timing_rules import issue_cycles, pair_cycles
+from nki_dist.ops.arrays import copy_where
+from nki_dist.ops.operation import Operation, op
 from nki_dist.program import Instruction
 
 _VALUES = tuple(d for d in ALL if not d.is_mx and d not in (tfloat32, int32, uint32))
@@ -82,26 +82,23 @@ def _check(i: Instruction, arch: Arch) -> None:
 
 
 @select_reduce.meaning
-def _meaning(i: Instruction, kit: Kit) -> Step:
-    data, cmd = i["on_true"], i["reduce_cmd"]
+def _meaning(i: Instruction, kit: Kit) -> list[Operation]:
+    data, cmd, result = i["on_true"], i["reduce_cmd"], i["reduce_res"]
     values, load = private_rows(kit, data)
     other, load_other = column(kit, i["on_false"])
     predicate = kit.view(i["predicate"])
     mask = kit.scratch(predicate.shape, bool)
     test = np.not_equal if i["reverse_pred"] else np.equal
-    steps: list[Step] = [
+    total = accumulate(kit, "vector", data, values, ALU[i["reduce_op"]], cmd)
+    return [
         load,
         *load_other,
-        partial(test, predicate, 0, mask),
-        partial(np.copyto, values, other, where=mask.reshape(values.shape)),
+        op(test, predicate, 0, mask),
+        op(copy_where, values, other, mask.reshape(values.shape)),
         save_rows(kit, i["dst"], values),
+        *(total if reduces(cmd) else []),
+        *([] if result is None else read_out(kit, "vector", data, result)),
     ]
-    total = accumulate(kit, "vector", data, values, ALU[i["reduce_op"]], cmd)
-    if total is not None and reduces(cmd):
-        steps.append(total)
-    if i["reduce_res"] is not None:
-        steps.append(read_out(kit, "vector", data, i["reduce_res"]))
-    return chain(steps)
 
 
 @select_reduce.cost

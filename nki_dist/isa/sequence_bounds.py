@@ -6,12 +6,13 @@ import numpy as np
 
 from nki_dist.arch import Arch
 from nki_dist.dtypes import float32, int32
-from nki_dist.dtypes.casts import converter
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa.effects import OPTIMISTIC, Effects
-from nki_dist.isa.kit import Kit, Step
+from nki_dist.isa.kit import Kit
 from nki_dist.isa.operands import SBUF, read, write
 from nki_dist.isa.spec import Cost, instruction
+from nki_dist.ops.function import function
+from nki_dist.ops.operation import Operation, op
 from nki_dist.program import Instruction
 
 _TYPES = (float32, int32)
@@ -56,26 +57,28 @@ def _check(i: Instruction, arch: Arch) -> None:
 
 
 @sequence_bounds.meaning
-def _meaning(i: Instruction, kit: Kit) -> Step:
-    dst, n = i["dst"], i["segment_ids"].free_size
-    source, target = kit.view(i["segment_ids"]), kit.view(dst)
-    bounds = kit.scratch((2, n), np.int32)
-    change = converter(int32, dst.dtype)
-    places, shape = np.arange(n, dtype=np.int32), dst.shape
+def _meaning(i: Instruction, kit: Kit) -> list[Operation]:
+    dst, ids = i["dst"], i["segment_ids"]
+    bounds = kit.scratch((2, ids.free_size), np.int32)
+    change = kit.convert(int32, dst.dtype)
+    return [
+        op(_find, kit.view(ids), bounds),
+        op(change, kit.view(dst), bounds.reshape(dst.shape)),
+    ]
 
-    def find() -> None:
-        ids = source.reshape(-1)
-        first = np.ones(n, bool)
-        np.not_equal(ids[1:], ids[:-1], first[1:])
-        starts = places[first]
-        ends = np.append(starts[1:], np.int32(n))
-        run = np.cumsum(first) - 1
-        bounds[0], bounds[1] = starts[run], ends[run]
-        padding = ids == 0
-        bounds[0][padding], bounds[1][padding] = n, -1
-        change(target, bounds.reshape(shape))
 
-    return find
+@function(reads="source", writes="bounds", name="find segments")
+def _find(source: np.ndarray, bounds: np.ndarray) -> None:
+    """First element of each element's segment, and the one after the last."""
+    ids, n = source.reshape(-1), source.size
+    first = np.ones(n, bool)
+    np.not_equal(ids[1:], ids[:-1], first[1:])
+    starts = np.flatnonzero(first).astype(np.int32)
+    ends = np.append(starts[1:], np.int32(n))
+    run = np.cumsum(first) - 1
+    bounds[0], bounds[1] = starts[run], ends[run]
+    padding = ids == 0
+    bounds[0][padding], bounds[1][padding] = n, -1
 
 
 @sequence_bounds.cost

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from nki_dist.arch import Arch
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa.effects import CLEAN, Effects, State
-from nki_dist.isa.kit import Kit, Step
+from nki_dist.isa.kit import Kit
 from nki_dist.isa.operands import read
-from nki_dist.isa.randomness import APPROXIMATE, seeded
+from nki_dist.isa.randomness import APPROXIMATE, seeded, states
 from nki_dist.isa.spec import Cost, instruction
+from nki_dist.ops.function import function
+from nki_dist.ops.operation import Operation, op
 from nki_dist.program import Instruction
 
 
@@ -48,14 +52,14 @@ def _check(i: Instruction, arch: Arch) -> None:
 
 
 @set_rng_seed.meaning
-def _meaning(i: Instruction, kit: Kit) -> Step:
-    bits, state = kit.raw(i["src_seeds"]).reshape(()), kit.state
-    lanes = kit.arch.partitions
+def _meaning(i: Instruction, kit: Kit) -> list[Operation]:
+    return [op(_seed, kit.raw(i["src_seeds"]).reshape(()), states(kit, "vector"))]
 
-    def seed() -> None:
-        state.random["vector"] = seeded("vector", int(bits[()]), lanes)
 
-    return seed
+@function(reads="cell", writes="words")
+def _seed(cell: np.ndarray, words: np.ndarray) -> None:
+    """The Vector engine's generators begin anew."""
+    words[...] = seeded("vector", int(cell[()]), words.shape[1])
 
 
 @set_rng_seed.cost

@@ -4,7 +4,7 @@ An instruction file declares the public function (its parameters and docstring; 
 `locals()`), the role of each parameter, and functions attached with decorators:
 
     check(i, arch)     what several operands must fulfil; of their places see isa.patterns
-    meaning(i, kit)    semantics: returns a function of no arguments that does the work
+    meaning(i, kit)    semantics: returns the operations that do the work
     rows(i)            of DMA instructions whose whole transfer moves with a scalar run-time index:
                        its Blocks (isa.transfers), of which `oob_mode.skip` drops rows
     exchange(i, kit)   instead of `meaning` for instructions that wait for other cores: returns a
@@ -49,6 +49,7 @@ from nki_dist.isa.tracing import (
     tracing_with,
 )
 from nki_dist.isa.transfers import Block
+from nki_dist.ops.operation import Operation
 from nki_dist.program import Access, Instruction
 from nki_dist.program.walk import tensors
 
@@ -170,7 +171,7 @@ class Spec:
         counts = [name for name, role in self._role_items if isinstance(role, Counts)]
         self.counts = counts[0] if counts else ""  # the parameter, if it has one
         self._checks: list[Callable[[Instruction, Arch], None]] = []
-        self._meaning: Callable[[Instruction, Any], Callable[[], None]] | None = None
+        self._meaning: Callable[[Instruction, Any], list[Operation]] | None = None
         self._exchange: Callable[[Instruction, Any], Callable[[], Any]] | None = None
         self._cost: Callable[[Instruction, Arch], Cost] | None = None
         self._rows: Callable[[Instruction], list[Block]] | None = None
@@ -194,7 +195,7 @@ class Spec:
         self._checks.append(function)
         return function
 
-    def meaning(self, function: Callable[[Instruction, Any], Callable[[], None]]) -> Any:
+    def meaning(self, function: Callable[[Instruction, Any], list[Operation]]) -> Any:
         self._meaning = function
         return function
 
@@ -216,8 +217,8 @@ class Spec:
 
     # ---- used by compiler, executor, timing ---------------------------------------------------
 
-    def link(self, i: Instruction, kit: Any) -> Callable[[], None]:
-        """A function that executes `i` on the memories of `kit`."""
+    def lower(self, i: Instruction, kit: Any) -> list[Operation]:
+        """The operations that execute `i`, on what `kit` gives for its operands."""
         assert self._meaning is not None, f"{self.name} has no meaning"
         return self._meaning(i, kit)
 

@@ -10,10 +10,11 @@ from nki_dist.isa.dma_copy import move
 from nki_dist.isa.effects import Effects, copies, elementwise
 from nki_dist.isa.enums import engine
 from nki_dist.isa.indirection import is_indirect
-from nki_dist.isa.kit import Kit, Step
+from nki_dist.isa.kit import Kit
 from nki_dist.isa.operands import read, write
 from nki_dist.isa.spec import Cost, instruction
 from nki_dist.isa.timing_rules import copy_cycles
+from nki_dist.ops.operation import Operation
 from nki_dist.program import Instruction
 
 
@@ -60,7 +61,7 @@ def _check(i: Instruction, arch: Arch) -> None:
 
 
 @tensor_copy.meaning
-def _meaning(i: Instruction, kit: Kit) -> Step:
+def _meaning(i: Instruction, kit: Kit) -> list[Operation]:
     return move(i["dst"], i["src"], kit, whole=False)
 
 

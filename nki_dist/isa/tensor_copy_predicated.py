@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,11 +11,14 @@ from nki_dist.dtypes import bool_, uint8, uint16, uint32
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa.checks import not_both_psum, same_tile
 from nki_dist.isa.effects import OPTIMISTIC, Effects, moves
-from nki_dist.isa.kit import Kit, Step, chain
+from nki_dist.isa.kit import Kit
 from nki_dist.isa.memset import constant
 from nki_dist.isa.operands import FLAG, read, update
 from nki_dist.isa.spec import Cost, instruction
 from nki_dist.isa.timing_rules import issue_cycles
+from nki_dist.ops.arrays import copy_where
+from nki_dist.ops.function import copy
+from nki_dist.ops.operation import Operation, op
 from nki_dist.program import Access, Instruction
 
 
@@ -66,7 +68,7 @@ def _check(i: Instruction, arch: Arch) -> None:
 
 
 @tensor_copy_predicated.meaning
-def _meaning(i: Instruction, kit: Kit) -> Step:
+def _meaning(i: Instruction, kit: Kit) -> list[Operation]:
     dst, src, predicate = i["dst"], i["src"], i["predicate"]
     test = np.equal if i["reverse_pred"] else np.not_equal
     tiles = [dst, predicate, *([src] if isinstance(src, Access) else [])]
@@ -75,26 +77,24 @@ def _meaning(i: Instruction, kit: Kit) -> Step:
         return _through_copies(i, kit, test)
     mask = kit.scratch(same[0].shape, bool)
     value: Any = constant(src, dst.dtype) if len(same) == 2 else kit.raw(same[2])
-    return chain(
-        [
-            partial(test, kit.view(same[1]), 0, mask),
-            partial(np.copyto, kit.raw(same[0]), value, where=mask),
-        ]
-    )
+    return [
+        op(test, kit.view(same[1]), 0, mask),
+        op(copy_where, kit.raw(same[0]), value, mask),
+    ]
 
 
-def _through_copies(i: Instruction, kit: Kit, test: np.ufunc) -> Step:
+def _through_copies(i: Instruction, kit: Kit, test: np.ufunc) -> list[Operation]:
     """Dimensions cut across each other: bring source and mask to dst's shape by copies."""
     dst, src = i["dst"], i["src"]
     predicate = kit.view(i["predicate"])
     mask = kit.scratch(predicate.shape, bool)
-    steps: list[Step] = [partial(test, predicate, 0, mask)]
+    ops = [op(test, predicate, 0, mask)]
     value: Any = constant(src, dst.dtype) if not isinstance(src, Access) else None
     if isinstance(src, Access):
         flat = kit.scratch(src.shape, src.dtype.raw)
-        steps.append(partial(np.copyto, flat, kit.raw(src)))
+        ops.append(op(copy, flat, kit.raw(src)))
         value = flat.reshape(dst.shape)
-    return chain([*steps, partial(np.copyto, kit.raw(dst), value, where=mask.reshape(dst.shape))])
+    return [*ops, op(copy_where, kit.raw(dst), value, mask.reshape(dst.shape))]
 
 
 @tensor_copy_predicated.cost

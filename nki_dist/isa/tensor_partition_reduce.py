@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 
 from nki_dist.arch import Arch
@@ -14,10 +11,12 @@ from nki_dist.isa import broadcast as b
 from nki_dist.isa.alu import ALU, PARTITION_REDUCE
 from nki_dist.isa.checks import not_in_psum, same_free_size
 from nki_dist.isa.effects import Effects, MaskOf, Results, flattened, passes_on, union
-from nki_dist.isa.kit import Kit, Step, chain
+from nki_dist.isa.kit import Kit
 from nki_dist.isa.operands import Op, read, write
 from nki_dist.isa.rows import load_rows, save_rows
 from nki_dist.isa.spec import Cost, instruction
+from nki_dist.ops.function import function
+from nki_dist.ops.operation import Operation, op
 from nki_dist.program import Instruction
 
 
@@ -70,27 +69,27 @@ def _check(i: Instruction, arch: Arch) -> None:
 
 
 @tensor_partition_reduce.meaning
-def _meaning(i: Instruction, kit: Kit) -> Step:
-    op, dst, data = ALU[i["op"]], i["dst"], i["data"]
-    compute = data.dtype if op.is_bitvec else float32
+def _meaning(i: Instruction, kit: Kit) -> list[Operation]:
+    alu, dst, data = ALU[i["op"]], i["dst"], i["data"]
+    compute = data.dtype if alu.is_bitvec else float32
     rows, load = load_rows(kit, data, compute=compute)
     result = kit.scratch(rows.shape[2:], compute.storage)
-    averages = op.name == "average"
-    fold: Callable[..., Any] = ALU["add"].f32 if averages else op.f32
-    if op.is_bitvec:
-        assert op.integer is not None
-        fold = op.integer
-    first, *others = rows[:, 0]
+    into = b.as_dtype(dst, compute) if alu.is_bitvec else dst
+    reduced = op(_reduce, rows[:, 0], alu.name, result)
+    return [*load, reduced, save_rows(kit, into, result, compute)]
 
-    def reduce() -> None:
-        np.copyto(result, first)
-        for row in others:
-            fold(result, row, result)
-        if averages:
-            np.divide(result, np.float32(len(rows)), result)
 
-    into = b.as_dtype(dst, compute) if op.is_bitvec else dst
-    return chain([*load, reduce, save_rows(kit, into, result, compute)])
+@function(reads="rows", writes="result", name="reduce partitions")
+def _reduce(rows: np.ndarray, operator: str, result: np.ndarray) -> None:
+    """Rows (P, N) folded in order, as floats or as integers."""
+    alu = ALU["add" if operator == "average" else operator]
+    fold = alu.integer if alu.is_bitvec else alu.f32
+    assert fold is not None
+    np.copyto(result, rows[0])
+    for row in rows[1:]:
+        fold(result, row, result)
+    if operator == "average":
+        np.divide(result, np.float32(len(rows)), result)
 
 
 @tensor_partition_reduce.cost

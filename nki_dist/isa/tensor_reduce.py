@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from math import prod
 from typing import Any
 
@@ -15,12 +14,13 @@ from nki_dist.isa import broadcast as b
 from nki_dist.isa.alu import ALU, TENSOR_REDUCE
 from nki_dist.isa.checks import same_partitions
 from nki_dist.isa.effects import Effects, MaskOf, Results, passes_on, tile_of, union
-from nki_dist.isa.kit import Kit, Step, chain
+from nki_dist.isa.kit import Kit
 from nki_dist.isa.operands import FLAG, Custom, Op, read, write
-from nki_dist.isa.reductions import SUMS, reduce_f32, reduce_integer
+from nki_dist.isa.reductions import SUMS, reduce, reduce_integers
 from nki_dist.isa.rows import load_rows, save_rows
 from nki_dist.isa.spec import Cost, instruction
 from nki_dist.isa.timing_rules import issue_cycles
+from nki_dist.ops.operation import Operation, op
 from nki_dist.program import Instruction
 
 
@@ -112,17 +112,16 @@ def _dtypes(i: Instruction, arch: Arch) -> None:
 
 
 @tensor_reduce.meaning
-def _meaning(i: Instruction, kit: Kit) -> Step:
-    op, dst, data = ALU[i["op"]], i["dst"], i["data"]
-    compute = data.dtype if op.is_bitvec else float32
-    rows, before = load_rows(kit, data, len(i["axis"]), compute, op.name in SUMS)
+def _meaning(i: Instruction, kit: Kit) -> list[Operation]:
+    alu, dst, data = ALU[i["op"]], i["dst"], i["data"]
+    compute = data.dtype if alu.is_bitvec else float32
+    rows, before = load_rows(kit, data, len(i["axis"]), compute, alu.name in SUMS)
     result = kit.scratch(rows.shape[:2], compute.storage)
-    reduce = reduce_integer if op.is_bitvec else reduce_f32
-    steps: list[Step] = [*before, partial(reduce, op, rows, result)]
+    ops = [*before, op(reduce_integers if alu.is_bitvec else reduce, alu.name, rows, result)]
     if i["negate"]:
-        steps.append(partial(np.negative, result, result))
-    into = b.as_dtype(dst, compute) if op.is_bitvec else dst
-    return chain([*steps, save_rows(kit, into, result, compute)])
+        ops.append(op(np.negative, result, result))
+    into = b.as_dtype(dst, compute) if alu.is_bitvec else dst
+    return [*ops, save_rows(kit, into, result, compute)]
 
 
 @tensor_reduce.cost

@@ -11,10 +11,11 @@ from nki_dist.isa.checks import not_in_psum, same_tile
 from nki_dist.isa.effects import Effects, elementwise
 from nki_dist.isa.enums import engine
 from nki_dist.isa.indirection import is_indirect
-from nki_dist.isa.kit import Kit, Step, chain
+from nki_dist.isa.kit import Kit
 from nki_dist.isa.operands import FLAG, Op, read, write
 from nki_dist.isa.spec import Cost, instruction, may_reject, require_generation
 from nki_dist.isa.timing_rules import copy_cycles
+from nki_dist.ops.operation import Operation
 from nki_dist.program import Access, Instruction
 
 _GPSIMD_ONLY = ("rsqrt", "power")
@@ -158,7 +159,7 @@ def _engine(i: Instruction, arch: Arch) -> None:
 
 
 @tensor_scalar.meaning
-def _meaning(i: Instruction, kit: Kit) -> Step:
+def _meaning(i: Instruction, kit: Kit) -> list[Operation]:
     first = ALU[i["op0"] or "bypass"]
     second = ALU[i["op1"]] if i["op1"] is not None else None
     if first.is_bitvec or (i["op0"] is None and second is not None and second.is_bitvec):
@@ -171,12 +172,7 @@ def _meaning(i: Instruction, kit: Kit) -> Step:
         return around(b.apply(first, x, s0, out, i["reverse0"]))
     mid = b.between(kit, out, s1)
     return around(
-        chain(
-            [
-                b.apply(first, x, s0, mid, i["reverse0"]),
-                b.apply(second, mid, s1, out, i["reverse1"]),
-            ]
-        )
+        b.apply(first, x, s0, mid, i["reverse0"]), b.apply(second, mid, s1, out, i["reverse1"])
     )
 
 
@@ -186,7 +182,7 @@ def _used(i: Instruction, first: AluOp, second: AluOp | None) -> list:
     return [i["operand0"] if first.arity == 2 else None, operand1]
 
 
-def _bitwise(i: Instruction, first: AluOp, second: AluOp | None, kit: Kit) -> Step:
+def _bitwise(i: Instruction, first: AluOp, second: AluOp | None, kit: Kit) -> list[Operation]:
     """All tiles read as the data's type: the widths are equal and nothing converts."""
     dtype = i["data"].dtype
     used = _used(i, first, second)
@@ -195,10 +191,10 @@ def _bitwise(i: Instruction, first: AluOp, second: AluOp | None, kit: Kit) -> St
     rest = iter(arrays[1:])
     x, s0, s1 = arrays[0], b.pick_integer(used[0], rest), b.pick_integer(used[1], rest)
     mid = out if second is None else b.between(kit, out, s1)
-    steps = [b.apply_integer(first, x, s0, mid, i["reverse0"])]
+    ops = [b.apply_integer(first, x, s0, mid, i["reverse0"])]
     if second is not None:
-        steps.append(b.apply_integer(second, mid, s1, out, i["reverse1"]))
-    return around(chain(steps))
+        ops.append(b.apply_integer(second, mid, s1, out, i["reverse1"]))
+    return around(*ops)
 
 
 @tensor_scalar.cost

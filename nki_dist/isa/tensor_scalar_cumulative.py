@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -22,15 +21,17 @@ from nki_dist.dtypes import (
 )
 from nki_dist.isa import broadcast as b
 from nki_dist.isa.accumulate import check_dtype, check_initial, registers
-from nki_dist.isa.alu import ALU, CUMULATIVE, AluOp
+from nki_dist.isa.alu import ALU, CUMULATIVE
 from nki_dist.isa.checks import same_tile
 from nki_dist.isa.effects import Effects, State, scan
 from nki_dist.isa.enums import reduce_cmd
-from nki_dist.isa.kit import Kit, Step, chain
+from nki_dist.isa.kit import Kit
 from nki_dist.isa.operands import Choice, Op, read, write
 from nki_dist.isa.rows import column, private_rows, save_rows
 from nki_dist.isa.spec import instruction
 from nki_dist.isa.timing_rules import two_operators
+from nki_dist.ops.function import copy, function
+from nki_dist.ops.operation import Operation, is_array, op
 from nki_dist.program import Instruction
 
 _FLOATS = (bfloat16, float16, float32, float8_e4m3, float8_e4m3fn, float8_e5m2)
@@ -84,45 +85,41 @@ def _check(i: Instruction, arch: Arch) -> None:
 
 
 @tensor_scalar_cumulative.meaning
-def _meaning(i: Instruction, kit: Kit) -> Step:
+def _meaning(i: Instruction, kit: Kit) -> list[Operation]:
     op0, op1, cmd = ALU[i["op0"]], ALU[i["op1"]], i["reduce_cmd"]
     values, load = private_rows(kit, i["src"])
     imm0, load0 = column(kit, i["imm0"]) if op0.arity == 2 else (None, [])
-    imm1, load1 = column(kit, i["imm1"]) if cmd is reduce_cmd.load_reduce else (None, [])
-    regs = registers(kit, "vector", i["src"])
-    neutral = np.float32(0 if op1.name == "subtract" else op1.identity)
+    loads = cmd is reduce_cmd.load_reduce
+    imm1, load1 = column(kit, i["imm1"] if loads else 0)
+    held = registers(kit, "vector", i["src"])
     start = kit.scratch(values.shape[:1])
-
-    def begin() -> None:
-        if cmd is reduce_cmd.reduce:
-            np.copyto(start, regs())
-        else:
-            np.copyto(start, neutral if imm1 is None else _flat(imm1))
-
-    def end() -> None:
-        np.copyto(regs(), values[:, -1])
-
-    work = b.apply(op0, values, imm0, values)
-    run = _running(op1, values, start)
-    return chain([load, *load0, *load1, work, begin, run, end, save_rows(kit, i["dst"], values)])
-
-
-def _flat(value: Any) -> Any:
-    return value[:, 0] if isinstance(value, np.ndarray) else value
+    first: Any = np.float32(0 if op1.name == "subtract" else op1.identity)
+    if cmd is reduce_cmd.reduce:
+        first = held
+    elif loads:
+        first = imm1[:, 0] if is_array(imm1) else imm1
+    return [
+        load,
+        *load0,
+        *load1,
+        b.apply(op0, values, imm0, values),
+        op(copy, start, first),
+        op(_run, start, op1.name, values),
+        op(copy, held, values[:, -1]),
+        save_rows(kit, i["dst"], values),
+    ]
 
 
-def _running(op: AluOp, values: np.ndarray, start: np.ndarray) -> Callable[[], None]:
-    fold = _FOLDS.get(op.name)
-
-    def run() -> None:
-        op.f32(values[:, 0], start, values[:, 0])
-        if fold is not None:
-            fold.accumulate(values, axis=-1, out=values)
-            return
-        for n in range(1, values.shape[1]):
-            op.f32(values[:, n], values[:, n - 1], values[:, n])
-
-    return run
+@function(reads="start values", writes="values", name="running")
+def _run(start: np.ndarray, operator: str, values: np.ndarray) -> None:
+    """Each element of a row becomes what the operator makes of it and all before it."""
+    f32, fold = ALU[operator].f32, _FOLDS.get(operator)
+    f32(values[:, 0], start, values[:, 0])
+    if fold is not None:
+        fold.accumulate(values, axis=-1, out=values)
+        return
+    for n in range(1, values.shape[1]):
+        f32(values[:, n], values[:, n - 1], values[:, n])
 
 
 tensor_scalar_cumulative.cost(two_operators)

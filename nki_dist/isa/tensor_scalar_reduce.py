@@ -11,11 +11,12 @@ from nki_dist.isa.alu import ALU, TENSOR_SCALAR_REDUCE
 from nki_dist.isa.checks import same_tile
 from nki_dist.isa.effects import Effects, State, elementwise
 from nki_dist.isa.enums import reduce_cmd
-from nki_dist.isa.kit import Kit, Step, chain
+from nki_dist.isa.kit import Kit
 from nki_dist.isa.operands import FLAG, Choice, Op, read, write
 from nki_dist.isa.rows import column, flat_rows
 from nki_dist.isa.spec import Cost, instruction
 from nki_dist.isa.timing_rules import issue_cycles
+from nki_dist.ops.operation import Operation
 from nki_dist.program import Instruction
 
 _COMMANDS = (reduce_cmd.reset_reduce, reduce_cmd.reduce, reduce_cmd.load_reduce)
@@ -85,21 +86,19 @@ def _check(i: Instruction, arch: Arch) -> None:
 
 
 @tensor_scalar_reduce.meaning
-def _meaning(i: Instruction, kit: Kit) -> Step:
-    op, data, cmd = ALU[i["op0"]], i["data"], i["reduce_cmd"]
-    operand = i["operand0"] if op.arity == 2 else None
+def _meaning(i: Instruction, kit: Kit) -> list[Operation]:
+    alu, data, cmd, result = ALU[i["op0"]], i["data"], i["reduce_cmd"], i["reduce_res"]
+    operand = i["operand0"] if alu.arity == 2 else None
     loads = cmd is reduce_cmd.load_reduce
     initial, load = column(kit, i["reduce_init"] if loads else 0)
     out, arrays, around = kit.elementwise(i["dst"], [data, *b.tiles(operand)], float32)
-    rows, copy = flat_rows(kit, out)
+    rows, copied = flat_rows(kit, out)
     total = accumulate(kit, "vector", data, rows, ALU[i["reduce_op"]], cmd, initial)
-    assert total is not None
-    work = b.apply(op, arrays[0], b.pick(operand, iter(arrays[1:])), out)
-    step = around(chain([work, *copy, *load, total]))
-    if i["reduce_res"] is None:
-        return step
-    result = read_out(kit, "vector", data, i["reduce_res"], i["reduce_res_negate"])
-    return chain([step, result])
+    work = b.apply(alu, arrays[0], b.pick(operand, iter(arrays[1:])), out)
+    ops = around(work, *copied, *load, *total)
+    if result is None:
+        return ops
+    return [*ops, *read_out(kit, "vector", data, result, i["reduce_res_negate"])]
 
 
 @tensor_scalar_reduce.cost

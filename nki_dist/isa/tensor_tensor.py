@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import numpy as np
 
 from nki_dist.arch import Arch
@@ -13,10 +11,13 @@ from nki_dist.isa.alu import ALU
 from nki_dist.isa.checks import not_both_psum, not_in_psum, same_tile
 from nki_dist.isa.effects import Effects, elementwise
 from nki_dist.isa.enums import engine
-from nki_dist.isa.kit import Kit, Step, chain
+from nki_dist.isa.kit import Kit
 from nki_dist.isa.operands import Op, read, write
 from nki_dist.isa.spec import Cost, instruction
 from nki_dist.isa.timing_rules import issue_cycles, pair_cycles
+from nki_dist.ops.arrays import cast
+from nki_dist.ops.function import copy
+from nki_dist.ops.operation import Operation, op
 from nki_dist.program import Instruction
 
 BINARY = frozenset(name for name, op in ALU.items() if op.arity == 2)
@@ -85,37 +86,35 @@ def _shapes(i: Instruction, arch: Arch) -> None:
 
 
 @tensor_tensor.meaning
-def _meaning(i: Instruction, kit: Kit) -> Step:
-    op = ALU[i["op"]]
-    exact = op.integer is not None and _integer(i) and i.engine == "gpsimd"
-    if op.is_bitvec or exact:
+def _meaning(i: Instruction, kit: Kit) -> list[Operation]:
+    alu = ALU[i["op"]]
+    exact = alu.integer is not None and _integer(i) and i.engine == "gpsimd"
+    if alu.is_bitvec or exact:
         return _on_integers(i, kit)
     out, (x, y), around = kit.elementwise(i["dst"], [i["data1"], i["data2"]], float32)
-    return around(b.apply(op, x, y, out))
+    return around(b.apply(alu, x, y, out))
 
 
-def _on_integers(i: Instruction, kit: Kit) -> Step:
+def _on_integers(i: Instruction, kit: Kit) -> list[Operation]:
     """Bit patterns, or 32-bit arithmetic that wraps."""
-    op, dtype = ALU[i["op"]], i["data1"].dtype
-    assert op.integer is not None
+    alu, dtype = ALU[i["op"]], i["data1"].dtype
+    assert alu.integer is not None
     tiles = [i[n] for n in ("dst", "data1", "data2")]
     alike = i["data2"].dtype is dtype
-    if alike or op.is_bitvec or op.name in _WRAPPING:
+    if alike or alu.is_bitvec or alu.name in _WRAPPING:
         dst, *srcs = [b.as_dtype(a, dtype) for a in tiles]
         out, (x, y), around = kit.elementwise(dst, srcs, dtype)
-        return around(partial(op.integer, x, y, out))
+        return around(op(alu.integer, x, y, out))
     # One signed, one unsigned: their values meet in 64 bits.
     rows = (tiles[0].shape[0], tiles[0].free_size)
     x, y, out = (kit.scratch(rows, np.int64) for _ in range(3))
     into, *views = [kit.view(a) for a in tiles]
-    return chain(
-        [
-            partial(np.copyto, x.reshape(views[0].shape), views[0]),
-            partial(np.copyto, y.reshape(views[1].shape), views[1]),
-            partial(op.integer, x, y, out),
-            partial(np.copyto, into, out.reshape(into.shape), casting="unsafe"),
-        ]
-    )
+    return [
+        op(copy, x.reshape(views[0].shape), views[0]),
+        op(copy, y.reshape(views[1].shape), views[1]),
+        op(alu.integer, x, y, out),
+        op(cast, into, out.reshape(into.shape)),
+    ]
 
 
 @tensor_tensor.cost

@@ -9,14 +9,16 @@ import numpy as np
 
 from nki_dist.arch import Arch
 from nki_dist.isa import broadcast as b
-from nki_dist.isa.alu import ALU, AluOp
+from nki_dist.isa.alu import ALU
 from nki_dist.isa.checks import not_both_psum, same_tile, scalar_or_column
 from nki_dist.isa.effects import Effects, scan
-from nki_dist.isa.kit import Kit, Step, chain
+from nki_dist.isa.kit import Kit
 from nki_dist.isa.operands import FLAG, Op, read, write
 from nki_dist.isa.rows import column, load_rows, save_rows
 from nki_dist.isa.spec import Cost, instruction
 from nki_dist.isa.timing_rules import issue_cycles
+from nki_dist.ops.function import function
+from nki_dist.ops.operation import Operation, op
 from nki_dist.program import Instruction
 
 Operator = Callable[[Any, Any, np.ndarray], Any]
@@ -68,66 +70,57 @@ def _check(i: Instruction, arch: Arch) -> None:
 
 
 @tensor_tensor_scan.meaning
-def _meaning(i: Instruction, kit: Kit) -> Step:
-    first, second = ALU[i["op0"]], ALU[i["op1"]]
+def _meaning(i: Instruction, kit: Kit) -> list[Operation]:
     x, load0 = load_rows(kit, i["data0"])
     y, load1 = load_rows(kit, i["data1"])
     start, load2 = column(kit, i["initial"])
     shape = (x.shape[0], x.shape[2])
-    x, y = x.reshape(shape), y.reshape(shape)
-    result = kit.scratch(shape)
-    scan = _scan(kit, x, y, start, result, first, second, i["reverse0"], i["reverse1"])
-    fold = _FOLDS.get(second.name) if first.name == "multiply" else None
-
-    def step() -> None:
-        if fold is not None and (x == 1).all():
-            # 1 * r is r, so it is a running sum (or maximum, ...).
-            np.copyto(result, y)
-            fold(start, y[:, :1], out=result[:, :1])
-            fold.accumulate(result, axis=-1, out=result)
-        else:
-            scan()
-
-    return chain([*load0, *load1, *load2, step, save_rows(kit, i["dst"], result)])
+    result, work = kit.scratch(shape), kit.scratch((3, shape[1], shape[0]))
+    operators = i["op0"], i["reverse0"], i["op1"], i["reverse1"]
+    scanned = op(_scan, x.reshape(shape), y.reshape(shape), start, *operators, work, result)
+    return [*load0, *load1, *load2, scanned, save_rows(kit, i["dst"], result)]
 
 
+@function(reads="x y start", writes="work result", name="scan")
 def _scan(
-    kit: Kit,
     x: np.ndarray,
     y: np.ndarray,
     start: Any,
-    result: np.ndarray,
-    op0: AluOp,
-    op1: AluOp,
+    op0: str,
     reverse0: bool,
+    op1: str,
     reverse1: bool,
-) -> Step:
-    """The general recurrence, a column at a time; columns lie contiguous in transposed copies."""
-    p, n = x.shape
-    a, c, r = kit.scratch((n, p)), kit.scratch((n, p)), kit.scratch((n, p))
-    columns = list(zip(a, c, r, strict=True))
-    f0, f1 = op0.f32, op1.f32
-    begin = kit.scratch((p,))
-    initial = start[:, 0] if isinstance(start, np.ndarray) else start
+    work: np.ndarray,
+    result: np.ndarray,
+) -> None:
+    """The recurrence along rows (P, N), a column at a time.
 
-    def run() -> None:
-        np.copyto(a, x.T)
-        np.copyto(c, y.T)
-        np.copyto(begin, initial)
-        held = begin
-        for xi, yi, ri in columns:
-            if reverse0:
-                f0(held, xi, ri)
-            else:
-                f0(xi, held, ri)
-            if reverse1:
-                f1(yi, ri, ri)
-            else:
-                f1(ri, yi, ri)
-            held = ri
-        np.copyto(result, r.T)
-
-    return run
+    Columns lie contiguous in transposed copies.
+    """
+    fold = _FOLDS.get(ALU[op1].name) if ALU[op0].name == "multiply" else None
+    if fold is not None and (x == 1).all():
+        # 1 * r is r, so it is a running sum (or maximum, ...).
+        np.copyto(result, y)
+        fold(start, y[:, :1], out=result[:, :1])
+        fold.accumulate(result, axis=-1, out=result)
+        return
+    f0, f1 = ALU[op0].f32, ALU[op1].f32
+    a, c, r = work
+    np.copyto(a, x.T)
+    np.copyto(c, y.T)
+    held = np.empty(len(x), result.dtype)
+    np.copyto(held, start[:, 0] if isinstance(start, np.ndarray) else start)
+    for xi, yi, ri in zip(a, c, r, strict=True):
+        if reverse0:
+            f0(held, xi, ri)
+        else:
+            f0(xi, held, ri)
+        if reverse1:
+            f1(yi, ri, ri)
+        else:
+            f1(ri, yi, ri)
+        held = ri
+    np.copyto(result, r.T)
 
 
 @tensor_tensor_scan.cost

@@ -9,9 +9,11 @@ from nki_dist.dtypes import bfloat16, uint32
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa.checks import same_partitions, same_tile
 from nki_dist.isa.effects import OPTIMISTIC, Effects, moves
-from nki_dist.isa.kit import Kit, Step
+from nki_dist.isa.kit import Kit
 from nki_dist.isa.operands import SBUF, Number, read, write
 from nki_dist.isa.spec import Cost, instruction
+from nki_dist.ops.function import function
+from nki_dist.ops.operation import Operation, op
 from nki_dist.program import Instruction
 
 
@@ -80,27 +82,29 @@ def _check(i: Instruction, arch: Arch) -> None:
 
 
 @topk.meaning
-def _meaning(i: Instruction, kit: Kit) -> Step:
-    src, n, k = i["src"], i["n"], i["val_dst"].free_size
-    bits, values, places = kit.raw(src), kit.raw(i["val_dst"]), kit.raw(i["idx_dst"])
-    core, partitions = kit.arch.gpsimd_core_partitions, src.shape[0]
-    columns = -(-k // core)
+def _meaning(i: Instruction, kit: Kit) -> list[Operation]:
+    values, places = kit.raw(i["val_dst"]), kit.raw(i["idx_dst"])
+    share, k = kit.arch.gpsimd_core_partitions, i["val_dst"].free_size
+    return [op(_select, kit.raw(i["src"]), i["n"], k, share, values, places)]
+
+
+@function(reads="bits", writes="values places", partial=True, name="top k")
+def _select(
+    bits: np.ndarray, n: int, k: int, share: int, values: np.ndarray, places: np.ndarray
+) -> None:
+    """Of each `share` partitions' first n elements the k largest, and where they are."""
+    snake, columns = bits.reshape(len(bits), -1), -(-k // share)
     order = np.arange(k)
-    rows, cols = order % core, order // core
-
-    def select() -> None:
-        snake = bits.reshape(partitions, -1)
-        for start in range(0, partitions, core):
-            taken = snake[start : start + core].T.reshape(-1)[:n]
-            best = np.argsort(_descending(taken), kind="stable")[:k][::-1]
-            for target, what in ((values, taken[best]), (places, best)):
-                group = target[start : start + core].reshape(core, -1)
-                head = group[:, :columns].copy()
-                head[rows, cols] = what
-                group[:, :columns] = head
-                target[start : start + core] = group.reshape(target[:core].shape)
-
-    return select
+    rows, cols = order % share, order // share
+    for start in range(0, len(bits), share):
+        taken = snake[start : start + share].T.reshape(-1)[:n]
+        best = np.argsort(_descending(taken), kind="stable")[:k][::-1]
+        for target, what in ((values, taken[best]), (places, best)):
+            group = target[start : start + share].reshape(share, -1)
+            head = group[:, :columns].copy()
+            head[rows, cols] = what
+            group[:, :columns] = head
+            target[start : start + share] = group.reshape(target[:share].shape)
 
 
 def _descending(bits: np.ndarray) -> np.ndarray:

@@ -20,7 +20,8 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from nki_dist.isa.kit import Kit, Step, chain
+from nki_dist.isa.kit import Kit
+from nki_dist.ops.calls import Step, chain
 from nki_dist.program import Dynamic, Instruction, VirtualRegister
 from nki_dist.runtime.calls import View
 from nki_dist.runtime.facts import FactTable

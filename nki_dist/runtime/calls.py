@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nki_dist.isa.kit import Kit, Step
+from nki_dist.isa.kit import Kit
+from nki_dist.ops.calls import Step
 from nki_dist.program import Instruction, Storage
 from nki_dist.runtime.facts import accesses
 

@@ -15,7 +15,8 @@ from nki_dist.compiler.passes.accumulate import mask_view
 from nki_dist.errors import OutOfBoundsError
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.indirection import is_indirect, table
-from nki_dist.isa.kit import Kit, Step, chain
+from nki_dist.isa.kit import Kit
+from nki_dist.ops.calls import Step, chain
 from nki_dist.program import Access, Instruction
 
 Masks = dict[int, np.ndarray]
@@ -56,7 +57,7 @@ def link_indirect(i: Instruction, kit: Kit, masks: Masks) -> Step:
         if "w" in mode:
             after.append(column.scatter)
             before += column.masked(masks, i, after)
-    step = spec.link(fixed, kit)
+    step = kit.step(spec.lower(fixed, kit))
     return chain([*reads, *before, step, *after])
 
 

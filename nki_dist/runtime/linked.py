@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from nki_dist.isa.core import Ordering
-from nki_dist.isa.kit import Step
+from nki_dist.ops.calls import Step
 from nki_dist.program import Instruction, Loop
 
 

@@ -18,7 +18,8 @@ from nki_dist.compiler.passes.conflicts import ordering
 from nki_dist.errors import NkiError
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.indirection import is_indirect
-from nki_dist.isa.kit import Kit, Step, chain, nothing
+from nki_dist.isa.kit import Kit
+from nki_dist.ops.calls import Step, chain, nothing
 from nki_dist.program import (
     Access,
     Block,
@@ -289,7 +290,7 @@ class Linker:
                 return self._linked(i)
             kit.begin()
             kit.known = shared.known(i.ordinal)
-            return facts.spec.link(i, kit)
+            return kit.step(facts.spec.lower(i, kit))
         except (NkiError, MemoryError) as error:
             placed = self._placed(error, i)
             raise placed from placed.__cause__
@@ -319,7 +320,7 @@ class Linker:
         if has_indirection(i):
             step = link_indirect(i, self.kit, self.masks)
         else:
-            step = INSTRUCTIONS[i.opcode].link(i, self.kit)
+            step = self.kit.step(INSTRUCTIONS[i.opcode].lower(i, self.kit))
         if i.ordinal in self._single:
             step = in_chain(i, step, *self._single[i.ordinal])
         return self._with_masks(i, step)

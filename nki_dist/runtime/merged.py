@@ -18,8 +18,10 @@ import numpy as np
 
 from nki_dist.dtypes import float32
 from nki_dist.isa import INSTRUCTIONS
-from nki_dist.isa._matmul import Matrix, directly, matrix, product
-from nki_dist.isa.kit import Kit, Step
+from nki_dist.isa._matmul import directly, matrix, product
+from nki_dist.isa.kit import Array, Kit
+from nki_dist.ops.calls import Step
+from nki_dist.ops.operation import Operation
 from nki_dist.program import Access, Block, Instruction, Loop, Program, instructions
 from nki_dist.runtime.chains import Chain, Chains, Group
 from nki_dist.runtime.facts import FactTable
@@ -234,14 +236,14 @@ class Merged:
         self, chain: Chain, left: Buffer | None, right: Buffer | None, result: Buffer | None
     ) -> list[Step]:
         kit, member = self._kit, chain.members[0].factors
-        steps: list[Step] = []
-        arrays: list[Matrix] = []
+        steps: list[Operation] = []
+        arrays: list[Array] = []
         for buffer, a in ((left, member.left), (right, member.right)):
             if buffer is not None:
                 arrays.append(buffer.array(self._memory))
                 continue
             same = a is member.right and a.same_elements(member.left)
-            array, fill = matrix(a, kit, member.rows, copy=same)
+            array, fill = matrix(a, kit, member.rows, apart=same)
             arrays.append(array)
             steps += fill
         if result is None:
@@ -250,7 +252,7 @@ class Merged:
             target: np.ndarray = kit.view(out)
         else:
             target = result.array(self._memory)
-        return [*steps, *product(arrays[0], arrays[1], target, kit)]
+        return [kit.step([*steps, *product(arrays[0], arrays[1], target, kit)])]
 
     def _deposited(self, chain: Chain, result: Buffer) -> list[Step]:
         column, dst = chain.column, chain.dst

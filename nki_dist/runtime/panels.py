@@ -17,7 +17,8 @@ import numpy as np
 
 from nki_dist.dtypes import bfloat16, float32
 from nki_dist.hbm.alignment import aligned
-from nki_dist.isa.kit import Kit, Step
+from nki_dist.isa.kit import Kit
+from nki_dist.ops.calls import Step
 from nki_dist.program import Access
 
 KEPT: Final = 64 << 20  # bytes of panels that wait for another use

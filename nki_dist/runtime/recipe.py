@@ -19,7 +19,8 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 import numpy as np
 
 from nki_dist.isa.core import Ordering
-from nki_dist.isa.kit import Kit, Step
+from nki_dist.isa.kit import Kit
+from nki_dist.ops.calls import Step
 from nki_dist.program import Instruction, Loop
 from nki_dist.runtime.addressed import Axis, Elsewhere, Linking, Moving, by_register
 from nki_dist.runtime.calls import Call, View, copying

@@ -14,8 +14,9 @@ from functools import partial
 import numpy as np
 
 from nki_dist.isa import INSTRUCTIONS
-from nki_dist.isa.gather import Runs, indices_of
-from nki_dist.isa.kit import Kit, Step
+from nki_dist.isa.gather import Runs, indices
+from nki_dist.isa.kit import Kit
+from nki_dist.ops.calls import Step
 from nki_dist.program import Access, Instruction, Storage
 
 
@@ -47,7 +48,7 @@ def places_of(a: Access, kit: Kit) -> np.ndarray:
     if a.dynamic is not None and a.dynamic.kind == "vector":
         # A row outside the storage is refused, or skipped, when the instruction itself runs.
         runs = Runs(a)
-        starts, inside = runs.starts(indices_of(a, kit)())
+        starts, inside = runs.starts(indices(kit.view(a.dynamic.source), a.shape[0]))
         offsets = np.add.outer(starts[inside], np.arange(runs.length, dtype=np.int64))
     else:
         offsets = np.full((1,), a.offset, np.int64)
@@ -117,7 +118,7 @@ class Recorder:
                 where = places_of(a, self.kit) // a.dtype.itemsize
                 self._elements(a, self._private)[where] = self._elements(a, self.kit)[where]
         self._private.begin()
-        INSTRUCTIONS[i.opcode].link(i, self._private)()
+        self._private.step(INSTRUCTIONS[i.opcode].lower(i, self._private))()
         for record, a in zip(records, stores):
             where = record.places // record.itemsize
             record.after = self._elements(a, self._private)[where]
@@ -142,7 +143,8 @@ class Recorder:
     def _elements(self, a: Access, kit: Kit) -> np.ndarray:
         """All elements of the access's storage, as unsigned integers of its dtype's size."""
         count = a.storage.nbytes // a.dtype.itemsize
-        return kit.raw(Access(a.storage, 0, (count,), (1,), a.dtype))
+        elements: np.ndarray = kit.raw(Access(a.storage, 0, (count,), (1,), a.dtype))
+        return elements
 
     def _values(self, a: Access, places: np.ndarray) -> np.ndarray:
         return np.asarray(self._elements(a, self.kit)[places // a.dtype.itemsize])

@@ -13,7 +13,8 @@ import numpy as np
 from nki_dist.dtypes import float32
 from nki_dist.isa._matmul import product
 from nki_dist.isa.factors import Factors
-from nki_dist.isa.kit import Kit, Step
+from nki_dist.isa.kit import Kit
+from nki_dist.ops.calls import Step
 from nki_dist.program import Access, Instruction
 from nki_dist.runtime.chains import Chain, Group, width_of
 
@@ -73,8 +74,7 @@ class Running:
         right = np.concatenate(self._right)
         result = np.empty((width, right.shape[1]), np.float32)
         self._kit.begin()
-        for step in product(left, right, result, self._kit):
-            step()
+        self._kit.step(product(left, right, result, self._kit))()
         part = result[: self._chain.width].reshape(dst.shape)
         if self._before is not None:
             where = True if self._mask is None else self._mask

@@ -20,7 +20,8 @@ from typing import Any
 import numpy as np
 
 from nki_dist.forks import cached_property
-from nki_dist.isa.kit import Kit, Step
+from nki_dist.isa.kit import Kit
+from nki_dist.ops.calls import Step
 from nki_dist.program import Access, Instruction, Program, instructions
 from nki_dist.runtime.calls import View, call_of
 from nki_dist.runtime.chains import Group

@@ -5,7 +5,6 @@ A program is the same on every rank, so which one runs it is asked when it runs.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,9 +13,12 @@ from nki_dist.arch import Arch
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa.collectives import _roles as r
 from nki_dist.isa.effects import CLEAN, Effects
-from nki_dist.isa.kit import Kit, Step
+from nki_dist.isa.kit import Kit
 from nki_dist.isa.operands import Custom, Number, Register
+from nki_dist.isa.registers import set_register
 from nki_dist.isa.spec import DOCS, Cost, current_tracer, instruction
+from nki_dist.ops.function import function
+from nki_dist.ops.operation import Operation, RegisterNumber, op
 from nki_dist.program import Instruction, VirtualRegister
 
 
@@ -33,13 +35,8 @@ def read_rank_id(dst):
 
 
 @read_rank_id.meaning
-def _rank(i: Instruction, kit: Kit) -> Step:
-    registers, d, rank = kit.state.registers, i["dst"].number, kit.slot.rank
-
-    def put() -> None:
-        registers[d] = rank
-
-    return put
+def _rank(i: Instruction, kit: Kit) -> list[Operation]:
+    return [op(set_register, kit.registers, kit.rank, RegisterNumber(i["dst"].number))]
 
 
 def _iteration(name: str, value: Any) -> int | VirtualRegister:
@@ -80,29 +77,28 @@ def _channel(i: Instruction, arch: Arch) -> None:
 
 
 @read_ring_rank_id.meaning
-def _ring_rank(i: Instruction, kit: Kit) -> Step:
-    registers, d, iteration = kit.state.registers, i["dst"].number, i["iteration_id"]
-    own, group = _place(i, kit)
-    size = len(group)
-    if type(iteration) is not VirtualRegister:
-        return partial(registers.__setitem__, d, group[(own - iteration) % size])
-
-    def put() -> None:
-        registers[d] = group[(own - registers[iteration.number]) % size]
-
-    return put
+def _ring_rank(i: Instruction, kit: Kit) -> list[Operation]:
+    iteration = i["iteration_id"]
+    if isinstance(iteration, VirtualRegister):
+        iteration = RegisterNumber(iteration.number)
+    groups = tuple(map(tuple, i["replica_group"]))
+    return [
+        op(_behind, kit.registers, groups, kit.rank, iteration, RegisterNumber(i["dst"].number))
+    ]
 
 
-def _place(i: Instruction, kit: Kit) -> tuple[int, list[int]]:
-    """The place of the rank in its group, and the group."""
-    rank, known = kit.slot.rank, kit.known
-    if known is None or rank not in known:
-        group = next(g for g in i["replica_group"] if rank in g)
-        if known is None:
-            return group.index(rank), group
-        known.update({member: (place, group) for place, member in enumerate(group)})
-    found: tuple[int, list[int]] = known[rank]
-    return found
+@function(reads="iteration", writes="dst", name="rank in ring")
+def _behind(
+    registers: list[int],
+    groups: tuple[tuple[int, ...], ...],
+    rank: int,
+    iteration: int,
+    dst: int,
+) -> None:
+    """A register becomes the rank so many places before the own one in its group."""
+    group = next(g for g in groups if rank in g)
+    steps = registers[iteration] if type(iteration) is RegisterNumber else iteration
+    registers[dst] = group[(group.index(rank) - steps) % len(group)]
 
 
 def _cost(i: Instruction, arch: Arch) -> Cost:

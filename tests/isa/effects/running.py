@@ -108,7 +108,7 @@ class Machine:
 
     def link(self, i: Instruction | None = None) -> None:
         self.kit.begin()
-        self.step = self.spec.link(i or self.i, self.kit)
+        self.step = self.kit.step(self.spec.lower(i or self.i, self.kit))
 
     def run(self, prepare: Callable[[], None] | None = None, **changed: Any) -> list[np.ndarray]:
         """Bits of the written operands after a run.
@@ -276,7 +276,8 @@ def _set_state(machine: Machine, sums: dict[str, int], seed: int) -> None:
     for engine in ENGINES:
         machine.state.accumulator(engine, 128)[...] = sums.get(engine, 3) + np.arange(128) / 64
     for engine in ("vector", "gpsimd"):
-        machine.state.random[engine] = seeded(engine, seed, 128)
+        words = seeded(engine, seed, 128)
+        machine.state.words(engine, words.copy)[...] = words
 
 
 def touched_state(machine: Machine) -> set[tuple[str, str]]:

@@ -1,0 +1,1 @@
+"""Operations: what instructions do, as data."""

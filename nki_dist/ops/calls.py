@@ -1,0 +1,57 @@
+"""Operations with their arrays become functions without arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, TypeAlias
+
+from nki_dist.dtypes.casts import Scratch
+from nki_dist.ops.operation import Operation
+
+Step: TypeAlias = "Callable[[], Any]"
+
+
+def step_of(operations: Sequence[Operation], scratch: Scratch) -> Step:
+    """A function that carries out operations in order.
+
+    Args:
+        scratch: working memory of those who run in turn.
+    """
+    return chain([partial(o.function.within(scratch), *o.arguments) for o in operations])
+
+
+def nothing() -> None:
+    """A step of its own for what others do."""
+
+
+def chain(steps: Sequence[Step]) -> Step:
+    """One function that calls several in order."""
+    steps = tuple(steps)
+    if not steps:
+        return nothing
+    if len(steps) == 1:
+        return steps[0]
+    if len(steps) == 2:
+        first, second = steps
+
+        def pair() -> None:
+            first()
+            second()
+
+        return pair
+    if len(steps) == 3:
+        one, two, three = steps
+
+        def triple() -> None:
+            one()
+            two()
+            three()
+
+        return triple
+
+    def run() -> None:
+        for step in steps:
+            step()
+
+    return run

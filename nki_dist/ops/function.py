@@ -1,0 +1,142 @@
+"""The functions that operations call: a closed list, each with what it reads and writes.
+
+A function gets arrays, numbers and what else its operation gives it, by position. Which of its
+arguments it reads and writes is declared, never found out, because what may run at the same time
+follows from it (see `tests/ops`, which try every declaration). Functions are known by name, so that
+operations can be printed, compared and sent to other processes.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+
+from nki_dist.dtypes import DType
+from nki_dist.dtypes.casts import Scratch, converter
+from nki_dist.dtypes.dtype import of
+
+Call = Callable[..., Any]
+
+_BY_NAME: Final[dict[str, Function]] = {}
+
+
+class Function:
+    """A function that operations may call.
+
+    Args:
+        name: of its own among all functions.
+        call: the function; of one with `make`, whatever does the same with memory of its own.
+        reads, writes: numbers of arguments; registers among them stand for what they hold.
+        partial: it may leave elements of what it writes as they are.
+        raises: it may raise an NkiError.
+        ordered: it does what is seen outside, in the order of the program.
+        make: gives the function for those who share working memory, which it needs.
+    """
+
+    __slots__ = ("call", "make", "name", "ordered", "partial", "raises", "reads", "writes")
+
+    def __init__(
+        self,
+        name: str,
+        call: Call,
+        reads: tuple[int, ...],
+        writes: tuple[int, ...],
+        partial: bool = False,
+        raises: bool = False,
+        ordered: bool = False,
+        make: Callable[[Scratch], Call] | None = None,
+    ) -> None:
+        self.name = name
+        self.call = call
+        self.reads, self.writes = reads, writes
+        self.partial, self.raises, self.ordered = partial, raises, ordered
+        self.make = make
+        if name in _BY_NAME:
+            raise TypeError(f"two functions are called {name}")
+        _BY_NAME[name] = self
+
+    def __call__(self, *arguments: Any) -> Any:
+        return self.call(*arguments)
+
+    def within(self, scratch: Scratch) -> Call:
+        """What calls it, with this working memory."""
+        return self.call if self.make is None else self.make(scratch)
+
+    def __repr__(self) -> str:
+        return f"<{self.name}>"
+
+    def __reduce__(self) -> Any:
+        return find, (self.name,)
+
+
+def function(
+    reads: str = "",
+    writes: str = "",
+    name: str = "",
+    partial: bool = False,
+    raises: bool = False,
+    ordered: bool = False,
+) -> Callable[[Call], Function]:
+    """Declare a function of arrays, by the names of its parameters.
+
+    Args:
+        reads, writes: parameters, separated by spaces; one that it changes is in both.
+        name: if it isn't the function's own.
+        partial, raises, ordered: see `Function`.
+    """
+
+    def declared(call: Call) -> Function:
+        parameters = list(inspect.signature(call).parameters)
+        read, written = (tuple(map(parameters.index, names.split())) for names in (reads, writes))
+        called = name or call.__name__.lstrip("_").replace("_", " ")
+        return Function(called, call, read, written, partial, raises, ordered)
+
+    return declared
+
+
+def find(name: str) -> Function:
+    """The function of that name.
+
+    Raises:
+        LookupError: there is none.
+    """
+    found = _BY_NAME.get(name)
+    if found is None and name.startswith("convert "):
+        _, src, dst = name.split()
+        return conversion(of(src), of(dst))
+    if found is None:
+        raise LookupError(f"no function is called {name!r}")
+    return found
+
+
+def functions() -> list[Function]:
+    """All that have been declared, by name."""
+    return [_BY_NAME[name] for name in sorted(_BY_NAME)]
+
+
+@functools.cache
+def of_ufunc(ufunc: np.ufunc) -> Function:
+    """One of NumPy's, which writes its last argument and reads all others."""
+    return Function(ufunc.__name__, ufunc, tuple(range(ufunc.nin)), (ufunc.nin,))
+
+
+@functools.cache
+def conversion(src: DType, dst: DType) -> Function:
+    """`f(out, inp)`, which converts between dtypes with one rounding; see dtypes.casts."""
+    if src is dst and converter(src, dst) is np.copyto:
+        return copy
+    return Function(
+        f"convert {src.name} {dst.name}",
+        lambda out, inp: converter(src, dst)(out, inp),
+        (1,),
+        (0,),
+        make=lambda scratch: converter(src, dst, scratch=scratch),
+    )
+
+
+# Converts between NumPy's types as NumPy's own rules allow.
+copy: Final = Function("copy", np.copyto, (1,), (0,))

@@ -1,0 +1,182 @@
+"""Where an array will be: as NumPy's views, but of memory that isn't there yet."""
+
+from __future__ import annotations
+
+from math import prod
+from types import EllipsisType
+from typing import Any, TypeAlias
+
+import numpy as np
+
+Space: TypeAlias = "tuple[str, int | str]"
+"""What a place is in: ("storage", number), ("operand", number), ("scratch", 0), and so on."""
+
+Key: TypeAlias = "int | slice | EllipsisType | None"
+
+
+class Place:
+    """An array as it lies in a space.
+
+    Attributes:
+        space: what it lies in.
+        offset: bytes from where that begins to element 0.
+        shape: elements along each dimension.
+        strides: bytes from one element to the next, along each.
+        dtype: of the elements.
+    """
+
+    __slots__ = ("dtype", "offset", "shape", "space", "strides")
+
+    def __init__(
+        self,
+        space: Space,
+        offset: int,
+        shape: tuple[int, ...],
+        strides: tuple[int, ...],
+        dtype: Any,
+    ) -> None:
+        self.space = space
+        self.offset = offset
+        self.shape = shape
+        self.strides = strides
+        self.dtype = np.dtype(dtype)
+
+    # ---- as of an array -------------------------------------------------------------------------
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        return prod(self.shape)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    @property
+    def T(self) -> Place:
+        return self.transpose(tuple(reversed(range(self.ndim))))
+
+    def transpose(self, *axes: Any) -> Place:
+        """The same elements with dimensions in another order."""
+        order = axes[0] if len(axes) == 1 and isinstance(axes[0], tuple) else axes
+        shape, strides = (tuple([of[n] for n in order]) for of in (self.shape, self.strides))
+        return Place(self.space, self.offset, shape, strides, self.dtype)
+
+    def view(self, dtype: Any) -> Place:
+        """The same bits as another type of the same size."""
+        assert np.dtype(dtype).itemsize == self.dtype.itemsize, (self.dtype, dtype)
+        return Place(self.space, self.offset, self.shape, self.strides, dtype)
+
+    def __getitem__(self, key: Key | tuple[Key, ...]) -> Place:
+        keys = list(key) if isinstance(key, tuple) else [key]
+        given = sum(1 for k in keys if k is not None and k is not Ellipsis)
+        rest: list[Key] = [slice(None)] * (self.ndim - given)
+        at = keys.index(Ellipsis) if Ellipsis in keys else len(keys)
+        keys[at : at + 1] = rest
+        offset, shape, strides = self.offset, [], []
+        dimensions = iter(zip(self.shape, self.strides, strict=True))
+        for k in keys:
+            if k is None:
+                shape.append(1)
+                strides.append(0)
+                continue
+            n, stride = next(dimensions)
+            if isinstance(k, slice):
+                chosen = range(n)[k]
+                offset += chosen.start * stride if len(chosen) else 0
+                shape.append(len(chosen))
+                strides.append(chosen.step * stride)
+            else:
+                offset += range(n)[k] * stride  # type: ignore[index]
+        return Place(self.space, offset, tuple(shape), tuple(strides), self.dtype)
+
+    def reshape(self, *shape: Any) -> Place:
+        """The same elements, in the same order, over other dimensions.
+
+        Raises:
+            ValueError: only a copy could have that shape.
+        """
+        wanted = shape[0] if len(shape) == 1 and isinstance(shape[0], tuple) else shape
+        if -1 in wanted:
+            rest = self.size // max(-prod(wanted), 1)
+            wanted = tuple([rest if n == -1 else n for n in wanted])
+        strides = _reshaped(self.shape, self.strides, wanted, self.dtype.itemsize)
+        if strides is None:
+            raise ValueError(f"{self} has no view of shape {wanted}")
+        return Place(self.space, self.offset, wanted, strides, self.dtype)
+
+    # ---- where it lies --------------------------------------------------------------------------
+
+    @property
+    def contiguous(self) -> bool:
+        """Whether the elements follow each other."""
+        need = self.dtype.itemsize
+        for n, stride in zip(reversed(self.shape), reversed(self.strides)):
+            if n != 1 and stride != need and self.size:
+                return False
+            need *= n
+        return True
+
+    def span(self) -> tuple[int, int]:
+        """First byte, and the one after the last."""
+        low = high = self.offset
+        for n, stride in zip(self.shape, self.strides):
+            if n == 0:
+                return self.offset, self.offset
+            low, high = low + min((n - 1) * stride, 0), high + max((n - 1) * stride, 0)
+        return low, high + self.dtype.itemsize
+
+    def meets(self, other: Place) -> bool:
+        """Whether the two may have bytes in common."""
+        if self.space != other.space:
+            return False
+        (low, high), (first, last) = self.span(), other.span()
+        return low < last and first < high
+
+    def moved(self, space: Space, offset: int) -> Place:
+        """What lies like this in another space, so many bytes further."""
+        return Place(space, self.offset + offset, self.shape, self.strides, self.dtype)
+
+    def _key(self) -> tuple[Any, ...]:
+        return self.space, self.offset, self.shape, self.strides, self.dtype
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Place) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def __repr__(self) -> str:
+        dims = ", ".join(f"{n}:{s}" for n, s in zip(self.shape, self.strides))
+        return f"{self.space[0]} {self.space[1]}+{self.offset}[{dims}] {self.dtype}"
+
+
+def _reshaped(
+    shape: tuple[int, ...], strides: tuple[int, ...], wanted: tuple[int, ...], itemsize: int
+) -> tuple[int, ...] | None:
+    """Strides of the same elements over other dimensions; None if no view has that shape."""
+    if prod(shape) != prod(wanted):
+        raise ValueError(f"{prod(shape)} elements don't have shape {wanted}")
+    if prod(shape) == 0:
+        return tuple([itemsize] * len(wanted))
+    # Dimensions that follow each other in memory become one: (elements, stride of the last).
+    runs: list[tuple[int, int]] = []
+    for n, stride in zip(shape, strides):
+        if n == 1:
+            continue
+        if runs and runs[-1][1] == n * stride:
+            runs[-1] = runs[-1][0] * n, stride
+        else:
+            runs.append((n, stride))
+    found: list[int] = []
+    left, stride = runs.pop() if runs else (1, itemsize)
+    for n in reversed(wanted):
+        if left == 1 and n > 1 and runs:
+            left, stride = runs.pop()
+        if left % n:
+            return None
+        found.append(stride)
+        left, stride = left // n, stride * n
+    return tuple(reversed(found))
