@@ -30,7 +30,7 @@ from nki_dist.program import Program, TensorSignature
 from nki_dist.runtime.cores import make_core
 from nki_dist.runtime.executor import Executor
 from nki_dist.runtime.linker import Linker, Segment
-from nki_dist.runtime.memory import Memory
+from nki_dist.linking.memory import Memory
 
 LIMIT = 5.0  # times the NumPy expression
 LEAST = 3e-4  # seconds that one run lasts at least

@@ -11,7 +11,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 import nki_dist as nki
 import nki_dist.isa as nisa
 import nki_dist.language as nl
-from nki_dist.runtime.blas import OneBlasThread
+from nki_dist.linking.blas import OneBlasThread
 
 
 @nki.jit

@@ -53,7 +53,7 @@ DECLARATIONS = {
 # State of the process, on purpose.
 PROCESS_WIDE = {
     "nki_dist.forks._shared": "what a forked process has to make anew",
-    "nki_dist.runtime.blas.limit": "BLAS has one thread setting per process",
+    "nki_dist.linking.blas.limit": "BLAS has one thread setting per process",
     "nki_dist.runtime.ray_thread.ray_thread": "a process is in one Ray at a time",
     "nki_dist.core_actor.ray_use.ray_use": "who has to be out before that Ray is left",
     "nki_dist.core_actor.alike.versions": "what a process has loaded, which stays so",

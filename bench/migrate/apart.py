@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 from unittest import mock
 
-from nki_dist.runtime.chains import Chains
+from nki_dist.linking.chains import Chains
 
 
 @contextmanager

@@ -37,7 +37,7 @@ def looker() -> Callable[[], dict[str, Any]]:
     def look() -> dict[str, Any]:
         found: dict[str, Any] = {"versions": tell(True), "ray": ray.__version__}
         try:
-            from nki_dist.runtime.blas import features, kernels
+            from nki_dist.linking.blas import features, kernels
 
             found["products"] = f"{kernels()}, {features()}"
         except Exception:  # there is no such package or function, which `versions` tells

@@ -24,7 +24,7 @@ from nki_dist.core_actor.alike import OURS, differences, imported, versions
 from nki_dist.core_actor.looking import differing
 from nki_dist.errors import ClusterWarning
 from nki_dist.hbm.nodes import here, title
-from nki_dist.runtime.blas import features, kernels
+from nki_dist.linking.blas import features, kernels
 
 SHOWN: Final = 8  # nodes of a line
 

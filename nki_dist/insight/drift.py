@@ -29,8 +29,8 @@ from nki_dist.insight.steps import LINES
 from nki_dist.insight.tables import html_table, plural
 from nki_dist.insight.wide import Beside, WideMemory, in_double, tensors_of
 from nki_dist.isa import INSTRUCTIONS
+from nki_dist.linking.indirect import lowered
 from nki_dist.program import Instruction, Loop, Storage, instructions
-from nki_dist.runtime.indirect import has_indirection, link_indirect
 
 
 @dataclass
@@ -239,9 +239,7 @@ class Shadows(Watch):
     def _step(self, beside: Beside, i: Instruction) -> Callable[[], Any]:
         wide = beside.instruction(i)
         beside.kit.begin()
-        if has_indirection(wide):
-            return link_indirect(wide, beside.kit, {})
-        return beside.kit.step(INSTRUCTIONS[i.opcode].lower(wide, beside.kit))
+        return beside.kit.step(lowered(wide, beside.kit))
 
     def beside(self, place: Place, i: Instruction) -> Sequence[Callable[[], Any]]:
         """The two, one after the other: when the first is over, all of the rank's cores have come,

@@ -18,22 +18,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
-from functools import partial
 from typing import Any
 
 import numpy as np
 
 from nki_dist import arch
-from nki_dist.compiler.passes.accumulate import mask_view
 from nki_dist.errors import NkiError
 from nki_dist.insight.capture import Found
 from nki_dist.insight.regions import Region, bits_of
 from nki_dist.insight.replay import Launched, key_of
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.kit import Kit
-from nki_dist.program import Access
+from nki_dist.linking.indirect import lowered
 from nki_dist.runtime.cores import make_core
-from nki_dist.runtime.indirect import has_indirection, link_indirect
 from nki_dist.runtime.scheduler import Scheduler
 
 ONE_BY_ONE = 16  # elements of a box that are tried one by one
@@ -107,7 +104,7 @@ class Probe:
             return memory[key]
 
         kit = Kit(buffer, core, arch.get(f.program.platform))
-        kit.accumulating = partial(_mask, f.masks)
+        kit.masks = f.masks
         return kit
 
     def _link(self, f: Found, kit: Kit) -> Any:
@@ -116,9 +113,7 @@ class Probe:
         kit.begin(waits=spec.synchronises)
         if spec.synchronises:
             return _One(f, kit)
-        return (
-            link_indirect(i, kit, f.masks) if has_indirection(i) else kit.step(spec.lower(i, kit))
-        )
+        return kit.step(lowered(i, kit, f.masks))
 
     def _inputs(self) -> list[Input]:
         groups: dict[Any, list[tuple[int, Region, np.ndarray]]] = {}
@@ -311,7 +306,3 @@ class _One:
                 return
             arrived = yield wait
             message = arrived.payload
-
-
-def _mask(masks: dict[int, np.ndarray], a: Access) -> np.ndarray:
-    return mask_view(masks[a.storage.number], a)

@@ -25,15 +25,16 @@ from nki_dist.hbm.layout import Layout, common_inputs, fill_common, fill_stack, 
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.core import CoreSlot
 from nki_dist.isa.kit import Kit, Workspace
+from nki_dist.linking.blas import one_blas_thread
+from nki_dist.linking.memory import places
 from nki_dist.ops.calls import Step, nothing
 from nki_dist.program import Instruction, Program, Storage
-from nki_dist.runtime.blas import one_blas_thread
 from nki_dist.runtime.cores import make_core
 from nki_dist.runtime.executor import Executor
 from nki_dist.runtime.host_memory import waits_for_others
-from nki_dist.runtime.linker import Linker
 from nki_dist.runtime.memory import Memory, Pool
 from nki_dist.runtime.scheduler import Scheduler
+from nki_dist.runtime.single import SingleLinker
 
 Key: TypeAlias = "tuple[Any, ...]"
 Hook: TypeAlias = "Callable[[int], Any]"  # called with the instruction's number
@@ -132,18 +133,17 @@ class Enough(Exception):
     """Raised by a watch that has seen what it wanted; the replay ends quietly."""
 
 
-class _WatchedLinker(Linker):
+class _WatchedLinker(SingleLinker):
     """Links a program with hooks around its instructions."""
 
     def __init__(self, place: Place, watch: Watch) -> None:
         super().__init__(place.program, place.kit)
-        self._watched = frozenset()  # races were looked for when the launch was made
         self._place, self._watch = place, watch
-        place.masks = self.masks
+        place.masks = self.kit.masks
 
     def find_chains(self) -> None:
         if self._watch.chains:
-            self.watch_chains()
+            super().find_chains()
 
     def linked(self, i: Instruction) -> Step:
         done = self._watch.changed(self._place, i)
@@ -187,7 +187,7 @@ class _WatchedLinker(Linker):
 
         def begin() -> Any:
             number = watch.clock.tick()
-            resolved = self._addressed_exchange(i)
+            resolved = self.addressed(i)
             before, after = watch.linking(place, resolved)
             if before is not None:
                 before(number)
@@ -238,7 +238,9 @@ def replay(launched: Launched, watch: Watch) -> None:
         for slot in launched.slots:
             program = compiled.programs[slot.lnc_core]
             pool = pools.setdefault(slot.core if waits[slot.lnc_core] else -1, _Zeroed())
-            memory = Memory(program, stacks[slot.rank], layout.offsets, common, pool)
+            memory = Memory(
+                program, places(program), stacks[slot.rank], layout.offsets, common, pool
+            )
             core = make_core(program, slot)
             kit = Kit(memory.buffer, core, arch.get(program.platform), workspace)
             linked = _WatchedLinker(Place(slot, program, kit), watch).link()

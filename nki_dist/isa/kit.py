@@ -17,11 +17,12 @@ import numpy as np
 
 from nki_dist.dtypes import DType, float32
 from nki_dist.dtypes.casts import Scratch
+from nki_dist.hbm.alignment import aligned
 from nki_dist.isa.core import Core
 from nki_dist.isa.shapes import refine
 from nki_dist.ops.calls import Step, step_of
 from nki_dist.ops.function import Function, conversion
-from nki_dist.ops.operation import Operation, op
+from nki_dist.ops.operation import Operation, op, part_of
 from nki_dist.program import Access, MemoryRegion, Storage
 
 Around: TypeAlias = "Callable[..., list[Operation]]"
@@ -35,12 +36,25 @@ class Workspace:
     never overlap, except those that wait for other cores, which get no shared scratch.
     """
 
-    __slots__ = ("arrays", "casts", "panels")
+    __slots__ = ("_bytes", "arrays", "casts", "panels")
 
     def __init__(self) -> None:
+        self._bytes = np.empty(0, np.uint8)
         self.arrays: dict[tuple[int, int], np.ndarray] = {}
         self.panels: dict[tuple[int, int], np.ndarray] = {}
         self.casts = Scratch()
+
+    def bytes(self, count: int) -> np.ndarray:
+        """So many, the same for all who ask; what was given before stays as it is."""
+        if len(self._bytes) < count:
+            self._bytes = aligned(max(count, 2 * len(self._bytes)))
+        return self._bytes
+
+    def panel(self, place: tuple[int, int]) -> np.ndarray:
+        """Memory of a panel, by bytes and number."""
+        if place not in self.panels:
+            self.panels[place] = aligned(place[0])
+        return self.panels[place]
 
 
 class Kit:
@@ -65,14 +79,12 @@ class Kit:
         self.slot, self.state, self.wires = core
         self.arch = arch
         self._workspace = workspace or Workspace()
-        # Memory of runtime.panels, by size and number; not for instructions that wait.
-        self.panels = self._workspace.panels
         self._own: dict[tuple[int, int], np.ndarray] = {}
         self._scratch = self._workspace.arrays
         self._slot = 0
-        # Set by the linker: which elements of a PSUM tile the next matmul adds to.
-        self.accumulating: Callable[[Access], np.ndarray] = _no_masks
-        self._lent: dict[int, np.ndarray] = {}
+        # One entry for two bytes of a PSUM storage: which elements the next matmul adds to.
+        self.masks: dict[int, np.ndarray] = {}
+        self._lent: dict[int, Array] = {}
         self.named = False  # whether the instruction that is linked asked for a name
         # While an instruction is linked that several cores of the process have: what it keeps for
         # the others, and what it keeps for those of this core that have equal arguments. None where
@@ -89,6 +101,16 @@ class Kit:
         self._slot = 0
         self.named = False
         self._scratch = self._own if waits else self._workspace.arrays
+
+    @property
+    def casts(self) -> Scratch:
+        """Working memory of conversions, which those who run in turn share."""
+        return self._workspace.casts
+
+    @property
+    def workspace(self) -> Workspace:
+        """Scratch that the cores of the thread share."""
+        return self._workspace
 
     def step(self, operations: Sequence[Operation]) -> Step:
         """A function that carries out operations on arrays of this kit."""
@@ -163,6 +185,22 @@ class Kit:
     def registers(self) -> Any:
         """What holds the registers of the sequencer; operations name them by `Register`."""
         return self.state.registers
+
+    def accumulating(self, a: Access) -> Array:
+        """Which elements of a PSUM tile hold what matmuls left, where that is decided at run time.
+
+        PSUM's types have 16 bits or more.
+        """
+        unit = a.dtype.itemsize // 2 or 1
+        strides = tuple([s * unit for s in a.strides])
+        return part_of(self._mask(a.storage), a.shape, bool, a.offset * unit, strides)
+
+    def _mask(self, storage: Storage) -> Array:
+        return self.masks[storage.number]
+
+    def lend_mask(self, a: Access) -> None:
+        """Have a mask for a tile that was lent."""
+        self.masks[a.storage.number] = self.scratch((a.storage.nbytes // 2,), bool)
 
     # ---- shapes ---------------------------------------------------------------------------
 
@@ -272,10 +310,6 @@ class Kit:
         last = last_writes(dst) or ()
         after = [op(convert, self.view(dst)[last], out.reshape(dst.shape)[last])]
         return out, inputs, _around(before, after)
-
-
-def _no_masks(a: Access) -> np.ndarray:
-    raise AssertionError(f"no accumulation state for {a}")
 
 
 def per_partition(a: Access, rank: int) -> Access:

@@ -7,7 +7,9 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from nki_dist.dtypes.casts import Scratch
-from nki_dist.ops.operation import Operation
+from nki_dist.ops.arrays import fill
+from nki_dist.ops.function import copy
+from nki_dist.ops.operation import Operation, is_array
 
 Step: TypeAlias = "Callable[[], Any]"
 
@@ -19,6 +21,14 @@ def step_of(operations: Sequence[Operation], scratch: Scratch) -> Step:
         scratch: working memory of those who run in turn.
     """
     return chain([partial(o.function.within(scratch), *o.arguments) for o in operations])
+
+
+def only_moves(o: Operation) -> bool:
+    """Whether it does no more than move bits, or is no affair of tensors."""
+    if o.function is copy:
+        out, inp = o.arguments
+        return is_array(inp) and inp.dtype == out.dtype
+    return o.function is fill or not any(map(is_array, o.arguments))
 
 
 def nothing() -> None:

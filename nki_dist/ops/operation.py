@@ -57,3 +57,12 @@ def reshaped(a: Any, shape: tuple[int, ...]) -> Any:
     except (AttributeError, ValueError):  # NumPy's, and a place's
         return None
     return view
+
+
+def part_of(
+    a: Any, shape: tuple[int, ...], dtype: Any, offset: int, strides: tuple[int, ...]
+) -> Any:
+    """An array in the bytes of a contiguous one, or a place in those of a place."""
+    if isinstance(a, Place):
+        return Place(a.space, a.offset + offset, shape, strides, dtype)
+    return np.ndarray(shape, dtype, a, offset, strides)

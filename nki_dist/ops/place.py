@@ -139,6 +139,10 @@ class Place:
         """What lies like this in another space, so many bytes further."""
         return Place(space, self.offset + offset, self.shape, self.strides, self.dtype)
 
+    def over(self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: Any) -> Place:
+        """From the same first byte, elements that lie as told."""
+        return Place(self.space, self.offset, shape, strides, dtype)
+
     def _key(self) -> tuple[Any, ...]:
         return self.space, self.offset, self.shape, self.strides, self.dtype
 

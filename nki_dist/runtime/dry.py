@@ -24,16 +24,16 @@ from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.core import CoreSlot
 from nki_dist.isa.kit import Kit, Workspace
 from nki_dist.isa.operands import Register
+from nki_dist.linking.addresses import run_time_arguments
+from nki_dist.linking.products import multiplies
 from nki_dist.ops.calls import Step, nothing
 from nki_dist.program import Access, Instruction, Program, Storage, instructions
-from nki_dist.runtime.addresses import run_time_arguments
 from nki_dist.runtime.cores import make_core
 from nki_dist.runtime.executor import Executor
 from nki_dist.runtime.group import CoreReport, make_reports
-from nki_dist.runtime.linker import Linker
-from nki_dist.runtime.merged import multiplies
 from nki_dist.runtime.messages import Wait
 from nki_dist.runtime.scheduler import Scheduler
+from nki_dist.runtime.single import SingleLinker
 from nki_dist.runtime.stuck import deadlock
 
 
@@ -63,7 +63,7 @@ class _WatchedKit(Kit):
         """It is that of the core."""
 
 
-class _DryLinker(Linker):
+class _DryLinker(SingleLinker):
     """Links a skeleton: what isn't carried out only has its run-time addresses checked.
 
     Args:
@@ -85,7 +85,7 @@ class _DryLinker(Linker):
 
     def find_chains(self) -> None:
         if any(multiplies(i) and i.ordinal in self._real for i in instructions(self.program.body)):
-            self.watch_chains()
+            super().find_chains()
 
     def linked(self, i: Instruction) -> Step:
         if i.ordinal not in self._real:
@@ -102,7 +102,7 @@ class _DryLinker(Linker):
         spec = INSTRUCTIONS[i.opcode]
         if not run_time_arguments(i):
             return spec.link_exchange(i, self._hollow)
-        return lambda: spec.link_exchange(self._addressed_exchange(i), self._hollow)()
+        return lambda: spec.link_exchange(self.addressed(i), self._hollow)()
 
 
 def rank_registers(i: Instruction) -> list[int]:

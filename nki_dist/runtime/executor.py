@@ -14,8 +14,8 @@ from nki_dist.errors import NkiError
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.core import Core
 from nki_dist.program import Instruction, Program, VirtualRegister
+from nki_dist.runtime.binding import Bound, BoundLoop, Rendezvous, Segment
 from nki_dist.runtime.host_memory import typed
-from nki_dist.runtime.linked import Linked, LinkedLoop, Rendezvous, Segment
 from nki_dist.runtime.messages import Message, Wait
 from nki_dist.runtime.overdue import Position
 
@@ -35,7 +35,7 @@ class Executor:
         ends: when the run is given up, by time.monotonic(). Another thread may set it to -inf.
     """
 
-    def __init__(self, program: Program, linked: Linked, core: Core) -> None:
+    def __init__(self, program: Program, linked: Bound, core: Core) -> None:
         self.program = program
         self.linked = linked
         self.core = core
@@ -49,7 +49,7 @@ class Executor:
         # Of what was begun last, the instructions and those that are left: replaced as a whole, so
         # other threads see both or neither. An iterator knows how far it is, so nobody counts.
         self._now: tuple[Sequence[Instruction], Iterator[Any]] = (), iter(())
-        self._loops: list[tuple[LinkedLoop, int]] = []  # that are open, and their place in `trips`
+        self._loops: list[tuple[BoundLoop, int]] = []  # that are open, and their place in `trips`
 
     def run(self) -> Coroutine:
         """Begin a launch: its coroutine, to be resumed with the message it waits for."""
@@ -80,7 +80,7 @@ class Executor:
             ),
         )
 
-    def _block(self, block: Linked) -> Coroutine:
+    def _block(self, block: Bound) -> Coroutine:
         clock = time.monotonic
         for item in block:
             if clock() > self.ends:
@@ -134,7 +134,7 @@ class Executor:
         else:
             self.state.epochs.met(exchange.orders)
 
-    def _loop(self, item: LinkedLoop) -> Coroutine:
+    def _loop(self, item: BoundLoop) -> Coroutine:
         loop, registers = item.loop, self.state.registers
         entry = len(self.trips)
         self.trips.append(0)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -19,18 +19,21 @@ import numpy as np
 from nki_dist import arch
 from nki_dist.isa.core import CoreSlot
 from nki_dist.isa.kit import Kit, Workspace
+from nki_dist.linking.blas import one_blas_thread
+from nki_dist.linking.link import link
+from nki_dist.linking.memory import Places, places
+from nki_dist.linking.passes import left_out
+from nki_dist.linking.placing import Placed
 from nki_dist.program import Program
 from nki_dist.program.uncollected import uncollected
-from nki_dist.runtime.blas import one_blas_thread
+from nki_dist.runtime.binding import Binder
 from nki_dist.runtime.cores import make_core
 from nki_dist.runtime.executor import Executor, Stopped
-from nki_dist.runtime.linker import Linker
-from nki_dist.runtime.memory import Memory, Places, Pool
+from nki_dist.runtime.memory import Memory, Pool
 from nki_dist.runtime.messages import Message, title
 from nki_dist.runtime.overdue import Position
 from nki_dist.runtime.recorder import Record, Recorder
 from nki_dist.runtime.scheduler import Scheduler
-from nki_dist.runtime.template import Template
 
 KEPT_PROGRAMS = 8
 
@@ -138,17 +141,15 @@ class CoreGroup:
             self._ready.popitem(last=False)
         self._stopped = False
         scheduler = Scheduler(outside, payload, timeout)
-        templates = self._templates(programs)
+        placed: dict[int, Placed] = {}
         with uncollected(acyclic=True):
             for slot in self.slots:
                 stack = stacks[slot.rank]
                 ready = kept.get(slot.core)
                 if ready is None or ready.generation != stack.generation:
-                    template = templates[slot.lnc_core]
-                    found = None if known is None else known[slot.lnc_core]
-                    kept[slot.core] = self._link(
-                        slot, programs[slot.lnc_core], offsets, stack, template, found
-                    )
+                    if slot.lnc_core not in placed:
+                        placed[slot.lnc_core] = _placed(programs[slot.lnc_core], known, slot)
+                    kept[slot.core] = self._bind(slot, placed[slot.lnc_core], offsets, stack)
                     scheduler.check_time()
         start = time.perf_counter()
         try:
@@ -170,32 +171,21 @@ class CoreGroup:
             report.records = kept[report.core].recorder.take()
         return reports
 
-    def _templates(self, programs: Sequence[Program]) -> list[Template | None]:
-        """For each program what its cores, if it has several here, find out for each other."""
-        users = Counter(slot.lnc_core for slot in self.slots)
-        return [
-            Template(p, arch.get(p.platform)) if users[core] > 1 else None
-            for core, p in enumerate(programs)
-        ]
-
-    def _link(
+    def _bind(
         self,
         slot: CoreSlot,
-        program: Program,
+        placed: Placed,
         offsets: Mapping[tuple[str, int], int],
         stack: StackView,
-        template: Template | None,
-        known: Places | None,
     ) -> _Ready:
-        own = self._pools.setdefault(slot.core, Pool())
-        if known is None and template is not None:
-            known = template.places
-        memory = Memory(program, stack.memory, offsets, stack.common, own, known, self._brief)
+        own, program = self._pools.setdefault(slot.core, Pool()), placed.linked.program
+        memory = Memory(
+            program, placed.places, stack.memory, offsets, stack.common, own, self._brief
+        )
         core = make_core(program, slot)
-        kit = Kit(memory.buffer, core, arch.get(program.platform), self._workspace)
-        linker = Linker(program, kit, template, alike=True)
-        executor = Executor(program, linker.link(), core)
-        return _Ready(executor, stack.generation, linker.recorder)
+        binder = Binder(placed, memory, Kit(memory.buffer, core, placed.arch, self._workspace))
+        executor = Executor(program, binder.bind(), core)
+        return _Ready(executor, stack.generation, binder.recorder)
 
     def progress(self) -> tuple[int, int]:
         """Instructions done and cores finished in the current launch; any thread may ask."""
@@ -226,6 +216,12 @@ class CoreGroup:
         self._ready.clear()
         self._pools.clear()
         self._brief.clear()
+
+
+def _placed(program: Program, known: Sequence[Places] | None, slot: CoreSlot) -> Placed:
+    platform, without = arch.get(program.platform), left_out()
+    found = places(program) if known is None else known[slot.lnc_core]
+    return Placed(link(program, platform, without), platform, found, without)
 
 
 def make_reports(scheduler: Scheduler, seconds: float) -> list[CoreReport]:

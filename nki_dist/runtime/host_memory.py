@@ -22,9 +22,9 @@ from nki_dist.errors import NkiError, OutOfMemoryError
 from nki_dist.hbm.alignment import padded
 from nki_dist.hbm.layout import Layout
 from nki_dist.isa import INSTRUCTIONS
+from nki_dist.linking.memory import Places, places
 from nki_dist.program import Program, instructions
 from nki_dist.program.walk import returned
-from nki_dist.runtime.memory import Places, places
 
 _CGROUP: Final = "/sys/fs/cgroup/memory.max"
 

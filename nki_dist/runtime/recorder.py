@@ -7,7 +7,7 @@ instructions that the compiler put on the watch list are recorded; see compiler.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -66,8 +66,9 @@ class Recorder:
     recorded is what this core wrote, even if the other core stores to the same place meanwhile.
     """
 
-    def __init__(self, kit: Kit) -> None:
+    def __init__(self, kit: Kit, masked: Collection[int] = ()) -> None:
         self.kit = kit
+        self._masked = masked
         self.records: list[Record] = []
         self._copies: dict[int, np.ndarray] = {}
         # By storage: a fresh copy for every store would be fresh pages of the system every time.

@@ -14,9 +14,9 @@ from nki_dist.dtypes import float32
 from nki_dist.isa._matmul import product
 from nki_dist.isa.factors import Factors
 from nki_dist.isa.kit import Kit
+from nki_dist.linking.chains import Chain, Group, width_of
 from nki_dist.ops.calls import Step
 from nki_dist.program import Access, Instruction
-from nki_dist.runtime.chains import Chain, Group, width_of
 
 
 class Running:

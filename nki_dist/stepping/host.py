@@ -39,9 +39,9 @@ from nki_dist.errors import NkiError, OutOfBoundsError, UninitializedReadError
 from nki_dist.hbm.layout import Layout, lay_out
 from nki_dist.isa.core import CoreSlot
 from nki_dist.isa.kit import Workspace
+from nki_dist.linking.blas import one_blas_thread
 from nki_dist.program import Program, TensorSignature
 from nki_dist.program.uncollected import uncollected
-from nki_dist.runtime.blas import one_blas_thread
 from nki_dist.runtime.group import CoreReport, make_reports
 from nki_dist.runtime.scheduler import CoreRun, Scheduler
 from nki_dist.stepping.again import Inputs, run_again

@@ -28,16 +28,16 @@ from nki_dist.isa.indirection import is_indirect
 from nki_dist.isa.kit import Kit, Workspace
 from nki_dist.isa.spec import Spec
 from nki_dist.isa.transfers import fixed
+from nki_dist.linking.addresses import inside, outside
+from nki_dist.linking.chains import Chain, Chains, Group
 from nki_dist.program import Access, Instruction, Program, Storage, psum
 from nki_dist.program.walk import tensors
-from nki_dist.runtime.addresses import inside, outside
-from nki_dist.runtime.chains import Chain, Chains, Group
 from nki_dist.runtime.cores import make_core
 from nki_dist.runtime.executor import Coroutine, Stopped
 from nki_dist.runtime.host_memory import typed
-from nki_dist.runtime.linker import Linker
 from nki_dist.runtime.overdue import Position
 from nki_dist.runtime.running import Running
+from nki_dist.runtime.single import SingleLinker
 from nki_dist.stepping.lives import Lives
 from nki_dist.stepping.memory import Arena, CoreMemory, RankMemory
 from nki_dist.stepping.sums import LiveSums
@@ -95,8 +95,8 @@ class Machine:
         self.memory = CoreMemory(program, place.rank, place.arena, self.lives)
         platform = arch.get(program.platform)
         self._kit = Kit(self.memory.buffer, self.core, platform, place.workspace)
-        self._linker = Linker(program, self._kit)
-        self._sums = LiveSums(self._linker.masks)
+        self._linker = SingleLinker(program, self._kit)
+        self._sums = LiveSums(self._kit.masks)
         self.memory.held = self._sums.storages
         self._chains = Chains(platform, self._ended, beta1)
         self._running: dict[Chain, Running] = {}
@@ -142,7 +142,7 @@ class Machine:
                 self._exchange(spec, i)
             elif _addressed_at_run_time(spec, i):
                 self._chains.feed(i)
-                for part in self._linker.addressed(i):
+                for part in self._linker.late.parts(i):
                     self._run(spec, part, known=False)
             else:
                 self._run(spec, i, known=True)
@@ -266,10 +266,10 @@ class Machine:
                 "column; copy it to a tile and look at that",
                 code="debug-view",
             )
-        index = self._linker.value(a.dynamic)
+        index = self._linker.late.value(a.dynamic)
         if not inside(a, index):
             raise outside(a, index)
-        return fixed(a, self._linker.value)
+        return fixed(a, self._linker.late.value)
 
     def values(self, a: Access) -> np.ndarray[Any, Any]:
         """A copy of a view's values, in the dtype that callers of kernels get."""

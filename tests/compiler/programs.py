@@ -32,7 +32,7 @@ from nki_dist.program import (
 )
 from nki_dist.runtime.cores import make_core
 from nki_dist.runtime.linker import Linker
-from nki_dist.runtime.memory import Memory
+from nki_dist.linking.memory import Memory
 
 F32 = dtypes.float32
 

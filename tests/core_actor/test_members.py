@@ -14,7 +14,7 @@ from nki_dist.core_actor import alike, members
 from nki_dist.core_actor.members import Member, compare, otherwise, require_versions
 from nki_dist.errors import ClusterWarning, LaunchError
 
-SAYS = "from nki_dist.runtime.blas import features, kernels; print(kernels(), features())"
+SAYS = "from nki_dist.linking.blas import features, kernels; print(kernels(), features())"
 
 
 def products_with(**settings: str) -> str:

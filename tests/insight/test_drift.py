@@ -77,7 +77,7 @@ def test_every_instruction_runs_in_float64(case):
         if has_indirection(instruction):
             link_indirect(instruction, beside.kit, {})()
         else:
-            INSTRUCTIONS[i.opcode].link(instruction, beside.kit)()
+            beside.kit.step(INSTRUCTIONS[i.opcode].lower(instruction, beside.kit))()
         machine.run()
     for a in spec.writes(i):
         if a.storage.number not in wide:

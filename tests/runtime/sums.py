@@ -9,7 +9,7 @@ import numpy as np
 import nki_dist as nki
 import nki_dist.isa as nisa
 import nki_dist.language as nl
-from nki_dist.runtime.blas import one_blas_thread
+from nki_dist.linking.blas import one_blas_thread
 
 PARTS, M, N = 5, 67, 133
 

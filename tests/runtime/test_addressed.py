@@ -15,7 +15,7 @@ from nki_dist.dtypes import bfloat16, float32
 from nki_dist.errors import OutOfBoundsError
 from nki_dist.program import Access, Dynamic, Instruction, Storage, VirtualRegister, hbm, sbuf
 from nki_dist.runtime import addressed
-from nki_dist.runtime.addresses import inside, interval
+from nki_dist.linking.addresses import inside, interval
 
 pytestmark = pytest.mark.filterwarnings("ignore::nki_dist.errors.ReleaseWarning")
 

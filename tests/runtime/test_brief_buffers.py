@@ -10,7 +10,7 @@ import nki_dist.collectives as ncc
 import nki_dist.isa as nisa
 import nki_dist.language as nl
 from nki_dist.errors import OutOfMemoryError
-from nki_dist.runtime.memory import places
+from nki_dist.linking.memory import places
 from tests.compiler.compiling import compiled, named
 
 KIB = 1024

@@ -9,7 +9,7 @@ import pytest
 import nki_dist as nki
 import nki_dist.isa as nisa
 import nki_dist.language as nl
-from nki_dist.runtime.blas import column_unit, padded_columns
+from nki_dist.linking.blas import column_unit, padded_columns
 from tests.runtime.sums import (
     PARTS,
     A,

@@ -16,7 +16,7 @@ from nki_dist.program import TensorSignature
 from nki_dist.runtime.cores import make_core
 from nki_dist.runtime.executor import Executor
 from nki_dist.runtime.linker import Linker
-from nki_dist.runtime.memory import Memory
+from nki_dist.linking.memory import Memory
 from nki_dist.runtime.scheduler import Scheduler
 from nki_dist.timing import prepared
 from nki_dist.timing.timeline import Timeline

@@ -5,12 +5,14 @@ A program is the same on every rank, so which one runs it is asked when it runs.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from nki_dist.arch import Arch
 from nki_dist.errors import NkiValidationError
+from nki_dist.forks import cached_property
 from nki_dist.isa.collectives import _roles as r
 from nki_dist.isa.effects import CLEAN, Effects
 from nki_dist.isa.kit import Kit
@@ -76,29 +78,33 @@ def _channel(i: Instruction, arch: Arch) -> None:
         )
 
 
+class Rings:
+    """Places of ranks in their groups, found out once for all ranks of a process."""
+
+    def __init__(self, groups: Sequence[Sequence[int]]) -> None:
+        self._groups = groups
+
+    @cached_property
+    def places(self) -> dict[int, tuple[int, Sequence[int]]]:
+        """By rank, its place in its group and the group."""
+        return {r: (n, group) for group in self._groups for n, r in enumerate(group)}
+
+
 @read_ring_rank_id.meaning
 def _ring_rank(i: Instruction, kit: Kit) -> list[Operation]:
     iteration = i["iteration_id"]
     if isinstance(iteration, VirtualRegister):
         iteration = RegisterNumber(iteration.number)
-    groups = tuple(map(tuple, i["replica_group"]))
-    return [
-        op(_behind, kit.registers, groups, kit.rank, iteration, RegisterNumber(i["dst"].number))
-    ]
+    dst, rings = RegisterNumber(i["dst"].number), Rings(i["replica_group"])
+    return [op(_behind, kit.registers, rings, kit.rank, iteration, dst)]
 
 
 @function(reads="iteration", writes="dst", name="rank in ring")
-def _behind(
-    registers: list[int],
-    groups: tuple[tuple[int, ...], ...],
-    rank: int,
-    iteration: int,
-    dst: int,
-) -> None:
+def _behind(registers: list[int], rings: Rings, rank: int, iteration: int, dst: int) -> None:
     """A register becomes the rank so many places before the own one in its group."""
-    group = next(g for g in groups if rank in g)
-    steps = registers[iteration] if type(iteration) is RegisterNumber else iteration
-    registers[dst] = group[(group.index(rank) - steps) % len(group)]
+    own, group = rings.places[rank]
+    steps = registers[iteration] if isinstance(iteration, RegisterNumber) else iteration
+    registers[dst] = group[(own - steps) % len(group)]
 
 
 def _cost(i: Instruction, arch: Arch) -> Cost:

@@ -23,9 +23,9 @@ from typing import Any, Final
 from nki_dist.arch import Arch
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.factors import Factors
+from nki_dist.linking.blas import column_unit, padded_columns
+from nki_dist.linking.facts import FactTable, accesses
 from nki_dist.program import Access, Instruction, psum
-from nki_dist.runtime.blas import column_unit, padded_columns
-from nki_dist.runtime.facts import FactTable, accesses
 
 LONGEST: Final = 4096  # rows of a contraction: bounds the memory that operands are gathered in
 OPEN: Final = 8  # chains at a time: PSUM has so many banks
@@ -137,6 +137,7 @@ class Chains:
         beta1: the kernel is one of Beta 1: each matmul is a chain. Products are added there by
             other instructions, and that they are folded into PSUM must not show.
         facts: of the program's instructions, from whoever may have asked.
+        grouped: large chains may be one of several; else each is a group.
 
     Attributes:
         open: chains that haven't ended, the oldest first.
@@ -149,7 +150,9 @@ class Chains:
         ended: Callable[[Chain, Group], Any],
         beta1: bool,
         facts: FactTable | None = None,
+        grouped: bool = True,
     ) -> None:
+        self._grouped = grouped
         self._facts = facts or FactTable()
         self._arch = arch
         self._ended = ended
@@ -220,7 +223,7 @@ class Chains:
         for chain in chains:
             self.open.remove(chain)
             group = None
-            if _has_place(chain):
+            if self._grouped and _has_place(chain):
                 key = chain.right()
                 group = self._groups.get(key)
                 if group is None or not group.takes(chain):

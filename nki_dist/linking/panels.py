@@ -9,47 +9,53 @@ from __future__ import annotations
 
 import heapq
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 import numpy as np
 
 from nki_dist.dtypes import bfloat16, float32
-from nki_dist.hbm.alignment import aligned
 from nki_dist.isa.kit import Kit
-from nki_dist.ops.calls import Step
+from nki_dist.ops.arrays import cast
+from nki_dist.ops.operation import Operation, op
+from nki_dist.ops.place import Place
 from nki_dist.program import Access
 
 KEPT: Final = 64 << 20  # bytes of panels that wait for another use
 
 
-class Buffer:
-    """Memory for a float32 matrix from one position of a program to another.
+class Panel:
+    """A float32 matrix that is there from one position of a program to another.
 
     Args:
-        there: the matrix, if it lies in the operands' own memory.
+        there: where it is, if it lies in the operands' own memory.
+
+    Attributes:
+        number: its space is ("panel", number).
     """
 
-    __slots__ = ("_there", "end", "place", "shape", "start")
+    __slots__ = ("_there", "end", "number", "shape", "start")
 
     def __init__(
-        self, shape: tuple[int, int], start: int, end: int, there: np.ndarray | None = None
+        self, number: int, shape: tuple[int, int], start: int, end: int, there: Place | None = None
     ) -> None:
+        self.number = number
         self.shape = shape
         self.start = start
         self.end = end
-        self.place = (0, 0)  # bytes, and the number among those of this size
         self._there = there
 
     @property
     def nbytes(self) -> int:
         return 4 * self.shape[0] * self.shape[1] if self._there is None else 0
 
-    def array(self, memory: Mapping[tuple[int, int], np.ndarray]) -> np.ndarray:
+    @property
+    def place(self) -> Place:
+        """Where it is."""
         if self._there is not None:
             return self._there
-        return np.ndarray(self.shape, np.float32, memory[self.place])
+        space = ("panel", self.number)
+        return Place(space, 0, self.shape, (4 * self.shape[1], 4), np.dtype(np.float32))
 
 
 class Part:
@@ -94,26 +100,22 @@ class Part:
         self.count += 1
         return True
 
-    def fill(self, matrix: np.ndarray, kit: Kit) -> Step:
-        """The step that brings it there."""
+    def fill(self, panel: Place, kit: Kit) -> Operation:
+        """What brings it there."""
         a = self.access
         if self.count == 1:
-            place = matrix[self.row : self.row + self.rows, self.column : self.column + self.width]
+            place = panel[self.row : self.row + self.rows, self.column : self.column + self.width]
             place = place.reshape(a.shape)
         else:
-            line, unit = matrix.strides
-            place = np.ndarray(
-                (self.rows, self.count, self.width),
-                matrix.dtype,
-                matrix,
-                self.row * line + self.column * unit,
-                (line, self.apart[1] * unit, unit),
+            line, unit = panel.strides
+            place = panel[self.row :, self.column :].over(
+                (self.rows, self.count, self.width), (line, self.apart[1] * unit, unit), panel.dtype
             )
             strides = (a.strides[0], self.apart[0], a.strides[1])
             a = Access(a.storage, a.offset, place.shape, strides, a.dtype)
         if a.dtype is bfloat16:  # as `convert` does, which looks whether they overlap
-            return partial(np.copyto, place, kit.view(a), casting="unsafe")
-        return partial(kit.convert(a.dtype, float32), place, kit.view(a))
+            return op(cast, place, kit.view(a))
+        return op(kit.convert(a.dtype, float32), place, kit.view(a))
 
 
 def lying(parts: Sequence[Part], width: int) -> Access | None:
@@ -153,27 +155,21 @@ def joined(parts: Iterable[Part]) -> list[Part]:
     return found
 
 
-def assign(buffers: Iterable[Buffer]) -> list[tuple[int, int]]:
-    """Give every buffer a place; the places that there are."""
+def assign(panels: Iterable[Panel]) -> dict[int, tuple[int, int]]:
+    """A place for each panel, by number: bytes, and the number among those of this size."""
     free: dict[int, list[int]] = defaultdict(list)
     count: dict[int, int] = defaultdict(int)
     busy: list[tuple[int, int, int]] = []
-    for buffer in sorted(buffers, key=lambda b: b.start):
-        while busy and busy[0][0] < buffer.start:
+    found: dict[int, tuple[int, int]] = {}
+    for panel in sorted(panels, key=lambda p: p.start):
+        while busy and busy[0][0] < panel.start:
             _, size, number = heapq.heappop(busy)
             free[size].append(number)
-        size = max(1 << (buffer.nbytes - 1).bit_length(), 64)
+        size = max(1 << (panel.nbytes - 1).bit_length(), 64)
         if free[size]:
             number = free[size].pop()
         else:
             number, count[size] = count[size], count[size] + 1
-        buffer.place = size, number
-        heapq.heappush(busy, (buffer.end, size, number))
-    return [(size, number) for size, n in count.items() for number in range(n)]
-
-
-def provide(memory: dict[tuple[int, int], np.ndarray], places: Iterable[tuple[int, int]]) -> None:
-    """Make what isn't there yet."""
-    for place in places:
-        if place not in memory:
-            memory[place] = aligned(place[0])
+        found[panel.number] = size, number
+        heapq.heappush(busy, (panel.end, size, number))
+    return found

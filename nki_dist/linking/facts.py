@@ -13,9 +13,9 @@ import numpy as np
 
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.spec import Spec
+from nki_dist.linking.indirect import has_indirection
 from nki_dist.program import Access, Instruction, Storage, psum
 from nki_dist.program.walk import tensors
-from nki_dist.runtime.indirect import has_indirection
 
 
 class Facts(NamedTuple):

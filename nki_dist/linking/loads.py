@@ -16,10 +16,10 @@ from typing import Final, NamedTuple
 from nki_dist.compiler.passes.elements import covers
 from nki_dist.compiler.passes.unwritten import WRITTEN_INPUTS
 from nki_dist.isa import INSTRUCTIONS
+from nki_dist.linking.chains import Group
+from nki_dist.linking.facts import accesses
 from nki_dist.program import Access, Instruction, Program, instructions, sbuf
 from nki_dist.program.walk import tensors
-from nki_dist.runtime.chains import Group
-from nki_dist.runtime.facts import accesses
 
 LEAST: Final = 1 << 18  # bytes of a tile: finding out takes a look at every instruction
 

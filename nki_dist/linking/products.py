@@ -1,44 +1,57 @@
-"""Matmuls of a known program as few and large products: see `chains` for what may be merged.
+"""Matmuls of a program as few and large products: see `chains` for which are one product.
 
 The operands of a chain are gathered where its matmuls read them, its product is formed at its last
 one, and of a group all at once, at the last one of its first chain. So every operand is read no
 later than the program reads it, and PSUM is written where nobody has looked since the chain began.
 
-Invariant: the bits are those of `Running`, which forms each chain's sum by itself.
+What is always so: a chain is one product. What passes add to it, none of which changes a bit:
+
+    groups   large chains with common moving operands are computed side by side
+    panels   operands stay gathered as long as later chains multiply the same elements
+    loads    tiles that nobody but panels reads aren't loaded; see `loads`
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection
-from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
 
+from nki_dist.arch import Arch
 from nki_dist.dtypes import float32
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa._matmul import directly, matrix, product
-from nki_dist.isa.kit import Array, Kit
-from nki_dist.ops.calls import Step
-from nki_dist.ops.operation import Operation
+from nki_dist.isa.kit import Kit
+from nki_dist.linking.chains import Chain, Chains, Group
+from nki_dist.linking.facts import FactTable
+from nki_dist.linking.loads import Load, find_loads
+from nki_dist.linking.lowering import Lowering
+from nki_dist.linking.panels import KEPT, Panel, Part, joined, lying
+from nki_dist.ops.arrays import add_where, fill
+from nki_dist.ops.function import copy
+from nki_dist.ops.operation import Operation, op
+from nki_dist.ops.place import Place
 from nki_dist.program import Access, Block, Instruction, Loop, Program, instructions
-from nki_dist.runtime.chains import Chain, Chains, Group
-from nki_dist.runtime.facts import FactTable
-from nki_dist.runtime.loads import Load, find_loads
-from nki_dist.runtime.panels import KEPT, Buffer, Part, assign, joined, lying, provide
 
 Key: TypeAlias = "tuple[Any, ...]"
 
 
-def find_groups(program: Program, arch: Any, facts: FactTable | None = None) -> list[Group]:
-    """All groups of chains, in the order in which they are computed."""
+def find_groups(
+    program: Program, arch: Arch, facts: FactTable, grouped: bool = True
+) -> list[Group]:
+    """All groups of chains, in the order in which they are computed.
+
+    Args:
+        grouped: chains may be computed side by side; else each is a group.
+    """
     found: dict[int, Group] = {}
 
     def ended(chain: Chain, group: Group) -> None:
         found.setdefault(id(group), group)
 
-    chains = Chains(arch, ended, program.beta1, facts)
+    chains = Chains(arch, ended, program.beta1, facts, grouped)
     breaks = frozenset(program.facts.get("rounds", ()))  # of a debugged launch
     _feed(chains, program.body, breaks)
     chains.end()
@@ -62,66 +75,59 @@ def multiplies(i: Instruction) -> bool:
     return INSTRUCTIONS[i.opcode].factors_of is not None
 
 
-class Merged:
-    """The steps of a program's matmuls.
+class Products:
+    """What a program's matmuls do.
 
     Args:
         program: as it is run.
-        kit: of the core that runs it.
-        groups: what `find_groups` gives for the program, from whoever may have asked.
+        kit: that lowers it.
+        facts: of its instructions.
+        without: passes that are left out.
+
+    Attributes:
+        panels: all of them, by number.
+        last: ordinals of matmuls that write a chain's sum.
+        unmade: ordinals of loads that needn't be made.
     """
 
     def __init__(
-        self,
-        program: Program,
-        kit: Kit,
-        groups: Callable[[], list[Group]] | None = None,
+        self, program: Program, kit: Lowering, facts: FactTable, without: Collection[str] = ()
     ) -> None:
         self._kit = kit
-        self._memory = kit.panels
-        # By ordinal, what links the steps of an instruction, until it is linked: methods that are
-        # bound then, as they would keep this object alive, and their arguments.
-        self._work: dict[int, list[tuple[Any, ...]]] = {}
+        self._keep = "panels" not in without
+        # By ordinal, what makes its operations: methods and arguments.
+        self._work: dict[int, list[tuple[Callable[..., list[Operation]], tuple[Any, ...]]]] = {}
         self._ordinals: dict[int, int] = {}  # by position
         self._members: set[int] = set()
-        self._last: set[int] = set()
-        self._buffers: list[Buffer] = []
-        self._kept: dict[int, Buffer] = {}
+        self.last: set[int] = set()
+        self.panels: list[Panel] = []
+        self._kept: dict[int, Panel] = {}
         self._bytes = 0
         self._loads: dict[int, Load] = {}  # that panels do without, by number of the tile
-        self._unmade: set[int] = set()
+        self.unmade: set[int] = set()
         if not any(multiplies(i) for i in instructions(program.body)):
             return
-        found = find_groups(program, kit.arch) if groups is None else groups()
-        self._loads = find_loads(program, found)
-        self._unmade = {load.ordinal for load in self._loads.values()}
+        groups = find_groups(program, kit.arch, facts, "groups" not in without)
+        if "loads" not in without:
+            self._loads = find_loads(program, groups)
+            self.unmade = {load.ordinal for load in self._loads.values()}
         # Equal contents have equal numbers: keys are long.
         numbers: dict[Key, int] = {}
         keys = [
             tuple([numbers.setdefault(key, len(numbers)) for key in _keys(group)])
-            for group in found
+            for group in groups
         ]
         self._uses = Counter([number for both in keys for number in both])
-        for group, (left, right) in zip(found, keys, strict=True):
+        for group, (left, right) in zip(groups, keys, strict=True):
             self._group(group, left, right)
-        provide(self._memory, assign(self._buffers))
 
     def has(self, i: Instruction) -> bool:
-        """Whether the instruction's step is this object's affair."""
+        """Whether the instruction's operations are this object's affair."""
         return i.ordinal in self._members
 
-    def ends(self, i: Instruction) -> bool:
-        """Whether it is the one that writes the chain's sum."""
-        return i.ordinal in self._last
-
-    def leaves_out(self, i: Instruction) -> bool:
-        """Whether the instruction loads what panels are filled with from its source."""
-        return i.ordinal in self._unmade
-
-    def step(self, i: Instruction) -> list[Step]:
-        """What the instruction does; nothing, if others do it. Asked once of each."""
-        work = self._work.pop(i.ordinal, ())
-        return [step for link, *arguments in work for step in link(self, *arguments)]
+    def operations(self, i: Instruction) -> list[Operation]:
+        """What the instruction does; nothing, if others do it."""
+        return [o for made, arguments in self._work.get(i.ordinal, ()) for o in made(*arguments)]
 
     # ---- what is done where -------------------------------------------------------------------
 
@@ -134,7 +140,7 @@ class Merged:
             for m in chain.members:
                 self._ordinals[m.at] = m.instruction.ordinal
                 self._members.add(m.instruction.ordinal)
-            self._last.add(chain.members[-1].instruction.ordinal)
+            self.last.add(chain.members[-1].instruction.ordinal)
         width = group.width
         _, a, b, _ = first.members[0].factors if alone else (None, None, None, 0)
         end, columns = group.ends, first.dst.free_size
@@ -142,19 +148,24 @@ class Merged:
         right = self._panel(right_key, b, _right_parts, group, columns, end)
         result = None
         if width > first.width or first.mode != "replace" or not directly(first.dst):
-            shape = (width, first.dst.free_size)
-            result = Buffer(shape, group.ends, max(c.members[-1].at for c in group.chains))
-            self._buffers.append(result)
-        self._at(group.ends, Merged._multiplied, first, left, right, result)
+            until = max(c.members[-1].at for c in group.chains)
+            result = self._new((width, first.dst.free_size), group.ends, until)
+        self._at(group.ends, self._multiplied, first, left, right, result)
         if result is not None:
             for chain in group.chains:
-                self._at(chain.members[-1].at, Merged._deposited, chain, result)
+                self._at(chain.members[-1].at, self._deposited, chain, result)
+
+    def _new(self, shape: tuple[int, int], start: int, end: int) -> Panel:
+        made = Panel(len(self.panels), shape, start, end)
+        self.panels.append(made)
+        return made
 
     def _worth(self, chain: Chain, *keys: int) -> bool:
         """Whether a single matmul gains by it: by an operand that has to be widened, but once."""
         factors = chain.members[0].factors
         wide = (factors.left.dtype is float32, factors.right.dtype is float32)
-        return any(self._uses[key] > 1 and not w for key, w in zip(keys, wide, strict=True))
+        several = [self._uses[key] > 1 and not w for key, w in zip(keys, wide, strict=True)]
+        return self._keep and any(several)
 
     def _panel(
         self,
@@ -164,7 +175,7 @@ class Merged:
         group: Group,
         width: int,
         at: int,
-    ) -> Buffer | None:
+    ) -> Panel | None:
         """An operand as a panel; None where the only matmul makes of it what it needs.
 
         Args:
@@ -180,7 +191,7 @@ class Merged:
                 return None
             kept = self._gathered(parts(group), width, at, parts is _right_parts)
         kept.end = max(kept.end, at)
-        if self._uses[key]:
+        if self._uses[key] and self._keep:
             self._kept[key] = kept  # the one that was used last comes last
             while self._bytes > KEPT and self._kept:
                 self._bytes -= self._kept.pop(next(iter(self._kept))).nbytes
@@ -188,7 +199,7 @@ class Merged:
             self._bytes -= kept.nbytes
         return kept
 
-    def _gathered(self, parts: list[Part], width: int, at: int, right: bool) -> Buffer:
+    def _gathered(self, parts: list[Part], width: int, at: int, right: bool) -> Panel:
         """A panel of these parts, and the work of filling it.
 
         Args:
@@ -200,14 +211,13 @@ class Merged:
         shape = max(p.row + p.rows for p in parts), width
         start = min(p.at for p in parts)
         if right and self._loads and (there := lying(parts, width)) is not None:
-            return Buffer(shape, start, at, self._kit.view(there))
-        made = Buffer(shape, start, at)
-        self._buffers.append(made)
+            return Panel(-1, shape, start, at, self._kit.view(there))
+        made = self._new(shape, start, at)
         gaps = _gaps(parts, width)
         for part in joined(parts):
-            self._at(part.at, Merged._filled, part, made)
+            self._at(part.at, self._filled, part, made)
         for column, stop in gaps:
-            self._at(at, Merged._cleared, made, column, stop)
+            self._at(at, self._cleared, made, column, stop)
         self._bytes += made.nbytes
         return made
 
@@ -220,55 +230,49 @@ class Merged:
         assert seen is not None, "find_loads asked for all operands"
         return seen
 
-    def _at(self, at: int, link: Callable[..., list[Step]], *arguments: Any) -> None:
-        self._work.setdefault(self._ordinals[at], []).append((link, *arguments))
+    def _at(self, at: int, made: Callable[..., list[Operation]], *arguments: Any) -> None:
+        self._work.setdefault(self._ordinals[at], []).append((made, arguments))
 
-    # ---- linked when the instruction's turn comes ---------------------------------------------
+    # ---- lowered when the instruction's turn comes ---------------------------------------------
 
-    def _filled(self, part: Part, buffer: Buffer) -> list[Step]:
-        return [part.fill(buffer.array(self._memory), self._kit)]
+    def _filled(self, part: Part, panel: Panel) -> list[Operation]:
+        return [part.fill(panel.place, self._kit)]
 
-    def _cleared(self, buffer: Buffer, column: int, stop: int) -> list[Step]:
+    def _cleared(self, panel: Panel, column: int, stop: int) -> list[Operation]:
         """Columns that fill up blocks: nobody reads what becomes of them."""
-        return [partial(buffer.array(self._memory)[:, column:stop].fill, 0)]
+        return [op(fill, panel.place[:, column:stop], 0)]
 
     def _multiplied(
-        self, chain: Chain, left: Buffer | None, right: Buffer | None, result: Buffer | None
-    ) -> list[Step]:
+        self, chain: Chain, left: Panel | None, right: Panel | None, result: Panel | None
+    ) -> list[Operation]:
         kit, member = self._kit, chain.members[0].factors
-        steps: list[Operation] = []
-        arrays: list[Array] = []
-        for buffer, a in ((left, member.left), (right, member.right)):
-            if buffer is not None:
-                arrays.append(buffer.array(self._memory))
+        ops: list[Operation] = []
+        places: list[Place] = []
+        for panel, a in ((left, member.left), (right, member.right)):
+            if panel is not None:
+                places.append(panel.place)
                 continue
             same = a is member.right and a.same_elements(member.left)
-            array, fill = matrix(a, kit, member.rows, apart=same)
-            arrays.append(array)
-            steps += fill
-        if result is None:
-            out = directly(chain.dst)
-            assert out is not None
-            target: np.ndarray = kit.view(out)
-        else:
-            target = result.array(self._memory)
-        return [kit.step([*steps, *product(arrays[0], arrays[1], target, kit)])]
+            place, filled = matrix(a, kit, member.rows, apart=same)
+            places.append(place)
+            ops += filled
+        out = directly(chain.dst)
+        target = kit.view(chain.dst if out is None else out) if result is None else result.place
+        return [*ops, *product(places[0], places[1], target, kit)]
 
-    def _deposited(self, chain: Chain, result: Buffer) -> list[Step]:
+    def _deposited(self, chain: Chain, result: Panel) -> list[Operation]:
         column, dst = chain.column, chain.dst
-        part = result.array(self._memory)[column : column + chain.width].reshape(dst.shape)
+        part = result.place[column : column + chain.width].reshape(dst.shape)
         return added(self._kit, dst, chain.mode, part)
 
 
-def added(kit: Kit, dst: Access, mode: str, part: np.ndarray) -> list[Step]:
-    """The steps that bring a product to PSUM; they may change it."""
+def added(kit: Kit, dst: Access, mode: str, part: Any) -> list[Operation]:
+    """What brings a product to PSUM; it may change it."""
     target = kit.view(dst)
     if mode == "add":
-        return [partial(np.add, target, part, target)]
-    steps: list[Step] = []
-    if mode == "runtime":
-        steps.append(partial(np.add, target, part, part, where=kit.accumulating(dst)))
-    return [*steps, partial(np.copyto, target, part)]
+        return [op(np.add, target, part, target)]
+    summed = [op(add_where, target, part, kit.accumulating(dst), part)] if mode == "runtime" else []
+    return [*summed, op(copy, target, part)]
 
 
 def _keys(group: Group) -> tuple[Key, Key]:

@@ -1,0 +1,1 @@
+"""Linking: a program becomes operations, which passes improve and any memory is bound to."""

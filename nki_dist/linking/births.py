@@ -1,0 +1,35 @@
+"""Where storages begin to live that somebody may read before anything is written to them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nki_dist.program import Instruction, Loop, Program, instructions
+
+
+def births(program: Program) -> dict[int, list[int]]:
+    """By ordinal of the instruction that touches them first, the storages to be filled before it.
+
+    Of PSUM storages where matmuls decide at run time, it is also forgotten what they hold.
+    """
+    found: dict[int, list[int]] = {}
+    wanted = program.facts.get("poison")
+    wanted = None if wanted is None else frozenset(wanted)
+    for s in program.storages:
+        if s.role == "local" and s.first >= 0 and (wanted is None or s.number in wanted):
+            found.setdefault(s.first, []).append(s.number)
+    for number in program.facts.get("runtime_psum", ()):
+        first = program.storages[number].first
+        if number not in found.setdefault(first, []):
+            found[first].append(number)
+    return found
+
+
+def born_outside(waiting: dict[int, list[int]], loop: Loop) -> Iterator[tuple[int, Instruction]]:
+    """Storages that a loop touches first but that live across its rounds, taken out of `waiting`;
+    each with the instruction that does."""
+    for i in instructions(loop.body):
+        here = waiting.get(i.ordinal, [])
+        for number in [n for n in here if n < loop.outside]:
+            here.remove(number)
+            yield number, i

@@ -1,0 +1,183 @@
+"""Kinds: what instructions have in common that differ only in where their operands lie.
+
+A kind is the operations of an instruction relative to where its operands begin. So a program of a
+hundred thousand instructions has some dozens of kinds, and for each instruction a kind and bases.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from nki_dist.linking.facts import Facts
+from nki_dist.linking.indirect import lowered
+from nki_dist.linking.lowering import Lowering
+from nki_dist.ops.operation import Operation
+from nki_dist.ops.place import Place, Space
+from nki_dist.program import Instruction
+
+Base: TypeAlias = "tuple[Space, int]"
+"""Where an operand of a kind begins: a space, and bytes from its start."""
+
+_MOVED = frozenset({"storage", "panel", "mask"})  # spaces of which many are alike
+
+
+class Kind(NamedTuple):
+    """Operations relative to their operands.
+
+    Attributes:
+        operations: their places are in ("operand", n), or in spaces that are the same for all.
+        scratch: bytes that they need besides.
+    """
+
+    operations: tuple[Operation, ...]
+    scratch: int
+
+
+class Run(NamedTuple):
+    """A kind, and where its operands begin.
+
+    Attributes:
+        kind: number of the kind in its program.
+        bases: of its operands, by number.
+    """
+
+    kind: int
+    bases: tuple[Base, ...]
+
+
+class _Known(NamedTuple):
+    """Where the bases of a kind come from: for each, the parameter, and bytes from its start."""
+
+    kind: int
+    sources: tuple[tuple[str, int], ...]
+
+
+class Kinds:
+    """The kinds of a program, found as its instructions are lowered.
+
+    Args:
+        kit: that lowers them.
+        masked: see `indirect.lowered`.
+
+    Attributes:
+        kinds: by number.
+    """
+
+    def __init__(self, kit: Lowering, masked: Collection[int] = ()) -> None:
+        self._kit, self._masked = kit, masked
+        self.kinds: list[Kind] = []
+        self._numbers: dict[Any, int] = {}
+        self._known: dict[Any, _Known | None] = {}
+
+    def of(self, i: Instruction, facts: Facts) -> Run:
+        """The run of an instruction whose run-time offsets are known."""
+        names = facts.operands
+        if i.kind is None or names is None:
+            return self._lowered(i)
+        args = i.args
+        storages = [args[name].storage for name in names]
+        apart = len({s.number for s in storages}) == len(storages)
+        key = id(i.kind), i.accumulation, None if apart else _together(i, names)
+        known = self._known.get(key)
+        if known is not None:
+            return self._at(i, known)
+        if key in self._known:  # not only on where its operands lie relative to each other
+            key = *key, tuple([args[name].start_partition for name in names])
+            known = self._known.get(key)
+            if known is not None:
+                return self._at(i, known)
+        return self._learnt(i, names, key)
+
+    def made(self, operations: Sequence[Operation], scratch: int) -> Run:
+        """The run that these operations are."""
+        spaces: dict[Space, int] = {}
+        bases: list[Base] = []
+        relative = []
+        for o in operations:
+            arguments = []
+            for a in o.arguments:
+                if type(a) is Place and a.space[0] in _MOVED:
+                    number = spaces.get(a.space)
+                    if number is None:
+                        number = spaces[a.space] = len(bases)
+                        bases.append((a.space, a.offset))
+                    a = a.moved(("operand", number), -bases[number][1])
+                arguments.append(a)
+            relative.append(Operation(o.function, tuple(arguments)))
+        kind = Kind(tuple(relative), scratch)
+        key = tuple([(o.function.name, *map(equal_key, o.arguments)) for o in relative])
+        found = self._numbers.get(key)
+        if found is None:
+            found = self._numbers[key] = len(self.kinds)
+            self.kinds.append(kind)
+        return Run(found, tuple(bases))
+
+    def _lowered(self, i: Instruction) -> Run:
+        kit = self._kit
+        kit.begin()
+        operations = lowered(i, kit, self._masked)
+        return self.made(operations, kit.used)
+
+    def _learnt(self, i: Instruction, names: Sequence[str], key: Any) -> Run:
+        run = self._lowered(i)
+        if self._kit.named or self._masked:
+            return run
+        if len(key) == 3 and _looks_at_state(self.kinds[run.kind].operations):
+            self._known[key] = None
+            key = *key, tuple([i.args[name].start_partition for name in names])
+        first = {}
+        for name in names:
+            first.setdefault(("storage", i.args[name].storage.number), name)
+        sources = []
+        for space, offset in run.bases:
+            name = first[space]
+            a = i.args[name]
+            sources.append((name, offset - a.offset * a.dtype.itemsize))
+        self._known[key] = _Known(run.kind, tuple(sources))
+        return run
+
+    def _at(self, i: Instruction, known: _Known) -> Run:
+        args, bases = i.args, []
+        for name, delta in known.sources:
+            a = args[name]
+            bases.append((("storage", a.storage.number), a.offset * a.dtype.itemsize + delta))
+        return Run(known.kind, tuple(bases))
+
+
+def _together(i: Instruction, names: Iterable[str]) -> tuple[Any, ...]:
+    """Which operands share a storage, and how far apart they begin."""
+    first: dict[int, tuple[int, int]] = {}
+    found = []
+    for n, name in enumerate(names):
+        a = i.args[name]
+        at = a.offset * a.dtype.itemsize
+        number, start = first.setdefault(a.storage.number, (n, at))
+        found.append((number, at - start))
+    return tuple(found)
+
+
+def _looks_at_state(operations: Iterable[Operation]) -> bool:
+    """Whether some place is in what a core keeps, which follows partitions, not addresses."""
+    places = (a for o in operations for a in o.arguments if type(a) is Place)
+    return any(a.space[0] in ("accumulators", "random") for a in places)
+
+
+def equal_key(argument: Any) -> Any:
+    """Equal for equal arguments."""
+    if type(argument) is np.ndarray:
+        return argument.dtype.str, argument.shape, argument.tobytes()
+    if isinstance(argument, np.generic):
+        return argument.dtype.str, argument.tobytes()
+    if isinstance(argument, float):
+        return "float", argument.hex()  # zeros have a sign
+    try:
+        hash(argument)
+    except TypeError:
+        return id(argument)
+    return type(argument), argument
+
+
+__all__ = ["Base", "Kind", "Kinds", "Run", "equal_key"]

@@ -1,0 +1,159 @@
+"""Linking: a program becomes operations at places; see `linked`.
+
+Passes that make a program faster, and may be left out without a change of a bit, are those that
+`passes.link_passes` lists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from math import prod
+from typing import Any
+
+from nki_dist.arch import Arch
+from nki_dist.compiler.passes.conflicts import ordering
+from nki_dist.errors import NkiError
+from nki_dist.isa import INSTRUCTIONS
+from nki_dist.isa.randomness import GENERATORS, WORDS
+from nki_dist.linking.births import births, born_outside
+from nki_dist.linking.facts import FactTable
+from nki_dist.linking.kinds import Kinds, Run
+from nki_dist.linking.linked import Block, Late, Linked, LinkedLoop, Meeting, Straight
+from nki_dist.linking.lowering import Lowering
+from nki_dist.linking.products import Products
+from nki_dist.ops.arrays import fill
+from nki_dist.ops.operation import op
+from nki_dist.ops.place import Place, Space
+from nki_dist.program import Instruction, Loop, Program
+from nki_dist.program.uncollected import uncollected
+
+
+@uncollected()
+def link(program: Program, arch: Arch, without: Collection[str] = ()) -> Linked:
+    """The linked program.
+
+    Args:
+        program: of a core.
+        arch: its platform.
+        without: passes that are left out.
+
+    Raises:
+        NkiError: what only this platform can't do.
+    """
+    return _Linker(program, arch, without).linked()
+
+
+class _Linker:
+    def __init__(self, program: Program, arch: Arch, without: Collection[str]) -> None:
+        self._program = program
+        self._facts = FactTable()
+        self._kit = Lowering(arch)
+        self._masked = tuple(program.facts.get("runtime_psum", ()))
+        self._kinds = Kinds(self._kit, self._masked)
+        self._products = Products(program, self._kit, self._facts, without)
+        self._watched = frozenset(program.facts.get("watched", ()))
+        self._births = births(program)
+        self._runs: list[Run] = []
+        self._numbers: dict[Run, int] = {}
+
+    def linked(self) -> Linked:
+        body = self._block(self._program.body)
+        spaces, panels = self._spaces(), self._products.panels
+        return Linked(
+            self._program, self._kinds.kinds, self._runs, body, spaces, panels, self._masked
+        )
+
+    def _spaces(self) -> dict[Space, int]:
+        found: dict[Space, int] = {
+            ("scratch", 0): max((k.scratch for k in self._kinds.kinds), default=0)
+        }
+        for number in self._masked:
+            found["mask", number] = self._program.storages[number].nbytes // 2
+        for kind in self._kinds.kinds:
+            for o in kind.operations:
+                for a in o.arguments:
+                    if type(a) is Place and a.space[0] == "accumulators":
+                        found[a.space] = 4 * self._kit.arch.partitions
+                    elif type(a) is Place and a.space[0] == "random":
+                        shape = WORDS, self._kit.arch.partitions, GENERATORS[str(a.space[1])]
+                        found[a.space] = 4 * prod(shape)
+        return found
+
+    def _block(self, block: Any) -> Block:
+        linked: Block = []
+        straight: Straight | None = None
+        kinds = self._facts.kinds
+        for item in block:
+            if isinstance(item, Loop):
+                outside = Straight([], [])
+                for number, i in born_outside(self._births, item):
+                    self._born(number, i, outside)
+                linked.append(outside)
+                # A body without instructions goes round, and is looked at, all the same.
+                linked.append(LinkedLoop(item, self._block(item.body) or [Straight([], [])]))
+                straight = None
+                continue
+            facts = kinds.get(id(item.kind)) or self._facts.of(item)
+            waits = facts.spec.synchronises
+            if straight is None or waits:
+                straight = Straight([], [])
+                linked.append(straight)
+            for number in self._births.pop(item.ordinal, ()):
+                self._born(number, item, straight)
+            if waits:
+                linked.append(Meeting(item, ordering(self._program, item)))
+                straight = None
+                continue
+            straight.runs.append(self._run(item, facts))
+            straight.instructions.append(item)
+        return linked
+
+    def _run(self, i: Instruction, facts: Any) -> Any:
+        products, kit = self._products, self._kit
+        try:
+            if facts.dynamic:
+                return Late(i)
+            if products.has(i):
+                kit.begin()
+                operations = products.operations(i)
+                if self._masked and i.ordinal in products.last:
+                    operations += self._marks(i)
+                return self._number(self._kinds.made(operations, kit.used))
+            if i.ordinal in products.unmade:
+                return self._number(self._kinds.made((), 0))
+            return self._number(self._kinds.of(i, facts))
+        except NkiError as error:
+            placed = error.at(
+                location=self._program.where(i.location),
+                instruction=INSTRUCTIONS[i.opcode].title,
+            )
+            raise placed from placed.__cause__
+
+    def _marks(self, i: Instruction) -> list[Any]:
+        """What the next matmul finds where a product has been left."""
+        return [
+            op(fill, self._kit.accumulating(a), True)
+            for a in INSTRUCTIONS[i.opcode].writes(i)
+            if a.storage.number in self._masked
+        ]
+
+    def _number(self, run: Run) -> int:
+        number = self._numbers.get(run)
+        if number is None:
+            number = self._numbers[run] = len(self._runs)
+            self._runs.append(run)
+        return number
+
+    def _born(self, number: int, i: Instruction, straight: Straight) -> None:
+        """Fill a storage nobody wrote as its life begins, and forget what was accumulated in it."""
+        storage = self._program.storages[number]
+        raw = storage.dtype.raw
+        place = Place(
+            ("storage", number), 0, (storage.nbytes // raw.itemsize,), (raw.itemsize,), raw
+        )
+        operations = [op(fill, place, raw.type(self._program.unwritten(storage.dtype)))]
+        if number in self._masked:
+            mask = Place(("mask", number), 0, (storage.nbytes // 2,), (1,), bool)
+            operations.append(op(fill, mask, False))
+        straight.runs.append(self._number(self._kinds.made(operations, 0)))
+        straight.instructions.append(i)

@@ -1,0 +1,226 @@
+"""Where a linked program's spaces are: views and steps by number, equal for all cores that run it.
+
+Binding is then one array for each view and one call for each operation, however many instructions
+have them in common; see `runtime.binding`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from nki_dist.arch import Arch
+from nki_dist.linking.exchanges import Exchanges
+from nki_dist.linking.kinds import Kind, Run, equal_key
+from nki_dist.linking.linked import Late, Linked, LinkedLoop, Meeting, Straight
+from nki_dist.linking.lowering import SCRATCH
+from nki_dist.linking.memory import Places
+from nki_dist.linking.moving import Moving, moving
+from nki_dist.linking.panels import assign
+from nki_dist.ops.calls import only_moves
+from nki_dist.ops.function import Function
+from nki_dist.ops.operation import Operation
+from nki_dist.ops.place import Place, Space
+from nki_dist.program import Instruction, Loop
+
+# Between two looks at the clock and at whether the run has been ended from outside:
+SEGMENT = 1000  # instructions, and
+SEGMENT_ELEMENTS = 16 << 20  # elements that they touch: tenths of a second
+
+Call: TypeAlias = "tuple[Function, tuple[int, ...]]"
+"""A function, and its arguments by number."""
+
+
+class View(NamedTuple):
+    """An array that each core has.
+
+    Attributes:
+        space: where it is; of local storages ("part", n), as several share memory.
+        offset, strides: in bytes.
+    """
+
+    space: Space
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    offset: int
+    strides: tuple[int, ...]
+
+
+class Step(NamedTuple):
+    """What an instruction does.
+
+    Attributes:
+        calls: in order.
+        moves: they do no more than move bits, so NumPy has nothing to warn of.
+        elements: that they touch.
+    """
+
+    calls: tuple[Call, ...]
+    moves: bool
+    elements: int
+
+
+@dataclass
+class Segment:
+    """Instructions that run one after the other.
+
+    Attributes:
+        steps: of each, a step by number, or what a late one does.
+        moves: of all of them.
+    """
+
+    steps: list[Any]
+    instructions: list[Instruction]
+    moves: bool
+
+
+@dataclass
+class PlacedLoop:
+    """A loop and what its body has become."""
+
+    loop: Loop
+    body: list[Any]
+
+
+class Placed:
+    """A linked program in the memory that its cores have.
+
+    Args:
+        linked: the program.
+        arch: its platform.
+        places: of its local storages.
+        without: passes that are left out.
+
+    Attributes:
+        arguments: of the calls, by number: views, slots and constants.
+        steps: by number.
+        body: of Segment, Meeting and PlacedLoop.
+        scratch: bytes that its steps need.
+        exchanges: what instructions that wait keep for the cores.
+        panels: places of panels: bytes, and the number among those of this size.
+    """
+
+    def __init__(
+        self, linked: Linked, arch: Arch, places: Places, without: Collection[str] = ()
+    ) -> None:
+        self.linked, self.arch, self.places = linked, arch, places
+        self.scratch = linked.spaces.get(SCRATCH, 0)
+        self.exchanges = Exchanges()
+        self.arguments: list[Any] = []
+        self.steps: list[Step] = []
+        self._numbers: dict[Any, int] = {}  # of arguments
+        self._at: dict[Any, int] = {}  # of steps
+        self._parts = dict(zip(places.numbers, places.where))
+        at = assign(linked.panels)
+        self.panels = list(dict.fromkeys(at.values()))
+        self._panel_at = {number: self.panels.index(place) for number, place in at.items()}
+        self._kinds = [self._kind(kind) for kind in linked.kinds]
+        self._runs = [self._run(run) for run in linked.runs]
+        self._late = None if "addresses" in without or linked.masked else moving
+        self.body = self._block(linked.body)
+
+    def needs(self, scratch: int) -> None:
+        """Some step needs so many bytes of scratch."""
+        self.scratch = max(self.scratch, scratch)
+
+    def space(self, space: Space) -> Space:
+        """Where a space is; storages that share memory are in one."""
+        if space[0] == "panel":
+            return "panel", self._panel_at[int(space[1])]
+        if space[0] == "storage" and (part := self._parts.get(int(space[1]))) is not None:
+            return "part", part
+        return space
+
+    def _kind(self, kind: Kind) -> tuple[list[Any], bool, int]:
+        """For each operation its function and arguments: numbers, or what depends on bases."""
+        found = []
+        for o in kind.operations:
+            arguments: list[Any] = []
+            for a in o.arguments:
+                if type(a) is Place and a.space[0] == "operand":
+                    arguments.append((int(a.space[1]), a.offset, a.shape, a.dtype, a.strides))
+                else:
+                    arguments.append(self.argument(a))
+            found.append((o.function, arguments))
+        return found, all(map(only_moves, kind.operations)), sum(map(_elements, kind.operations))
+
+    def _run(self, run: Run) -> int:
+        calls, moves, elements = self._kinds[run.kind]
+        bases = [(self.space(space), offset) for space, offset in run.bases]
+        key = run.kind, tuple(bases)
+        number = self._at.get(key)
+        if number is None:
+            numbers, arguments = self._numbers, self.arguments
+            made = []
+            for function, given in calls:
+                found = []
+                for a in given:
+                    if type(a) is tuple:
+                        n, offset, shape, dtype, strides = a
+                        space, base = bases[n]
+                        view = View(space, shape, dtype, base + offset, strides)
+                        a = numbers.get(view)
+                        if a is None:
+                            a = numbers[view] = len(arguments)
+                            arguments.append(view)
+                    found.append(a)
+                made.append((function, tuple(found)))
+            number = self._at[key] = len(self.steps)
+            self.steps.append(Step(tuple(made), moves, elements))
+        return number
+
+    def argument(self, a: Any) -> int:
+        """The number of an argument."""
+        if type(a) is Place:
+            a = View(self.space(a.space), a.shape, a.dtype, a.offset, a.strides)
+        return self.numbered(a)
+
+    def numbered(self, a: Any) -> int:
+        """The number of a view or of what isn't one."""
+        key = a if type(a) is View else ("constant", equal_key(a))
+        number = self._numbers.get(key)
+        if number is None:
+            number = self._numbers[key] = len(self.arguments)
+            self.arguments.append(a)
+        return number
+
+    def _block(self, block: Sequence[Any]) -> list[Any]:
+        found: list[Any] = []
+        for item in block:
+            if isinstance(item, Straight):
+                found += self._segments(item)
+            elif isinstance(item, LinkedLoop):
+                found.append(PlacedLoop(item.loop, self._block(item.body)))
+            else:
+                found.append(item)
+        return found
+
+    def _segments(self, straight: Straight) -> list[Segment]:
+        segment, elements = Segment([], [], True), 0
+        found = [segment]
+        for run, i in zip(straight.runs, straight.instructions, strict=True):
+            if len(segment.steps) >= SEGMENT or elements > SEGMENT_ELEMENTS:
+                segment, elements = Segment([], [], True), 0
+                found.append(segment)
+            if type(run) is Late:
+                known = None if self._late is None else self._late(run.instruction, self)
+                segment.steps.append(run if known is None else known)
+                segment.moves &= known is not None and known.moves
+            else:
+                number = self._runs[run]
+                step = self.steps[number]
+                segment.steps.append(number)
+                segment.moves &= step.moves
+                elements += step.elements
+            segment.instructions.append(i)
+        return found
+
+
+def _elements(o: Operation) -> int:
+    return sum([a.size for a in o.arguments if type(a) is Place])
+
+
+__all__ = ["Meeting", "Moving", "Placed", "PlacedLoop", "Segment", "View"]

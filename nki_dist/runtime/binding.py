@@ -1,0 +1,211 @@
+"""Binding: the one place where operations meet arrays, those of one core.
+
+A placed program says which views and which calls there are. Each view becomes an array of the core,
+each call a function without arguments, and instructions that do the same share them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from nki_dist.errors import NkiError
+from nki_dist.isa import INSTRUCTIONS
+from nki_dist.isa.core import Ordering
+from nki_dist.isa.kit import Kit
+from nki_dist.isa.randomness import seeded
+from nki_dist.linking.addresses import run_time_arguments
+from nki_dist.linking.indirect import lowered
+from nki_dist.linking.linked import Late, Meeting
+from nki_dist.linking.lowering import Slot
+from nki_dist.linking.placing import Call, Placed, PlacedLoop, View
+from nki_dist.linking.placing import Segment as PlacedSegment
+from nki_dist.ops.calls import Step, chain
+from nki_dist.ops.function import copy
+from nki_dist.ops.place import Space
+from nki_dist.program import Instruction, Loop
+from nki_dist.program.uncollected import uncollected
+from nki_dist.runtime.host_memory import typed
+from nki_dist.runtime.late import AtRunTime
+from nki_dist.runtime.memory import Memory
+from nki_dist.runtime.recorder import Recorder
+
+
+@dataclass
+class Segment:
+    """Instructions that run one after the other without waiting for anybody.
+
+    Attributes:
+        moves: they are known to do no more than move bits, so NumPy has nothing to warn of.
+    """
+
+    steps: list[Step]
+    instructions: list[Instruction]
+    moves: bool = False
+
+
+@dataclass
+class Rendezvous:
+    """An instruction that may wait for other cores."""
+
+    start: Callable[[], Any]
+    instruction: Instruction
+    orders: Ordering
+
+
+@dataclass
+class BoundLoop:
+    """A loop and its bound body."""
+
+    loop: Loop
+    body: list[Any]
+
+
+Bound: TypeAlias = "list[Any]"  # of Segment, Rendezvous, BoundLoop
+
+
+class Binder:
+    """Binds a placed program to one core.
+
+    Args:
+        placed: the program.
+        memory: of the core.
+        kit: of it.
+    """
+
+    def __init__(self, placed: Placed, memory: Memory, kit: Kit) -> None:
+        self._placed, self._memory, self._kit = placed, memory, kit
+        self._program = placed.linked.program
+        self._buffers: dict[Space, np.ndarray] = {}
+        self.recorder = Recorder(kit, placed.linked.masked)
+        self._late = AtRunTime(kit, partial(_single, kit, placed.linked.masked))
+        self._watched = frozenset(self._program.facts.get("watched", ()))
+        self._made: dict[int, dict[Any, Any]] = {}
+        self._table: list[Any] = []
+        self._steps: list[Step] = []
+
+    @uncollected()
+    def bind(self) -> Bound:
+        """What the executor runs."""
+        for number in self._placed.linked.masked:
+            self._kit.masks[number] = self._bytes(("mask", number)).view(bool)
+        self._table = list(map(self._argument, self._placed.arguments))
+        self._steps = [chain(list(map(self._call, step.calls))) for step in self._placed.steps]
+        return self._block(self._placed.body)
+
+    def _argument(self, a: Any) -> Any:
+        if type(a) is View:
+            return np.ndarray(a.shape, a.dtype, self._bytes(a.space), a.offset, a.strides)
+        return self._slot(a) if type(a) is Slot else a
+
+    def _slot(self, slot: Slot) -> Any:
+        kit = self._kit
+        if slot is Slot.REGISTERS:
+            return kit.registers
+        return kit.rank if slot is Slot.RANK else kit.wires
+
+    def _bytes(self, space: Space) -> np.ndarray:
+        found = self._buffers.get(space)
+        if found is None:
+            found = self._buffers[space] = self._found(space)
+        return found
+
+    def _found(self, space: Space) -> np.ndarray:
+        what, number = space
+        if what == "part":
+            return self._memory.part(int(number))
+        if what == "storage":
+            return self._memory.outside(int(number))
+        if what == "scratch":
+            return self._kit.workspace.bytes(self._placed.scratch)
+        if what == "panel":
+            return self._kit.workspace.panel(self._placed.panels[int(number)])
+        if what == "accumulators":
+            return self._kit.accumulators(str(number)).view(np.uint8)
+        if what == "random":
+            partitions = self._kit.arch.partitions
+            words = self._kit.random(str(number), partial(seeded, str(number), 0, partitions))
+            return words.reshape(-1).view(np.uint8)
+        return np.zeros(self._placed.linked.spaces[space], np.uint8)
+
+    def _call(self, call: Call) -> Step:
+        function, numbers = call
+        arguments = [self._table[n] for n in numbers]
+        if function is copy:
+            out, inp = arguments
+            if type(inp) is np.ndarray and inp.dtype is out.dtype:  # a call less
+                return partial(out.__setitem__, ..., inp)
+        return partial(function.within(self._kit.casts), *arguments)
+
+    def _block(self, block: Sequence[Any]) -> Bound:
+        bound: Bound = []
+        for item in block:
+            if type(item) is PlacedSegment:
+                bound.append(self._segment(item))
+            elif type(item) is PlacedLoop:
+                bound.append(BoundLoop(item.loop, self._block(item.body)))
+            else:
+                bound.append(self._rendezvous(item))
+        return bound
+
+    def _segment(self, segment: PlacedSegment) -> Segment:
+        steps = self._steps
+        made = [steps[step] if type(step) is int else self._settled(step) for step in segment.steps]
+        if self._watched:
+            for n, i in enumerate(segment.instructions):
+                # A birth has the instruction that comes next.
+                if i.ordinal in self._watched and segment.instructions[n + 1 : n + 2] != [i]:
+                    made[n] = self.recorder.around(i, made[n], self._late.parts)
+        return Segment(made, segment.instructions, segment.moves and not self._watched)
+
+    def _settled(self, what: Any) -> Step:
+        if type(what) is Late:
+            return self._late.step(what.instruction)
+        arguments = self._table
+        calls = []
+        for function, numbers, axes in what.calls:
+            called = function.within(self._kit.casts)
+            calls.append((called, [arguments[n] for n in numbers], axes))
+        return self._late.moving(what, calls)
+
+    # ---- exchanges ------------------------------------------------------------------------------
+
+    def _rendezvous(self, meeting: Meeting) -> Rendezvous:
+        i = meeting.instruction
+        try:
+            return Rendezvous(self._start(i), i, meeting.orders)
+        except (NkiError, MemoryError) as error:
+            placed = typed(error).at(
+                location=self._program.where(i.location),
+                core=self._kit.slot.name,
+                instruction=INSTRUCTIONS[i.opcode].title,
+            )
+            raise placed from placed.__cause__
+
+    def _start(self, i: Instruction) -> Callable[[], Any]:
+        kit, spec = self._kit, INSTRUCTIONS[i.opcode]
+        kit.begin(waits=True)
+        if run_time_arguments(i):
+
+            def start() -> Any:
+                kit.begin(waits=True)
+                (addressed,) = self._late.parts(i)  # no exchange has an oob_mode
+                return spec.link_exchange(addressed, kit)()
+
+            return start
+        exchanges = self._placed.exchanges
+        like = exchanges.like(i)
+        kit.known, kit.made = exchanges.known(like), self._made.setdefault(like, {})
+        try:
+            return spec.link_exchange(i, kit)
+        finally:
+            kit.known = kit.made = None
+
+
+def _single(kit: Kit, masked: Collection[int], i: Instruction) -> Step:
+    """The step of an instruction that shares it with no other."""
+    return kit.step(lowered(i, kit, masked))

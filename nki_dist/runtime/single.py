@@ -1,0 +1,153 @@
+"""Linking one instruction after the other, for those who watch what each of them does.
+
+Nothing is shared or left out, and a matmul does what it says when its turn comes; the last one of a
+chain brings the sum that the product would have been (`runtime.running`), so results have the bits
+of ordinary launches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from nki_dist.compiler.passes.conflicts import ordering
+from nki_dist.errors import NkiError
+from nki_dist.isa import INSTRUCTIONS
+from nki_dist.isa.kit import Kit
+from nki_dist.linking.addresses import run_time_arguments
+from nki_dist.linking.births import births, born_outside
+from nki_dist.linking.chains import Chain
+from nki_dist.linking.facts import FactTable
+from nki_dist.linking.indirect import lowered
+from nki_dist.linking.products import find_groups
+from nki_dist.ops.calls import Step
+from nki_dist.program import Access, Block, Instruction, Loop, Program
+from nki_dist.program.uncollected import uncollected
+from nki_dist.runtime.binding import Bound, BoundLoop, Rendezvous, Segment
+from nki_dist.runtime.host_memory import typed
+from nki_dist.runtime.late import AtRunTime
+from nki_dist.runtime.running import Running, by_instruction, in_chain
+
+SEGMENT = 1000  # instructions between two looks at the clock
+
+
+class SingleLinker:
+    """Links one program for one core. See the module's docstring.
+
+    Args:
+        program: of the core.
+        kit: of the core.
+    """
+
+    def __init__(self, program: Program, kit: Kit) -> None:
+        self.program = program
+        self.kit = kit
+        self.masked = tuple(program.facts.get("runtime_psum", ()))
+        for number in self.masked:
+            kit.masks[number] = np.zeros(program.storages[number].nbytes // 2, bool)
+        self.late = AtRunTime(kit, lambda i: self.linked(i))
+        self._single: dict[int, tuple[Chain, Running]] = {}  # by ordinal
+        self._births = births(program)
+
+    @uncollected()
+    def link(self) -> Bound:
+        """What the executor runs."""
+        self.find_chains()
+        return self._block(self.program.body)
+
+    def find_chains(self) -> None:
+        """Have sums of chains."""
+        found = find_groups(self.program, self.kit.arch, FactTable())
+        self._single = by_instruction(found, self.kit)
+
+    def _block(self, block: Block) -> Bound:
+        bound: Bound = []
+        segment: Segment | None = None
+        for item in block:
+            if isinstance(item, Loop):
+                outside = Segment([], [])
+                for number, i in born_outside(self._births, item):
+                    self._add(outside, self.birth(number), i)
+                body = self._block(item.body) or [Segment([], [])]
+                bound += [outside, BoundLoop(item, body)]
+                segment = None
+                continue
+            waits = INSTRUCTIONS[item.opcode].synchronises
+            if segment is None or waits or len(segment.steps) >= SEGMENT:
+                segment = Segment([], [])
+                bound.append(segment)
+            for number in self._births.pop(item.ordinal, ()):
+                self._add(segment, self.birth(number), item)
+            try:
+                if waits:
+                    self.kit.begin(waits=True)
+                    start = self.exchange(item)
+                    bound.append(Rendezvous(start, item, ordering(self.program, item)))
+                    segment = None
+                else:
+                    self._add(segment, self.step(item), item)
+            except (NkiError, MemoryError) as error:
+                placed = self._placed(error, item)
+                raise placed from placed.__cause__
+        return bound
+
+    @staticmethod
+    def _add(segment: Segment, step: Step, i: Instruction) -> None:
+        segment.steps.append(step)
+        segment.instructions.append(i)
+
+    def _placed(self, error: NkiError | MemoryError, i: Instruction) -> NkiError:
+        """What only a world of ranks, or of two cores, can't do; or scratch memory is missing."""
+        return typed(error).at(
+            location=self.program.where(i.location),
+            core=self.kit.slot.name,
+            instruction=INSTRUCTIONS[i.opcode].title,
+        )
+
+    def birth(self, number: int) -> Step:
+        """Fill a storage nobody wrote as its life begins, and forget what was accumulated in it."""
+        storage = self.program.storages[number]
+        count = storage.nbytes // storage.dtype.itemsize
+        fill = self.kit.raw(Access(storage, 0, (count,), (1,), storage.dtype))
+        value = storage.dtype.raw.type(self.program.unwritten(storage.dtype))
+        mask = self.kit.masks.get(number)
+
+        def birth() -> None:
+            fill.fill(value)
+            if mask is not None:
+                mask.fill(False)
+
+        return birth
+
+    def step(self, i: Instruction) -> Step:
+        """The step of an instruction that waits for nobody."""
+        if run_time_arguments(i):
+            return self.late.step(i)
+        self.kit.begin()
+        return self.linked(i)
+
+    def linked(self, i: Instruction) -> Step:
+        """The step of an instruction whose scalar run-time offsets are known."""
+        step = self.kit.step(lowered(i, self.kit, self.kit.masks))
+        if i.ordinal in self._single:
+            step = in_chain(i, step, *self._single[i.ordinal])
+        return step
+
+    def exchange(self, i: Instruction) -> Callable[[], Any]:
+        """What begins an instruction that waits for others; see Spec.link_exchange."""
+        spec = INSTRUCTIONS[i.opcode]
+        if not run_time_arguments(i):
+            return spec.link_exchange(i, self.kit)
+
+        def start() -> Any:
+            self.kit.begin(waits=True)
+            return spec.link_exchange(self.addressed(i), self.kit)()
+
+        return start
+
+    def addressed(self, i: Instruction) -> Instruction:
+        """An instruction that waits for others, with its run-time addresses as they are now."""
+        (found,) = self.late.parts(i)  # no exchange has an oob_mode
+        return found
