@@ -45,7 +45,7 @@ from nki_dist.compiler import compile as compiling
 from nki_dist.compiler.encode import encode
 from nki_dist.launcher import findings
 from nki_dist.report.page import write_page
-from nki_dist.runtime.linker import Linker
+from nki_dist.runtime import group
 from nki_dist.timing import replay
 
 SIZES = (1_000, 10_000, 100_000)
@@ -122,7 +122,8 @@ class Clock:
                 (compiling, "trace_core", "trace"),
                 (compiling, "check_core", "passes"),
                 (compiling, "check_launch", "passes"),
-                (Linker, "link", "link"),
+                (group, "placed_program", "link"),
+                (group, "ready", "link"),
                 (findings, "check_races", "races"),
                 (replay, "order", "order and footprints"),
             ):

@@ -24,13 +24,11 @@ from nki_dist.compiler.compile import compile_kernel
 from nki_dist.compiler.compiled import Grid
 from nki_dist.hbm.alignment import padded
 from nki_dist.isa.core import CoreSlot
-from nki_dist.isa.kit import Kit
 from nki_dist.launcher.binding import collect_outputs
 from nki_dist.program import Program, TensorSignature
-from nki_dist.runtime.cores import make_core
-from nki_dist.runtime.executor import Executor
-from nki_dist.runtime.linker import Linker, Segment
-from nki_dist.linking.memory import Memory
+from nki_dist.runtime.binding import Segment
+from nki_dist.runtime.group import placed_program, ready
+from nki_dist.runtime.memory import Memory
 
 LIMIT = 5.0  # times the NumPy expression
 LEAST = 3e-4  # seconds that one run lasts at least
@@ -93,11 +91,11 @@ def linked(case: Case) -> Callable[[], None]:
     for n, a in enumerate(case.inputs):
         at = offsets["input", n]
         stack[at : at + a.nbytes] = np.ascontiguousarray(a).reshape(-1).view(np.uint8)
-    core = make_core(program, CoreSlot())
-    kit = Kit(Memory(program, stack, offsets).buffer, core, arch.get(case.platform))
-    blocks = Linker(program, kit).link()
-    for _ in Executor(program, blocks, core).run():
+    placed = placed_program(program)
+    executor, _ = ready(placed, CoreSlot(), Memory(program, placed.places, stack, offsets))
+    for _ in executor.run():
         raise AssertionError(f"{case.instruction} waits for another core")
+    blocks = executor.linked
     steps = [
         step
         for segment in blocks

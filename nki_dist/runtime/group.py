@@ -148,7 +148,8 @@ class CoreGroup:
                 ready = kept.get(slot.core)
                 if ready is None or ready.generation != stack.generation:
                     if slot.lnc_core not in placed:
-                        placed[slot.lnc_core] = _placed(programs[slot.lnc_core], known, slot)
+                        found = None if known is None else known[slot.lnc_core]
+                        placed[slot.lnc_core] = placed_program(programs[slot.lnc_core], found)
                     kept[slot.core] = self._bind(slot, placed[slot.lnc_core], offsets, stack)
                     scheduler.check_time()
         start = time.perf_counter()
@@ -182,10 +183,8 @@ class CoreGroup:
         memory = Memory(
             program, placed.places, stack.memory, offsets, stack.common, own, self._brief
         )
-        core = make_core(program, slot)
-        binder = Binder(placed, memory, Kit(memory.buffer, core, placed.arch, self._workspace))
-        executor = Executor(program, binder.bind(), core)
-        return _Ready(executor, stack.generation, binder.recorder)
+        executor, recorder = ready(placed, slot, memory, self._workspace)
+        return _Ready(executor, stack.generation, recorder)
 
     def progress(self) -> tuple[int, int]:
         """Instructions done and cores finished in the current launch; any thread may ask."""
@@ -218,10 +217,25 @@ class CoreGroup:
         self._brief.clear()
 
 
-def _placed(program: Program, known: Sequence[Places] | None, slot: CoreSlot) -> Placed:
+def placed_program(program: Program, known: Places | None = None) -> Placed:
+    """A program, linked and placed.
+
+    Args:
+        known: what `places` gives for it, if somebody has asked.
+    """
     platform, without = arch.get(program.platform), left_out()
-    found = places(program) if known is None else known[slot.lnc_core]
+    found = places(program) if known is None else known
     return Placed(link(program, platform, without), platform, found, without)
+
+
+def ready(
+    placed: Placed, slot: CoreSlot, memory: Memory, workspace: Workspace | None = None
+) -> tuple[Executor, Recorder]:
+    """A program that is bound to a core, and what records its watched instructions."""
+    program = placed.linked.program
+    core = make_core(program, slot)
+    binder = Binder(placed, memory, Kit(memory.buffer, core, placed.arch, workspace))
+    return Executor(program, binder.bind(), core), binder.recorder
 
 
 def make_reports(scheduler: Scheduler, seconds: float) -> list[CoreReport]:

@@ -13,19 +13,12 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from nki_dist import arch
 from nki_dist.compiler.compiled import Compiled
 from nki_dist.hbm.alignment import aligned
 from nki_dist.hbm.layout import Layout, fill_stack, lay_out
 from nki_dist.isa.core import CoreSlot
-from nki_dist.isa.kit import Kit, Workspace
-from nki_dist.linking.link import link
-from nki_dist.linking.memory import places
-from nki_dist.linking.placing import Placed
-from nki_dist.runtime.binding import Binder
-from nki_dist.runtime.cores import make_core
-from nki_dist.runtime.executor import Executor
-from nki_dist.runtime.group import CoreReport, make_reports
+from nki_dist.isa.kit import Workspace
+from nki_dist.runtime.group import CoreReport, make_reports, placed_program, ready
 from nki_dist.runtime.memory import Memory
 from nki_dist.runtime.scheduler import Scheduler
 
@@ -58,13 +51,10 @@ def run_again(
     try:
         for slot in slots:
             program = compiled[slot.rank].programs[slot.lnc_core]
-            platform, found = arch.get(program.platform), places(program)
-            memory = Memory(program, found, stacks[slot.rank], layouts[slot.rank].offsets)
-            core = make_core(program, slot)
-            placed = Placed(link(program, platform), platform, found)
-            binder = Binder(placed, memory, Kit(memory.buffer, core, platform, workspace))
-            recorders[slot.core] = binder.recorder
-            scheduler.add(Executor(program, binder.bind(), core))
+            placed = placed_program(program)
+            memory = Memory(program, placed.places, stacks[slot.rank], layouts[slot.rank].offsets)
+            executor, recorders[slot.core] = ready(placed, slot, memory, workspace)
+            scheduler.add(executor)
         scheduler.run()
     finally:
         scheduler.close()

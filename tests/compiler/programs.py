@@ -18,7 +18,6 @@ from nki_dist.compiler.encode import encode
 from nki_dist.compiler.values import Structure
 from nki_dist.hbm.alignment import padded
 from nki_dist.isa.core import CoreSlot
-from nki_dist.isa.kit import Kit
 from nki_dist.launcher.binding import collect_outputs
 from nki_dist.program import (
     Access,
@@ -30,9 +29,8 @@ from nki_dist.program import (
     TensorSignature,
     VirtualRegister,
 )
-from nki_dist.runtime.cores import make_core
-from nki_dist.runtime.linker import Linker
-from nki_dist.linking.memory import Memory
+from nki_dist.runtime.group import placed_program, ready
+from nki_dist.runtime.memory import Memory
 
 F32 = dtypes.float32
 
@@ -63,9 +61,9 @@ def link(program: Program, host_limit: int = 1 << 28) -> bool:
         if s.role in ("input", "shared"):
             offsets[s.role, s.index] = at
             at += padded(s.nbytes)
-    memory = Memory(program, np.zeros(at, np.uint8), offsets)
-    core = make_core(program, CoreSlot(program.core, 0, program.core, program.cores))
-    Linker(program, Kit(memory.buffer, core, arch.get(program.platform))).link()
+    placed = placed_program(program)
+    memory = Memory(program, placed.places, np.zeros(at, np.uint8), offsets)
+    ready(placed, CoreSlot(program.core, 0, program.core, program.cores), memory)
     return True
 
 

@@ -18,8 +18,7 @@ from nki_dist.compiler.passes.low_precision import FLOATS
 from nki_dist.insight.regions import region
 from nki_dist.insight.replay import Place
 from nki_dist.insight.wide import Beside, WideMemory, in_double, tensors_of
-from nki_dist.isa import INSTRUCTIONS
-from nki_dist.runtime.indirect import has_indirection, link_indirect
+from nki_dist.linking.indirect import lowered
 from tests.insight.lines import lines_of
 from tests.isa.effects.cases import CASES
 
@@ -74,10 +73,7 @@ def test_every_instruction_runs_in_float64(case):
     instruction = beside.instruction(i)
     beside.kit.begin()
     with np.errstate(all="ignore"):
-        if has_indirection(instruction):
-            link_indirect(instruction, beside.kit, {})()
-        else:
-            beside.kit.step(INSTRUCTIONS[i.opcode].lower(instruction, beside.kit))()
+        beside.kit.step(lowered(instruction, beside.kit))()
         machine.run()
     for a in spec.writes(i):
         if a.storage.number not in wide:

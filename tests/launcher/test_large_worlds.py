@@ -11,7 +11,7 @@ from nki_dist.core_actor.placement import pack
 from nki_dist.errors import LaunchError
 from nki_dist.hbm.layout import common_inputs
 from nki_dist.runtime.hosts import slots
-from nki_dist.linking.memory import Pool
+from nki_dist.runtime.memory import Pool
 from tests.launcher import kernels as K
 
 HOSTS = ("inprocess", "ray")

@@ -13,9 +13,9 @@ import nki_dist.isa as nisa
 import nki_dist.language as nl
 from nki_dist.dtypes import bfloat16, float32
 from nki_dist.errors import OutOfBoundsError
-from nki_dist.program import Access, Dynamic, Instruction, Storage, VirtualRegister, hbm, sbuf
-from nki_dist.runtime import addressed
 from nki_dist.linking.addresses import inside, interval
+from nki_dist.program import Access, Dynamic, Instruction, Storage, VirtualRegister, hbm, sbuf
+from nki_dist.runtime import late
 
 pytestmark = pytest.mark.filterwarnings("ignore::nki_dist.errors.ReleaseWarning")
 
@@ -288,7 +288,7 @@ def test_what_cant_be_linked_is_told_when_it_runs(monkeypatch):
 
 
 def test_addresses_kept_are_bounded(monkeypatch, linked):
-    monkeypatch.setattr(addressed, "KEPT_ADDRESSES", 2)
+    monkeypatch.setattr(late, "KEPT", 2)
     x, places = table(), np.array([[3, 1, 0, 3, 1, 0]], np.int32).T
     run(single, x, places, nl.bfloat16)
     copies = [i for i in linked if i["dst"].dtype is bfloat16]

@@ -19,7 +19,7 @@ from nki_dist.core_actor.actor import Status
 from nki_dist.core_actor.verdict import Watch
 from nki_dist.errors import DeadlockError, LaunchError
 from nki_dist.launcher.session import session
-from nki_dist.runtime.linker import SEGMENT, SEGMENT_ELEMENTS
+from nki_dist.linking.placing import SEGMENT, SEGMENT_ELEMENTS
 from nki_dist.runtime.messages import Wait
 from nki_dist.runtime.overdue import Position, overdue
 from nki_dist.runtime.settings import TIMEOUT_VARIABLE, default_timeout

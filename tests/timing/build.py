@@ -11,12 +11,9 @@ from nki_dist.compiler.compile import compile_kernel
 from nki_dist.compiler.compiled import Grid
 from nki_dist.hbm.layout import fill_stack, lay_out
 from nki_dist.isa.core import CoreSlot
-from nki_dist.isa.kit import Kit
 from nki_dist.program import TensorSignature
-from nki_dist.runtime.cores import make_core
-from nki_dist.runtime.executor import Executor
-from nki_dist.runtime.linker import Linker
-from nki_dist.linking.memory import Memory
+from nki_dist.runtime.group import placed_program, ready
+from nki_dist.runtime.memory import Memory
 from nki_dist.runtime.scheduler import Scheduler
 from nki_dist.timing import prepared
 from nki_dist.timing.timeline import Timeline
@@ -36,9 +33,10 @@ def executed(kernel, arrays, cores=1, change=lambda program: program):
     scheduler = Scheduler()
     executors = []
     for program in map(change, launch.programs):
-        core = make_core(program, CoreSlot(program.core, 0, program.core, program.cores))
-        kit = Kit(Memory(program, stack, layout.offsets).buffer, core, machine)
-        executors.append(Executor(program, Linker(program, kit).link(), core))
+        placed = placed_program(program)
+        memory = Memory(program, placed.places, stack, layout.offsets)
+        slot = CoreSlot(program.core, 0, program.core, program.cores)
+        executors.append(ready(placed, slot, memory)[0])
         scheduler.add(executors[-1])
     scheduler.run()
     return stack, launch.programs, [e.trips for e in executors], machine
