@@ -36,10 +36,11 @@ class Workspace:
     never overlap, except those that wait for other cores, which get no shared scratch.
     """
 
-    __slots__ = ("_bytes", "arrays", "casts", "panels")
+    __slots__ = ("_bytes", "_lanes", "arrays", "casts", "panels")
 
     def __init__(self) -> None:
         self._bytes = np.empty(0, np.uint8)
+        self._lanes: dict[int, Workspace] = {}
         self.arrays: dict[tuple[int, int], np.ndarray] = {}
         self.panels: dict[tuple[int, int], np.ndarray] = {}
         self.casts = Scratch()
@@ -49,6 +50,10 @@ class Workspace:
         if len(self._bytes) < count:
             self._bytes = aligned(max(count, 2 * len(self._bytes)))
         return self._bytes
+
+    def lane(self, number: int) -> Workspace:
+        """Scratch of another thread that runs the cores."""
+        return self._lanes.setdefault(number, Workspace())
 
     def panel(self, place: tuple[int, int]) -> np.ndarray:
         """Memory of a panel, by bytes and number."""

@@ -155,5 +155,6 @@ class _Linker:
         if number in self._masked:
             mask = Place(("mask", number), 0, (storage.nbytes // 2,), (1,), bool)
             operations.append(op(fill, mask, False))
+        straight.births.add(len(straight.runs))
         straight.runs.append(self._number(self._kinds.made(operations, 0)))
         straight.instructions.append(i)

@@ -6,7 +6,7 @@ It can be printed, compared, sent to another process, and bound to the memory of
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from nki_dist.isa.core import Ordering
@@ -23,10 +23,12 @@ class Straight:
     Attributes:
         runs: what each does, by number; of one that is settled at run time a `Late`.
         instructions: as many; a storage's birth has the instruction that touches it first.
+        births: places of those.
     """
 
     runs: list[Any]
     instructions: list[Instruction]
+    births: set[int] = field(default_factory=set)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Which of a program's storages share memory.
+"""Which of a program's storages and panels share memory.
 
 Local storages (SBUF, PSUM, private HBM) whose lifetimes don't meet share host buffers, so a program
 with a hundred thousand tiles needs as much memory as are alive at once. That is invisible: the
@@ -12,11 +12,26 @@ from __future__ import annotations
 import heapq
 from bisect import bisect_left
 from collections import defaultdict
+from collections.abc import Hashable, Iterable
 from typing import NamedTuple
 
 from nki_dist.hbm.alignment import padded
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.program import Program, Storage, instructions
+
+
+class Life(NamedTuple):
+    """When something is in use.
+
+    Attributes:
+        first, last: the first and the last moment.
+        begins, ends: lanes that have it first and last.
+    """
+
+    first: int
+    last: int
+    begins: int = 0
+    ends: int = 0
 
 
 class Places(NamedTuple):
@@ -39,36 +54,60 @@ class Places(NamedTuple):
     outside: list[Storage]
 
 
-def places(program: Program) -> Places:
+def places(program: Program, lives: dict[int, Life] | None = None) -> Places:
     """Which buffer each local storage is in, and what buffers there are.
 
-    Storages of one size whose lives don't meet are in the same one, if both are brief or neither,
-    and in the first that is free: so the rounds of a loop find the same places, as far as they can,
-    and linking knows them again.
+    Args:
+        lives: of storages by number; as the program's order has it if None.
     """
     body = instructions(program.body)
     waits = sorted(i.ordinal for i in body if INSTRUCTIONS[i.opcode].synchronises)
     local = [s for s in program.storages if s.role == "local" and s.first >= 0]
     outside = [s for s in program.storages if s.role != "local"]
-    found = Places([], [], [], [], [], outside)
+    if lives is None:
+        lives = {s.number: Life(s.first, s.last) for s in local}
+    kinds = {s.number: (padded(s.nbytes), _is_brief(s, waits)) for s in local}
+    shared = sharing((kinds[s.number], lives[s.number], s.number) for s in local)
+    buffers = list(dict.fromkeys(shared.values()))
+    number_of = {buffer: n for n, buffer in enumerate(buffers)}
+    sizes, brief = [size for (size, _), _ in buffers], [brief for (_, brief), _ in buffers]
+    found = Places([], [], [], sizes, brief, outside)
     parts: dict[tuple[int, int], int] = {}
-    free: dict[tuple[int, bool], list[int]] = defaultdict(list)
-    busy: list[tuple[int, int]] = []
-    for s in sorted(local, key=lambda s: (s.first, s.number)):
-        while busy and busy[0][0] < s.first:
-            _, number = heapq.heappop(busy)
-            heapq.heappush(free[found.sizes[number], found.brief[number]], number)
-        kind = padded(s.nbytes), _is_brief(s, waits)
-        if free[kind]:
-            number = heapq.heappop(free[kind])
-        else:
-            number = len(found.sizes)
-            found.sizes.append(kind[0])
-            found.brief.append(kind[1])
-        found.numbers.append(s.number)
-        found.where.append(parts.setdefault((number, s.nbytes), len(parts)))
-        heapq.heappush(busy, (s.last, number))
+    for number, buffer in shared.items():
+        found.numbers.append(number)
+        part = number_of[buffer], program.storages[number].nbytes
+        found.where.append(parts.setdefault(part, len(parts)))
     found.parts.extend(parts)
+    return found
+
+
+def sharing(
+    wanted: Iterable[tuple[tuple[int, bool], Life, int]],
+) -> dict[int, tuple[tuple[int, bool], int]]:
+    """A buffer for each of these: its kind, and the number among those of the kind.
+
+    Those of one kind whose lives don't meet are in the same one, and in the first that is free: so
+    the rounds of a loop find the same places, as far as they can, and linking knows them again. A
+    lane takes what it has had last itself, as it need wait for nobody then.
+
+    Args:
+        wanted: kinds, lives and names.
+    """
+    found: dict[int, tuple[tuple[int, bool], int]] = {}
+    free: dict[Hashable, list[int]] = defaultdict(list)
+    count: dict[tuple[int, bool], int] = defaultdict(int)
+    busy: list[tuple[int, int, tuple[int, bool], int]] = []
+    for kind, life, name in sorted(wanted, key=lambda w: (w[1].first, w[2])):
+        while busy and busy[0][0] < life.first:
+            _, number, of, lane = heapq.heappop(busy)
+            heapq.heappush(free[of, lane], number)
+        mine = free[kind, life.begins]
+        if mine:
+            number = heapq.heappop(mine)
+        else:
+            number, count[kind] = count[kind], count[kind] + 1
+        found[name] = kind, number
+        heapq.heappush(busy, (life.last, number, kind, life.ends))
     return found
 
 

@@ -7,15 +7,14 @@ memory, as do those of all programs of a thread: they never outlive an instructi
 
 from __future__ import annotations
 
-import heapq
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 import numpy as np
 
 from nki_dist.dtypes import bfloat16, float32
 from nki_dist.isa.kit import Kit
+from nki_dist.linking.memory import Life, sharing
 from nki_dist.ops.arrays import cast
 from nki_dist.ops.operation import Operation, op
 from nki_dist.ops.place import Place
@@ -155,21 +154,17 @@ def joined(parts: Iterable[Part]) -> list[Part]:
     return found
 
 
-def assign(panels: Iterable[Panel]) -> dict[int, tuple[int, int]]:
-    """A place for each panel, by number: bytes, and the number among those of this size."""
-    free: dict[int, list[int]] = defaultdict(list)
-    count: dict[int, int] = defaultdict(int)
-    busy: list[tuple[int, int, int]] = []
-    found: dict[int, tuple[int, int]] = {}
-    for panel in sorted(panels, key=lambda p: p.start):
-        while busy and busy[0][0] < panel.start:
-            _, size, number = heapq.heappop(busy)
-            free[size].append(number)
+def assign(
+    panels: Iterable[Panel], lives: Mapping[int, Life] | None = None
+) -> dict[int, tuple[int, int]]:
+    """A place for each panel, by number: bytes, and the number among those of this size.
+
+    Args:
+        lives: of the panels by number; as the program's order has it if None.
+    """
+    wanted = []
+    for panel in panels:
         size = max(1 << (panel.nbytes - 1).bit_length(), 64)
-        if free[size]:
-            number = free[size].pop()
-        else:
-            number, count[size] = count[size], count[size] + 1
-        found[panel.number] = size, number
-        heapq.heappush(busy, (panel.end, size, number))
-    return found
+        life = Life(panel.start, panel.end) if lives is None else lives[panel.number]
+        wanted.append(((size, True), life, panel.number))
+    return {name: (size, number) for name, ((size, _), number) in sharing(wanted).items()}

@@ -15,10 +15,13 @@ import numpy as np
 from nki_dist.arch import Arch
 from nki_dist.linking.exchanges import Exchanges
 from nki_dist.linking.kinds import Kind, Run, equal_key
+from nki_dist.linking.lanes import Planner, Schedule, scheduled
 from nki_dist.linking.linked import Late, Linked, LinkedLoop, Meeting, Straight
+from nki_dist.linking.lives import Laned, lives, on_lanes
 from nki_dist.linking.lowering import SCRATCH
-from nki_dist.linking.memory import Places
+from nki_dist.linking.memory import Places, places
 from nki_dist.linking.moving import Moving, moving
+from nki_dist.linking.needs import Needs, dependences
 from nki_dist.linking.panels import assign
 from nki_dist.ops.calls import only_moves
 from nki_dist.ops.function import Function
@@ -78,6 +81,22 @@ class Segment:
 
 
 @dataclass
+class LanedSegment:
+    """Instructions that several threads carry out.
+
+    Attributes:
+        steps: of each, in the order in which they begin; see Segment.
+        schedule: which lane has which, by place among the steps.
+        births: places of those with which storages begin to live.
+    """
+
+    steps: list[Any]
+    instructions: list[Instruction]
+    schedule: Schedule
+    births: frozenset[int]
+
+
+@dataclass
 class PlacedLoop:
     """A loop and what its body has become."""
 
@@ -91,8 +110,9 @@ class Placed:
     Args:
         linked: the program.
         arch: its platform.
-        places: of its local storages.
+        known: what `places` gives for the program, if somebody has asked.
         without: passes that are left out.
+        threads: that may carry it out.
 
     Attributes:
         arguments: of the calls, by number: views, slots and constants.
@@ -100,27 +120,56 @@ class Placed:
         body: of Segment, Meeting and PlacedLoop.
         scratch: bytes that its steps need.
         exchanges: what instructions that wait keep for the cores.
+        own: kinds of spaces of which each lane has its own.
         panels: places of panels: bytes, and the number among those of this size.
     """
 
     def __init__(
-        self, linked: Linked, arch: Arch, places: Places, without: Collection[str] = ()
+        self,
+        linked: Linked,
+        arch: Arch,
+        known: Places | None = None,
+        without: Collection[str] = (),
+        threads: int = 1,
     ) -> None:
-        self.linked, self.arch, self.places = linked, arch, places
+        self.linked, self.arch = linked, arch
         self.scratch = linked.spaces.get(SCRATCH, 0)
         self.exchanges = Exchanges()
         self.arguments: list[Any] = []
         self.steps: list[Step] = []
+        self.own: tuple[str, ...] = ()
         self._numbers: dict[Any, int] = {}  # of arguments
         self._at: dict[Any, int] = {}  # of steps
-        self._parts = dict(zip(places.numbers, places.where))
-        at = assign(linked.panels)
+        body, panels = linked.body, None
+        if threads > 1:
+            planner = Planner(linked, threads)
+            body, several = on_lanes(body, planner)
+            if several:
+                found = lives(linked, body, planner)
+                known = places(
+                    linked.program,
+                    {int(n): life for (what, n), life in found.items() if what == "storage"},
+                )
+                panels = {int(n): life for (what, n), life in found.items() if what == "panel"}
+                self.own = planner.own
+        self._threads = threads
+        self.places = places(linked.program) if known is None else known
+        at = assign(linked.panels, panels)
         self.panels = list(dict.fromkeys(at.values()))
         self._panel_at = {number: self.panels.index(place) for number, place in at.items()}
+        self._parts = dict(zip(self.places.numbers, self.places.where))
+        self._needs = Needs(linked, self._buffer, self.own)
         self._kinds = [self._kind(kind) for kind in linked.kinds]
         self._runs = [self._run(run) for run in linked.runs]
         self._late = None if "addresses" in without or linked.masked else moving
-        self.body = self._block(linked.body)
+        self.body = self._block(body)
+
+    def _buffer(self, space: Space) -> Space:
+        """The memory that a space is in."""
+        there = self.space(space)
+        if there[0] == "part":
+            return "buffer", self.places.parts[int(there[1])][0]
+        return there
 
     def needs(self, scratch: int) -> None:
         """Some step needs so many bytes of scratch."""
@@ -192,11 +241,26 @@ class Placed:
         for item in block:
             if isinstance(item, Straight):
                 found += self._segments(item)
+            elif isinstance(item, Laned):
+                found.append(self._laned(item))
             elif isinstance(item, LinkedLoop):
                 found.append(PlacedLoop(item.loop, self._block(item.body)))
             else:
                 found.append(item)
         return found
+
+    def _laned(self, laned: Laned) -> LanedSegment:
+        touched = [
+            self._needs.of_late(run.instruction) if type(run) is Late else self._needs.of(run)
+            for run in laned.runs
+        ]
+        schedule = scheduled(laned.lane_of, dependences(touched), self._threads)
+        steps = [self._settled(run) if type(run) is Late else self._runs[run] for run in laned.runs]
+        return LanedSegment(steps, laned.instructions, schedule, laned.births)
+
+    def _settled(self, late: Late) -> Any:
+        known = None if self._late is None else self._late(late.instruction, self)
+        return late if known is None else known
 
     def _segments(self, straight: Straight) -> list[Segment]:
         segment, elements = Segment([], [], True), 0
@@ -206,9 +270,9 @@ class Placed:
                 segment, elements = Segment([], [], True), 0
                 found.append(segment)
             if type(run) is Late:
-                known = None if self._late is None else self._late(run.instruction, self)
-                segment.steps.append(run if known is None else known)
-                segment.moves &= known is not None and known.moves
+                known = self._settled(run)
+                segment.steps.append(known)
+                segment.moves &= type(known) is not Late and known.moves
             else:
                 number = self._runs[run]
                 step = self.steps[number]

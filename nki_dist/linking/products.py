@@ -95,7 +95,8 @@ class Products:
     ) -> None:
         self._kit = kit
         self._keep = "panels" not in without
-        # By ordinal, what makes its operations: methods and arguments.
+        # By ordinal, what makes its operations: functions and arguments. No bound methods, which
+        # would make a circle that is freed late.
         self._work: dict[int, list[tuple[Callable[..., list[Operation]], tuple[Any, ...]]]] = {}
         self._ordinals: dict[int, int] = {}  # by position
         self._members: set[int] = set()
@@ -127,7 +128,8 @@ class Products:
 
     def operations(self, i: Instruction) -> list[Operation]:
         """What the instruction does; nothing, if others do it."""
-        return [o for made, arguments in self._work.get(i.ordinal, ()) for o in made(*arguments)]
+        work = self._work.get(i.ordinal, ())
+        return [o for made, arguments in work for o in made(self, *arguments)]
 
     # ---- what is done where -------------------------------------------------------------------
 
@@ -150,10 +152,10 @@ class Products:
         if width > first.width or first.mode != "replace" or not directly(first.dst):
             until = max(c.members[-1].at for c in group.chains)
             result = self._new((width, first.dst.free_size), group.ends, until)
-        self._at(group.ends, self._multiplied, first, left, right, result)
+        self._at(group.ends, Products._multiplied, first, left, right, result)
         if result is not None:
             for chain in group.chains:
-                self._at(chain.members[-1].at, self._deposited, chain, result)
+                self._at(chain.members[-1].at, Products._deposited, chain, result)
 
     def _new(self, shape: tuple[int, int], start: int, end: int) -> Panel:
         made = Panel(len(self.panels), shape, start, end)
@@ -215,9 +217,9 @@ class Products:
         made = self._new(shape, start, at)
         gaps = _gaps(parts, width)
         for part in joined(parts):
-            self._at(part.at, self._filled, part, made)
+            self._at(part.at, Products._filled, part, made)
         for column, stop in gaps:
-            self._at(at, self._cleared, made, column, stop)
+            self._at(at, Products._cleared, made, column, stop)
         self._bytes += made.nbytes
         return made
 

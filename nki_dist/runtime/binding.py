@@ -13,16 +13,18 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from nki_dist.dtypes.casts import Scratch
 from nki_dist.errors import NkiError
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.core import Ordering
-from nki_dist.isa.kit import Kit
+from nki_dist.isa.kit import Kit, Workspace
 from nki_dist.isa.randomness import seeded
 from nki_dist.linking.addresses import run_time_arguments
 from nki_dist.linking.indirect import lowered
 from nki_dist.linking.linked import Late, Meeting
 from nki_dist.linking.lowering import Slot
 from nki_dist.linking.placing import Call, Placed, PlacedLoop, View
+from nki_dist.linking.placing import LanedSegment as PlacedLanes
 from nki_dist.linking.placing import Segment as PlacedSegment
 from nki_dist.ops.calls import Step, chain
 from nki_dist.ops.function import copy
@@ -30,6 +32,7 @@ from nki_dist.ops.place import Space
 from nki_dist.program import Instruction, Loop
 from nki_dist.program.uncollected import uncollected
 from nki_dist.runtime.host_memory import typed
+from nki_dist.runtime.lanes import Lanes
 from nki_dist.runtime.late import AtRunTime
 from nki_dist.runtime.memory import Memory
 from nki_dist.runtime.recorder import Recorder
@@ -58,6 +61,14 @@ class Rendezvous:
 
 
 @dataclass
+class LanedSegment:
+    """Instructions that several threads carry out."""
+
+    lanes: Lanes
+    instructions: list[Instruction]
+
+
+@dataclass
 class BoundLoop:
     """A loop and its bound body."""
 
@@ -65,7 +76,7 @@ class BoundLoop:
     body: list[Any]
 
 
-Bound: TypeAlias = "list[Any]"  # of Segment, Rendezvous, BoundLoop
+Bound: TypeAlias = "list[Any]"  # of Segment, LanedSegment, Rendezvous, BoundLoop
 
 
 class Binder:
@@ -87,6 +98,9 @@ class Binder:
         self._made: dict[int, dict[Any, Any]] = {}
         self._table: list[Any] = []
         self._steps: list[Step] = []
+        self._lane_tables: dict[int, list[Any]] = {}
+        self._lane_steps: dict[tuple[int, int], Step] = {}
+        self._lane_buffers: dict[tuple[int, Space], np.ndarray] = {}
 
     @uncollected()
     def bind(self) -> Bound:
@@ -94,7 +108,11 @@ class Binder:
         for number in self._placed.linked.masked:
             self._kit.masks[number] = self._bytes(("mask", number)).view(bool)
         self._table = list(map(self._argument, self._placed.arguments))
-        self._steps = [chain(list(map(self._call, step.calls))) for step in self._placed.steps]
+        table, casts = self._table, self._kit.casts
+        self._steps = [
+            chain([self._call(call, table, casts) for call in step.calls])
+            for step in self._placed.steps
+        ]
         return self._block(self._placed.body)
 
     def _argument(self, a: Any) -> Any:
@@ -132,20 +150,23 @@ class Binder:
             return words.reshape(-1).view(np.uint8)
         return np.zeros(self._placed.linked.spaces[space], np.uint8)
 
-    def _call(self, call: Call) -> Step:
+    @staticmethod
+    def _call(call: Call, table: Sequence[Any], casts: Scratch) -> Step:
         function, numbers = call
-        arguments = [self._table[n] for n in numbers]
+        arguments = [table[n] for n in numbers]
         if function is copy:
             out, inp = arguments
             if type(inp) is np.ndarray and inp.dtype is out.dtype:  # a call less
                 return partial(out.__setitem__, ..., inp)
-        return partial(function.within(self._kit.casts), *arguments)
+        return partial(function.within(casts), *arguments)
 
     def _block(self, block: Sequence[Any]) -> Bound:
         bound: Bound = []
         for item in block:
             if type(item) is PlacedSegment:
                 bound.append(self._segment(item))
+            elif type(item) is PlacedLanes:
+                bound.append(self._laned(item))
             elif type(item) is PlacedLoop:
                 bound.append(BoundLoop(item.loop, self._block(item.body)))
             else:
@@ -161,6 +182,63 @@ class Binder:
                 if i.ordinal in self._watched and segment.instructions[n + 1 : n + 2] != [i]:
                     made[n] = self.recorder.around(i, made[n], self._late.parts)
         return Segment(made, segment.instructions, segment.moves and not self._watched)
+
+    def _laned(self, segment: PlacedLanes) -> LanedSegment:
+        schedule, steps, instructions = segment.schedule, [], []
+        for w, lane in enumerate(schedule.lanes):
+            steps.append([self._in_lane(w, segment.steps[n]) for n in lane.nodes])
+            instructions.append([segment.instructions[n] for n in lane.nodes])
+            if self._watched:
+                for n, i in enumerate(instructions[w]):
+                    if i.ordinal in self._watched and lane.nodes[n] not in segment.births:
+                        steps[w][n] = self.recorder.around(i, steps[w][n], self._late.parts)
+        at = [{n: k for k, n in enumerate(lane.nodes)} for lane in schedule.lanes]
+        waits = [
+            {at[w][n]: of for n, of in lane.waits.items()} for w, lane in enumerate(schedule.lanes)
+        ]
+        signals = [
+            {at[w][n]: of for n, of in lane.signals.items()}
+            for w, lane in enumerate(schedule.lanes)
+        ]
+        lanes = Lanes(steps, instructions, waits, signals, schedule.signals)
+        return LanedSegment(lanes, segment.instructions)
+
+    def _in_lane(self, w: int, step: Any) -> Step:
+        """A step as a lane has it, with memory of its own where it must."""
+        if w == 0 or type(step) is not int:
+            return self._steps[step] if type(step) is int else self._settled(step)
+        found = self._lane_steps.get((w, step))
+        if found is None:
+            calls = self._placed.steps[step].calls
+            made = [
+                self._call(call, self._lane_table(w), self._workspace(w).casts) for call in calls
+            ]
+            found = self._lane_steps[w, step] = chain(made)
+        return found
+
+    def _workspace(self, w: int) -> Workspace:
+        return self._kit.workspace.lane(w)
+
+    def _lane_table(self, w: int) -> list[Any]:
+        """The arguments as a lane has them."""
+        found = self._lane_tables.get(w)
+        if found is None:
+            own = self._placed.own
+            found = self._lane_tables[w] = list(self._table)
+            for n, a in enumerate(self._placed.arguments):
+                if type(a) is View and a.space[0] in own:
+                    memory = self._own_bytes(w, a.space)
+                    found[n] = np.ndarray(a.shape, a.dtype, memory, a.offset, a.strides)
+        return found
+
+    def _own_bytes(self, w: int, space: Space) -> np.ndarray:
+        if space[0] == "scratch":
+            return self._workspace(w).bytes(self._placed.scratch)
+        found = self._lane_buffers.get((w, space))
+        if found is None:
+            size = self._placed.linked.spaces[space]
+            found = self._lane_buffers[w, space] = np.zeros(size, np.uint8)
+        return found
 
     def _settled(self, what: Any) -> Step:
         if type(what) is Late:

@@ -14,10 +14,12 @@ from nki_dist.errors import NkiError
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.core import Core
 from nki_dist.program import Instruction, Program, VirtualRegister
-from nki_dist.runtime.binding import Bound, BoundLoop, Rendezvous, Segment
+from nki_dist.runtime.binding import Bound, BoundLoop, LanedSegment, Rendezvous, Segment
 from nki_dist.runtime.host_memory import typed
+from nki_dist.runtime.lanes import Lanes
 from nki_dist.runtime.messages import Message, Wait
 from nki_dist.runtime.overdue import Position
+from nki_dist.runtime.team import Team
 
 Coroutine = Generator[Wait, Message, None]
 
@@ -35,12 +37,16 @@ class Executor:
         ends: when the run is given up, by time.monotonic(). Another thread may set it to -inf.
     """
 
-    def __init__(self, program: Program, linked: Bound, core: Core) -> None:
+    def __init__(
+        self, program: Program, linked: Bound, core: Core, team: Team | None = None
+    ) -> None:
         self.program = program
         self.linked = linked
         self.core = core
         self.state = core.state
+        self.team = team or Team()
         self.ends = math.inf
+        self._lanes: Lanes | None = None
         self._begin()
 
     def _begin(self) -> None:
@@ -62,13 +68,17 @@ class Executor:
     def done(self) -> int:
         """Instructions executed; any thread may ask."""
         instructions, left = self._now
-        return self._done + len(instructions) - operator.length_hint(left)
+        lanes = self._lanes
+        more = 0 if lanes is None else lanes.done()
+        return self._done + len(instructions) - operator.length_hint(left) + more
 
     def position(self) -> Position:
         """Where the run is, or has ended; any thread may ask."""
         instructions, left = self._now
         at = max(len(instructions) - operator.length_hint(left) - 1, 0)
         i = instructions[at] if instructions else None
+        if (lanes := self._lanes) is not None:
+            i = lanes.now()
         return Position(
             self.core.slot.name,
             None if i is None else INSTRUCTIONS[i.opcode].title,
@@ -87,6 +97,8 @@ class Executor:
                 raise Stopped
             if type(item) is Segment:
                 self._segment(item)
+            elif type(item) is LanedSegment:
+                self._on_lanes(item)
             elif type(item) is Rendezvous:
                 yield from self._exchange(item)
             else:
@@ -107,6 +119,23 @@ class Executor:
         except (NkiError, MemoryError) as error:
             failed = len(segment.steps) - operator.length_hint(steps) - 1
             placed = self._placed(error, segment.instructions[failed])
+            raise placed from placed.__cause__
+
+    def _on_lanes(self, segment: LanedSegment) -> None:
+        self._done += len(self._now[0])
+        self._now, self._lanes = ((), iter(())), segment.lanes
+        try:
+            failed = segment.lanes.run(self.team, lambda: self.ends)
+        finally:
+            self._lanes = None
+            self._now = segment.instructions, iter(())
+        if time.monotonic() > self.ends:
+            raise Stopped
+        if failed is not None:
+            i, error = failed
+            if not isinstance(error, (NkiError, MemoryError)):
+                raise error
+            placed = self._placed(error, i)
             raise placed from placed.__cause__
 
     def _exchange(self, exchange: Rendezvous) -> Coroutine:

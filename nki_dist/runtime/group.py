@@ -21,7 +21,7 @@ from nki_dist.isa.core import CoreSlot
 from nki_dist.isa.kit import Kit, Workspace
 from nki_dist.linking.blas import one_blas_thread
 from nki_dist.linking.link import link
-from nki_dist.linking.memory import Places, places
+from nki_dist.linking.memory import Places
 from nki_dist.linking.passes import left_out
 from nki_dist.linking.placing import Placed
 from nki_dist.program import Program
@@ -34,6 +34,7 @@ from nki_dist.runtime.messages import Message, title
 from nki_dist.runtime.overdue import Position
 from nki_dist.runtime.recorder import Record, Recorder
 from nki_dist.runtime.scheduler import Scheduler
+from nki_dist.runtime.team import Team
 
 KEPT_PROGRAMS = 8
 
@@ -89,10 +90,12 @@ class CoreGroup:
 
     Args:
         slots: the cores of this process.
+        threads: that carry out a launch.
     """
 
-    def __init__(self, slots: Sequence[CoreSlot]) -> None:
+    def __init__(self, slots: Sequence[CoreSlot], threads: int = 1) -> None:
         self.slots = list(slots)
+        self._threads, self._team = threads, Team()
         self._ready: OrderedDict[Any, dict[int, _Ready]] = OrderedDict()
         self._workspace = Workspace()
         self._pools: dict[int, Pool] = {}  # of each core
@@ -149,7 +152,8 @@ class CoreGroup:
                 if ready is None or ready.generation != stack.generation:
                     if slot.lnc_core not in placed:
                         found = None if known is None else known[slot.lnc_core]
-                        placed[slot.lnc_core] = placed_program(programs[slot.lnc_core], found)
+                        program = programs[slot.lnc_core]
+                        placed[slot.lnc_core] = placed_program(program, found, self._threads)
                     kept[slot.core] = self._bind(slot, placed[slot.lnc_core], offsets, stack)
                     scheduler.check_time()
         start = time.perf_counter()
@@ -183,7 +187,7 @@ class CoreGroup:
         memory = Memory(
             program, placed.places, stack.memory, offsets, stack.common, own, self._brief
         )
-        executor, recorder = ready(placed, slot, memory, self._workspace)
+        executor, recorder = ready(placed, slot, memory, self._workspace, self._team)
         return _Ready(executor, stack.generation, recorder)
 
     def progress(self) -> tuple[int, int]:
@@ -215,27 +219,32 @@ class CoreGroup:
         self._ready.clear()
         self._pools.clear()
         self._brief.clear()
+        self._team.close()
 
 
-def placed_program(program: Program, known: Places | None = None) -> Placed:
+def placed_program(program: Program, known: Places | None = None, threads: int = 1) -> Placed:
     """A program, linked and placed.
 
     Args:
         known: what `places` gives for it, if somebody has asked.
+        threads: that may carry it out.
     """
     platform, without = arch.get(program.platform), left_out()
-    found = places(program) if known is None else known
-    return Placed(link(program, platform, without), platform, found, without)
+    return Placed(link(program, platform, without), platform, known, without, threads)
 
 
 def ready(
-    placed: Placed, slot: CoreSlot, memory: Memory, workspace: Workspace | None = None
+    placed: Placed,
+    slot: CoreSlot,
+    memory: Memory,
+    workspace: Workspace | None = None,
+    team: Team | None = None,
 ) -> tuple[Executor, Recorder]:
     """A program that is bound to a core, and what records its watched instructions."""
     program = placed.linked.program
     core = make_core(program, slot)
     binder = Binder(placed, memory, Kit(memory.buffer, core, placed.arch, workspace))
-    return Executor(program, binder.bind(), core), binder.recorder
+    return Executor(program, binder.bind(), core, team), binder.recorder
 
 
 def make_reports(scheduler: Scheduler, seconds: float) -> list[CoreReport]:
