@@ -1,8 +1,9 @@
 """Lanes: which thread carries out which instruction, settled before anything runs.
 
-A lane carries out its instructions in program order, and waits where it needs what another lane has
-yet to do. So there is no circle of waits, and the bits are those of one thread. Times are estimated;
-a wrong estimate costs waiting, nothing else.
+All instructions of a straight run are put into the order in which they are expected to begin; a
+lane carries out its own in that order, and waits where it needs what another lane has yet to do. So
+there is no circle of waits, and the bits are those of one thread. Times are estimated; a wrong
+estimate costs waiting, nothing else.
 """
 
 from __future__ import annotations

@@ -145,8 +145,7 @@ def _of_place(p: Place, writes: bool) -> Touch:
 
 
 def dependences(nodes: Sequence[Sequence[Touch]]) -> list[list[int]]:
-    """For each of instructions in order, those before it that it needs; not all of them, but so that
-    the others follow.
+    """For each of instructions in order, those before it that it needs, but for those that follow.
 
     Args:
         nodes: what each touches.
