@@ -39,6 +39,6 @@ def left_out() -> frozenset[str]:
         raise LaunchError(
             f"{VARIABLE} names {unknown[0]!r}; allowed: all, or of {', '.join(PASSES)}, separated "
             "by commas",
-            code="environment-variable",
+            code="setting-value",
         )
     return frozenset(asked)
