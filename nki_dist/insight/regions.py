@@ -7,6 +7,7 @@ as all columns that it could choose.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,7 +15,7 @@ import numpy as np
 
 from nki_dist.dtypes import DType
 from nki_dist.forks import cached_property
-from nki_dist.insight.replay import Key, key_of
+from nki_dist.insight.replay import Hooks, Key, Place, key_of
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.core import CoreSlot
 from nki_dist.isa.effects import State
@@ -129,6 +130,18 @@ def region(slot: CoreSlot, a: Access, kit: Kit | None = None) -> Region:
         assert kit is not None, "rows are chosen at run time"
         return Region(key, a.storage, a.dtype, None, places_of(a, kit))
     return Region(key, a.storage, a.dtype, a)
+
+
+def after_writes(
+    place: Place, accesses: Sequence[Access], told: Callable[[int, list[Region]], Any]
+) -> Hooks:
+    """Hooks that call `told(number, regions)` when an instruction has written these operands."""
+    regions: list[Region] = []
+
+    def before(number: int) -> None:  # rows are chosen by what is there now
+        regions[:] = [region(place.slot, a, place.kit) for a in accesses]
+
+    return before, lambda number: told(number, regions)
 
 
 def chooses_rows(i: Instruction) -> bool:

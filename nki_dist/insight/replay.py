@@ -27,7 +27,7 @@ from nki_dist.isa.core import CoreSlot
 from nki_dist.isa.kit import Kit, Workspace
 from nki_dist.linking.blas import one_blas_thread
 from nki_dist.linking.memory import places
-from nki_dist.ops.calls import Step, nothing
+from nki_dist.ops.calls import Step
 from nki_dist.program import Instruction, Program, Storage
 from nki_dist.runtime.cores import make_core
 from nki_dist.runtime.executor import Executor
@@ -103,15 +103,10 @@ class Watch:
     """What a replay tells. Each method does nothing unless it is overridden."""
 
     clock: Clock  # set by the replay
-    chains = True  # matmuls add up as in the launch; else each by itself, which may be changed
 
     def linking(self, place: Place, i: Instruction) -> Hooks:
         """What to call before and after an instruction whose run-time address is known."""
         return None, None
-
-    def changed(self, place: Place, i: Instruction) -> Instruction | None:
-        """What to carry out in its place; None for nothing. It counts as one instruction still."""
-        return i
 
     def birth(self, place: Place, storage: Storage) -> Hook | None:
         """What to call when a storage is filled with what stands for unwritten memory."""
@@ -141,13 +136,8 @@ class _WatchedLinker(SingleLinker):
         self._place, self._watch = place, watch
         place.masks = self.kit.masks
 
-    def find_chains(self) -> None:
-        if self._watch.chains:
-            super().find_chains()
-
     def linked(self, i: Instruction) -> Step:
-        done = self._watch.changed(self._place, i)
-        step = nothing if done is None else super().linked(done)
+        step = super().linked(i)
         tick = self._watch.clock.tick
         before, after = self._watch.linking(self._place, i)
         if before is None and after is None:
@@ -182,8 +172,7 @@ class _WatchedLinker(SingleLinker):
 
     def exchange(self, i: Instruction) -> Callable[[], Any]:
         place, watch = self._place, self._watch
-        done = watch.changed(place, i)
-        start = nothing if done is None else super().exchange(done)
+        start = super().exchange(i)
 
         def begin() -> Any:
             number = watch.clock.tick()

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from nki_dist.dtypes import DType
 from nki_dist.insight.tables import html_table, html_text, plural
 from nki_dist.program import Storage
 
@@ -245,10 +244,8 @@ class Origin(Sequence[Step]):
         why: why the first step is first.
         sources: arguments, constants and unwritten memory that it depends on.
         complete: False if the walk back ended at its limit.
-        repairs: changes of a line that make the results as expected, if `expected=` said what that
-            is; the best first. Each has `.what`, `.where` and `.instruction`.
-        expected: of `expected={...}`, every tensor that was compared, in the order of the launch:
-            Expected objects.
+        expected: every tensor that was compared with what `expected=` says of it, in the order of
+            the launch: Expected objects.
     """
 
     def __init__(
@@ -260,15 +257,13 @@ class Origin(Sequence[Step]):
         complete: bool,
         suspect: Step | None,
         why: str,
-        repairs: Sequence[Any] = (),
-        expected: Sequence[Expected] = (),
+        expected: Sequence[Expected],
     ) -> None:
         self.value = value
         self.what = what
         self.why = why
         self.sources = list(sources)
         self.complete = complete
-        self.repairs = list(repairs)
         self.expected = list(expected)
         rest = [s for s in steps if s is not suspect]
         self._steps = ([] if suspect is None else [suspect]) + rest
@@ -283,11 +278,6 @@ class Origin(Sequence[Step]):
         lines = [f"{self.what} = {self.value}"]
         if self._steps:
             lines += [f"  look at {self._steps[0]}", f"    because {self.why}"]
-        others: dict[str | None, Any] = {}
-        for repair in self.repairs:
-            if repair.where != self._steps[0].location:
-                others.setdefault(repair.where, repair)
-        lines += [f"  or at   {repair}" for repair in list(others.values())[:SHOWN]]
         lines += [f"  compare {one}" for one in self.expected[:LINES]]
         rest = [f"  from    {s}" for s in self._steps[1:]]
         lines += rest[:LINES]
@@ -330,7 +320,7 @@ def table(lines: Sequence[str], empty: str) -> str:
     return "\n".join([*lines[:LINES], *more])
 
 
-def index_in(storage: Storage, dtype: DType, place: int) -> tuple[int, ...]:
+def index_in(storage: Storage, place: int) -> tuple[int, ...]:
     """The index of the element of a tensor whose first byte is known.
 
     Of a tensor that is looked at as another type, that of the element which the byte is in.
