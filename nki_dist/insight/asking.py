@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from nki_dist.errors import LaunchError
+from nki_dist.insight.log import Log
 from nki_dist.insight.regions import Region, after_writes, region
 from nki_dist.insight.replay import (
     Enough,
@@ -22,6 +23,7 @@ from nki_dist.insight.replay import (
     title,
 )
 from nki_dist.insight.steps import Write, Writes, shown, table
+from nki_dist.insight.tables import plural
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.program import Access, Instruction, Program, Storage, instructions
 from nki_dist.program.storage import contiguous_strides
@@ -183,95 +185,57 @@ class Moment(list[Alive]):
 
 
 class _At(Watch):
-    """What was alive after one of some instructions, the one of number `times`; None: counts them.
+    """What was alive on a core after an instruction.
 
     Attributes:
-        seen: how many came, of those before the moment and at it.
-        moment: None until it has come.
+        moment: empty until it has come.
     """
 
-    def __init__(
-        self, launched: Launched, core: int, rank: int, ends: Collection[int], times: int | None
-    ) -> None:
-        self._core, self._rank, self._ends, self._times = core, rank, ends, times
-        self.seen = 0
-        self.moment: Moment | None = None
+    def __init__(self, launched: Launched, moment: Moment, core: int) -> None:
+        self.moment, self._core = moment, core
         replay(launched, self)
 
     def linking(self, place: Place, i: Instruction) -> Hooks:
-        slot = place.slot
-        here = (slot.lnc_core, slot.rank) == (self._core, self._rank)
-        if not here or i.ordinal not in self._ends:
-            return None, None
-
         def after(number: int) -> None:
-            self.seen += 1
-            if self.seen - 1 != self._times:
-                return
-            where = place.program.where(i.location)
-            self.moment = Moment(str(where), self._core, self._rank, number)
-            self.moment += _alive(place, i)
-            raise Enough
+            if number == self.moment.step:
+                self.moment += _alive(place, i)
+                raise Enough
 
-        return None, after
+        return None, after if place.slot.core == self._core else None
 
 
 def _alive(place: Place, i: Instruction) -> Iterator[Alive]:
     for s in place.program.storages:
-        if s.role in ("input", "constant") or not (
-            s.role != "local" or s.first <= i.ordinal <= s.last
-        ):
-            continue
-        whole = Access(s, 0, s.shape, contiguous_strides(s.shape), s.dtype)
-        r = region(place.slot, whole)
-        yield Alive(s.title, s.region.value, s.address, r.values(r.get(place.kit)))
+        alive = s.role != "local" or s.first <= i.ordinal <= s.last
+        if alive and s.role not in ("input", "constant"):
+            whole = Access(s, 0, s.shape, contiguous_strides(s.shape), s.dtype)
+            r = region(place.slot, whole)
+            yield Alive(s.title, s.region.value, s.address, r.values(r.get(place.kit)))
 
 
-def moment_of(launched: Launched, asked: str | int, core: int, rank: int, times: int) -> Moment:
+def moment_of(log: Log, asked: str | int, core: int, rank: int, times: int) -> Moment:
     """What was alive after a line; see `Record.at`."""
+    launched = log.launched
     check_known(launched, asked)
     check_core(launched, core, rank)
-    program = launched.compiled.programs[core]
-    ends = _ends(program, asked)
-    count = _At(launched, core, rank, ends, None).seen
-    if -count <= times < count:
-        found = _At(launched, core, rank, ends, times % count).moment
-        assert found is not None
-        return found
-    often = f"{count} time{'s' * (count > 1)}; times={times} is none of them" if count else "never"
-    raise LaunchError(
-        f"core {core} of rank {rank} carried out line {asked} {often}",
-        code="record-question",
-        numbers={"got": times, "least": -count, "most": count - 1} if count else None,
-        hint="times=0 is the first and -1 the last; Record.writes(line) lists who did, and when",
-    )
-
-
-def _ends(program: Program, asked: str | int) -> frozenset[int]:
-    """Ordinals of the instructions with which a line has been carried out.
-
-    A line may come again without a loop of the program: Python's loops are unrolled, and helpers
-    are called from several lines. What it makes in a row is taken to be several rounds if
-    operations repeat themselves, and one line's doing if they don't.
-    """
-    ends: list[int] = []
-    row: list[Instruction] = []
-
-    def end_row() -> None:
-        names = [i.opcode for i in row]
-        for n in range(1, len(row) + 1):
-            if len(row) % n == 0 and names == names[:n] * (len(row) // n):
-                ends.extend(i.ordinal for i in row[n - 1 :: n])
-                break
-        row.clear()
-
-    for i in instructions(program.body):
-        if is_line(program.where(i.location), asked):
-            row.append(i)
-        elif row:
-            end_row()
-    end_row()
-    return frozenset(ends)
+    here = next(s.core for s in launched.slots if (s.lnc_core, s.rank) == (core, rank))
+    done = [
+        (number, str(launched.where(here, i)))
+        for number, i in enumerate(log.instructions)
+        if i is not None and log.cores[number] == here and is_line(launched.where(here, i), asked)
+    ]
+    count = len(done)
+    if times not in range(-count, count):
+        raise LaunchError(
+            f"core {core} of rank {rank} carried out line {asked} "
+            + (f"{plural(count, 'time')}; times={times} is none of them" if count else "never"),
+            code="record-question",
+            numbers={"got": times, "least": -count, "most": count - 1} if count else None,
+            hint="times=0 is the first and -1 the last; Record.writes(line) lists who did, and "
+            "when",
+        )
+    number, where = done[times]
+    return _At(launched, Moment(where, core, rank, number), here).moment
 
 
 def output_access(launched: Launched, output: int | str) -> Access:

@@ -276,25 +276,19 @@ class Walk:
             return
         log = self._log
         keys = {key for wanted in self._wanted.values() for key in wanted}
-        keys.update(key for n in members for key in self._reads(n))
+        keys.update(key for n in members for key in self._known(n)[0])
         chosen, room = set(members), BUDGET
         for at in range(end, -1, -1):
             n = log.begun.get(at, at)
             if room < 0 or len(chosen) > AHEAD:
                 break
-            if log.instructions[n] is None or n in chosen or not self._writes(n) & keys:
+            if log.instructions[n] is None or n in chosen or not self._known(n)[1] & keys:
                 continue
             for member in log.meeting(n):
-                keys.update(self._reads(member))
+                keys.update(self._known(member)[0])
                 room -= bytes_looked_at(log, member)
                 chosen.add(member)
         self._found = Capture(log.launched, log, chosen).found
-
-    def _writes(self, number: int) -> set[Key]:
-        return self._known(number)[1]
-
-    def _reads(self, number: int) -> set[Key]:
-        return self._known(number)[0]
 
     def _known(self, number: int) -> tuple[set[Key], set[Key]]:
         """The memories that an instruction may depend on, and those that it writes."""

@@ -79,7 +79,7 @@ class _Words(Watch):
             for r in regions:
                 word.update(f"{r.shape} {r.dtype}".encode())
                 word.update(r.get(place.kit).tobytes())
-            self.of[place.slot.core].append((self.clock.now, number, word.digest()))
+            self.of[place.slot.core].append((self.now, number, word.digest()))
 
         return after_writes(place, INSTRUCTIONS[i.opcode].writes(i), told)
 

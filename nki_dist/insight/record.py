@@ -68,8 +68,8 @@ class Record:
         Args:
             location: "file.py:12" or 12.
             core, rank: whose.
-            times: which time, of a line that a loop of any kind or a helper carries out several
-                times: 0 is the first, -1 the last.
+            times: which time, of a line of several instructions, or that a loop of any kind or a
+                helper carries out several times: 0 is the first instruction, -1 the last.
 
         Returns:
             A list of Alive objects (`.tensor`, `.memory`, `.address`, `.values`), also by name.
@@ -78,7 +78,7 @@ class Record:
         Raises:
             LaunchError: there is no such line, or the core didn't carry it out as often.
         """
-        return moment_of(self.launched, location, core, rank, times)
+        return moment_of(self._log, location, core, rank, times)
 
     def origin(
         self,

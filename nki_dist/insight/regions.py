@@ -58,14 +58,6 @@ class Region:
             offsets = np.add.outer(offsets, np.arange(n, dtype=np.int64) * stride)
         return np.asarray(offsets.reshape(-1) * self.dtype.itemsize)
 
-    @cached_property
-    def span(self) -> tuple[int, int]:
-        """First byte, and the one past the last."""
-        if self.access is not None:
-            return self.access.span()
-        low, high = (self.places.min(), self.places.max()) if self.places.size else (0, 0)
-        return int(low), int(high) + self.dtype.itemsize
-
     def get(self, kit: Kit) -> np.ndarray:
         """A copy of the elements' bits, in the shape of the region."""
         if self.access is not None:

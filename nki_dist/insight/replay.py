@@ -88,21 +88,15 @@ class Place:
     masks: dict[int, np.ndarray] = field(default_factory=dict)
 
 
-class Clock:
-    """Counts what is carried out."""
-
-    def __init__(self) -> None:
-        self.now = -1
-
-    def tick(self) -> int:
-        self.now += 1
-        return self.now
-
-
 class Watch:
     """What a replay tells. Each method does nothing unless it is overridden."""
 
-    clock: Clock  # set by the replay
+    now = -1  # number of what was carried out last; the replay counts
+
+    def tick(self) -> int:
+        """The next number."""
+        self.now += 1
+        return self.now
 
     def linking(self, place: Place, i: Instruction) -> Hooks:
         """What to call before and after an instruction whose run-time address is known."""
@@ -138,7 +132,7 @@ class _WatchedLinker(SingleLinker):
 
     def linked(self, i: Instruction) -> Step:
         step = super().linked(i)
-        tick = self._watch.clock.tick
+        tick = self._watch.tick
         before, after = self._watch.linking(self._place, i)
         if before is None and after is None:
 
@@ -159,7 +153,7 @@ class _WatchedLinker(SingleLinker):
         return watched
 
     def birth(self, number: int) -> Step:
-        step, tick = super().birth(number), self._watch.clock.tick
+        step, tick = super().birth(number), self._watch.tick
         hook = self._watch.birth(self._place, self.program.storages[number])
 
         def born() -> None:
@@ -175,7 +169,7 @@ class _WatchedLinker(SingleLinker):
         start = super().exchange(i)
 
         def begin() -> Any:
-            number = watch.clock.tick()
+            number = watch.tick()
             resolved = self.addressed(i)
             before, after = watch.linking(place, resolved)
             if before is not None:
@@ -197,7 +191,7 @@ class _WatchedLinker(SingleLinker):
                     break
                 message = yield wait
                 self._watch.taken(self._place.slot.core, wait.source, wait.channel)
-        self._watch.clock.tick()
+        self._watch.tick()
         if after is not None:
             after(number)
 
@@ -216,7 +210,7 @@ def replay(launched: Launched, watch: Watch) -> None:
     Raises:
         NkiError: as the launch would, had it failed; the time is up.
     """
-    watch.clock = Clock()
+    watch.now = -1
     compiled = launched.compiled
     layout = lay_out(compiled, common_inputs(launched.inputs))
     stacks, common = _filled(layout, launched)
