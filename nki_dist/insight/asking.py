@@ -22,8 +22,7 @@ from nki_dist.insight.replay import (
     replay,
     title,
 )
-from nki_dist.insight.steps import Write, Writes, shown, table
-from nki_dist.insight.tables import plural
+from nki_dist.insight.steps import Write, Writes, plural, shown, table
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.program import Access, Instruction, Program, Storage, instructions
 from nki_dist.program.storage import contiguous_strides
@@ -149,11 +148,8 @@ class Alive:
 
     def __str__(self) -> str:
         shape = "x".join(map(str, self.values.shape))
-        place = (
-            ""
-            if self.address is None
-            else f" at partition {self.address[0]} byte {self.address[1]}"
-        )
+        at = self.address
+        place = f" at partition {at[0]} byte {at[1]}" if at else ""
         kind = f"{shape} {self.values.dtype} in {self.memory}{place}"
         return f"{self.tensor} ({kind}): {shown(self.values)}"
 

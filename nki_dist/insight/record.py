@@ -16,8 +16,15 @@ from nki_dist.insight.log import Log
 from nki_dist.insight.origin import Walk, first_to_look_at
 from nki_dist.insight.parting import parting
 from nki_dist.insight.replay import Launched
-from nki_dist.insight.steps import Difference, NonFinite, Origin, Writes, shown
-from nki_dist.insight.tables import html_text, plural
+from nki_dist.insight.steps import (
+    Difference,
+    NonFinite,
+    Origin,
+    Writes,
+    html_text,
+    plural,
+    shown,
+)
 
 
 class Record:

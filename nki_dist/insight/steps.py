@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from html import escape
 from typing import Any
 
 import numpy as np
 
-from nki_dist.insight.tables import html_table, html_text, plural
 from nki_dist.program import Storage
 
 SHOWN = 6  # values in a line of a table
@@ -327,3 +327,26 @@ def index_in(storage: Storage, place: int) -> tuple[int, ...]:
     """
     size = storage.dtype.itemsize
     return tuple(int(n) for n in np.unravel_index(place // size, storage.shape))
+
+
+# ---- what a notebook shows: tables without scripts or styles of their own ------------------------
+
+
+def html_table(title: str, head: Sequence[str], rows: Iterable[Sequence[object]], more: int) -> str:
+    """A table under a title; `more` rows aren't shown. Texts are escaped here."""
+    first = "".join(f"<th>{escape(name)}</th>" for name in head)
+    body = "".join(
+        f"<tr>{''.join(f'<td>{escape(str(cell))}</td>' for cell in row)}</tr>" for row in rows
+    )
+    rest = f"<p>... and {more:,} more</p>" if more > 0 else ""
+    return f"<p>{escape(title)}</p><table><tr>{first}</tr>{body}</table>{rest}"
+
+
+def html_text(text: str) -> str:
+    """Lines as they are printed."""
+    return f"<pre>{escape(text)}</pre>"
+
+
+def plural(count: int, noun: str) -> str:
+    """A count and what is counted."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
