@@ -21,10 +21,10 @@ from nki_dist.isa.core import CoreSlot
 from nki_dist.isa.effects import State
 from nki_dist.isa.indirection import is_indirect, table
 from nki_dist.isa.kit import Kit
-from nki_dist.isa.operands import Register
 from nki_dist.program import Access, Instruction, Storage, VirtualRegister
 from nki_dist.program.walk import operands
 from nki_dist.runtime.recorder import places_of
+from nki_dist.timing.registers import registers_read, registers_written
 
 
 @dataclass(eq=False)
@@ -149,21 +149,12 @@ def sums_key(slot: CoreSlot, i: Instruction) -> Key | None:
     return ("sums", slot.core, i.engine)
 
 
-def register_key(slot: CoreSlot, register: VirtualRegister) -> Key:
-    return ("register", slot.core, register.number)
-
-
 def written_keys(slot: CoreSlot, i: Instruction) -> list[Key]:
     """The memories, registers and sums that an instruction writes."""
-    spec = INSTRUCTIONS[i.opcode]
+    spec, sums = INSTRUCTIONS[i.opcode], sums_key(slot, i)
     keys: list[Key] = [key_of(slot, a.storage) for a in spec.writes(i)]
-    for name, role in spec.roles.items():
-        if isinstance(role, Register) and "w" in role.register_mode:
-            keys.append(register_key(slot, i.args[name]))
-    sums = sums_key(slot, i)
-    if sums is not None:
-        keys.append(sums)
-    return list(dict.fromkeys(keys))
+    keys += [("register", slot.core, n) for n in registers_written(i, spec)]
+    return list(dict.fromkeys(keys if sums is None else [*keys, sums]))
 
 
 def read_registers(slot: CoreSlot, original: Instruction) -> list[Key]:
@@ -172,17 +163,11 @@ def read_registers(slot: CoreSlot, original: Instruction) -> list[Key]:
     Args:
         original: with its run-time addresses.
     """
-    spec = INSTRUCTIONS[original.opcode]
-    keys: list[Key] = []
-    for name, value in original.args.items():
-        role = spec.roles.get(name)
-        written = isinstance(role, Register) and "w" in role.register_mode
-        if isinstance(value, VirtualRegister) and not written:
-            keys.append(register_key(slot, value))
+    numbers = registers_read(original, INSTRUCTIONS[original.opcode])
     for _, a in operands(original.args):
         if a.dynamic is not None and isinstance(a.dynamic.source, VirtualRegister):
-            keys.append(register_key(slot, a.dynamic.source))
-    return keys
+            numbers.add(a.dynamic.source.number)
+    return [("register", slot.core, n) for n in sorted(numbers)]
 
 
 def index_sources(original: Instruction) -> list[Access]:
