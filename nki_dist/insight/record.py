@@ -23,7 +23,6 @@ from nki_dist.insight.steps import (
     Writes,
     html_text,
     plural,
-    shown,
 )
 
 
@@ -135,15 +134,19 @@ class Record:
         if found:
             off = [c for c in found if c.wrong.any()]
             first = min(off, key=lambda c: c.departs, default=None)
-            way = Walk(log, limit, trusted(found))
-            if first is None:
-                way.run(key, places)
-                way = way if way.steps else walk
-                lead = "everything that is expected is as expected; "
-            else:
+            lead, before = "everything that is expected is as expected", None
+            if first is not None:
                 r, at = first.region, first.worst()
-                way.run(r.key, r.bytes_of(np.asarray([at])), first.departs + 1)
-                lead = _departure(first, at)
+                lead = f"{first.name} departs first: {first.got[at]:.6g} where "
+                lead += f"{first.wanted[at]:.6g} is expected"
+                key, places, before = r.key, r.bytes_of(np.asarray([at])), first.departs + 1
+            way = Walk(log, limit, trusted(found))
+            way.run(key, places, before)
+            if way.steps:
+                lead += f", {plural(len(way.steps), 'step')} from what is right"
+            else:
+                way = walk
+            lead += "; "
         suspect, why = first_to_look_at(way.steps)
         known = {(s.step, s.tensor) for s in way.steps}
         return Origin(
@@ -216,8 +219,3 @@ class Record:
 
     def _repr_html_(self) -> str:
         return html_text(str(self))
-
-
-def _departure(first: Checked, at: int) -> str:
-    got, wanted = shown(first.got[at : at + 1]), shown(first.wanted[at : at + 1])
-    return f"{first.name} departs first: {got} where {wanted} is expected; "

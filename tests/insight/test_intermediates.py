@@ -90,8 +90,8 @@ def test_the_line_lies_between_what_is_right_and_what_departs(how, line, kept, b
     record = nki.record(attention)(*arguments, how=how)
     origin = record.origin(0, (5, 7), expected={name: expected[name] for name in kept})
     assert f"{kept[-1]} departs first" in origin.why
+    assert f"is expected, {between} steps from what is right; it made" in origin.why
     assert LINES[line] in [s.location for s in origin[:between]], str(origin)
-    assert len(origin) > between or how == "scale"
 
 
 def test_of_two_mistakes_the_first():
@@ -110,7 +110,7 @@ def test_what_is_right_ends_the_way_back():
     whole = record.origin(0, (5, 7))
     assert whole[0].location != LINES["result"]  # the copy behind it computed last
     everything = record.origin(0, (5, 7), expected={"logits": expected["logits"]})
-    assert "everything that is expected is as expected" in everything.why
+    assert "is as expected, 9 steps from what is right" in everything.why  # not the product's
     assert [str(one) for one in everything.expected] == ["logits: as expected"]
     assert {s.location for s in whole} == {s.location for s in everything}
 
