@@ -104,7 +104,9 @@ class InProcessHost:
     ) -> None:
         self.ranks = ranks
         self._memory = memory
-        self._group = CoreGroup(slots(ranks, lnc, ranks_per_node), int(os.environ.get("NKI_DIST_THREADS", "1")))
+        self._group = CoreGroup(
+            slots(ranks, lnc, ranks_per_node), int(os.environ.get("NKI_DIST_THREADS", "1"))
+        )
         self._stacks: list[np.ndarray] = []
         self._common = aligned(0)
         self._generation = 0

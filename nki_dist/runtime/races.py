@@ -17,8 +17,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from math import prod
-from typing import Any, Final
+from math import gcd, prod
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
@@ -28,7 +28,7 @@ from nki_dist.errors import RaceError
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.program import Instruction, Program, Storage, instructions
 from nki_dist.program.uncollected import uncollected
-from nki_dist.runtime.recorder import Record
+from nki_dist.runtime.recorder import Pattern, Record
 
 APART: Final = (
     "give each core a range of its own, with an offset that depends on nl.program_id(0), or let "
@@ -36,11 +36,14 @@ APART: Final = (
 )
 
 
-class _Cells:
-    """Values of some cells of a storage."""
+Near: TypeAlias = "list[list[tuple[Record, Pattern]]]"  # of each core, with its joined bytes
 
-    def __init__(self, count: int, unit: int) -> None:
-        self.unit = unit
+
+class _Cells:
+    """Values of some cells of a part of a storage, which begins at byte `base`."""
+
+    def __init__(self, base: int, count: int, unit: int) -> None:
+        self._base, self._unit = base, unit
         self.known = np.zeros(count, bool)
         self.value = np.zeros(count, f"u{unit}")
         self.before = np.zeros(count, f"u{unit}")
@@ -48,24 +51,65 @@ class _Cells:
 
     def store(self, record: Record) -> None:
         assert record.after is not None
-        cells = spread(record, self.unit)
-        fresh = ~self.known[cells]
-        self.before[cells[fresh]] = as_cells(record.before, self.unit)[fresh]
-        self.value[cells] = as_cells(record.after, self.unit)
-        self.known[cells] = True
-        self.by[cells] = record.ordinal
+        before = as_cells(record.before, self._unit)
+        self._put(
+            record,
+            self.before,
+            np.where(self.of(record, self.known), self.of(record, self.before), before),
+        )
+        self._put(record, self.value, as_cells(record.after, self._unit))
+        self._put(record, self.known, True)
+        self._put(record, self.by, record.ordinal)
 
+    def of(self, record: Record, array: np.ndarray) -> Any:
+        """Those of the cells of an array that a record has, in its order."""
+        table, index = record.pattern.cells(array, self._unit, self._base)
+        return table[index]
 
-def spread(record: Record, unit: int) -> np.ndarray:
-    """Number of every cell of a record."""
-    first = record.places // unit
-    if record.itemsize == unit:
-        return first
-    return (first[:, None] + np.arange(record.itemsize // unit, dtype=first.dtype)).reshape(-1)
+    def _put(self, record: Record, array: np.ndarray, values: Any) -> None:
+        table, index = record.pattern.cells(array, self._unit, self._base)
+        table[index] = values
 
 
 def as_cells(values: np.ndarray, unit: int) -> np.ndarray:
-    return np.ascontiguousarray(values).view(f"u{unit}")
+    return values.view(f"u{unit}")
+
+
+def _near(sides: Sequence[Sequence[Record]]) -> Near:
+    """What lies in the other core's range of bytes; of loads, in the range of its stores."""
+    joined = [[(record, record.pattern.joined()) for record in records] for records in sides]
+    touched = [_range(found) for found in joined]
+    stored = [_range([(r, p) for r, p in found if r.after is not None]) for found in joined]
+    near: Near = []
+    for core, found in enumerate(joined):
+        near.append([])
+        for record, pattern in found:
+            low, high = _range([(record, pattern)])
+            least, most = (stored if record.after is None else touched)[1 - core]
+            if low < most and least < high:
+                near[core].append((record, pattern))
+    return near
+
+
+def _range(found: Sequence[tuple[Record, Pattern]]) -> tuple[int, int]:
+    spans = [pattern.span() for _, pattern in found]
+    return min((low for low, _ in spans), default=0), max((high for _, high in spans), default=0)
+
+
+def _meet(near: Near, base: int, end: int) -> bool:
+    """Whether a core stored to a byte that the other one touched: without it, no more to do.
+
+    Cores that work on halves of a large tensor with addresses known at run time are watched for
+    nothing. All runs of bytes are whole multiples of some cell, which makes this cheap.
+    """
+    unit = gcd(*(pattern.unit(base) for found in near for _, pattern in found))
+    touched, stored = np.zeros((2, 2, (end - base) // unit), bool)
+    for core, found in enumerate(near):
+        for record, pattern in found:
+            for marks in (touched,) if record.after is None else (touched, stored):
+                table, index = pattern.cells(marks[core], unit, base)
+                table[index] = True
+    return bool((stored & touched[::-1]).any())
 
 
 @uncollected()  # every instruction of two cores may have its record
@@ -96,7 +140,7 @@ class _Check:
         self.programs = compiled.programs
         self.storage = next(s for s in compiled.programs[0].storages if s.key == key)
         self.rank = rank
-        self.unit = 1
+        self.base, self.count, self.unit = 0, 0, 1  # of the part that both cores touch, in bytes
 
     def _only(self) -> str:
         """What a barrier of the program doesn't do, if it has one."""
@@ -105,14 +149,17 @@ class _Check:
         barriers = any(ordering(program, i)[1] is not None for i in met)
         return "; a barrier orders accesses to its `data` only" if barriers else ""
 
-    def run(self, sides: tuple[list[Record], list[Record]]) -> None:
+    def run(self, sides: Sequence[Sequence[Record]]) -> None:
         self.unit = min(record.itemsize for records in sides for record in records)
-        count = self.storage.nbytes // self.unit
-        if not self._meet(sides, count):
+        near = _near(sides)
+        self.base, end = _range([one for found in near for one in found])
+        if not all(near) or not _meet(near, self.base, end):
             return
+        sides = [[record for record, _ in found] for found in near]
+        self.count = (end - self.base) // self.unit
         final = []
         for records in sides:
-            stored = _Cells(count, self.unit)
+            stored = self._cells()
             for record in records:
                 if record.after is not None:
                     stored.store(record)
@@ -125,39 +172,26 @@ class _Check:
             extent = self._extent(first, second, int(differ.sum()))
             self._race("store", first, 0, "store", second, at, APART + self._only(), extent)
         for core in (0, 1):
-            self._loads(core, sides[core], final[1 - core], count)
+            self._loads(core, sides[core], final[1 - core])
 
-    def _meet(self, sides: tuple[list[Record], list[Record]], count: int) -> bool:
-        """Whether a core stored to a cell that the other one touched: without it, no more to do.
+    def _cells(self) -> _Cells:
+        return _Cells(self.base, self.count, self.unit)
 
-        Cores that work on halves of a large tensor with addresses known at run time are watched
-        for nothing; this is several times cheaper than comparing values.
-        """
-        touched, stored = np.zeros((2, 2, count), bool)
-        for core, records in enumerate(sides):
-            for record in records:
-                cells = spread(record, self.unit)
-                touched[core, cells] = True
-                if record.after is not None:
-                    stored[core, cells] = True
-        return bool((stored & touched[::-1]).any())
-
-    def _loads(self, core: int, records: list[Record], theirs: _Cells, count: int) -> None:
+    def _loads(self, core: int, records: Sequence[Record], theirs: _Cells) -> None:
         if all(record.after is not None for record in records):
             return
-        own = _Cells(count, self.unit)
+        own = self._cells()
         for record in records:
             if record.after is not None:
                 own.store(record)
                 continue
-            cells, seen = spread(record, self.unit), as_cells(record.before, self.unit)
-            value = theirs.value[cells]
-            mine = own.known[cells] & (own.value[cells] == value)
-            unordered = theirs.known[cells] & ~mine
-            lucky = (seen == value) & (theirs.before[cells] != value)
+            seen, value = as_cells(record.before, self.unit), theirs.of(record, theirs.value)
+            mine = own.of(record, own.known) & (own.of(record, own.value) == value)
+            unordered = theirs.of(record, theirs.known) & ~mine
+            lucky = (seen == value) & (theirs.of(record, theirs.before) != value)
             bad = unordered & ((seen != value) | lucky)
             if bad.any():
-                at = int(cells[np.flatnonzero(bad)[0]])
+                at = int(own.of(record, np.arange(self.count))[bad][0])
                 hint = (
                     f"put nisa.core_barrier({self.storage.title}, (0, 1)) between the store and "
                     f"the load, where both cores run it{self._only()}"
@@ -182,7 +216,7 @@ class _Check:
         hint: str,
         extent: str = "",
     ) -> None:
-        at = cell * self.unit
+        at = self.base + cell * self.unit
         here, there = self.programs[core], self.programs[1 - core]
         raise RaceError(
             f"nothing orders a {what} by core {core} (nisa.{_opcode(here, ordinal)} at "
