@@ -16,9 +16,9 @@ begin at multiples of their size.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import gcd, prod
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import numpy as np
 
@@ -36,80 +36,32 @@ APART: Final = (
 )
 
 
-Near: TypeAlias = "list[list[tuple[Record, Pattern]]]"  # of each core, with its joined bytes
-
-
 class _Cells:
-    """Values of some cells of a part of a storage, which begins at byte `base`."""
+    """What a core stored in a part of a storage, which begins at byte `base`."""
 
-    def __init__(self, base: int, count: int, unit: int) -> None:
-        self._base, self._unit = base, unit
+    def __init__(self, records: Sequence[Record], count: int, unit: int, base: int) -> None:
+        self._at = unit, base
         self.known = np.zeros(count, bool)
         self.value = np.zeros(count, f"u{unit}")
         self.before = np.zeros(count, f"u{unit}")
         self.by = np.zeros(count, np.int32)  # ordinals of those that are known
+        for record in records:
+            self.store(record)
 
     def store(self, record: Record) -> None:
-        assert record.after is not None
-        before = as_cells(record.before, self._unit)
-        self._put(
-            record,
-            self.before,
-            np.where(self.of(record, self.known), self.of(record, self.before), before),
-        )
-        self._put(record, self.value, as_cells(record.after, self._unit))
-        self._put(record, self.known, True)
-        self._put(record, self.by, record.ordinal)
+        """Take it in if it is a store."""
+        if record.after is None:
+            return
+        known, before = self.of(record, self.known), self.of(record, self.before)
+        before = np.where(known, before, record.before.view(self.before.dtype))
+        after = record.after.view(self.value.dtype)
+        arrays = self.before, self.value, self.known, self.by
+        for array, new in zip(arrays, (before, after, True, record.ordinal)):
+            record.pattern.put(new, array, *self._at)
 
-    def of(self, record: Record, array: np.ndarray) -> Any:
+    def of(self, record: Record, array: np.ndarray) -> np.ndarray:
         """Those of the cells of an array that a record has, in its order."""
-        table, index = record.pattern.cells(array, self._unit, self._base)
-        return table[index]
-
-    def _put(self, record: Record, array: np.ndarray, values: Any) -> None:
-        table, index = record.pattern.cells(array, self._unit, self._base)
-        table[index] = values
-
-
-def as_cells(values: np.ndarray, unit: int) -> np.ndarray:
-    return values.view(f"u{unit}")
-
-
-def _near(sides: Sequence[Sequence[Record]]) -> Near:
-    """What lies in the other core's range of bytes; of loads, in the range of its stores."""
-    joined = [[(record, record.pattern.joined()) for record in records] for records in sides]
-    touched = [_range(found) for found in joined]
-    stored = [_range([(r, p) for r, p in found if r.after is not None]) for found in joined]
-    near: Near = []
-    for core, found in enumerate(joined):
-        near.append([])
-        for record, pattern in found:
-            low, high = _range([(record, pattern)])
-            least, most = (stored if record.after is None else touched)[1 - core]
-            if low < most and least < high:
-                near[core].append((record, pattern))
-    return near
-
-
-def _range(found: Sequence[tuple[Record, Pattern]]) -> tuple[int, int]:
-    spans = [pattern.span() for _, pattern in found]
-    return min((low for low, _ in spans), default=0), max((high for _, high in spans), default=0)
-
-
-def _meet(near: Near, base: int, end: int) -> bool:
-    """Whether a core stored to a byte that the other one touched: without it, no more to do.
-
-    Cores that work on halves of a large tensor with addresses known at run time are watched for
-    nothing. All runs of bytes are whole multiples of some cell, which makes this cheap.
-    """
-    unit = gcd(*(pattern.unit(base) for found in near for _, pattern in found))
-    touched, stored = np.zeros((2, 2, (end - base) // unit), bool)
-    for core, found in enumerate(near):
-        for record, pattern in found:
-            for marks in (touched,) if record.after is None else (touched, stored):
-                table, index = pattern.cells(marks[core], unit, base)
-                table[index] = True
-    return bool((stored & touched[::-1]).any())
+        return record.pattern.get(array, *self._at)
 
 
 @uncollected()  # every instruction of two cores may have its record
@@ -140,7 +92,8 @@ class _Check:
         self.programs = compiled.programs
         self.storage = next(s for s in compiled.programs[0].storages if s.key == key)
         self.rank = rank
-        self.base, self.count, self.unit = 0, 0, 1  # of the part that both cores touch, in bytes
+        # Cells of the part that is looked at: its first byte, how many there are, bytes of one.
+        self.base, self.count, self.unit = 0, 0, 1
 
     def _only(self) -> str:
         """What a barrier of the program doesn't do, if it has one."""
@@ -150,42 +103,34 @@ class _Check:
         return "; a barrier orders accesses to its `data` only" if barriers else ""
 
     def run(self, sides: Sequence[Sequence[Record]]) -> None:
-        self.unit = min(record.itemsize for records in sides for record in records)
+        self.unit = min(record.before.itemsize for records in sides for record in records)
         near = _near(sides)
-        self.base, end = _range([one for found in near for one in found])
+        self.base, end = _range([pattern for found in near for pattern in found.values()])
         if not all(near) or not _meet(near, self.base, end):
             return
-        sides = [[record for record, _ in found] for found in near]
-        self.count = (end - self.base) // self.unit
-        final = []
-        for records in sides:
-            stored = self._cells()
-            for record in records:
-                if record.after is not None:
-                    stored.store(record)
-            final.append(stored)
-        both = final[0].known & final[1].known
-        differ = both & (final[0].value != final[1].value)
+        sides, self.count = [list(found) for found in near], (end - self.base) // self.unit
+        final = [self._cells(records) for records in sides]
+        differ = final[0].known & final[1].known & (final[0].value != final[1].value)
         if differ.any():
             at = int(np.flatnonzero(differ)[0])
             first, second = (int(cells.by[at]) for cells in final)
             extent = self._extent(first, second, int(differ.sum()))
-            self._race("store", first, 0, "store", second, at, APART + self._only(), extent)
+            self._race("store", first, 0, second, at, APART + self._only(), extent)
         for core in (0, 1):
             self._loads(core, sides[core], final[1 - core])
 
-    def _cells(self) -> _Cells:
-        return _Cells(self.base, self.count, self.unit)
+    def _cells(self, records: Sequence[Record]) -> _Cells:
+        return _Cells(records, self.count, self.unit, self.base)
 
     def _loads(self, core: int, records: Sequence[Record], theirs: _Cells) -> None:
         if all(record.after is not None for record in records):
             return
-        own = self._cells()
+        own = self._cells(())
         for record in records:
+            own.store(record)
             if record.after is not None:
-                own.store(record)
                 continue
-            seen, value = as_cells(record.before, self.unit), theirs.of(record, theirs.value)
+            seen, value = record.before.view(own.value.dtype), theirs.of(record, theirs.value)
             mine = own.of(record, own.known) & (own.of(record, own.value) == value)
             unordered = theirs.of(record, theirs.known) & ~mine
             lucky = (seen == value) & (theirs.of(record, theirs.before) != value)
@@ -196,7 +141,7 @@ class _Check:
                     f"put nisa.core_barrier({self.storage.title}, (0, 1)) between the store and "
                     f"the load, where both cores run it{self._only()}"
                 )
-                self._race("load", record.ordinal, core, "store", int(theirs.by[at]), at, hint)
+                self._race("load", record.ordinal, core, int(theirs.by[at]), at, hint)
 
     def _extent(self, first: int, second: int, cells: int) -> str:
         """How much two stores disagree about: in any order, one core's values would be lost."""
@@ -210,17 +155,17 @@ class _Check:
         what: str,
         ordinal: int,
         core: int,
-        other: str,
         theirs: int,
         cell: int,
         hint: str,
         extent: str = "",
     ) -> None:
+        """Of an access and a store of the other core, `theirs`."""
         at = self.base + cell * self.unit
         here, there = self.programs[core], self.programs[1 - core]
         raise RaceError(
             f"nothing orders a {what} by core {core} (nisa.{_opcode(here, ordinal)} at "
-            f"{_line(here, ordinal)}) and a {other} by core {1 - core} "
+            f"{_line(here, ordinal)}) and a store by core {1 - core} "
             f"(nisa.{_opcode(there, theirs)} at {_line(there, theirs)}): both touch byte {at} of "
             f"{self.storage.label}{_element(self.storage, at)}, and the value depends on which "
             f"comes first{extent}",
@@ -230,6 +175,37 @@ class _Check:
             hint=hint,
             policy="check='races=warn' makes this a warning, 'races=off' doesn't look",
         )
+
+
+def _near(sides: Sequence[Sequence[Record]]) -> list[dict[Record, Pattern]]:
+    """Of each core what lies in the range of bytes that both reach, and the joined bytes of it."""
+    joined = [{record: record.pattern.joined() for record in records} for records in sides]
+    lows, highs = zip(*[_range(found.values()) for found in joined])
+    return [
+        {r: p for r, p in found.items() if p.span()[0] < min(highs) and max(lows) < p.span()[1]}
+        for found in joined
+    ]
+
+
+def _range(patterns: Iterable[Pattern]) -> tuple[int, int]:
+    spans = [pattern.span() for pattern in patterns] or [(0, 0)]
+    return min(low for low, _ in spans), max(high for _, high in spans)
+
+
+def _meet(near: Sequence[Mapping[Record, Pattern]], base: int, end: int) -> bool:
+    """Whether a core stored to a byte that the other one touched: without it, no more to do.
+
+    Cores that work on halves of a large tensor with addresses known at run time are watched for
+    nothing. All runs consist of whole cells of some size, mostly of a row or more.
+    """
+    unit = gcd(*[pattern.unit(base) for found in near for pattern in found.values()])
+    touched, stored = np.zeros((2, 2, (end - base) // unit), bool)
+    for core, found in enumerate(near):
+        for record, pattern in found.items():
+            pattern.put(True, touched[core], unit, base)
+            if record.after is not None:
+                pattern.put(True, stored[core], unit, base)
+    return bool((stored & touched[::-1]).any())
 
 
 def _find(program: Program, ordinal: int) -> Instruction:

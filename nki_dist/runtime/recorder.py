@@ -1,8 +1,9 @@
 """Recording what watched instructions read and write in shared HBM, for the check of races.
 
 A record holds the epoch (how many synchronisations the core has been through), which bytes of the
-storage it is, and their values: what was read, or what was there before and after a store. Only
-instructions that the compiler put on the watch list are recorded; see compiler.passes.conflicts.
+storage it is about, and their values: what was read, or what was there before and after a store.
+Only instructions that the compiler put on the watch list are recorded; see
+compiler.passes.conflicts.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from math import gcd
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -28,7 +29,7 @@ class Pattern(NamedTuple):
 
     Attributes:
         first: first byte; an array with that of each run where a vector offset chose them.
-        shape: how many runs, in each dimension; empty where `first` is an array.
+        shape: runs in each dimension; empty where `first` is an array.
         strides: bytes between them.
         run: bytes of a run.
     """
@@ -38,49 +39,64 @@ class Pattern(NamedTuple):
     strides: tuple[int, ...]
     run: int
 
-    def cells(self, array: np.ndarray, unit: int, base: int = 0) -> tuple[np.ndarray, Any]:
-        """(table, index) such that `table[index]` are these of an array with a value per cell.
+    def get(self, memory: np.ndarray, unit: int, base: int = 0, dtype: Any = None) -> np.ndarray:
+        """What memory has for these bytes, (*runs, cells of a run); a view if it can be one.
 
         Args:
-            array: values of all cells, one-dimensional and contiguous.
-            unit: bytes of a cell, of which runs and the distances between them are multiples.
-            base: the byte where the first cell begins.
+            memory: something for every cell of the storage, contiguous.
+            unit: bytes of a cell; runs, and what is between them, are multiples.
+            base: first byte of the first cell.
+            dtype: of what memory has for a cell, by default its own.
         """
-        size, count, first = array.itemsize, self.run // unit, (self.first - base) // unit
+        table, index = self._cells(memory, unit, base, dtype)
+        return np.asarray(table[index])
+
+    def put(
+        self, new: Any, memory: np.ndarray, unit: int, base: int = 0, dtype: Any = None
+    ) -> None:
+        """Change what memory has for these bytes; see `get`."""
+        table, index = self._cells(memory, unit, base, dtype)
+        table[index] = new
+
+    def _cells(self, memory: np.ndarray, unit: int, base: int, dtype: Any) -> tuple[Any, Any]:
+        dtype = np.dtype(dtype or memory.dtype)
+        size, count, first = dtype.itemsize, self.run // unit, (self.first - base) // unit
         if isinstance(first, np.ndarray):
-            shape = max(array.size - count + 1, 0), count
-            return np.ndarray(shape, array.dtype, array, 0, (size, size)), first
-        strides = *[s // unit * size for s in self.strides], size
-        shape = *self.shape, count
-        return np.ndarray(shape, array.dtype, array, first * size, strides), ...
+            rows = max(memory.nbytes // size - count + 1, 0)
+            return np.ndarray((rows, count), dtype, memory, 0, (size, size)), first
+        strides = (*[s // unit * size for s in self.strides], size)
+        return np.ndarray((*self.shape, count), dtype, memory, first * size, strides), ...
 
     def joined(self) -> Pattern:
         """The same bytes, in any order, as fewer and longer runs."""
-        run, steps = self.run, []
-        for stride, n in sorted((abs(s), n) for n, s in zip(self.shape, self.strides)):
-            if stride <= run and not steps:
+        if not self.shape:
+            return self
+        run, steps = self.run, [(1, 0)]
+        for stride, n in sorted((abs(s), n) for n, s in zip(self.shape, self.strides) if n > 1):
+            if stride <= run and len(steps) == 1:
                 run += (n - 1) * stride
-            elif n > 1:
+            else:
                 steps.append((n, stride))
         first = self.first + sum((n - 1) * min(s, 0) for n, s in zip(self.shape, self.strides))
-        return Pattern(first, tuple([n for n, _ in steps]), tuple([s for _, s in steps]), run)
+        shape, strides = zip(*steps)
+        return Pattern(first, shape, strides, run)
 
     def span(self) -> tuple[int, int]:
-        """First byte, and the one past the last, of joined runs; the same if there are none."""
+        """First byte and the one past the last of joined runs; the same if there are none."""
         if not np.size(self.first):
             return 0, 0
         reach = sum((n - 1) * s for n, s in zip(self.shape, self.strides)) + self.run
         return int(np.min(self.first)), int(np.max(self.first)) + reach
 
     def unit(self, base: int) -> int:
-        """Bytes of the largest cells, counted from `base`, of which joined runs consist."""
+        """Bytes of the largest cells, from byte `base` on, of which joined runs consist."""
         return gcd(self.run, *self.strides, int(np.gcd.reduce(self.first - base)))
 
 
 def pattern_of(a: Access, kit: Kit) -> Pattern:
     """The elements of an access in order, of a vector offset those of the rows inside."""
     size = a.dtype.itemsize
-    if not has_vector(a):
+    if a.dynamic is None or a.dynamic.kind != "vector":
         return Pattern(a.offset * size, a.shape, tuple([s * size for s in a.strides]), size)
     # A row outside the storage is refused, or skipped, when the instruction itself runs.
     runs = Runs(a)
@@ -88,7 +104,7 @@ def pattern_of(a: Access, kit: Kit) -> Pattern:
     return Pattern(starts[inside] * size, (), (), runs.length * size)
 
 
-@dataclass
+@dataclass(eq=False)
 class Record:
     """One access of one execution.
 
@@ -96,47 +112,37 @@ class Record:
         key: ("shared" | "input", index) of the storage.
         epoch: synchronisations the core had been through.
         ordinal: of the instruction.
-        itemsize: bytes per element.
-        pattern: which bytes of the storage.
-        before: elements before the access, (runs..., elements of a run).
+        pattern: which bytes of the storage, in elements or runs of them.
+        before: elements before the access as unsigned integers, (*runs, elements of a run); those
+            of one run if all have the same.
         after: the same after a store; None for a load.
     """
 
     key: tuple[str, int]
     epoch: int
     ordinal: int
-    itemsize: int
     pattern: Pattern
     before: np.ndarray
     after: np.ndarray | None = None
 
 
-_Of: TypeAlias = "tuple[Access, Record]"
-
-
 class _Private(Kit):
-    """A core's kit in which some storages are elsewhere.
-
-    Attributes:
-        windows: by a storage's number, what is in place of its bytes and the first of these.
-    """
+    """A core's kit in which storages that are stored to are elsewhere."""
 
     def __init__(self, kit: Kit) -> None:
         super().__init__(kit.bytes_of, kit.core, kit.arch)
         self.masks = kit.masks
+        # By number: what is in place of the bytes of a storage, and which is the first of them.
         self.windows: dict[int, tuple[np.ndarray, int]] = {}
 
     def open(self, stores: Sequence[Access], loads: Sequence[Access]) -> None:
-        """Have windows to all that is stored to, instead of others."""
+        """Have windows to storages that are stored to, with all that is accessed there."""
         spans: dict[int, tuple[int, int]] = {}
-        numbers = {a.storage.number for a in stores}
-        for a in [*stores, *loads]:
+        for a in (*stores, *[a for a in loads if any(a.storage is b.storage for b in stores)]):
             # A vector offset may choose any row.
             low, high = (0, a.storage.nbytes) if has_vector(a) else a.span()
-            low -= low % ALIGNMENT
-            if (number := a.storage.number) in numbers:
-                least, most = spans.get(number, (low, high))
-                spans[number] = min(least, low), max(most, padded(high))
+            least, most = spans.get(a.storage.number, (low, high))
+            spans[a.storage.number] = min(least, low - low % ALIGNMENT), max(most, padded(high))
         memory = self.workspace.bytes(sum(most - least for least, most in spans.values()))
         self.windows.clear()
         for number, (least, most) in spans.items():
@@ -155,10 +161,6 @@ class Recorder:
 
     A watched store is carried out on a private copy first and published afterwards, so that what is
     recorded is what this core wrote, even if the other core stores to the same place meanwhile.
-
-    Args:
-        kit: of the core.
-        masked: see linking.indirect.lowered.
     """
 
     def __init__(self, kit: Kit, masked: Collection[int] = ()) -> None:
@@ -174,8 +176,8 @@ class Recorder:
         def watched() -> None:
             stored = False
             for part in addressed(i):
-                loads = [(a, self._record(part, a)) for a in visible(part, writes=False)]
-                stores = [(a, self._record(part, a)) for a in visible(part, writes=True)]
+                loads = {a: self._record(part, a) for a in visible(part, writes=False)}
+                stores = {a: self._record(part, a) for a in visible(part, writes=True)}
                 if stores:
                     self._store(part, loads, stores)
                     stored = True
@@ -190,34 +192,34 @@ class Recorder:
         self._private = _Private(self._kit)  # without the memory of private copies
         return found
 
-    def _store(self, i: Instruction, loads: Sequence[_Of], stores: Sequence[_Of]) -> None:
-        private = self._private
-        private.open([a for a, _ in stores], [a for a, _ in loads])
+    def _store(
+        self, i: Instruction, loads: dict[Access, Record], stores: dict[Access, Record]
+    ) -> None:
+        self._private.open([*stores], [*loads])
+        windows = self._private.windows
         # What the instruction may read of a storage that it writes.
-        for a, record in [*stores, *loads]:
-            if window := private.windows.get(a.storage.number):
-                table, index = _elements(record, *window)
-                table[index] = record.before
-        private.begin()
-        private.step(lowered(i, private, self._masked))()
-        for a, record in stores:
-            table, index = _elements(record, *private.windows[a.storage.number])
-            record.after = np.array(table[index], order="C")
-            table, index = _elements(record, self._kit.bytes_of(a.storage))
-            table[index] = record.after
+        for a, record in (*stores.items(), *loads.items()):
+            if window := windows.get(a.storage.number):
+                size = a.dtype.itemsize
+                record.pattern.put(record.before, window[0], size, window[1], f"u{size}")
+        self._private.begin()
+        self._private.step(lowered(i, self._private, self._masked))()
+        for a, record in stores.items():
+            (memory, base), size = windows[a.storage.number], a.dtype.itemsize
+            record.after = _copy(record.pattern.get(memory, size, base, f"u{size}"))
+            where = self._kit.bytes_of(a.storage)
+            record.pattern.put(record.after, where, size, 0, f"u{size}")
 
     def _record(self, i: Instruction, a: Access) -> Record:
-        key, pattern = a.storage.key, pattern_of(a, self._kit)
+        key, size, pattern = a.storage.key, a.dtype.itemsize, pattern_of(a, self._kit)
         epoch = self._kit.state.epochs.of(key)
-        record = Record(key, epoch, i.ordinal, a.dtype.itemsize, pattern, np.empty(0))
-        table, index = _elements(record, self._kit.bytes_of(a.storage))
-        record.before = np.array(table[index], order="C")
+        before = pattern.get(self._kit.bytes_of(a.storage), size, 0, f"u{size}")
+        record = Record(key, epoch, i.ordinal, pattern, _copy(before))
         self._records.append(record)
         return record
 
 
-def _elements(record: Record, memory: np.ndarray, base: int = 0) -> tuple[np.ndarray, Any]:
-    """(table, index) of a record's elements in memory with bytes of its storage from `base` on."""
-    size = record.itemsize
-    typed = np.ndarray(memory.size // size, f"u{size}", memory)
-    return record.pattern.cells(typed, size, base)
+def _copy(elements: np.ndarray) -> np.ndarray:
+    """A copy; fresh memory costs more than a look at whether what nobody wrote is all the same."""
+    first = elements[(slice(1),) * (elements.ndim - 1)]
+    return (first if (elements == first).all() else elements).copy()
