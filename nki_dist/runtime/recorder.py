@@ -206,7 +206,7 @@ class Recorder:
         self._private.step(lowered(i, self._private, self._masked))()
         for a, record in stores.items():
             (memory, base), size = windows[a.storage.number], a.dtype.itemsize
-            record.after = _copy(record.pattern.get(memory, size, base, f"u{size}"))
+            record.after = compact(record.pattern.get(memory, size, base, f"u{size}"))
             where = self._kit.bytes_of(a.storage)
             record.pattern.put(record.after, where, size, 0, f"u{size}")
 
@@ -214,12 +214,12 @@ class Recorder:
         key, size, pattern = a.storage.key, a.dtype.itemsize, pattern_of(a, self._kit)
         epoch = self._kit.state.epochs.of(key)
         before = pattern.get(self._kit.bytes_of(a.storage), size, 0, f"u{size}")
-        record = Record(key, epoch, i.ordinal, pattern, _copy(before))
+        record = Record(key, epoch, i.ordinal, pattern, compact(before))
         self._records.append(record)
         return record
 
 
-def _copy(elements: np.ndarray) -> np.ndarray:
+def compact(elements: np.ndarray) -> np.ndarray:
     """A copy; fresh memory costs more than a look at whether what nobody wrote is all the same."""
     first = elements[(slice(1),) * (elements.ndim - 1)]
     return (first if (elements == first).all() else elements).copy()
