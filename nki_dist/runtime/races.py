@@ -26,7 +26,7 @@ from nki_dist.compiler.compiled import Compiled
 from nki_dist.compiler.passes.conflicts import ordering
 from nki_dist.errors import RaceError
 from nki_dist.isa import INSTRUCTIONS
-from nki_dist.program import Instruction, Program, Storage, instructions
+from nki_dist.program import Program, Storage, instructions
 from nki_dist.program.uncollected import uncollected
 from nki_dist.runtime.recorder import Pattern, Record
 
@@ -146,7 +146,7 @@ class _Check:
     def _extent(self, first: int, second: int, cells: int) -> str:
         """How much two stores disagree about: in any order, one core's values would be lost."""
         elements = -(-cells * self.unit // self.storage.dtype.itemsize)
-        lines = {_line(program, n) for program, n in zip(self.programs, (first, second))}
+        lines = {_where(program, n)[1] for program, n in zip(self.programs, (first, second))}
         who = "both cores run that line, and " if len(lines) == 1 else ""
         return f"; {who}{elements} of {prod(self.storage.shape)} elements get different values"
 
@@ -162,16 +162,15 @@ class _Check:
     ) -> None:
         """Of an access and a store of the other core, `theirs`."""
         at = self.base + cell * self.unit
-        here, there = self.programs[core], self.programs[1 - core]
+        name, line = _where(self.programs[core], ordinal)
+        other, there = _where(self.programs[1 - core], theirs)
         raise RaceError(
-            f"nothing orders a {what} by core {core} (nisa.{_opcode(here, ordinal)} at "
-            f"{_line(here, ordinal)}) and a store by core {1 - core} "
-            f"(nisa.{_opcode(there, theirs)} at {_line(there, theirs)}): both touch byte {at} of "
-            f"{self.storage.label}{_element(self.storage, at)}, and the value depends on which "
-            f"comes first{extent}",
-            location=_line(here, ordinal),
+            f"nothing orders a {what} by core {core} ({name} at {line}) and a store by core "
+            f"{1 - core} ({other} at {there}): both touch byte {at} of {self.storage.label}"
+            f"{_element(self.storage, at)}, and the value depends on which comes first{extent}",
+            location=line,
             core=f"rank {self.rank} core {core}" if self.rank else core,
-            instruction=f"nisa.{_opcode(here, ordinal)}",
+            instruction=name,
             hint=hint,
             policy="check='races=warn' makes this a warning, 'races=off' doesn't look",
         )
@@ -208,16 +207,10 @@ def _meet(near: Sequence[Mapping[Record, Pattern]], base: int, end: int) -> bool
     return bool((stored & touched[::-1]).any())
 
 
-def _find(program: Program, ordinal: int) -> Instruction:
-    return next(i for i in instructions(program.body) if i.ordinal == ordinal)
-
-
-def _opcode(program: Program, ordinal: int) -> str:
-    return _find(program, ordinal).opcode
-
-
-def _line(program: Program, ordinal: int) -> str | None:
-    return program.where(_find(program, ordinal).location)
+def _where(program: Program, ordinal: int) -> tuple[str, str | None]:
+    """What an instruction is called, and its line."""
+    i = next(i for i in instructions(program.body) if i.ordinal == ordinal)
+    return f"nisa.{i.opcode}", program.where(i.location)
 
 
 def _element(storage: Storage, at: int) -> str:
