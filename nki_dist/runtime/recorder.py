@@ -166,7 +166,7 @@ class Recorder:
     def __init__(self, kit: Kit, masked: Collection[int] = ()) -> None:
         self._kit, self._masked = kit, masked
         self._private = _Private(kit)
-        self._records: list[Record] = []
+        self.records: list[Record] = []
 
     def around(
         self, i: Instruction, step: Step, addressed: Callable[[Instruction], list[Instruction]]
@@ -188,7 +188,7 @@ class Recorder:
 
     def take(self) -> list[Record]:
         """The records so far, which are the caller's from now on."""
-        found, self._records = self._records, []
+        found, self.records = self.records, []
         self._private = _Private(self._kit)  # without the memory of private copies
         return found
 
@@ -215,7 +215,7 @@ class Recorder:
         epoch = self._kit.state.epochs.of(key)
         before = pattern.get(self._kit.bytes_of(a.storage), size, 0, f"u{size}")
         record = Record(key, epoch, i.ordinal, pattern, compact(before))
-        self._records.append(record)
+        self.records.append(record)
         return record
 
 
