@@ -23,7 +23,7 @@ from nki_dist.isa.indirection import is_indirect, table
 from nki_dist.isa.kit import Kit
 from nki_dist.program import Access, Instruction, Storage, VirtualRegister
 from nki_dist.program.walk import operands
-from nki_dist.runtime.recorder import places_of
+from nki_dist.runtime.recorder import pattern_of
 from nki_dist.timing.registers import registers_read, registers_written
 
 
@@ -120,7 +120,9 @@ def region(slot: CoreSlot, a: Access, kit: Kit | None = None) -> Region:
         a = table(a)
     elif a.dynamic is not None and a.dynamic.kind == "vector":
         assert kit is not None, "rows are chosen at run time"
-        return Region(key, a.storage, a.dtype, None, places_of(a, kit))
+        rows = pattern_of(a, kit)
+        places = np.add.outer(rows.first, np.arange(0, rows.run, a.dtype.itemsize))
+        return Region(key, a.storage, a.dtype, None, places.reshape(-1))
     return Region(key, a.storage, a.dtype, a)
 
 

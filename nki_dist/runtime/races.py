@@ -16,8 +16,8 @@ begin at multiples of their size.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from math import prod
+from collections.abc import Iterable, Mapping, Sequence
+from math import gcd, prod
 from typing import Any, Final
 
 import numpy as np
@@ -26,9 +26,9 @@ from nki_dist.compiler.compiled import Compiled
 from nki_dist.compiler.passes.conflicts import ordering
 from nki_dist.errors import RaceError
 from nki_dist.isa import INSTRUCTIONS
-from nki_dist.program import Instruction, Program, Storage, instructions
+from nki_dist.program import Program, Storage, instructions
 from nki_dist.program.uncollected import uncollected
-from nki_dist.runtime.recorder import Record
+from nki_dist.runtime.recorder import Pattern, Record
 
 APART: Final = (
     "give each core a range of its own, with an offset that depends on nl.program_id(0), or let "
@@ -37,35 +37,31 @@ APART: Final = (
 
 
 class _Cells:
-    """Values of some cells of a storage."""
+    """What a core stored in a part of a storage, which begins at byte `base`."""
 
-    def __init__(self, count: int, unit: int) -> None:
-        self.unit = unit
+    def __init__(self, records: Sequence[Record], count: int, unit: int, base: int) -> None:
+        self._at = unit, base
         self.known = np.zeros(count, bool)
         self.value = np.zeros(count, f"u{unit}")
         self.before = np.zeros(count, f"u{unit}")
         self.by = np.zeros(count, np.int32)  # ordinals of those that are known
+        for record in records:
+            self.store(record)
 
     def store(self, record: Record) -> None:
-        assert record.after is not None
-        cells = spread(record, self.unit)
-        fresh = ~self.known[cells]
-        self.before[cells[fresh]] = as_cells(record.before, self.unit)[fresh]
-        self.value[cells] = as_cells(record.after, self.unit)
-        self.known[cells] = True
-        self.by[cells] = record.ordinal
+        """Take it in if it is a store."""
+        if record.after is None:
+            return
+        known, before = self.of(record, self.known), self.of(record, self.before)
+        before = np.where(known, before, record.before.view(self.before.dtype))
+        after = record.after.view(self.value.dtype)
+        arrays = self.before, self.value, self.known, self.by
+        for array, new in zip(arrays, (before, after, True, record.ordinal)):
+            record.pattern.put(new, array, *self._at)
 
-
-def spread(record: Record, unit: int) -> np.ndarray:
-    """Number of every cell of a record."""
-    first = record.places // unit
-    if record.itemsize == unit:
-        return first
-    return (first[:, None] + np.arange(record.itemsize // unit, dtype=first.dtype)).reshape(-1)
-
-
-def as_cells(values: np.ndarray, unit: int) -> np.ndarray:
-    return np.ascontiguousarray(values).view(f"u{unit}")
+    def of(self, record: Record, array: np.ndarray) -> np.ndarray:
+        """Those of the cells of an array that a record has, in its order."""
+        return record.pattern.get(array, *self._at)
 
 
 @uncollected()  # every instruction of two cores may have its record
@@ -96,7 +92,8 @@ class _Check:
         self.programs = compiled.programs
         self.storage = next(s for s in compiled.programs[0].storages if s.key == key)
         self.rank = rank
-        self.unit = 1
+        # Cells of the part that is looked at: its first byte, how many there are, bytes of one.
+        self.base, self.count, self.unit = 0, 0, 1
 
     def _only(self) -> str:
         """What a barrier of the program doesn't do, if it has one."""
@@ -105,69 +102,51 @@ class _Check:
         barriers = any(ordering(program, i)[1] is not None for i in met)
         return "; a barrier orders accesses to its `data` only" if barriers else ""
 
-    def run(self, sides: tuple[list[Record], list[Record]]) -> None:
-        self.unit = min(record.itemsize for records in sides for record in records)
-        count = self.storage.nbytes // self.unit
-        if not self._meet(sides, count):
+    def run(self, sides: Sequence[Sequence[Record]]) -> None:
+        self.unit = min(record.before.itemsize for records in sides for record in records)
+        near = _near(sides)
+        self.base, end = _range([pattern for found in near for pattern in found.values()])
+        if not all(near) or not _meet(near, self.base, end):
             return
-        final = []
-        for records in sides:
-            stored = _Cells(count, self.unit)
-            for record in records:
-                if record.after is not None:
-                    stored.store(record)
-            final.append(stored)
-        both = final[0].known & final[1].known
-        differ = both & (final[0].value != final[1].value)
+        sides, self.count = [list(found) for found in near], (end - self.base) // self.unit
+        final = [self._cells(records) for records in sides]
+        differ = final[0].known & final[1].known & (final[0].value != final[1].value)
         if differ.any():
             at = int(np.flatnonzero(differ)[0])
             first, second = (int(cells.by[at]) for cells in final)
             extent = self._extent(first, second, int(differ.sum()))
-            self._race("store", first, 0, "store", second, at, APART + self._only(), extent)
+            self._race("store", first, 0, second, at, APART + self._only(), extent)
         for core in (0, 1):
-            self._loads(core, sides[core], final[1 - core], count)
+            self._loads(core, sides[core], final[1 - core])
 
-    def _meet(self, sides: tuple[list[Record], list[Record]], count: int) -> bool:
-        """Whether a core stored to a cell that the other one touched: without it, no more to do.
+    def _cells(self, records: Sequence[Record]) -> _Cells:
+        return _Cells(records, self.count, self.unit, self.base)
 
-        Cores that work on halves of a large tensor with addresses known at run time are watched
-        for nothing; this is several times cheaper than comparing values.
-        """
-        touched, stored = np.zeros((2, 2, count), bool)
-        for core, records in enumerate(sides):
-            for record in records:
-                cells = spread(record, self.unit)
-                touched[core, cells] = True
-                if record.after is not None:
-                    stored[core, cells] = True
-        return bool((stored & touched[::-1]).any())
-
-    def _loads(self, core: int, records: list[Record], theirs: _Cells, count: int) -> None:
+    def _loads(self, core: int, records: Sequence[Record], theirs: _Cells) -> None:
         if all(record.after is not None for record in records):
             return
-        own = _Cells(count, self.unit)
+        own = self._cells(())
         for record in records:
+            own.store(record)
             if record.after is not None:
-                own.store(record)
                 continue
-            cells, seen = spread(record, self.unit), as_cells(record.before, self.unit)
-            value = theirs.value[cells]
-            mine = own.known[cells] & (own.value[cells] == value)
-            unordered = theirs.known[cells] & ~mine
-            lucky = (seen == value) & (theirs.before[cells] != value)
+            seen, value = record.before.view(own.value.dtype), theirs.of(record, theirs.value)
+            mine = own.of(record, own.known) & (own.of(record, own.value) == value)
+            unordered = theirs.of(record, theirs.known) & ~mine
+            lucky = (seen == value) & (theirs.of(record, theirs.before) != value)
             bad = unordered & ((seen != value) | lucky)
             if bad.any():
-                at = int(cells[np.flatnonzero(bad)[0]])
+                at = int(own.of(record, np.arange(self.count))[bad][0])
                 hint = (
                     f"put nisa.core_barrier({self.storage.title}, (0, 1)) between the store and "
                     f"the load, where both cores run it{self._only()}"
                 )
-                self._race("load", record.ordinal, core, "store", int(theirs.by[at]), at, hint)
+                self._race("load", record.ordinal, core, int(theirs.by[at]), at, hint)
 
     def _extent(self, first: int, second: int, cells: int) -> str:
         """How much two stores disagree about: in any order, one core's values would be lost."""
         elements = -(-cells * self.unit // self.storage.dtype.itemsize)
-        lines = {_line(program, n) for program, n in zip(self.programs, (first, second))}
+        lines = {_where(program, n)[1] for program, n in zip(self.programs, (first, second))}
         who = "both cores run that line, and " if len(lines) == 1 else ""
         return f"; {who}{elements} of {prod(self.storage.shape)} elements get different values"
 
@@ -176,38 +155,62 @@ class _Check:
         what: str,
         ordinal: int,
         core: int,
-        other: str,
         theirs: int,
         cell: int,
         hint: str,
         extent: str = "",
     ) -> None:
-        at = cell * self.unit
-        here, there = self.programs[core], self.programs[1 - core]
+        """Of an access and a store of the other core, `theirs`."""
+        at = self.base + cell * self.unit
+        name, line = _where(self.programs[core], ordinal)
+        other, there = _where(self.programs[1 - core], theirs)
         raise RaceError(
-            f"nothing orders a {what} by core {core} (nisa.{_opcode(here, ordinal)} at "
-            f"{_line(here, ordinal)}) and a {other} by core {1 - core} "
-            f"(nisa.{_opcode(there, theirs)} at {_line(there, theirs)}): both touch byte {at} of "
-            f"{self.storage.label}{_element(self.storage, at)}, and the value depends on which "
-            f"comes first{extent}",
-            location=_line(here, ordinal),
+            f"nothing orders a {what} by core {core} ({name} at {line}) and a store by core "
+            f"{1 - core} ({other} at {there}): both touch byte {at} of {self.storage.label}"
+            f"{_element(self.storage, at)}, and the value depends on which comes first{extent}",
+            location=line,
             core=f"rank {self.rank} core {core}" if self.rank else core,
-            instruction=f"nisa.{_opcode(here, ordinal)}",
+            instruction=name,
             hint=hint,
             policy="check='races=warn' makes this a warning, 'races=off' doesn't look",
         )
 
 
-def _find(program: Program, ordinal: int) -> Instruction:
-    return next(i for i in instructions(program.body) if i.ordinal == ordinal)
+def _near(sides: Sequence[Sequence[Record]]) -> list[dict[Record, Pattern]]:
+    """Of each core what lies in the range of bytes that both reach, and the joined bytes of it."""
+    joined = [{record: record.pattern.joined() for record in records} for records in sides]
+    lows, highs = zip(*[_range(found.values()) for found in joined])
+    return [
+        {r: p for r, p in found.items() if p.span()[0] < min(highs) and max(lows) < p.span()[1]}
+        for found in joined
+    ]
 
 
-def _opcode(program: Program, ordinal: int) -> str:
-    return _find(program, ordinal).opcode
+def _range(patterns: Iterable[Pattern]) -> tuple[int, int]:
+    spans = [pattern.span() for pattern in patterns] or [(0, 0)]
+    return min(low for low, _ in spans), max(high for _, high in spans)
 
 
-def _line(program: Program, ordinal: int) -> str | None:
-    return program.where(_find(program, ordinal).location)
+def _meet(near: Sequence[Mapping[Record, Pattern]], base: int, end: int) -> bool:
+    """Whether a core stored to a byte that the other one touched: without it, no more to do.
+
+    Cores that work on halves of a large tensor with addresses known at run time are watched for
+    nothing. All runs consist of whole cells of some size, mostly of a row or more.
+    """
+    unit = gcd(*[pattern.unit(base) for found in near for pattern in found.values()])
+    touched, stored = np.zeros((2, 2, (end - base) // unit), bool)
+    for core, found in enumerate(near):
+        for record, pattern in found.items():
+            pattern.put(True, touched[core], unit, base)
+            if record.after is not None:
+                pattern.put(True, stored[core], unit, base)
+    return bool((stored & touched[::-1]).any())
+
+
+def _where(program: Program, ordinal: int) -> tuple[str, str | None]:
+    """What an instruction is called, and its line."""
+    i = next(i for i in instructions(program.body) if i.ordinal == ordinal)
+    return f"nisa.{i.opcode}", program.where(i.location)
 
 
 def _element(storage: Storage, at: int) -> str:

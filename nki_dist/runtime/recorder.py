@@ -1,26 +1,110 @@
 """Recording what watched instructions read and write in shared HBM, for the check of races.
 
-A record holds the epoch (how many synchronisations the core has been through), the bytes' places in
-the storage, and their values: what was read, or what was there before and after a store. Only
-instructions that the compiler put on the watch list are recorded; see compiler.passes.conflicts.
+A record holds the epoch (how many synchronisations the core has been through), which bytes of the
+storage it is about, and their values: what was read, or what was there before and after a store.
+Only instructions that the compiler put on the watch list are recorded; see
+compiler.passes.conflicts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from functools import partial
+from math import gcd
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from nki_dist.isa import INSTRUCTIONS
-from nki_dist.isa.gather import Runs, indices
-from nki_dist.isa.kit import Kit
+from nki_dist.compiler.passes.conflicts import visible
+from nki_dist.hbm.alignment import ALIGNMENT, padded
+from nki_dist.isa.gather import Runs, has_vector, indices
+from nki_dist.isa.kit import Array, Kit
+from nki_dist.linking.indirect import lowered
 from nki_dist.ops.calls import Step
-from nki_dist.program import Access, Instruction, Storage
+from nki_dist.program import Access, Instruction
 
 
-@dataclass
+class Pattern(NamedTuple):
+    """Bytes of a storage: runs of equal length, at intervals or anywhere.
+
+    Attributes:
+        first: first byte; an array with that of each run where a vector offset chose them.
+        shape: runs in each dimension; empty where `first` is an array.
+        strides: bytes between them.
+        run: bytes of a run.
+    """
+
+    first: Any
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    run: int
+
+    def get(self, memory: np.ndarray, unit: int, base: int = 0, dtype: Any = None) -> np.ndarray:
+        """What memory has for these bytes, (*runs, cells of a run); a view if it can be one.
+
+        Args:
+            memory: something for every cell of the storage, contiguous.
+            unit: bytes of a cell; runs, and what is between them, are multiples.
+            base: first byte of the first cell.
+            dtype: of what memory has for a cell, by default its own.
+        """
+        table, index = self._cells(memory, unit, base, dtype)
+        return np.asarray(table[index])
+
+    def put(
+        self, new: Any, memory: np.ndarray, unit: int, base: int = 0, dtype: Any = None
+    ) -> None:
+        """Change what memory has for these bytes; see `get`."""
+        table, index = self._cells(memory, unit, base, dtype)
+        table[index] = new
+
+    def _cells(self, memory: np.ndarray, unit: int, base: int, dtype: Any) -> tuple[Any, Any]:
+        dtype = np.dtype(dtype or memory.dtype)
+        size, count, first = dtype.itemsize, self.run // unit, (self.first - base) // unit
+        if isinstance(first, np.ndarray):
+            rows = max(memory.nbytes // size - count + 1, 0)
+            return np.ndarray((rows, count), dtype, memory, 0, (size, size)), first
+        strides = (*[s // unit * size for s in self.strides], size)
+        return np.ndarray((*self.shape, count), dtype, memory, first * size, strides), ...
+
+    def joined(self) -> Pattern:
+        """The same bytes, in any order, as fewer and longer runs."""
+        if not self.shape:
+            return self
+        run, steps = self.run, [(1, 0)]
+        for stride, n in sorted((abs(s), n) for n, s in zip(self.shape, self.strides) if n > 1):
+            if stride <= run and len(steps) == 1:
+                run += (n - 1) * stride
+            else:
+                steps.append((n, stride))
+        first = self.first + sum((n - 1) * min(s, 0) for n, s in zip(self.shape, self.strides))
+        shape, strides = zip(*steps)
+        return Pattern(first, shape, strides, run)
+
+    def span(self) -> tuple[int, int]:
+        """First byte and the one past the last of joined runs; the same if there are none."""
+        if not np.size(self.first):
+            return 0, 0
+        reach = sum((n - 1) * s for n, s in zip(self.shape, self.strides)) + self.run
+        return int(np.min(self.first)), int(np.max(self.first)) + reach
+
+    def unit(self, base: int) -> int:
+        """Bytes of the largest cells, from byte `base` on, of which joined runs consist."""
+        return gcd(self.run, *self.strides, int(np.gcd.reduce(self.first - base)))
+
+
+def pattern_of(a: Access, kit: Kit) -> Pattern:
+    """The elements of an access in order, of a vector offset those of the rows inside."""
+    size = a.dtype.itemsize
+    if a.dynamic is None or a.dynamic.kind != "vector":
+        return Pattern(a.offset * size, a.shape, tuple([s * size for s in a.strides]), size)
+    # A row outside the storage is refused, or skipped, when the instruction itself runs.
+    runs = Runs(a)
+    starts, inside = runs.starts(indices(kit.view(a.dynamic.source), a.shape[0]))
+    return Pattern(starts[inside] * size, (), (), runs.length * size)
+
+
+@dataclass(eq=False)
 class Record:
     """One access of one execution.
 
@@ -28,35 +112,48 @@ class Record:
         key: ("shared" | "input", index) of the storage.
         epoch: synchronisations the core had been through.
         ordinal: of the instruction.
-        itemsize: bytes per element.
-        places: byte offset of each element; of 4 bytes each where the storage lets them be.
-        before: elements before the access.
-        after: elements after a store; None for a load.
+        pattern: which bytes of the storage, in elements or runs of them.
+        before: elements before the access as unsigned integers, (*runs, elements of a run); those
+            of one run if all have the same.
+        after: the same after a store; None for a load.
     """
 
     key: tuple[str, int]
     epoch: int
     ordinal: int
-    itemsize: int
-    places: np.ndarray
+    pattern: Pattern
     before: np.ndarray
-    after: np.ndarray | None
+    after: np.ndarray | None = None
 
 
-def places_of(a: Access, kit: Kit) -> np.ndarray:
-    """Byte offset of every element of an access, of a vector offset those of the rows inside."""
-    if a.dynamic is not None and a.dynamic.kind == "vector":
-        # A row outside the storage is refused, or skipped, when the instruction itself runs.
-        runs = Runs(a)
-        starts, inside = runs.starts(indices(kit.view(a.dynamic.source), a.shape[0]))
-        offsets = np.add.outer(starts[inside], np.arange(runs.length, dtype=np.int64))
-    else:
-        offsets = np.full((1,), a.offset, np.int64)
-        for n, stride in zip(a.shape, a.strides):
-            offsets = np.add.outer(offsets, np.arange(n, dtype=np.int64) * stride)
-    # A launch keeps the places of every access: they are most of what it keeps.
-    kind = np.int32 if a.storage.nbytes < 1 << 31 else np.int64
-    return np.asarray(offsets.reshape(-1) * a.dtype.itemsize, kind)
+class _Private(Kit):
+    """A core's kit in which storages that are stored to are elsewhere."""
+
+    def __init__(self, kit: Kit) -> None:
+        super().__init__(kit.bytes_of, kit.core, kit.arch)
+        self.masks = kit.masks
+        # By number: what is in place of the bytes of a storage, and which is the first of them.
+        self.windows: dict[int, tuple[np.ndarray, int]] = {}
+
+    def open(self, stores: Sequence[Access], loads: Sequence[Access]) -> None:
+        """Have windows to storages that are stored to, with all that is accessed there."""
+        spans: dict[int, tuple[int, int]] = {}
+        for a in (*stores, *[a for a in loads if any(a.storage is b.storage for b in stores)]):
+            # A vector offset may choose any row.
+            low, high = (0, a.storage.nbytes) if has_vector(a) else a.span()
+            least, most = spans.get(a.storage.number, (low, high))
+            spans[a.storage.number] = min(least, low - low % ALIGNMENT), max(most, padded(high))
+        memory = self.workspace.bytes(sum(most - least for least, most in spans.values()))
+        self.windows.clear()
+        for number, (least, most) in spans.items():
+            self.windows[number], memory = (memory[: most - least], least), memory[most - least :]
+
+    def _array(self, a: Access, dtype: np.dtype) -> Array:
+        if a.storage.number not in self.windows:
+            return super()._array(a, dtype)
+        (memory, first), size = self.windows[a.storage.number], dtype.itemsize
+        strides = tuple([s * size for s in a.strides])
+        return np.ndarray(a.shape, dtype, memory, a.offset * size - first, strides)
 
 
 class Recorder:
@@ -67,28 +164,20 @@ class Recorder:
     """
 
     def __init__(self, kit: Kit, masked: Collection[int] = ()) -> None:
-        self.kit = kit
-        self._masked = masked
+        self._kit, self._masked = kit, masked
+        self._private = _Private(kit)
         self.records: list[Record] = []
-        self._copies: dict[int, np.ndarray] = {}
-        # By storage: a fresh copy for every store would be fresh pages of the system every time.
-        self._spare: dict[int, np.ndarray] = {}
-        private = partial(_private_bytes, kit, self._copies)  # no method: a cycle is freed late
-        self._private = Kit(private, kit.core, kit.arch)
 
     def around(
         self, i: Instruction, step: Step, addressed: Callable[[Instruction], list[Instruction]]
     ) -> Step:
         """The step, recorded; `addressed` gives the parts of it whose addresses are inside."""
-        spec = INSTRUCTIONS[i.opcode]
 
         def watched() -> None:
             stored = False
             for part in addressed(i):
-                loads = [a for a in spec.reads(part) if _visible(a)]
-                stores = [a for a in spec.writes(part) if _visible(a)]
-                for a in loads:
-                    self._record(part, a)
+                loads = {a: self._record(part, a) for a in visible(part, writes=False)}
+                stores = {a: self._record(part, a) for a in visible(part, writes=True)}
                 if stores:
                     self._store(part, loads, stores)
                     stored = True
@@ -100,62 +189,37 @@ class Recorder:
     def take(self) -> list[Record]:
         """The records so far, which are the caller's from now on."""
         found, self.records = self.records, []
-        self._spare.clear()
+        self._private = _Private(self._kit)  # without the memory of private copies
         return found
 
-    def _store(self, i: Instruction, loads: list[Access], stores: list[Access]) -> None:
-        records = [self._record(i, a) for a in stores]
-        self._copies.clear()  # of a launch that failed here
-        for a in stores:
-            number = a.storage.number
-            if number not in self._spare:
-                self._spare[number] = np.empty(a.storage.nbytes, np.uint8)
-            self._copies[number] = self._spare[number]
+    def _store(
+        self, i: Instruction, loads: dict[Access, Record], stores: dict[Access, Record]
+    ) -> None:
+        self._private.open([*stores], [*loads])
+        windows = self._private.windows
         # What the instruction may read of a storage that it writes.
-        for record, a in zip(records, stores):
-            self._elements(a, self._private)[record.places // record.itemsize] = record.before
-        for a in loads:
-            if a.storage.number in self._copies:
-                where = places_of(a, self.kit) // a.dtype.itemsize
-                self._elements(a, self._private)[where] = self._elements(a, self.kit)[where]
+        for a, record in (*stores.items(), *loads.items()):
+            if window := windows.get(a.storage.number):
+                size = a.dtype.itemsize
+                record.pattern.put(record.before, window[0], size, window[1], f"u{size}")
         self._private.begin()
-        self._private.step(INSTRUCTIONS[i.opcode].lower(i, self._private))()
-        for record, a in zip(records, stores):
-            where = record.places // record.itemsize
-            record.after = self._elements(a, self._private)[where]
-            self._elements(a, self.kit)[where] = record.after
-        self._copies.clear()
+        self._private.step(lowered(i, self._private, self._masked))()
+        for a, record in stores.items():
+            (memory, base), size = windows[a.storage.number], a.dtype.itemsize
+            record.after = compact(record.pattern.get(memory, size, base, f"u{size}"))
+            where = self._kit.bytes_of(a.storage)
+            record.pattern.put(record.after, where, size, 0, f"u{size}")
 
     def _record(self, i: Instruction, a: Access) -> Record:
-        places = places_of(a, self.kit)
-        s = a.storage
-        record = Record(
-            s.key,
-            self.kit.state.epochs.of(s.key),
-            i.ordinal,
-            a.dtype.itemsize,
-            places,
-            self._values(a, places),
-            None,
-        )
+        key, size, pattern = a.storage.key, a.dtype.itemsize, pattern_of(a, self._kit)
+        epoch = self._kit.state.epochs.of(key)
+        before = pattern.get(self._kit.bytes_of(a.storage), size, 0, f"u{size}")
+        record = Record(key, epoch, i.ordinal, pattern, compact(before))
         self.records.append(record)
         return record
 
-    def _elements(self, a: Access, kit: Kit) -> np.ndarray:
-        """All elements of the access's storage, as unsigned integers of its dtype's size."""
-        count = a.storage.nbytes // a.dtype.itemsize
-        elements: np.ndarray = kit.raw(Access(a.storage, 0, (count,), (1,), a.dtype))
-        return elements
 
-    def _values(self, a: Access, places: np.ndarray) -> np.ndarray:
-        return np.asarray(self._elements(a, self.kit)[places // a.dtype.itemsize])
-
-
-def _private_bytes(kit: Kit, copies: Mapping[int, np.ndarray], storage: Storage) -> np.ndarray:
-    copy = copies.get(storage.number)
-    return kit.bytes_of(storage) if copy is None else copy
-
-
-def _visible(a: Access) -> bool:
-    """Whether the other core can see the storage."""
-    return a.storage.role in ("shared", "input")
+def compact(elements: np.ndarray) -> np.ndarray:
+    """A copy; fresh memory costs more than a look at whether what nobody wrote is all the same."""
+    first = elements[(slice(1),) * (elements.ndim - 1)]
+    return (first if (elements == first).all() else elements).copy()
