@@ -68,8 +68,7 @@ class _Program:
             nisa.dma_copy(dst=tile, src=a)
         self.index = _tile(nl.int32, 1)
         nisa.dma_copy(dst=self.index, src=rows)
-        self.bits, self.sums = _tile(nl.uint32), [_tile(nl.float32, buffer=nl.psum) for _ in "12"]
-        nisa.memset(dst=self.bits, value=1)
+        self.sums = [_tile(nl.float32, buffer=nl.psum) for _ in range(2)]
         self.table = nl.ndarray((N, N), dtype=nl.float32, buffer=nl.private_hbm)
         nisa.dma_copy(dst=self.table, src=a)
         for total in self.sums:
@@ -175,11 +174,10 @@ def _sum(p: _Program) -> None:
 
 
 def _draw(p: _Program) -> None:
-    part = p.part()
-    nisa.rng(dst=p.bits[:, part], engine=p.rng.choice((nisa.engine.vector, nisa.engine.gpsimd)))
-    few = _tile(nl.uint32)
-    nisa.tensor_scalar(few, p.bits, nl.bitwise_and, 255)
-    nisa.tensor_scalar(p.tile(), few, nl.multiply, 1 / 256)
+    bits, part, dst = _tile(nl.uint32), p.part(), p.tile()
+    nisa.rng(dst=bits, engine=p.rng.choice((nisa.engine.vector, nisa.engine.gpsimd)))
+    nisa.tensor_scalar(bits, bits, nl.bitwise_and, 255)
+    nisa.tensor_scalar(dst[:, part], bits[:, part], nl.multiply, 1 / 256)
 
 
 def _choose(p: _Program) -> None:
@@ -224,7 +222,9 @@ def _scatter(p: _Program) -> None:
 
 
 def _reindex(p: _Program) -> None:
-    nisa.iota(dst=p.index, pattern=[[0, 1]], offset=p.rng.randrange(-7, 0) + 8, channel_multiplier=0)
+    nisa.iota(
+        dst=p.index, pattern=[[0, 1]], offset=p.rng.randrange(-7, 0) + 8, channel_multiplier=0
+    )
 
 
 def _print(p: _Program) -> None:
