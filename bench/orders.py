@@ -39,7 +39,8 @@ def main() -> int:
     parser.add_argument("--orders", type=int, default=20)
     parser.add_argument("--timeout", type=float, default=900, help="of a process, in seconds")
     a = parser.parse_args()
-    total, lost = Tried(), []
+    total = Tried()
+    lost: list[str] = []
     end = a.first + a.programs
     for first in range(a.first, end, CHUNK):
         seeds = range(first, min(first + CHUNK, end))
