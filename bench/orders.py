@@ -47,6 +47,7 @@ def main() -> int:
         name = f"random programs {seeds.start} to {seeds.stop - 1}"
         _one(name, _random, (seeds, a.orders), {}, a.timeout, total, lost)
     if a.ladder:
+        import nki_dist  # noqa: F401 - once, not in each process
         for index, case in enumerate(_cases(a.ladder)):
             name = f"{case.rung} {case.name}"
             if re.search(a.case, name):
@@ -71,7 +72,7 @@ def _one(
     lost: list[str],
 ) -> None:
     """One process, and its line."""
-    context, before = multiprocessing.get_context("spawn"), dict(os.environ)
+    context, before = multiprocessing.get_context("fork"), dict(os.environ)
     ours, theirs = context.Pipe()
     started = time.perf_counter()
     os.environ.update(environment)
