@@ -48,6 +48,7 @@ def main() -> int:
         _one(name, _random, (seeds, a.orders), {}, a.timeout, total, lost)
     if a.ladder:
         import nki_dist  # noqa: F401 - once, not in each process
+
         for index, case in enumerate(_cases(a.ladder)):
             name = f"{case.rung} {case.name}"
             if re.search(a.case, name):
