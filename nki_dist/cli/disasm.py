@@ -5,14 +5,23 @@ from __future__ import annotations
 import argparse
 from typing import Any, Final
 
+from nki_dist import arch
 from nki_dist.compiler.compiled import Compiled
 from nki_dist.compiler.disasm import listing
 from nki_dist.errors import LaunchError
+from nki_dist.linking.link import link
+from nki_dist.linking.passes import left_out
+from nki_dist.linking.printing import listing as linked_listing
 
 _DESCRIPTION: Final = """\
 Show the programs of a compiled kernel: for each core its tensors (memory, shape, dtype, address,
 first and last instruction that uses them) and one line per instruction (number, engine, opcode,
 operands as name=tensor[pattern]:dtype, attributes that aren't the default, kernel line).
+
+With --linked, show instead what running it does, as linked for this version: the operations of
+every kind of instruction once (function and arguments, places as space+offset[elements:stride, ...]
+dtype), and for each instruction its number, title, kind and where the kind's operands begin.
+Passes that NKI_DIST_LINK_WITHOUT names are left out.
 
 FILE is what kernel.compile(...).save(FILE) wrote. It is checked while it is read, and
 nothing in it is executed."""
@@ -20,7 +29,8 @@ nothing in it is executed."""
 _EPILOG: Final = """\
 examples:
   nki-dist disasm add.nki-dist
-  nki-dist disasm add.nki-dist --core 1 --source"""
+  nki-dist disasm add.nki-dist --core 1 --source
+  nki-dist disasm add.nki-dist --linked"""
 
 
 def register(subparsers: Any) -> None:
@@ -39,6 +49,9 @@ def register(subparsers: Any) -> None:
     parser.add_argument(
         "--constants", action="store_true", help="show the first bytes of constant tensors"
     )
+    parser.add_argument(
+        "--linked", action="store_true", help="show the operations that it was linked to"
+    )
     parser.set_defaults(run=run)
 
 
@@ -50,7 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
         ProgramFormatError: it is no compiled kernel.
     """
     compiled = Compiled.load(arguments.file)
-    programs = compiled.programs
+    programs = compiled.as_run.programs if arguments.linked else compiled.programs
     if arguments.core is not None:
         if not 0 <= arguments.core < len(programs):
             raise LaunchError(
@@ -62,6 +75,10 @@ def run(arguments: argparse.Namespace) -> int:
     for number, program in enumerate(programs):
         if number:
             print()
-        for line in listing(program, source=arguments.source, constants=arguments.constants):
+        if arguments.linked:
+            lines = linked_listing(link(program, arch.get(program.platform), left_out()))
+        else:
+            lines = listing(program, source=arguments.source, constants=arguments.constants)
+        for line in lines:
             print(line)
     return 0

@@ -57,7 +57,7 @@ def storage_text(program: Program, s: Storage) -> str:
     """One storage: name, memory, shape and dtype, address, life."""
     role = s.role if s.index < 0 else f"{s.role} {s.index}"
     parts = [
-        f"{_name(s):<12} {s.region.value:<11}",
+        f"{called(s):<12} {s.region.value:<11}",
         f"{'x'.join(map(str, s.shape))} {s.dtype}".ljust(22),
         role.ljust(10),
     ]
@@ -72,7 +72,7 @@ def storage_text(program: Program, s: Storage) -> str:
     return "  ".join(parts) + (f"  ; {place}" if place else "")
 
 
-def _name(s: Storage) -> str:
+def called(s: Storage) -> str:
     """Names needn't be unique, so the storage's number goes with them."""
     named = s.name or s.called
     return f"{named}#{s.number}" if named else s.title
@@ -194,7 +194,7 @@ def access_text(a: Access) -> str:
         pattern = ", ".join(f"{s} x {n}" for s, n in zip(a.strides, a.shape, strict=True))
         slices = f"+{a.offset}[{pattern}]"
     moved = "" if a.dynamic is None else f" @{_dynamic_text(a.dynamic)}"
-    return f"{_name(a.storage)}{slices}:{a.dtype}{moved}"
+    return f"{called(a.storage)}{slices}:{a.dtype}{moved}"
 
 
 def _slices(a: Access) -> str | None:

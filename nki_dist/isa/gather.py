@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -73,6 +73,18 @@ class Runs:
         self._stride, self._limit = a.dynamic.stride, a.dynamic.limit
         self._last = a.storage.nbytes // a.dtype.itemsize - self.length
 
+    def _key(self) -> tuple[Any, ...]:
+        return self.length, self._stride, self._limit, self._last, self._within.tobytes()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Runs) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def __repr__(self) -> str:
+        return f"Runs(count={self.count}, length={self.length})"
+
     def starts(self, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(first element, whether it is inside) of every run of these rows, one after the other."""
         starts = np.add.outer(index * self._stride, self._within)
@@ -85,7 +97,7 @@ class Runs:
         return bool(self.starts(np.array([0, self._limit - 1]))[1].all())
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Chosen:
     """What a vector offset chooses: the part that is known before it is looked up.
 

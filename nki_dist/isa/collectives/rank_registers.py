@@ -84,6 +84,15 @@ class Rings:
     def __init__(self, groups: Sequence[Sequence[int]]) -> None:
         self._groups = groups
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Rings) and self._groups == other._groups
+
+    def __hash__(self) -> int:
+        return hash(len(self._groups))
+
+    def __repr__(self) -> str:
+        return f"Rings({self._groups})"
+
     @cached_property
     def places(self) -> dict[int, tuple[int, Sequence[int]]]:
         """By rank, its place in its group and the group."""
