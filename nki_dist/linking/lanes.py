@@ -74,7 +74,7 @@ def _seconds(o: Operation) -> float:
     head = name.split()[0]
     weight = _WEIGHTS.get(head)
     if weight is None:
-        weight = _HEAVY if "." in name and head.startswith("activation") else _UFUNC
+        weight = _HEAVY if head.startswith("activation.") else _UFUNC
         if o.function.make is None and type(o.function.call).__name__ == "function":
             weight = max(weight, 1.5)
     return CALL + size * weight * 1e-9

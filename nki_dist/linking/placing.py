@@ -161,8 +161,9 @@ class Placed:
         self._needs = Needs(linked, self._buffer, self.own)
         self._kinds = [self._kind(kind) for kind in linked.kinds]
         self._runs = [self._run(run) for run in linked.runs]
-        self._late = None if "addresses" in without or linked.masked else moving
+        self._moving = "addresses" not in without and not linked.masked
         self.body = self._block(body)
+        del self._needs  # it asks this object where spaces are, and a circle would be freed late
 
     def _buffer(self, space: Space) -> Space:
         """The memory that a space is in."""
@@ -170,10 +171,6 @@ class Placed:
         if there[0] == "part":
             return "buffer", self.places.parts[int(there[1])][0]
         return there
-
-    def needs(self, scratch: int) -> None:
-        """Some step needs so many bytes of scratch."""
-        self.scratch = max(self.scratch, scratch)
 
     def space(self, space: Space) -> Space:
         """Where a space is; storages that share memory are in one."""
@@ -259,8 +256,11 @@ class Placed:
         return LanedSegment(steps, laned.instructions, schedule, laned.births)
 
     def _settled(self, late: Late) -> Any:
-        known = None if self._late is None else self._late(late.instruction, self)
-        return late if known is None else known
+        known = moving(late.instruction, self.arch, self.argument) if self._moving else None
+        if known is None:
+            return late
+        self.scratch = max(self.scratch, known.scratch)
+        return known
 
     def _segments(self, straight: Straight) -> list[Segment]:
         segment, elements = Segment([], [], True), 0
