@@ -6,7 +6,7 @@ have them in common; see `runtime.binding`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
@@ -180,6 +180,22 @@ class Placed:
             return "part", part
         return space
 
+    def greediest(self, space: Space) -> Instruction | None:
+        """The first of those whose arguments need most of a space, if any does."""
+        needs = [
+            Place(space, a.offset, a.shape, a.strides, a.dtype).span()[1]
+            if type(a) is View and a.space == space
+            else 0
+            for a in self.arguments
+        ]
+        most, found = 0, None
+        for step, i in _steps(self.body):
+            calls = self.steps[step].calls if type(step) is int else getattr(step, "calls", ())
+            need = max((needs[n] for call in calls for n in call[1]), default=0)
+            if need > most:
+                most, found = need, i
+        return found
+
     def _kind(self, kind: Kind) -> tuple[list[Any], bool, int]:
         """For each operation its function and arguments: numbers, or what depends on bases."""
         found = []
@@ -281,6 +297,14 @@ class Placed:
                 elements += step.elements
             segment.instructions.append(i)
         return found
+
+
+def _steps(body: Sequence[Any]) -> Iterator[tuple[Any, Instruction]]:
+    for item in body:
+        if isinstance(item, PlacedLoop):
+            yield from _steps(item.body)
+        elif isinstance(item, (Segment, LanedSegment)):
+            yield from zip(item.steps, item.instructions, strict=True)
 
 
 def _elements(o: Operation) -> int:

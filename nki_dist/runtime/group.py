@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from nki_dist import arch
+from nki_dist.errors import NkiError, typed
 from nki_dist.isa.core import CoreSlot
 from nki_dist.isa.kit import Kit, Workspace
 from nki_dist.linking.blas import one_blas_thread
@@ -150,11 +151,15 @@ class CoreGroup:
                 stack = stacks[slot.rank]
                 ready = kept.get(slot.core)
                 if ready is None or ready.generation != stack.generation:
-                    if slot.lnc_core not in placed:
-                        found = None if known is None else known[slot.lnc_core]
-                        program = programs[slot.lnc_core]
-                        placed[slot.lnc_core] = placed_program(program, found, self._threads)
-                    kept[slot.core] = self._bind(slot, placed[slot.lnc_core], offsets, stack)
+                    try:
+                        if slot.lnc_core not in placed:
+                            found = None if known is None else known[slot.lnc_core]
+                            program = programs[slot.lnc_core]
+                            placed[slot.lnc_core] = placed_program(program, found, self._threads)
+                        kept[slot.core] = self._bind(slot, placed[slot.lnc_core], offsets, stack)
+                    except (NkiError, MemoryError) as error:
+                        failed = typed(error).at(core=slot.name)
+                        raise failed from failed.__cause__
                     scheduler.check_time()
         start = time.perf_counter()
         try:
