@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from nki_dist.launcher.results import Run
     from nki_dist.launcher.tensor_spec import TensorSpec
     from nki_dist.launcher.world import World
+    from nki_dist.linking.passes import link_passes
     from nki_dist.runtime.dry_report import DryRun
 
 __version__ = "0.2.0"
@@ -65,6 +66,7 @@ __all__ = [
     "isa",
     "jit",
     "language",
+    "link_passes",
     "per_rank",
     "profile",
     "record",
@@ -91,6 +93,7 @@ _PLACES: Mapping[str, str] = MappingProxyType(
         "drift": "launcher.kernel",
         "estimate": "launcher.kernel",
         "jit": "launcher.kernel",
+        "link_passes": "linking.passes",
         "per_rank": "launcher.binding",
         "profile": "launcher.kernel",
         "record": "launcher.kernel",
@@ -101,9 +104,9 @@ _PLACES: Mapping[str, str] = MappingProxyType(
             ("arch", "checks", "codes", "compat", "compiler", "dtypes", "frameworks"), ""
         ),
         **dict.fromkeys(
-            ("cachekey", "hbm", "insight", "launcher", "program", "release", "report"), ""
+            ("cachekey", "hbm", "insight", "launcher", "linking", "ops", "program", "release"), ""
         ),
-        **dict.fromkeys(("runtime", "stepping", "timing", "topology"), ""),
+        **dict.fromkeys(("report", "runtime", "stepping", "timing", "topology"), ""),
     }
 )
 

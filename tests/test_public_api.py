@@ -49,6 +49,7 @@ BEYOND = {
         "estimate": "simulated time of a kernel that isn't run",
         "isa": "submodule",
         "language": "submodule",
+        "link_passes": "the names that NKI_DIST_LINK_WITHOUT takes",
         "per_rank": "an argument that differs from rank to rank",
         "profile": "simulated time of a kernel",
         "record": "a launch that can be asked what happened inside it",

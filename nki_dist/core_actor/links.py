@@ -87,6 +87,7 @@ class Net:
         me: own number among them.
         process_of: number of the process that has a core.
         near: processes that are reached through rings, if they can enter the folder.
+        threads: that carry out launches in the process.
     """
 
     token: str
@@ -95,6 +96,7 @@ class Net:
     process_of: Mapping[int, int]
     near: frozenset[int]
     folder: tuple[str, str] = ("", "")
+    threads: int = 1
 
     def bell(self, process: int) -> str:
         return f"{self.token}-{process}"

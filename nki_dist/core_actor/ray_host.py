@@ -58,6 +58,7 @@ class RayHost:
         transport: str = "auto",
         home: int | None = None,
         request: Request = NOTHING,
+        threads: int | None = None,
     ) -> None:
         self._home = os.getpid() if home is None else home
         self._joined = Joined(ensure_ray(address, self._home))
@@ -85,7 +86,7 @@ class RayHost:
             )
         try:
             self._packs = self._placement.packs
-            self._actors = WorldActors(self._placement, transport)
+            self._actors = WorldActors(self._placement, transport, threads)
         except BaseException:  # an interrupt
             self._placement.close()
             raise

@@ -22,7 +22,7 @@ from nki_dist.core_actor.links import Handles, Net
 from nki_dist.core_actor.looking import reached
 from nki_dist.core_actor.lost import LOST
 from nki_dist.core_actor.members import Member, compare, place, require_versions
-from nki_dist.core_actor.nodes import socket_folders
+from nki_dist.core_actor.nodes import socket_folders, usable_nodes
 from nki_dist.core_actor.placement import Placement
 from nki_dist.core_actor.processes import Process
 from nki_dist.core_actor.starting import await_start
@@ -43,13 +43,13 @@ class WorldActors:
         where: the folders in which those of this machine are reached by post.
     """
 
-    def __init__(self, placement: Placement, transport: str) -> None:
+    def __init__(self, placement: Placement, transport: str, threads: int | None = None) -> None:
         self.packs = placement.packs
         self.nodes = placement.nodes
         self.actors: list[Any] = [None] * len(self.packs)
         self.where: dict[int, tuple[str, str]] = {}
         self.calls = Calls(self.actors)
-        self._placement, self._transport = placement, transport
+        self._placement, self._transport, self._threads = placement, transport, threads
         self._source = Actors()
         self.world = self._source.world
         self.processes: list[tuple[int, str]] = []
@@ -79,10 +79,10 @@ class WorldActors:
             members.update(self._make(new[first : first + WAVE], joined))
         process_of = {c.core: n for n, cores in enumerate(self.packs) for c in cores}
         folders = {node: (path, self._name) for node, path in socket_folders().items()}
-        connecting, handles = [], Handles.of(self.actors)
+        connecting, handles, threads = [], Handles.of(self.actors), self._threads_by_node()
         for n, node in enumerate(self.nodes):
             near = self._placement.near(n, self._transport)
-            net = Net(token, handles, n, process_of, near, folders[node])
+            net = Net(token, handles, n, process_of, near, folders[node], threads[node])
             connecting.append(self.actors[n].connect.remote(net))
         reached = await_start(connecting, self.packs, self.nodes, joined.lifeline.check)
         ordered, home = [members[n] for n in range(len(self.packs))], here()
@@ -109,6 +109,14 @@ class WorldActors:
             lambda told: require_versions(map(Member.of, told)),
         )
         return dict(zip(new, map(Member.of, answers)))
+
+    def _threads_by_node(self) -> dict[str, int]:
+        """Threads of each process: they share their node's processors."""
+        sharing, there = Counter(self.nodes), usable_nodes()
+        return {
+            node: self._threads or max(1, there.get(node, 1) // count)
+            for node, count in sharing.items()
+        }
 
     def discard(self, n: int) -> None:
         """Give an actor up; one that is only out of reach must not touch the stacks any more."""

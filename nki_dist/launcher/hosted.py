@@ -127,7 +127,7 @@ class Hosted(Shared):
             self._algorithm = forced_algorithm()
             instance, node = self.topology.ranks_per_instance, self.ranks_per_node
             if self.host_name != "ray":  # "debug" runs kernels elsewhere, and saved programs here
-                self._host = InProcessHost(self.ranks, self.lnc, node, self._memory)
+                self._host = InProcessHost(self.ranks, self.lnc, node, self._memory, self._threads)
             else:
                 if (seconds := idle_after()) is not None:
                     idlers().watch(self, seconds)  # which waits for the lock, so for the host
@@ -139,6 +139,7 @@ class Hosted(Shared):
                     node,
                     self._transport,
                     session().process,
+                    threads=self._threads,
                     **self._request,
                 )
         return self._host

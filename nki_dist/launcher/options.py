@@ -43,7 +43,9 @@ def _is_int(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def check_options(host: str, transport: str, timeout: Any, memory: Any, packing: Any) -> None:
+def check_options(
+    host: str, transport: str, timeout: Any, memory: Any, packing: Any, threads: Any
+) -> None:
     """Where and within which limits launches run.
 
     Raises:
@@ -57,6 +59,12 @@ def check_options(host: str, transport: str, timeout: Any, memory: Any, packing:
     )
     for name, value, allowed in (("host", host, HOSTS), ("transport", transport, TRANSPORTS)):
         _demand(value in allowed, f"{name}={value!r}; allowed: {', '.join(allowed)}")
+    _demand(
+        threads is None or (_is_int(threads) and threads >= 1),
+        f"threads={threads!r}; must be a positive int, or None for the processors that there are",
+        got=threads,
+        least=1,
+    )
     seconds = isinstance(timeout, (int, float)) and not isinstance(timeout, bool) and timeout > 0
     _demand(
         timeout is None or seconds,

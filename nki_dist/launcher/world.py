@@ -39,6 +39,7 @@ from nki_dist.runtime.settings import (
     OPTIONS_VARIABLE,
     default_check,
     default_host,
+    default_threads,
     default_timeout,
     default_transport,
     of_release,
@@ -71,6 +72,9 @@ class World(Recording, Hosted):
             or "default" by default.
         memory: bytes of this machine's memory that the tensors of a launch may take, all ranks
             together; None for what it has. Only for the host "inprocess": Ray has its own limits.
+        threads: that carry out a launch in each process of the world; by default NKI_DIST_THREADS,
+            or the processors that the world's processes of the same node leave it. Bits don't
+            depend on them, and a launch too small to gain takes one.
         retries: how often a launch is run again, on what is left and with a RetryWarning, that
             lost a process, a node or its Ray session; one that doesn't answer within `timeout` is
             lost, too. It gives the same bits. In process nothing can be lost.
@@ -101,6 +105,7 @@ class World(Recording, Hosted):
         transport: str | None = None,
         memory: int | None = None,
         retries: int = 0,
+        threads: int | None = None,
         arch: str | os.PathLike[str] | None = None,
         release: str | None = None,
         actor_options: Mapping[str, Any] | None = None,
@@ -111,7 +116,7 @@ class World(Recording, Hosted):
         named = None if platform is None else architectures.get(platform)
         self.arch = measured(named or architectures.from_environment(), arch)
         Topology(self.arch, ranks, lnc)  # refuses what it can't place
-        check_options(host, transport, timeout, memory, cores_per_actor)
+        check_options(host, transport, timeout, memory, cores_per_actor, threads)
         self.ranks = ranks
         self.lnc = lnc
         self._memory = memory
@@ -124,6 +129,7 @@ class World(Recording, Hosted):
         self._request = asked_of_ray(actor_options, placement_group) if host == "ray" else {}
         self.timeout = default_timeout() if timeout is None else timeout
         self.retries = check_retries(retries)
+        self._threads = default_threads() if threads is None else threads
         self._transport = transport
         self._host: Host | None = None
         self._algorithm = ""  # asked for when the host was started

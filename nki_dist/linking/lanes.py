@@ -1,14 +1,15 @@
 """Lanes: which thread carries out which instruction, settled before anything runs.
 
-A lane carries out its instructions in program order, and waits where it needs what another lane has
-yet to do. So there is no circle of waits, and the bits are those of one thread. Times are estimated;
-a wrong estimate costs waiting, nothing else.
+All instructions of a straight run are put into the order in which they are expected to begin; a
+lane carries out its own in that order, and waits where it needs what another lane has yet to do. So
+there is no circle of waits, and the bits are those of one thread. Times are estimated; a wrong
+estimate costs waiting, nothing else.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -16,7 +17,7 @@ from nki_dist.linking.kinds import Kind
 from nki_dist.linking.linked import Late, Linked, LinkedLoop, Straight
 from nki_dist.linking.needs import Needs, Touch, dependences
 from nki_dist.ops.operation import Operation
-from nki_dist.ops.place import Place
+from nki_dist.ops.place import Place, Space
 
 CALL: Final = 1.5e-6  # seconds that an operation takes whatever its size
 SIGNAL: Final = 15e-6  # from one lane to another
@@ -80,6 +81,27 @@ def _seconds(o: Operation) -> float:
     return CALL + size * weight * 1e-9
 
 
+class Plan(NamedTuple):
+    """For each instruction of a straight run:
+
+    Attributes:
+        lanes: which lane has it.
+        begins: when it is expected to begin, in seconds.
+        needs: those before it that it needs.
+        touched: storages and panels that it touches.
+    """
+
+    lanes: list[int]
+    begins: list[float]
+    needs: list[list[int]]
+    touched: list[set[Space]]
+
+
+def shared_spaces(touched: Iterable[Touch]) -> set[Space]:
+    """Storages and panels among what is touched, which may share memory with others."""
+    return {t[0] for t in touched if t[0][0] in ("storage", "panel")}
+
+
 class Planner:
     """Finds lanes for the straight runs of a linked program.
 
@@ -98,9 +120,8 @@ class Planner:
         """What an instruction touches."""
         return _touched(run, self.needs)
 
-    def plan(self, straight: Straight) -> tuple[list[int], list[float]] | None:
-        """The lane of each of its instructions, and when it begins; None where one thread is as
-        good."""
+    def plan(self, straight: Straight) -> Plan | None:
+        """Lanes for its instructions; None where one thread is as good."""
         times = [
             5e-6 if type(run) is Late else self._seconds[self._linked.runs[run].kind]
             for run in straight.runs
@@ -108,13 +129,16 @@ class Planner:
         total = sum(times)
         if self._threads < 2 or total < LEAST:
             return None
-        needs = dependences([_touched(run, self.needs) for run in straight.runs])
+        nodes = [_touched(run, self.needs) for run in straight.runs]
+        needs = dependences(nodes)
         together = _groups(self._linked, straight) if "accumulators" in self.own else {}
         late = [k for k, run in enumerate(straight.runs) if type(run) is Late]
         together.update(dict.fromkeys(late, FIRST))
         lanes, begins = _assigned(times, needs, self._threads, together)
         seconds = max(begin + time for begin, time in zip(begins, times))
-        return (lanes, begins) if seconds < GAIN * total else None
+        if seconds > GAIN * total:
+            return None
+        return Plan(lanes, begins, needs, list(map(shared_spaces, nodes)))
 
 
 def _touched(run: Any, needs: Needs) -> list[Touch]:

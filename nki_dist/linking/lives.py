@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from nki_dist.linking.lanes import Planner
+from nki_dist.linking.lanes import Planner, shared_spaces
 from nki_dist.linking.linked import Linked, LinkedLoop, Meeting, Straight
 from nki_dist.linking.memory import Life
+from nki_dist.ops.place import Space
 
 
 @dataclass
@@ -18,12 +19,16 @@ class Laned:
     Attributes:
         lane_of: of each.
         births: which of them begin the lives of storages.
+        needs: those before it that each needs.
+        touched: storages and panels that each touches.
     """
 
     runs: list[Any]
     instructions: list[Any]
     lane_of: list[int]
     births: frozenset[int]
+    needs: list[list[int]]
+    touched: list[set[Space]]
 
 
 def on_lanes(block: Sequence[Any], planner: Planner) -> tuple[list[Any], bool]:
@@ -31,13 +36,16 @@ def on_lanes(block: Sequence[Any], planner: Planner) -> tuple[list[Any], bool]:
     found, some = [], False
     for item in block:
         if isinstance(item, Straight) and (plan := planner.plan(item)) is not None:
-            lanes, begins = plan
+            lanes, begins, needs, touched = plan
             order = sorted(range(len(lanes)), key=lambda k: (begins[k], k))
+            at = {k: n for n, k in enumerate(order)}
             item = Laned(
                 [item.runs[k] for k in order],
                 [item.instructions[k] for k in order],
                 [lanes[k] for k in order],
                 frozenset(n for n, k in enumerate(order) if k in item.births),
+                [[at[d] for d in needs[k]] for k in order],
+                [touched[k] for k in order],
             )
             some = True
         elif isinstance(item, LinkedLoop):
@@ -51,15 +59,12 @@ def lives(linked: Linked, block: Sequence[Any], planner: Planner) -> dict[Any, L
     """When each local storage and each panel is in use, by space, if a program runs like this."""
     found: dict[Any, list[int]] = {}  # first, last, lanes of both
     at_ordinal: dict[int, int] = {}
-    for at, (run, i, lane) in enumerate(_nodes(block)):
+    for at, (touched, i, lane) in enumerate(_nodes(block, planner)):
         at_ordinal.setdefault(i.ordinal, at)
-        touched = () if run is None else planner.touched(run)
-        for touch in touched:
-            if touch.space[0] not in ("storage", "panel"):
-                continue
-            life = found.get(touch.space)
+        for space in touched:
+            life = found.get(space)
             if life is None:
-                found[touch.space] = [at, at, lane, lane]
+                found[space] = [at, at, lane, lane]
             else:
                 life[1], life[3] = at, lane
     for s in linked.program.storages:
@@ -74,16 +79,43 @@ def lives(linked: Linked, block: Sequence[Any], planner: Planner) -> dict[Any, L
     return {space: Life(*life) for space, life in found.items()}
 
 
-def _nodes(block: Sequence[Any]) -> Iterator[tuple[Any, Any, int]]:
+def _nodes(block: Sequence[Any], planner: Planner) -> Iterator[tuple[set[Space], Any, int]]:
     for item in block:
         if isinstance(item, LinkedLoop):
-            yield from _nodes(item.body)
+            yield from _nodes(item.body, planner)
         elif isinstance(item, Meeting):
-            yield None, item.instruction, 0
+            yield set(), item.instruction, 0
         elif isinstance(item, Laned):
-            yield from zip(item.runs, item.instructions, item.lane_of, strict=True)
+            yield from zip(item.touched, item.instructions, item.lane_of, strict=True)
         else:
-            yield from ((run, i, 0) for run, i in zip(item.runs, item.instructions, strict=True))
+            for run, i in zip(item.runs, item.instructions, strict=True):
+                yield shared_spaces(planner.touched(run)), i, 0
+
+
+def buffer_needs(laned: Laned, buffer_of: Mapping[Space, Any]) -> list[list[int]]:
+    """The needs of instructions on lanes, with those that come of storages sharing memory: who has
+    a buffer next needs the last of each lane that had it before."""
+    holds: dict[Any, Space] = {}  # by buffer
+    last: dict[Space, dict[int, int]] = {}  # by storage, the last instruction of each lane
+    before: dict[Space, dict[int, int]] = {}  # the same of who had its buffer last
+    found = []
+    for k, (touched, lane, needs) in enumerate(zip(laned.touched, laned.lane_of, laned.needs)):
+        more = set(needs)
+        for space in touched:
+            buffer = buffer_of.get(space)
+            if buffer is None:
+                continue
+            held = holds.get(buffer)
+            if held != space:
+                holds[buffer] = space
+                if held is not None:
+                    before[space] = last[held]
+            for of, n in before.get(space, {}).items():
+                if of != lane:
+                    more.add(n)
+            last.setdefault(space, {})[lane] = k
+        found.append(sorted(more))
+    return found
 
 
 __all__ = ["Laned", "lives", "on_lanes"]

@@ -6,9 +6,8 @@ it overwrites. All follows from the declarations of functions and from places.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.linking.facts import accesses
@@ -17,6 +16,8 @@ from nki_dist.linking.linked import Linked
 from nki_dist.ops.operation import Operation, RegisterNumber
 from nki_dist.ops.place import Place, Space
 from nki_dist.program import Instruction, VirtualRegister
+
+_new = tuple.__new__  # an instruction has several, and a program hundreds of thousands
 
 REGISTERS: Space = ("registers", "")
 ORDER: Space = ("order", "")  # of what is seen outside, and of errors
@@ -40,19 +41,24 @@ class Touch(NamedTuple):
 
     def apart(self, other: Touch) -> bool:
         """Whether the two surely have no byte in common."""
-        if self.high <= other.low or other.high <= self.low:
+        _, low, high, pitch, row, _ = self
+        _, other_low, other_high, other_pitch, other_row, _ = other
+        if high <= other_low or other_high <= low:
             return True
-        pitch = self.pitch or other.pitch
-        if not pitch or (other.pitch or pitch) != pitch:
+        if pitch != other_pitch:
+            if pitch and other_pitch:
+                return False
+            if pitch:
+                other_row = other_high - other_low
+            else:
+                pitch, row = other_pitch, high - low
+        if not pitch:
             return False
-        first, second = self.low % pitch, other.low % pitch
-        ends = first + self._width(pitch), second + other._width(pitch)
-        if max(ends) > pitch:
+        first, second = low % pitch, other_low % pitch
+        end, other_end = first + row, second + other_row
+        if end > pitch or other_end > pitch:
             return False
-        return ends[0] <= second or ends[1] <= first
-
-    def _width(self, pitch: int) -> int:
-        return self.row if self.pitch else min(self.high - self.low, pitch + 1)
+        return end <= second or other_end <= first
 
 
 class Needs:
@@ -60,27 +66,26 @@ class Needs:
 
     Args:
         linked: the program.
-        space_of: another name for a space: storages that share memory have one.
         own: kinds of spaces of which each lane has its own.
     """
 
     def __init__(
         self,
         linked: Linked,
-        space_of: Callable[[Space], Space] = lambda space: space,
         own: Iterable[str] = ("scratch",),
     ) -> None:
-        self._linked, self._space_of, self._own = linked, space_of, frozenset(own)
+        self._linked, self._own = linked, frozenset(own)
         self._kinds = [self._of_kind(kind) for kind in linked.kinds]
         self._runs: dict[int, list[Touch]] = {}
 
-    def _of_kind(self, kind: Kind) -> list[Touch]:
-        found: dict[Touch, None] = {}
+    def _of_kind(self, kind: Kind) -> list[tuple[int | None, Touch]]:
+        found: dict[Touch, int | None] = {}
         for o in kind.operations:
             for touch in touches(o):
-                if touch.space[0] not in self._own:
-                    found[touch] = None
-        return list(found)
+                what, number = touch.space
+                if what not in self._own:
+                    found[touch] = int(number) if what == "operand" else None
+        return [(operand, touch) for touch, operand in found.items()]
 
     def of(self, number: int) -> list[Touch]:
         """What a run touches, by its number."""
@@ -90,11 +95,13 @@ class Needs:
         return found
 
     def _touched(self, run: Run) -> list[Touch]:
+        bases = run.bases
         found = []
-        for t in self._kinds[run.kind]:
-            if t.space[0] == "operand":
-                space, base = run.bases[int(t.space[1])]
-                t = t._replace(space=self._space_of(space), low=t.low + base, high=t.high + base)
+        for operand, t in self._kinds[run.kind]:
+            if operand is not None:
+                space, base = bases[operand]
+                _, low, high, *rest = t
+                t = _new(Touch, (space, low + base, high + base, *rest))
             found.append(t)
         return found
 
@@ -104,7 +111,7 @@ class Needs:
         written = {a.storage.number for a in spec.writes(i)}
         for a in [*accesses(i), *spec.reads(i)]:
             s = a.storage
-            space = self._space_of(("storage", s.number))
+            space = ("storage", s.number)
             found.append(Touch(space, 0, s.nbytes, 0, 0, s.number in written))
             if a.dynamic is not None and isinstance(a.dynamic.source, VirtualRegister):
                 number = a.dynamic.source.number
@@ -145,34 +152,43 @@ def _of_place(p: Place, writes: bool) -> Touch:
 
 
 def dependences(nodes: Sequence[Sequence[Touch]]) -> list[list[int]]:
-    """For each of instructions in order, those before it that it needs; not all of them, but so that
-    the others follow.
+    """For each of instructions in order, those before it that it needs, but for those that follow.
 
     Args:
         nodes: what each touches.
     """
-    written: dict[Any, list[tuple[Touch, int]]] = defaultdict(list)
-    read: dict[Any, list[tuple[Touch, int]]] = defaultdict(list)
+    # By space, who wrote and who read what nobody has overwritten since.
+    spaces: dict[Space, tuple[list[tuple[Touch, int]], list[tuple[Touch, int]]]] = {}
     found: list[list[int]] = []
     for k, node in enumerate(nodes):
         needs: set[int] = set()
         for t in node:
-            needs.update(n for other, n in written[t.space] if not t.apart(other))
-            if t.writes:
-                needs.update(n for other, n in read[t.space] if not t.apart(other))
+            there = spaces.get(t[0])
+            if there is None:
+                continue
+            written, read = there
+            for other, n in written:
+                if n not in needs and not t.apart(other):
+                    needs.add(n)
+            if t[5]:
+                for other, n in read:
+                    if n not in needs and not t.apart(other):
+                        needs.add(n)
         for t in node:
-            kept = written if t.writes else read
-            if t.writes:  # who comes later needs this one, and with it those that it covers
-                for of in (written, read):
-                    left = [(o, n) for o, n in of[t.space] if not _covers(t, o)]
-                    of[t.space] = left
-            kept[t.space].append((t, k))
+            there = spaces.get(t[0])
+            if there is None:
+                there = spaces[t[0]] = [], []
+            if t[5]:  # who comes later needs this one, and with it those that it covers
+                for of in there:
+                    if of:
+                        of[:] = [entry for entry in of if not _covers(t, entry[0])]
+            there[0 if t[5] else 1].append((t, k))
         needs.discard(k)
         found.append(sorted(needs))
     return found
 
 
 def _covers(t: Touch, other: Touch) -> bool:
-    if t.pitch and t[1:5] != other[1:5]:
+    if t[3] and t[1:5] != other[1:5]:
         return False
-    return t.low <= other.low and other.high <= t.high
+    return t[1] <= other[1] and other[2] <= t[2]

@@ -17,11 +17,10 @@ from nki_dist.linking.exchanges import Exchanges
 from nki_dist.linking.kinds import Kind, Run, equal_key
 from nki_dist.linking.lanes import Planner, Schedule, scheduled
 from nki_dist.linking.linked import Late, Linked, LinkedLoop, Meeting, Straight
-from nki_dist.linking.lives import Laned, lives, on_lanes
+from nki_dist.linking.lives import Laned, buffer_needs, lives, on_lanes
 from nki_dist.linking.lowering import SCRATCH
 from nki_dist.linking.memory import Places, places
 from nki_dist.linking.moving import Moving, moving
-from nki_dist.linking.needs import Needs, dependences
 from nki_dist.linking.panels import assign
 from nki_dist.ops.calls import only_moves
 from nki_dist.ops.function import Function
@@ -158,19 +157,17 @@ class Placed:
         self.panels = list(dict.fromkeys(at.values()))
         self._panel_at = {number: self.panels.index(place) for number, place in at.items()}
         self._parts = dict(zip(self.places.numbers, self.places.where))
-        self._needs = Needs(linked, self._buffer, self.own)
         self._kinds = [self._kind(kind) for kind in linked.kinds]
         self._runs = [self._run(run) for run in linked.runs]
         self._moving = "addresses" not in without and not linked.masked
         self.body = self._block(body)
-        del self._needs  # it asks this object where spaces are, and a circle would be freed late
 
-    def _buffer(self, space: Space) -> Space:
-        """The memory that a space is in."""
+    def _buffer(self, space: Space) -> Space | None:
+        """The memory of a space that may share it with others."""
         there = self.space(space)
         if there[0] == "part":
             return "buffer", self.places.parts[int(there[1])][0]
-        return there
+        return there if there[0] == "panel" else None
 
     def space(self, space: Space) -> Space:
         """Where a space is; storages that share memory are in one."""
@@ -263,11 +260,9 @@ class Placed:
         return found
 
     def _laned(self, laned: Laned) -> LanedSegment:
-        touched = [
-            self._needs.of_late(run.instruction) if type(run) is Late else self._needs.of(run)
-            for run in laned.runs
-        ]
-        schedule = scheduled(laned.lane_of, dependences(touched), self._threads)
+        spaces = set().union(*laned.touched)
+        needs = buffer_needs(laned, {space: self._buffer(space) for space in spaces})
+        schedule = scheduled(laned.lane_of, needs, self._threads)
         steps = [self._settled(run) if type(run) is Late else self._runs[run] for run in laned.runs]
         return LanedSegment(steps, laned.instructions, schedule, laned.births)
 

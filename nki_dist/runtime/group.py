@@ -92,11 +92,14 @@ class CoreGroup:
     Args:
         slots: the cores of this process.
         threads: that carry out a launch.
+
+    Attributes:
+        threads: as given; of programs that are linked from then on.
     """
 
     def __init__(self, slots: Sequence[CoreSlot], threads: int = 1) -> None:
         self.slots = list(slots)
-        self._threads, self._team = threads, Team()
+        self.threads, self._team = threads, Team()
         self._ready: OrderedDict[Any, dict[int, _Ready]] = OrderedDict()
         self._workspace = Workspace()
         self._pools: dict[int, Pool] = {}  # of each core
@@ -155,7 +158,7 @@ class CoreGroup:
                         if slot.lnc_core not in placed:
                             found = None if known is None else known[slot.lnc_core]
                             program = programs[slot.lnc_core]
-                            placed[slot.lnc_core] = placed_program(program, found, self._threads)
+                            placed[slot.lnc_core] = placed_program(program, found, self.threads)
                         kept[slot.core] = self._bind(slot, placed[slot.lnc_core], offsets, stack)
                     except (NkiError, MemoryError) as error:
                         failed = typed(error).at(core=slot.name)

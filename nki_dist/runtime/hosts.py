@@ -24,6 +24,7 @@ from nki_dist.program import Program
 from nki_dist.runtime.group import CoreGroup, CoreReport, StackView
 from nki_dist.runtime.host_memory import check_memory
 from nki_dist.runtime.progress import sampled
+from nki_dist.runtime.settings import processors
 
 
 @dataclass
@@ -93,18 +94,24 @@ def forced_algorithm() -> str:
 
 
 class InProcessHost:
-    """All cores in the caller's process and thread: deterministic, and `breakpoint()` works.
+    """All cores in the caller's process: deterministic, and `breakpoint()` works.
 
     Args:
         memory: bytes that the tensors of a launch may take; None for what the machine has.
+        threads: that carry out a launch; None for as many as this process has processors.
     """
 
     def __init__(
-        self, ranks: int, lnc: int, ranks_per_node: int = 0, memory: int | None = None
+        self,
+        ranks: int,
+        lnc: int,
+        ranks_per_node: int = 0,
+        memory: int | None = None,
+        threads: int | None = None,
     ) -> None:
         self.ranks = ranks
         self._memory = memory
-        self._group = CoreGroup(slots(ranks, lnc, ranks_per_node), int(os.environ.get("NKI_DIST_THREADS", "1")))
+        self._group = CoreGroup(slots(ranks, lnc, ranks_per_node), threads or processors())
         self._stacks: list[np.ndarray] = []
         self._common = aligned(0)
         self._generation = 0

@@ -24,6 +24,7 @@ FRONTEND_VARIABLE: Final = "NKI_COMPILER_FRONTEND"
 TRANSPORT_VARIABLE: Final = "NKI_DIST_TRANSPORT"
 TIMEOUT_VARIABLE: Final = "NKI_DIST_TIMEOUT"
 OPTIONS_VARIABLE: Final = "NKI_DIST_ACTOR_OPTIONS"
+THREADS_VARIABLE: Final = "NKI_DIST_THREADS"
 IDLE_VARIABLE: Final = "NKI_DIST_IDLE"
 START_VARIABLE: Final = "NKI_DIST_START_TIMEOUT"
 CLUSTER_VARIABLE: Final = "NKI_DIST_CLUSTER"
@@ -127,6 +128,31 @@ def default_timeout() -> float | None:
         LaunchError: the variable isn't a positive number.
     """
     return _seconds(TIMEOUT_VARIABLE)
+
+
+def default_threads() -> int | None:
+    """Threads that carry out a launch in each process, where its world doesn't say; None for as
+    many as there are processors left to it.
+
+    Raises:
+        LaunchError: the variable isn't a positive int.
+    """
+    text = os.environ.get(THREADS_VARIABLE)
+    if not text:
+        return None
+    if not text.isdigit() or int(text) < 1:
+        raise LaunchError(
+            f"{THREADS_VARIABLE}={text!r}; must be a positive int",
+            code="setting-value",
+            numbers={"got": text, "least": 1},
+        )
+    return int(text)
+
+
+def processors() -> int:
+    """Processors that this process may use."""
+    affinity = getattr(os, "sched_getaffinity", None)  # Linux has it
+    return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 
 def start_timeout() -> float:
