@@ -54,7 +54,7 @@ DECLARATIONS = {
 # State of the process, on purpose.
 PROCESS_WIDE = {
     "nki_dist.forks._shared": "what a forked process has to make anew",
-    "nki_dist.ops.function._BY_NAME": "functions of NumPy and conversions as somebody asks for them",
+    "nki_dist.ops.function._BY_NAME": "functions of NumPy and conversions when asked for",
     "nki_dist.linking.blas.limit": "BLAS has one thread setting per process",
     "nki_dist.runtime.ray_thread.ray_thread": "a process is in one Ray at a time",
     "nki_dist.core_actor.ray_use.ray_use": "who has to be out before that Ray is left",

@@ -17,9 +17,9 @@ import numpy as np
 
 from nki_dist.dtypes import DType, float32
 from nki_dist.dtypes.casts import Scratch
-from nki_dist.hbm.alignment import aligned
 from nki_dist.isa.core import Core
 from nki_dist.isa.shapes import refine
+from nki_dist.ops.alignment import aligned
 from nki_dist.ops.calls import Step, step_of
 from nki_dist.ops.function import Function, conversion
 from nki_dist.ops.operation import Operation, op, part_of

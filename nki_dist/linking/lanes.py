@@ -9,7 +9,7 @@ estimate costs waiting, nothing else.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -279,31 +279,31 @@ def _begun_anew(linked: Linked) -> bool:
 
     Then each lane may have its own, as long as one lane does all from one beginning to the next.
     """
-
-    def holds(block: Sequence[Any]) -> bool:
-        for item in block:
-            if isinstance(item, LinkedLoop) and not holds(item.body):
-                return False
-            if isinstance(item, Straight) and not straight(item):
-                return False
-        return True
-
-    def straight(item: Straight) -> bool:
-        begun: dict[str, _Use] = {}
-        for run in item.runs:
-            use = uses[run] if type(run) is int else None
-            if use is None:
-                continue
-            if use.anew:
-                begun[use.engine] = use
-                continue
-            first = begun.get(use.engine)
-            if first is None or use.low < first.low or use.high > first.high:
-                return False
-        return True
-
     uses = [_use(linked, n) for n in range(len(linked.runs))]
-    return holds(linked.body)
+    return all(_begun_in(item, uses) for item in _straights(linked.body))
+
+
+def _straights(block: Sequence[Any]) -> Iterator[Straight]:
+    for item in block:
+        if isinstance(item, LinkedLoop):
+            yield from _straights(item.body)
+        elif isinstance(item, Straight):
+            yield item
+
+
+def _begun_in(item: Straight, uses: Sequence[_Use | None]) -> bool:
+    begun: dict[str, _Use] = {}
+    for run in item.runs:
+        use = uses[run] if type(run) is int else None
+        if use is None:
+            continue
+        if use.anew:
+            begun[use.engine] = use
+            continue
+        first = begun.get(use.engine)
+        if first is None or use.low < first.low or use.high > first.high:
+            return False
+    return True
 
 
 def _groups(linked: Linked, straight: Straight) -> dict[int, int]:

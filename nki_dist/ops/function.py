@@ -98,9 +98,8 @@ def function(
 def _known(made: Function) -> Function:
     """The function of that name, which is this one unless another thread has just made it, too."""
     found = _BY_NAME.setdefault(made.name, made)
-    if found is not made and (found.make is None or made.make is None):
-        if found.call is not made.call:
-            raise TypeError(f"two functions are called {made.name}")
+    if found.call is not made.call and (found.make is None or made.make is None):
+        raise TypeError(f"two functions are called {made.name}")
     return found
 
 

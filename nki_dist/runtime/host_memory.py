@@ -19,10 +19,10 @@ from typing import Final
 
 from nki_dist.compiler.compiled import Compiled
 from nki_dist.errors import OutOfMemoryError
-from nki_dist.hbm.alignment import padded
 from nki_dist.hbm.layout import Layout
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.linking.memory import Places, places
+from nki_dist.ops.alignment import padded
 from nki_dist.program import Program, instructions
 from nki_dist.program.walk import returned
 

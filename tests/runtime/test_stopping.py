@@ -8,8 +8,8 @@ import pytest
 import nki_dist as nki
 import nki_dist.isa as nisa
 import nki_dist.language as nl
-from nki_dist.hbm.alignment import aligned
 from nki_dist.hbm.layout import fill_stack, lay_out
+from nki_dist.ops.alignment import aligned
 from nki_dist.runtime import group as module
 from nki_dist.runtime.executor import Stopped
 from nki_dist.runtime.group import CoreGroup, StackView
