@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from nki_dist.linking.kinds import Kind
 from nki_dist.linking.linked import Late, Linked, LinkedLoop, Straight
-from nki_dist.linking.needs import Needs, Touch, dependences
+from nki_dist.linking.needs import Needs, Touch, dependences, states_of
 from nki_dist.ops.operation import Operation
 from nki_dist.ops.place import Place, Space
 
@@ -294,6 +294,10 @@ def _straights(block: Sequence[Any]) -> Iterator[Straight]:
 def _begun_in(item: Straight, uses: Sequence[_Use | None]) -> bool:
     begun: dict[str, _Use] = {}
     for run in item.runs:
+        if type(run) is Late and any(
+            what == "accumulators" for what, _ in states_of(run.instruction)
+        ):
+            return False
         use = uses[run] if type(run) is int else None
         if use is None:
             continue
