@@ -118,12 +118,12 @@ def test_a_program_is_linked_once_for_all_ranks(monkeypatch):
     assert len(asked) == 1
 
 
-def alone(kernel, xs, places, *arguments):
+def alone(kernel, xs, others, *arguments):
     """The bits of ranks that are worlds of their own."""
     found = []
-    for x, place in zip(xs.values, (places(rank) for rank in range(RANKS)), strict=True):
+    for x, other in zip(xs.values, map(others, range(RANKS)), strict=True):
         with nki.World(ranks=1, host="inprocess") as world:
-            (out,) = world.run(kernel, x, place, *arguments)
+            (out,) = world.run(kernel, x, other, *arguments)
         found.append(tuple(a.tobytes() for a in out))
     return found
 
