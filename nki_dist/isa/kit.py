@@ -138,7 +138,7 @@ class Kit:
     def name(self, a: Access) -> str:
         """How messages call an operand's storage while the program runs.
 
-        A step that holds it serves no instruction but its own (see runtime.linker).
+        Operations that hold it are no other instruction's (see linking.kinds).
         """
         self.named = True
         return a.storage.label
