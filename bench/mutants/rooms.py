@@ -108,7 +108,7 @@ _BOUND: Final = (
     *(
         f"tests/runtime/test_{name}.py"
         for name in (
-            *("addressed", "chains", "chain_operands", "brief_buffers", "many_ranks"),
+            *("addressed", "chains", "chain_operands", "many_ranks"),
             *("cores_of_one_program", "host_memory", "stopping", "uncollected"),
         )
     ),
