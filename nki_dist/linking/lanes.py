@@ -112,9 +112,23 @@ class Planner:
 
     def __init__(self, linked: Linked, threads: int) -> None:
         self._linked, self._threads = linked, threads
+        self._watched = frozenset(linked.program.facts.get("watched", ()))
         self._seconds = [seconds_of(kind) for kind in linked.kinds]
         self.own = ("scratch", *(["accumulators"] if _begun_anew(linked) else []))
         self.needs = Needs(linked, own=self.own)
+
+    def _first_lane(self, straight: Straight) -> list[int]:
+        """Instructions that the thread which launches carries out: those that are settled at run
+        time, are watched, or do what is seen outside."""
+        linked, found = self._linked, []
+        for k, (run, i) in enumerate(zip(straight.runs, straight.instructions, strict=True)):
+            if (
+                type(run) is Late
+                or i.ordinal in self._watched
+                or any(o.function.ordered for o in linked.kinds[linked.runs[run].kind].operations)
+            ):
+                found.append(k)
+        return found
 
     def touched(self, run: Any) -> list[Touch]:
         """What an instruction touches."""
@@ -132,8 +146,7 @@ class Planner:
         nodes = [_touched(run, self.needs) for run in straight.runs]
         needs = dependences(nodes)
         together = _groups(self._linked, straight) if "accumulators" in self.own else {}
-        late = [k for k, run in enumerate(straight.runs) if type(run) is Late]
-        together.update(dict.fromkeys(late, FIRST))
+        together.update(dict.fromkeys(self._first_lane(straight), FIRST))
         lanes, begins = _assigned(times, needs, self._threads, together)
         seconds = max(begin + time for begin, time in zip(begins, times))
         if seconds > GAIN * total:

@@ -45,11 +45,11 @@ class Executor:
         self.state = core.state
         self.team = team or Team()
         self.ends = math.inf
-        self._lanes: Lanes | None = None
         self._begin()
 
     def _begin(self) -> None:
         self.trips: list[int] = []
+        self._lanes: Lanes | None = None  # of what is under way on several threads
         self._done = 0  # without what was begun last
         # Of what was begun last, the instructions and those that are left: replaced as a whole, so
         # other threads see both or neither. An iterator knows how far it is, so nobody counts.
@@ -123,13 +123,10 @@ class Executor:
     def _on_lanes(self, segment: LanedSegment) -> None:
         self._done += len(self._now[0])
         self._now, self._lanes = ((), iter(())), segment.lanes
-        try:
-            failed = segment.lanes.run(self.team, lambda: self.ends)
-        finally:
-            self._lanes = None
-            self._now = segment.instructions, iter(())
-        if time.monotonic() > self.ends:
+        failed = segment.lanes.run(self.team, lambda: self.ends)
+        if segment.lanes.stopped:
             raise Stopped
+        self._lanes, self._now = None, (segment.instructions, iter(()))
         if failed is not None:
             i, error = failed
             if not isinstance(error, (NkiError, MemoryError)):

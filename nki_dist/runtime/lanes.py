@@ -7,6 +7,7 @@ import operator
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from enum import Enum
 from functools import partial
 from typing import Final
 
@@ -19,6 +20,14 @@ from nki_dist.runtime.team import Team
 LOOK: Final = 16  # instructions between two looks at whether the run goes on
 
 
+class _What(Enum):
+    """What a lane does for an instruction."""
+
+    STEP = "the instruction"
+    SIGNAL = "gives or awaits a signal"
+    LOOK = "looks whether the run goes on"
+
+
 class _Skip(Exception):
     """An earlier instruction failed, or the run was stopped."""
 
@@ -26,9 +35,9 @@ class _Skip(Exception):
 class Lanes:
     """What the lanes of a segment do, bound to a core.
 
-    Whatever happens, every signal is given and awaited, so no lane waits for ever and the next run
-    finds all signals as this one did. After a failure only instructions that come before it in the
-    program are carried out, so that the first failure is the one that one thread would have met.
+    Whatever happens, every signal is given and awaited, so no lane waits for ever. After a failure
+    only instructions that come before it in the program are carried out, so that the first failure
+    is the one that one thread would have met.
 
     Args:
         steps: by lane, of its instructions in order.
@@ -45,29 +54,27 @@ class Lanes:
         signals: Sequence[dict[int, list[int]]],
         count: int,
     ) -> None:
-        locks = [threading.Lock() for _ in range(count)]
-        for lock in locks:
-            lock.acquire()
+        self._signals = [threading.Event() for _ in range(count)]
         self._works: list[list[Step]] = []
-        self._for: list[list[tuple[Instruction, bool]]] = []  # whether it is the instruction's step
+        self._for: list[list[tuple[Instruction, _What]]] = []
         for lane, of, before, after in zip(steps, instructions, waits, signals, strict=True):
             work: list[Step] = []
-            made_for: list[tuple[Instruction, bool]] = []
+            made_for: list[tuple[Instruction, _What]] = []
             for n, (step, i) in enumerate(zip(lane, of, strict=True)):
-                work += [locks[signal].acquire for signal in before.get(n, ())]
-                if n % LOOK == 0:
-                    work.append(partial(self._look, i.ordinal))
-                made_for += [(i, False)] * (len(work) - len(made_for))
-                work.append(step)
-                made_for.append((i, True))
-                work += [locks[signal].release for signal in after.get(n, ())]
-                made_for += [(i, False)] * (len(work) - len(made_for))
+                waiting = [self._signals[signal].wait for signal in before.get(n, ())]
+                giving = [self._signals[signal].set for signal in after.get(n, ())]
+                looking = [partial(self._look, i.ordinal)] if n % LOOK == 0 else []
+                work += [*waiting, *looking, step, *giving]
+                made_for += [(i, _What.SIGNAL)] * len(waiting)
+                made_for += [(i, _What.LOOK)] * len(looking)
+                made_for += [(i, _What.STEP), *[(i, _What.SIGNAL)] * len(giving)]
             self._works.append(work)
             self._for.append(made_for)
         self._left: list[Iterator[Step]] = [iter(()) for _ in steps]
         self._first = math.inf  # ordinal of the first instruction that is known to have failed
         self._ends: Callable[[], float] = lambda: math.inf
         self._failed: dict[int, tuple[Instruction, Exception]] = {}
+        self.stopped = False
 
     def run(self, team: Team, ends: Callable[[], float]) -> tuple[Instruction, Exception] | None:
         """Carry all out; the first instruction in program order that fails, and how.
@@ -76,15 +83,17 @@ class Lanes:
             ends: gives the time, by time.monotonic(), when the run is given up.
 
         Returns:
-            None if nothing fails; if the run was given up, whoever asks the time finds out.
+            None if nothing fails; `stopped` says whether the run was given up.
         """
-        self._first, self._ends, self._failed = math.inf, ends, {}
+        self._first, self._ends, self._failed, self.stopped = math.inf, ends, {}, False
+        for signal in self._signals:
+            signal.clear()
         self._left = [iter(work) for work in self._works]
         team.run([partial(self._lane, w) for w in range(len(self._works))], self._stop)
         return self._failed[min(self._failed)] if self._failed else None
 
     def _stop(self) -> None:
-        self._first = -1
+        self._first, self.stopped = -1, True
 
     def _look(self, ordinal: int) -> None:
         if time.monotonic() > self._ends():
@@ -111,10 +120,14 @@ class Lanes:
                     self._first = min(self._first, i.ordinal)
 
     def _rest(self, w: int, left: Iterator[Step]) -> None:
-        """What is left once something has failed."""
+        """What is left once something has failed, or this thread was interrupted: then it isn't
+        known whether the last signal was given, or awaited, and to do so again does no harm."""
+        at = self._at(w) - 1
+        if at >= 0 and self._for[w][at][1] is _What.SIGNAL:
+            self._works[w][at]()
         for step in left:
-            i, own = self._for[w][self._at(w) - 1]
-            if not own or i.ordinal < self._first:
+            i, what = self._for[w][self._at(w) - 1]
+            if what is _What.SIGNAL or (what is _What.STEP and i.ordinal < self._first):
                 step()
 
     def _at(self, w: int) -> int:
@@ -122,9 +135,8 @@ class Lanes:
 
     def done(self) -> int:
         """Instructions carried out, or skipped, so far; any thread may ask."""
-        return sum(
-            sum(own for _, own in self._for[w][: self._at(w)]) for w in range(len(self._for))
-        )
+        begun = [of[: self._at(w)] for w, of in enumerate(self._for)]
+        return sum(what is _What.STEP for of in begun for _, what in of)
 
     def now(self) -> Instruction:
         """What the first lane does; any thread may ask."""

@@ -7,89 +7,89 @@ They wait between launches; a child process that was forked has none, and makes 
 from __future__ import annotations
 
 import os
+import queue
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
+Work = Callable[[], Any]
 
-class _Worker:
-    """One thread, which does what it is given and waits for more."""
 
-    def __init__(self, number: int) -> None:
-        self._given, self._done = threading.Lock(), threading.Lock()
-        self._given.acquire()
-        self._done.acquire()
-        self._work: Callable[[], Any] | None = None
-        thread = threading.Thread(target=self._run, name=f"nki lane {number}", daemon=True)
-        thread.start()
+class _Job:
+    """What several threads do at the same time."""
 
-    def _run(self) -> None:
-        while True:
-            self._given.acquire()
-            work, self._work = self._work, None
-            if work is None:
-                return
-            work()
-            del work
-            self._done.release()
+    def __init__(self, works: Sequence[Work]) -> None:
+        self.works = works
+        self.begun = False  # for the first worker alone
+        self.done = threading.Event()
+        self._left = len(works)
+        self._lock = threading.Lock()
 
-    def give(self, work: Callable[[], Any]) -> None:
-        """Begin something, which mustn't raise."""
-        self._work = work
-        self._given.release()
-
-    def end(self) -> None:
-        """Let the thread end."""
-        self._given.release()
-
-    def wait(self) -> None:
-        """Wait until it is done."""
-        self._done.acquire()
+    def ended(self) -> None:
+        """One of the works is done."""
+        with self._lock:
+            self._left -= 1
+            if not self._left:
+                self.done.set()
 
 
 class Team:
     """The threads of one process's cores."""
 
     def __init__(self) -> None:
-        self._workers: list[_Worker] = []
+        self._queues: list[queue.SimpleQueue[Any]] = []
         self._home = os.getpid()
 
-    def run(self, works: Sequence[Callable[[], Any]], stop: Callable[[], None]) -> None:
+    def run(self, works: Sequence[Work], stop: Work) -> None:
         """Do all of these at the same time, the first one in this thread; none may raise.
 
         Args:
-            stop: has all of them end soon; called if this thread is interrupted.
+            stop: has all of them end soon. When this thread is interrupted, it is called, and what
+                this thread has begun goes on where it was.
 
         Raises:
             BaseException: what interrupted this thread, when all have ended.
         """
-        if self._home != os.getpid():
-            self._workers, self._home = [], os.getpid()
-        while len(self._workers) < len(works) - 1:
-            self._workers.append(_Worker(len(self._workers) + 1))
-        waiting = []
-        interrupt: BaseException | None = None
-        try:
-            for worker, work in zip(self._workers, works[1:]):
-                waiting.append(worker)
-                worker.give(work)
-            works[0]()
-        except BaseException as error:  # of this thread alone, as by Ctrl-C
-            interrupt = error
-            stop()
-        while waiting:
+        self._enlist(len(works) - 1)
+        job, interrupt = _Job(works[1:]), None
+        while True:
             try:
-                waiting[-1].wait()
-                waiting.pop()
-            except BaseException as error:
+                self._queues[0].put(job)  # once is enough: the others get theirs from there
+                works[0]()
+                job.done.wait()
+                break
+            except BaseException as error:  # as by Ctrl-C, anywhere
                 interrupt = interrupt or error
                 stop()
         if interrupt is not None:
             raise interrupt
 
+    def _enlist(self, count: int) -> None:
+        if self._home != os.getpid():
+            self._queues, self._home = [], os.getpid()
+        while len(self._queues) < count:
+            mine: queue.SimpleQueue[Any] = queue.SimpleQueue()
+            name = f"nki lane {len(self._queues) + 1}"
+            threading.Thread(target=self._serve, args=(mine,), name=name, daemon=True).start()
+            self._queues.append(mine)
+
+    def _serve(self, mine: queue.SimpleQueue[Any]) -> None:
+        while (given := mine.get()) is not None:
+            if isinstance(given, _Job):
+                if given.begun:
+                    continue
+                given.begun = True
+                for other, work in zip(self._queues[1:], given.works[1:]):
+                    other.put((given, work))
+                given = given, given.works[0]
+            job, work = given
+            work()
+            job.ended()
+            del given, job, work
+
     def close(self) -> None:
         """Let all threads end."""
         if self._home == os.getpid():
-            for worker in self._workers:
-                worker.end()
-        self._workers = []
+            for of in self._queues:
+                of.put(None)
+        self._queues = []
