@@ -21,7 +21,7 @@ from nki_dist.linking.indirect import lowered
 from nki_dist.linking.lowering import Lowering
 from nki_dist.ops.calls import only_moves
 from nki_dist.ops.function import Function
-from nki_dist.ops.place import Place
+from nki_dist.ops.place import Place, Space
 from nki_dist.program import Access, Dynamic, Instruction
 
 
@@ -79,7 +79,7 @@ def moving(i: Instruction, arch: Arch, argument: Callable[[Any], int]) -> Moving
         return None
     if kit.named:
         return None
-    moved = {("storage", a.storage.number): n for n, a in enumerate(dynamic)}
+    moved: dict[Space, int] = {("storage", a.storage.number): n for n, a in enumerate(dynamic)}
     calls, used = [], set()
     for o in operations:
         arguments, axes = [], []

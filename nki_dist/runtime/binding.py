@@ -158,10 +158,13 @@ class Binder:
         if what == "panel":
             return self._kit.workspace.panel(self._placed.panels[int(number)])
         if what == "accumulators":
-            return self._kit.accumulators(str(number)).view(np.uint8)
+            sums: np.ndarray = self._kit.accumulators(str(number))
+            return sums.view(np.uint8)
         if what == "random":
             partitions = self._kit.arch.partitions
-            words = self._kit.random(str(number), partial(seeded, str(number), 0, partitions))
+            words: np.ndarray = self._kit.random(
+                str(number), partial(seeded, str(number), 0, partitions)
+            )
             return words.reshape(-1).view(np.uint8)
         return np.zeros(self._placed.linked.spaces[space], np.uint8)
 
