@@ -17,7 +17,7 @@ from nki_dist.ops.calls import Step
 from nki_dist.program import Instruction
 from nki_dist.runtime.team import Team
 
-LOOK: Final = 16  # instructions between two looks at whether the run goes on
+LOOK: Final = 16  # instructions between two looks at whether the run goes on, at most
 
 
 class _What(Enum):
@@ -95,7 +95,9 @@ class Lanes:
             for n, (step, i) in enumerate(zip(lane, of, strict=True)):
                 waiting = [self._signals[signal].wait for signal in before.get(n, ())]
                 giving = [self._signals[signal].set for signal in after.get(n, ())]
-                looking = [partial(self._watch.look, i.ordinal)] if n % LOOK == 0 else []
+                # What was awaited may have failed: nothing that comes after it is to be seen.
+                look = waiting or n % LOOK == 0
+                looking = [partial(self._watch.look, i.ordinal)] if look else []
                 work += [*waiting, *looking, step, *giving]
                 made_for += [(i, _What.SIGNAL)] * len(waiting)
                 made_for += [(i, _What.LOOK)] * len(looking)
