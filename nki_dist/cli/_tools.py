@@ -208,7 +208,7 @@ class Tools:
             output: of which output `index` is: its number or name.
             index: also where this element of the output came from.
             expected: a .npy file below the server's folder with what the output should be; then
-                the origin says which line makes `index` wrong.
+                the origin says where it departs; without `index`, of what is farthest off.
 
         Returns:
             `ok`; `report`: for each kernel `first_non_finite`, `writes`, `origin`; `stderr`;

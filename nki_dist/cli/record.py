@@ -18,9 +18,9 @@ from nki_dist.insight.steps import At, NonFinite, Origin, Source, Writes
 _DESCRIPTION: Final = """\
 Run a program as `nki-dist run` does, and ask launches of its kernels what happened inside: the
 first number that isn't finite, always; what was written to a tensor or from a line (--tensor);
-where an element of an output came from (--index, --output), and which line makes it wrong if a
-reference is given (--expected). The program's results, errors and exit status stay its own; a
-question takes about as long as the launch, one with --expected as hundreds."""
+where an element of an output came from (--index, --output), and where an output departs from a
+reference (--expected). The program's results, errors and exit status stay its own; a question takes
+about as long as the launch."""
 
 _EPILOG: Final = """\
 --json prints the answers on stdout and nothing else; what the program prints goes to stderr.
@@ -161,10 +161,6 @@ def _at(at: At) -> dict[str, Any]:
 
 def _origin(origin: Origin) -> dict[str, Any]:
     sources = [{**vars(s), "values": s.values[:_VALUES]} for s in origin.sources]
-    repairs = [
-        {"what": r.what, "location": r.where, "instruction": r.instruction, "all": r.everything}
-        for r in origin.repairs
-    ]
     return {
         "what": origin.what,
         "value": plain(origin.value),
@@ -172,5 +168,5 @@ def _origin(origin: Origin) -> dict[str, Any]:
         "complete": origin.complete,
         "steps": [_at(s) for s in origin],
         "sources": plain(sources),
-        "repairs": repairs,
+        "expected": plain([vars(e) for e in origin.expected]),
     }

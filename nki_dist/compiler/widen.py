@@ -33,13 +33,13 @@ def widened(programs: list[Program]) -> list[Program]:
     if not runs_in_float32(programs):
         return programs
     wide = float32_storages(programs)
-    return [with_float32(p, wide) for p in programs]
+    return [_with_float32(p, wide) for p in programs]
 
 
-def with_float32(program: Program, wide: frozenset[Key]) -> Program:
+def _with_float32(program: Program, wide: frozenset[Key]) -> Program:
     """A program some of whose storages, by `low_precision.key_of`, hold float32."""
     storages = [in_float32(s) if key_of(program.core, s) in wide else s for s in program.storages]
-    rewrite = _Rewrite(storages, program.storages)
+    rewrite = Rewrite(storages, program.storages)
     return replace(program, storages=storages, body=rewrite.block(program.body))
 
 
@@ -58,14 +58,14 @@ def in_float32(s: Storage) -> Storage:
     return made
 
 
-class _Rewrite:
-    """Instructions with accesses to the storages that took others' places."""
+class Rewrite:
+    """Instructions with accesses to the storages that took others' places, and their types."""
 
     def __init__(self, new: Sequence[Storage], old: Sequence[Storage]) -> None:
         self._new = {a: b for a, b in zip(old, new) if a is not b}
 
     def block(self, block: Block) -> Block:
-        return [self._loop(b) if isinstance(b, Loop) else self._instruction(b) for b in block]
+        return [self._loop(b) if isinstance(b, Loop) else self.instruction(b) for b in block]
 
     def _loop(self, loop: Loop) -> Loop:
         made = Loop(
@@ -81,19 +81,21 @@ class _Rewrite:
         made.body = self.block(loop.body)
         return made
 
-    def _instruction(self, i: Instruction) -> Instruction:
+    def instruction(self, i: Instruction) -> Instruction:
+        """The same on the new storages."""
         return i.with_args({name: self._value(value) for name, value in i.args.items()})
 
     def _value(self, value: Any) -> Any:
         if isinstance(value, Access):
-            return self._access(value)
+            return self.access(value)
         if type(value) is list or type(value) is tuple:
             return type(value)(self._value(v) for v in value)
         return value
 
-    def _access(self, a: Access) -> Access:
+    def access(self, a: Access) -> Access:
+        """The same elements of the new storage, if there is one."""
         storage = self._new.get(a.storage)
-        dtype = a.dtype if storage is None else float32
+        dtype = a.dtype if storage is None else storage.dtype
         return Access(
             storage or a.storage, a.offset, a.shape, a.strides, dtype, self._dynamic(a.dynamic)
         )
@@ -101,4 +103,4 @@ class _Rewrite:
     def _dynamic(self, d: Dynamic | None) -> Dynamic | None:
         if d is None or not isinstance(d.source, Access):
             return d
-        return d.of(self._access(d.source))
+        return d.of(self.access(d.source))

@@ -25,8 +25,7 @@ from nki_dist.dtypes import float64
 from nki_dist.dtypes.casts import converter
 from nki_dist.insight.regions import Region, region
 from nki_dist.insight.replay import Hooks, Launched, Place, Watch, key_of, replay, title
-from nki_dist.insight.steps import LINES
-from nki_dist.insight.tables import html_table, plural
+from nki_dist.insight.steps import LINES, html_table, plural
 from nki_dist.insight.wide import Beside, WideMemory, in_double, tensors_of
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.linking.indirect import lowered
@@ -237,7 +236,7 @@ class Shadows(Watch):
                 core.unrounded.take(r, bits)
 
     def _step(self, beside: Beside, i: Instruction) -> Callable[[], Any]:
-        wide = beside.instruction(i)
+        wide = beside.rewrite.instruction(i)
         beside.kit.begin()
         return beside.kit.step(lowered(wide, beside.kit))
 
@@ -253,7 +252,7 @@ class Shadows(Watch):
         def start(beside: Beside) -> Any:
             self._take(core, i, touched)
             beside.kit.begin(waits=True)
-            return spec.link_exchange(beside.instruction(i), beside.kit)()
+            return spec.link_exchange(beside.rewrite.instruction(i), beside.kit)()
 
         return [lambda: start(core.unrounded), lambda: start(core.exact)]
 

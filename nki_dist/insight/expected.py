@@ -1,293 +1,314 @@
-"""What `expected={...}` names: outputs, tensors by name, what a line writes."""
+"""What `expected=` says that tensors of a launch should hold, beside what they hold.
+
+What is expected of a tensor is expected of what is left in it after the last write to it; what is
+expected of a line, of what the line writes. Elements that nobody wrote are expected to be nothing.
+Only tensors of the rank whose element is asked about are looked at.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from difflib import get_close_matches
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
 
+import ml_dtypes
 import numpy as np
 
 from nki_dist.errors import LaunchError
-from nki_dist.insight.asking import check_core, is_line, is_tensor, output_access
+from nki_dist.insight.asking import check_core, is_line, is_tensor, output_access, unknown
 from nki_dist.insight.log import Log
 from nki_dist.insight.regions import Region
-from nki_dist.insight.replay import Key, key_of
-from nki_dist.isa import INSTRUCTIONS
+from nki_dist.insight.replay import Hooks, Key, Launched, Place, Watch, key_of, replay
+from nki_dist.insight.steps import Expected, index_in
 from nki_dist.isa.core import CoreSlot
-from nki_dist.program import Access, instructions
+from nki_dist.program import Access, Instruction
 from nki_dist.program.walk import returned
 
-HINT = (
-    "expected={...} takes an output's number or place, a tensor's name= or what the kernel calls "
-    "it, or a line as 'file.py:12'; (name, core) where both cores have one"
-)
+# Differences that are rounding, relative to the results: what a kernel that works in the type comes
+# to, by its bits of precision. A choice.
+ROUNDING: Final = ((20, 3e-4), (10, 3e-3), (7, 2e-2), (0, 0.15))
+# Masks are written as large numbers or as infinities; from here on they are the same. A choice.
+HUGE: Final = 1e20
 
 
-@dataclass(frozen=True)
-class Group:
-    """One tensor, or what one instruction wrote.
+@dataclass(eq=False)
+class Checked:
+    """A tensor, or what one instruction wrote, beside what is expected of it.
 
     Attributes:
-        name: what messages call it.
+        name: what the caller called it.
         region: its elements.
-        number: of the instruction that wrote it, if a line is meant.
-        whose: where it is made, to tell it from others of the name.
+        ends: by element, the last number of the write that left it; -1 where nobody wrote.
+        wanted, got: by element, in float64.
+        errors: by element, how far it is off, from 0 (as expected) to 1.
+        wrong: by element, whether that is more than rounding.
     """
 
     name: str
     region: Region
-    number: int | None
-    whose: str
+    ends: np.ndarray
+    wanted: np.ndarray = field(repr=False, default_factory=lambda: np.empty(0))
+    got: np.ndarray = field(repr=False, default_factory=lambda: np.empty(0))
+    errors: np.ndarray = field(repr=False, default_factory=lambda: np.empty(0))
+    wrong: np.ndarray = field(repr=False, default_factory=lambda: np.empty(0, bool))
+
+    @property
+    def last(self) -> int:
+        """The last number of the last write to it."""
+        return int(self.ends.max())
+
+    @property
+    def departs(self) -> int:
+        """The last number of the first write that left something wrong; that of the last if none
+        did."""
+        return int(self.ends[self.wrong].min(initial=self.last))
+
+    def worst(self) -> int:
+        """Of the elements that the first wrong write left, the one that is off most."""
+        first = self.wrong & (self.ends == self.departs)
+        return int(np.argmax(np.where(first, self.errors, -1.0)))
+
+    def farthest_off(self) -> tuple[int, ...]:
+        """The index, within what is looked at, of the element that is off most."""
+        return tuple(int(n) for n in np.unravel_index(np.argmax(self.errors), self.region.shape))
+
+    def judge(self, got: np.ndarray, rounding: float) -> None:
+        """Compare with what was found."""
+        self.got = got.astype(np.float64).reshape(-1)
+        self.errors = _errors(self.got, self.wanted)
+        self.wrong = (self.errors > rounding) & (self.ends >= 0)
+
+    def told(self, log: Log) -> Expected:
+        """What a record tells of it."""
+        at = self.worst() if self.wrong.any() else 0
+        number = log.begun.get(self.departs, self.departs)
+        index = index_in(self.region.storage, int(self.region.places[at]))
+        where = log.launched.where(log.cores[number], log.at(number))
+        off, got, wanted = int(self.wrong.sum()), float(self.got[at]), float(self.wanted[at])
+        return Expected(self.name, where, number, off, self.got.size, index, got, wanted)
 
 
-def groups_of(log: Log, name: Any, rank: int) -> list[Group]:
+def _errors(got: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """By element, how far it is off, relative to what is expected of it and to the others.
+
+    A number that is met again and again at the end of the scale is a mask's, and says nothing
+    about how large the others are.
+    """
+    usual = np.abs(wanted[np.isfinite(wanted) & (np.abs(wanted) < HUGE)])
+    if usual.size and (usual == usual.max()).sum() > 1 and (usual != usual.max()).any():
+        usual = usual[usual != usual.max()]
+    scale = 0.1 * float(np.sqrt((usual**2).mean())) if usual.size else 0.0
+    with np.errstate(all="ignore"):
+        found = np.abs(got - wanted) / (np.abs(wanted) + scale)
+        masked = (np.abs(got) >= HUGE) & (np.abs(wanted) >= HUGE)
+        same = (got == wanted) | (np.isnan(got) & np.isnan(wanted))
+        same |= masked & (np.sign(got) == np.sign(wanted))
+    found = np.where(np.isnan(found), 1.0, np.minimum(found, 1.0))
+    return np.asarray(np.where(same, 0.0, found))
+
+
+def compared(log: Log, expected: Mapping[Any, Any], rank: int) -> list[Checked]:
+    """Everything that is expected, beside what the launch made, in the order of the launch.
+
+    Raises:
+        LaunchError: `expected` names what isn't there, or more than one thing, or has other shapes.
+    """
+    found: list[Checked] = []
+    for name, values in expected.items():
+        found += _with_values(name, _named(log, name, rank), values)
+    _Compare(log, found)
+    return sorted(found, key=lambda c: c.last)
+
+
+class _Compare(Watch):
+    """Looks at elements after the last write to them."""
+
+    def __init__(self, log: Log, asked: Sequence[Checked]) -> None:
+        self._after: dict[int, list[Checked]] = {}
+        for one in asked:
+            self._after.setdefault(log.begun.get(one.last, one.last), []).append(one)
+        self._names = {(log.cores[n], log.at(n).ordinal) for n in self._after}
+        self._rounding = _rounding(log.launched)
+        replay(log.launched, self)
+
+    def linking(self, place: Place, i: Instruction) -> Hooks:
+        if (place.slot.core, i.ordinal) not in self._names:
+            return None, None
+
+        def after(number: int) -> None:
+            for one in self._after.get(number, ()):
+                r = _here(place, one.region)
+                one.judge(r.values(r.get(place.kit)), self._rounding)
+
+        return None, after
+
+
+def _here(place: Place, r: Region) -> Region:
+    """The same elements, as the program of a core knows them."""
+    if r.access is None:
+        return r
+    storage = next(s for s in place.program.storages if key_of(place.slot, s) == r.key)
+    a = r.access
+    return _region(place.slot, Access(storage, a.offset, a.shape, a.strides, a.dtype))
+
+
+def _rounding(launched: Launched) -> float:
+    """How far results may be off, relative to them, that were computed in a launch's types."""
+    types = {s.dtype for s in launched.compiled.programs[0].storages if s.dtype.is_float}
+    finfo: Any = ml_dtypes.finfo
+    bits = min((finfo(t.storage).nmant for t in types), default=23)
+    return next(rounding for least, rounding in ROUNDING if bits >= least)
+
+
+def trusted(found: Sequence[Checked]) -> dict[tuple[Key, int], np.ndarray]:
+    """The (sorted) bytes that are as expected, by memory and last number of their write."""
+    made: dict[tuple[Key, int], np.ndarray] = {}
+    for one in found:
+        right = ~one.wrong & (one.ends >= 0)
+        for end in np.unique(one.ends[right]):
+            places = one.region.bytes_of(np.flatnonzero(right & (one.ends == end)))
+            name = (one.region.key, int(end))
+            made[name] = np.union1d(made[name], places) if name in made else places
+    return made
+
+
+# ---- names --------------------------------------------------------------------------------------
+
+
+def _named(log: Log, name: Any, rank: int) -> list[Checked]:
     """What a name means, in the order of the kernel.
 
     Args:
         name: an output's number or place, a tensor, a line, or one of the last two with a core.
 
     Raises:
-        LaunchError: nothing has the name, or tensors of several lines or cores.
+        LaunchError: nothing that the launch writes has the name.
     """
-    core: int | None = None
-    asked = name
+    launched, core, asked = log.launched, None, name
+    fault = f"nothing in the launch writes to {name!r}"
     if isinstance(name, tuple) and len(name) == 2 and isinstance(name[1], int):
         asked, core = name
-        check_core(log.launched, core, None)
-    if _is_output(log, asked):
-        a = output_access(log.launched, asked)
-        slot = _slots(log, rank, 0)[0]
-        storage = log.launched.compiled.programs[0].storages[a.storage.number]
-        a = Access(storage, a.offset, a.shape, a.strides, a.dtype)
-        r = Region(key_of(slot, storage), storage, a.dtype, a)
-        return [Group(f"output {asked}", r, None, "")]
-    if not isinstance(asked, str):
-        raise LaunchError(
-            f"expected= has a key {name!r}, which names no tensor",
-            code="record-expected-name",
-            hint=HINT,
-        )
-    slots = _slots(log, rank, core)
-    found = _written_by(log, slots, asked) or _tensors(log, slots, asked)
+    check_core(launched, core, rank)
+    slots = [s for s in launched.slots if s.rank == rank and core in (None, s.lnc_core)]
+    leaves = returned(launched.compiled.programs[0].outputs)
+    if isinstance(asked, (int, np.integer)) or asked in [path for path, _ in leaves if path]:
+        r = _region(slots[0], output_access(launched, asked))
+        found = [Checked(f"output {asked}", r, _ends(log, r))]
+    elif not isinstance(asked, str):
+        found, fault = [], f"{name!r} names no tensor"
+    else:
+        found = list(_of_line(log, slots, asked)) or list(_of_tensor(log, slots, asked))
+        fault = unknown(launched, asked) or fault
+    found = [c for c in found if c.last >= 0]
     if not found:
-        raise _unknown(log, slots, asked)
-    return _told_apart(found, asked, core)
-
-
-def _is_output(log: Log, asked: Any) -> bool:
-    if isinstance(asked, (int, np.integer)) and not isinstance(asked, bool):
-        return True  # output_access says which there are
-    paths = [path for path, _ in returned(log.launched.compiled.programs[0].outputs)]
-    return isinstance(asked, str) and bool(asked) and asked in paths
-
-
-def _slots(log: Log, rank: int, core: int | None) -> list[CoreSlot]:
-    check_core(log.launched, None, rank)
-    slots = [s for s in log.launched.slots if s.rank == rank]
-    return [s for s in slots if core in (None, s.lnc_core)]
-
-
-def _written_by(log: Log, slots: Sequence[CoreSlot], asked: str) -> list[Group]:
-    """What a line writes, each time that it is carried out."""
-    cores = {s.core: s for s in slots}
-    found = []
-    for number, i in enumerate(log.instructions):
-        slot = cores.get(log.cores[number]) if i is not None else None
-        if slot is None or i is None:
-            continue
-        if not is_line(log.launched.where(slot.core, i), asked):
-            continue
-        for r in log.writes(number):
-            whose = f"core {slot.lnc_core}" if r.key[0] == "local" else ""
-            found.append(Group(f"{r.storage.title} at {asked}", r, number, whose))
-    return found
-
-
-def _tensors(log: Log, slots: Sequence[CoreSlot], asked: str) -> list[Group]:
-    """Tensors of a name, or that a line allocates."""
-    found: dict[Key, Group] = {}
-    for slot in slots:
-        program = log.launched.program(slot.core)
-        makers = _first_writers(log, slot)
-        for s in program.storages:
-            where = None if s.location is None else program.where(s.location)
-            if not (is_tensor(program, s, asked) or is_line(where, asked)):
-                continue
-            if s.role == "constant":
-                continue
-            key = key_of(slot, s)
-            whole = Access(s, 0, s.shape, s.strides, s.dtype)
-            line = makers.get(s.number)
-            core = f"core {slot.lnc_core}" if s.role == "local" else ""
-            if line is None and key in found:
-                continue
-            if line is None and not log.written.get(key):
-                line = "nothing"
-            group = Group(asked, Region(key, s, s.dtype, whole), None, f"{core}|{where}|{line}")
-            found.setdefault(key, group)
-    return list(found.values())
-
-
-def _first_writers(log: Log, slot: CoreSlot) -> dict[int, str]:
-    """By number of a storage, the line that writes it first."""
-    program = log.launched.program(slot.core)
-    found: dict[int, str] = {}
-    for i in instructions(program.body):
-        for a in INSTRUCTIONS[i.opcode].writes(i):
-            found.setdefault(a.storage.number, str(program.where(i.location)))
-    return found
-
-
-def _told_apart(found: list[Group], asked: str, core: int | None) -> list[Group]:
-    """Groups that are one name's: of one core and one line.
-
-    Raises:
-        LaunchError: they are of several.
-    """
-    cores = {g.whose.split("|")[0] for g in found} - {""}
-    if len(cores) > 1:
         raise LaunchError(
-            f"expected= has {asked!r}, which {' and '.join(sorted(cores))} have",
-            code="record-expected-ambiguous",
-            hint=f"say which: ({asked!r}, 0)",
-        )
-    written = [g for g in found if not g.whose.endswith("|nothing")]
-    if not written:
-        raise LaunchError(
-            f"expected= has {asked!r}, to which nothing in the launch writes",
+            f"expected=: {fault}",
             code="record-expected-name",
-            hint="name a tensor that the kernel writes to; arguments are what they are",
+            hint="an output is named by number or place, a tensor by name= or by what the kernel "
+            "calls it, a line as 'file.py:12'; (name, core) where both cores have one",
         )
-    lines = list(dict.fromkeys(g.whose for g in written))
-    if len(lines) > 1:
-        where = [g.split("|")[2] for g in lines]
-        raise LaunchError(
-            f"expected= has {asked!r}, the name of tensors that are written first at "
-            + ", ".join(where),
-            code="record-expected-ambiguous",
-            hint=f"name what a line writes: {where[0]!r}",
-        )
-    return written
+    return found
 
 
-def _unknown(log: Log, slots: Sequence[CoreSlot], asked: str) -> LaunchError:
-    names: dict[str, None] = {}
+def _of_line(log: Log, slots: Sequence[CoreSlot], asked: str) -> Iterator[Checked]:
+    """What a line writes, each time that it is carried out."""
+    cores = {s.core for s in slots}
+    for number, i in enumerate(log.instructions):
+        core = log.cores[number]
+        if i is not None and core in cores and is_line(log.launched.where(core, i), asked):
+            for r in log.writes(number):
+                ends = np.full(r.places.size, log.ended.get(number, number), np.int64)
+                yield Checked(f"{r.storage.title} at {asked}", r, ends)
+
+
+def _of_tensor(log: Log, slots: Sequence[CoreSlot], asked: str) -> Iterator[Checked]:
+    """Tensors of a name; what cores share counts once."""
+    seen = set()
     for slot in slots:
         program = log.launched.program(slot.core)
-        written = _first_writers(log, slot)
-        names.update((s.title, None) for s in program.storages if s.number in written)
-    near = get_close_matches(asked, names, 3, 0.4)
-    return LaunchError(
-        f"expected= has {asked!r}, which is no tensor and no line of {log.launched.compiled.kernel}"
-        + (f"; likely meant: {', '.join(near)}" if near else "")
-        + f"; its tensors are {', '.join(names)}",
-        code="record-expected-name",
-        hint=HINT,
-    )
+        for s in program.storages:
+            key = key_of(slot, s)
+            if is_tensor(program, s, asked) and key not in seen:
+                seen.add(key)
+                r = _region(slot, Access(s, 0, s.shape, s.strides, s.dtype))
+                yield Checked(asked, r, _ends(log, r))
 
 
-def values_of(
-    name: Any, groups: Sequence[Group], values: Any
-) -> Iterator[tuple[Group, np.ndarray]]:
-    """Groups with their expected elements, in float64.
+def _region(slot: CoreSlot, a: Access) -> Region:
+    return Region(key_of(slot, a.storage), a.storage, a.dtype, a)
+
+
+def _ends(log: Log, r: Region) -> np.ndarray:
+    """By element, the last number of the write that left it there; -1 for none."""
+    ends = np.full(r.places.size, -1, np.int64)
+    for end in reversed(log.written.get(r.key, ())):
+        if end in log.unwritten or (ends >= 0).all():
+            break
+        for w in log.writes(log.begun.get(end, end)):
+            if w.key == r.key:
+                ends[(ends < 0) & w.holds(r.places)] = end
+    return ends
+
+
+# ---- values -------------------------------------------------------------------------------------
+
+
+def _with_values(name: Any, found: Sequence[Checked], values: Any) -> Iterator[Checked]:
+    """What something is expected of.
 
     Args:
-        values: an array of the group's shape; of several groups a list with one of these, or None,
-            for each, or one array with as many rows.
+        values: an array of the shape that one of them has; or a list with an array, or None, for
+            each of those that have its shape, or one array with as many rows.
 
     Raises:
         LaunchError: shapes or dtypes don't fit.
     """
-    if len(groups) > 1:
-        groups = _of_shape(name, groups, values)
-    if len(groups) == 1:
-        yield groups[0], _numbers(name, groups[0], values)
-        return
-    shape = groups[0].region.shape
-    count = _length(values)
-    if count != len(groups):
-        size = "no list" if count is None else count
+    one = [c for c in found if c.region.shape == _shape(values)]
+    each = list(values) if np.iterable(values) else []
+    shapes = {_shape(v) for v in each if v is not None}
+    several = [c for c in found if c.region.shape in shapes]
+    if len(found) == 1 or len(one) == 1:
+        pairs = [((one or found)[0], values)]
+    elif several and len(several) == len(each):
+        pairs = list(zip(several, each))
+    else:
         raise LaunchError(
-            f"expected[{name!r}] has {size}; {len(groups)} are made under this name, of shape "
-            f"{shape}",
-            code="record-expected-shape",
-            hint="give a list with one array (or None) for each, in the order of the kernel",
-            numbers={"got": size, "allowed": len(groups)},
+            f"expected[{name!r}] has shape {_shape(values)}; under this name are made "
+            + ", ".join(f"{c.region.storage.title} {c.region.shape}" for c in found),
+            code="record-expected-ambiguous" if one else "record-expected-shape",
+            hint="give a list with one array (or None) for each, in the order of the kernel; or "
+            f"name a line, or a core: ({name!r}, 0)",
+            numbers={"got": list(_shape(values) or ()), "allowed": len(found)},
         )
-    for group, one in zip(groups, values):
-        if one is not None:
-            yield group, _numbers(name, group, one)
+    for checked, given in pairs:
+        if given is not None:
+            checked.wanted = _numbers(name, checked, given)
+            yield checked
 
 
-def _of_shape(name: Any, groups: Sequence[Group], values: Any) -> Sequence[Group]:
-    """Of a line that writes several tensors, those that have the shape.
-
-    Raises:
-        LaunchError: none has, or several.
-    """
-    titles = list(dict.fromkeys(g.name for g in groups))
-    if len(titles) == 1:
-        return groups
-    by_title = [[g for g in groups if g.name == title] for title in titles]
-    fitting = [g for g in by_title if _fits(g, values)]
-    if len(fitting) == 1:
-        return fitting[0]
-    has = ", ".join(f"{g[0].region.storage.title} {g[0].region.shape}" for g in by_title)
-    raise LaunchError(
-        f"expected= has {name!r}, a line that writes {has}",
-        code="record-expected-ambiguous",
-        hint="name the tensor; of a line, the tensor with the array's shape is meant",
-    )
-
-
-def _fits(groups: Sequence[Group], values: Any) -> bool:
-    if len(groups) == 1:
-        return bool(np.shape(values) == groups[0].region.shape)
-    if _length(values) != len(groups):
-        return False
-    return all(v is None or np.shape(v) == g.region.shape for g, v in zip(groups, values))
-
-
-def _length(values: Any) -> int | None:
-    """Of a list, or of the first dimension of an array; None for anything else."""
+def _shape(values: Any) -> tuple[int, ...] | None:
+    """None for lists of several lengths."""
     try:
-        return len(values)
-    except TypeError:
+        return tuple(np.shape(values))
+    except ValueError:
         return None
 
 
-def _numbers(name: Any, group: Group, values: Any) -> np.ndarray:
-    shape, dtype = group.region.shape, group.region.dtype
-    try:
-        given = np.asarray(values)
-    except ValueError:  # lists of several lengths
-        given = np.asarray(values, object)
-    try:
-        if given.dtype.kind in "cOSUmM":
-            raise TypeError
-        numbers = given.astype(np.float64)
-    except (TypeError, ValueError):
+def _numbers(name: Any, checked: Checked, values: Any) -> np.ndarray:
+    shape, dtype = checked.region.shape, checked.region.dtype
+    if _shape(values) != shape:
         raise LaunchError(
-            f"expected[{name!r}] has dtype {given.dtype}; {group.name} has {dtype}",
-            code="record-expected-dtype",
-            hint="give real numbers",
-        ) from None
-    if given.shape != shape:
-        raise LaunchError(
-            f"expected[{name!r}] has shape {given.shape}; {group.name} has {shape}",
+            f"expected[{name!r}] has shape {_shape(values)}; {checked.name} has {shape}",
             code="record-expected-shape",
             hint="give an array of the shape as the kernel allocates it, partitions first",
-            numbers={"got": list(given.shape), "allowed": list(shape)},
+            numbers={"got": list(_shape(values) or ()), "allowed": list(shape)},
         )
-    if not dtype.is_float and not (np.isfinite(numbers) & (numbers == np.rint(numbers))).all():
+    given = np.asarray(values)
+    numbers = given.astype(np.float64) if given.dtype.kind not in "cOSUmM" else None
+    if numbers is None or not (dtype.is_float or (numbers == np.rint(numbers)).all()):
         raise LaunchError(
-            f"expected[{name!r}] has fractions; {group.name} has dtype {dtype}",
+            f"expected[{name!r}] has dtype {given.dtype}; {checked.name} has {dtype}",
             code="record-expected-dtype",
-            hint="give whole numbers",
+            hint="give real numbers, for integers whole ones",
         )
     return numbers.reshape(-1)
-
-
-__all__ = ["Group", "groups_of", "values_of"]

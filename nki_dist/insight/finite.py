@@ -24,6 +24,7 @@ from nki_dist.insight.regions import Region, region
 from nki_dist.insight.replay import Enough, Hooks, Place, Watch, replay, title
 from nki_dist.insight.steps import NonFinite, index_in
 from nki_dist.isa import INSTRUCTIONS
+from nki_dist.isa.core import CoreSlot
 from nki_dist.isa.kit import Kit
 from nki_dist.program import Access, Instruction
 
@@ -61,8 +62,11 @@ class _Scan(Watch):
             if odd is not None:
                 found.append(odd)
                 if a.storage.role == "input" and self.argument is None:
-                    r = region(place.slot, a)
-                    self.argument = _element(place, i, number, r, odd[0])
+                    r, where = region(place.slot, a), place.program.where(i.location)
+                    n = int(np.argmax(odd[0]))
+                    value = float(r.values(r.get(place.kit)).reshape(-1)[n])
+                    what = n, value, int(odd[0].sum()), False
+                    self.argument = _element(place.slot, where, i, number, r, *what)
 
     def _after(self, place: Place, i: Instruction, number: int) -> None:
         spec, found = INSTRUCTIONS[i.opcode], self._found[place.slot.core]
@@ -98,21 +102,14 @@ def _within(mine: np.ndarray, theirs: np.ndarray) -> bool:
     return mine.size == theirs.size and not (mine & ~theirs).any()
 
 
-def _element(place: Place, i: Instruction, number: int, r: Region, odd: np.ndarray) -> NonFinite:
-    first = int(np.flatnonzero(odd)[0])
-    value = float(r.values(r.get(place.kit)).reshape(-1)[first])
-    return NonFinite(
-        place.program.where(i.location),
-        place.slot.lnc_core,
-        place.slot.rank,
-        title(i),
-        r.storage.title,
-        number,
-        index_in(r.storage, r.dtype, int(r.places[first])),
-        value,
-        int(odd.sum()),
-        False,
-    )
+def _element(
+    slot: CoreSlot, where: str | None, i: Instruction, number: int, r: Region, *what: Any
+) -> NonFinite:
+    """The element of a number in a region; then its value, how many there are, who made it."""
+    element, *rest = what
+    index = index_in(r.storage, int(r.places[element]))
+    at = where, slot.lnc_core, slot.rank, title(i), r.storage.title, number
+    return NonFinite(*at, index, *rest)
 
 
 def first_non_finite(log: Log) -> NonFinite | None:
@@ -157,19 +154,8 @@ def _made(log: Log, probe: Probe, number: int, member: int) -> NonFinite | None:
         if not tried.size or not any(m.any() for m in probe.influence([(n, tried)], not_finite)):
             continue
         slot = log.launched.slots[log.cores[number]]
-        first = int(tried[0])
-        return NonFinite(
-            log.launched.where(slot.core, i),
-            slot.lnc_core,
-            slot.rank,
-            title(i),
-            r.storage.title,
-            number,
-            index_in(r.storage, r.dtype, int(r.places[first])),
-            float(values[first]),
-            int(odd.sum()),
-            True,
-        )
+        where, n = log.launched.where(slot.core, i), int(tried[0])
+        return _element(slot, where, i, number, r, n, float(values[n]), int(odd.sum()), True)
     return None
 
 

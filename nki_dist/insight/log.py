@@ -16,6 +16,7 @@ import numpy as np
 from nki_dist.insight.regions import (
     Region,
     chooses_rows,
+    index_sources,
     region,
     written_keys,
 )
@@ -89,7 +90,7 @@ class Log(Watch):
         self._open[slot.core] = number
 
     def _end(self, slot: CoreSlot, i: Instruction, number: int) -> None:
-        last = self.clock.now
+        last = self.now
         self._note(last, slot.core, None)
         self.begun[last], self.ended[number] = number, last
         for key in written_keys(slot, i):
@@ -177,9 +178,7 @@ class Log(Watch):
 
     def chosen_by(self, number: int) -> list[Region]:
         """Where the offsets are that chose its rows or columns."""
-        i = self.at(number)
-        found = [a.dynamic.source for a in _accesses(i) if a.dynamic is not None]
-        return self.regions(number, [a for a in found if isinstance(a, Access)])
+        return self.regions(number, index_sources(self.at(number)))
 
     def reads(self, number: int) -> list[Region]:
         """What it read, without what its addresses were read from, which `indices` gives."""

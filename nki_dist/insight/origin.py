@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -26,7 +26,7 @@ from nki_dist.insight.probe import Odd, Probe, not_finite
 from nki_dist.insight.regions import Region, index_sources, read_registers, written_keys
 from nki_dist.insight.replay import Key, key_of, title
 from nki_dist.insight.sources import Sources
-from nki_dist.insight.steps import Step, index_in
+from nki_dist.insight.steps import Source, Step, index_in
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.program import Instruction
 
@@ -76,6 +76,11 @@ class Walk:
                 return
             last = -heapq.heappop(self._heap)
             self._look(last, self._wanted.pop(last), self._readers.pop(last))
+
+    def value(self) -> Any:
+        """The number that was asked for."""
+        found = [s.values for s in self.steps[:1]] + [s.values for s in self.sources.all()[:1]]
+        return found[0].reshape(-1)[0] if found and found[0].size else None
 
     # ---- who wrote it ---------------------------------------------------------------------------
 
@@ -209,7 +214,7 @@ class Walk:
         made = []
         for n, elements, values in results:
             _, r = probe.outputs[n]
-            index = index_in(r.storage, r.dtype, int(r.places[elements[0]]))
+            index = index_in(r.storage, int(r.places[elements[0]]))
             moved = INSTRUCTIONS[i.opcode].effects.bits is not None and self._same(
                 depends, values, r.dtype
             )
@@ -271,25 +276,19 @@ class Walk:
             return
         log = self._log
         keys = {key for wanted in self._wanted.values() for key in wanted}
-        keys.update(key for n in members for key in self._reads(n))
+        keys.update(key for n in members for key in self._known(n)[0])
         chosen, room = set(members), BUDGET
         for at in range(end, -1, -1):
             n = log.begun.get(at, at)
             if room < 0 or len(chosen) > AHEAD:
                 break
-            if log.instructions[n] is None or n in chosen or not self._writes(n) & keys:
+            if log.instructions[n] is None or n in chosen or not self._known(n)[1] & keys:
                 continue
             for member in log.meeting(n):
-                keys.update(self._reads(member))
+                keys.update(self._known(member)[0])
                 room -= bytes_looked_at(log, member)
                 chosen.add(member)
         self._found = Capture(log.launched, log, chosen).found
-
-    def _writes(self, number: int) -> set[Key]:
-        return self._known(number)[1]
-
-    def _reads(self, number: int) -> set[Key]:
-        return self._known(number)[0]
 
     def _known(self, number: int) -> tuple[set[Key], set[Key]]:
         """The memories that an instruction may depend on, and those that it writes."""
@@ -303,3 +302,23 @@ class Walk:
             reads.update(written, read_registers(slot, original))
             known = self._keys[core, i.ordinal] = reads, written
         return known
+
+
+def first_to_look_at(steps: Sequence[Step]) -> tuple[Step | None, str]:
+    """The step of a way back to look at first, and why: the reasons that docs/records.md numbers
+    ("Where a number came from"). None where nothing was written."""
+    born = [s for s in steps if s.made_non_finite]
+    if born:
+        return min(born, key=lambda s: s.step), (
+            "it made a number that isn't finite of numbers that are, or NaN of infinities"
+        )
+    for s in reversed(steps):
+        for r in s.reads:
+            if isinstance(r, Source) and r.kind == "unwritten":
+                return s, f"it read {r.name} where nobody had written"
+    for s in steps:
+        if not s.moved:
+            return s, "it made this number; what follows only moved it"
+    if steps:
+        return steps[0], "nothing was computed: the number was only moved"
+    return None, "nothing in the launch wrote it"

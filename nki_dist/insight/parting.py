@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+from hashlib import blake2b
 from itertools import zip_longest
-from typing import Any
 
 import numpy as np
 
 from nki_dist.errors import LaunchError
-from nki_dist.insight.asking import Digests
-from nki_dist.insight.regions import region
+from nki_dist.insight.regions import Region, after_writes
 from nki_dist.insight.replay import Enough, Hooks, Launched, Place, Watch, replay, title
 from nki_dist.insight.steps import Difference, index_in
 from nki_dist.isa import INSTRUCTIONS
@@ -30,67 +29,83 @@ def parting(mine: Launched, theirs: Launched) -> Difference | None:
             code="record-question",
             numbers={"got": sizes[1], "allowed": sizes[0]},
         )
-    words = Digests(mine).of, Digests(theirs).of
-    first: tuple[int, int, int] | None = None
-    for core in words[0]:
-        for n, (a, b) in enumerate(zip_longest(words[0][core], words[1][core])):
+    words, others = _Words(mine).of, _Words(theirs).of
+    parted = []
+    for core, done in words.items():
+        for n, (a, b) in enumerate(zip_longest(done, others[core])):
             if a is None or b is None or a[2] != b[2]:
-                number = a[3] if a is not None else len(words[0][core])
-                if first is None or number < first[0]:
-                    first = (number, core, n)
+                end = a[0] if a is not None else done[-1][0] + 1 if done else 0
+                parted.append((end, core, n))
                 break
-    if first is None:
+    if not parted:
         return None
-    number, core, n = first
-    return _Pair(mine, words[0][core], core, n).against(_Pair(theirs, words[1][core], core, n))
+    end, core, n = min(parted)
+    one = _Wrote(mine, core, *words[core][n : n + 1])
+    two = _Wrote(theirs, core, *others[core][n : n + 1])
+    i, other = one.instruction, two.instruction
+    step = words[core][n][1] if i is not None else end
+    slot, where = mine.slots[core], None if i is None else mine.where(core, i)
+    at = where, slot.lnc_core, slot.rank, "the end" if i is None else title(i)
+    same = i is not None and other is not None and i.opcode == other.opcode
+    for (r, a), (_, b) in zip(one.written, two.written) if same else ():
+        if a.shape != b.shape or a.dtype != b.dtype:
+            break
+        differ = np.flatnonzero(a != b)
+        if differ.size:
+            index = index_in(r.storage, int(r.places[differ[0]]))
+            x, y = (r.values(v).reshape(-1)[differ[0]] for v in (a, b))
+            return Difference(*at, r.storage.title, step, index, x, y, differ.size)
+    goes_on = "its end" if other is None else title(other)
+    return Difference(*at, "", step, None, at[3], goes_on, 0)
 
 
-class _Pair(Watch):
-    """What the n-th instruction of a core wrote in one of the records."""
+Word = tuple[int, int, bytes]  # number of an instruction's end and beginning, digest of its writes
 
-    def __init__(
-        self, launched: Launched, done: list[tuple[int, int, bytes, int]], core: int, n: int
-    ):
-        self._launched, self._core = launched, core
-        self._number = done[n][0] if n < len(done) else -1
-        self._ordinal = done[n][1] if n < len(done) else -1
-        self.step = self._number if n < len(done) else (done[-1][0] + 1 if done else 0)
+
+class _Words(Watch):
+    """A short word for everything each core wrote.
+
+    Attributes:
+        of: by core of the world, in its order.
+    """
+
+    def __init__(self, launched: Launched) -> None:
+        self.of: dict[int, list[Word]] = {s.core: [] for s in launched.slots}
+        replay(launched, self)
+
+    def linking(self, place: Place, i: Instruction) -> Hooks:
+        def told(number: int, regions: list[Region]) -> None:
+            word = blake2b(i.opcode.encode(), digest_size=8)
+            for r in regions:
+                word.update(f"{r.shape} {r.dtype}".encode())
+                word.update(r.get(place.kit).tobytes())
+            self.of[place.slot.core].append((self.now, number, word.digest()))
+
+        return after_writes(place, INSTRUCTIONS[i.opcode].writes(i), told)
+
+
+class _Wrote(Watch):
+    """What the instruction of a word, if there is one, wrote.
+
+    Attributes:
+        instruction, written: None and nothing if the core had come to its end.
+    """
+
+    def __init__(self, launched: Launched, core: int, word: Word | None = None) -> None:
+        self._core, self._word = core, word
         self.instruction: Instruction | None = None
-        self.written: list[Any] = []
-        if self._ordinal >= 0:
+        self.written: list[tuple[Region, np.ndarray]] = []
+        if word is not None:
             replay(launched, self)
 
     def linking(self, place: Place, i: Instruction) -> Hooks:
-        if place.slot.core != self._core or i.ordinal != self._ordinal:
+        if place.slot.core != self._core:
             return None, None
-        regions: list[Any] = []
 
-        def before(number: int) -> None:
-            accesses = INSTRUCTIONS[i.opcode].writes(i)
-            regions[:] = [region(place.slot, a, place.kit) for a in accesses]
-
-        def after(number: int) -> None:
-            if number == self._number:
+        def told(number: int, regions: list[Region]) -> None:
+            if self._word is not None and number == self._word[1]:
                 self.instruction = i
                 self.written = [(r, r.get(place.kit)) for r in regions]
                 raise Enough
 
-        return before, after
-
-    def against(self, other: _Pair) -> Difference:
-        slot = self._launched.slots[self._core]
-        mine, theirs = self.instruction, other.instruction
-        where = None if mine is None else self._launched.where(self._core, mine)
-        called = "the end" if mine is None else title(mine)
-        at = where, slot.lnc_core, slot.rank, called
-        same = mine is not None and theirs is not None and mine.opcode == theirs.opcode
-        for (r, a), (_, b) in zip(self.written, other.written) if same else ():
-            if a.shape != b.shape or a.dtype != b.dtype:
-                break
-            differ = np.flatnonzero(a != b)
-            if differ.size:
-                index = index_in(r.storage, r.dtype, int(r.places[differ[0]]))
-                one, two = (r.values(x).reshape(-1)[differ[0]] for x in (a, b))
-                return Difference(*at, r.storage.title, self.step, index, one, two, differ.size)
-        goes_on = "its end" if theirs is None else title(theirs)
-        return Difference(*at, "", self.step, None, called, goes_on, 0)
+        return after_writes(place, INSTRUCTIONS[i.opcode].writes(i), told)

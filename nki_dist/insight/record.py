@@ -9,27 +9,21 @@ import numpy as np
 
 from nki_dist.errors import LaunchError
 from nki_dist.forks import cached_property
-from nki_dist.insight.asking import (
-    Moment,
-    check_core,
-    element,
-    moment_of,
-    output_access,
-    output_place,
-    writes_of,
-)
-from nki_dist.insight.between import Between, beside
+from nki_dist.insight.asking import Moment, check_core, moment_of, output_place, writes_of
+from nki_dist.insight.expected import Checked, compared, trusted
 from nki_dist.insight.finite import first_non_finite
 from nki_dist.insight.log import Log
-from nki_dist.insight.origin import Walk
+from nki_dist.insight.origin import Walk, first_to_look_at
 from nki_dist.insight.parting import parting
-from nki_dist.insight.repair import Repair, Repairs
 from nki_dist.insight.replay import Launched
-from nki_dist.insight.steps import Difference, NonFinite, Origin, Writes
-from nki_dist.insight.suspects import suspect_of
-from nki_dist.insight.tables import html_text, plural
-from nki_dist.insight.trial import Trial
-from nki_dist.insight.wanted import Wanted
+from nki_dist.insight.steps import (
+    Difference,
+    NonFinite,
+    Origin,
+    Writes,
+    html_text,
+    plural,
+)
 
 
 class Record:
@@ -80,8 +74,8 @@ class Record:
         Args:
             location: "file.py:12" or 12.
             core, rank: whose.
-            times: which time, of a line that a loop of any kind or a helper carries out several
-                times: 0 is the first, -1 the last.
+            times: which time, of a line of several instructions, or that a loop of any kind or a
+                helper carries out several times: 0 is the first instruction, -1 the last.
 
         Returns:
             A list of Alive objects (`.tensor`, `.memory`, `.address`, `.values`), also by name.
@@ -90,7 +84,7 @@ class Record:
         Raises:
             LaunchError: there is no such line, or the core didn't carry it out as often.
         """
-        return moment_of(self.launched, location, core, rank, times)
+        return moment_of(self._log, location, core, rank, times)
 
     def origin(
         self,
@@ -112,16 +106,14 @@ class Record:
                 one that is farthest off.
             rank: whose output.
             limit: steps after which the walk back ends; None for never.
-            expected: what the element should be, a number; or better what the output should be, an
-                array of its shape; in a world also a list with one of these, or None, for each
-                rank. Then lines are changed until the results are as expected, and the line whose
-                change makes them so comes first (`Origin.repairs`). Takes as long as hundreds of
-                launches. Or a dict with what tensors inside the kernel should hold when they were
-                written last, arrays of their shapes: by an output's number or place, by `name=`,
-                by what the kernel calls it, or by line ("file.py:12", what the line writes); with
-                a core, `(name, 1)`, where both cores have one; of what is made several times a
-                list with one array, or None, for each. Then what departs first of what is expected
-                says where to look (`Origin.expected`). Only tensors of `rank` are compared.
+            expected: what the output should be, an array of its shape; in a world a list with one
+                of these, or None, for each rank. Or better a dict with what tensors inside the
+                kernel should hold when they were written last, arrays of their shapes: by an
+                output's number or place, by `name=`, by what the kernel calls it, or by line
+                ("file.py:12", what the line writes); with a core, `(name, 1)`, where both cores
+                have one; of what is made several times a list with one array, or None, for each.
+                What departs from it first says where to look: the way from there back to what is
+                as expected comes first. Only tensors of `rank` are compared.
 
         Returns:
             An Origin: Steps across cores and ranks. The one to look at first is the first, its
@@ -131,79 +123,61 @@ class Record:
             LaunchError: there is no such output, element or rank, or `expected` isn't like it,
                 names what the kernel hasn't, or more than one tensor.
         """
-        launched = self.launched
+        log, found = self._log, self._compared(output, rank, expected)
         if index is None:
-            index = self._farthest_off(output, rank, expected)
-        key, places, what = output_place(launched, output, index, rank)
-        walk = Walk(self._log, limit)
+            names = (output, f"output {output}")
+            index = next((c.farthest_off() for c in found if c.name in names), ())
+        key, places, what = output_place(self.launched, output, index, rank)
+        walk = way = Walk(log, limit)
         walk.run(key, places)
-        if isinstance(expected, Mapping):
-            between = Between(self._log, expected, rank, key, places, limit)
-            return self._origin(walk, what, rank, between)
-        repairs: list[Repair] = []
-        certain = ended = False
-        if expected is not None:
-            wanted = self._wanted(output, index, rank, expected)
-            certain = not wanted.single
-            # Too much makes one number finite.
-            if certain or not any(s.made_non_finite for s in walk.steps):
-                access = output_access(launched, output)
-                search = Repairs(self._log, walk.steps, access, wanted)
-                repairs, ended = search.run(), search.ended
-        suspect, why = suspect_of(self._log, walk, key, places, repairs, certain)
-        if ended and not repairs:
-            why += "; the launch is too long for every change of a line to be tried"
-        sources = walk.sources.all()
+        lead = ""
+        if found:
+            off = [c for c in found if c.wrong.any()]
+            first = min(off, key=lambda c: c.departs, default=None)
+            lead, before = "everything that is expected is as expected", None
+            if first is not None:
+                r, at = first.region, first.worst()
+                lead = f"{first.name} departs first: {first.got[at]:.6g} where "
+                lead += f"{first.wanted[at]:.6g} is expected"
+                key, places, before = r.key, r.bytes_of(np.asarray([at])), first.departs + 1
+            way = Walk(log, limit, trusted(found))
+            way.run(key, places, before)
+            if way.steps:
+                lead += f", {plural(len(way.steps), 'step')} from what is right"
+            else:
+                way = walk
+            lead += "; "
+        suspect, why = first_to_look_at(way.steps)
+        known = {(s.step, s.tensor) for s in way.steps}
         return Origin(
-            _value(walk),
-            self._text(what, rank),
-            walk.steps,
-            sources,
-            walk.complete,
-            suspect,
-            why,
-            repairs,
-        )
-
-    def _origin(self, walk: Walk, what: str, rank: int, between: Between) -> Origin:
-        """The same, where tensors inside the kernel say where to look."""
-        return Origin(
-            _value(walk),
-            self._text(what, rank),
-            beside(walk.steps, between),
+            walk.value(),
+            f"{what} of rank {rank}" if self.launched.slots[0].ranks > 1 else what,
+            [*way.steps, *(s for s in walk.steps if (s.step, s.tensor) not in known)],
             walk.sources.all(),
             walk.complete,
-            between.suspect,
-            between.why,
-            between.repairs,
-            between.expected,
+            suspect,
+            lead + why,
+            [c.told(log) for c in found],
         )
 
-    def _text(self, what: str, rank: int) -> str:
-        return f"{what} of rank {rank}" if self.launched.slots[0].ranks > 1 else what
-
-    def _farthest_off(self, output: int | str, rank: int, expected: Any) -> tuple[int, ...]:
-        """The index of the element that is least as expected; () where no array says what is."""
+    def _compared(self, output: int | str, rank: int, expected: Any) -> list[Checked]:
+        """What is expected, by name or of the output, beside what the launch made."""
         check_core(self.launched, None, rank)
-        a = output_access(self.launched, output)
-        if isinstance(expected, Mapping):
-            expected = expected.get(output)
-        elif isinstance(expected, (list, tuple)):
-            expected = expected[rank] if rank < len(expected) else None
-        if not np.ndim(expected) or not np.size(expected):
-            return ()
-        wanted = self._wanted(output, (0,) * len(a.shape), rank, expected)
-        got = Trial(self.launched, a).outputs
-        at = int(np.argmax(wanted.errors(wanted.picked(got))))
-        return tuple(int(n) for n in np.unravel_index(at, a.shape))
-
-    def _wanted(
-        self, output: int | str, index: int | Sequence[int], rank: int, expected: Any
-    ) -> Wanted:
-        a = output_access(self.launched, output)
-        types = [s.dtype for s in self.launched.compiled.programs[0].storages]
-        ranks = self.launched.slots[0].ranks
-        return Wanted(a, expected, element(a, index), rank, ranks, types)
+        if expected is None:
+            return []
+        if isinstance(expected, (list, tuple)):
+            ranks = self.launched.slots[0].ranks
+            if len(expected) != ranks:
+                raise LaunchError(
+                    f"expected= is a list of {len(expected)}; there are {ranks} ranks",
+                    code="record-question",
+                    hint="give an array of the output's shape, or a list with one, or None, for "
+                    "each rank",
+                )
+            expected = expected[rank]
+        if not isinstance(expected, Mapping):
+            expected = {output: expected}
+        return compared(self._log, expected, rank)
 
     def first_non_finite(self) -> NonFinite | None:
         """The first element, in the order of the launch, that finite numbers were made into and
@@ -245,10 +219,3 @@ class Record:
 
     def _repr_html_(self) -> str:
         return html_text(str(self))
-
-
-def _value(walk: Walk) -> Any:
-    """The number that was asked for."""
-    values = [s.values for s in walk.steps] + [s.values for s in walk.sources.all()]
-    first = [v.reshape(-1) for v in values[:1]]
-    return first[0][0] if first and first[0].size else None

@@ -7,6 +7,7 @@ as all columns that it could choose.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,16 +15,16 @@ import numpy as np
 
 from nki_dist.dtypes import DType
 from nki_dist.forks import cached_property
-from nki_dist.insight.replay import Key, key_of
+from nki_dist.insight.replay import Hooks, Key, Place, key_of
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.core import CoreSlot
 from nki_dist.isa.effects import State
 from nki_dist.isa.indirection import is_indirect, table
 from nki_dist.isa.kit import Kit
-from nki_dist.isa.operands import Register
 from nki_dist.program import Access, Instruction, Storage, VirtualRegister
 from nki_dist.program.walk import operands
 from nki_dist.runtime.recorder import places_of
+from nki_dist.timing.registers import registers_read, registers_written
 
 
 @dataclass(eq=False)
@@ -56,14 +57,6 @@ class Region:
         for n, stride in zip(self.access.shape, self.access.strides):
             offsets = np.add.outer(offsets, np.arange(n, dtype=np.int64) * stride)
         return np.asarray(offsets.reshape(-1) * self.dtype.itemsize)
-
-    @cached_property
-    def span(self) -> tuple[int, int]:
-        """First byte, and the one past the last."""
-        if self.access is not None:
-            return self.access.span()
-        low, high = (self.places.min(), self.places.max()) if self.places.size else (0, 0)
-        return int(low), int(high) + self.dtype.itemsize
 
     def get(self, kit: Kit) -> np.ndarray:
         """A copy of the elements' bits, in the shape of the region."""
@@ -131,6 +124,18 @@ def region(slot: CoreSlot, a: Access, kit: Kit | None = None) -> Region:
     return Region(key, a.storage, a.dtype, a)
 
 
+def after_writes(
+    place: Place, accesses: Sequence[Access], told: Callable[[int, list[Region]], Any]
+) -> Hooks:
+    """Hooks that call `told(number, regions)` when an instruction has written these operands."""
+    regions: list[Region] = []
+
+    def before(number: int) -> None:  # rows are chosen by what is there now
+        regions[:] = [region(place.slot, a, place.kit) for a in accesses]
+
+    return before, lambda number: told(number, regions)
+
+
 def chooses_rows(i: Instruction) -> bool:
     """Whether an operand's rows are chosen by a vector offset."""
     return any(a.dynamic is not None and a.dynamic.kind == "vector" for _, a in operands(i.args))
@@ -144,21 +149,12 @@ def sums_key(slot: CoreSlot, i: Instruction) -> Key | None:
     return ("sums", slot.core, i.engine)
 
 
-def register_key(slot: CoreSlot, register: VirtualRegister) -> Key:
-    return ("register", slot.core, register.number)
-
-
 def written_keys(slot: CoreSlot, i: Instruction) -> list[Key]:
     """The memories, registers and sums that an instruction writes."""
-    spec = INSTRUCTIONS[i.opcode]
+    spec, sums = INSTRUCTIONS[i.opcode], sums_key(slot, i)
     keys: list[Key] = [key_of(slot, a.storage) for a in spec.writes(i)]
-    for name, role in spec.roles.items():
-        if isinstance(role, Register) and "w" in role.register_mode:
-            keys.append(register_key(slot, i.args[name]))
-    sums = sums_key(slot, i)
-    if sums is not None:
-        keys.append(sums)
-    return list(dict.fromkeys(keys))
+    keys += [("register", slot.core, n) for n in registers_written(i, spec)]
+    return list(dict.fromkeys(keys if sums is None else [*keys, sums]))
 
 
 def read_registers(slot: CoreSlot, original: Instruction) -> list[Key]:
@@ -167,17 +163,11 @@ def read_registers(slot: CoreSlot, original: Instruction) -> list[Key]:
     Args:
         original: with its run-time addresses.
     """
-    spec = INSTRUCTIONS[original.opcode]
-    keys: list[Key] = []
-    for name, value in original.args.items():
-        role = spec.roles.get(name)
-        written = isinstance(role, Register) and "w" in role.register_mode
-        if isinstance(value, VirtualRegister) and not written:
-            keys.append(register_key(slot, value))
+    numbers = registers_read(original, INSTRUCTIONS[original.opcode])
     for _, a in operands(original.args):
         if a.dynamic is not None and isinstance(a.dynamic.source, VirtualRegister):
-            keys.append(register_key(slot, a.dynamic.source))
-    return keys
+            numbers.add(a.dynamic.source.number)
+    return [("register", slot.core, n) for n in sorted(numbers)]
 
 
 def index_sources(original: Instruction) -> list[Access]:

@@ -27,7 +27,7 @@ from nki_dist.isa.kit import Kit, Workspace
 from nki_dist.linking.blas import one_blas_thread
 from nki_dist.linking.memory import places
 from nki_dist.ops.alignment import aligned
-from nki_dist.ops.calls import Step, nothing
+from nki_dist.ops.calls import Step
 from nki_dist.program import Instruction, Program, Storage
 from nki_dist.runtime.cores import make_core
 from nki_dist.runtime.executor import Executor
@@ -88,30 +88,19 @@ class Place:
     masks: dict[int, np.ndarray] = field(default_factory=dict)
 
 
-class Clock:
-    """Counts what is carried out."""
-
-    def __init__(self) -> None:
-        self.now = -1
-
-    def tick(self) -> int:
-        self.now += 1
-        return self.now
-
-
 class Watch:
     """What a replay tells. Each method does nothing unless it is overridden."""
 
-    clock: Clock  # set by the replay
-    chains = True  # matmuls add up as in the launch; else each by itself, which may be changed
+    now = -1  # number of what was carried out last; the replay counts
+
+    def tick(self) -> int:
+        """The next number."""
+        self.now += 1
+        return self.now
 
     def linking(self, place: Place, i: Instruction) -> Hooks:
         """What to call before and after an instruction whose run-time address is known."""
         return None, None
-
-    def changed(self, place: Place, i: Instruction) -> Instruction | None:
-        """What to carry out in its place; None for nothing. It counts as one instruction still."""
-        return i
 
     def birth(self, place: Place, storage: Storage) -> Hook | None:
         """What to call when a storage is filled with what stands for unwritten memory."""
@@ -141,14 +130,9 @@ class _WatchedLinker(SingleLinker):
         self._place, self._watch = place, watch
         place.masks = self.kit.masks
 
-    def find_chains(self) -> None:
-        if self._watch.chains:
-            super().find_chains()
-
     def linked(self, i: Instruction) -> Step:
-        done = self._watch.changed(self._place, i)
-        step = nothing if done is None else super().linked(done)
-        tick = self._watch.clock.tick
+        step = super().linked(i)
+        tick = self._watch.tick
         before, after = self._watch.linking(self._place, i)
         if before is None and after is None:
 
@@ -169,7 +153,7 @@ class _WatchedLinker(SingleLinker):
         return watched
 
     def birth(self, number: int) -> Step:
-        step, tick = super().birth(number), self._watch.clock.tick
+        step, tick = super().birth(number), self._watch.tick
         hook = self._watch.birth(self._place, self.program.storages[number])
 
         def born() -> None:
@@ -182,11 +166,10 @@ class _WatchedLinker(SingleLinker):
 
     def exchange(self, i: Instruction) -> Callable[[], Any]:
         place, watch = self._place, self._watch
-        done = watch.changed(place, i)
-        start = nothing if done is None else super().exchange(done)
+        start = super().exchange(i)
 
         def begin() -> Any:
-            number = watch.clock.tick()
+            number = watch.tick()
             resolved = self.addressed(i)
             before, after = watch.linking(place, resolved)
             if before is not None:
@@ -208,7 +191,7 @@ class _WatchedLinker(SingleLinker):
                     break
                 message = yield wait
                 self._watch.taken(self._place.slot.core, wait.source, wait.channel)
-        self._watch.clock.tick()
+        self._watch.tick()
         if after is not None:
             after(number)
 
@@ -227,7 +210,7 @@ def replay(launched: Launched, watch: Watch) -> None:
     Raises:
         NkiError: as the launch would, had it failed; the time is up.
     """
-    watch.clock = Clock()
+    watch.now = -1
     compiled = launched.compiled
     layout = lay_out(compiled, common_inputs(launched.inputs))
     stacks, common = _filled(layout, launched)

@@ -40,7 +40,7 @@ class Sources:
 
     def _described(self, key: Key, storage: Storage, places: np.ndarray) -> Source:
         elements = np.unique(places // storage.dtype.itemsize)
-        index = index_in(storage, storage.dtype, int(places[0]))
+        index = index_in(storage, int(places[0]))
         rank, name = self._rank(key), storage.title
         if storage.role == "input":
             signature = self._launched.compiled.inputs[storage.index]

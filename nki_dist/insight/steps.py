@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from html import escape
 from typing import Any
 
 import numpy as np
 
-from nki_dist.dtypes import DType
-from nki_dist.insight.tables import html_table, html_text, plural
 from nki_dist.program import Storage
 
 SHOWN = 6  # values in a line of a table
@@ -245,10 +244,8 @@ class Origin(Sequence[Step]):
         why: why the first step is first.
         sources: arguments, constants and unwritten memory that it depends on.
         complete: False if the walk back ended at its limit.
-        repairs: changes of a line that make the results as expected, if `expected=` said what that
-            is; the best first. Each has `.what`, `.where` and `.instruction`.
-        expected: of `expected={...}`, every tensor that was compared, in the order of the launch:
-            Expected objects.
+        expected: every tensor that was compared with what `expected=` says of it, in the order of
+            the launch: Expected objects.
     """
 
     def __init__(
@@ -260,15 +257,13 @@ class Origin(Sequence[Step]):
         complete: bool,
         suspect: Step | None,
         why: str,
-        repairs: Sequence[Any] = (),
-        expected: Sequence[Expected] = (),
+        expected: Sequence[Expected],
     ) -> None:
         self.value = value
         self.what = what
         self.why = why
         self.sources = list(sources)
         self.complete = complete
-        self.repairs = list(repairs)
         self.expected = list(expected)
         rest = [s for s in steps if s is not suspect]
         self._steps = ([] if suspect is None else [suspect]) + rest
@@ -283,11 +278,6 @@ class Origin(Sequence[Step]):
         lines = [f"{self.what} = {self.value}"]
         if self._steps:
             lines += [f"  look at {self._steps[0]}", f"    because {self.why}"]
-        others: dict[str | None, Any] = {}
-        for repair in self.repairs:
-            if repair.where != self._steps[0].location:
-                others.setdefault(repair.where, repair)
-        lines += [f"  or at   {repair}" for repair in list(others.values())[:SHOWN]]
         lines += [f"  compare {one}" for one in self.expected[:LINES]]
         rest = [f"  from    {s}" for s in self._steps[1:]]
         lines += rest[:LINES]
@@ -330,10 +320,33 @@ def table(lines: Sequence[str], empty: str) -> str:
     return "\n".join([*lines[:LINES], *more])
 
 
-def index_in(storage: Storage, dtype: DType, place: int) -> tuple[int, ...]:
+def index_in(storage: Storage, place: int) -> tuple[int, ...]:
     """The index of the element of a tensor whose first byte is known.
 
     Of a tensor that is looked at as another type, that of the element which the byte is in.
     """
     size = storage.dtype.itemsize
     return tuple(int(n) for n in np.unravel_index(place // size, storage.shape))
+
+
+# ---- what a notebook shows: tables without scripts or styles of their own ------------------------
+
+
+def html_table(title: str, head: Sequence[str], rows: Iterable[Sequence[object]], more: int) -> str:
+    """A table under a title; `more` rows aren't shown. Texts are escaped here."""
+    first = "".join(f"<th>{escape(name)}</th>" for name in head)
+    body = "".join(
+        f"<tr>{''.join(f'<td>{escape(str(cell))}</td>' for cell in row)}</tr>" for row in rows
+    )
+    rest = f"<p>... and {more:,} more</p>" if more > 0 else ""
+    return f"<p>{escape(title)}</p><table><tr>{first}</tr>{body}</table>{rest}"
+
+
+def html_text(text: str) -> str:
+    """Lines as they are printed."""
+    return f"<pre>{escape(text)}</pre>"
+
+
+def plural(count: int, noun: str) -> str:
+    """A count and what is counted."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"

@@ -17,6 +17,7 @@ import numpy as np
 
 from nki_dist import arch
 from nki_dist.collectives.execute import link as collective
+from nki_dist.compiler.widen import Rewrite
 from nki_dist.dtypes import DType, float32, float64, tfloat32
 from nki_dist.dtypes.casts import converter
 from nki_dist.insight.regions import Region
@@ -74,7 +75,6 @@ class WideMemory:
     """Memories of all cores in which some tensors are float64.
 
     Args:
-        wide: keys (of low_precision) of the tensors that are.
         first: `first(place, storage)`: what such a tensor holds at first, or None for NaN.
     """
 
@@ -114,9 +114,10 @@ class Beside:
     ) -> None:
         self.place = place
         self.memory = memory
-        self._wide = wide
-        self._storages: dict[int, Storage] = {}
-        self._narrow: dict[int, Storage] = {}
+        storages = place.program.storages
+        self._storages = {s: _in_double(s) for s in storages if s.number in wide}
+        self._narrow = {wide: s for s, wide in self._storages.items()}
+        self.rewrite = Rewrite(list(self._storages.values()), list(self._storages))
         self.state = WideState(place.program.registers)
         self.wires = Wires(collective)
         self._connect(place.kit.wires, channel)
@@ -138,47 +139,18 @@ class Beside:
 
     def _accumulating(self, a: Access) -> np.ndarray:
         """As the core itself says of the tensor as it is."""
-        s = self._narrow.get(a.storage.number, a.storage)
+        s = self._narrow.get(a.storage, a.storage)
         narrow = Access(s, a.offset, a.shape, a.strides, s.dtype)
         return self.place.kit.accumulating(narrow)
 
     # ---- operands -----------------------------------------------------------------------------
 
-    def instruction(self, i: Instruction) -> Instruction:
-        """The same instruction on float64 tensors."""
-        return i.with_args({name: self._value(value) for name, value in i.args.items()})
-
-    def _value(self, value: Any) -> Any:
-        if isinstance(value, Access):
-            return self.access(value)
-        if type(value) in (list, tuple):
-            return type(value)(self._value(v) for v in value)
-        return value
-
-    def access(self, a: Access) -> Access:
-        """The same elements of the float64 tensor, if there is one."""
-        if a.storage.number not in self._wide:
-            return a
-        dynamic = a.dynamic
-        if dynamic is not None and isinstance(dynamic.source, Access):
-            dynamic = dynamic.of(self.access(dynamic.source))
-        return Access(self._storage(a.storage), a.offset, a.shape, a.strides, float64, dynamic)
-
-    def _storage(self, s: Storage) -> Storage:
-        made = self._storages.get(s.number)
-        if made is None:
-            made = Storage(
-                s.number, s.region, s.shape, float64, s.name, s.role, s.index, s.address, s.location
-            )
-            self._storages[s.number], self._narrow[s.number] = made, s
-        return made
-
     def region(self, r: Region) -> Region:
         """The region of this core that corresponds to one of the kernel's."""
-        if r.storage.number not in self._wide:
+        storage = self._storages.get(r.storage)
+        if storage is None:
             return r
-        storage = self._storage(r.storage)
-        access = None if r.access is None else self.access(r.access)
+        access = None if r.access is None else self.rewrite.access(r.access)
         rows = None if r.rows is None else r.rows // r.dtype.itemsize * float64.itemsize
         return Region(r.key, storage, float64, access, rows)
 
@@ -207,6 +179,12 @@ class Beside:
         if sums:
             for engine, array in theirs.accumulators.items():
                 self.state.accumulator(engine, len(array))[...] = array
+
+
+def _in_double(s: Storage) -> Storage:
+    return Storage(
+        s.number, s.region, s.shape, float64, s.name, s.role, s.index, s.address, s.location
+    )
 
 
 def in_double(r: Region, bits: np.ndarray) -> np.ndarray:

@@ -57,8 +57,10 @@ def test_every_instruction_runs_in_float64(case):
     i, spec = machine.i, machine.spec
     machine.restore()
     machine.link()
-    program: Any = SimpleNamespace(platform=machine.platform.instance, registers=64)
     touched = tensors_of(i)
+    storages = list({a.storage: None for a in touched})
+    platform = machine.platform.instance
+    program: Any = SimpleNamespace(platform=platform, registers=64, storages=storages)
     wide = {a.storage.number for a in touched if a.storage.dtype in FLOATS}
     wide -= {a.storage.number for a in touched if a.dtype is not a.storage.dtype}
     bits = spec.effects.bits
@@ -70,7 +72,7 @@ def test_every_instruction_runs_in_float64(case):
     for a in (*spec.reads(i), *spec.writes(i)):
         r = region(machine.slot, a, machine.kit)
         beside.take(r, r.get(machine.kit))
-    instruction = beside.instruction(i)
+    instruction = beside.rewrite.instruction(i)
     beside.kit.begin()
     with np.errstate(all="ignore"):
         beside.kit.step(lowered(instruction, beside.kit))()

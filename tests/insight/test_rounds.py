@@ -75,6 +75,8 @@ def test_rounds_of_a_loop_of_python_are_told_apart():
     np.testing.assert_array_equal(found, record.outputs)
     last = record.at(LINES["doubled"])["data"].values
     np.testing.assert_array_equal(last, (X * 2 + 1) * 2)
-    for times, line in ((1, "several"), (3, "halved"), (-4, "halved")):
+    found = record.at(LINES["several"], times=1)["out"].values  # of negative, exp and store
+    assert not np.array_equal(found, record.outputs)
+    for times, line in ((3, "several"), (3, "halved"), (-4, "halved")):
         with pytest.raises(LaunchError, match=rf"times={times} is none of them"):
             record.at(LINES[line], times=times)
