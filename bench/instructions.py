@@ -22,9 +22,9 @@ from bench.instruction_cases import Case, cases
 from nki_dist import arch, dtypes
 from nki_dist.compiler.compile import compile_kernel
 from nki_dist.compiler.compiled import Grid
-from nki_dist.hbm.alignment import padded
 from nki_dist.isa.core import CoreSlot
 from nki_dist.launcher.binding import collect_outputs
+from nki_dist.ops.alignment import padded
 from nki_dist.program import Program, TensorSignature
 from nki_dist.runtime.binding import Segment
 from nki_dist.runtime.group import placed_program, ready

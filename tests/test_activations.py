@@ -30,7 +30,7 @@ def _executor_errstate():
 def call(function: Activation, values, param=None) -> np.ndarray:
     x = np.asarray(values, dtype=np.float32)
     out = np.full_like(x, 77)
-    function.f32(x, out, param)
+    function.f32(x, out, *([] if param is None else [param]))
     return out
 
 

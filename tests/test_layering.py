@@ -31,12 +31,14 @@ LAYERS = (
     {"release"},  # below checks, whose fourth question it answers
     {"checks"},
     {"arch", "dtypes"},
+    {"ops"},  # what instructions do, as data
     {"program", "topology", "frameworks"},
     {"isa", "language"},
     {"compiler", "timing", "report"},  # a profile writes its page, which is made of its timeline
     {"cachekey"},
     {"collectives"},
     {"hbm"},
+    {"linking"},  # programs become operations, which runtime binds to memory
     {"runtime"},
     {"core_actor", "stepping"},  # where cores run: in other processes, under a debugger
     {"insight"},
@@ -195,6 +197,8 @@ NAMELESS_ROOMS = (
     "compiler/",
     "timing/",
     "program/",
+    "ops/",
+    "linking/",
     "runtime/",
     "core_actor/",
     "stepping/",

@@ -40,6 +40,7 @@ PLAIN = (
 DECLARATIONS = {
     "nki_dist.isa.spec.Spec": "an instruction's declaration, completed by its own file",
     "nki_dist.isa.operands.*": "roles of parameters",
+    "nki_dist.ops.function.Function": "what a function reads and writes",
     "nki_dist.arch.facts.FrozenMap": "a read-only mapping",
     "nki_dist.compat.typing._Annotation": "a name for annotations",
     "nki_dist.launcher.kernel.Kernel": "a function with launch options, fixed when it is made",
@@ -53,6 +54,7 @@ DECLARATIONS = {
 # State of the process, on purpose.
 PROCESS_WIDE = {
     "nki_dist.forks._shared": "what a forked process has to make anew",
+    "nki_dist.ops.function._BY_NAME": "functions of NumPy and conversions when asked for",
     "nki_dist.linking.blas.limit": "BLAS has one thread setting per process",
     "nki_dist.runtime.ray_thread.ray_thread": "a process is in one Ray at a time",
     "nki_dist.core_actor.ray_use.ray_use": "who has to be out before that Ray is left",

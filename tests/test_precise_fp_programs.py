@@ -88,6 +88,8 @@ NUMBERS_ONLY = {
     "register_move": "integers",
     "register_store": "integers",
     "rng": "integers",
+    "scalar_load": "integers",
+    "scalar_store": "integers",
     "set_rng_seed": "integers",
 }
 """Instructions that touch raw bits, but not to move them between tensors of low precision."""

@@ -3,7 +3,7 @@
 FOLDER has the migrated file and its neighbours. Prints "same", or why not. Deprecations are errors.
 
 With a third argument, `apart`, products that add to one tile of PSUM are formed one by one, as the
-runtime does it for kernels of Beta 1, and not merged (nki_dist/runtime/chains.py), which rounds
+runtime does it for kernels of Beta 1, and not merged (nki_dist/linking/chains.py), which rounds
 differently.
 """
 

@@ -157,6 +157,16 @@ REASONS: Final[Mapping[tuple[str, str, str], str]] = {
         'one_in_psum = any(a.region.value <= "psum" for a in tiles)',
     ): 'equivalent: the other memory that is allowed is "sbuf"',
     (
+        "nki_dist/linking/blas.py",
+        "_ROWS: Final = 520",
+        "_ROWS: Final = 521",
+    ): _TUNING,
+    (
+        "nki_dist/linking/placing.py",
+        "if threads > 1:",
+        "if threads != 1:",
+    ): "equivalent: there is one at least",
+    (
         "nki_dist/runtime/messages.py",
         "items = sorted([*queue, message], key=lambda m: m.sequence)",
         "items = sorted([*queue, message])",

@@ -103,6 +103,25 @@ _NAMED: Final = (
     "tests/test_release_notes*.py",
 )
 
+_BOUND: Final = (
+    *(f"tests/linking/test_{name}.py" for name in ("passes", "sharing", "loads", "late_needs")),
+    *(
+        f"tests/runtime/test_{name}.py"
+        for name in (
+            *("addressed", "chains", "chain_operands", "many_ranks"),
+            *("cores_of_one_program", "host_memory", "stopping", "uncollected"),
+        )
+    ),
+    "tests/isa/effects/test_effects.py",
+)
+_RUN: Final = tuple(
+    f"tests/runtime/test_{name}.py"
+    for name in (
+        *("barriers_of_other_tensors", "beyond_its_dimension", "dry_classes", "dry_run"),
+        *("interrupts", "saved_prints", "skipped_rows_of_programs", "timeouts"),
+    )
+)
+
 ROOMS: Final = (
     Room(
         "declarations",
@@ -188,6 +207,36 @@ ROOMS: Final = (
             "tests/transport/test_ring.py",
             "tests/transport/test_links.py",
             "tests/transport/test_wakes_and_growth.py",
+        ),
+    ),
+    Room(
+        "ops",
+        ("nki_dist/ops/*.py",),
+        WHOLE,
+        _BOUND,
+    ),
+    Room(
+        "linking",
+        ("nki_dist/linking/*.py",),
+        WHOLE,
+        _BOUND,
+        r"\b{}\b",
+        ("tests/linking/test_*.py",),
+    ),
+    Room(
+        "runtime",
+        # All but what needs Ray.
+        ("nki_dist/runtime/[!r]*.py", "nki_dist/runtime/r[!a]*.py", "nki_dist/runtime/races.py"),
+        WHOLE,
+        (*_BOUND, *_RUN, "tests/insight/test_records.py", "tests/insight/test_memory.py"),
+    ),
+    Room(
+        "stepping",
+        ("nki_dist/stepping/*.py",),
+        WHOLE,
+        tuple(
+            f"tests/debug/test_{name}.py"
+            for name in ("values", "cores", "memory", "rounds", "same_bits", "debuggers")
         ),
     ),
 )

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from nki_dist.hbm.alignment import padded
+from nki_dist.ops.alignment import padded
 
 FIRST_STEP: Final = 1 << 20
 LARGEST_STEP: Final = 64 << 20  # bytes up to which a heap grows by as much as it has

@@ -16,8 +16,8 @@ from typing import Final
 import numpy as np
 
 from nki_dist.errors import OutOfMemoryError
-from nki_dist.hbm.alignment import ALIGNMENT, padded
 from nki_dist.hbm.plasma import Bytes, HbmStack, StackHandle, map_writable
+from nki_dist.ops.alignment import ALIGNMENT, padded
 
 GENEROUS: Final = 16 << 20  # bytes up to which an object gets more than was asked for
 AROUND: Final = 64 << 10  # bytes; Linux's fault_around_bytes unless somebody has changed it

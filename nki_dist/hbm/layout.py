@@ -18,7 +18,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from nki_dist.compiler.compiled import Compiled
-from nki_dist.hbm.alignment import padded
+from nki_dist.ops.alignment import padded
 from nki_dist.program import TensorSignature
 
 Array: TypeAlias = np.ndarray[Any, Any]

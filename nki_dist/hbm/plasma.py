@@ -32,9 +32,9 @@ import ray
 import ray.exceptions
 
 from nki_dist.errors import LaunchError, OutOfMemoryError
-from nki_dist.hbm.alignment import ALIGNMENT
 from nki_dist.hbm.nodes import here, node_of, titled
 from nki_dist.hbm.pages import pages_of
+from nki_dist.ops.alignment import ALIGNMENT
 
 Bytes = npt.NDArray[np.uint8]
 Ref: TypeAlias = "ray.ObjectRef[Any]"

@@ -20,13 +20,13 @@ import numpy as np
 
 from nki_dist import arch
 from nki_dist.compiler.compiled import Compiled
-from nki_dist.hbm.alignment import aligned
 from nki_dist.hbm.layout import Layout, common_inputs, fill_common, fill_stack, lay_out
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.core import CoreSlot
 from nki_dist.isa.kit import Kit, Workspace
 from nki_dist.linking.blas import one_blas_thread
 from nki_dist.linking.memory import places
+from nki_dist.ops.alignment import aligned
 from nki_dist.ops.calls import Step
 from nki_dist.program import Instruction, Program, Storage
 from nki_dist.runtime.cores import make_core

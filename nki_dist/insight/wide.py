@@ -20,11 +20,11 @@ from nki_dist.collectives.execute import link as collective
 from nki_dist.compiler.widen import Rewrite
 from nki_dist.dtypes import DType, float32, float64, tfloat32
 from nki_dist.dtypes.casts import converter
-from nki_dist.hbm.alignment import aligned
 from nki_dist.insight.regions import Region
 from nki_dist.insight.replay import Key, Place, key_of
 from nki_dist.isa.core import Core, CoreState, Wires
 from nki_dist.isa.kit import Around, Array, Kit
+from nki_dist.ops.alignment import aligned
 from nki_dist.ops.function import Function
 from nki_dist.ops.operation import Operation
 from nki_dist.program import Access, Instruction, Storage

@@ -3,7 +3,7 @@
 Invariant: the product is always formed by one BLAS matrix product, on row-major float32 matrices
 whose rows are contiguous, so with one thread its bits depend on values and shapes only, never on
 how operands lie in memory. A product that accumulates is formed apart and added once; which matmuls
-are one product is the runtime's affair (runtime.chains).
+are one product is the affair of linking (linking.chains).
 
 Not modelled: the order in which the systolic array adds; nothing is published about it, so the
 float32 sums may differ from hardware in the last bits.

@@ -17,9 +17,9 @@ import numpy as np
 
 from nki_dist.dtypes import DType, float32
 from nki_dist.dtypes.casts import Scratch
-from nki_dist.hbm.alignment import aligned
 from nki_dist.isa.core import Core
 from nki_dist.isa.shapes import refine
+from nki_dist.ops.alignment import aligned
 from nki_dist.ops.calls import Step, step_of
 from nki_dist.ops.function import Function, conversion
 from nki_dist.ops.operation import Operation, op, part_of
@@ -138,7 +138,7 @@ class Kit:
     def name(self, a: Access) -> str:
         """How messages call an operand's storage while the program runs.
 
-        A step that holds it serves no instruction but its own (see runtime.linker).
+        Operations that hold it are no other instruction's (see linking.kinds).
         """
         self.named = True
         return a.storage.label

@@ -56,6 +56,10 @@ class OneBlasThread(Shared):
         """A context in which products are computed by one BLAS thread, for any one thread."""
         return Use(self)
 
+    def here(self) -> None:
+        """Limit this thread for good, where a library has a limit for each thread."""
+        _set(self._own, [1] * len(self._own))
+
     def enter(self, use: Use) -> None:
         if self._own:
             use.before = [lib.num_threads for lib in self._own]

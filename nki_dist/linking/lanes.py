@@ -9,13 +9,13 @@ estimate costs waiting, nothing else.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from nki_dist.linking.kinds import Kind
 from nki_dist.linking.linked import Late, Linked, LinkedLoop, Straight
-from nki_dist.linking.needs import Needs, Touch, dependences
+from nki_dist.linking.needs import Needs, Touch, dependences, states_of
 from nki_dist.ops.operation import Operation
 from nki_dist.ops.place import Place, Space
 
@@ -75,7 +75,7 @@ def _seconds(o: Operation) -> float:
     head = name.split()[0]
     weight = _WEIGHTS.get(head)
     if weight is None:
-        weight = _HEAVY if "." in name and head.startswith("activation") else _UFUNC
+        weight = _HEAVY if head.startswith("activation.") else _UFUNC
         if o.function.make is None and type(o.function.call).__name__ == "function":
             weight = max(weight, 1.5)
     return CALL + size * weight * 1e-9
@@ -292,31 +292,35 @@ def _begun_anew(linked: Linked) -> bool:
 
     Then each lane may have its own, as long as one lane does all from one beginning to the next.
     """
-
-    def holds(block: Sequence[Any]) -> bool:
-        for item in block:
-            if isinstance(item, LinkedLoop) and not holds(item.body):
-                return False
-            if isinstance(item, Straight) and not straight(item):
-                return False
-        return True
-
-    def straight(item: Straight) -> bool:
-        begun: dict[str, _Use] = {}
-        for run in item.runs:
-            use = uses[run] if type(run) is int else None
-            if use is None:
-                continue
-            if use.anew:
-                begun[use.engine] = use
-                continue
-            first = begun.get(use.engine)
-            if first is None or use.low < first.low or use.high > first.high:
-                return False
-        return True
-
     uses = [_use(linked, n) for n in range(len(linked.runs))]
-    return holds(linked.body)
+    return all(_begun_in(item, uses) for item in _straights(linked.body))
+
+
+def _straights(block: Sequence[Any]) -> Iterator[Straight]:
+    for item in block:
+        if isinstance(item, LinkedLoop):
+            yield from _straights(item.body)
+        elif isinstance(item, Straight):
+            yield item
+
+
+def _begun_in(item: Straight, uses: Sequence[_Use | None]) -> bool:
+    begun: dict[str, _Use] = {}
+    for run in item.runs:
+        if type(run) is Late and any(
+            what == "accumulators" for what, _ in states_of(run.instruction)
+        ):
+            return False
+        use = uses[run] if type(run) is int else None
+        if use is None:
+            continue
+        if use.anew:
+            begun[use.engine] = use
+            continue
+        first = begun.get(use.engine)
+        if first is None or use.low < first.low or use.high > first.high:
+            return False
+    return True
 
 
 def _groups(linked: Linked, straight: Straight) -> dict[int, int]:

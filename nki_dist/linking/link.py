@@ -12,7 +12,7 @@ from typing import Any
 
 from nki_dist.arch import Arch
 from nki_dist.compiler.passes.conflicts import ordering
-from nki_dist.errors import NkiError
+from nki_dist.errors import NkiError, typed
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.randomness import GENERATORS, WORDS
 from nki_dist.linking.births import births, born_outside
@@ -122,8 +122,8 @@ class _Linker:
             if i.ordinal in products.unmade:
                 return self._number(self._kinds.made((), 0))
             return self._number(self._kinds.of(i, facts))
-        except NkiError as error:
-            placed = error.at(
+        except (NkiError, MemoryError) as error:
+            placed = typed(error).at(
                 location=self._program.where(i.location),
                 instruction=INSTRUCTIONS[i.opcode].title,
             )

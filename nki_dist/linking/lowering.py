@@ -14,9 +14,9 @@ from typing import Any, Final
 import numpy as np
 
 from nki_dist.arch import Arch
-from nki_dist.hbm.alignment import padded
 from nki_dist.isa.kit import Array, Kit
 from nki_dist.isa.randomness import seeded
+from nki_dist.ops.alignment import padded
 from nki_dist.ops.place import Place, Space
 from nki_dist.program import Access, Storage
 from nki_dist.program.storage import contiguous_strides

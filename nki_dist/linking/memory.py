@@ -15,8 +15,8 @@ from collections import defaultdict
 from collections.abc import Hashable, Iterable
 from typing import NamedTuple
 
-from nki_dist.hbm.alignment import padded
 from nki_dist.isa import INSTRUCTIONS
+from nki_dist.ops.alignment import padded
 from nki_dist.program import Program, Storage, instructions
 
 

@@ -10,8 +10,10 @@ are in one storage, nothing but where views begin depends on it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
+from nki_dist.arch import Arch
 from nki_dist.errors import NkiError
 from nki_dist.linking.addresses import interval, resolved
 from nki_dist.linking.facts import accesses, facts_of
@@ -19,11 +21,8 @@ from nki_dist.linking.indirect import lowered
 from nki_dist.linking.lowering import Lowering
 from nki_dist.ops.calls import only_moves
 from nki_dist.ops.function import Function
-from nki_dist.ops.place import Place
+from nki_dist.ops.place import Place, Space
 from nki_dist.program import Access, Dynamic, Instruction
-
-if TYPE_CHECKING:
-    from nki_dist.linking.placing import Placed
 
 
 class MovingCall(NamedTuple):
@@ -48,6 +47,7 @@ class Moving(NamedTuple):
         sources: for each operand with a run-time address, where its index is.
         intervals: least and most index.
         moves: see `placing.Step`.
+        scratch: bytes that it needs besides.
     """
 
     instruction: Instruction
@@ -55,10 +55,15 @@ class Moving(NamedTuple):
     sources: tuple[Dynamic, ...]
     intervals: tuple[tuple[int, int], ...]
     moves: bool
+    scratch: int
 
 
-def moving(i: Instruction, placed: Placed) -> Moving | None:
-    """What the instruction does wherever its operands lie; None if it depends on where."""
+def moving(i: Instruction, arch: Arch, argument: Callable[[Any], int]) -> Moving | None:
+    """What the instruction does wherever its operands lie; None if it depends on where.
+
+    Args:
+        argument: gives arguments of calls their numbers.
+    """
     facts = facts_of(i)
     dynamic = facts.dynamic
     numbers = [a.storage.number for a in accesses(i)]
@@ -67,14 +72,14 @@ def moving(i: Instruction, placed: Placed) -> Moving | None:
         return None
     least = {id(a.dynamic): low for a, (low, _) in zip(dynamic, intervals, strict=True)}
     there = resolved(i, lambda d: least[id(d)])
-    kit = Lowering(placed.arch)
+    kit = Lowering(arch)
     try:
         operations = lowered(there, kit)
     except NkiError:  # which comes when it is the instruction's turn, if ever
         return None
     if kit.named:
         return None
-    moved = {("storage", a.storage.number): n for n, a in enumerate(dynamic)}
+    moved: dict[Space, int] = {("storage", a.storage.number): n for n, a in enumerate(dynamic)}
     calls, used = [], set()
     for o in operations:
         arguments, axes = [], []
@@ -85,14 +90,13 @@ def moving(i: Instruction, placed: Placed) -> Moving | None:
                 a = _axis(a, dynamic[number], intervals[number])
                 axes.append((place, number))
                 used.add(number)
-            arguments.append(placed.argument(a))
+            arguments.append(argument(a))
         calls.append(MovingCall(o.function, tuple(arguments), tuple(axes)))
     if len(used) < len(dynamic):
         return None
     sources = tuple([a.dynamic for a in dynamic if a.dynamic is not None])
-    placed.needs(kit.used)
     moves = all(map(only_moves, operations))
-    return Moving(i, tuple(calls), sources, tuple(intervals), moves)
+    return Moving(i, tuple(calls), sources, tuple(intervals), moves, kit.used)
 
 
 def _axis(place: Place, a: Access, bounds: tuple[int, int]) -> Place:

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from nki_dist.isa import INSTRUCTIONS
+from nki_dist.isa.effects import State
+from nki_dist.isa.randomness import GENERATORS
 from nki_dist.linking.facts import accesses
 from nki_dist.linking.kinds import Kind, Run
 from nki_dist.linking.linked import Linked
@@ -21,6 +23,7 @@ _new = tuple.__new__  # an instruction has several, and a program hundreds of th
 
 REGISTERS: Space = ("registers", "")
 ORDER: Space = ("order", "")  # of what is seen outside, and of errors
+ALL = 1 << 62  # bytes: more than any space has
 
 
 class Touch(NamedTuple):
@@ -116,8 +119,22 @@ class Needs:
             if a.dynamic is not None and isinstance(a.dynamic.source, VirtualRegister):
                 number = a.dynamic.source.number
                 found.append(Touch(REGISTERS, number, number + 1, 0, 0, False))
+        for value in i.args.values():
+            if isinstance(value, VirtualRegister):
+                found.append(Touch(REGISTERS, value.number, value.number + 1, 0, 0, True))
+        found += [Touch(space, 0, ALL, 0, 0, True) for space in states_of(i)]
         found.append(Touch(ORDER, 0, 1, 0, 0, False))
         return found
+
+
+def states_of(i: Instruction) -> list[Space]:
+    """Spaces besides its operands that an instruction may touch."""
+    effects = INSTRUCTIONS[i.opcode].effects
+    if not effects.states(i):
+        return []
+    if effects.state is State.RANDOM:
+        return [("random", engine) for engine in GENERATORS]
+    return [("accumulators", i.engine) if effects.state is State.SUMS else ORDER]
 
 
 def touches(o: Operation) -> list[Touch]:

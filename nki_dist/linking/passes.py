@@ -37,8 +37,9 @@ def left_out() -> frozenset[str]:
     unknown = [name for name in asked if name not in PASSES]
     if unknown:
         raise LaunchError(
-            f"{VARIABLE} names {unknown[0]!r}; allowed: all, or of {', '.join(PASSES)}, separated "
-            "by commas",
+            f"{VARIABLE} names {unknown[0]!r}; allowed: all, or some of {', '.join(PASSES)}, "
+            "separated by commas",
             code="setting-value",
+            numbers={"got": unknown[0], "allowed": ("all", *PASSES)},
         )
     return frozenset(asked)

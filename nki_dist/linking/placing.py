@@ -6,7 +6,7 @@ have them in common; see `runtime.binding`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
@@ -159,7 +159,7 @@ class Placed:
         self._parts = dict(zip(self.places.numbers, self.places.where))
         self._kinds = [self._kind(kind) for kind in linked.kinds]
         self._runs = [self._run(run) for run in linked.runs]
-        self._late = None if "addresses" in without or linked.masked else moving
+        self._moving = "addresses" not in without and not linked.masked
         self.body = self._block(body)
 
     def _buffer(self, space: Space) -> Space | None:
@@ -169,10 +169,6 @@ class Placed:
             return "buffer", self.places.parts[int(there[1])][0]
         return there if there[0] == "panel" else None
 
-    def needs(self, scratch: int) -> None:
-        """Some step needs so many bytes of scratch."""
-        self.scratch = max(self.scratch, scratch)
-
     def space(self, space: Space) -> Space:
         """Where a space is; storages that share memory are in one."""
         if space[0] == "panel":
@@ -180,6 +176,22 @@ class Placed:
         if space[0] == "storage" and (part := self._parts.get(int(space[1]))) is not None:
             return "part", part
         return space
+
+    def greediest(self, space: Space) -> Instruction | None:
+        """The first of those whose arguments need most of a space, if any does."""
+        needs = [
+            Place(space, a.offset, a.shape, a.strides, a.dtype).span()[1]
+            if type(a) is View and a.space == space
+            else 0
+            for a in self.arguments
+        ]
+        most, found = 0, None
+        for step, i in _steps(self.body):
+            calls = self.steps[step].calls if type(step) is int else getattr(step, "calls", ())
+            need = max((needs[n] for call in calls for n in call[1]), default=0)
+            if need > most:
+                most, found = need, i
+        return found
 
     def _kind(self, kind: Kind) -> tuple[list[Any], bool, int]:
         """For each operation its function and arguments: numbers, or what depends on bases."""
@@ -255,8 +267,11 @@ class Placed:
         return LanedSegment(steps, laned.instructions, schedule, laned.births)
 
     def _settled(self, late: Late) -> Any:
-        known = None if self._late is None else self._late(late.instruction, self)
-        return late if known is None else known
+        known = moving(late.instruction, self.arch, self.argument) if self._moving else None
+        if known is None:
+            return late
+        self.scratch = max(self.scratch, known.scratch)
+        return known
 
     def _segments(self, straight: Straight) -> list[Segment]:
         segment, elements = Segment([], [], True), 0
@@ -277,6 +292,14 @@ class Placed:
                 elements += step.elements
             segment.instructions.append(i)
         return found
+
+
+def _steps(body: Sequence[Any]) -> Iterator[tuple[Any, Instruction]]:
+    for item in body:
+        if isinstance(item, PlacedLoop):
+            yield from _steps(item.body)
+        elif isinstance(item, (Segment, LanedSegment)):
+            yield from zip(item.steps, item.instructions, strict=True)
 
 
 def _elements(o: Operation) -> int:

@@ -55,9 +55,6 @@ class Function:
         self.reads, self.writes = reads, writes
         self.partial, self.raises, self.ordered = partial, raises, ordered
         self.make = make
-        if name in _BY_NAME:
-            raise TypeError(f"two functions are called {name}")
-        _BY_NAME[name] = self
 
     def __call__(self, *arguments: Any) -> Any:
         return self.call(*arguments)
@@ -93,9 +90,17 @@ def function(
         parameters = list(inspect.signature(call).parameters)
         read, written = (tuple(map(parameters.index, names.split())) for names in (reads, writes))
         called = name or call.__name__.lstrip("_").replace("_", " ")
-        return Function(called, call, read, written, partial, raises, ordered)
+        return _known(Function(called, call, read, written, partial, raises, ordered))
 
     return declared
+
+
+def _known(made: Function) -> Function:
+    """The function of that name, which is this one unless another thread has just made it, too."""
+    found = _BY_NAME.setdefault(made.name, made)
+    if found.call is not made.call and (found.make is None or made.make is None):
+        raise TypeError(f"two functions are called {made.name}")
+    return found
 
 
 def find(name: str) -> Function:
@@ -108,6 +113,8 @@ def find(name: str) -> Function:
     if found is None and name.startswith("convert "):
         _, src, dst = name.split()
         return conversion(of(src), of(dst))
+    if found is None and isinstance(ufunc := getattr(np, name, None), np.ufunc):
+        return of_ufunc(ufunc)
     if found is None:
         raise LookupError(f"no function is called {name!r}")
     return found
@@ -121,7 +128,7 @@ def functions() -> list[Function]:
 @functools.cache
 def of_ufunc(ufunc: np.ufunc) -> Function:
     """One of NumPy's, which writes its last argument and reads all others."""
-    return Function(ufunc.__name__, ufunc, tuple(range(ufunc.nin)), (ufunc.nin,))
+    return _known(Function(ufunc.__name__, ufunc, tuple(range(ufunc.nin)), (ufunc.nin,)))
 
 
 @functools.cache
@@ -129,14 +136,16 @@ def conversion(src: DType, dst: DType) -> Function:
     """`f(out, inp)`, which converts between dtypes with one rounding; see dtypes.casts."""
     if src is dst and converter(src, dst) is np.copyto:
         return copy
-    return Function(
-        f"convert {src.name} {dst.name}",
-        lambda out, inp: converter(src, dst)(out, inp),
-        (1,),
-        (0,),
-        make=lambda scratch: converter(src, dst, scratch=scratch),
+    return _known(
+        Function(
+            f"convert {src.name} {dst.name}",
+            lambda out, inp: converter(src, dst)(out, inp),
+            (1,),
+            (0,),
+            make=lambda scratch: converter(src, dst, scratch=scratch),
+        )
     )
 
 
 # Converts between NumPy's types as NumPy's own rules allow.
-copy: Final = Function("copy", np.copyto, (1,), (0,))
+copy: Final = _known(Function("copy", np.copyto, (1,), (0,)))

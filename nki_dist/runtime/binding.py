@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from nki_dist.dtypes.casts import Scratch
-from nki_dist.errors import NkiError
+from nki_dist.errors import NkiError, typed
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.core import Ordering
 from nki_dist.isa.kit import Kit, Workspace
@@ -31,7 +31,6 @@ from nki_dist.ops.function import copy
 from nki_dist.ops.place import Space
 from nki_dist.program import Instruction, Loop
 from nki_dist.program.uncollected import uncollected
-from nki_dist.runtime.host_memory import typed
 from nki_dist.runtime.lanes import Lanes
 from nki_dist.runtime.late import AtRunTime
 from nki_dist.runtime.memory import Memory
@@ -129,8 +128,24 @@ class Binder:
     def _bytes(self, space: Space) -> np.ndarray:
         found = self._buffers.get(space)
         if found is None:
-            found = self._buffers[space] = self._found(space)
+            found = self._buffers[space] = self._placed_errors(self._found, space)
         return found
+
+    def _placed_errors(self, found: Callable[..., np.ndarray], *asked: Any) -> np.ndarray:
+        """Memory of a space, the last that is asked for."""
+        try:
+            return found(*asked)
+        except MemoryError as error:
+            i, core = self._placed.greediest(asked[-1]), self._kit.slot.name
+            missing = typed(error).at(core=core) if i is None else self._at(error, i)
+            raise missing from missing.__cause__
+
+    def _at(self, error: NkiError | MemoryError, i: Instruction) -> NkiError:
+        return typed(error).at(
+            location=self._program.where(i.location),
+            core=self._kit.slot.name,
+            instruction=INSTRUCTIONS[i.opcode].title,
+        )
 
     def _found(self, space: Space) -> np.ndarray:
         what, number = space
@@ -143,10 +158,13 @@ class Binder:
         if what == "panel":
             return self._kit.workspace.panel(self._placed.panels[int(number)])
         if what == "accumulators":
-            return self._kit.accumulators(str(number)).view(np.uint8)
+            sums: np.ndarray = self._kit.accumulators(str(number))
+            return sums.view(np.uint8)
         if what == "random":
             partitions = self._kit.arch.partitions
-            words = self._kit.random(str(number), partial(seeded, str(number), 0, partitions))
+            words: np.ndarray = self._kit.random(
+                str(number), partial(seeded, str(number), 0, partitions)
+            )
             return words.reshape(-1).view(np.uint8)
         return np.zeros(self._placed.linked.spaces[space], np.uint8)
 
@@ -227,7 +245,7 @@ class Binder:
             found = self._lane_tables[w] = list(self._table)
             for n, a in enumerate(self._placed.arguments):
                 if type(a) is View and a.space[0] in own:
-                    memory = self._own_bytes(w, a.space)
+                    memory = self._placed_errors(self._own_bytes, w, a.space)
                     found[n] = np.ndarray(a.shape, a.dtype, memory, a.offset, a.strides)
         return found
 
@@ -257,11 +275,7 @@ class Binder:
         try:
             return Rendezvous(self._start(i), i, meeting.orders)
         except (NkiError, MemoryError) as error:
-            placed = typed(error).at(
-                location=self._program.where(i.location),
-                core=self._kit.slot.name,
-                instruction=INSTRUCTIONS[i.opcode].title,
-            )
+            placed = self._at(error, i)
             raise placed from placed.__cause__
 
     def _start(self, i: Instruction) -> Callable[[], Any]:

@@ -19,13 +19,13 @@ import numpy as np
 
 from nki_dist import arch
 from nki_dist.compiler.passes.skeleton import Skeleton, counts_of
-from nki_dist.hbm.alignment import aligned
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.core import CoreSlot
 from nki_dist.isa.kit import Kit, Workspace
 from nki_dist.isa.operands import Register
 from nki_dist.linking.addresses import run_time_arguments
 from nki_dist.linking.products import multiplies
+from nki_dist.ops.alignment import aligned
 from nki_dist.ops.calls import Step, nothing
 from nki_dist.program import Access, Instruction, Program, Storage, instructions
 from nki_dist.runtime.cores import make_core

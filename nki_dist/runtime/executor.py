@@ -10,12 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from nki_dist.errors import NkiError
+from nki_dist.errors import NkiError, typed
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.core import Core
 from nki_dist.program import Instruction, Program, VirtualRegister
 from nki_dist.runtime.binding import Bound, BoundLoop, LanedSegment, Rendezvous, Segment
-from nki_dist.runtime.host_memory import typed
 from nki_dist.runtime.lanes import Lanes
 from nki_dist.runtime.messages import Message, Wait
 from nki_dist.runtime.overdue import Position

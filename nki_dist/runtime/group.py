@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from nki_dist import arch
+from nki_dist.errors import NkiError, typed
 from nki_dist.isa.core import CoreSlot
 from nki_dist.isa.kit import Kit, Workspace
 from nki_dist.linking.blas import one_blas_thread
@@ -148,16 +149,23 @@ class CoreGroup:
         self._stopped = False
         scheduler = Scheduler(outside, payload, timeout)
         placed: dict[int, Placed] = {}
+        without = left_out()
         with uncollected(acyclic=True):
             for slot in self.slots:
                 stack = stacks[slot.rank]
                 ready = kept.get(slot.core)
                 if ready is None or ready.generation != stack.generation:
-                    if slot.lnc_core not in placed:
-                        found = None if known is None else known[slot.lnc_core]
-                        program = programs[slot.lnc_core]
-                        placed[slot.lnc_core] = placed_program(program, found, self.threads)
-                    kept[slot.core] = self._bind(slot, placed[slot.lnc_core], offsets, stack)
+                    try:
+                        if slot.lnc_core not in placed:
+                            found = None if known is None else known[slot.lnc_core]
+                            program = programs[slot.lnc_core]
+                            placed[slot.lnc_core] = placed_program(
+                                program, found, self.threads, without
+                            )
+                        kept[slot.core] = self._bind(slot, placed[slot.lnc_core], offsets, stack)
+                    except (NkiError, MemoryError) as error:
+                        failed = typed(error).at(core=slot.name)
+                        raise failed from failed.__cause__
                     scheduler.check_time()
         start = time.perf_counter()
         try:
@@ -225,14 +233,20 @@ class CoreGroup:
         self._team.close()
 
 
-def placed_program(program: Program, known: Places | None = None, threads: int = 1) -> Placed:
+def placed_program(
+    program: Program,
+    known: Places | None = None,
+    threads: int = 1,
+    without: Collection[str] | None = None,
+) -> Placed:
     """A program, linked and placed.
 
     Args:
         known: what `places` gives for it, if somebody has asked.
         threads: that may carry it out.
+        without: passes that are left out; those that the environment names if None.
     """
-    platform, without = arch.get(program.platform), left_out()
+    platform, without = arch.get(program.platform), left_out() if without is None else without
     return Placed(link(program, platform, without), platform, known, without, threads)
 
 

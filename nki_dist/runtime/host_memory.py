@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Final
 
 from nki_dist.compiler.compiled import Compiled
-from nki_dist.errors import NkiError, OutOfMemoryError
-from nki_dist.hbm.alignment import padded
+from nki_dist.errors import OutOfMemoryError
 from nki_dist.hbm.layout import Layout
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.linking.memory import Places, places
+from nki_dist.ops.alignment import padded
 from nki_dist.program import Program, instructions
 from nki_dist.program.walk import returned
 
@@ -73,17 +73,6 @@ def _tiles(found: Sequence[Places], ranks: int) -> int:
 def waits_for_others(program: Program) -> bool:
     """Whether a core can be parked in the program: while it is, others run."""
     return any(INSTRUCTIONS[i.opcode].synchronises for i in instructions(program.body))
-
-
-def typed(error: NkiError | MemoryError) -> NkiError:
-    """An error as users meet it: that NumPy found no room is an OutOfMemoryError, too."""
-    if isinstance(error, NkiError):
-        return error
-    made = OutOfMemoryError(
-        f"this machine has no memory left: {error or 'none'}", code="host-memory"
-    )
-    made.__cause__ = error
-    return made
 
 
 def machine_bytes() -> int:

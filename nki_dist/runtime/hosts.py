@@ -16,13 +16,13 @@ import numpy as np
 
 from nki_dist.collectives.choose import VARIABLE, named
 from nki_dist.compiler.compiled import Compiled
-from nki_dist.errors import CoreLostError, NkiWarning
-from nki_dist.hbm.alignment import aligned
+from nki_dist.errors import CoreLostError, NkiWarning, typed
 from nki_dist.hbm.layout import Layout, Layouts, fill_common, fill_stack
 from nki_dist.isa.core import CoreSlot
+from nki_dist.ops.alignment import aligned
 from nki_dist.program import Program
 from nki_dist.runtime.group import CoreGroup, CoreReport, StackView
-from nki_dist.runtime.host_memory import check_memory, typed
+from nki_dist.runtime.host_memory import check_memory
 from nki_dist.runtime.progress import sampled
 from nki_dist.runtime.settings import processors
 

@@ -17,7 +17,7 @@ from nki_dist.ops.calls import Step
 from nki_dist.program import Instruction
 from nki_dist.runtime.team import Team
 
-LOOK: Final = 16  # instructions between two looks at whether the run goes on
+LOOK: Final = 16  # instructions between two looks at whether the run goes on, at most
 
 
 class _What(Enum):
@@ -30,6 +30,37 @@ class _What(Enum):
 
 class _Skip(Exception):
     """An earlier instruction failed, or the run was stopped."""
+
+
+def _never() -> float:
+    return math.inf
+
+
+class _Watch:
+    """Whether a run goes on. Steps have it, and it has nothing of theirs: no circle.
+
+    Attributes:
+        first: ordinal of the first instruction that is known to have failed.
+        ends: gives the time when the run is given up.
+        stopped: it was.
+    """
+
+    __slots__ = ("ends", "first", "stopped")
+
+    def __init__(self) -> None:
+        self.begin(_never)
+
+    def begin(self, ends: Callable[[], float]) -> None:
+        self.first, self.ends, self.stopped = math.inf, ends, False
+
+    def stop(self) -> None:
+        self.first, self.stopped = -1, True
+
+    def look(self, ordinal: int) -> None:
+        if time.monotonic() > self.ends():
+            self.stop()
+        if ordinal > self.first:
+            raise _Skip
 
 
 class Lanes:
@@ -54,6 +85,7 @@ class Lanes:
         signals: Sequence[dict[int, list[int]]],
         count: int,
     ) -> None:
+        self._watch = _Watch()
         self._signals = [threading.Event() for _ in range(count)]
         self._works: list[list[Step]] = []
         self._for: list[list[tuple[Instruction, _What]]] = []
@@ -63,7 +95,9 @@ class Lanes:
             for n, (step, i) in enumerate(zip(lane, of, strict=True)):
                 waiting = [self._signals[signal].wait for signal in before.get(n, ())]
                 giving = [self._signals[signal].set for signal in after.get(n, ())]
-                looking = [partial(self._look, i.ordinal)] if n % LOOK == 0 else []
+                # What was awaited may have failed: nothing that comes after it is to be seen.
+                look = waiting or n % LOOK == 0
+                looking = [partial(self._watch.look, i.ordinal)] if look else []
                 work += [*waiting, *looking, step, *giving]
                 made_for += [(i, _What.SIGNAL)] * len(waiting)
                 made_for += [(i, _What.LOOK)] * len(looking)
@@ -71,10 +105,12 @@ class Lanes:
             self._works.append(work)
             self._for.append(made_for)
         self._left: list[Iterator[Step]] = [iter(()) for _ in steps]
-        self._first = math.inf  # ordinal of the first instruction that is known to have failed
-        self._ends: Callable[[], float] = lambda: math.inf
         self._failed: dict[int, tuple[Instruction, Exception]] = {}
-        self.stopped = False
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the last run was given up."""
+        return self._watch.stopped
 
     def run(self, team: Team, ends: Callable[[], float]) -> tuple[Instruction, Exception] | None:
         """Carry all out; the first instruction in program order that fails, and how.
@@ -85,28 +121,24 @@ class Lanes:
         Returns:
             None if nothing fails; `stopped` says whether the run was given up.
         """
-        self._first, self._ends, self._failed, self.stopped = math.inf, ends, {}, False
+        self._watch.begin(ends)
         for signal in self._signals:
             signal.clear()
         self._left = [iter(work) for work in self._works]
-        team.run([partial(self._lane, w) for w in range(len(self._works))], self._stop)
-        return self._failed[min(self._failed)] if self._failed else None
-
-    def _stop(self) -> None:
-        self._first, self.stopped = -1, True
-
-    def _look(self, ordinal: int) -> None:
-        if time.monotonic() > self._ends():
-            self._stop()
-        if ordinal > self._first:
-            raise _Skip
+        works = [partial(self._lane, w) for w in range(len(self._works))]
+        try:
+            team.run(works, self._watch.stop)
+        finally:
+            self._watch.ends = _never  # what was given is of the core, which has this
+            failed, self._failed = self._failed, {}
+        return failed[min(failed)] if failed else None
 
     def _lane(self, w: int) -> None:
-        left = self._left[w]
+        left, watch = self._left[w], self._watch
         with np.errstate(all="ignore"):  # of each thread
             while True:
                 try:
-                    if self._first is math.inf:
+                    if watch.first is math.inf:
                         for step in left:
                             step()
                     else:
@@ -117,7 +149,7 @@ class Lanes:
                 except Exception as error:
                     i, _ = self._for[w][self._at(w) - 1]
                     self._failed[i.ordinal] = i, error
-                    self._first = min(self._first, i.ordinal)
+                    watch.first = min(watch.first, i.ordinal)
 
     def _rest(self, w: int, left: Iterator[Step]) -> None:
         """What is left once something has failed, or this thread was interrupted: then it isn't
@@ -127,7 +159,7 @@ class Lanes:
             self._works[w][at]()
         for step in left:
             i, what = self._for[w][self._at(w) - 1]
-            if what is _What.SIGNAL or (what is _What.STEP and i.ordinal < self._first):
+            if what is _What.SIGNAL or (what is _What.STEP and i.ordinal < self._watch.first):
                 step()
 
     def _at(self, w: int) -> int:

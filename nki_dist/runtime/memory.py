@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from nki_dist.hbm.alignment import aligned
 from nki_dist.linking.memory import Places
+from nki_dist.ops.alignment import aligned
 from nki_dist.program import Program, Storage
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from nki_dist.compiler.passes.conflicts import ordering
-from nki_dist.errors import NkiError
+from nki_dist.errors import NkiError, typed
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.kit import Kit
 from nki_dist.linking.addresses import run_time_arguments
@@ -26,7 +26,6 @@ from nki_dist.ops.calls import Step
 from nki_dist.program import Access, Block, Instruction, Loop, Program
 from nki_dist.program.uncollected import uncollected
 from nki_dist.runtime.binding import Bound, BoundLoop, Rendezvous, Segment
-from nki_dist.runtime.host_memory import typed
 from nki_dist.runtime.late import AtRunTime
 from nki_dist.runtime.running import Running, by_instruction, in_chain
 

@@ -1,7 +1,8 @@
 """Threads that carry out the lanes of a launch, beside the one that launches.
 
 NumPy and BLAS let go of Python while they work on large arrays, so threads work at the same time.
-They wait between launches; a child process that was forked has none, and makes its own.
+They wait between launches, and end with whom they work for; a child process that was forked has
+none, and makes its own.
 """
 
 from __future__ import annotations
@@ -9,8 +10,11 @@ from __future__ import annotations
 import os
 import queue
 import threading
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
+
+from nki_dist.linking import blas
 
 Work = Callable[[], Any]
 
@@ -70,22 +74,11 @@ class Team:
         while len(self._queues) < count:
             mine: queue.SimpleQueue[Any] = queue.SimpleQueue()
             name = f"nki lane {len(self._queues) + 1}"
-            threading.Thread(target=self._serve, args=(mine,), name=name, daemon=True).start()
+            # It knows the queues, not this object, which would never be dropped.
+            args = mine, self._queues
+            threading.Thread(target=_serve, args=args, name=name, daemon=True).start()
+            weakref.finalize(self, mine.put, None).atexit = False
             self._queues.append(mine)
-
-    def _serve(self, mine: queue.SimpleQueue[Any]) -> None:
-        while (given := mine.get()) is not None:
-            if isinstance(given, _Job):
-                if given.begun:
-                    continue
-                given.begun = True
-                for other, work in zip(self._queues[1:], given.works[1:]):
-                    other.put((given, work))
-                given = given, given.works[0]
-            job, work = given
-            work()
-            job.ended()
-            del given, job, work
 
     def close(self) -> None:
         """Let all threads end."""
@@ -93,3 +86,19 @@ class Team:
             for of in self._queues:
                 of.put(None)
         self._queues = []
+
+
+def _serve(mine: queue.SimpleQueue[Any], queues: Sequence[queue.SimpleQueue[Any]]) -> None:
+    blas.limit().here()
+    while (given := mine.get()) is not None:
+        if isinstance(given, _Job):
+            if given.begun:
+                continue
+            given.begun = True
+            for other, work in zip(queues[1:], given.works[1:]):
+                other.put((given, work))
+            given = given, given.works[0]
+        job, work = given
+        work()
+        job.ended()
+        del given, job, work

@@ -14,10 +14,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from nki_dist.compiler.compiled import Compiled
-from nki_dist.hbm.alignment import aligned
 from nki_dist.hbm.layout import Layout, fill_stack, lay_out
 from nki_dist.isa.core import CoreSlot
 from nki_dist.isa.kit import Workspace
+from nki_dist.ops.alignment import aligned
 from nki_dist.runtime.group import CoreReport, make_reports, placed_program, ready
 from nki_dist.runtime.memory import Memory
 from nki_dist.runtime.scheduler import Scheduler

@@ -21,7 +21,7 @@ from nki_dist import arch
 from nki_dist.collectives.check import check_groups
 from nki_dist.compiler.passes.conflicts import ordering
 from nki_dist.compiler.passes.footprints import Footprints
-from nki_dist.errors import NkiError, NkiValidationError
+from nki_dist.errors import NkiError, NkiValidationError, typed
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.core import CoreSlot
 from nki_dist.isa.indirection import is_indirect
@@ -34,7 +34,6 @@ from nki_dist.program import Access, Instruction, Program, Storage, psum
 from nki_dist.program.walk import tensors
 from nki_dist.runtime.cores import make_core
 from nki_dist.runtime.executor import Coroutine, Stopped
-from nki_dist.runtime.host_memory import typed
 from nki_dist.runtime.overdue import Position
 from nki_dist.runtime.running import Running
 from nki_dist.runtime.single import SingleLinker

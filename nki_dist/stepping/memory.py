@@ -20,12 +20,12 @@ from nki_dist.compiler.compile import compare_allocation
 from nki_dist.compiler.compiled import Compiled
 from nki_dist.compiler.passes.elements import covers
 from nki_dist.dtypes.poison import is_poison
-from nki_dist.errors import OutOfMemoryError
-from nki_dist.hbm.alignment import aligned, padded
+from nki_dist.errors import OutOfMemoryError, typed
 from nki_dist.hbm.layout import Layout
 from nki_dist.isa.spec import Spec
+from nki_dist.ops.alignment import aligned, padded
 from nki_dist.program import Access, Instruction, Program, Storage
-from nki_dist.runtime.host_memory import machine_bytes, typed
+from nki_dist.runtime.host_memory import machine_bytes
 from nki_dist.stepping.lives import Lives
 from nki_dist.stepping.written import Written
 

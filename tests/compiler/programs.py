@@ -16,9 +16,9 @@ from nki_dist.compiler.compile import compile_kernel
 from nki_dist.compiler.compiled import Compiled, Grid
 from nki_dist.compiler.encode import encode
 from nki_dist.compiler.values import Structure
-from nki_dist.hbm.alignment import padded
 from nki_dist.isa.core import CoreSlot
 from nki_dist.launcher.binding import collect_outputs
+from nki_dist.ops.alignment import padded
 from nki_dist.program import (
     Access,
     Dynamic,

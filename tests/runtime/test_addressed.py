@@ -119,11 +119,16 @@ def chosen(x, places, how):
     return out
 
 
+@pytest.mark.parametrize("without", ["", "addresses"])
 @pytest.mark.parametrize("how, operands", [("both", 2), ("each", 3), ("on chip", 5)])
-def test_nothing_is_linked_for_an_address(linked, how, operands):
+def test_nothing_is_linked_for_an_address(linked, how, operands, without, monkeypatch):
+    monkeypatch.setenv("NKI_DIST_LINK_WITHOUT", without)
     x, places = table(), np.array([[3, 0, 1, 4, 3, 2, 0]], np.int32).T
     np.testing.assert_array_equal(run(chosen, x, places, how), x[ROWS // 2 + places[:, 0]])
-    assert len(linked) == 2 * operands  # at the first address, and to learn of all
+    if without:
+        assert len(linked) > 3 * operands
+    else:
+        assert len(linked) == operands  # once, for all addresses and launches
 
 
 def test_indices_may_be_negative():
@@ -201,7 +206,7 @@ def copied(x, places):
 
 @pytest.mark.parametrize("ranks", [1, 3])
 def test_copies_of_one_form_are_at_their_own_places(ranks, linked):
-    """With several ranks all of them are learnt from the first of their form."""
+    """Each is linked once, for all ranks."""
     x = table()
     with nki.World(ranks=ranks, host="inprocess", lnc=1) as world:
         places = nki.per_rank(lambda rank: np.array([[rank + 1]], np.int32))
@@ -218,7 +223,7 @@ def test_copies_of_one_form_are_at_their_own_places(ranks, linked):
         np.testing.assert_array_equal(out[4], mine[at + 2 : at + 4])
     rows = [i for i in linked if i["src"].storage.role == "input" and i["dst"].dtype is float32]
     rows = [i for i in rows if i["src"].strides == (COLUMNS, 1) and i["src"].shape[0] == 2]
-    assert len(rows) == (3 if ranks == 1 else 1)
+    assert len(rows) == 3
 
 
 # ---- where it mustn't be ------------------------------------------------------------------------

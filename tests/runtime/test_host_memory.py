@@ -10,8 +10,9 @@ import pytest
 import nki_dist as nki
 import nki_dist.isa as nisa
 import nki_dist.language as nl
+from nki_dist.dtypes.casts import Scratch
 from nki_dist.errors import LaunchError, OutOfMemoryError
-from nki_dist.isa.kit import Kit
+from nki_dist.isa.kit import Workspace
 from nki_dist.runtime import host_memory
 from tests.compiler.compiling import line_of
 
@@ -114,27 +115,76 @@ def added_at(kernel) -> str:
     return line_of(kernel, "# ADDED")
 
 
-def test_scratch_that_is_missing_when_linked_names_the_line(monkeypatch):
+def test_scratch_that_is_missing_when_bound_names_the_line(monkeypatch):
     x = X[:, :8].astype(nl.bfloat16)
     with nki.World(host="inprocess", platform="trn2") as world:
         with monkeypatch.context() as patch:
-            patch.setattr(Kit, "scratch", missing)
+            patch.setattr(Workspace, "bytes", missing)
             with pytest.raises(OutOfMemoryError, match=r"no memory left: .*3.00 GiB") as caught:
                 world.run(converted, x)
         assert caught.value.location == added_at(converted)
         assert caught.value.instruction == "nisa.tensor_tensor"
+        assert caught.value.core == 0
         assert isinstance(caught.value.__cause__, MemoryError)
         np.testing.assert_array_equal(world.run(converted, x)[0], 2 * x)
 
 
 def test_memory_that_is_missing_when_run_names_the_line(monkeypatch):
-    x = X[:, :8].astype(nl.bfloat16)
+    x = X[:, :8].astype(nl.float8_e5m2)
     with nki.World(host="inprocess", platform="trn2") as world:
         with monkeypatch.context() as patch:
-            patch.setattr(Kit, "convert", lambda *_: missing)
+            patch.setattr(Scratch, "get", missing)
             with pytest.raises(OutOfMemoryError, match=r"no memory left: .*3.00 GiB") as caught:
                 world.run(converted, x)
         assert caught.value.location == added_at(converted)
+        assert caught.value.core == 0
+
+
+def test_memory_that_is_missing_when_linked_names_the_line(monkeypatch):
+    """Meanings may need arrays, too: tables of what is chosen, say."""
+    with nki.World(host="inprocess", platform="trn2") as world:
+        with monkeypatch.context() as patch:
+            patch.setattr(nisa.tensor_tensor, "_meaning", missing)
+            with pytest.raises(OutOfMemoryError, match=r"no memory left: .*3.00 GiB") as caught:
+                world.run(doubled, X)
+        assert caught.value.location == added_at(doubled)
+        assert caught.value.instruction == "nisa.tensor_tensor"
+        assert caught.value.core == 0
+        np.testing.assert_array_equal(world.run(doubled, X)[0], 2 * X)
+
+
+def multiplied(x, w):
+    """Gathers operands of several matmuls before they are multiplied."""
+    out = nl.ndarray((64, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+    psum = nl.ndarray((64, 512), dtype=nl.float32, buffer=nl.psum)
+    for _ in range(3):
+        nisa.nc_matmul(dst=psum, stationary=nl.load(w), moving=nl.load(x))  # ADDED
+    tile = nl.ndarray((64, 512), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.tensor_copy(dst=tile, src=psum)
+    nl.store(out, tile)
+    return out
+
+
+def test_panels_that_find_no_room_name_the_line(monkeypatch):
+    x, w = X.astype(nl.bfloat16), X[:, :64].astype(nl.bfloat16)
+    with nki.World(host="inprocess", platform="trn2") as world:
+        with monkeypatch.context() as patch:
+            patch.setattr(Workspace, "panel", missing)
+            with pytest.raises(OutOfMemoryError, match=r"no memory left: .*3.00 GiB") as caught:
+                world.run(multiplied, x, w)
+        assert caught.value.location == added_at(multiplied)
+        assert caught.value.instruction == "nisa.nc_matmul"
+        assert (world.run(multiplied, x, w)[0] == 3 * 128).all()
+
+
+def test_tiles_that_find_no_room_have_a_type(monkeypatch):
+    with nki.World(host="inprocess", platform="trn2") as world:
+        with monkeypatch.context() as patch:
+            patch.setattr("nki_dist.runtime.memory.aligned", missing)
+            with pytest.raises(OutOfMemoryError, match=r"no memory left: .*3.00 GiB") as caught:
+                world.run(doubled, X)
+        assert caught.value.core == 0
+        np.testing.assert_array_equal(world.run(doubled, X)[0], 2 * X)
 
 
 def test_stacks_that_find_no_room_are_given_back(monkeypatch):

@@ -8,8 +8,9 @@ import pytest
 import nki_dist as nki
 import nki_dist.isa as nisa
 import nki_dist.language as nl
-from nki_dist.hbm.alignment import aligned
 from nki_dist.hbm.layout import fill_stack, lay_out
+from nki_dist.ops.alignment import aligned
+from nki_dist.runtime import group as module
 from nki_dist.runtime.executor import Stopped
 from nki_dist.runtime.group import CoreGroup, StackView
 from nki_dist.runtime.hosts import slots
@@ -28,20 +29,22 @@ def doubled(x, rounds):
     return out
 
 
-def launch(group, emit, stop_first=False):
+def launch(group, emit):
     compiled = nki.simulate(doubled).compile(X, 3)
     layout = lay_out(compiled)
     stack = aligned(layout.stack_bytes)
     fill_stack(layout, stack, [X])
-    if stop_first:  # as a thread would that comes while cores are linked
-        link = group._link
-        group._link = lambda *args: (group.stop(), link(*args))[1]
     return group.run("a key", compiled.programs, layout.offsets, {0: StackView(stack, 0)}, emit)
 
 
 @pytest.mark.parametrize("when", ["linking", "running"])
-def test_a_launch_is_stopped_and_the_next_runs(when):
+def test_a_launch_is_stopped_and_the_next_runs(when, monkeypatch):
     group, printed = CoreGroup(slots(1, 1)), []
+    if when == "linking":  # as a thread would that comes while cores are linked
+        linked, stop = module.placed_program, [group.stop]
+        monkeypatch.setattr(
+            module, "placed_program", lambda *args: (stop and stop.pop()(), linked(*args))[1]
+        )
 
     def emit(core, prefix, array):
         printed.append(prefix)
@@ -49,7 +52,7 @@ def test_a_launch_is_stopped_and_the_next_runs(when):
             group.stop()
 
     with pytest.raises(Stopped):
-        launch(group, emit, stop_first=when == "linking")
+        launch(group, emit)
     assert printed == (["begun"] if when == "running" else [])
     assert group.scheduler is None
     (report,) = launch(group, emit)

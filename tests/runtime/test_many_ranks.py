@@ -1,4 +1,4 @@
-"""Programs linked once for all ranks give what linking for each rank gives, to the bit."""
+"""Programs are linked once for all ranks, and each rank does it with its own operands."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import nki_dist.collectives as ncc
 import nki_dist.isa as nisa
 import nki_dist.language as nl
 from nki_dist.errors import OutOfBoundsError
-from nki_dist.runtime.group import CoreGroup
+from nki_dist.runtime import group
+from tests.compiler.compiling import line_of
 
 RANKS, SHAPE = 5, (6, 8)
 GROUP = ncc.ReplicaGroup([[3, 0, 4], [1, 2]])  # rings of 3 and of 2
@@ -58,8 +59,8 @@ def column(x, places, mode):
     tile = nl.ndarray((x.shape[0], 1), dtype=x.dtype, buffer=nl.sbuf)
     nisa.memset(tile, 9)
     place = nisa.register_alloc(nl.load(places))
-    nisa.dma_copy(dst=tile, src=x.ap([[8, 6], [1, 1]], 0, scalar_offset=place, indirect_dim=1),
-                  oob_mode=mode)  # fmt: skip
+    source = x.ap([[8, 6], [1, 1]], 0, scalar_offset=place, indirect_dim=1)
+    nisa.dma_copy(dst=tile, src=source, oob_mode=mode)  # ASKED
     nisa.dma_copy(dst=out, src=tile)
     return (out,)
 
@@ -79,56 +80,68 @@ def run(kernel, *arguments, host="inprocess", **options):
     return first
 
 
-@pytest.fixture
-def alone(monkeypatch):
-    """Run with each core linked by itself."""
+def wanted(xs, rank):
+    """What the kernel returns, as NumPy has it."""
+    (ranks,) = [of for of in GROUP.groups if rank in of]
+    me, (rows, columns) = ranks.index(rank), SHAPE
+    passed = [
+        np.roll(xs.values[ranks[(me - step) % len(ranks)]], step, axis=1) for step in range(4)
+    ]
+    out = np.zeros((RANKS, *SHAPE), passed[0].dtype)
+    for step in range(3):
+        out[ranks[(me - step) % len(ranks)]] = passed[step]
+    last = passed[3].copy()
+    last[:, rank : rank + 2] = passed[3][:, 6:8]
+    wide = last.T.astype(np.float32)
+    counted = 2 + 3 * np.arange(rows)[:, None] + np.arange(columns)
+    return out, wide * wide, counted.astype(np.int32)
 
-    def run_alone(*arguments, **options):
-        with monkeypatch.context() as patch:
-            patch.setattr(CoreGroup, "_templates", lambda self, programs: [None] * len(programs))
-            return run(*arguments, **options)
 
-    return run_alone
-
-
+@pytest.mark.parametrize("without", ["", "all"])
 @pytest.mark.parametrize("dtype", [np.float32, nl.bfloat16.storage, np.float16])
-def test_bits_are_those_of_cores_that_are_linked_alone(alone, dtype):
+def test_every_rank_has_its_own_operands(dtype, without, monkeypatch):
+    monkeypatch.setenv("NKI_DIST_LINK_WITHOUT", without)
     xs, places = inputs(dtype)
     found = run(ring, xs, places, GROUP)
-    assert found == alone(ring, xs, places, GROUP)
+    for rank in range(RANKS):
+        assert found[rank] == tuple(a.tobytes() for a in wanted(xs, rank))
     assert len(set(found)) == RANKS  # no rank's result is another's
 
 
-def test_ring_gathers_what_each_rank_had():
+def test_a_program_is_linked_once_for_all_ranks(monkeypatch):
+    asked = []
+    monkeypatch.setattr(
+        group, "link", lambda *args, link=group.link: asked.append(args) or link(*args)
+    )
     xs, places = inputs(np.float32)
-    with nki.World(ranks=RANKS, host="inprocess") as world:
-        outs = world.run(ring, xs, places, GROUP)
-    for group in GROUP.groups:
-        for me, rank in enumerate(group):
-            for step in range(min(3, len(group))):
-                source = group[(me - step) % len(group)]
-                wanted = np.roll(xs.values[source], step, axis=1)
-                if len(group) == 3 or step:  # a ring of 2 comes by its own block again
-                    np.testing.assert_array_equal(outs[rank][0][source], wanted)
+    run(ring, xs, places, GROUP, lnc=1)
+    assert len(asked) == 1
 
 
-def test_an_index_outside_is_the_error_of_the_rank_that_has_it(alone):
-    """The template has been learnt on ranks whose indices are inside."""
+def alone(kernel, xs, others, *arguments):
+    """The bits of ranks that are worlds of their own."""
+    found = []
+    for x, other in zip(xs.values, map(others, range(RANKS)), strict=True):
+        with nki.World(ranks=1, host="inprocess") as world:
+            (out,) = world.run(kernel, x, other, *arguments)
+        found.append(tuple(a.tobytes() for a in out))
+    return found
+
+
+def test_an_index_outside_is_the_error_of_the_rank_that_has_it():
+    """The program has been linked for ranks whose indices are inside."""
     xs, _ = inputs(np.float32)
     places = nki.per_rank(lambda rank: np.array([[8 if rank == 3 else rank]], np.int32))
-    told = []
-    for how in (run, alone):
-        with pytest.raises(OutOfBoundsError, match=r"index 8 is outside \[0, 8\)") as caught:
-            how(column, xs, places, nisa.oob_mode.error)
-        told.append((caught.value.core, caught.value.location, caught.value.message))
-    assert told[0] == told[1]
-    assert told[0][0] == "rank 3 core 0"
+    with pytest.raises(OutOfBoundsError, match=r"index 8 is outside \[0, 8\)") as caught:
+        run(column, xs, places, nisa.oob_mode.error)
+    assert caught.value.core == "rank 3 core 0"
+    assert caught.value.location == line_of(column.fn, "# ASKED")
 
 
-def test_rows_outside_are_skipped(alone):
+def test_rows_outside_are_skipped():
     xs, _ = inputs(np.float32)
-    places = nki.per_rank(lambda rank: np.array([[100 if rank == 3 else rank]], np.int32))
-    found = run(column, xs, places, nisa.oob_mode.skip)
-    assert found == alone(column, xs, places, nisa.oob_mode.skip)
+    asked = lambda rank: np.array([[100 if rank == 3 else rank]], np.int32)  # noqa: E731
+    found = run(column, xs, nki.per_rank(asked), nisa.oob_mode.skip)
+    assert found == alone(column, xs, asked, nisa.oob_mode.skip)
     assert found[3] == (np.full((6, 1), 9, np.float32).tobytes(),)
     assert found[1] == (xs.values[1][:, 1:2].tobytes(),)

@@ -1,0 +1,52 @@
+"""Functions of the closed list are known by name: one of each, in every thread and process."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from nki_dist.dtypes import bfloat16, float32
+from nki_dist.ops.arrays import fill
+from nki_dist.ops.function import conversion, copy, find, function, functions, of_ufunc
+
+
+@pytest.mark.parametrize("made", [copy, fill, of_ufunc(np.add), conversion(float32, bfloat16)])
+def test_a_function_is_found_by_its_name(made):
+    assert find(made.name) is made
+    assert pickle.loads(pickle.dumps(made)) is made
+    assert made in functions()
+
+
+@pytest.mark.parametrize(
+    "asked, arguments", [(of_ufunc, (np.add,)), (conversion, (float32, bfloat16))]
+)
+def test_two_threads_that_ask_for_the_first_time_get_the_same(asked, arguments):
+    """Caches of functions let both of them in."""
+    assert asked.__wrapped__(*arguments) is asked(*arguments)
+
+
+def test_other_processes_find_what_nobody_has_asked_for_there():
+    program = (
+        "import pickle, sys\n"
+        "made = pickle.loads(sys.stdin.buffer.read())\n"
+        "print(*[of.name for of in made])\n"
+    )
+    sent = pickle.dumps([of_ufunc(np.logaddexp), conversion(float32, bfloat16)])
+    found = subprocess.run([sys.executable, "-c", program], input=sent, capture_output=True)
+    assert found.stdout.decode().strip() == "logaddexp convert float32 bfloat16", found.stderr
+
+
+def test_no_two_functions_have_a_name():
+    with pytest.raises(TypeError, match="two functions are called fill"):
+        function(writes="out", name="fill")(lambda out, value: None)
+    assert find("fill") is fill
+
+
+@pytest.mark.parametrize("name", ["made up", "ndarray", "convert"])
+def test_other_names_are_refused(name):
+    with pytest.raises(LookupError, match=f"no function is called '{name}'"):
+        find(name)
