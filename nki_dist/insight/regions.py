@@ -73,7 +73,8 @@ class Region:
 
     def _all(self, kit: Kit) -> np.ndarray:
         count = self.storage.nbytes // self.dtype.itemsize
-        return kit.raw(Access(self.storage, 0, (count,), (1,), self.dtype))
+        elements: np.ndarray = kit.raw(Access(self.storage, 0, (count,), (1,), self.dtype))
+        return elements
 
     def values(self, bits: np.ndarray) -> np.ndarray:
         """Bits as numbers of the elements' type."""

@@ -44,9 +44,20 @@ class WideState(CoreState):
 
 
 class WideKit(Kit):
-    """A kit for which float32 is float64."""
+    """A kit for which float32 is float64.
 
-    def scratch(self, shape: tuple[int, ...], dtype: Any = np.float32) -> np.ndarray:
+    Args:
+        held: gives what `accumulating` does.
+    """
+
+    def __init__(self, held: Callable[[Access], Array], *rest: Any) -> None:
+        super().__init__(*rest)
+        self._held = held
+
+    def accumulating(self, a: Access) -> Array:
+        return self._held(a)
+
+    def scratch(self, shape: tuple[int, ...], dtype: Any = np.float32) -> Array:
         dtype = np.dtype(dtype)
         return super().scratch(shape, np.float64 if dtype == np.float32 else dtype)
 
@@ -122,8 +133,7 @@ class Beside:
         self.wires = Wires(collective)
         self._connect(place.kit.wires, channel)
         core = Core(place.slot, self.state, self.wires)
-        self.kit = WideKit(self._buffer, core, arch.get(place.program.platform))
-        self.kit.accumulating = self._accumulating
+        self.kit = WideKit(self._accumulating, self._buffer, core, arch.get(place.program.platform))
 
     def _connect(self, wires: Wires, prefix: str) -> None:
         def send(to: int, channel: str, payload: Any, what: Any, *rest: Any) -> None:
@@ -137,7 +147,7 @@ class Beside:
     def _buffer(self, storage: Storage) -> np.ndarray:
         return self.memory.buffer(self.place, storage)
 
-    def _accumulating(self, a: Access) -> np.ndarray:
+    def _accumulating(self, a: Access) -> Array:
         """As the core itself says of the tensor as it is."""
         s = self._narrow.get(a.storage, a.storage)
         narrow = Access(s, a.offset, a.shape, a.strides, s.dtype)

@@ -72,6 +72,8 @@ class Kit:
         workspace: scratch shared with other cores of the thread; one's own if None.
     """
 
+    wires: Any  # those of the core, or what stands for them where there is none
+
     def __init__(
         self,
         buffer: Callable[[Storage], np.ndarray],

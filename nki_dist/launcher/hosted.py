@@ -37,6 +37,7 @@ class Hosted(Shared):
     closed: bool
     _host: Host | None
     _memory: int | None
+    _threads: int | None
     _options: tuple[str | int, str | None]
     _transport: str
     _request: dict[str, Any]

@@ -80,7 +80,7 @@ class Kinds:
         args = i.args
         storages = [args[name].storage for name in names]
         apart = len({s.number for s in storages}) == len(storages)
-        key = id(i.kind), i.accumulation, None if apart else _together(i, names)
+        key: tuple[Any, ...] = id(i.kind), i.accumulation, None if apart else _together(i, names)
         known = self._known.get(key)
         if known is not None:
             return self._at(i, known)
@@ -128,7 +128,7 @@ class Kinds:
         if len(key) == 3 and _looks_at_state(self.kinds[run.kind].operations):
             self._known[key] = None
             key = *key, tuple([i.args[name].start_partition for name in names])
-        first = {}
+        first: dict[Space, str] = {}
         for name in names:
             first.setdefault(("storage", i.args[name].storage.number), name)
         sources = []

@@ -179,7 +179,8 @@ def _assigned(
     own: list[list[int]] = [[] for _ in range(threads)]  # what can begin, as heaps
     anyone = [k for k, count in enumerate(missing) if not count]
     bound = {FIRST: 0}  # lanes of those that go together
-    idle, events, now = set(range(threads)), [], 0.0
+    idle, now = set(range(threads)), 0.0
+    events: list[tuple[float, int, int]] = []
 
     def taken(heap: list[int], w: int) -> int | None:
         kept, found = [], None
@@ -202,13 +203,14 @@ def _assigned(
 
     while True:
         for w in sorted(idle):
-            k = taken(own[w], w)
-            if k is None:
-                k = taken(anyone, w)
-            if k is None:
-                k = stolen(w)
-            if k is None:
+            found = taken(own[w], w)
+            if found is None:
+                found = taken(anyone, w)
+            if found is None:
+                found = stolen(w)
+            if found is None:
                 continue
+            k = found
             if k in together:
                 bound.setdefault(together[k], w)
             late = any(lanes[d] != w and ends[d] > now - SIGNAL for d in needs[k])

@@ -46,6 +46,7 @@ class Lowering(Kit):
 
     def __init__(self, arch: Arch) -> None:
         self.arch = arch
+        self.wires = Slot.WIRES
         self.masks: dict[int, Any] = {}
         self._lent: dict[int, Place] = {}
         self.begin()
@@ -92,10 +93,6 @@ class Lowering(Kit):
     @property
     def registers(self) -> Slot:
         return Slot.REGISTERS
-
-    @property
-    def wires(self) -> Slot:
-        return Slot.WIRES
 
 
 __all__ = ["SCRATCH", "Lowering", "Slot"]

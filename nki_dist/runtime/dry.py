@@ -21,7 +21,7 @@ from nki_dist import arch
 from nki_dist.compiler.passes.skeleton import Skeleton, counts_of
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.core import CoreSlot
-from nki_dist.isa.kit import Kit, Workspace
+from nki_dist.isa.kit import Array, Kit, Workspace
 from nki_dist.isa.operands import Register
 from nki_dist.linking.addresses import run_time_arguments
 from nki_dist.linking.products import multiplies
@@ -42,7 +42,7 @@ class _HollowKit(Kit):
 
     solid: Collection[int] = ()
 
-    def _array(self, a: Access, dtype: np.dtype) -> np.ndarray:
+    def _array(self, a: Access, dtype: np.dtype) -> Array:
         if a.storage.number in self.solid:
             return super()._array(a, dtype)
         return np.empty((0,) * len(a.shape), dtype)

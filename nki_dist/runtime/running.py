@@ -53,7 +53,7 @@ class Running:
         self._right.append(copy)
 
     def _copy(self, a: Access, rows: int) -> np.ndarray:
-        view = self._kit.view(a)
+        view: np.ndarray = self._kit.view(a)
         if a.dtype is float32:
             return view.copy().reshape(rows, -1)
         copy = np.empty(a.shape, np.float32)
