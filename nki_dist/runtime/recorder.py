@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nki_dist.compiler.passes.conflicts import visible
-from nki_dist.hbm.alignment import ALIGNMENT, padded
 from nki_dist.isa.gather import Runs, has_vector, indices
 from nki_dist.isa.kit import Array, Kit
 from nki_dist.linking.indirect import lowered
+from nki_dist.ops.alignment import ALIGNMENT, padded
 from nki_dist.ops.calls import Step
 from nki_dist.program import Access, Instruction
 
