@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 from contextlib import closing
 from pathlib import Path
 from typing import Any, NoReturn
@@ -122,6 +123,9 @@ except nki.errors.NkiError as error:
 def test_a_cluster_that_asks_for_a_token(tmp_path):
     """Once with each mistake; Ray tries for some twenty seconds before it says so."""
     clean = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")}
+    # Ray notes there which cluster is the machine's, and leaves it behind.
+    made = tempfile.TemporaryDirectory(prefix="nki", ignore_cleanup_errors=True)
+    clean["RAY_TMPDIR"] = made.name
 
     def environment(name: str, token: str | None, **more: str) -> dict[str, str]:
         home = tmp_path / name
@@ -157,3 +161,4 @@ def test_a_cluster_that_asks_for_a_token(tmp_path):
         assert "but there is no token here" in said
     finally:
         head.communicate("\n", timeout=60)
+        made.cleanup()

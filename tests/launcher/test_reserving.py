@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+import tempfile
 
 import pytest
 
@@ -13,7 +15,10 @@ pytestmark = pytest.mark.slow
 
 def found_by(module: str, *arguments: str) -> dict:
     command = [sys.executable, "-m", f"tests.launcher.{module}", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=400)
+    # In a folder of its own: Ray notes there which cluster is the machine's, and leaves it behind.
+    with tempfile.TemporaryDirectory(prefix="nki", ignore_cleanup_errors=True) as folder:
+        environment = {**os.environ, "RAY_TMPDIR": folder}
+        done = subprocess.run(command, capture_output=True, text=True, timeout=400, env=environment)
     assert done.returncode == 0, done.stderr[-3000:]
     lines = [line for line in done.stdout.splitlines() if line.startswith("{")]  # not Ray's
     return json.loads(lines[-1])
