@@ -30,7 +30,7 @@ def test_interrupts_in_process(phase) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("phase", "count"), counts("ray", 30).items())
+@pytest.mark.parametrize(("phase", "count"), counts("ray", 60).items())
 def test_interrupts_on_ray(phase, count) -> None:
     sampled("ray", phase, count)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import tempfile
 from contextlib import closing
 from pathlib import Path
 from typing import Any, NoReturn
@@ -17,6 +16,7 @@ import ray.exceptions
 from nki_dist.core_actor import authentication
 from nki_dist.core_actor.ray_session import ensure_ray
 from nki_dist.errors import LaunchError
+from tests.clusters import ray_folder
 from tests.faults.servers import Server
 
 AuthenticationError = getattr(ray.exceptions, "AuthenticationError", None)
@@ -118,14 +118,17 @@ except nki.errors.NkiError as error:
 """
 
 
+@pytest.fixture
+def own_ray_folder():
+    with ray_folder() as variables:
+        yield variables
+
+
 @needs_tokens
 @pytest.mark.slow
-def test_a_cluster_that_asks_for_a_token(tmp_path):
+def test_a_cluster_that_asks_for_a_token(tmp_path, own_ray_folder):
     """Once with each mistake; Ray tries for some twenty seconds before it says so."""
-    clean = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")}
-    # Ray notes there which cluster is the machine's, and leaves it behind.
-    made = tempfile.TemporaryDirectory(prefix="nki", ignore_cleanup_errors=True)
-    clean["RAY_TMPDIR"] = made.name
+    clean = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")} | own_ray_folder
 
     def environment(name: str, token: str | None, **more: str) -> dict[str, str]:
         home = tmp_path / name
@@ -161,4 +164,3 @@ def test_a_cluster_that_asks_for_a_token(tmp_path):
         assert "but there is no token here" in said
     finally:
         head.communicate("\n", timeout=60)
-        made.cleanup()
