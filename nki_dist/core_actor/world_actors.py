@@ -96,7 +96,7 @@ class WorldActors:
         return new
 
     def _make(self, new: Sequence[int], joined: Joined) -> dict[int, Member]:
-        """Start those of these that aren't there, as so many a machine can bear; who all are."""
+        """Start those that are missing, as many as a machine bears; who all of these are."""
         for n in [n for n in new if self.actors[n] is None]:
             options = self._placement.options(n)
             self.actors[n] = self._source.make(self.packs[n], self.nodes[n], options)

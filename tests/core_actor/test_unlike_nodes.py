@@ -5,14 +5,12 @@ Each test is a program of its own, because a process can be in one cluster only.
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.clusters import found_by
 
 pytestmark = pytest.mark.slow
 
@@ -21,14 +19,14 @@ ROOT = Path(__file__).parents[2]
 
 def on_nodes(part: str, folder: Path) -> dict[str, Any]:
     """What the program prints; `folder` is its own, as Ray adds it to every worker's path."""
-    command = [sys.executable, "-m", "tests.core_actor.on_unlike_nodes", part, str(folder)]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "RAY_DEDUP_LOGS": "0"}
-    done = subprocess.run(
-        command, capture_output=True, text=True, timeout=300, cwd=folder, env=environment
+    return found_by(
+        "tests.core_actor.on_unlike_nodes",
+        part,
+        str(folder),
+        folder=folder,
+        PYTHONPATH=str(ROOT),
+        RAY_DEDUP_LOGS="0",
     )
-    assert done.returncode == 0, done.stderr[-3000:]
-    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]  # not Ray's
-    return dict(json.loads(lines[-1]))
 
 
 @pytest.mark.parametrize(

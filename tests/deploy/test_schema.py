@@ -76,8 +76,11 @@ def test_rules_of_the_operator_that_no_schema_has():
     """ValidateRayClusterSpec and ValidateRayJobSpec of KubeRay 1.7.0, for the fields used here."""
     for group in (HEAD, WORKERS):
         assert "labels" not in group["rayStartParams"], "the group has a field for them"
+        assert "resources" not in group, "they are in rayStartParams"
+        assert "restartPolicy" not in group["template"]["spec"], "Never, with autoscaler v2"
     assert WORKERS["minReplicas"] <= WORKERS["maxReplicas"]
     assert JOB["spec"]["shutdownAfterJobFinishes"], "what ttlSecondsAfterFinished needs"
+    assert "clusterSelector" not in JOB["spec"]
     assert all(len(each["metadata"]["name"]) <= 47 for each in (CLUSTER, JOB))
 
 

@@ -13,7 +13,6 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import Any, Final
@@ -24,6 +23,7 @@ import numpy as np
 import ray
 
 import nki_dist as nki
+from tests.clusters import ray_folder
 from tests.launcher import kernels as K
 
 PORT: Final = 6379
@@ -70,12 +70,12 @@ def config() -> dict[str, Any]:
     }
 
 
-def end(session: str) -> None:
-    """All processes of a session of Ray, which is an argument of each but its workers."""
-    for folder in Path("/proc").glob("[0-9]*"):
+def end(folder: str) -> None:
+    """All servers of Ray whose files are in a folder, which each is told; workers go with them."""
+    for process in Path("/proc").glob("[0-9]*"):
         try:
-            if session in (folder / "cmdline").read_text(errors="replace"):
-                os.kill(int(folder.name), signal.SIGKILL)
+            if folder in (process / "cmdline").read_text(errors="replace"):
+                os.kill(int(process.name), signal.SIGKILL)
         except OSError:
             continue  # it has ended
 
@@ -106,23 +106,24 @@ def main(options: dict[str, Any] | None) -> None:
     if not free():
         print(json.dumps({"skip": f"somebody has port {PORT}"}))
         return
-    with tempfile.TemporaryDirectory() as folder:
+    with ray_folder() as ours:
+        folder = ours["RAY_TMPDIR"]
         file = Path(folder, "config.json")
         file.write_text(json.dumps(config()))
         command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--num-cpus=0"]
-        subprocess.run(
-            [*command, f"--port={PORT}", f"--autoscaling-config={file}"],
-            check=True,
-            env={**os.environ, "AUTOSCALER_UPDATE_INTERVAL_S": "1", "RAY_FAKE_CLUSTER": "1"},
-            stdout=subprocess.DEVNULL,
-        )
-        ray.init(f"127.0.0.1:{PORT}", logging_level="ERROR")
-        session = ray.get_runtime_context().get_session_name()
+        more = {"AUTOSCALER_UPDATE_INTERVAL_S": "1", "RAY_FAKE_CLUSTER": "1"}
         try:
+            subprocess.run(
+                [*command, f"--port={PORT}", f"--autoscaling-config={file}"],
+                check=True,
+                env={**os.environ, **ours, **more},
+                stdout=subprocess.DEVNULL,
+            )
+            ray.init(f"127.0.0.1:{PORT}", logging_level="ERROR")
             print(json.dumps(look(options)), flush=True)
         finally:
             ray.shutdown()
-            end(session)
+            end(folder)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ import ray.exceptions
 from nki_dist.core_actor import authentication
 from nki_dist.core_actor.ray_session import ensure_ray
 from nki_dist.errors import LaunchError
+from tests.clusters import ray_folder
 from tests.faults.servers import Server
 
 AuthenticationError = getattr(ray.exceptions, "AuthenticationError", None)
@@ -117,11 +118,17 @@ except nki.errors.NkiError as error:
 """
 
 
+@pytest.fixture
+def own_ray_folder():
+    with ray_folder() as variables:
+        yield variables
+
+
 @needs_tokens
 @pytest.mark.slow
-def test_a_cluster_that_asks_for_a_token(tmp_path):
+def test_a_cluster_that_asks_for_a_token(tmp_path, own_ray_folder):
     """Once with each mistake; Ray tries for some twenty seconds before it says so."""
-    clean = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")}
+    clean = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")} | own_ray_folder
 
     def environment(name: str, token: str | None, **more: str) -> dict[str, str]:
         home = tmp_path / name

@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-
 import pytest
+
+from tests.clusters import found_by
 
 pytestmark = pytest.mark.slow
 
 
-def found_by(module: str, *arguments: str) -> dict:
-    command = [sys.executable, "-m", f"tests.launcher.{module}", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=400)
-    assert done.returncode == 0, done.stderr[-3000:]
-    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]  # not Ray's
-    return json.loads(lines[-1])
-
-
 def test_what_a_world_reserves_is_seen_waited_for_and_given_back():
-    found = found_by("on_pools", "reserves")
+    found = found_by("tests.launcher.on_pools", "reserves")
     for text in (
         "core-not-reserved",
         "CPU: 1",
@@ -36,7 +26,7 @@ def test_what_a_world_reserves_is_seen_waited_for_and_given_back():
 
 
 def test_worlds_without_options_go_to_the_node_with_the_least_load():
-    assert found_by("on_pools", "least") == {
+    assert found_by("tests.launcher.on_pools", "least") == {
         "right": True,
         "nodes": [1, 1, 1, 1],
         "worlds of a node": [2, 2],
@@ -44,7 +34,7 @@ def test_worlds_without_options_go_to_the_node_with_the_least_load():
 
 
 def test_a_world_stays_in_its_placement_group():
-    found = found_by("on_pools", "group")
+    found = found_by("tests.launcher.on_pools", "group")
     assert found["given"] == [True, True]
     assert found["processes"] == 2, "as many as the bundle has processors"
     assert "has no room for the processes of this world" in found["full"]
@@ -54,20 +44,20 @@ def test_a_world_stays_in_its_placement_group():
 
 
 def test_a_program_leaves_a_cluster_and_joins_it_again():
-    assert found_by("on_pools", "sessions") == {"right": [True] * 5, "taken": 2}
+    assert found_by("tests.launcher.on_pools", "sessions") == {"right": [True] * 5, "taken": 2}
 
 
 @pytest.mark.parametrize(("options", "used"), [([], 1), (['{"num_cpus": 1}'], 2)])
 def test_an_autoscaler_brings_nodes(options, used):
     """Four instances: two processors are reserved for each node, or one asked for in all."""
-    found = found_by("on_autoscaler", *options)
+    found = found_by("tests.launcher.on_autoscaler", *options)
     if "skip" in found:
         pytest.skip(found["skip"])
     assert found == {"right": True, "before": 0, "used": used, "on the head": False, "after": 0}
 
 
 def test_what_ray_s_memory_monitor_kills_is_lost_and_replaced():
-    found = found_by("on_pools", "memory")
+    found = found_by("tests.launcher.on_pools", "memory")
     assert found["before"] and found["after"]
     for text in (
         "CoreLostError",
