@@ -9,7 +9,7 @@ estimate costs waiting, nothing else.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -88,18 +88,47 @@ class Plan(NamedTuple):
         lanes: which lane has it.
         begins: when it is expected to begin, in seconds.
         needs: those before it that it needs.
-        touched: storages and panels that it touches.
     """
 
     lanes: list[int]
     begins: list[float]
     needs: list[list[int]]
-    touched: list[set[Space]]
 
 
-def shared_spaces(touched: Iterable[Touch]) -> set[Space]:
-    """Storages and panels among what is touched, which may share memory with others."""
-    return {t[0] for t in touched if t[0][0] in ("storage", "panel")}
+class _Use(NamedTuple):
+    """What an instruction does with accumulators.
+
+    Attributes:
+        low, high: bytes of them, half open.
+        anew: it writes all of these before it reads any.
+    """
+
+    engine: str
+    low: int
+    high: int
+    anew: bool
+
+
+def _use(kind: Kind) -> _Use | None:
+    found: _Use | None = None
+    for o in kind.operations:
+        f = o.function
+        there = [
+            (n, a)
+            for n, a in enumerate(o.arguments)
+            if type(a) is Place and a.space[0] == "accumulators"
+        ]
+        if not there:
+            continue
+        spans = [a.span() for _, a in there]
+        low, high = min(s[0] for s in spans), max(s[1] for s in spans)
+        if found is None:
+            anew = not f.partial and all(n in f.writes and n not in f.reads for n, _ in there)
+            found = _Use(str(there[0][1].space[1]), low, high, anew)
+        elif low < found.low or high > found.high:
+            low, high = min(low, found.low), max(high, found.high)
+            found = found._replace(low=low, high=high, anew=False)
+    return found
 
 
 class Planner:
@@ -114,25 +143,30 @@ class Planner:
         self._linked, self._threads = linked, threads
         self._watched = frozenset(linked.program.facts.get("watched", ()))
         self._seconds = [seconds_of(kind) for kind in linked.kinds]
-        self.own = ("scratch", *(["accumulators"] if _begun_anew(linked) else []))
+        self._ordered = [any(o.function.ordered for o in k.operations) for k in linked.kinds]
+        self._uses = list(map(_use, linked.kinds))
+        self.own = ("scratch", *(["accumulators"] if self._begun_anew(linked.body) else []))
         self.needs = Needs(linked, own=self.own)
+        self._spaces: list[set[Space]] = [{space for space, _ in run.bases} for run in linked.runs]
 
     def _first_lane(self, straight: Straight) -> list[int]:
         """Instructions that the thread which launches carries out: those that are settled at run
         time, are watched, or do what is seen outside."""
-        linked, found = self._linked, []
+        runs, found = self._linked.runs, []
         for k, (run, i) in enumerate(zip(straight.runs, straight.instructions, strict=True)):
-            if (
-                type(run) is Late
-                or i.ordinal in self._watched
-                or any(o.function.ordered for o in linked.kinds[linked.runs[run].kind].operations)
-            ):
+            if type(run) is Late or i.ordinal in self._watched or self._ordered[runs[run].kind]:
                 found.append(k)
         return found
 
     def touched(self, run: Any) -> list[Touch]:
         """What an instruction touches."""
-        return _touched(run, self.needs)
+        return self.needs.of_late(run.instruction) if type(run) is Late else self.needs.of(run)
+
+    def spaces(self, run: Any) -> Iterable[Space]:
+        """Storages and panels that an instruction touches."""
+        if type(run) is Late:
+            return {t.space for t in self.needs.of_late(run.instruction)}
+        return self._spaces[int(run)]
 
     def plan(self, straight: Straight) -> Plan | None:
         """Lanes for its instructions; None where one thread is as good."""
@@ -143,20 +177,62 @@ class Planner:
         total = sum(times)
         if self._threads < 2 or total < LEAST:
             return None
-        nodes = [_touched(run, self.needs) for run in straight.runs]
+        nodes = list(map(self.touched, straight.runs))
         needs = dependences(nodes)
-        together = _groups(self._linked, straight) if "accumulators" in self.own else {}
+        together = self._groups(straight) if "accumulators" in self.own else {}
         together.update(dict.fromkeys(self._first_lane(straight), FIRST))
         lanes, begins = _assigned(times, needs, self._threads, together)
         seconds = max(begin + time for begin, time in zip(begins, times))
         if seconds > GAIN * total:
             return None
-        return Plan(lanes, begins, needs, list(map(shared_spaces, nodes)))
+        return Plan(lanes, begins, needs)
 
+    # ---- accumulators ---------------------------------------------------------------------------
 
-def _touched(run: Any, needs: Needs) -> list[Touch]:
-    """What an instruction touches."""
-    return needs.of_late(run.instruction) if type(run) is Late else needs.of(run)
+    def _use(self, run: Any) -> _Use | None:
+        return None if type(run) is Late else self._uses[self._linked.runs[run].kind]
+
+    def _begun_anew(self, block: Sequence[Any]) -> bool:
+        """Whether accumulators are begun anew in every straight run before they are read there.
+
+        Then each lane may have its own, as long as one lane does all from one beginning to the
+        next.
+        """
+        return all(
+            self._begun_anew(item.body) if isinstance(item, LinkedLoop) else self._begun_in(item)
+            for item in block
+            if isinstance(item, (LinkedLoop, Straight))
+        )
+
+    def _begun_in(self, item: Straight) -> bool:
+        begun: dict[str, _Use] = {}
+        for run in item.runs:
+            if type(run) is Late and any(
+                what == "accumulators" for what, _ in states_of(run.instruction)
+            ):
+                return False
+            use = self._use(run)
+            if use is None:
+                continue
+            if use.anew:
+                begun[use.engine] = use
+                continue
+            first = begun.get(use.engine)
+            if first is None or use.low < first.low or use.high > first.high:
+                return False
+        return True
+
+    def _groups(self, straight: Straight) -> dict[int, int]:
+        """By node, the number of those that use the same beginning of accumulators."""
+        found: dict[int, int] = {}
+        current: dict[str, int] = {}
+        for k, run in enumerate(straight.runs):
+            use = self._use(run)
+            if use is not None:
+                if use.anew:
+                    current[use.engine] = k
+                found[k] = current[use.engine]
+        return found
 
 
 def _assigned(
@@ -252,87 +328,3 @@ def scheduled(lane_of: Sequence[int], needs: Sequence[Sequence[int]], threads: i
         known.append(now)
         last[w] = now
     return schedule
-
-
-# ---- accumulators -------------------------------------------------------------------------------
-
-
-class _Use(NamedTuple):
-    """What an instruction does with accumulators.
-
-    Attributes:
-        low, high: bytes of them, half open.
-        anew: it writes all of these before it reads any.
-    """
-
-    engine: str
-    low: int
-    high: int
-    anew: bool
-
-
-def _use(linked: Linked, run: Any) -> _Use | None:
-    if type(run) is Late:
-        return None
-    found: _Use | None = None
-    for o in linked.kinds[linked.runs[run].kind].operations:
-        for n, a in enumerate(o.arguments):
-            if type(a) is not Place or a.space[0] != "accumulators":
-                continue
-            low, high = a.span()
-            if found is None:
-                anew = n in o.function.writes and n not in o.function.reads
-                found = _Use(str(a.space[1]), low, high, anew and not o.function.partial)
-            elif low < found.low or high > found.high:
-                low, high = min(low, found.low), max(high, found.high)
-                found = found._replace(low=low, high=high, anew=False)
-    return found
-
-
-def _begun_anew(linked: Linked) -> bool:
-    """Whether accumulators are begun anew in every straight run before they are read there.
-
-    Then each lane may have its own, as long as one lane does all from one beginning to the next.
-    """
-    uses = [_use(linked, n) for n in range(len(linked.runs))]
-    return all(_begun_in(item, uses) for item in _straights(linked.body))
-
-
-def _straights(block: Sequence[Any]) -> Iterator[Straight]:
-    for item in block:
-        if isinstance(item, LinkedLoop):
-            yield from _straights(item.body)
-        elif isinstance(item, Straight):
-            yield item
-
-
-def _begun_in(item: Straight, uses: Sequence[_Use | None]) -> bool:
-    begun: dict[str, _Use] = {}
-    for run in item.runs:
-        if type(run) is Late and any(
-            what == "accumulators" for what, _ in states_of(run.instruction)
-        ):
-            return False
-        use = uses[run] if type(run) is int else None
-        if use is None:
-            continue
-        if use.anew:
-            begun[use.engine] = use
-            continue
-        first = begun.get(use.engine)
-        if first is None or use.low < first.low or use.high > first.high:
-            return False
-    return True
-
-
-def _groups(linked: Linked, straight: Straight) -> dict[int, int]:
-    """By node, the number of those that use the same beginning of accumulators."""
-    found: dict[int, int] = {}
-    current: dict[str, int] = {}
-    for k, run in enumerate(straight.runs):
-        use = _use(linked, run)
-        if use is not None:
-            if use.anew:
-                current[use.engine] = k
-            found[k] = current[use.engine]
-    return found

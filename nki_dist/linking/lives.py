@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from nki_dist.linking.lanes import Planner, shared_spaces
+from nki_dist.linking.lanes import Planner
 from nki_dist.linking.linked import Linked, LinkedLoop, Meeting, Straight
 from nki_dist.linking.memory import Life
 from nki_dist.ops.place import Space
@@ -28,7 +28,7 @@ class Laned:
     lane_of: list[int]
     births: frozenset[int]
     needs: list[list[int]]
-    touched: list[set[Space]]
+    touched: list[Iterable[Space]]
 
 
 def on_lanes(block: Sequence[Any], planner: Planner) -> tuple[list[Any], bool]:
@@ -36,7 +36,7 @@ def on_lanes(block: Sequence[Any], planner: Planner) -> tuple[list[Any], bool]:
     found, some = [], False
     for item in block:
         if isinstance(item, Straight) and (plan := planner.plan(item)) is not None:
-            lanes, begins, needs, touched = plan
+            lanes, begins, needs = plan
             order = sorted(range(len(lanes)), key=lambda k: (begins[k], k))
             at = {k: n for n, k in enumerate(order)}
             item = Laned(
@@ -45,7 +45,7 @@ def on_lanes(block: Sequence[Any], planner: Planner) -> tuple[list[Any], bool]:
                 [lanes[k] for k in order],
                 frozenset(n for n, k in enumerate(order) if k in item.births),
                 [[at[d] for d in needs[k]] for k in order],
-                [touched[k] for k in order],
+                [planner.spaces(item.runs[k]) for k in order],
             )
             some = True
         elif isinstance(item, LinkedLoop):
@@ -79,7 +79,7 @@ def lives(linked: Linked, block: Sequence[Any], planner: Planner) -> dict[Any, L
     return {space: Life(*life) for space, life in found.items()}
 
 
-def _nodes(block: Sequence[Any], planner: Planner) -> Iterator[tuple[set[Space], Any, int]]:
+def _nodes(block: Sequence[Any], planner: Planner) -> Iterator[tuple[Iterable[Space], Any, int]]:
     for item in block:
         if isinstance(item, LinkedLoop):
             yield from _nodes(item.body, planner)
@@ -89,7 +89,7 @@ def _nodes(block: Sequence[Any], planner: Planner) -> Iterator[tuple[set[Space],
             yield from zip(item.touched, item.instructions, item.lane_of, strict=True)
         else:
             for run, i in zip(item.runs, item.instructions, strict=True):
-                yield shared_spaces(planner.touched(run)), i, 0
+                yield planner.spaces(run), i, 0
 
 
 def buffer_needs(laned: Laned, buffer_of: Mapping[Space, Any]) -> list[list[int]]:

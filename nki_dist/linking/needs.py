@@ -88,7 +88,12 @@ class Needs:
                 what, number = touch.space
                 if what not in self._own:
                     found[touch] = int(number) if what == "operand" else None
-        return [(operand, touch) for touch, operand in found.items()]
+        # Whoever must wait for one that reads must wait for one that writes the same.
+        return [
+            (operand, touch)
+            for touch, operand in found.items()
+            if touch.writes or touch._replace(writes=True) not in found
+        ]
 
     def of(self, number: int) -> list[Touch]:
         """What a run touches, by its number."""
@@ -102,9 +107,9 @@ class Needs:
         found = []
         for operand, t in self._kinds[run.kind]:
             if operand is not None:
+                _, low, high, pitch, row, writes = t
                 space, base = bases[operand]
-                _, low, high, *rest = t
-                t = _new(Touch, (space, low + base, high + base, *rest))
+                t = _new(Touch, (space, low + base, high + base, pitch, row, writes))
             found.append(t)
         return found
 
@@ -180,27 +185,23 @@ def dependences(nodes: Sequence[Sequence[Touch]]) -> list[list[int]]:
     for k, node in enumerate(nodes):
         needs: set[int] = set()
         for t in node:
-            there = spaces.get(t[0])
+            space, low, high, pitch, _, writes = t
+            there = spaces.get(space)
             if there is None:
+                spaces[space] = ([(t, k)], []) if writes else ([], [(t, k)])
                 continue
-            written, read = there
-            for other, n in written:
-                if n not in needs and not t.apart(other):
+            for of in there if writes else there[:1]:
+                met = False
+                for other, n in of:
+                    if n == k or high <= other[1] or other[2] <= low:
+                        continue
+                    if (pitch or other[3]) and t.apart(other):
+                        continue
                     needs.add(n)
-            if t[5]:
-                for other, n in read:
-                    if n not in needs and not t.apart(other):
-                        needs.add(n)
-        for t in node:
-            there = spaces.get(t[0])
-            if there is None:
-                there = spaces[t[0]] = [], []
-            if t[5]:  # who comes later needs this one, and with it those that it covers
-                for of in there:
-                    if of:
-                        of[:] = [entry for entry in of if not _covers(t, entry[0])]
-            there[0 if t[5] else 1].append((t, k))
-        needs.discard(k)
+                    met = True
+                if writes and met:  # who comes later needs this one, and with it those
+                    of[:] = [e for e in of if e[1] == k or not _covers(t, e[0])]
+            there[0 if writes else 1].append((t, k))
         found.append(sorted(needs))
     return found
 

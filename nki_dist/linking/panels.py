@@ -102,14 +102,15 @@ class Part:
     def fill(self, panel: Place, kit: Kit) -> Operation:
         """What brings it there."""
         a = self.access
+        line, unit = panel.strides
+        shape: tuple[int, ...] = self.rows, self.width
+        at = panel.offset + self.row * line + self.column * unit
+        place = Place(panel.space, at, shape, panel.strides, panel.dtype)
         if self.count == 1:
-            place = panel[self.row : self.row + self.rows, self.column : self.column + self.width]
-            place = place.reshape(a.shape)
+            place = place if a.shape == shape else place.reshape(a.shape)
         else:
-            line, unit = panel.strides
-            place = panel[self.row :, self.column :].over(
-                (self.rows, self.count, self.width), (line, self.apart[1] * unit, unit), panel.dtype
-            )
+            shape = self.rows, self.count, self.width
+            place = place.over(shape, (line, self.apart[1] * unit, unit), panel.dtype)
             strides = (a.strides[0], self.apart[0], a.strides[1])
             a = Access(a.storage, a.offset, place.shape, strides, a.dtype)
         if a.dtype is bfloat16:  # as `convert` does, which looks whether they overlap

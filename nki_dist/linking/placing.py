@@ -10,8 +10,6 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
-import numpy as np
-
 from nki_dist.arch import Arch
 from nki_dist.linking.exchanges import Exchanges
 from nki_dist.linking.kinds import Kind, Run, equal_key
@@ -34,21 +32,6 @@ SEGMENT_ELEMENTS = 16 << 20  # elements that they touch: tenths of a second
 
 Call: TypeAlias = "tuple[Function, tuple[int, ...]]"
 """A function, and its arguments by number."""
-
-
-class View(NamedTuple):
-    """An array that each core has.
-
-    Attributes:
-        space: where it is; of local storages ("part", n), as several share memory.
-        offset, strides: in bytes.
-    """
-
-    space: Space
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-    offset: int
-    strides: tuple[int, ...]
 
 
 class Step(NamedTuple):
@@ -114,7 +97,8 @@ class Placed:
         threads: that may carry it out.
 
     Attributes:
-        arguments: of the calls, by number: views, slots and constants.
+        arguments: of the calls, by number: places (whose spaces may be ("part", n), as
+            several storages share memory), slots and constants.
         steps: by number.
         body: of Segment, Meeting and PlacedLoop.
         scratch: bytes that its steps need.
@@ -138,6 +122,9 @@ class Placed:
         self.steps: list[Step] = []
         self.own: tuple[str, ...] = ()
         self._numbers: dict[Any, int] = {}  # of arguments
+        self._likes: dict[Any, int] = {}  # of what operands have in common wherever they lie
+        self._views: dict[Any, int] = {}  # of arguments, by where they lie and like what
+        self._where: dict[Space, Space] = {}
         self._at: dict[Any, int] = {}  # of steps
         body, panels = linked.body, None
         if threads > 1:
@@ -180,10 +167,7 @@ class Placed:
     def greediest(self, space: Space) -> Instruction | None:
         """The first of those whose arguments need most of a space, if any does."""
         needs = [
-            Place(space, a.offset, a.shape, a.strides, a.dtype).span()[1]
-            if type(a) is View and a.space == space
-            else 0
-            for a in self.arguments
+            a.span()[1] if type(a) is Place and a.space == space else 0 for a in self.arguments
         ]
         most, found = 0, None
         for step, i in _steps(self.body):
@@ -200,7 +184,9 @@ class Placed:
             arguments: list[Any] = []
             for a in o.arguments:
                 if type(a) is Place and a.space[0] == "operand":
-                    arguments.append((int(a.space[1]), a.offset, a.shape, a.dtype, a.strides))
+                    like = a.shape, a.dtype, a.strides
+                    number = self._likes.setdefault(like, len(self._likes))
+                    arguments.append((int(a.space[1]), a.offset, number, *like))
                 else:
                     arguments.append(self.argument(a))
             found.append((o.function, arguments))
@@ -208,23 +194,29 @@ class Placed:
 
     def _run(self, run: Run) -> int:
         calls, moves, elements = self._kinds[run.kind]
-        bases = [(self.space(space), offset) for space, offset in run.bases]
+        where = self._where
+        bases = []
+        for space, offset in run.bases:
+            there = where.get(space)
+            if there is None:
+                there = where[space] = self.space(space)
+            bases.append((there, offset))
         key = run.kind, tuple(bases)
         number = self._at.get(key)
         if number is None:
-            numbers, arguments = self._numbers, self.arguments
+            views = self._views
             made = []
             for function, given in calls:
                 found = []
                 for a in given:
                     if type(a) is tuple:
-                        n, offset, shape, dtype, strides = a
+                        n, offset, like, shape, dtype, strides = a
                         space, base = bases[n]
-                        view = View(space, shape, dtype, base + offset, strides)
-                        a = numbers.get(view)
+                        view = space, base + offset, like
+                        a = views.get(view)
                         if a is None:
-                            a = numbers[view] = len(arguments)
-                            arguments.append(view)
+                            place = Place(space, base + offset, shape, strides, dtype)
+                            a = views[view] = self.numbered(place)
                     found.append(a)
                 made.append((function, tuple(found)))
             number = self._at[key] = len(self.steps)
@@ -234,12 +226,12 @@ class Placed:
     def argument(self, a: Any) -> int:
         """The number of an argument."""
         if type(a) is Place:
-            a = View(self.space(a.space), a.shape, a.dtype, a.offset, a.strides)
+            a = a.moved(self.space(a.space), 0)
         return self.numbered(a)
 
     def numbered(self, a: Any) -> int:
-        """The number of a view or of what isn't one."""
-        key = a if type(a) is View else ("constant", equal_key(a))
+        """The number of a place among the core's memory, or of what isn't one."""
+        key = a if type(a) is Place else ("constant", equal_key(a))
         number = self._numbers.get(key)
         if number is None:
             number = self._numbers[key] = len(self.arguments)
@@ -306,4 +298,4 @@ def _elements(o: Operation) -> int:
     return sum([a.size for a in o.arguments if type(a) is Place])
 
 
-__all__ = ["Meeting", "Moving", "Placed", "PlacedLoop", "Segment", "View"]
+__all__ = ["Meeting", "Moving", "Placed", "PlacedLoop", "Segment"]

@@ -264,7 +264,8 @@ class Products:
 
     def _deposited(self, chain: Chain, result: Panel) -> list[Operation]:
         column, dst = chain.column, chain.dst
-        part = result.place[column : column + chain.width].reshape(dst.shape)
+        whole: Any = result.place
+        part = whole[column : column + chain.width].reshape(dst.shape)
         return added(self._kit, dst, chain.mode, part)
 
 

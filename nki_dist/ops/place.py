@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import prod
 from types import EllipsisType
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -14,8 +14,19 @@ Space: TypeAlias = "tuple[str, int | str]"
 Key: TypeAlias = "int | slice | EllipsisType | None"
 
 
-class Place:
-    """An array as it lies in a space.
+_new = tuple.__new__
+
+
+class _Place(NamedTuple):
+    space: Space
+    offset: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+
+class Place(_Place):
+    """An array as it lies in a space. It is a tuple of what follows, as a program has many.
 
     Attributes:
         space: what it lies in.
@@ -25,21 +36,20 @@ class Place:
         dtype: of the elements.
     """
 
-    __slots__ = ("dtype", "offset", "shape", "space", "strides")
+    __slots__ = ()
 
-    def __init__(
-        self,
+    def __new__(
+        cls,
         space: Space,
         offset: int,
         shape: tuple[int, ...],
         strides: tuple[int, ...],
         dtype: Any,
-    ) -> None:
-        self.space = space
-        self.offset = offset
-        self.shape = shape
-        self.strides = strides
-        self.dtype = np.dtype(dtype)
+    ) -> Place:
+        return _new(cls, (space, offset, shape, strides, np.dtype(dtype)))
+
+    def __getnewargs__(self) -> tuple[Any, ...]:  # `len` is an array's
+        return self.space, self.offset, self.shape, self.strides, self.dtype
 
     # ---- as of an array -------------------------------------------------------------------------
 
@@ -69,7 +79,7 @@ class Place:
         assert np.dtype(dtype).itemsize == self.dtype.itemsize, (self.dtype, dtype)
         return Place(self.space, self.offset, self.shape, self.strides, dtype)
 
-    def __getitem__(self, key: Key | tuple[Key, ...]) -> Place:
+    def __getitem__(self, key: Key | tuple[Key, ...]) -> Place:  # type: ignore[override]
         keys = list(key) if isinstance(key, tuple) else [key]
         given = sum(1 for k in keys if k is not None and k is not Ellipsis)
         rest: list[Key] = [slice(None)] * (self.ndim - given)
@@ -137,20 +147,12 @@ class Place:
 
     def moved(self, space: Space, offset: int) -> Place:
         """What lies like this in another space, so many bytes further."""
-        return Place(space, self.offset + offset, self.shape, self.strides, self.dtype)
+        _, at, shape, strides, dtype = self
+        return _new(Place, (space, at + offset, shape, strides, dtype))
 
     def over(self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: Any) -> Place:
         """From the same first byte, elements that lie as told."""
         return Place(self.space, self.offset, shape, strides, dtype)
-
-    def _key(self) -> tuple[Any, ...]:
-        return self.space, self.offset, self.shape, self.strides, self.dtype
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Place) and self._key() == other._key()
-
-    def __hash__(self) -> int:
-        return hash(self._key())
 
     def __repr__(self) -> str:
         dims = ", ".join(f"{n}:{s}" for n, s in zip(self.shape, self.strides))

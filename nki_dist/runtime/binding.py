@@ -23,12 +23,12 @@ from nki_dist.linking.addresses import run_time_arguments
 from nki_dist.linking.indirect import lowered
 from nki_dist.linking.linked import Late, Meeting
 from nki_dist.linking.lowering import Slot
-from nki_dist.linking.placing import Call, Placed, PlacedLoop, View
+from nki_dist.linking.placing import Call, Placed, PlacedLoop
 from nki_dist.linking.placing import LanedSegment as PlacedLanes
 from nki_dist.linking.placing import Segment as PlacedSegment
 from nki_dist.ops.calls import Step, chain
 from nki_dist.ops.function import copy
-from nki_dist.ops.place import Space
+from nki_dist.ops.place import Place, Space
 from nki_dist.program import Instruction, Loop
 from nki_dist.program.uncollected import uncollected
 from nki_dist.runtime.lanes import Lanes
@@ -115,7 +115,7 @@ class Binder:
         return self._block(self._placed.body)
 
     def _argument(self, a: Any) -> Any:
-        if type(a) is View:
+        if type(a) is Place:
             return np.ndarray(a.shape, a.dtype, self._bytes(a.space), a.offset, a.strides)
         return self._slot(a) if type(a) is Slot else a
 
@@ -223,16 +223,30 @@ class Binder:
 
     def _in_lane(self, w: int, step: Any) -> Step:
         """A step as a lane has it, with memory of its own where it must."""
-        if w == 0 or type(step) is not int:
-            return self._steps[step] if type(step) is int else self._settled(step)
+        if type(step) is not int:
+            return self._settled(step)
+        if w == 0:
+            return self._steps[step]
         found = self._lane_steps.get((w, step))
         if found is None:
-            calls = self._placed.steps[step].calls
-            made = [
-                self._call(call, self._lane_table(w), self._workspace(w).casts) for call in calls
-            ]
-            found = self._lane_steps[w, step] = chain(made)
+            calls, found = self._placed.steps[step].calls, self._steps[step]
+            if self._has_own(calls):
+                table, casts = self._lane_table(w), self._workspace(w).casts
+                found = chain([self._call(call, table, casts) for call in calls])
+            self._lane_steps[w, step] = found
         return found
+
+    def _has_own(self, calls: Sequence[Call]) -> bool:
+        """Whether some of it is in memory of which each lane has its own."""
+        own, arguments = self._placed.own, self._placed.arguments
+        for function, numbers in calls:
+            if function.make is not None:
+                return True
+            for n in numbers:
+                a = arguments[n]
+                if type(a) is Place and a.space[0] in own:
+                    return True
+        return False
 
     def _workspace(self, w: int) -> Workspace:
         return self._kit.workspace.lane(w)
@@ -244,7 +258,7 @@ class Binder:
             own = self._placed.own
             found = self._lane_tables[w] = list(self._table)
             for n, a in enumerate(self._placed.arguments):
-                if type(a) is View and a.space[0] in own:
+                if type(a) is Place and a.space[0] in own:
                     memory = self._placed_errors(self._own_bytes, w, a.space)
                     found[n] = np.ndarray(a.shape, a.dtype, memory, a.offset, a.strides)
         return found

@@ -20,7 +20,8 @@ from nki_dist.compiler.encode import encode
 from nki_dist.errors import OutOfBoundsError
 from nki_dist.linking.indirect import lowered
 from nki_dist.linking.lowering import Lowering
-from nki_dist.linking.placing import Placed, Segment, View
+from nki_dist.linking.placing import Placed, Segment
+from nki_dist.ops.place import Place
 from nki_dist.program import Access, Instruction, Program, Storage, instructions
 from nki_dist.runtime.group import placed_program
 from tests.compiler.compiling import compiled
@@ -99,7 +100,7 @@ def test_more_rounds_are_no_more_arrays_and_calls():
         placed = placed_program(program)
         bound.append((len(placed.arguments), len(placed.steps), len(placed.linked.kinds)))
     assert bound[0] == bound[1]
-    views = [a for a in placed.arguments if isinstance(a, View)]
+    views = [a for a in placed.arguments if isinstance(a, Place)]
     assert len(views) < 10 < len(list(instructions(program.body)))
 
 
