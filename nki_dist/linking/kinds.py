@@ -16,7 +16,9 @@ from nki_dist.linking.indirect import lowered
 from nki_dist.linking.lowering import Lowering
 from nki_dist.ops.operation import Operation
 from nki_dist.ops.place import Place, Space
-from nki_dist.program import Instruction
+from nki_dist.program import Access, Instruction
+
+_new = tuple.__new__  # an instruction has several, and a program hundreds of thousands
 
 Base: TypeAlias = "tuple[Space, int]"
 """Where an operand of a kind begins: a space, and bytes from its start."""
@@ -49,10 +51,11 @@ class Run(NamedTuple):
 
 
 class _Known(NamedTuple):
-    """Where the bases of a kind come from: for each, the parameter, and bytes from its start."""
+    """Where the bases of a kind come from: for each, which operand, the size of its elements, and
+    bytes from its start."""
 
     kind: int
-    sources: tuple[tuple[str, int], ...]
+    sources: tuple[tuple[int, int, int], ...]
 
 
 class Kinds:
@@ -78,18 +81,25 @@ class Kinds:
         if i.kind is None or names is None:
             return self._lowered(i)
         args = i.args
-        storages = [args[name].storage for name in names]
-        apart = len({s.number for s in storages}) == len(storages)
-        key: tuple[Any, ...] = id(i.kind), i.accumulation, None if apart else _together(i, names)
+        operands = [args[name] for name in names]
+        numbers = [a.storage.number for a in operands]
+        apart = len(set(numbers)) == len(numbers)
+        key: tuple[Any, ...] = id(i.kind), i.accumulation, None if apart else _together(operands)
         known = self._known.get(key)
-        if known is not None:
-            return self._at(i, known)
-        if key in self._known:  # not only on where its operands lie relative to each other
-            key = *key, tuple([args[name].start_partition for name in names])
+        if known is None:
+            if key not in self._known:
+                return self._learnt(i, operands, key)
+            # Not only on where its operands lie relative to each other.
+            key = *key, tuple([a.start_partition for a in operands])
             known = self._known.get(key)
-            if known is not None:
-                return self._at(i, known)
-        return self._learnt(i, names, key)
+            if known is None:
+                return self._learnt(i, operands, key)
+        kind, sources = known
+        bases = [
+            (("storage", numbers[n]), operands[n].offset * size + ahead)
+            for n, size, ahead in sources
+        ]
+        return _new(Run, (kind, tuple(bases)))
 
     def made(self, operations: Sequence[Operation], scratch: int) -> Run:
         """The run that these operations are."""
@@ -121,38 +131,30 @@ class Kinds:
         operations = lowered(i, kit, self._masked)
         return self.made(operations, kit.used)
 
-    def _learnt(self, i: Instruction, names: Sequence[str], key: Any) -> Run:
+    def _learnt(self, i: Instruction, operands: Sequence[Access], key: Any) -> Run:
         run = self._lowered(i)
         if self._kit.named or self._masked:
             return run
         if len(key) == 3 and _looks_at_state(self.kinds[run.kind].operations):
             self._known[key] = None
-            key = *key, tuple([i.args[name].start_partition for name in names])
-        first: dict[Space, str] = {}
-        for name in names:
-            first.setdefault(("storage", i.args[name].storage.number), name)
+            key = *key, tuple([a.start_partition for a in operands])
+        first: dict[Space, int] = {}
+        for n, a in enumerate(operands):
+            first.setdefault(("storage", a.storage.number), n)
         sources = []
         for space, offset in run.bases:
-            name = first[space]
-            a = i.args[name]
-            sources.append((name, offset - a.offset * a.dtype.itemsize))
+            n = first[space]
+            size = operands[n].dtype.itemsize
+            sources.append((n, size, offset - operands[n].offset * size))
         self._known[key] = _Known(run.kind, tuple(sources))
         return run
 
-    def _at(self, i: Instruction, known: _Known) -> Run:
-        args, bases = i.args, []
-        for name, delta in known.sources:
-            a = args[name]
-            bases.append((("storage", a.storage.number), a.offset * a.dtype.itemsize + delta))
-        return Run(known.kind, tuple(bases))
 
-
-def _together(i: Instruction, names: Iterable[str]) -> tuple[Any, ...]:
+def _together(operands: Iterable[Access]) -> tuple[Any, ...]:
     """Which operands share a storage, and how far apart they begin."""
     first: dict[int, tuple[int, int]] = {}
     found = []
-    for n, name in enumerate(names):
-        a = i.args[name]
+    for n, a in enumerate(operands):
         at = a.offset * a.dtype.itemsize
         number, start = first.setdefault(a.storage.number, (n, at))
         found.append((number, at - start))

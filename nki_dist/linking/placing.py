@@ -30,6 +30,8 @@ from nki_dist.program import Instruction, Loop
 SEGMENT = 1000  # instructions, and
 SEGMENT_ELEMENTS = 16 << 20  # elements that they touch: tenths of a second
 
+_new = tuple.__new__
+
 Call: TypeAlias = "tuple[Function, tuple[int, ...]]"
 """A function, and its arguments by number."""
 
@@ -184,9 +186,9 @@ class Placed:
             arguments: list[Any] = []
             for a in o.arguments:
                 if type(a) is Place and a.space[0] == "operand":
-                    like = a.shape, a.dtype, a.strides
-                    number = self._likes.setdefault(like, len(self._likes))
-                    arguments.append((int(a.space[1]), a.offset, number, *like))
+                    rest = a.shape, a.strides, a.dtype
+                    like = self._likes.setdefault(rest, len(self._likes))
+                    arguments.append((int(a.space[1]), a.offset, like, rest))
                 else:
                     arguments.append(self.argument(a))
             found.append((o.function, arguments))
@@ -204,23 +206,23 @@ class Placed:
         key = run.kind, tuple(bases)
         number = self._at.get(key)
         if number is None:
-            views = self._views
+            views, arguments = self._views, self.arguments
             made = []
             for function, given in calls:
                 found = []
                 for a in given:
                     if type(a) is tuple:
-                        n, offset, like, shape, dtype, strides = a
+                        n, offset, like, rest = a
                         space, base = bases[n]
                         view = space, base + offset, like
                         a = views.get(view)
                         if a is None:
-                            place = Place(space, base + offset, shape, strides, dtype)
-                            a = views[view] = self.numbered(place)
+                            a = views[view] = len(arguments)
+                            arguments.append(_new(Place, (space, base + offset, *rest)))
                     found.append(a)
                 made.append((function, tuple(found)))
             number = self._at[key] = len(self.steps)
-            self.steps.append(Step(tuple(made), moves, elements))
+            self.steps.append(_new(Step, (tuple(made), moves, elements)))
         return number
 
     def argument(self, a: Any) -> int:
