@@ -176,7 +176,7 @@ class NeuronCore:
         An actor of another user isn't, nor one whose folders are others; it then sends and is sent
         everything by actor calls.
         """
-        self._group.threads = net.threads
+        self._group.threads, self._group.without = net.threads, net.without
         if self._links is not None:
             self._links.close()
         try:

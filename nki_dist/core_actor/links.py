@@ -88,6 +88,7 @@ class Net:
         process_of: number of the process that has a core.
         near: processes that are reached through rings, if they can enter the folder.
         threads: that carry out launches in the process.
+        without: passes of linking that are left out.
     """
 
     token: str
@@ -97,6 +98,7 @@ class Net:
     near: frozenset[int]
     folder: tuple[str, str] = ("", "")
     threads: int = 1
+    without: frozenset[str] = frozenset()
 
     def bell(self, process: int) -> str:
         return f"{self.token}-{process}"

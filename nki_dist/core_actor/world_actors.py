@@ -28,6 +28,7 @@ from nki_dist.core_actor.processes import Process
 from nki_dist.core_actor.starting import await_start
 from nki_dist.core_actor.supervise import GRACE, LOOK_EVERY
 from nki_dist.hbm.nodes import here, title
+from nki_dist.linking.passes import left_out
 
 WAVE: Final = 32  # actors that start at once; more keep raylets from answering for many seconds
 
@@ -82,7 +83,8 @@ class WorldActors:
         connecting, handles, threads = [], Handles.of(self.actors), self._threads_by_node()
         for n, node in enumerate(self.nodes):
             near = self._placement.near(n, self._transport)
-            net = Net(token, handles, n, process_of, near, folders[node], threads[node])
+            shared = folders[node], threads[node], left_out()
+            net = Net(token, handles, n, process_of, near, *shared)
             connecting.append(self.actors[n].connect.remote(net))
         reached = await_start(connecting, self.packs, self.nodes, joined.lifeline.check)
         ordered, home = [members[n] for n in range(len(self.packs))], here()

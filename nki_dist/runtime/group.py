@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -94,12 +94,14 @@ class CoreGroup:
         threads: that carry out a launch.
 
     Attributes:
-        threads: as given; of programs that are linked from then on.
+        threads, without: of programs that are linked from then on: as given, and passes that are
+            left out, those that the environment names if None.
     """
 
     def __init__(self, slots: Sequence[CoreSlot], threads: int = 1) -> None:
         self.slots = list(slots)
         self.threads, self._team = threads, Team()
+        self.without: Collection[str] | None = None
         self._ready: OrderedDict[Any, dict[int, _Ready]] = OrderedDict()
         self._workspace = Workspace()
         self._pools: dict[int, Pool] = {}  # of each core
@@ -148,30 +150,18 @@ class CoreGroup:
             self._ready.popitem(last=False)
         self._stopped = False
         scheduler = Scheduler(outside, payload, timeout)
-        placed: dict[int, Placed] = {}
-        without = left_out()
-        with uncollected(acyclic=True):
-            for slot in self.slots:
-                stack = stacks[slot.rank]
-                ready = kept.get(slot.core)
-                if ready is None or ready.generation != stack.generation:
-                    try:
-                        if slot.lnc_core not in placed:
-                            found = None if known is None else known[slot.lnc_core]
-                            program = programs[slot.lnc_core]
-                            placed[slot.lnc_core] = placed_program(
-                                program, found, self.threads, without
-                            )
-                        kept[slot.core] = self._bind(slot, placed[slot.lnc_core], offsets, stack)
-                    except (NkiError, MemoryError) as error:
-                        failed = typed(error).at(core=slot.name)
-                        raise failed from failed.__cause__
-                    scheduler.check_time()
+        new = [
+            slot
+            for slot in self.slots
+            if slot.core not in kept or kept[slot.core].generation != stacks[slot.rank].generation
+        ]
+        if new:
+            self._link(kept, new, programs, offsets, stacks, known, scheduler.check_time)
         start = time.perf_counter()
         try:
             for slot in self.slots:
                 ready = kept[slot.core]
-                ready.recorder.take()  # those of a launch that failed are left
+                ready.recorder.records.clear()  # those of a launch that failed are left
                 ready.executor.core.wires.print = partial(emit, slot.core)
                 scheduler.add(ready.executor)
             self.scheduler = scheduler
@@ -184,8 +174,36 @@ class CoreGroup:
             self.scheduler = None
         reports = make_reports(scheduler, time.perf_counter() - start)
         for report in reports:
-            report.records = kept[report.core].recorder.take()
+            if kept[report.core].recorder.records:
+                report.records = kept[report.core].recorder.take()
         return reports
+
+    @uncollected(acyclic=True)
+    def _link(
+        self,
+        kept: dict[int, _Ready],
+        new: Iterable[CoreSlot],
+        programs: Sequence[Program],
+        offsets: Mapping[tuple[str, int], int],
+        stacks: Mapping[int, StackView],
+        known: Sequence[Places] | None,
+        check_time: Callable[[], None],
+    ) -> None:
+        """Link the program of each of these cores, once for those that have the same, and bind
+        it."""
+        placed: dict[int, Placed] = {}
+        without = left_out() if self.without is None else self.without
+        for slot in new:
+            of = slot.lnc_core
+            try:
+                if of not in placed:
+                    found = None if known is None else known[of]
+                    placed[of] = placed_program(programs[of], found, self.threads, without)
+                kept[slot.core] = self._bind(slot, placed[of], offsets, stacks[slot.rank])
+            except (NkiError, MemoryError) as error:
+                failed = typed(error).at(core=slot.name)
+                raise failed from failed.__cause__
+            check_time()
 
     def _bind(
         self,
