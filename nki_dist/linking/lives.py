@@ -84,7 +84,7 @@ def _nodes(block: Sequence[Any], planner: Planner) -> Iterator[tuple[Iterable[Sp
         if isinstance(item, LinkedLoop):
             yield from _nodes(item.body, planner)
         elif isinstance(item, Meeting):
-            yield set(), item.instruction, 0
+            yield (), item.instruction, 0
         elif isinstance(item, Laned):
             yield from zip(item.touched, item.instructions, item.lane_of, strict=True)
         else:

@@ -6,7 +6,7 @@ have them in common; see `runtime.binding`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
@@ -17,7 +17,7 @@ from nki_dist.linking.lanes import Planner, Schedule, scheduled
 from nki_dist.linking.linked import Late, Linked, LinkedLoop, Meeting, Straight
 from nki_dist.linking.lives import Laned, buffer_needs, lives, on_lanes
 from nki_dist.linking.lowering import SCRATCH
-from nki_dist.linking.memory import Places, places
+from nki_dist.linking.memory import Life, Places, places
 from nki_dist.linking.moving import Moving, moving
 from nki_dist.linking.panels import assign
 from nki_dist.ops.calls import only_moves
@@ -29,6 +29,8 @@ from nki_dist.program import Instruction, Loop
 # Between two looks at the clock and at whether the run has been ended from outside:
 SEGMENT = 1000  # instructions, and
 SEGMENT_ELEMENTS = 16 << 20  # elements that they touch: tenths of a second
+
+BUDGET = 256 << 20  # bytes that lanes may need more than one thread does
 
 _new = tuple.__new__
 
@@ -128,21 +130,9 @@ class Placed:
         self._views: dict[Any, int] = {}  # of arguments, by where they lie and like what
         self._where: dict[Space, Space] = {}
         self._at: dict[Any, int] = {}  # of steps
-        body, panels = linked.body, None
-        if threads > 1:
-            planner = Planner(linked, threads)
-            body, several = on_lanes(body, planner)
-            if several:
-                found = lives(linked, body, planner)
-                known = places(
-                    linked.program,
-                    {int(n): life for (what, n), life in found.items() if what == "storage"},
-                )
-                panels = {int(n): life for (what, n), life in found.items() if what == "panel"}
-                self.own = planner.own
         self._threads = threads
         self.places = places(linked.program) if known is None else known
-        at = assign(linked.panels, panels)
+        body, at = self._body_on_lanes() if threads > 1 else (linked.body, assign(linked.panels))
         self.panels = list(dict.fromkeys(at.values()))
         self._panel_at = {number: self.panels.index(place) for number, place in at.items()}
         self._parts = dict(zip(self.places.numbers, self.places.where))
@@ -150,6 +140,25 @@ class Placed:
         self._runs = [self._run(run) for run in linked.runs]
         self._moving = "addresses" not in without and not linked.masked
         self.body = self._block(body)
+
+    def _body_on_lanes(self) -> tuple[list[Any], dict[int, tuple[int, int]]]:
+        """The body with lanes where they gain, and where panels are then.
+
+        What runs at the same time can't share memory. Where that needs too much, there are none.
+        """
+        linked, planner = self.linked, Planner(self.linked, self._threads)
+        panels = assign(linked.panels)
+        body, several = on_lanes(linked.body, planner)
+        if several:
+            of: dict[str, dict[int, Life]] = {"storage": {}, "panel": {}}
+            for (what, number), life in lives(linked, body, planner).items():
+                if what in of:
+                    of[what][int(number)] = life
+            apart = places(linked.program, of["storage"]), assign(linked.panels, of["panel"])
+            if _bytes(*apart) <= _bytes(self.places, panels) + BUDGET:
+                self.own, self.places = planner.own, apart[0]
+                return body, apart[1]
+        return linked.body, panels
 
     def _buffer(self, space: Space) -> Space | None:
         """The memory of a space that may share it with others."""
@@ -286,6 +295,10 @@ class Placed:
                 elements += step.elements
             segment.instructions.append(i)
         return found
+
+
+def _bytes(found: Places, panels: Mapping[int, tuple[int, int]]) -> int:
+    return sum(found.sizes) + sum(size for size, _ in set(panels.values()))
 
 
 def _steps(body: Sequence[Any]) -> Iterator[tuple[Any, Instruction]]:

@@ -10,7 +10,7 @@ import nki_dist.isa as nisa
 import nki_dist.language as nl
 from nki_dist.errors import OutOfBoundsError
 from nki_dist.hbm.layout import fill_stack, lay_out
-from nki_dist.linking import lanes
+from nki_dist.linking import lanes, placing
 from nki_dist.linking.placing import LanedSegment
 from nki_dist.ops.alignment import aligned
 from nki_dist.runtime.group import CoreGroup, StackView, placed_program
@@ -80,6 +80,16 @@ def test_it_is_on_lanes():
     placed = placed_program(program, threads=3)
     (laned,) = [item for item in placed.body if isinstance(item, LanedSegment)]
     assert all(len(lane.nodes) > STRANDS for lane in laned.schedule.lanes)
+
+
+@pytest.mark.parametrize(("budget", "lanes_are_worth_it"), [(1 << 20, True), (-1, False)])
+def test_lanes_that_need_too_much_memory_are_none(budget, lanes_are_worth_it, monkeypatch):
+    monkeypatch.setattr(placing, "BUDGET", budget)
+    (program,) = nki.simulate(strands).compile(*inputs(())).programs
+    body = placed_program(program, threads=3).body
+    assert any(isinstance(item, LanedSegment) for item in body) == lanes_are_worth_it
+    want = Launches(1).run(())
+    assert Launches(3).run(()) == want
 
 
 @pytest.mark.parametrize("threads", [2, 3, 5])
