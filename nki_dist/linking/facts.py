@@ -6,15 +6,12 @@ Such instructions have one `kind`, which the tracer, or whoever read the program
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
-
-import numpy as np
 
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.spec import Spec
 from nki_dist.linking.indirect import has_indirection
-from nki_dist.program import Access, Instruction, Storage, psum
+from nki_dist.program import Access, Instruction, psum
 from nki_dist.program.walk import tensors
 
 
@@ -22,7 +19,6 @@ class Facts(NamedTuple):
     """What is so for an instruction, or for all of a kind.
 
     Attributes:
-        elements: of all operands.
         dynamic: operands with one run-time address.
         indirect: whether some operand is an indirect view.
         operands: names of the arguments that are tensors; None where they aren't all of a kind's.
@@ -30,7 +26,6 @@ class Facts(NamedTuple):
     """
 
     spec: Spec
-    elements: int
     dynamic: tuple[Access, ...]
     indirect: bool
     operands: tuple[str, ...] | None = None
@@ -69,8 +64,7 @@ def facts_of(i: Instruction) -> Facts:
     """Of one instruction."""
     found = accesses(i)
     dynamic = tuple([a for a in found if a.dynamic is not None and a.dynamic.kind == "scalar"])
-    elements = sum([a.size for a in found])
-    return Facts(INSTRUCTIONS[i.opcode], elements, dynamic, has_indirection(i))
+    return Facts(INSTRUCTIONS[i.opcode], dynamic, has_indirection(i))
 
 
 def _facts_of_kind(i: Instruction) -> Facts:
@@ -92,28 +86,3 @@ def accesses(i: Instruction) -> list[Access]:
         elif value.__class__ is list or value.__class__ is tuple:
             found += tensors(value)
     return found
-
-
-class Places:
-    """Where operands lie.
-
-    Args:
-        bytes_of: gives the bytes of a storage, the same array for storages that share a buffer.
-    """
-
-    def __init__(self, bytes_of: Callable[[Storage], np.ndarray]) -> None:
-        self._bytes_of = bytes_of
-        self._known: dict[int, int] = {}  # buffer of a storage, both by number
-
-    def of(self, i: Instruction, names: tuple[str, ...]) -> tuple[Any, ...]:
-        """Equal for instructions of one kind whose tensors, the arguments `names`, are the same."""
-        args, known = i.args, self._known
-        found = [id(i.kind), i.accumulation]
-        for name in names:
-            a = args[name]
-            storage = a.storage
-            at = known.get(storage.number)
-            if at is None:
-                at = known[storage.number] = id(self._bytes_of(storage))
-            found += at, a.offset
-        return tuple(found)
