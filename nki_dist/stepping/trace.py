@@ -46,13 +46,12 @@ class DebugTrace(RoundTrace):
 
     def emit(self, spec: Spec, args: dict[str, Any], engine: str) -> NkiInstruction:
         lives = self.machine.lives
-        if self.beta1:  # rewrites what it has recorded
-            lives.known = False
-        else:
-            args = lives.detached(args, spec.tensors)
+        lives.known &= not self.beta1  # which rewrites what it has recorded
         handle = super().emit(spec, args, engine)
-        if not self.beta1:
-            lives.recorded()
+        if lives.known:
+            recorded = self.block[-1]
+            assert isinstance(recorded, Instruction)
+            lives.detach(recorded)
         if spec.synchronises:
             # Who waits says at which line, and messages are compared with their lines.
             self.program.locations = self.locations.table()
