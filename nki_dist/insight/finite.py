@@ -125,7 +125,7 @@ def first_non_finite(log: Log) -> NonFinite | None:
         found = Capture(log.launched, log, members).found
         for number in scan.doubtful:
             meeting = log.meeting(number)
-            probe = Probe(log.launched, [found[n] for n in meeting])
+            probe = Probe([found[n] for n in meeting])
             made = _made(log, probe, number, meeting.index(number))
             if made is not None:
                 return made

@@ -139,7 +139,7 @@ class Walk:
             return
         members = log.meeting(number)
         self._fetch(end, members)
-        probe = Probe(log.launched, [self._found[n] for n in members])
+        probe = Probe([self._found[n] for n in members])
         targets = self._targets(probe, members.index(number), bytes_of)
         if not targets:
             return

@@ -17,7 +17,7 @@ from nki_dist.dtypes import DType
 from nki_dist.forks import cached_property
 from nki_dist.insight.replay import Hooks, Key, Place, key_of
 from nki_dist.isa import INSTRUCTIONS
-from nki_dist.isa.core import CoreSlot
+from nki_dist.isa.core import CoreSlot, CoreState
 from nki_dist.isa.effects import State
 from nki_dist.isa.indirection import is_indirect, table
 from nki_dist.isa.kit import Kit
@@ -139,9 +139,11 @@ def after_writes(
     return before, lambda number: told(number, regions)
 
 
-def chooses_rows(i: Instruction) -> bool:
-    """Whether an operand's rows are chosen by a vector offset."""
-    return any(a.dynamic is not None and a.dynamic.kind == "vector" for _, a in operands(i.args))
+def follow(state: CoreState, theirs: CoreState) -> None:
+    """Have the registers and random words of another state of the same core."""
+    state.registers[:] = theirs.registers
+    for engine, words in theirs.random.items():
+        state.words(engine, words.copy)[...] = words
 
 
 def sums_key(slot: CoreSlot, i: Instruction) -> Key | None:

@@ -20,7 +20,7 @@ from nki_dist.collectives.execute import link as collective
 from nki_dist.compiler.widen import Rewrite
 from nki_dist.dtypes import DType, float32, float64, tfloat32
 from nki_dist.dtypes.casts import converter
-from nki_dist.insight.regions import Region
+from nki_dist.insight.regions import Region, follow
 from nki_dist.insight.replay import Key, Place, key_of
 from nki_dist.isa.core import Core, CoreState, Wires
 from nki_dist.isa.kit import Around, Array, Kit
@@ -183,9 +183,7 @@ class Beside:
             sums: accumulators, too.
         """
         theirs = self.place.kit.state
-        self.state.registers[:] = theirs.registers
-        for engine, words in theirs.random.items():
-            self.state.words(engine, words.copy)[...] = words
+        follow(self.state, theirs)
         if sums:
             for engine, array in theirs.accumulators.items():
                 self.state.accumulator(engine, len(array))[...] = array
