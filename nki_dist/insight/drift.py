@@ -21,15 +21,13 @@ import numpy as np
 
 from nki_dist.compiler.passes.low_precision import key_of as type_key
 from nki_dist.compiler.passes.low_precision import own_float_storages
-from nki_dist.dtypes import float64
-from nki_dist.dtypes.casts import converter
 from nki_dist.insight.regions import Region, region
-from nki_dist.insight.replay import Hooks, Launched, Place, Watch, key_of, replay, title
+from nki_dist.insight.replay import Hooks, Launched, Place, Watch, replay, title
 from nki_dist.insight.steps import LINES, html_table, plural
-from nki_dist.insight.wide import Beside, WideMemory, in_double, tensors_of
+from nki_dist.insight.wide import Beside, in_double
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.linking.indirect import lowered
-from nki_dist.program import Instruction, Loop, Storage, instructions
+from nki_dist.program import Instruction, Storage
 
 
 @dataclass
@@ -144,17 +142,6 @@ class _Core:
         self.wide = {s.number for s in program.storages if type_key(program.core, s) in drift.wide}
         self.exact = Beside(place, drift.exact, self.wide, "exact ")
         self.unrounded = Beside(place, drift.unrounded, self.wide, "unrounded ")
-        self.repeats = {
-            a.storage.number
-            for item in program.body
-            if isinstance(item, Loop)
-            for i in instructions(item.body)
-            for a in tensors_of(i)
-        }
-        self.last: dict[int, list[Storage]] = {}
-        for s in program.storages:
-            if s.role == "local" and s.number not in self.repeats:
-                self.last.setdefault(s.last, []).append(s)
 
 
 class Shadows(Watch):
@@ -162,13 +149,13 @@ class Shadows(Watch):
 
     Attributes:
         wide: keys of the tensors that hold float64 there.
+        exact, unrounded: memory of the two companions.
     """
 
     def __init__(self, launched: Launched) -> None:
-        self._launched = launched
         self.wide = own_float_storages(launched.compiled.programs)
-        self.exact = WideMemory(lambda place, s: None)
-        self.unrounded = WideMemory(self._first)
+        self.exact: dict[int, np.ndarray] = {}
+        self.unrounded: dict[int, np.ndarray] = {}
         self._cores: dict[int, _Core] = {}
         self._sums: dict[Any, _Sums] = {}
         replay(launched, self)
@@ -176,19 +163,6 @@ class Shadows(Watch):
     def lines(self) -> list[DriftLine]:
         """What was found."""
         return [sums.line for sums in self._sums.values()]
-
-    def _first(self, place: Place, s: Storage) -> np.ndarray | None:
-        """What arguments and constants hold."""
-        narrow = place.program.storages[s.number]
-        if s.role == "input":
-            array = np.ascontiguousarray(self._launched.inputs[place.slot.rank][s.index])
-        elif s.role == "constant":
-            array = np.frombuffer(narrow.data or b"", narrow.dtype.storage)
-        else:
-            return None
-        values = np.empty(array.size, np.float64)
-        converter(narrow.dtype, float64)(values, array.reshape(-1).view(narrow.dtype.storage))
-        return values
 
     # ---- instructions ---------------------------------------------------------------------------
 
@@ -217,11 +191,12 @@ class Shadows(Watch):
                 got = in_double(r, r.get(place.kit))
                 exact, unrounded = core.exact.values(r), core.unrounded.values(r)
                 self._count(place, i, r, got, exact, unrounded)
-            for s in core.last.get(i.ordinal, ()):
-                for memory in (self.exact, self.unrounded):
-                    memory.forget(key_of(place.slot, s))
 
         return before, after
+
+    def birth(self, place: Place, storage: Storage) -> None:
+        for memory in (self.exact, self.unrounded):  # it has new contents
+            memory.pop(place.kit.bytes_of(storage).ctypes.data, None)
 
     def _take(self, core: _Core, i: Instruction, touched: Sequence[Any]) -> None:
         """Give the companions what they are to have of the kernel's own values."""

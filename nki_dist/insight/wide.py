@@ -10,7 +10,7 @@ Doesn't change constants of an instruction: the engines get those as float32.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,14 +21,13 @@ from nki_dist.compiler.widen import Rewrite
 from nki_dist.dtypes import DType, float32, float64, tfloat32
 from nki_dist.dtypes.casts import converter
 from nki_dist.insight.regions import Region, follow
-from nki_dist.insight.replay import Key, Place, key_of
+from nki_dist.insight.replay import Place
 from nki_dist.isa.core import Core, CoreState, Wires
 from nki_dist.isa.kit import Around, Array, Kit
 from nki_dist.ops.alignment import aligned
 from nki_dist.ops.function import Function
 from nki_dist.ops.operation import Operation
 from nki_dist.program import Access, Instruction, Storage
-from nki_dist.program.walk import operands
 
 
 class WideState(CoreState):
@@ -46,16 +45,15 @@ class WideState(CoreState):
 class WideKit(Kit):
     """A kit for which float32 is float64.
 
-    Args:
-        held: gives what `accumulating` does.
+    Attributes:
+        narrow: the kernel's own storages, by those that are float64 in their place.
     """
 
-    def __init__(self, held: Callable[[Access], Array], *rest: Any) -> None:
-        super().__init__(*rest)
-        self._held = held
+    narrow: dict[Storage, Storage]
 
     def accumulating(self, a: Access) -> Array:
-        return self._held(a)
+        s = self.narrow.get(a.storage, a.storage)
+        return super().accumulating(Access(s, a.offset, a.shape, a.strides, s.dtype))
 
     def scratch(self, shape: tuple[int, ...], dtype: Any = np.float32) -> Array:
         dtype = np.dtype(dtype)
@@ -82,58 +80,31 @@ def _wide(dtype: DType) -> DType:
     return float64 if dtype in (float32, tfloat32) else dtype
 
 
-class WideMemory:
-    """Memories of all cores in which some tensors are float64.
-
-    Args:
-        first: `first(place, storage)`: what such a tensor holds at first, or None for NaN.
-    """
-
-    def __init__(
-        self,
-        first: Callable[[Place, Storage], np.ndarray | None],
-    ) -> None:
-        self._first = first
-        self._buffers: dict[Key, np.ndarray] = {}
-
-    def buffer(self, place: Place, storage: Storage) -> np.ndarray:
-        """The bytes of a tensor, made when it is first needed."""
-        key = key_of(place.slot, storage)
-        found = self._buffers.get(key)
-        if found is None:
-            found = self._buffers[key] = aligned(storage.nbytes)
-            if storage.dtype is float64:
-                values = found.view(np.float64)
-                first = self._first(place, storage)
-                values[...] = np.nan if first is None else first
-        return found
-
-    def forget(self, key: Key) -> None:
-        """A tensor isn't needed any more."""
-        self._buffers.pop(key, None)
-
-
 class Beside:
     """One core, beside a core of a replay.
 
     Args:
+        memory: of all cores, by where the kernel's own is: what the replay never has in use at the
+            same time has one place here, too. A float tensor holds at first what that holds then.
+        wide: numbers of the tensors that are float64.
         channel: keeps its messages apart from those of the launch.
     """
 
     def __init__(
-        self, place: Place, memory: WideMemory, wide: Collection[int], channel: str
+        self, place: Place, memory: dict[int, np.ndarray], wide: Collection[int], channel: str
     ) -> None:
         self.place = place
-        self.memory = memory
+        self._memory = memory
         storages = place.program.storages
         self._storages = {s: _in_double(s) for s in storages if s.number in wide}
-        self._narrow = {wide: s for s, wide in self._storages.items()}
         self.rewrite = Rewrite(list(self._storages.values()), list(self._storages))
         self.state = WideState(place.program.registers)
         self.wires = Wires(collective)
         self._connect(place.kit.wires, channel)
         core = Core(place.slot, self.state, self.wires)
-        self.kit = WideKit(self._accumulating, self._buffer, core, arch.get(place.program.platform))
+        self.kit = WideKit(self._buffer, core, arch.get(place.program.platform))
+        self.kit.narrow = {wide: s for s, wide in self._storages.items()}
+        self.kit.masks = dict(place.kit.masks)
 
     def _connect(self, wires: Wires, prefix: str) -> None:
         def send(to: int, channel: str, payload: Any, what: Any, *rest: Any) -> None:
@@ -145,13 +116,15 @@ class Beside:
         self.wires.send, self.wires.receive = send, receive
 
     def _buffer(self, storage: Storage) -> np.ndarray:
-        return self.memory.buffer(self.place, storage)
-
-    def _accumulating(self, a: Access) -> Array:
-        """As the core itself says of the tensor as it is."""
-        s = self._narrow.get(a.storage, a.storage)
-        narrow = Access(s, a.offset, a.shape, a.strides, s.dtype)
-        return self.place.kit.accumulating(narrow)
+        narrow = self.kit.narrow.get(storage, storage)
+        held = self.place.kit.bytes_of(narrow)
+        found = self._memory.get(held.ctypes.data)
+        if found is None or len(found) < storage.nbytes:
+            found = self._memory[held.ctypes.data] = aligned(storage.nbytes)
+            if storage is not narrow:
+                convert = converter(narrow.dtype, float64)
+                convert(found.view(np.float64), held.view(narrow.dtype.storage))
+        return found[: storage.nbytes]
 
     # ---- operands -----------------------------------------------------------------------------
 
@@ -200,13 +173,3 @@ def in_double(r: Region, bits: np.ndarray) -> np.ndarray:
     made = np.empty(bits.shape, np.float64)
     converter(r.dtype, float64)(made, bits.view(r.dtype.storage))
     return made
-
-
-def tensors_of(i: Instruction) -> list[Access]:
-    """All tensors an instruction has to do with."""
-    found = []
-    for _, a in operands(i.args):
-        found.append(a)
-        if a.dynamic is not None and isinstance(a.dynamic.source, Access):
-            found.append(a.dynamic.source)
-    return found
