@@ -181,20 +181,15 @@ class Moment(list[Alive]):
 
 
 class _At(Watch):
-    """What was alive on a core after an instruction.
+    """Fills a moment of a core when it has come."""
 
-    Attributes:
-        moment: empty until it has come.
-    """
-
-    def __init__(self, launched: Launched, moment: Moment, core: int) -> None:
-        self.moment, self._core = moment, core
-        replay(launched, self)
+    def __init__(self, moment: Moment, core: int) -> None:
+        self._moment, self._core = moment, core
 
     def linking(self, place: Place, i: Instruction) -> Hooks:
         def after(number: int) -> None:
-            if number == self.moment.step:
-                self.moment += _alive(place, i)
+            if number == self._moment.step:
+                self._moment += _alive(place, i)
                 raise Enough
 
         return None, after if place.slot.core == self._core else None
@@ -231,7 +226,9 @@ def moment_of(log: Log, asked: str | int, core: int, rank: int, times: int) -> M
             "when",
         )
     number, where = done[times]
-    return _At(launched, Moment(where, core, rank, number), here).moment
+    moment = Moment(where, core, rank, number)
+    replay(launched, _At(moment, here))
+    return moment
 
 
 def output_access(launched: Launched, output: int | str) -> Access:

@@ -23,7 +23,7 @@ from nki_dist.compiler.passes.low_precision import key_of as type_key
 from nki_dist.compiler.passes.low_precision import own_float_storages
 from nki_dist.insight.regions import Region, region
 from nki_dist.insight.replay import Hooks, Launched, Place, Watch, replay, title
-from nki_dist.insight.steps import LINES, html_table, plural
+from nki_dist.insight.steps import Printed, plural, table
 from nki_dist.insight.wide import Beside, in_double
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.linking.indirect import lowered
@@ -88,7 +88,7 @@ class _Sums:
         )
 
 
-class Drift:
+class Drift(Printed):
     """How a kernel's rounding adds up; made by `nki.drift` and `World.drift`.
 
     Attributes:
@@ -103,30 +103,10 @@ class Drift:
 
     def __str__(self) -> str:
         head = f"relative error in {self.kernel}, line by line:\n     added    came in"
-        added, left = self._added()
-        more = len(added) - LINES
-        rows = [str(line) for line in added[:LINES]]
-        rows += [f"... and {more} more"] if more > 0 else []
-        return "\n".join([head, *rows, *([left] if left else [])])
-
-    def _added(self) -> tuple[list[DriftLine], str]:
-        """The lines that added something, and a word on the others."""
-        added = [line for line in self.lines if line.added or line.not_finite]
+        added = [str(line) for line in self.lines if line.added or line.not_finite]
         exact = len(self.lines) - len(added)
-        return added, f"{plural(exact, 'line')} added nothing" if exact else ""
-
-    def _repr_html_(self) -> str:
-        head = ("added", "came in", "line", "instruction", "tensor", "type", "not finite")
-        added, left = self._added()
-        rows = [
-            (
-                *(f"{x.added:.2e}", f"{x.came_in:.2e}"),
-                *(x.location, x.instruction, x.tensor, x.dtype, x.not_finite or ""),
-            )
-            for x in added[:LINES]
-        ]
-        title = f"relative error in {self.kernel}, line by line" + (f"; {left}" if left else "")
-        return html_table(title, head, rows, len(added) - LINES)
+        left = [f"{plural(exact, 'line')} added nothing"] if exact else []
+        return "\n".join([head, *([table(added, "")] if added else []), *left])
 
     def __repr__(self) -> str:
         worst = f", worst at {self.lines[0].location}" if self.lines else ""

@@ -20,13 +20,13 @@ from nki_dist.insight.steps import (
     Difference,
     NonFinite,
     Origin,
+    Printed,
     Writes,
-    html_text,
     plural,
 )
 
 
-class Record:
+class Record(Printed):
     """A launch, kept so that it can be carried out again for every question.
 
     Holds copies of the arguments, the compiled programs and the outputs. A question is answered by
@@ -216,6 +216,3 @@ class Record:
         )
 
     __repr__ = __str__
-
-    def _repr_html_(self) -> str:
-        return html_text(str(self))
