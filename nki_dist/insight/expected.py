@@ -83,7 +83,7 @@ class Checked:
         at = self.worst() if self.wrong.any() else 0
         number = log.begun.get(self.departs, self.departs)
         index = index_in(self.region.storage, int(self.region.places[at]))
-        where = log.launched.where(log.cores[number], log.at(number))
+        where, *_ = log.who(number)
         off, got, wanted = int(self.wrong.sum()), float(self.got[at]), float(self.wanted[at])
         return Expected(self.name, where, number, off, self.got.size, index, got, wanted)
 

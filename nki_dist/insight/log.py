@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from nki_dist.insight.regions import Region, index_sources, region, written_keys
-from nki_dist.insight.replay import Hooks, Key, Launched, Place, Watch, key_of, replay
+from nki_dist.insight.replay import Hooks, Key, Launched, Place, Watch, key_of, replay, title
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.core import CoreSlot
 from nki_dist.program import Access, Instruction, Storage, instructions
@@ -89,6 +89,12 @@ class Log(Watch):
         found = self.instructions[number]
         assert found is not None, f"nothing begins at {number}"
         return found
+
+    def who(self, number: int) -> tuple[str | None, int, int, str]:
+        """The kernel line, the core within its rank, the rank, and the instruction's title."""
+        i, core = self.at(number), self.cores[number]
+        slot = self.launched.slots[core]
+        return self.launched.where(core, i), slot.lnc_core, slot.rank, title(i)
 
     def original(self, number: int) -> Instruction:
         """The same, with its run-time addresses as the program has them."""

@@ -24,11 +24,10 @@ from nki_dist.insight.capture import Capture, Found, bytes_looked_at, regions_of
 from nki_dist.insight.log import Log
 from nki_dist.insight.probe import Odd, Probe, not_finite
 from nki_dist.insight.regions import Region, index_sources, read_registers, written_keys
-from nki_dist.insight.replay import Key, key_of, title
+from nki_dist.insight.replay import Key, key_of
 from nki_dist.insight.sources import Sources
 from nki_dist.insight.steps import Source, Step, index_in
 from nki_dist.isa import INSTRUCTIONS
-from nki_dist.program import Instruction
 
 BUDGET: Final = 64 << 20  # bytes of operands that one replay keeps for the walk
 AHEAD: Final = 2000  # instructions that it looks at
@@ -133,9 +132,8 @@ class Walk:
         log = self._log
         number = log.begun.get(end, end)
         bytes_of = {key: np.unique(np.concatenate(parts)) for key, parts in wanted.items()}
-        i = log.at(number)
         if any(key[0] == "register" for key in bytes_of):
-            self._register(number, i, readers)
+            self._register(number, readers)
             return
         members = log.meeting(number)
         self._fetch(end, members)
@@ -145,11 +143,8 @@ class Walk:
             return
         assert probe.run()
         results = [(n, elements, probe.values(n, elements)) for n, elements in targets]
-        odd = [
-            not_finite(v) if v.dtype.kind not in "biu" else np.zeros(v.shape, bool)
-            for _, _, v in results
-        ]
-        bad = bool(odd) and all(o.all() for o in odd)
+        odd = [not_finite(v) for _, _, v in results]
+        bad = all(o.all() for o in odd)
         calm = any(o.any() for o in odd)
         influence = probe.influence(targets, not_finite if calm else None)
         depends = [
@@ -166,7 +161,7 @@ class Walk:
             # Of infinities a NaN is made, too.
             born = bool(depends) and not (nan if every_nan else explaining)
             depends = explaining or depends
-        made = self._steps_of(number, i, probe, results, born, depends)
+        made = self._steps_of(number, probe, results, born, depends)
         for step in readers:
             step.reads += made
         for member, r, elements in depends:
@@ -194,8 +189,6 @@ class Walk:
         """Those of the elements that non-finite ones depend on that aren't finite themselves."""
         kept = []
         for number, r, elements in depends:
-            if not r.dtype.is_float:
-                continue
             values = r.values(self._found[number].bits[id(r)]).reshape(-1)[elements]
             odd = np.asarray(test(values))
             if odd.any():
@@ -205,22 +198,18 @@ class Walk:
     def _steps_of(
         self,
         number: int,
-        i: Instruction,
         probe: Probe,
         results: list[tuple[int, np.ndarray, np.ndarray]],
         born: bool,
         depends: Elements,
     ) -> list[Step]:
-        made = []
+        made, who = [], self._log.who(number)
+        passes = INSTRUCTIONS[self._log.at(number).opcode].effects.bits is not None
         for n, elements, values in results:
             _, r = probe.outputs[n]
-            index = index_in(r.storage, int(r.places[elements[0]]))
-            moved = INSTRUCTIONS[i.opcode].effects.bits is not None and self._same(
-                depends, values, r.dtype
-            )
-            made.append(
-                self._step(number, i, r.storage.title, index, elements.size, values, moved, born)
-            )
+            at = r.storage.title, number, index_in(r.storage, int(r.places[elements[0]]))
+            moved = passes and self._same(depends, values, r.dtype)
+            made.append(Step(*who, *at, elements.size, values, moved, born))
         self.steps += made
         return made
 
@@ -240,18 +229,9 @@ class Walk:
         raw = np.ascontiguousarray(values).view(dtype.raw)
         return bool(np.array_equal(np.sort(np.concatenate(found)), np.sort(raw)))
 
-    def _step(
-        self, number: int, i: Instruction, tensor: str, index: tuple[int, ...], *rest: Any
-    ) -> Step:
-        log = self._log
-        core = log.cores[number]
-        slot = log.launched.slots[core]
-        where = log.launched.where(core, i)
-        return Step(where, slot.lnc_core, slot.rank, title(i), tensor, number, index, *rest)
-
-    def _register(self, number: int, i: Instruction, readers: list[Step]) -> None:
+    def _register(self, number: int, readers: list[Step]) -> None:
         """A register was written: everything that was read counts."""
-        step = self._step(number, i, "a register", (), 1, np.empty(0))
+        step = Step(*self._log.who(number), "a register", number, (), 1, np.empty(0))
         self.steps.append(step)
         for reader in readers:
             reader.reads.append(step)
