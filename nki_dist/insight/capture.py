@@ -8,18 +8,20 @@ from __future__ import annotations
 from collections.abc import Collection
 from copy import deepcopy
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
 from nki_dist.dtypes import float32
 from nki_dist.insight.log import Log
 from nki_dist.insight.regions import Region, sums_key
-from nki_dist.insight.replay import Enough, Hooks, Key, Launched, Place, Watch, replay
+from nki_dist.insight.replay import Enough, Hooks, Key, Place, Watch, replay
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.core import CoreSlot, CoreState
 from nki_dist.isa.kit import Kit
-from nki_dist.program import Access, Instruction, MemoryRegion, Program, Storage
+from nki_dist.program import Instruction, MemoryRegion, Program, Storage
 from nki_dist.program.walk import operands
+from nki_dist.runtime.recorder import Pattern
 
 
 class Sums(Region):
@@ -27,8 +29,7 @@ class Sums(Region):
 
     def __init__(self, key: Key, engine: str, partitions: int) -> None:
         storage = Storage(-1, MemoryRegion.sbuf, (partitions,), float32, f"sums of {engine}")
-        a = Access(storage, 0, (partitions,), (1,), float32)
-        super().__init__(key, storage, float32, a)
+        super().__init__(key, storage, float32, (partitions,), Pattern(0, (partitions,), (4,), 4))
         self.engine = engine
 
     def get(self, kit: Kit) -> np.ndarray:
@@ -74,14 +75,10 @@ class Found:
 
 def regions_of(log: Log, number: int) -> tuple[list[Region], list[Region]]:
     """Of an instruction, what it reads (without addresses) and what it writes, sums included."""
-    reads, writes = log.reads(number), log.writes(number)
-    slot = log.launched.slots[log.cores[number]]
     i = log.at(number)
-    key = sums_key(slot, i)
-    if key is not None:
-        sums = Sums(key, i.engine, 128)
-        reads, writes = [*reads, sums], [*writes, sums]
-    return reads, writes
+    key = sums_key(log.launched.slots[log.cores[number]], i)
+    sums = [] if key is None else [Sums(key, i.engine, 128)]
+    return [*log.reads(number), *sums], [*log.writes(number), *sums]
 
 
 class Capture(Watch):
@@ -94,37 +91,32 @@ class Capture(Watch):
         found: what each of them found, by number.
     """
 
-    def __init__(self, launched: Launched, log: Log, numbers: Collection[int]) -> None:
+    def __init__(self, log: Log, numbers: Collection[int]) -> None:
         self._log = log
         self._wanted = set(numbers)
-        self._last = max(numbers, default=-1)
-        self._ordinals = {(log.cores[n], log.at(n).ordinal) for n in numbers}
         self.found: dict[int, Found] = {}
         self._kits: dict[int, Kit] = {}
-        replay(launched, self)
+        replay(log.launched, self)
         self._kits.clear()  # they hold the memories of the replay
 
     def linking(self, place: Place, i: Instruction) -> Hooks:
-        if (place.slot.core, i.ordinal) not in self._ordinals:
-            return None, None
+        return partial(self._look, place), self._end
 
-        def look(number: int) -> None:
-            if number not in self._wanted:
-                return
-            log = self._log
-            what = number, log.at(number), place.slot, place.program
-            self.found[number] = Found(*what, *regions_of(log, number), log.chosen_by(number))
-            self._kits[number] = place.kit
-            for other in log.meeting(number):  # what the rank's other core has written since
-                found = self.found.get(other)
-                if found is not None and found.slot.rank == place.slot.rank:
-                    found.look(self._kits[other])
+    def _look(self, place: Place, number: int) -> None:
+        if number not in self._wanted:
+            return
+        log = self._log
+        what = number, log.at(number), place.slot, place.program
+        self.found[number] = Found(*what, *regions_of(log, number), log.chosen_by(number))
+        self._kits[number] = place.kit
+        for other in log.meeting(number):  # what the rank's other core has written since
+            found = self.found.get(other)
+            if found is not None and found.slot.rank == place.slot.rank:
+                found.look(self._kits[other])
 
-        def end(number: int) -> None:
-            if number == self._last:
-                raise Enough
-
-        return look, end
+    def _end(self, number: int) -> None:
+        if len(self.found) == len(self._wanted):
+            raise Enough
 
 
 def bytes_looked_at(log: Log, number: int) -> int:

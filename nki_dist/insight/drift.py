@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -113,17 +114,6 @@ class Drift(Printed):
         return f"<drift of {self.kernel}: {len(self.lines)} lines{worst}>"
 
 
-class _Core:
-    """A core of the replay and its two companions."""
-
-    def __init__(self, place: Place, drift: Shadows) -> None:
-        program = place.program
-        self.place = place
-        self.wide = {s.number for s in program.storages if type_key(program.core, s) in drift.wide}
-        self.exact = Beside(place, drift.exact, self.wide, "exact ")
-        self.unrounded = Beside(place, drift.unrounded, self.wide, "unrounded ")
-
-
 class Shadows(Watch):
     """Carries every instruction out in float64 beside a replay.
 
@@ -136,7 +126,7 @@ class Shadows(Watch):
         self.wide = own_float_storages(launched.compiled.programs)
         self.exact: dict[int, np.ndarray] = {}
         self.unrounded: dict[int, np.ndarray] = {}
-        self._cores: dict[int, _Core] = {}
+        self._companions: dict[int, tuple[Beside, Beside]] = {}  # by core
         self._sums: dict[Any, _Sums] = {}
         replay(launched, self)
 
@@ -147,30 +137,27 @@ class Shadows(Watch):
     # ---- instructions ---------------------------------------------------------------------------
 
     def linking(self, place: Place, i: Instruction) -> Hooks:
-        core = self._cores.get(place.slot.core)
-        if core is None or core.place is not place:
-            core = self._cores[place.slot.core] = _Core(place, self)
-        spec = INSTRUCTIONS[i.opcode]
-        counted = [a for a in spec.writes(i) if a.storage.number in core.wide]
+        spec, (exact, unrounded) = INSTRUCTIONS[i.opcode], self._of(place)
+        counted = [a for a in spec.writes(i) if a.storage.number in exact.wide]
         if not counted and spec.effects.state is None:
             return None, None
         written: list[Region] = []
-        touched = [*spec.reads(i), *spec.writes(i)]
 
         def before(number: int) -> None:
             written[:] = [region(place.slot, a, place.kit) for a in counted]
             if spec.synchronises:
                 return
-            self._take(core, i, touched)
+            self._take(place, i)
             with np.errstate(all="ignore"):
-                for beside in (core.exact, core.unrounded):
-                    self._step(beside, i)()
+                for beside in (exact, unrounded):
+                    beside.kit.begin()
+                    wide = beside.rewrite.instruction(i)
+                    beside.kit.step(lowered(wide, beside.kit))()
 
         def after(number: int) -> None:
             for r in written:
                 got = in_double(r, r.get(place.kit))
-                exact, unrounded = core.exact.values(r), core.unrounded.values(r)
-                self._count(place, i, r, got, exact, unrounded)
+                self._count(place, i, r, got, exact.values(r), unrounded.values(r))
 
         return before, after
 
@@ -178,38 +165,42 @@ class Shadows(Watch):
         for memory in (self.exact, self.unrounded):  # it has new contents
             memory.pop(place.kit.bytes_of(storage).ctypes.data, None)
 
-    def _take(self, core: _Core, i: Instruction, touched: Sequence[Any]) -> None:
+    def _of(self, place: Place) -> tuple[Beside, Beside]:
+        """The companions of a core: exact and unrounded."""
+        found = self._companions.get(place.slot.core)
+        if found is None:
+            core, storages = place.program.core, place.program.storages
+            wide = {s.number for s in storages if type_key(core, s) in self.wide}
+            exact = Beside(place, self.exact, wide, "exact ")
+            unrounded = Beside(place, self.unrounded, wide, "unrounded ")
+            found = self._companions[place.slot.core] = exact, unrounded
+        return found
+
+    def _take(self, place: Place, i: Instruction) -> None:
         """Give the companions what they are to have of the kernel's own values."""
-        place = core.place
-        core.exact.follow(i, sums=True)
-        core.unrounded.follow(i, sums=False)
-        for a in touched:
+        spec, (exact, unrounded) = INSTRUCTIONS[i.opcode], self._of(place)
+        exact.follow(sums=True)
+        unrounded.follow(sums=False)
+        for a in (*spec.reads(i), *spec.writes(i)):
             r = region(place.slot, a, place.kit)
             bits = r.get(place.kit)
-            core.exact.take(r, bits)
-            if a.storage.number not in core.wide:
-                core.unrounded.take(r, bits)
-
-    def _step(self, beside: Beside, i: Instruction) -> Callable[[], Any]:
-        wide = beside.rewrite.instruction(i)
-        beside.kit.begin()
-        return beside.kit.step(lowered(wide, beside.kit))
+            exact.take(r, bits)
+            if a.storage.number not in exact.wide:
+                unrounded.take(r, bits)
 
     def beside(self, place: Place, i: Instruction) -> Sequence[Callable[[], Any]]:
         """The two, one after the other: when the first is over, all of the rank's cores have come,
         so the second finds in shared memory what the instruction itself will find."""
-        core = self._cores[place.slot.core]
-        spec = INSTRUCTIONS[i.opcode]
-        if not any(a.storage.number in core.wide for a in spec.writes(i)):
+        spec, (exact, unrounded) = INSTRUCTIONS[i.opcode], self._of(place)
+        if not any(a.storage.number in exact.wide for a in spec.writes(i)):
             return ()
-        touched = [*spec.reads(i), *spec.writes(i)]
 
         def start(beside: Beside) -> Any:
-            self._take(core, i, touched)
+            self._take(place, i)
             beside.kit.begin(waits=True)
             return spec.link_exchange(beside.rewrite.instruction(i), beside.kit)()
 
-        return [lambda: start(core.unrounded), lambda: start(core.exact)]
+        return [partial(start, unrounded), partial(start, exact)]
 
     def _count(self, place: Place, i: Instruction, r: Region, *values: np.ndarray) -> None:
         where = place.program.where(i.location)

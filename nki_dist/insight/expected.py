@@ -8,7 +8,7 @@ Only tensors of the rank whose element is asked about are looked at.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import ml_dtypes
@@ -17,7 +17,7 @@ import numpy as np
 from nki_dist.errors import LaunchError
 from nki_dist.insight.asking import check_core, is_line, is_tensor, output_access, unknown
 from nki_dist.insight.log import Log
-from nki_dist.insight.regions import Region
+from nki_dist.insight.regions import Region, region
 from nki_dist.insight.replay import Hooks, Key, Launched, Place, Watch, key_of, replay
 from nki_dist.insight.steps import Expected, index_in
 from nki_dist.isa.core import CoreSlot
@@ -145,11 +145,8 @@ class _Compare(Watch):
 
 def _here(place: Place, r: Region) -> Region:
     """The same elements, as the program of a core knows them."""
-    if r.access is None:
-        return r
-    storage = next(s for s in place.program.storages if key_of(place.slot, s) == r.key)
-    a = r.access
-    return _region(place.slot, Access(storage, a.offset, a.shape, a.strides, a.dtype))
+    storages = (s for s in place.program.storages if key_of(place.slot, s) == r.key)
+    return replace(r, storage=next(storages))
 
 
 def _rounding(launched: Launched) -> float:
@@ -192,7 +189,7 @@ def _named(log: Log, name: Any, rank: int) -> list[Checked]:
     slots = [s for s in launched.slots if s.rank == rank and core in (None, s.lnc_core)]
     leaves = returned(launched.compiled.programs[0].outputs)
     if isinstance(asked, (int, np.integer)) or asked in [path for path, _ in leaves if path]:
-        r = _region(slots[0], output_access(launched, asked))
+        r = region(slots[0], output_access(launched, asked))
         found = [Checked(f"output {asked}", r, _ends(log, r))]
     elif not isinstance(asked, str):
         found, fault = [], f"{name!r} names no tensor"
@@ -230,12 +227,8 @@ def _of_tensor(log: Log, slots: Sequence[CoreSlot], asked: str) -> Iterator[Chec
             key = key_of(slot, s)
             if is_tensor(program, s, asked) and key not in seen:
                 seen.add(key)
-                r = _region(slot, Access(s, 0, s.shape, s.strides, s.dtype))
+                r = region(slot, Access(s, 0, s.shape, s.strides, s.dtype))
                 yield Checked(asked, r, _ends(log, r))
-
-
-def _region(slot: CoreSlot, a: Access) -> Region:
-    return Region(key_of(slot, a.storage), a.storage, a.dtype, a)
 
 
 def _ends(log: Log, r: Region) -> np.ndarray:

@@ -117,7 +117,7 @@ def first_non_finite(log: Log) -> NonFinite | None:
         if not scan.doubtful:
             return argument
         members = {m for n in scan.doubtful for m in log.meeting(n)}
-        found = Capture(log.launched, log, members).found
+        found = Capture(log, members).found
         for number in scan.doubtful:
             meeting = log.meeting(number)
             made = _made(log, Probe([found[n] for n in meeting]), number, meeting.index(number))

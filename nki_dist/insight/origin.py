@@ -268,7 +268,7 @@ class Walk:
                 keys.update(self._known(member)[0])
                 room -= bytes_looked_at(log, member)
                 chosen.add(member)
-        self._found = Capture(log.launched, log, chosen).found
+        self._found = Capture(log, chosen).found
 
     def _known(self, number: int) -> tuple[set[Key], set[Key]]:
         """The memories that an instruction may depend on, and those that it writes."""

@@ -27,7 +27,8 @@ from nki_dist.isa.kit import Around, Array, Kit
 from nki_dist.ops.alignment import aligned
 from nki_dist.ops.function import Function
 from nki_dist.ops.operation import Operation
-from nki_dist.program import Access, Instruction, Storage
+from nki_dist.program import Access, Storage
+from nki_dist.runtime.recorder import Pattern
 
 
 class WideState(CoreState):
@@ -93,7 +94,7 @@ class Beside:
     def __init__(
         self, place: Place, memory: dict[int, np.ndarray], wide: Collection[int], channel: str
     ) -> None:
-        self.place = place
+        self.place, self.wide = place, wide
         self._memory = memory
         storages = place.program.storages
         self._storages = {s: _in_double(s) for s in storages if s.number in wide}
@@ -133,9 +134,10 @@ class Beside:
         storage = self._storages.get(r.storage)
         if storage is None:
             return r
-        access = None if r.access is None else self.rewrite.access(r.access)
-        rows = None if r.rows is None else r.rows // r.dtype.itemsize * float64.itemsize
-        return Region(r.key, storage, float64, access, rows)
+        p, size = r.pattern, r.dtype.itemsize
+        first, run = (n // size * float64.itemsize for n in (p.first, p.run))
+        strides = tuple(n // size * float64.itemsize for n in p.strides)
+        return Region(r.key, storage, float64, r.shape, Pattern(first, p.shape, strides, run))
 
     def take(self, r: Region, bits: np.ndarray) -> None:
         """Hold what the kernel's tensor holds."""
@@ -149,7 +151,7 @@ class Beside:
         """Elements of a float64 tensor."""
         return self.region(r).get(self.kit).view(np.float64)
 
-    def follow(self, i: Instruction, sums: bool) -> None:
+    def follow(self, sums: bool) -> None:
         """Have the state that the core itself has.
 
         Args:
@@ -157,9 +159,8 @@ class Beside:
         """
         theirs = self.place.kit.state
         follow(self.state, theirs)
-        if sums:
-            for engine, array in theirs.accumulators.items():
-                self.state.accumulator(engine, len(array))[...] = array
+        for engine, array in theirs.accumulators.items() if sums else ():
+            self.state.accumulator(engine, len(array))[...] = array
 
 
 def _in_double(s: Storage) -> Storage:

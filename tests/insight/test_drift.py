@@ -69,7 +69,7 @@ def test_every_instruction_runs_in_float64(case):
     if bits is not None and bits.when(i) and bits.pads(i):
         wide.clear()
     beside = Beside(Place(machine.slot, program, machine.kit), {}, wide, "")
-    beside.follow(i, sums=True)
+    beside.follow(sums=True)
     for a in (*spec.reads(i), *spec.writes(i)):
         r = region(machine.slot, a, machine.kit)
         beside.take(r, r.get(machine.kit))
