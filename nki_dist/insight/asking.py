@@ -24,7 +24,7 @@ from nki_dist.insight.replay import (
 )
 from nki_dist.insight.steps import Write, Writes, plural, shown, table
 from nki_dist.isa import INSTRUCTIONS
-from nki_dist.program import Access, Instruction, Program, Storage, instructions
+from nki_dist.program import Access, Instruction, Storage, instructions
 from nki_dist.program.storage import contiguous_strides
 from nki_dist.program.walk import returned
 
@@ -38,10 +38,9 @@ def is_line(where: str | None, asked: str | int) -> bool:
     return where == asked or where.endswith("/" + asked.lstrip("/")) or asked.endswith("/" + where)
 
 
-def is_tensor(program: Program, s: Storage, asked: str | int) -> bool:
+def is_tensor(s: Storage, asked: str | int) -> bool:
     """Whether a tensor is meant: by its name, or what the source calls it."""
-    names = {s.name, s.called}
-    return asked in names - {""} or (s.title == asked)
+    return asked in {s.name, s.called, s.title} - {""}
 
 
 def unknown(launched: Launched, asked: str | int) -> str:
@@ -54,7 +53,7 @@ def unknown(launched: Launched, asked: str | int) -> str:
                 return ""
             names[where or ""] = None
         for s in program.storages:
-            if is_tensor(program, s, asked):
+            if is_tensor(s, asked):
                 return ""
             names[s.title] = None
     near = get_close_matches(str(asked), names, 3, 0.3)
@@ -110,7 +109,7 @@ class _Writes(Watch):
         written = INSTRUCTIONS[i.opcode].writes(i)
         where = program.where(i.location)
         if not is_line(where, self._asked):
-            written = [a for a in written if is_tensor(program, a.storage, self._asked)]
+            written = [a for a in written if is_tensor(a.storage, self._asked)]
         if not written:
             return None, None
 

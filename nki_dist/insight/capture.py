@@ -16,7 +16,6 @@ from nki_dist.dtypes import float32
 from nki_dist.insight.log import Log
 from nki_dist.insight.regions import Region, sums_key
 from nki_dist.insight.replay import Enough, Hooks, Key, Place, Watch, replay
-from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.core import CoreSlot, CoreState
 from nki_dist.isa.kit import Kit
 from nki_dist.program import Instruction, MemoryRegion, Program, Storage
@@ -117,10 +116,3 @@ class Capture(Watch):
     def _end(self, number: int) -> None:
         if len(self.found) == len(self._wanted):
             raise Enough
-
-
-def bytes_looked_at(log: Log, number: int) -> int:
-    """How much memory `Capture` takes for an instruction."""
-    i = log.at(number)
-    spec = INSTRUCTIONS[i.opcode]
-    return 256 + sum(a.nbytes for a in (*spec.reads(i), *spec.writes(i)))

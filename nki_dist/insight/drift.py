@@ -89,18 +89,19 @@ class _Sums:
         )
 
 
+@dataclass(eq=False, repr=False)
 class Drift(Printed):
     """How a kernel's rounding adds up; made by `nki.drift` and `World.drift`.
 
     Attributes:
         outputs: what the kernel returned; of a world, a list with what each rank returned.
+        kernel: its name.
         lines: DriftLine objects, the line that added most first.
     """
 
-    def __init__(self, outputs: Any, kernel: str, lines: Sequence[DriftLine]) -> None:
-        self.outputs = outputs
-        self.kernel = kernel
-        self.lines = sorted(lines, key=lambda line: (-line.not_finite, -line.added, -line.came_in))
+    outputs: Any
+    kernel: str
+    lines: list[DriftLine]
 
     def __str__(self) -> str:
         head = f"relative error in {self.kernel}, line by line:\n     added    came in"
@@ -131,8 +132,9 @@ class Shadows(Watch):
         replay(launched, self)
 
     def lines(self) -> list[DriftLine]:
-        """What was found."""
-        return [sums.line for sums in self._sums.values()]
+        """What was found, what added most first."""
+        lines = [sums.line for sums in self._sums.values()]
+        return sorted(lines, key=lambda line: (-line.not_finite, -line.added, -line.came_in))
 
     # ---- instructions ---------------------------------------------------------------------------
 

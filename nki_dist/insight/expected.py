@@ -225,7 +225,7 @@ def _of_tensor(log: Log, slots: Sequence[CoreSlot], asked: str) -> Iterator[Chec
         program = log.launched.program(slot.core)
         for s in program.storages:
             key = key_of(slot, s)
-            if is_tensor(program, s, asked) and key not in seen:
+            if is_tensor(s, asked) and key not in seen:
                 seen.add(key)
                 r = region(slot, Access(s, 0, s.shape, s.strides, s.dtype))
                 yield Checked(asked, r, _ends(log, r))

@@ -16,6 +16,7 @@ from nki_dist.insight.replay import Hooks, Key, Launched, Place, Watch, key_of, 
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.core import CoreSlot
 from nki_dist.program import Access, Instruction, Storage, instructions
+from nki_dist.program.walk import operands
 
 
 class Log(Watch):
@@ -59,7 +60,7 @@ class Log(Watch):
 
     def _ran(self, place: Place, i: Instruction, number: int) -> None:
         self._note(place.slot, i, number)
-        for a in _accesses(i):
+        for _, a in operands(i.args):
             if a.dynamic is not None and a.dynamic.kind == "vector":
                 self._rows[number, id(a)] = region(place.slot, a, place.kit)
         for key in written_keys(place.slot, i):
@@ -138,11 +139,6 @@ class Log(Watch):
     def reads(self, number: int) -> list[Region]:
         """What it read, without what its addresses were read from, which `indices` gives."""
         i = self.at(number)
-        sources = {id(a.dynamic.source) for a in _accesses(i) if a.dynamic is not None}
+        sources = set(map(id, index_sources(i)))
         found = [a for a in INSTRUCTIONS[i.opcode].reads(i) if id(a) not in sources]
         return self.regions(number, found)
-
-
-def _accesses(i: Instruction) -> list[Access]:
-    spec = INSTRUCTIONS[i.opcode]
-    return [*spec.reads(i), *spec.writes(i)]

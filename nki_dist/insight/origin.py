@@ -20,7 +20,7 @@ import numpy as np
 
 from nki_dist.dtypes import DType
 from nki_dist.dtypes.casts import converter
-from nki_dist.insight.capture import Capture, Found, bytes_looked_at, regions_of
+from nki_dist.insight.capture import Capture, Found, regions_of
 from nki_dist.insight.log import Log
 from nki_dist.insight.probe import Odd, Probe, not_finite
 from nki_dist.insight.regions import Region, index_sources, read_registers, written_keys
@@ -28,6 +28,7 @@ from nki_dist.insight.replay import Key, key_of
 from nki_dist.insight.sources import Sources
 from nki_dist.insight.steps import Source, Step, index_in
 from nki_dist.isa import INSTRUCTIONS
+from nki_dist.program.walk import operands
 
 BUDGET: Final = 64 << 20  # bytes of operands that one replay keeps for the walk
 AHEAD: Final = 2000  # instructions that it looks at
@@ -266,7 +267,7 @@ class Walk:
                 continue
             for member in log.meeting(n):
                 keys.update(self._known(member)[0])
-                room -= bytes_looked_at(log, member)
+                room -= 256 + sum(a.nbytes for _, a in operands(log.at(member).args))
                 chosen.add(member)
         self._found = Capture(log, chosen).found
 

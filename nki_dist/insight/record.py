@@ -149,14 +149,14 @@ class Record(Printed):
             lead += "; "
         suspect, why = first_to_look_at(way.steps)
         known = {(s.step, s.tensor) for s in way.steps}
+        steps = [*way.steps, *(s for s in walk.steps if (s.step, s.tensor) not in known)]
         return Origin(
             walk.value(),
             f"{what} of rank {rank}" if self.launched.slots[0].ranks > 1 else what,
-            [*way.steps, *(s for s in walk.steps if (s.step, s.tensor) not in known)],
+            lead + why,
+            sorted(steps, key=lambda s: s is not suspect),
             walk.sources.all(),
             walk.complete,
-            suspect,
-            lead + why,
             [c.told(log) for c in found],
         )
 

@@ -226,6 +226,7 @@ def _named(source: Source) -> str:
     return f"{source.name} where nobody wrote" if source.kind == "unwritten" else source.name
 
 
+@dataclass(eq=False, repr=False)
 class Origin(Printed, Sequence[Step]):
     """Where a number came from; see `Record.origin`.
 
@@ -236,44 +237,33 @@ class Origin(Printed, Sequence[Step]):
         value: the number that was asked for.
         what: which it is.
         why: why the first step is first.
+        steps: the same as the sequence.
         sources: arguments, constants and unwritten memory that it depends on.
         complete: False if the walk back ended at its limit.
         expected: every tensor that was compared with what `expected=` says of it, in the order of
             the launch: Expected objects.
     """
 
-    def __init__(
-        self,
-        value: Any,
-        what: str,
-        steps: Sequence[Step],
-        sources: Sequence[Source],
-        complete: bool,
-        suspect: Step | None,
-        why: str,
-        expected: Sequence[Expected],
-    ) -> None:
-        self.value = value
-        self.what = what
-        self.why = why
-        self.sources = list(sources)
-        self.complete = complete
-        self.expected = list(expected)
-        rest = [s for s in steps if s is not suspect]
-        self._steps = ([] if suspect is None else [suspect]) + rest
+    value: Any
+    what: str
+    why: str
+    steps: list[Step]
+    sources: list[Source]
+    complete: bool
+    expected: list[Expected]
 
     def __getitem__(self, at: Any) -> Any:
-        return self._steps[at]
+        return self.steps[at]
 
     def __len__(self) -> int:
-        return len(self._steps)
+        return len(self.steps)
 
     def __str__(self) -> str:
         lines = [f"{self.what} = {self.value}"]
-        if self._steps:
-            lines += [f"  look at {self._steps[0]}", f"    because {self.why}"]
+        if self.steps:
+            lines += [f"  look at {self.steps[0]}", f"    because {self.why}"]
         lines += [f"  compare {one}" for one in self.expected[:LINES]]
-        rest = [f"  from    {s}" for s in self._steps[1:]]
+        rest = [f"  from    {s}" for s in self.steps[1:]]
         lines += rest[:LINES]
         if len(rest) > LINES:
             lines.append(f"  ... and {len(rest) - LINES} more steps")

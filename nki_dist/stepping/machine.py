@@ -238,15 +238,7 @@ class Machine:
             self.check()
         self.core.state.epochs.met(ordering(self.program, i))
 
-    def forget(self, numbers: list[int]) -> None:
-        """Storages whose lives have ended."""
-        self.memory.forget(numbers)
-
     # ---- values -------------------------------------------------------------------------------
-
-    def register(self, number: int) -> int:
-        """What a register holds."""
-        return self.core.state.registers[number]
 
     def view(self, a: Access) -> Access:
         """A view with its run-time index as it is now.

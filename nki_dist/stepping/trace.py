@@ -126,11 +126,11 @@ class DebugTrace(RoundTrace):
     def hold(self, register: VirtualRegister) -> int:
         self.machine.check()  # a loop may do nothing else
         self.run_pending()
-        return self.machine.register(register.number)
+        return self.machine.core.state.registers[register.number]
 
     def forget(self, numbers: list[int]) -> None:
         self.run_pending()
-        self.machine.forget(numbers)
+        self.machine.memory.forget(numbers)
 
     def values(self, view: NkiTensor) -> np.ndarray[Any, Any]:
         if not owns(self.program, view.storage):
