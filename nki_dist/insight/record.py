@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ from nki_dist.insight.steps import (
 )
 
 
+@dataclass(eq=False, repr=False)
 class Record(Printed):
     """A launch, kept so that it can be carried out again for every question.
 
@@ -42,10 +44,9 @@ class Record(Printed):
         launched: what the launch was made of.
     """
 
-    def __init__(self, outputs: Any, launched: Launched, reports: Sequence[Any]) -> None:
-        self.outputs = outputs
-        self.reports = list(reports)
-        self.launched = launched
+    outputs: Any
+    launched: Launched
+    reports: Sequence[Any]
 
     @cached_property
     def _log(self) -> Log:

@@ -31,18 +31,6 @@ from nki_dist.program import Access, Storage
 from nki_dist.runtime.recorder import Pattern
 
 
-class WideState(CoreState):
-    """A core's state, with accumulators in float64."""
-
-    __slots__ = ()
-
-    def accumulator(self, engine: str, partitions: int) -> np.ndarray:
-        array = self.accumulators.get(engine)
-        if array is None:
-            array = self.accumulators[engine] = np.zeros(partitions, np.float64)
-        return array
-
-
 class WideKit(Kit):
     """A kit for which float32 is float64.
 
@@ -55,6 +43,10 @@ class WideKit(Kit):
     def accumulating(self, a: Access) -> Array:
         s = self.narrow.get(a.storage, a.storage)
         return super().accumulating(Access(s, a.offset, a.shape, a.strides, s.dtype))
+
+    def accumulators(self, engine: str) -> Array:
+        zeros = np.zeros(self.arch.partitions, np.float64)
+        return self.state.accumulators.setdefault(engine, zeros)
 
     def scratch(self, shape: tuple[int, ...], dtype: Any = np.float32) -> Array:
         dtype = np.dtype(dtype)
@@ -99,7 +91,7 @@ class Beside:
         storages = place.program.storages
         self._storages = {s: _in_double(s) for s in storages if s.number in wide}
         self.rewrite = Rewrite(list(self._storages.values()), list(self._storages))
-        self.state = WideState(place.program.registers)
+        self.state = CoreState(place.program.registers)
         self.wires = Wires(collective)
         self._connect(place.kit.wires, channel)
         core = Core(place.slot, self.state, self.wires)
@@ -108,13 +100,10 @@ class Beside:
         self.kit.masks = dict(place.kit.masks)
 
     def _connect(self, wires: Wires, prefix: str) -> None:
-        def send(to: int, channel: str, payload: Any, what: Any, *rest: Any) -> None:
-            wires.send(to, prefix + channel, payload, what, *rest)
-
-        def receive(source: int, channel: str, what: Any, *rest: Any) -> Any:
-            return wires.receive(source, prefix + channel, what, *rest)
-
-        self.wires.send, self.wires.receive = send, receive
+        self.wires.send = lambda to, channel, *rest: wires.send(to, prefix + channel, *rest)
+        self.wires.receive = lambda source, channel, *rest: wires.receive(
+            source, prefix + channel, *rest
+        )
 
     def _buffer(self, storage: Storage) -> np.ndarray:
         narrow = self.kit.narrow.get(storage, storage)
@@ -160,7 +149,7 @@ class Beside:
         theirs = self.place.kit.state
         follow(self.state, theirs)
         for engine, array in theirs.accumulators.items() if sums else ():
-            self.state.accumulator(engine, len(array))[...] = array
+            self.kit.accumulators(engine)[: len(array)] = array
 
 
 def _in_double(s: Storage) -> Storage:

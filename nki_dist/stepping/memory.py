@@ -68,13 +68,10 @@ class Arena:
         except MemoryError as error:
             raise typed(error) from error
 
-    def left(self, size: int) -> Bytes | None:
-        """Bytes of this padded size that were given back."""
-        free = self._free[size]
-        return free.pop() if free else None
-
     def take(self, size: int) -> Bytes:
-        """Uninitialised bytes of a padded size, of one slab for many small tensors."""
+        """Uninitialised bytes of a padded size: given back, or of a slab for many small tensors."""
+        if free := self._free[size]:
+            return free.pop()
         if size > SLAB // 4:
             return self.fresh(size)
         if self._at + size > len(self._slab):
@@ -83,7 +80,7 @@ class Arena:
         return self._slab[self._at - size : self._at]
 
     def give(self, piece: Bytes) -> None:
-        """Take back what `take` or `left` gave."""
+        """Take back what `take` gave."""
         self._free[len(piece)].append(piece)
 
 
@@ -186,11 +183,8 @@ class CoreMemory:
         if piece is None:
             size, raw = padded(storage.nbytes), storage.dtype.raw
             self._reclaim(size)
-            piece = self._arena.left(size)
-            if piece is None:
-                piece = self._arena.take(size)
+            piece = self._pieces[storage.number] = self._arena.take(size)
             piece[: storage.nbytes].view(raw).fill(self._program.unwritten(storage.dtype))
-            self._pieces[storage.number] = piece
             self._sizes[size].append(storage.number)
         return piece[: storage.nbytes]
 
