@@ -12,31 +12,13 @@ from functools import partial
 
 import numpy as np
 
-from nki_dist.dtypes import float32
 from nki_dist.insight.log import Log
-from nki_dist.insight.regions import Region, sums_key
-from nki_dist.insight.replay import Enough, Hooks, Key, Place, Watch, replay
+from nki_dist.insight.regions import Region
+from nki_dist.insight.replay import Enough, Hooks, Place, Watch, replay
 from nki_dist.isa.core import CoreSlot, CoreState
 from nki_dist.isa.kit import Kit
-from nki_dist.program import Instruction, MemoryRegion, Program, Storage
+from nki_dist.program import Instruction, Program
 from nki_dist.program.walk import operands
-from nki_dist.runtime.recorder import Pattern
-
-
-class Sums(Region):
-    """The accumulator registers of an engine, as a memory."""
-
-    def __init__(self, key: Key, engine: str, partitions: int) -> None:
-        storage = Storage(-1, MemoryRegion.sbuf, (partitions,), float32, f"sums of {engine}")
-        super().__init__(key, storage, float32, (partitions,), Pattern(0, (partitions,), (4,), 4))
-        self.engine = engine
-
-    def get(self, kit: Kit) -> np.ndarray:
-        count = self.shape[0]
-        return kit.state.accumulator(self.engine, count).view(np.uint32).copy()
-
-    def put(self, kit: Kit, bits: np.ndarray) -> None:
-        kit.state.accumulator(self.engine, self.shape[0]).view(np.uint32)[...] = bits
 
 
 @dataclass
@@ -72,14 +54,6 @@ class Found:
                 self.masks[a.storage.number] = kit.masks[a.storage.number].copy()
 
 
-def regions_of(log: Log, number: int) -> tuple[list[Region], list[Region]]:
-    """Of an instruction, what it reads (without addresses) and what it writes, sums included."""
-    i = log.at(number)
-    key = sums_key(log.launched.slots[log.cores[number]], i)
-    sums = [] if key is None else [Sums(key, i.engine, 128)]
-    return [*log.reads(number), *sums], [*log.writes(number), *sums]
-
-
 class Capture(Watch):
     """Looks at some instructions of a launch while it is replayed.
 
@@ -106,7 +80,7 @@ class Capture(Watch):
             return
         log = self._log
         what = number, log.at(number), place.slot, place.program
-        self.found[number] = Found(*what, *regions_of(log, number), log.chosen_by(number))
+        self.found[number] = Found(*what, *log.operands(number), log.chosen_by(number))
         self._kits[number] = place.kit
         for other in log.meeting(number):  # what the rank's other core has written since
             found = self.found.get(other)

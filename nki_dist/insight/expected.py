@@ -234,12 +234,9 @@ def _of_tensor(log: Log, slots: Sequence[CoreSlot], asked: str) -> Iterator[Chec
 def _ends(log: Log, r: Region) -> np.ndarray:
     """By element, the last number of the write that left it there; -1 for none."""
     ends = np.full(r.places.size, -1, np.int64)
-    for end in reversed(log.written.get(r.key, ())):
-        if end in log.unwritten or (ends >= 0).all():
-            break
-        for w in log.writes(log.begun.get(end, end)):
-            if w.key == r.key:
-                ends[(ends < 0) & w.holds(r.places)] = end
+    for end, taken in log.left_by(r.key, np.unique(r.places)):
+        if end is not None:
+            ends[np.isin(r.places, taken)] = end
     return ends
 
 

@@ -7,11 +7,14 @@ no values. Rows that a vector offset chose are kept, because nothing else says w
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 
-from nki_dist.insight.regions import Region, index_sources, region, written_keys
+import numpy as np
+
+from nki_dist.insight.regions import Region, Sums, index_sources, region, sums_key, written_keys
 from nki_dist.insight.replay import Hooks, Key, Launched, Place, Watch, key_of, replay, title
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.core import CoreSlot
@@ -142,3 +145,36 @@ class Log(Watch):
         sources = set(map(id, index_sources(i)))
         found = [a for a in INSTRUCTIONS[i.opcode].reads(i) if id(a) not in sources]
         return self.regions(number, found)
+
+    def operands(self, number: int) -> tuple[list[Region], list[Region]]:
+        """What it reads (without addresses) and what it writes, sums of its engine included."""
+        i = self.at(number)
+        key = sums_key(self.launched.slots[self.cores[number]], i)
+        sums = [] if key is None else [Sums(key, i.engine, 128)]
+        return [*self.reads(number), *sums], [*self.writes(number), *sums]
+
+    def left_by(
+        self, key: Key, wanted: np.ndarray, before: int | None = None
+    ) -> Iterator[tuple[int | None, np.ndarray]]:
+        """The writes that left (sorted) bytes of a memory, the last one first.
+
+        Args:
+            before: only those before this number; None for all.
+
+        Yields:
+            The number of a write's end, and its bytes; None with those that nobody wrote.
+        """
+        numbers = self.written.get(key, ())
+        for at in reversed(range(len(numbers) if before is None else bisect_left(numbers, before))):
+            end = numbers[at]
+            if end in self.unwritten or not wanted.size:
+                break
+            taken = np.full(wanted.shape, key[0] == "register")  # which have no bytes
+            for r in self.operands(self.begun.get(end, end))[1]:
+                if r.key == key:
+                    taken |= r.holds(wanted)
+            if taken.any():
+                yield end, wanted[taken]
+                wanted = wanted[~taken]
+        if wanted.size:
+            yield None, wanted

@@ -12,7 +12,6 @@ Doesn't follow how often loops went round, or random states.
 from __future__ import annotations
 
 import heapq
-from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -20,7 +19,7 @@ import numpy as np
 
 from nki_dist.dtypes import DType
 from nki_dist.dtypes.casts import converter
-from nki_dist.insight.capture import Capture, Found, regions_of
+from nki_dist.insight.capture import Capture, Found
 from nki_dist.insight.log import Log
 from nki_dist.insight.probe import Odd, Probe, not_finite
 from nki_dist.insight.regions import Region, index_sources, read_registers, written_keys
@@ -69,7 +68,7 @@ class Walk:
 
     def run(self, key: Key, places: np.ndarray, before: int | None = None) -> None:
         """Follow bytes of a memory back from a number, or from the end of the launch."""
-        self._resolve(key, places, len(self._log.instructions) if before is None else before, [])
+        self._resolve(key, places, before, [])
         while self._heap:
             if self._limit is not None and len(self.steps) >= self._limit:
                 self.complete = False
@@ -84,40 +83,20 @@ class Walk:
 
     # ---- who wrote it ---------------------------------------------------------------------------
 
-    def _resolve(self, key: Key, wanted: np.ndarray, before: int, readers: list[Step]) -> None:
+    def _resolve(
+        self, key: Key, wanted: np.ndarray, before: int | None, readers: list[Step]
+    ) -> None:
         """Find the writes that left these (sorted) bytes, and note what is wanted of them."""
-        log = self._log
-        numbers = log.written.get(key, ())
-        at = bisect_left(numbers, before)
-        while at and wanted.size:
-            at -= 1
-            end = numbers[at]
-            if end in log.unwritten:
-                break
-            taken = self.covered(log.begun.get(end, end), key, wanted)
-            if taken.any():
-                asked = wanted[taken]
-                known = self._trusted.get((key, end))
-                if known is not None:
-                    asked = asked[~np.isin(asked, known)]
-                if asked.size:
-                    self._want(end, key, asked, readers)
-                wanted = wanted[~taken]
-        if wanted.size:
-            source = self.sources.add(key, wanted)
-            for step in readers:
-                if source not in step.reads:
-                    step.reads.append(source)
-
-    def covered(self, number: int, key: Key, wanted: np.ndarray) -> np.ndarray:
-        """Which of these bytes an instruction wrote."""
-        if key[0] == "register":
-            return np.ones(wanted.shape, bool)
-        taken = np.zeros(wanted.shape, bool)
-        for r in regions_of(self._log, number)[1]:
-            if r.key == key:
-                taken |= r.holds(wanted)
-        return taken
+        for end, asked in self._log.left_by(key, wanted, before):
+            if end is None:
+                source = self.sources.add(key, asked)
+                for step in readers:
+                    if source not in step.reads:
+                        step.reads.append(source)
+                return
+            asked = asked[~np.isin(asked, self._trusted.get((key, end), ()))]
+            if asked.size:
+                self._want(end, key, asked, readers)
 
     def _want(self, end: int, key: Key, places: np.ndarray, readers: list[Step]) -> None:
         if end not in self._wanted:

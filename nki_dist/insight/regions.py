@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from nki_dist.dtypes import DType
+from nki_dist.dtypes import DType, float32
 from nki_dist.forks import cached_property
 from nki_dist.insight.replay import Hooks, Key, Place, key_of
 from nki_dist.isa import INSTRUCTIONS
@@ -21,7 +21,7 @@ from nki_dist.isa.core import CoreSlot, CoreState
 from nki_dist.isa.effects import State
 from nki_dist.isa.indirection import is_indirect, table
 from nki_dist.isa.kit import Kit
-from nki_dist.program import Access, Instruction, Storage, VirtualRegister
+from nki_dist.program import Access, Instruction, MemoryRegion, Storage, VirtualRegister
 from nki_dist.program.walk import operands
 from nki_dist.runtime.recorder import Pattern, pattern_of
 from nki_dist.timing.registers import registers_read, registers_written
@@ -95,6 +95,22 @@ class Region:
             return found
         _, last = np.unique(first[found][::-1], return_index=True)
         return np.sort(found[found.size - 1 - last])
+
+
+class Sums(Region):
+    """The accumulator registers of an engine, as a memory."""
+
+    def __init__(self, key: Key, engine: str, partitions: int) -> None:
+        storage = Storage(-1, MemoryRegion.sbuf, (partitions,), float32, f"sums of {engine}")
+        super().__init__(key, storage, float32, (partitions,), Pattern(0, (partitions,), (4,), 4))
+        self.engine = engine
+
+    def get(self, kit: Kit) -> np.ndarray:
+        count = self.shape[0]
+        return kit.state.accumulator(self.engine, count).view(np.uint32).copy()
+
+    def put(self, kit: Kit, bits: np.ndarray) -> None:
+        kit.state.accumulator(self.engine, self.shape[0]).view(np.uint32)[...] = bits
 
 
 def region(slot: CoreSlot, a: Access, kit: Kit | None = None) -> Region:
