@@ -128,9 +128,7 @@ class Probe:
 
     # ---- carrying out ---------------------------------------------------------------------------
 
-    def run(
-        self, changed: Input | None = None, bits: np.ndarray | None = None, calm: Odd | None = None
-    ) -> bool:
+    def run(self, changed: Input | None = None, bits: Any = None, calm: Odd | None = None) -> bool:
         """Carry it out on what was found, but for one operand.
 
         Args:
@@ -148,10 +146,7 @@ class Probe:
                 for number, mask in f.masks.items():
                     kit.masks[number][...] = mask
             for operand in self.inputs:
-                held = operand.bits
-                if operand is changed:
-                    assert bits is not None
-                    held = bits
+                held = bits if operand is changed else operand.bits
                 if calm is not None:
                     held = calmed(held, operand, changed, calm)
                 for (n, r, _), part in zip(operand.members, held):

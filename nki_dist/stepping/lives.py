@@ -26,7 +26,6 @@ from nki_dist.program.walk import operands
 # Without the global lock, counts are split between threads and say less.
 COUNTED: Final = hasattr(sys, "getrefcount") and not sysconfig.get_config_var("Py_GIL_DISABLED")
 _TABLE: Final = 3  # the program's table of storages, and two places of `ended` itself
-_COPY: Final = Rewrite((), ())
 
 
 class Lives:
@@ -43,10 +42,11 @@ class Lives:
         self.known = COUNTED
         self._storages = program.storages
         self._recorded: Counter[int] = Counter()
+        self._copy = Rewrite((), ())
 
     def detach(self, i: Instruction) -> None:
         """Give an instruction that stays in the program accesses that only it refers to."""
-        i.change(_COPY.instruction(i).args)
+        i.change(self._copy.instruction(i).args)
         for _, a in operands(i.args):
             self._recorded[a.storage.number] += 1
             if a.dynamic is not None and isinstance(a.dynamic.source, Access):
