@@ -44,7 +44,7 @@ def asked(
     """Run the program, ask its launches, show the answers; a failing SystemExit goes through.
 
     Args:
-        ask: gives answers that can be printed, and shown in a page by their `_repr_html_`.
+        ask: gives answers that can be printed.
         data: the answers to one launch as JSON.
 
     Returns:
@@ -121,9 +121,7 @@ def _page(name: str, asker: Asker) -> str:
     for kernel, number, answers in asker.answers:
         parts.append(f"<h2>{escape(kernel)}, launch {number} of its kind</h2>")
         shown = [answers] if isinstance(answers, NkiError) else answers
-        for answer in shown:
-            as_html = getattr(answer, "_repr_html_", None)
-            parts.append(f"<pre>{escape(str(answer))}</pre>" if as_html is None else as_html())
+        parts += [f"<pre>{escape(str(answer))}</pre>" for answer in shown]
     if not parts:
         parts.append(f"<p>{escape(_nothing(asker))}</p>")
     head = f'<!doctype html><meta charset="utf-8"><title>{escape(name)}</title>'

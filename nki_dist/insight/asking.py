@@ -24,7 +24,7 @@ from nki_dist.insight.replay import (
 )
 from nki_dist.insight.steps import Write, Writes, plural, shown, table
 from nki_dist.isa import INSTRUCTIONS
-from nki_dist.program import Access, Instruction, Program, Storage, instructions
+from nki_dist.program import Access, Instruction, Storage, instructions
 from nki_dist.program.storage import contiguous_strides
 from nki_dist.program.walk import returned
 
@@ -38,10 +38,9 @@ def is_line(where: str | None, asked: str | int) -> bool:
     return where == asked or where.endswith("/" + asked.lstrip("/")) or asked.endswith("/" + where)
 
 
-def is_tensor(program: Program, s: Storage, asked: str | int) -> bool:
+def is_tensor(s: Storage, asked: str | int) -> bool:
     """Whether a tensor is meant: by its name, or what the source calls it."""
-    names = {s.name, s.called}
-    return asked in names - {""} or (s.title == asked)
+    return asked in {s.name, s.called, s.title} - {""}
 
 
 def unknown(launched: Launched, asked: str | int) -> str:
@@ -54,7 +53,7 @@ def unknown(launched: Launched, asked: str | int) -> str:
                 return ""
             names[where or ""] = None
         for s in program.storages:
-            if is_tensor(program, s, asked):
+            if is_tensor(s, asked):
                 return ""
             names[s.title] = None
     near = get_close_matches(str(asked), names, 3, 0.3)
@@ -110,7 +109,7 @@ class _Writes(Watch):
         written = INSTRUCTIONS[i.opcode].writes(i)
         where = program.where(i.location)
         if not is_line(where, self._asked):
-            written = [a for a in written if is_tensor(program, a.storage, self._asked)]
+            written = [a for a in written if is_tensor(a.storage, self._asked)]
         if not written:
             return None, None
 
@@ -181,20 +180,15 @@ class Moment(list[Alive]):
 
 
 class _At(Watch):
-    """What was alive on a core after an instruction.
+    """Fills a moment of a core when it has come."""
 
-    Attributes:
-        moment: empty until it has come.
-    """
-
-    def __init__(self, launched: Launched, moment: Moment, core: int) -> None:
-        self.moment, self._core = moment, core
-        replay(launched, self)
+    def __init__(self, moment: Moment, core: int) -> None:
+        self._moment, self._core = moment, core
 
     def linking(self, place: Place, i: Instruction) -> Hooks:
         def after(number: int) -> None:
-            if number == self.moment.step:
-                self.moment += _alive(place, i)
+            if number == self._moment.step:
+                self._moment += _alive(place, i)
                 raise Enough
 
         return None, after if place.slot.core == self._core else None
@@ -231,7 +225,9 @@ def moment_of(log: Log, asked: str | int, core: int, rank: int, times: int) -> M
             "when",
         )
     number, where = done[times]
-    return _At(launched, Moment(where, core, rank, number), here).moment
+    moment = Moment(where, core, rank, number)
+    replay(launched, _At(moment, here))
+    return moment
 
 
 def output_access(launched: Launched, output: int | str) -> Access:

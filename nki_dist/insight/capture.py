@@ -8,36 +8,17 @@ from __future__ import annotations
 from collections.abc import Collection
 from copy import deepcopy
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
 
 import numpy as np
 
-from nki_dist.dtypes import float32
 from nki_dist.insight.log import Log
-from nki_dist.insight.regions import Region, sums_key
-from nki_dist.insight.replay import Enough, Hooks, Key, Launched, Place, Watch, replay
-from nki_dist.isa import INSTRUCTIONS
-from nki_dist.isa.core import CoreSlot
+from nki_dist.insight.regions import Region
+from nki_dist.insight.replay import Enough, Hooks, Place, Watch, replay
+from nki_dist.isa.core import CoreSlot, CoreState
 from nki_dist.isa.kit import Kit
-from nki_dist.program import Access, Instruction, MemoryRegion, Program, Storage
+from nki_dist.program import Instruction, Program
 from nki_dist.program.walk import operands
-
-
-class Sums(Region):
-    """The accumulator registers of an engine, as a memory."""
-
-    def __init__(self, key: Key, engine: str, partitions: int) -> None:
-        storage = Storage(-1, MemoryRegion.sbuf, (partitions,), float32, f"sums of {engine}")
-        a = Access(storage, 0, (partitions,), (1,), float32)
-        super().__init__(key, storage, float32, a)
-        self.engine = engine
-
-    def get(self, kit: Kit) -> np.ndarray:
-        count = self.shape[0]
-        return kit.state.accumulator(self.engine, count).view(np.uint32).copy()
-
-    def put(self, kit: Kit, bits: np.ndarray) -> None:
-        kit.state.accumulator(self.engine, self.shape[0]).view(np.uint32)[...] = bits
 
 
 @dataclass
@@ -48,6 +29,7 @@ class Found:
         reads, writes: its operands; a sum that it goes on with is among both.
         fixed: where the offsets are that chose their rows.
         bits: of each of them, before it ran.
+        state: of the core, before it ran.
         masks: of PSUM storages it writes, where matmuls decide at run time.
     """
 
@@ -59,32 +41,17 @@ class Found:
     writes: list[Region]
     fixed: list[Region]
     bits: dict[int, np.ndarray] = field(default_factory=dict)
-    registers: list[int] = field(default_factory=list)
-    random: dict[str, Any] = field(default_factory=dict)
+    state: CoreState = field(default_factory=CoreState)
     masks: dict[int, np.ndarray] = field(default_factory=dict)
 
-    def look(self, place: Place) -> None:
+    def look(self, kit: Kit) -> None:
         """Keep what is there now."""
-        kit = place.kit
         for r in (*self.reads, *self.writes, *self.fixed):
             self.bits[id(r)] = r.get(kit)
-        self.registers = list(kit.state.registers)
-        self.random = deepcopy(kit.state.random)
+        self.state = deepcopy(kit.state)
         for _, a in operands(self.instruction.args):
-            if a.storage.number in place.masks:
-                self.masks[a.storage.number] = place.masks[a.storage.number].copy()
-
-
-def regions_of(log: Log, number: int) -> tuple[list[Region], list[Region]]:
-    """Of an instruction, what it reads (without addresses) and what it writes, sums included."""
-    reads, writes = log.reads(number), log.writes(number)
-    slot = log.launched.slots[log.cores[number]]
-    i = log.at(number)
-    key = sums_key(slot, i)
-    if key is not None:
-        sums = Sums(key, i.engine, 128)
-        reads, writes = [*reads, sums], [*writes, sums]
-    return reads, writes
+            if a.storage.number in kit.masks:
+                self.masks[a.storage.number] = kit.masks[a.storage.number].copy()
 
 
 class Capture(Watch):
@@ -97,52 +64,29 @@ class Capture(Watch):
         found: what each of them found, by number.
     """
 
-    def __init__(self, launched: Launched, log: Log, numbers: Collection[int]) -> None:
+    def __init__(self, log: Log, numbers: Collection[int]) -> None:
         self._log = log
         self._wanted = set(numbers)
-        self._last = max(numbers, default=-1)
-        self._ordinals = {(log.cores[n], log.at(n).ordinal) for n in numbers}
         self.found: dict[int, Found] = {}
-        self._places: dict[int, Place] = {}
-        replay(launched, self)
-        self._places.clear()  # they hold the memories of the replay
+        self._kits: dict[int, Kit] = {}
+        replay(log.launched, self)
+        self._kits.clear()  # they hold the memories of the replay
 
     def linking(self, place: Place, i: Instruction) -> Hooks:
-        if (place.slot.core, i.ordinal) not in self._ordinals:
-            return None, None
+        return partial(self._look, place), self._end
 
-        places = self._places
+    def _look(self, place: Place, number: int) -> None:
+        if number not in self._wanted:
+            return
+        log = self._log
+        what = number, log.at(number), place.slot, place.program
+        self.found[number] = Found(*what, *log.operands(number), log.chosen_by(number))
+        self._kits[number] = place.kit
+        for other in log.meeting(number):  # what the rank's other core has written since
+            found = self.found.get(other)
+            if found is not None and found.slot.rank == place.slot.rank:
+                found.look(self._kits[other])
 
-        def look(number: int) -> None:
-            if number not in self._wanted:
-                return
-            reads, writes = regions_of(self._log, number)
-            fixed = self._log.chosen_by(number)
-            what = number, self._log.at(number), place.slot, place.program
-            found = Found(*what, reads, writes, fixed)
-            self.found[number] = found
-            found.look(place)
-            if not INSTRUCTIONS[i.opcode].synchronises:
-                return
-            for other in self._log.meeting(number):  # what the rank's other core wrote since
-                earlier = self.found.get(other)
-                if (
-                    earlier is not None
-                    and earlier is not found
-                    and earlier.slot.rank == place.slot.rank
-                ):
-                    earlier.look(places[other])
-            places[number] = place
-
-        def end(number: int) -> None:
-            if number == self._last:
-                raise Enough
-
-        return look, end
-
-
-def bytes_looked_at(log: Log, number: int) -> int:
-    """How much memory `Capture` takes for an instruction."""
-    i = log.at(number)
-    spec = INSTRUCTIONS[i.opcode]
-    return 256 + sum(a.nbytes for a in (*spec.reads(i), *spec.writes(i)))
+    def _end(self, number: int) -> None:
+        if len(self.found) == len(self._wanted):
+            raise Enough

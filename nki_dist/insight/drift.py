@@ -15,21 +15,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from nki_dist.compiler.passes.low_precision import key_of as type_key
 from nki_dist.compiler.passes.low_precision import own_float_storages
-from nki_dist.dtypes import float64
-from nki_dist.dtypes.casts import converter
 from nki_dist.insight.regions import Region, region
-from nki_dist.insight.replay import Hooks, Launched, Place, Watch, key_of, replay, title
-from nki_dist.insight.steps import LINES, html_table, plural
-from nki_dist.insight.wide import Beside, WideMemory, in_double, tensors_of
+from nki_dist.insight.replay import Hooks, Launched, Place, Watch, replay, title
+from nki_dist.insight.steps import Printed, plural, table
+from nki_dist.insight.wide import Beside, in_double
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.linking.indirect import lowered
-from nki_dist.program import Instruction, Loop, Storage, instructions
+from nki_dist.program import Instruction, Storage
 
 
 @dataclass
@@ -90,71 +89,30 @@ class _Sums:
         )
 
 
-class Drift:
+@dataclass(eq=False, repr=False)
+class Drift(Printed):
     """How a kernel's rounding adds up; made by `nki.drift` and `World.drift`.
 
     Attributes:
         outputs: what the kernel returned; of a world, a list with what each rank returned.
+        kernel: its name.
         lines: DriftLine objects, the line that added most first.
     """
 
-    def __init__(self, outputs: Any, kernel: str, lines: Sequence[DriftLine]) -> None:
-        self.outputs = outputs
-        self.kernel = kernel
-        self.lines = sorted(lines, key=lambda line: (-line.not_finite, -line.added, -line.came_in))
+    outputs: Any
+    kernel: str
+    lines: list[DriftLine]
 
     def __str__(self) -> str:
         head = f"relative error in {self.kernel}, line by line:\n     added    came in"
-        added, left = self._added()
-        more = len(added) - LINES
-        rows = [str(line) for line in added[:LINES]]
-        rows += [f"... and {more} more"] if more > 0 else []
-        return "\n".join([head, *rows, *([left] if left else [])])
-
-    def _added(self) -> tuple[list[DriftLine], str]:
-        """The lines that added something, and a word on the others."""
-        added = [line for line in self.lines if line.added or line.not_finite]
+        added = [str(line) for line in self.lines if line.added or line.not_finite]
         exact = len(self.lines) - len(added)
-        return added, f"{plural(exact, 'line')} added nothing" if exact else ""
-
-    def _repr_html_(self) -> str:
-        head = ("added", "came in", "line", "instruction", "tensor", "type", "not finite")
-        added, left = self._added()
-        rows = [
-            (
-                *(f"{x.added:.2e}", f"{x.came_in:.2e}"),
-                *(x.location, x.instruction, x.tensor, x.dtype, x.not_finite or ""),
-            )
-            for x in added[:LINES]
-        ]
-        title = f"relative error in {self.kernel}, line by line" + (f"; {left}" if left else "")
-        return html_table(title, head, rows, len(added) - LINES)
+        left = [f"{plural(exact, 'line')} added nothing"] if exact else []
+        return "\n".join([head, *([table(added, "")] if added else []), *left])
 
     def __repr__(self) -> str:
         worst = f", worst at {self.lines[0].location}" if self.lines else ""
         return f"<drift of {self.kernel}: {len(self.lines)} lines{worst}>"
-
-
-class _Core:
-    """A core of the replay and its two companions."""
-
-    def __init__(self, place: Place, drift: Shadows) -> None:
-        program = place.program
-        self.place = place
-        self.wide = {s.number for s in program.storages if type_key(program.core, s) in drift.wide}
-        self.exact = Beside(place, drift.exact, self.wide, "exact ")
-        self.unrounded = Beside(place, drift.unrounded, self.wide, "unrounded ")
-        self.repeats = {
-            a.storage.number
-            for item in program.body
-            if isinstance(item, Loop)
-            for i in instructions(item.body)
-            for a in tensors_of(i)
-        }
-        self.last: dict[int, list[Storage]] = {}
-        for s in program.storages:
-            if s.role == "local" and s.number not in self.repeats:
-                self.last.setdefault(s.last, []).append(s)
 
 
 class Shadows(Watch):
@@ -162,99 +120,89 @@ class Shadows(Watch):
 
     Attributes:
         wide: keys of the tensors that hold float64 there.
+        exact, unrounded: memory of the two companions.
     """
 
     def __init__(self, launched: Launched) -> None:
-        self._launched = launched
         self.wide = own_float_storages(launched.compiled.programs)
-        self.exact = WideMemory(lambda place, s: None)
-        self.unrounded = WideMemory(self._first)
-        self._cores: dict[int, _Core] = {}
+        self.exact: dict[int, np.ndarray] = {}
+        self.unrounded: dict[int, np.ndarray] = {}
+        self._companions: dict[int, tuple[Beside, Beside]] = {}  # by core
         self._sums: dict[Any, _Sums] = {}
         replay(launched, self)
 
     def lines(self) -> list[DriftLine]:
-        """What was found."""
-        return [sums.line for sums in self._sums.values()]
-
-    def _first(self, place: Place, s: Storage) -> np.ndarray | None:
-        """What arguments and constants hold."""
-        narrow = place.program.storages[s.number]
-        if s.role == "input":
-            array = np.ascontiguousarray(self._launched.inputs[place.slot.rank][s.index])
-        elif s.role == "constant":
-            array = np.frombuffer(narrow.data or b"", narrow.dtype.storage)
-        else:
-            return None
-        values = np.empty(array.size, np.float64)
-        converter(narrow.dtype, float64)(values, array.reshape(-1).view(narrow.dtype.storage))
-        return values
+        """What was found, what added most first."""
+        lines = [sums.line for sums in self._sums.values()]
+        return sorted(lines, key=lambda line: (-line.not_finite, -line.added, -line.came_in))
 
     # ---- instructions ---------------------------------------------------------------------------
 
     def linking(self, place: Place, i: Instruction) -> Hooks:
-        core = self._cores.get(place.slot.core)
-        if core is None or core.place is not place:
-            core = self._cores[place.slot.core] = _Core(place, self)
-        spec = INSTRUCTIONS[i.opcode]
-        counted = [a for a in spec.writes(i) if a.storage.number in core.wide]
+        spec, (exact, unrounded) = INSTRUCTIONS[i.opcode], self._of(place)
+        counted = [a for a in spec.writes(i) if a.storage.number in exact.wide]
         if not counted and spec.effects.state is None:
             return None, None
         written: list[Region] = []
-        touched = [*spec.reads(i), *spec.writes(i)]
 
         def before(number: int) -> None:
             written[:] = [region(place.slot, a, place.kit) for a in counted]
             if spec.synchronises:
                 return
-            self._take(core, i, touched)
+            self._take(place, i)
             with np.errstate(all="ignore"):
-                for beside in (core.exact, core.unrounded):
-                    self._step(beside, i)()
+                for beside in (exact, unrounded):
+                    beside.kit.begin()
+                    wide = beside.rewrite.instruction(i)
+                    beside.kit.step(lowered(wide, beside.kit))()
 
         def after(number: int) -> None:
             for r in written:
                 got = in_double(r, r.get(place.kit))
-                exact, unrounded = core.exact.values(r), core.unrounded.values(r)
-                self._count(place, i, r, got, exact, unrounded)
-            for s in core.last.get(i.ordinal, ()):
-                for memory in (self.exact, self.unrounded):
-                    memory.forget(key_of(place.slot, s))
+                self._count(place, i, r, got, exact.values(r), unrounded.values(r))
 
         return before, after
 
-    def _take(self, core: _Core, i: Instruction, touched: Sequence[Any]) -> None:
+    def birth(self, place: Place, storage: Storage) -> None:
+        for memory in (self.exact, self.unrounded):  # it has new contents
+            memory.pop(place.kit.bytes_of(storage).ctypes.data, None)
+
+    def _of(self, place: Place) -> tuple[Beside, Beside]:
+        """The companions of a core: exact and unrounded."""
+        found = self._companions.get(place.slot.core)
+        if found is None:
+            core, storages = place.program.core, place.program.storages
+            wide = {s.number for s in storages if type_key(core, s) in self.wide}
+            exact = Beside(place, self.exact, wide, "exact ")
+            unrounded = Beside(place, self.unrounded, wide, "unrounded ")
+            found = self._companions[place.slot.core] = exact, unrounded
+        return found
+
+    def _take(self, place: Place, i: Instruction) -> None:
         """Give the companions what they are to have of the kernel's own values."""
-        place = core.place
-        core.exact.follow(i, sums=True)
-        core.unrounded.follow(i, sums=False)
-        for a in touched:
+        spec, (exact, unrounded) = INSTRUCTIONS[i.opcode], self._of(place)
+        exact.follow(sums=True)
+        unrounded.follow(sums=False)
+        for a in (*spec.reads(i), *spec.writes(i)):
             r = region(place.slot, a, place.kit)
             bits = r.get(place.kit)
-            core.exact.take(r, bits)
-            if a.storage.number not in core.wide:
-                core.unrounded.take(r, bits)
-
-    def _step(self, beside: Beside, i: Instruction) -> Callable[[], Any]:
-        wide = beside.rewrite.instruction(i)
-        beside.kit.begin()
-        return beside.kit.step(lowered(wide, beside.kit))
+            exact.take(r, bits)
+            if a.storage.number not in exact.wide:
+                unrounded.take(r, bits)
 
     def beside(self, place: Place, i: Instruction) -> Sequence[Callable[[], Any]]:
         """The two, one after the other: when the first is over, all of the rank's cores have come,
         so the second finds in shared memory what the instruction itself will find."""
-        core = self._cores[place.slot.core]
-        spec = INSTRUCTIONS[i.opcode]
-        if not any(a.storage.number in core.wide for a in spec.writes(i)):
+        spec, (exact, unrounded) = INSTRUCTIONS[i.opcode], self._of(place)
+        if not any(a.storage.number in exact.wide for a in spec.writes(i)):
             return ()
-        touched = [*spec.reads(i), *spec.writes(i)]
 
         def start(beside: Beside) -> Any:
-            self._take(core, i, touched)
+            self._take(place, i)
             beside.kit.begin(waits=True)
             return spec.link_exchange(beside.rewrite.instruction(i), beside.kit)()
 
-        return [lambda: start(core.unrounded), lambda: start(core.exact)]
+        return [partial(start, unrounded), partial(start, exact)]
 
     def _count(self, place: Place, i: Instruction, r: Region, *values: np.ndarray) -> None:
         where = place.program.where(i.location)

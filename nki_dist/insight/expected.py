@@ -8,7 +8,7 @@ Only tensors of the rank whose element is asked about are looked at.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import ml_dtypes
@@ -17,7 +17,7 @@ import numpy as np
 from nki_dist.errors import LaunchError
 from nki_dist.insight.asking import check_core, is_line, is_tensor, output_access, unknown
 from nki_dist.insight.log import Log
-from nki_dist.insight.regions import Region
+from nki_dist.insight.regions import Region, region
 from nki_dist.insight.replay import Hooks, Key, Launched, Place, Watch, key_of, replay
 from nki_dist.insight.steps import Expected, index_in
 from nki_dist.isa.core import CoreSlot
@@ -83,7 +83,7 @@ class Checked:
         at = self.worst() if self.wrong.any() else 0
         number = log.begun.get(self.departs, self.departs)
         index = index_in(self.region.storage, int(self.region.places[at]))
-        where = log.launched.where(log.cores[number], log.at(number))
+        where, *_ = log.who(number)
         off, got, wanted = int(self.wrong.sum()), float(self.got[at]), float(self.wanted[at])
         return Expected(self.name, where, number, off, self.got.size, index, got, wanted)
 
@@ -145,11 +145,8 @@ class _Compare(Watch):
 
 def _here(place: Place, r: Region) -> Region:
     """The same elements, as the program of a core knows them."""
-    if r.access is None:
-        return r
-    storage = next(s for s in place.program.storages if key_of(place.slot, s) == r.key)
-    a = r.access
-    return _region(place.slot, Access(storage, a.offset, a.shape, a.strides, a.dtype))
+    storages = (s for s in place.program.storages if key_of(place.slot, s) == r.key)
+    return replace(r, storage=next(storages))
 
 
 def _rounding(launched: Launched) -> float:
@@ -192,7 +189,7 @@ def _named(log: Log, name: Any, rank: int) -> list[Checked]:
     slots = [s for s in launched.slots if s.rank == rank and core in (None, s.lnc_core)]
     leaves = returned(launched.compiled.programs[0].outputs)
     if isinstance(asked, (int, np.integer)) or asked in [path for path, _ in leaves if path]:
-        r = _region(slots[0], output_access(launched, asked))
+        r = region(slots[0], output_access(launched, asked))
         found = [Checked(f"output {asked}", r, _ends(log, r))]
     elif not isinstance(asked, str):
         found, fault = [], f"{name!r} names no tensor"
@@ -228,25 +225,18 @@ def _of_tensor(log: Log, slots: Sequence[CoreSlot], asked: str) -> Iterator[Chec
         program = log.launched.program(slot.core)
         for s in program.storages:
             key = key_of(slot, s)
-            if is_tensor(program, s, asked) and key not in seen:
+            if is_tensor(s, asked) and key not in seen:
                 seen.add(key)
-                r = _region(slot, Access(s, 0, s.shape, s.strides, s.dtype))
+                r = region(slot, Access(s, 0, s.shape, s.strides, s.dtype))
                 yield Checked(asked, r, _ends(log, r))
-
-
-def _region(slot: CoreSlot, a: Access) -> Region:
-    return Region(key_of(slot, a.storage), a.storage, a.dtype, a)
 
 
 def _ends(log: Log, r: Region) -> np.ndarray:
     """By element, the last number of the write that left it there; -1 for none."""
     ends = np.full(r.places.size, -1, np.int64)
-    for end in reversed(log.written.get(r.key, ())):
-        if end in log.unwritten or (ends >= 0).all():
-            break
-        for w in log.writes(log.begun.get(end, end)):
-            if w.key == r.key:
-                ends[(ends < 0) & w.holds(r.places)] = end
+    for end, taken in log.left_by(r.key, np.unique(r.places)):
+        if end is not None:
+            ends[np.isin(r.places, taken)] = end
     return ends
 
 

@@ -11,8 +11,9 @@ else is.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
@@ -21,10 +22,9 @@ from nki_dist.insight.capture import Capture
 from nki_dist.insight.log import Log
 from nki_dist.insight.probe import Probe, not_finite
 from nki_dist.insight.regions import Region, region
-from nki_dist.insight.replay import Enough, Hooks, Place, Watch, replay, title
+from nki_dist.insight.replay import Enough, Hooks, Place, Watch, replay
 from nki_dist.insight.steps import NonFinite, index_in
 from nki_dist.isa import INSTRUCTIONS
-from nki_dist.isa.core import CoreSlot
 from nki_dist.isa.kit import Kit
 from nki_dist.program import Access, Instruction
 
@@ -40,61 +40,61 @@ class _Scan(Watch):
         argument: the first element that isn't finite and was read from an argument.
     """
 
-    def __init__(self, start: int) -> None:
-        self._start = start
+    def __init__(self, log: Log, start: int) -> None:
+        self._log, self._start = log, start
         self.doubtful: list[int] = []
         self.argument: NonFinite | None = None
-        self._found: dict[int, list[tuple[np.ndarray, np.ndarray]]] = {}  # by core, what it reads
+        self._found: dict[int, list[_Odd]] = {}  # by core, what it reads
+        replay(log.launched, self)
 
     def linking(self, place: Place, i: Instruction) -> Hooks:
-        spec = INSTRUCTIONS[i.opcode]
-        if not spec.reads(i):  # a fill, a number
+        if not INSTRUCTIONS[i.opcode].reads(i):  # a fill, a number
             return None, None
         # Everything is looked up when it is needed: there may be many instructions.
         return partial(self._before, place, i), partial(self._after, place, i)
 
     def _before(self, place: Place, i: Instruction, number: int) -> None:
-        found = self._found[place.slot.core] = []
-        for a in INSTRUCTIONS[i.opcode].reads(i):
-            if not (_plain(a) and a.dtype.is_float):
-                continue
-            odd = _odd(a, place.kit)
-            if odd is not None:
-                found.append(odd)
-                if a.storage.role == "input" and self.argument is None:
-                    r, where = region(place.slot, a), place.program.where(i.location)
-                    n = int(np.argmax(odd[0]))
-                    value = float(r.values(r.get(place.kit)).reshape(-1)[n])
-                    what = n, value, int(odd[0].sum()), False
-                    self.argument = _element(place.slot, where, i, number, r, *what)
+        found = _odd(place.kit, INSTRUCTIONS[i.opcode].reads(i))
+        self._found[place.slot.core] = found
+        for a, odd, _ in found:
+            if a.storage.role == "input" and self.argument is None:
+                r, n = region(place.slot, a), int(np.argmax(odd))
+                value = float(r.values(r.get(place.kit)).reshape(-1)[n])
+                self.argument = _element(self._log, number, r, n, value, int(odd.sum()), False)
 
     def _after(self, place: Place, i: Instruction, number: int) -> None:
-        spec, found = INSTRUCTIONS[i.opcode], self._found[place.slot.core]
-        for a in spec.writes(i):
-            odd = _odd(a, place.kit) if _plain(a) and a.dtype.is_float else None
-            if odd is None or number <= self._start:
-                continue
-            vague = spec.synchronises or not all(map(_plain, spec.reads(i)))
+        spec, theirs = INSTRUCTIONS[i.opcode], self._found[place.slot.core]
+        if number <= self._start:
+            return
+        vague = spec.synchronises or any(a.dynamic is not None for a in spec.reads(i))
+        for _, *mine in _odd(place.kit, spec.writes(i)):
             explained = not vague and all(
-                any(_within(mine, theirs[kind]) for theirs in found)
-                for kind, mine in enumerate(odd)
+                any(_within(marked, other[kind]) for _, *other in theirs)
+                for kind, marked in enumerate(mine)
             )
             if not explained:
                 self.doubtful.append(number)
-                if len(self.doubtful) >= AT_ONCE or not (found or vague):
+                if len(self.doubtful) >= AT_ONCE or not (theirs or vague):
                     raise Enough
                 return
 
 
-def _plain(a: Access) -> bool:
-    return a.dynamic is None
+_Odd: TypeAlias = "tuple[Access, np.ndarray, np.ndarray]"
 
 
-def _odd(a: Access, kit: Kit) -> tuple[np.ndarray, np.ndarray] | None:
-    """Which elements of an operand aren't finite, and which are NaN; None if all are finite."""
-    view = kit.view(a)
-    odd = not_finite(view)
-    return (odd.reshape(-1), np.isnan(view).reshape(-1)) if odd.any() else None
+def _odd(kit: Kit, accesses: Sequence[Access]) -> list[_Odd]:
+    """Operands with elements that aren't finite: which ones aren't, and which are NaN.
+
+    Those with a run-time address aren't looked at.
+    """
+    found = []
+    for a in accesses:
+        if a.dynamic is None and a.dtype.is_float:
+            view = kit.view(a)
+            odd = not_finite(view)
+            if odd.any():
+                found.append((a, odd.reshape(-1), np.isnan(view).reshape(-1)))
+    return found
 
 
 def _within(mine: np.ndarray, theirs: np.ndarray) -> bool:
@@ -102,60 +102,47 @@ def _within(mine: np.ndarray, theirs: np.ndarray) -> bool:
     return mine.size == theirs.size and not (mine & ~theirs).any()
 
 
-def _element(
-    slot: CoreSlot, where: str | None, i: Instruction, number: int, r: Region, *what: Any
-) -> NonFinite:
-    """The element of a number in a region; then its value, how many there are, who made it."""
-    element, *rest = what
+def _element(log: Log, number: int, r: Region, element: int, *what: Any) -> NonFinite:
+    """An element of a region; then its value, how many there are, who made it."""
     index = index_in(r.storage, int(r.places[element]))
-    at = where, slot.lnc_core, slot.rank, title(i), r.storage.title, number
-    return NonFinite(*at, index, *rest)
+    return NonFinite(*log.who(number), r.storage.title, number, index, *what)
 
 
 def first_non_finite(log: Log) -> NonFinite | None:
     """See the module's docstring; None if there is no such element."""
     start, argument = -1, None
     while True:
-        scan = _Scan(start)
-        replay(log.launched, scan)
+        scan = _Scan(log, start)
         argument = argument or scan.argument
         if not scan.doubtful:
             return argument
         members = {m for n in scan.doubtful for m in log.meeting(n)}
-        found = Capture(log.launched, log, members).found
+        found = Capture(log, members).found
         for number in scan.doubtful:
             meeting = log.meeting(number)
-            probe = Probe(log.launched, [found[n] for n in meeting])
-            made = _made(log, probe, number, meeting.index(number))
+            made = _made(log, Probe([found[n] for n in meeting]), number, meeting.index(number))
             if made is not None:
                 return made
         start = scan.doubtful[-1]
 
 
 def _made(log: Log, probe: Probe, number: int, member: int) -> NonFinite | None:
-    i = log.at(number)
     for n, (who, r) in enumerate(probe.outputs):
         if who != member or not r.dtype.is_float:
             continue
         every = np.arange(r.places.size)
         assert probe.run()
         values = probe.values(n, every)
-        odd = not_finite(values)
-        for value in asked_for(i, r.dtype):
+        odd, made = not_finite(values), np.zeros(values.shape, bool)
+        for value in asked_for(log.at(number), r.dtype):
             odd &= ~((values == value) | (np.isnan(values) & np.isnan(value)))
-        if not odd.any():
-            continue
-        made = np.zeros(odd.shape, bool)
         for test in (not_finite, np.isnan):
-            if probe.run(calm=test):
+            if odd.any() and probe.run(calm=test):
                 made |= odd & test(probe.values(n, every)) & test(values)
-        odd = made
-        tried = np.flatnonzero(odd)[:TRIED]
-        if not tried.size or not any(m.any() for m in probe.influence([(n, tried)], not_finite)):
-            continue
-        slot = log.launched.slots[log.cores[number]]
-        where, n = log.launched.where(slot.core, i), int(tried[0])
-        return _element(slot, where, i, number, r, n, float(values[n]), int(odd.sum()), True)
+        tried = np.flatnonzero(made)[:TRIED]
+        if tried.size and any(m.any() for m in probe.influence([(n, tried)], not_finite)):
+            at = int(tried[0])
+            return _element(log, number, r, at, float(values[at]), int(made.sum()), True)
     return None
 
 

@@ -7,23 +7,19 @@ no values. Rows that a vector offset chose are kept, because nothing else says w
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 import numpy as np
 
-from nki_dist.insight.regions import (
-    Region,
-    chooses_rows,
-    index_sources,
-    region,
-    written_keys,
-)
-from nki_dist.insight.replay import Hook, Hooks, Key, Launched, Place, Watch, key_of, replay
+from nki_dist.insight.regions import Region, Sums, index_sources, region, sums_key, written_keys
+from nki_dist.insight.replay import Hooks, Key, Launched, Place, Watch, key_of, replay, title
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.core import CoreSlot
 from nki_dist.program import Access, Instruction, Storage, instructions
+from nki_dist.program.walk import operands
 
 
 class Log(Watch):
@@ -47,80 +43,48 @@ class Log(Watch):
         self.begun: dict[int, int] = {}
         self.ended: dict[int, int] = {}
         self.unwritten: dict[int, Storage] = {}
-        self._rows: dict[int, dict[int, np.ndarray]] = {}
-        self._open: dict[int, int] = {}  # by core, the instruction that exchanges messages
-        self._messages: dict[tuple[int, int, str], list[int]] = defaultdict(list)
-        self._taken: dict[tuple[int, int, str], int] = defaultdict(int)
-        self._met: dict[int, int] = {}  # a forest: who is in one meeting
+        self._met: dict[int, set[int]] = {}  # by number, who is in one meeting
         self._originals: dict[int, dict[int, Instruction]] = {}
-        self._regions: dict[int, Region] = {}
+        self._regions: dict[tuple[int, int], Region] = {}  # by core, and access
+        self._rows: dict[tuple[int, int], Region] = {}  # the same by instruction
         replay(launched, self)
-        self._members: dict[int, list[int]] = defaultdict(list)
-        for number in self.ended:
-            self._members[self._root(number)].append(number)
 
     # ---- while it is replayed ------------------------------------------------------------------
-
-    def _note(self, number: int, core: int, i: Instruction | None) -> None:
-        while len(self.instructions) <= number:
-            self.instructions.append(None)
-            self.cores.append(core)
-        self.instructions[number] = i
-        self.cores[number] = core
 
     def linking(self, place: Place, i: Instruction) -> Hooks:
         # Everything is looked up when it is needed: there may be many instructions.
         if INSTRUCTIONS[i.opcode].synchronises:
-            return partial(self._begin, place.slot, i), partial(self._end, place.slot, i)
+            return partial(self._note, place.slot, i), partial(self._end, place.slot, i)
         return partial(self._ran, place, i), None
 
+    def _note(self, slot: CoreSlot, i: Instruction | None, number: int) -> None:
+        self.instructions.append(i)  # the one of this number: they all come by in order
+        self.cores.append(slot.core)
+
     def _ran(self, place: Place, i: Instruction, number: int) -> None:
-        self._note(number, place.slot.core, i)
-        if chooses_rows(i):
-            self._rows[number] = {
-                id(a): region(place.slot, a, place.kit).places
-                for a in _accesses(i)
-                if a.dynamic is not None and a.dynamic.kind == "vector"
-            }
+        self._note(place.slot, i, number)
+        for _, a in operands(i.args):
+            if a.dynamic is not None and a.dynamic.kind == "vector":
+                self._rows[number, id(a)] = region(place.slot, a, place.kit)
         for key in written_keys(place.slot, i):
             self.written[key].append(number)
 
-    def _begin(self, slot: CoreSlot, i: Instruction, number: int) -> None:
-        self._note(number, slot.core, i)
-        self._open[slot.core] = number
-
     def _end(self, slot: CoreSlot, i: Instruction, number: int) -> None:
-        last = self.now
-        self._note(last, slot.core, None)
-        self.begun[last], self.ended[number] = number, last
+        self._note(slot, None, self.now)
+        self.begun[self.now], self.ended[number] = number, self.now
         for key in written_keys(slot, i):
-            self.written[key].append(last)
+            self.written[key].append(self.now)
 
-    def birth(self, place: Place, storage: Storage) -> Hook | None:
-        found = self.written[key_of(place.slot, storage)]
+    def birth(self, place: Place, storage: Storage) -> None:
+        self._note(place.slot, None, self.now)
+        self.unwritten[self.now] = storage
+        self.written[key_of(place.slot, storage)].append(self.now)
 
-        def note(number: int) -> None:
-            self._note(number, place.slot.core, None)
-            self.unwritten[number] = storage
-            found.append(number)
-
-        return note
-
-    def sent(self, core: int, to: int, channel: str) -> None:
-        self._messages[core, to, channel].append(self._open[core])
-
-    def taken(self, core: int, source: int, channel: str) -> None:
-        key = (source, core, channel)
-        sender = self._messages[key][self._taken[key]]
-        self._taken[key] += 1
-        self._met[self._root(sender)] = self._root(self._open[core])
-
-    def _root(self, number: int) -> int:
-        met = self._met
-        while met.setdefault(number, number) != number:
-            met[number] = met[met[number]]
-            number = met[number]
-        return number
+    def met(self, sender: int, receiver: int) -> None:
+        mine, theirs = (self._met.setdefault(n, {n}) for n in (sender, receiver))
+        if mine is not theirs:
+            mine |= theirs
+            self._met.update(dict.fromkeys(theirs, mine))
 
     # ---- afterwards ----------------------------------------------------------------------------
 
@@ -129,6 +93,12 @@ class Log(Watch):
         found = self.instructions[number]
         assert found is not None, f"nothing begins at {number}"
         return found
+
+    def who(self, number: int) -> tuple[str | None, int, int, str]:
+        """The kernel line, the core within its rank, the rank, and the instruction's title."""
+        i, core = self.at(number), self.cores[number]
+        slot = self.launched.slots[core]
+        return self.launched.where(core, i), slot.lnc_core, slot.rank, title(i)
 
     def original(self, number: int) -> Instruction:
         """The same, with its run-time addresses as the program has them."""
@@ -140,8 +110,7 @@ class Log(Watch):
 
     def meeting(self, number: int) -> list[int]:
         """All instructions that exchanged messages with this one, itself included, ascending."""
-        members = self._members.get(self._root(number)) if number in self.ended else None
-        return sorted(members) if members else [number]
+        return sorted(self._met.get(number, (number,)))
 
     def before(self, number: int) -> int:
         """Up to where writes count for what the instruction read: a rank's cores may write to
@@ -153,23 +122,13 @@ class Log(Watch):
     def regions(self, number: int, accesses: Sequence[Access]) -> list[Region]:
         """The regions of operands of the instruction that began at a number."""
         slot = self.launched.slots[self.cores[number]]
-        rows = self._rows.get(number, {})
         found = []
         for a in accesses:
-            if id(a) in rows:
-                found.append(Region(key_of(slot, a.storage), a.storage, a.dtype, None, rows[id(a)]))
-            else:
-                found.append(self._region(number, a))
+            kept = self._rows.get((number, id(a))) or self._regions.get((slot.core, id(a)))
+            if kept is None:
+                kept = self._regions[slot.core, id(a)] = region(slot, a)
+            found.append(kept)
         return found
-
-    def _region(self, number: int, a: Access) -> Region:
-        slot = self.launched.slots[self.cores[number]]
-        made = region(slot, a)
-        assert made.access is not None
-        kept = self._regions.get(id(made.access))
-        if kept is None or kept.key != made.key or kept.access is not made.access:
-            kept = self._regions[id(made.access)] = made
-        return kept
 
     def writes(self, number: int) -> list[Region]:
         """Where the instruction wrote."""
@@ -183,11 +142,39 @@ class Log(Watch):
     def reads(self, number: int) -> list[Region]:
         """What it read, without what its addresses were read from, which `indices` gives."""
         i = self.at(number)
-        sources = {id(a.dynamic.source) for a in _accesses(i) if a.dynamic is not None}
+        sources = set(map(id, index_sources(i)))
         found = [a for a in INSTRUCTIONS[i.opcode].reads(i) if id(a) not in sources]
         return self.regions(number, found)
 
+    def operands(self, number: int) -> tuple[list[Region], list[Region]]:
+        """What it reads (without addresses) and what it writes, sums of its engine included."""
+        i = self.at(number)
+        key = sums_key(self.launched.slots[self.cores[number]], i)
+        sums = [] if key is None else [Sums(key, i.engine, 128)]
+        return [*self.reads(number), *sums], [*self.writes(number), *sums]
 
-def _accesses(i: Instruction) -> list[Access]:
-    spec = INSTRUCTIONS[i.opcode]
-    return [*spec.reads(i), *spec.writes(i)]
+    def left_by(
+        self, key: Key, wanted: np.ndarray, before: int | None = None
+    ) -> Iterator[tuple[int | None, np.ndarray]]:
+        """The writes that left (sorted) bytes of a memory, the last one first.
+
+        Args:
+            before: only those before this number; None for all.
+
+        Yields:
+            The number of a write's end, and its bytes; None with those that nobody wrote.
+        """
+        numbers = self.written.get(key, ())
+        for at in reversed(range(len(numbers) if before is None else bisect_left(numbers, before))):
+            end = numbers[at]
+            if end in self.unwritten or not wanted.size:
+                break
+            taken = np.full(wanted.shape, key[0] == "register")  # which have no bytes
+            for r in self.operands(self.begun.get(end, end))[1]:
+                if r.key == key:
+                    taken |= r.holds(wanted)
+            if taken.any():
+                yield end, wanted[taken]
+                wanted = wanted[~taken]
+        if wanted.size:
+            yield None, wanted

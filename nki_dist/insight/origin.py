@@ -12,7 +12,6 @@ Doesn't follow how often loops went round, or random states.
 from __future__ import annotations
 
 import heapq
-from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -20,15 +19,15 @@ import numpy as np
 
 from nki_dist.dtypes import DType
 from nki_dist.dtypes.casts import converter
-from nki_dist.insight.capture import Capture, Found, bytes_looked_at, regions_of
+from nki_dist.insight.capture import Capture, Found
 from nki_dist.insight.log import Log
 from nki_dist.insight.probe import Odd, Probe, not_finite
 from nki_dist.insight.regions import Region, index_sources, read_registers, written_keys
-from nki_dist.insight.replay import Key, key_of, title
+from nki_dist.insight.replay import Key, key_of
 from nki_dist.insight.sources import Sources
 from nki_dist.insight.steps import Source, Step, index_in
 from nki_dist.isa import INSTRUCTIONS
-from nki_dist.program import Instruction
+from nki_dist.program.walk import operands
 
 BUDGET: Final = 64 << 20  # bytes of operands that one replay keeps for the walk
 AHEAD: Final = 2000  # instructions that it looks at
@@ -69,7 +68,7 @@ class Walk:
 
     def run(self, key: Key, places: np.ndarray, before: int | None = None) -> None:
         """Follow bytes of a memory back from a number, or from the end of the launch."""
-        self._resolve(key, places, len(self._log.instructions) if before is None else before, [])
+        self._resolve(key, places, before, [])
         while self._heap:
             if self._limit is not None and len(self.steps) >= self._limit:
                 self.complete = False
@@ -84,40 +83,20 @@ class Walk:
 
     # ---- who wrote it ---------------------------------------------------------------------------
 
-    def _resolve(self, key: Key, wanted: np.ndarray, before: int, readers: list[Step]) -> None:
+    def _resolve(
+        self, key: Key, wanted: np.ndarray, before: int | None, readers: list[Step]
+    ) -> None:
         """Find the writes that left these (sorted) bytes, and note what is wanted of them."""
-        log = self._log
-        numbers = log.written.get(key, ())
-        at = bisect_left(numbers, before)
-        while at and wanted.size:
-            at -= 1
-            end = numbers[at]
-            if end in log.unwritten:
-                break
-            taken = self.covered(log.begun.get(end, end), key, wanted)
-            if taken.any():
-                asked = wanted[taken]
-                known = self._trusted.get((key, end))
-                if known is not None:
-                    asked = asked[~np.isin(asked, known)]
-                if asked.size:
-                    self._want(end, key, asked, readers)
-                wanted = wanted[~taken]
-        if wanted.size:
-            source = self.sources.add(key, wanted)
-            for step in readers:
-                if source not in step.reads:
-                    step.reads.append(source)
-
-    def covered(self, number: int, key: Key, wanted: np.ndarray) -> np.ndarray:
-        """Which of these bytes an instruction wrote."""
-        if key[0] == "register":
-            return np.ones(wanted.shape, bool)
-        taken = np.zeros(wanted.shape, bool)
-        for r in regions_of(self._log, number)[1]:
-            if r.key == key:
-                taken |= r.holds(wanted)
-        return taken
+        for end, asked in self._log.left_by(key, wanted, before):
+            if end is None:
+                source = self.sources.add(key, asked)
+                for step in readers:
+                    if source not in step.reads:
+                        step.reads.append(source)
+                return
+            asked = asked[~np.isin(asked, self._trusted.get((key, end), ()))]
+            if asked.size:
+                self._want(end, key, asked, readers)
 
     def _want(self, end: int, key: Key, places: np.ndarray, readers: list[Step]) -> None:
         if end not in self._wanted:
@@ -133,23 +112,19 @@ class Walk:
         log = self._log
         number = log.begun.get(end, end)
         bytes_of = {key: np.unique(np.concatenate(parts)) for key, parts in wanted.items()}
-        i = log.at(number)
         if any(key[0] == "register" for key in bytes_of):
-            self._register(number, i, readers)
+            self._register(number, readers)
             return
         members = log.meeting(number)
         self._fetch(end, members)
-        probe = Probe(log.launched, [self._found[n] for n in members])
+        probe = Probe([self._found[n] for n in members])
         targets = self._targets(probe, members.index(number), bytes_of)
         if not targets:
             return
         assert probe.run()
         results = [(n, elements, probe.values(n, elements)) for n, elements in targets]
-        odd = [
-            not_finite(v) if v.dtype.kind not in "biu" else np.zeros(v.shape, bool)
-            for _, _, v in results
-        ]
-        bad = bool(odd) and all(o.all() for o in odd)
+        odd = [not_finite(v) for _, _, v in results]
+        bad = all(o.all() for o in odd)
         calm = any(o.any() for o in odd)
         influence = probe.influence(targets, not_finite if calm else None)
         depends = [
@@ -166,7 +141,7 @@ class Walk:
             # Of infinities a NaN is made, too.
             born = bool(depends) and not (nan if every_nan else explaining)
             depends = explaining or depends
-        made = self._steps_of(number, i, probe, results, born, depends)
+        made = self._steps_of(number, probe, results, born, depends)
         for step in readers:
             step.reads += made
         for member, r, elements in depends:
@@ -194,8 +169,6 @@ class Walk:
         """Those of the elements that non-finite ones depend on that aren't finite themselves."""
         kept = []
         for number, r, elements in depends:
-            if not r.dtype.is_float:
-                continue
             values = r.values(self._found[number].bits[id(r)]).reshape(-1)[elements]
             odd = np.asarray(test(values))
             if odd.any():
@@ -205,22 +178,18 @@ class Walk:
     def _steps_of(
         self,
         number: int,
-        i: Instruction,
         probe: Probe,
         results: list[tuple[int, np.ndarray, np.ndarray]],
         born: bool,
         depends: Elements,
     ) -> list[Step]:
-        made = []
+        made, who = [], self._log.who(number)
+        passes = INSTRUCTIONS[self._log.at(number).opcode].effects.bits is not None
         for n, elements, values in results:
             _, r = probe.outputs[n]
-            index = index_in(r.storage, int(r.places[elements[0]]))
-            moved = INSTRUCTIONS[i.opcode].effects.bits is not None and self._same(
-                depends, values, r.dtype
-            )
-            made.append(
-                self._step(number, i, r.storage.title, index, elements.size, values, moved, born)
-            )
+            at = r.storage.title, number, index_in(r.storage, int(r.places[elements[0]]))
+            moved = passes and self._same(depends, values, r.dtype)
+            made.append(Step(*who, *at, elements.size, values, moved, born))
         self.steps += made
         return made
 
@@ -240,18 +209,9 @@ class Walk:
         raw = np.ascontiguousarray(values).view(dtype.raw)
         return bool(np.array_equal(np.sort(np.concatenate(found)), np.sort(raw)))
 
-    def _step(
-        self, number: int, i: Instruction, tensor: str, index: tuple[int, ...], *rest: Any
-    ) -> Step:
-        log = self._log
-        core = log.cores[number]
-        slot = log.launched.slots[core]
-        where = log.launched.where(core, i)
-        return Step(where, slot.lnc_core, slot.rank, title(i), tensor, number, index, *rest)
-
-    def _register(self, number: int, i: Instruction, readers: list[Step]) -> None:
+    def _register(self, number: int, readers: list[Step]) -> None:
         """A register was written: everything that was read counts."""
-        step = self._step(number, i, "a register", (), 1, np.empty(0))
+        step = Step(*self._log.who(number), "a register", number, (), 1, np.empty(0))
         self.steps.append(step)
         for reader in readers:
             reader.reads.append(step)
@@ -286,9 +246,9 @@ class Walk:
                 continue
             for member in log.meeting(n):
                 keys.update(self._known(member)[0])
-                room -= bytes_looked_at(log, member)
+                room -= 256 + sum(a.nbytes for _, a in operands(log.at(member).args))
                 chosen.add(member)
-        self._found = Capture(log.launched, log, chosen).found
+        self._found = Capture(log, chosen).found
 
     def _known(self, number: int) -> tuple[set[Key], set[Key]]:
         """The memories that an instruction may depend on, and those that it writes."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from hashlib import blake2b
-from itertools import zip_longest
+from typing import NamedTuple
 
 import numpy as np
 
 from nki_dist.errors import LaunchError
 from nki_dist.insight.regions import Region, after_writes
-from nki_dist.insight.replay import Enough, Hooks, Launched, Place, Watch, replay, title
+from nki_dist.insight.replay import Hooks, Launched, Place, Watch, replay, title
 from nki_dist.insight.steps import Difference, index_in
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.program import Instruction
@@ -29,83 +29,74 @@ def parting(mine: Launched, theirs: Launched) -> Difference | None:
             code="record-question",
             numbers={"got": sizes[1], "allowed": sizes[0]},
         )
-    words, others = _Words(mine).of, _Words(theirs).of
-    parted = []
-    for core, done in words.items():
-        for n, (a, b) in enumerate(zip_longest(done, others[core])):
-            if a is None or b is None or a[2] != b[2]:
-                end = a[0] if a is not None else done[-1][0] + 1 if done else 0
-                parted.append((end, core, n))
-                break
-    if not parted:
+    two = _Words(theirs, _Words(mine).of)
+    one = _Words(mine, two.of)
+    cores = one.parted.keys() | two.parted.keys()
+    if not cores:
         return None
-    end, core, n = min(parted)
-    one = _Wrote(mine, core, *words[core][n : n + 1])
-    two = _Wrote(theirs, core, *others[core][n : n + 1])
-    i, other = one.instruction, two.instruction
-    step = words[core][n][1] if i is not None else end
-    slot, where = mine.slots[core], None if i is None else mine.where(core, i)
-    at = where, slot.lnc_core, slot.rank, "the end" if i is None else title(i)
-    same = i is not None and other is not None and i.opcode == other.opcode
-    for (r, a), (_, b) in zip(one.written, two.written) if same else ():
-        if a.shape != b.shape or a.dtype != b.dtype:
+    core = min(cores, key=lambda c: (one.ends[c], c))
+    slot, a, b = mine.slots[core], one.parted.get(core), two.parted.get(core)
+    if a is None:
+        end, who = "the end", (slot.lnc_core, slot.rank)
+        return Difference(None, *who, end, "", one.ends[core] + 1, None, end, _title(b), 0)
+    at = mine.where(core, a.instruction), slot.lnc_core, slot.rank, _title(a)
+    same = b is not None and a.instruction.opcode == b.instruction.opcode
+    for (r, x), (_, y) in zip(a.written, b.written) if b is not None and same else ():
+        if x.shape != y.shape or x.dtype != y.dtype:
             break
-        differ = np.flatnonzero(a != b)
+        differ = np.flatnonzero(x != y)
         if differ.size:
             index = index_in(r.storage, int(r.places[differ[0]]))
-            x, y = (r.values(v).reshape(-1)[differ[0]] for v in (a, b))
-            return Difference(*at, r.storage.title, step, index, x, y, differ.size)
-    goes_on = "its end" if other is None else title(other)
-    return Difference(*at, "", step, None, at[3], goes_on, 0)
+            x, y = (r.values(v).reshape(-1)[differ[0]] for v in (x, y))
+            return Difference(*at, r.storage.title, a.number, index, x, y, differ.size)
+    return Difference(*at, "", a.number, None, at[3], _title(b), 0)
 
 
-Word = tuple[int, int, bytes]  # number of an instruction's end and beginning, digest of its writes
+class _Parted(NamedTuple):
+    """An instruction that wrote something else than another launch's, and the bits."""
+
+    number: int
+    instruction: Instruction
+    written: list[tuple[Region, np.ndarray]]
+
+
+def _title(parted: _Parted | None) -> str:
+    return "its end" if parted is None else title(parted.instruction)
 
 
 class _Words(Watch):
     """A short word for everything each core wrote.
 
+    Args:
+        others: the words of another launch.
+
     Attributes:
         of: by core of the world, in its order.
+        parted: by core, the first instruction with another word than the others have.
+        ends: by core, the number of that one's end, or of the last one's.
     """
 
-    def __init__(self, launched: Launched) -> None:
-        self.of: dict[int, list[Word]] = {s.core: [] for s in launched.slots}
+    def __init__(self, launched: Launched, others: dict[int, list[bytes]] | None = None) -> None:
+        self._others = others
+        self.of: dict[int, list[bytes]] = {s.core: [] for s in launched.slots}
+        self.parted: dict[int, _Parted] = {}
+        self.ends = dict.fromkeys(self.of, -1)
         replay(launched, self)
 
     def linking(self, place: Place, i: Instruction) -> Hooks:
+        core = place.slot.core
+        words = self.of[core]
+
         def told(number: int, regions: list[Region]) -> None:
+            written = [(r, r.get(place.kit)) for r in regions]
             word = blake2b(i.opcode.encode(), digest_size=8)
-            for r in regions:
+            for r, bits in written:
                 word.update(f"{r.shape} {r.dtype}".encode())
-                word.update(r.get(place.kit).tobytes())
-            self.of[place.slot.core].append((self.now, number, word.digest()))
-
-        return after_writes(place, INSTRUCTIONS[i.opcode].writes(i), told)
-
-
-class _Wrote(Watch):
-    """What the instruction of a word, if there is one, wrote.
-
-    Attributes:
-        instruction, written: None and nothing if the core had come to its end.
-    """
-
-    def __init__(self, launched: Launched, core: int, word: Word | None = None) -> None:
-        self._core, self._word = core, word
-        self.instruction: Instruction | None = None
-        self.written: list[tuple[Region, np.ndarray]] = []
-        if word is not None:
-            replay(launched, self)
-
-    def linking(self, place: Place, i: Instruction) -> Hooks:
-        if place.slot.core != self._core:
-            return None, None
-
-        def told(number: int, regions: list[Region]) -> None:
-            if self._word is not None and number == self._word[1]:
-                self.instruction = i
-                self.written = [(r, r.get(place.kit)) for r in regions]
-                raise Enough
+                word.update(bits.tobytes())
+            words.append(word.digest())
+            if core not in self.parted:
+                self.ends[core], at = self.now, len(words) - 1
+                if self._others is not None and self._others[core][at : at + 1] != words[at:]:
+                    self.parted[core] = _Parted(number, i, written)
 
         return after_writes(place, INSTRUCTIONS[i.opcode].writes(i), told)

@@ -17,7 +17,6 @@ other's values, 0, and the largest, if that shows nothing either.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from copy import deepcopy
 from typing import Any
 
 import numpy as np
@@ -25,12 +24,14 @@ import numpy as np
 from nki_dist import arch
 from nki_dist.errors import NkiError
 from nki_dist.insight.capture import Found
-from nki_dist.insight.regions import Region, bits_of
-from nki_dist.insight.replay import Launched, key_of
+from nki_dist.insight.regions import Region, bits_of, follow
+from nki_dist.insight.replay import key_of
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.kit import Kit
 from nki_dist.linking.indirect import lowered
+from nki_dist.runtime.binding import Rendezvous, Segment
 from nki_dist.runtime.cores import make_core
+from nki_dist.runtime.executor import Executor
 from nki_dist.runtime.scheduler import Scheduler
 
 ONE_BY_ONE = 16  # elements of a box that are tried one by one
@@ -83,37 +84,34 @@ class Probe:
         found: of one instruction, or of all that met in an exchange.
     """
 
-    def __init__(self, launched: Launched, found: Sequence[Found]) -> None:
-        self._launched = launched
+    def __init__(self, found: Sequence[Found]) -> None:
         self.found = list(found)
         self._memory: dict[Any, np.ndarray] = {}
-        self._kits = [self._kit(f) for f in self.found]
-        self._steps = [self._link(f, kit) for f, kit in zip(self.found, self._kits)]
+        self._kits: list[Kit] = []
+        self._executors = [self._executor(f) for f in self.found]
         self.inputs = self._inputs()
         self.outputs = [(n, r) for n, f in enumerate(self.found) for r in f.writes]
 
-    def _kit(self, f: Found) -> Kit:
-        slot = f.slot
-        core = make_core(f.program, slot)
-        memory = self._memory
+    def _executor(self, f: Found) -> Executor:
+        memory, i, core = self._memory, f.instruction, make_core(f.program, f.slot)
 
         def buffer(storage: Any) -> np.ndarray:
-            key = key_of(slot, storage)
+            key = key_of(f.slot, storage)
             if key not in memory:
                 memory[key] = np.zeros(storage.nbytes, np.uint8)
             return memory[key]
 
         kit = Kit(buffer, core, arch.get(f.program.platform))
-        kit.masks = f.masks
-        return kit
-
-    def _link(self, f: Found, kit: Kit) -> Any:
-        i = f.instruction
+        kit.masks = {number: mask.copy() for number, mask in f.masks.items()}
+        self._kits.append(kit)
         spec = INSTRUCTIONS[i.opcode]
         kit.begin(waits=spec.synchronises)
+        step: Segment | Rendezvous
         if spec.synchronises:
-            return _One(f, kit)
-        return kit.step(lowered(i, kit, f.masks))
+            step = Rendezvous(spec.link_exchange(i, kit), i, (False, None))
+        else:
+            step = Segment([kit.step(lowered(i, kit, f.masks))], [i])
+        return Executor(f.program, [step], core)
 
     def _inputs(self) -> list[Input]:
         groups: dict[Any, list[tuple[int, Region, np.ndarray]]] = {}
@@ -130,9 +128,7 @@ class Probe:
 
     # ---- carrying out ---------------------------------------------------------------------------
 
-    def run(
-        self, changed: Input | None = None, bits: np.ndarray | None = None, calm: Odd | None = None
-    ) -> bool:
+    def run(self, changed: Input | None = None, bits: Any = None, calm: Odd | None = None) -> bool:
         """Carry it out on what was found, but for one operand.
 
         Args:
@@ -142,40 +138,29 @@ class Probe:
         Returns:
             Whether it came to its end: an index among the values may have left its range.
         """
-        for f, kit in zip(self.found, self._kits):
-            kit.state.reset()
-            kit.state.registers[:] = f.registers
-            kit.state.random.update(deepcopy(f.random))
-        for operand in self.inputs:
-            held = operand.bits
-            if operand is changed:
-                assert bits is not None
-                held = bits
-            if calm is not None:
-                held = calmed(held, operand, changed, calm)
-            for (n, r, _), part in zip(operand.members, held):
-                r.put(self._kits[n], part)
-        for f, kit in zip(self.found, self._kits):
-            for r in f.fixed:
-                r.put(kit, f.bits[id(r)])
-        try:
-            with np.errstate(all="ignore"):
-                self._carry_out()
-        except NkiError:
-            return False
-        return True
-
-    def _carry_out(self) -> None:
-        if not isinstance(self._steps[0], _One):
-            self._steps[0]()
-            return
         scheduler = Scheduler()
         try:
-            for one in self._steps:
-                scheduler.add(one)
-            scheduler.run()
+            for f, kit, executor in zip(self.found, self._kits, self._executors):
+                scheduler.add(executor)
+                follow(kit.state, f.state)
+                for number, mask in f.masks.items():
+                    kit.masks[number][...] = mask
+            for operand in self.inputs:
+                held = bits if operand is changed else operand.bits
+                if calm is not None:
+                    held = calmed(held, operand, changed, calm)
+                for (n, r, _), part in zip(operand.members, held):
+                    r.put(self._kits[n], part)
+            for f, kit in zip(self.found, self._kits):
+                for r in f.fixed:
+                    r.put(kit, f.bits[id(r)])
+            with np.errstate(all="ignore"):
+                scheduler.run()
+        except NkiError:
+            return False
         finally:
             scheduler.close()
+        return True
 
     def results(self, wanted: Sequence[tuple[int, np.ndarray]]) -> np.ndarray:
         """Bits of elements of the outputs after a run, as 32-bit numbers, one after the other.
@@ -282,27 +267,3 @@ def calmed(bits: np.ndarray, operand: Input, changed: Input | None, test: Odd) -
 def not_finite(values: np.ndarray) -> np.ndarray:
     """Which elements are infinite or NaN."""
     return np.asarray(~np.isfinite(values))
-
-
-class _One:
-    """An executor of a single instruction that waits for others."""
-
-    def __init__(self, found: Found, kit: Kit) -> None:
-        self.core = kit.core
-        self.program = found.program
-        self.ends = float("inf")
-        self._start = INSTRUCTIONS[found.instruction.opcode].link_exchange(found.instruction, kit)
-
-    def run(self) -> Any:
-        """Its coroutine."""
-        exchange = self._start()
-        if exchange is None:
-            return
-        message = None
-        while True:
-            try:
-                wait = exchange.send(message)
-            except StopIteration:
-                return
-            arrived = yield wait
-            message = arrived.payload

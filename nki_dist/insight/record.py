@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,13 +21,14 @@ from nki_dist.insight.steps import (
     Difference,
     NonFinite,
     Origin,
+    Printed,
     Writes,
-    html_text,
     plural,
 )
 
 
-class Record:
+@dataclass(eq=False, repr=False)
+class Record(Printed):
     """A launch, kept so that it can be carried out again for every question.
 
     Holds copies of the arguments, the compiled programs and the outputs. A question is answered by
@@ -42,10 +44,9 @@ class Record:
         launched: what the launch was made of.
     """
 
-    def __init__(self, outputs: Any, launched: Launched, reports: Sequence[Any]) -> None:
-        self.outputs = outputs
-        self.reports = list(reports)
-        self.launched = launched
+    outputs: Any
+    launched: Launched
+    reports: Sequence[Any]
 
     @cached_property
     def _log(self) -> Log:
@@ -149,14 +150,14 @@ class Record:
             lead += "; "
         suspect, why = first_to_look_at(way.steps)
         known = {(s.step, s.tensor) for s in way.steps}
+        steps = [*way.steps, *(s for s in walk.steps if (s.step, s.tensor) not in known)]
         return Origin(
             walk.value(),
             f"{what} of rank {rank}" if self.launched.slots[0].ranks > 1 else what,
-            [*way.steps, *(s for s in walk.steps if (s.step, s.tensor) not in known)],
+            lead + why,
+            sorted(steps, key=lambda s: s is not suspect),
             walk.sources.all(),
             walk.complete,
-            suspect,
-            lead + why,
             [c.told(log) for c in found],
         )
 
@@ -173,6 +174,7 @@ class Record:
                     code="record-question",
                     hint="give an array of the output's shape, or a list with one, or None, for "
                     "each rank",
+                    numbers={"got": len(expected), "allowed": ranks},
                 )
             expected = expected[rank]
         if not isinstance(expected, Mapping):
@@ -216,6 +218,3 @@ class Record:
         )
 
     __repr__ = __str__
-
-    def _repr_html_(self) -> str:
-        return html_text(str(self))

@@ -8,22 +8,22 @@ as all columns that it could choose.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from nki_dist.dtypes import DType
+from nki_dist.dtypes import DType, float32
 from nki_dist.forks import cached_property
 from nki_dist.insight.replay import Hooks, Key, Place, key_of
 from nki_dist.isa import INSTRUCTIONS
-from nki_dist.isa.core import CoreSlot
+from nki_dist.isa.core import CoreSlot, CoreState
 from nki_dist.isa.effects import State
 from nki_dist.isa.indirection import is_indirect, table
 from nki_dist.isa.kit import Kit
-from nki_dist.program import Access, Instruction, Storage, VirtualRegister
+from nki_dist.program import Access, Instruction, MemoryRegion, Storage, VirtualRegister
 from nki_dist.program.walk import operands
-from nki_dist.runtime.recorder import pattern_of
+from nki_dist.runtime.recorder import Pattern, pattern_of
 from nki_dist.timing.registers import registers_read, registers_written
 
 
@@ -33,48 +33,35 @@ class Region:
 
     Attributes:
         key: names the memory among those of the launch.
-        access: the pattern, if it is known without values.
-        rows: else the first byte of each element.
+        shape: in which they are read and written.
+        pattern: which bytes of the storage they are.
     """
 
     key: Key
     storage: Storage
     dtype: DType
-    access: Access | None
-    rows: np.ndarray | None = field(default=None, repr=False)
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.access.shape if self.access is not None else (self.places.size,)
+    shape: tuple[int, ...]
+    pattern: Pattern
 
     @cached_property
     def places(self) -> np.ndarray:
         """First byte of each element, in the order of the pattern."""
-        if self.access is None:
-            assert self.rows is not None
-            return self.rows
-        offsets = np.full((1,), self.access.offset, np.int64)
-        for n, stride in zip(self.access.shape, self.access.strides):
-            offsets = np.add.outer(offsets, np.arange(n, dtype=np.int64) * stride)
-        return np.asarray(offsets.reshape(-1) * self.dtype.itemsize)
+        found, p = np.asarray(self.pattern.first, np.int64), self.pattern
+        steps = [*zip(p.shape, p.strides), (p.run // self.dtype.itemsize, self.dtype.itemsize)]
+        for n, stride in steps:
+            found = np.add.outer(found, np.arange(n, dtype=np.int64) * stride)
+        return np.asarray(found.reshape(-1))
 
     def get(self, kit: Kit) -> np.ndarray:
         """A copy of the elements' bits, in the shape of the region."""
-        if self.access is not None:
-            return np.array(kit.raw(self.access), order="C")
-        return np.asarray(self._all(kit)[self.places // self.dtype.itemsize])
+        size, memory = self.dtype.itemsize, kit.bytes_of(self.storage)
+        return np.array(self.pattern.get(memory, size, 0, f"u{size}")).reshape(self.shape)
 
     def put(self, kit: Kit, bits: np.ndarray) -> None:
         """Set the elements' bits."""
-        if self.access is not None:
-            kit.raw(self.access)[...] = bits
-        else:
-            self._all(kit)[self.places // self.dtype.itemsize] = bits
-
-    def _all(self, kit: Kit) -> np.ndarray:
-        count = self.storage.nbytes // self.dtype.itemsize
-        elements: np.ndarray = kit.raw(Access(self.storage, 0, (count,), (1,), self.dtype))
-        return elements
+        size, p, memory = self.dtype.itemsize, self.pattern, kit.bytes_of(self.storage)
+        runs = (*np.shape(p.first), *p.shape, p.run // size)
+        p.put(bits.reshape(runs), memory, size, 0, f"u{size}")
 
     def values(self, bits: np.ndarray) -> np.ndarray:
         """Bits as numbers of the elements' type."""
@@ -110,21 +97,35 @@ class Region:
         return np.sort(found[found.size - 1 - last])
 
 
+class Sums(Region):
+    """The accumulator registers of an engine, as a memory."""
+
+    def __init__(self, key: Key, engine: str, partitions: int) -> None:
+        storage = Storage(-1, MemoryRegion.sbuf, (partitions,), float32, f"sums of {engine}")
+        super().__init__(key, storage, float32, (partitions,), Pattern(0, (partitions,), (4,), 4))
+        self.engine = engine
+
+    def get(self, kit: Kit) -> np.ndarray:
+        count = self.shape[0]
+        return kit.state.accumulator(self.engine, count).view(np.uint32).copy()
+
+    def put(self, kit: Kit, bits: np.ndarray) -> None:
+        kit.state.accumulator(self.engine, self.shape[0]).view(np.uint32)[...] = bits
+
+
 def region(slot: CoreSlot, a: Access, kit: Kit | None = None) -> Region:
     """The region of an operand.
 
     Args:
         kit: where offsets of rows are looked up, needed where the access has some.
     """
-    key = key_of(slot, a.storage)
     if is_indirect(a):
         a = table(a)
-    elif a.dynamic is not None and a.dynamic.kind == "vector":
-        assert kit is not None, "rows are chosen at run time"
-        rows = pattern_of(a, kit)
-        places = np.add.outer(rows.first, np.arange(0, rows.run, a.dtype.itemsize))
-        return Region(key, a.storage, a.dtype, None, places.reshape(-1))
-    return Region(key, a.storage, a.dtype, a)
+    vector = a.dynamic is not None and a.dynamic.kind == "vector"
+    assert kit is not None or not vector, "rows are chosen at run time"
+    pattern: Any = pattern_of(a, kit)  # type: ignore[arg-type]
+    shape = (len(pattern.first) * pattern.run // a.dtype.itemsize,) if vector else a.shape
+    return Region(key_of(slot, a.storage), a.storage, a.dtype, shape, pattern)
 
 
 def after_writes(
@@ -139,9 +140,11 @@ def after_writes(
     return before, lambda number: told(number, regions)
 
 
-def chooses_rows(i: Instruction) -> bool:
-    """Whether an operand's rows are chosen by a vector offset."""
-    return any(a.dynamic is not None and a.dynamic.kind == "vector" for _, a in operands(i.args))
+def follow(state: CoreState, theirs: CoreState) -> None:
+    """Have the registers and random words of another state of the same core."""
+    state.registers[:] = theirs.registers
+    for engine, words in theirs.random.items():
+        state.words(engine, words.copy)[...] = words
 
 
 def sums_key(slot: CoreSlot, i: Instruction) -> Key | None:

@@ -13,28 +13,24 @@ the launch itself has.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from nki_dist import arch
 from nki_dist.compiler.compiled import Compiled
-from nki_dist.hbm.layout import Layout, common_inputs, fill_common, fill_stack, lay_out
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.core import CoreSlot
 from nki_dist.isa.kit import Kit, Workspace
-from nki_dist.linking.blas import one_blas_thread
 from nki_dist.linking.memory import places
-from nki_dist.ops.alignment import aligned
 from nki_dist.ops.calls import Step
 from nki_dist.program import Instruction, Program, Storage
 from nki_dist.runtime.cores import make_core
 from nki_dist.runtime.executor import Executor
-from nki_dist.runtime.host_memory import waits_for_others
-from nki_dist.runtime.memory import Memory, Pool
-from nki_dist.runtime.scheduler import Scheduler
 from nki_dist.runtime.single import SingleLinker
+from nki_dist.stepping.again import MemoryOf, carry_out
 
 Key: TypeAlias = "tuple[Any, ...]"
 Hook: TypeAlias = "Callable[[int], Any]"  # called with the instruction's number
@@ -73,19 +69,12 @@ def key_of(slot: CoreSlot, storage: Storage) -> Key:
     return (storage.role, slot.rank, storage.index)
 
 
-@dataclass
-class Place:
-    """One core of a replay, while its program is linked and run.
-
-    Attributes:
-        masks: by storage number, which elements of PSUM hold what matmuls left, where a matmul
-            decides at run time whether it adds.
-    """
+class Place(NamedTuple):
+    """One core of a replay, while its program is linked and run."""
 
     slot: CoreSlot
     program: Program
     kit: Kit
-    masks: dict[int, np.ndarray] = field(default_factory=dict)
 
 
 class Watch:
@@ -102,24 +91,28 @@ class Watch:
         """What to call before and after an instruction whose run-time address is known."""
         return None, None
 
-    def birth(self, place: Place, storage: Storage) -> Hook | None:
-        """What to call when a storage is filled with what stands for unwritten memory."""
-        return None
+    def birth(self, place: Place, storage: Storage) -> None:
+        """A storage is being filled with what stands for unwritten memory."""
 
     def beside(self, place: Place, i: Instruction) -> Sequence[Callable[[], Any]]:
         """Generator functions to run before an instruction that waits for others: each yields what
         it waits for, as the instruction does."""
         return ()
 
-    def sent(self, core: int, to: int, channel: str) -> None:
-        """A core sent a message."""
-
-    def taken(self, core: int, source: int, channel: str) -> None:
-        """A core took the next message of a channel."""
+    def met(self, sender: int, receiver: int) -> None:
+        """The second of these instructions took a message of the first."""
 
 
 class Enough(Exception):
     """Raised by a watch that has seen what it wanted; the replay ends quietly."""
+
+
+class _Sent(NamedTuple):
+    """What a message carries in a replay, and the number of the instruction that sent it."""
+
+    number: int
+    payload: Any
+    nbytes: int = 0
 
 
 class _WatchedLinker(SingleLinker):
@@ -128,19 +121,11 @@ class _WatchedLinker(SingleLinker):
     def __init__(self, place: Place, watch: Watch) -> None:
         super().__init__(place.program, place.kit)
         self._place, self._watch = place, watch
-        place.masks = self.kit.masks
+        self._send: Callable[..., None] | None = None
 
     def linked(self, i: Instruction) -> Step:
-        step = super().linked(i)
-        tick = self._watch.tick
+        step, tick = super().linked(i), self._watch.tick
         before, after = self._watch.linking(self._place, i)
-        if before is None and after is None:
-
-            def counted() -> None:
-                tick()
-                step()
-
-            return counted
 
         def watched() -> None:
             number = tick()
@@ -153,27 +138,30 @@ class _WatchedLinker(SingleLinker):
         return watched
 
     def birth(self, number: int) -> Step:
-        step, tick = super().birth(number), self._watch.tick
-        hook = self._watch.birth(self._place, self.program.storages[number])
+        step, storage = super().birth(number), self.program.storages[number]
 
         def born() -> None:
-            number = tick()
+            self._watch.tick()
             step()
-            if hook is not None:
-                hook(number)
+            self._watch.birth(self._place, storage)
 
         return born
 
     def exchange(self, i: Instruction) -> Callable[[], Any]:
-        place, watch = self._place, self._watch
-        start = super().exchange(i)
+        place, watch, start = self._place, self._watch, super().exchange(i)
 
         def begin() -> Any:
-            number = watch.tick()
-            resolved = self.addressed(i)
+            number, resolved = watch.tick(), self.addressed(i)
             before, after = watch.linking(place, resolved)
             if before is not None:
                 before(number)
+            wires = self.kit.wires
+            send = self._send = self._send or wires.send
+
+            def told(to: int, channel: str, payload: Any, *rest: Any) -> None:
+                send(to, channel, _Sent(number, payload, getattr(payload, "nbytes", 0)), *rest)
+
+            wires.send = told
             return self._followed([*watch.beside(place, resolved), start], number, after)
 
         return begin
@@ -182,26 +170,17 @@ class _WatchedLinker(SingleLinker):
         self, starts: Sequence[Callable[[], Any]], number: int, after: Hook | None
     ) -> Generator[Any, Any, None]:
         for start in starts:
-            exchange = start()
-            message = None
+            exchange, payload = start(), None
             while exchange is not None:
                 try:
-                    wait = exchange.send(message)
+                    wait = exchange.send(payload)
                 except StopIteration:
                     break
-                message = yield wait
-                self._watch.taken(self._place.slot.core, wait.source, wait.channel)
+                sender, payload, _ = yield wait
+                self._watch.met(sender, number)
         self._watch.tick()
         if after is not None:
             after(number)
-
-
-class _Zeroed(Pool):
-    """Buffers that hold zeros at first, so that replays agree in what nobody writes or reads."""
-
-    def add(self, buffer: np.ndarray) -> None:
-        buffer.fill(0)
-        super().add(buffer)
 
 
 def replay(launched: Launched, watch: Watch) -> None:
@@ -210,54 +189,17 @@ def replay(launched: Launched, watch: Watch) -> None:
     Raises:
         NkiError: as the launch would, had it failed; the time is up.
     """
+
+    def make(slot: CoreSlot, program: Program, memory: MemoryOf, workspace: Workspace) -> Executor:
+        buffer = memory(places(program)).buffer
+        core = make_core(program, slot)
+        kit = Kit(buffer, core, arch.get(program.platform), workspace)
+        return Executor(program, _WatchedLinker(Place(slot, program, kit), watch).link(), core)
+
     watch.now = -1
-    compiled = launched.compiled
-    layout = lay_out(compiled, common_inputs(launched.inputs))
-    stacks, common = _filled(layout, launched)
-    scheduler = Scheduler(timeout=launched.timeout)
-    workspace, pools = Workspace(), dict[int, _Zeroed]()
-    waits = [waits_for_others(p) for p in compiled.programs]
-    try:
-        for slot in launched.slots:
-            program = compiled.programs[slot.lnc_core]
-            pool = pools.setdefault(slot.core if waits[slot.lnc_core] else -1, _Zeroed())
-            memory = Memory(
-                program, places(program), stacks[slot.rank], layout.offsets, common, pool
-            )
-            core = make_core(program, slot)
-            kit = Kit(memory.buffer, core, arch.get(program.platform), workspace)
-            linked = _WatchedLinker(Place(slot, program, kit), watch).link()
-            scheduler.add(Executor(program, linked, core))
-            _tell_sends(core.wires, slot.core, watch)
-            scheduler.check_time()
-        with one_blas_thread():
-            scheduler.run()
-    except Enough:
-        pass
-    finally:
-        scheduler.close()
-
-
-def _filled(layout: Layout, launched: Launched) -> tuple[list[np.ndarray], np.ndarray]:
-    stacks = []
-    for arrays in launched.inputs:
-        stack = aligned(max(layout.stack_bytes, 1))
-        fill_stack(layout, stack, arrays)
-        stacks.append(stack)
-    common = aligned(max(layout.common_bytes, 1))
-    if layout.common:
-        fill_common(layout, common, launched.inputs[0])
-    return stacks, common
-
-
-def _tell_sends(wires: Any, core: int, watch: Watch) -> None:
-    send = wires.send
-
-    def told(to: int, channel: str, *rest: Any) -> None:
-        watch.sent(core, to, channel)
-        send(to, channel, *rest)
-
-    wires.send = told
+    compiled = [launched.compiled] * len(launched.inputs)
+    with suppress(Enough):
+        carry_out(launched.slots, compiled, launched.inputs, make, launched.timeout)
 
 
 def title(i: Instruction) -> str:

@@ -6,7 +6,6 @@ import numpy as np
 
 from nki_dist.insight.replay import Key, Launched, key_of
 from nki_dist.insight.steps import Source, index_in
-from nki_dist.program import Storage
 
 
 class Sources:
@@ -16,7 +15,11 @@ class Sources:
         self._launched = launched
         self._places: dict[Key, np.ndarray] = {}
         self._sources: dict[Key, Source] = {}
-        self._storages: dict[Key, Storage] = {}
+        self._storages = {
+            key_of(slot, s): s
+            for slot in launched.slots
+            for s in launched.program(slot.core).storages
+        }
 
     def all(self) -> list[Source]:
         """All of them, in the order in which they were met."""
@@ -24,41 +27,24 @@ class Sources:
 
     def add(self, key: Key, places: np.ndarray) -> Source:
         """Note that these bytes of a memory were read."""
-        storage = self._storage(key)
+        role, number, *_ = key
+        local = role not in ("input", "shared", "constant")
+        rank = self._launched.slots[number].rank if local else number
+        storage = self._storages.get(key)
         if storage is None:
-            kind, slot = key[0], self._launched.slots[key[1]]
-            name = f"{kind} {key[2]}"
-            return self._sources.setdefault(key, Source("state", name, slot.rank, count=1))
-        before = self._places.get(key)
-        if before is not None:
-            places = np.union1d(before, places)
-        self._places[key] = places
-        made = self._described(key, storage, places)
-        kept = self._sources.setdefault(key, made)
-        vars(kept).update(vars(made))
-        return kept
-
-    def _described(self, key: Key, storage: Storage, places: np.ndarray) -> Source:
+            source = Source("state", f"{role} {key[2]}", rank, count=1)
+            return self._sources.setdefault(key, source)
+        places = self._places[key] = np.union1d(self._places.get(key, places), places)
         elements = np.unique(places // storage.dtype.itemsize)
-        index = index_in(storage, int(places[0]))
-        rank, name = self._rank(key), storage.title
-        if storage.role == "input":
-            signature = self._launched.compiled.inputs[storage.index]
-            array = self._launched.inputs[rank][storage.index]
-            values = np.ascontiguousarray(array).reshape(-1)[elements]
-            return Source("argument", signature.name, rank, index, elements.size, values)
-        if storage.role == "constant":
-            data = np.frombuffer(storage.data or b"", storage.dtype.dtype)
-            return Source("constant", name, rank, index, elements.size, data[elements])
-        return Source("unwritten", name, rank, index, elements.size)
-
-    def _rank(self, key: Key) -> int:
-        role, number, _ = key
-        return self._launched.slots[number].rank if role == "local" else int(number)
-
-    def _storage(self, key: Key) -> Storage | None:
-        if not self._storages:
-            for slot in self._launched.slots:
-                for s in self._launched.program(slot.core).storages:
-                    self._storages[key_of(slot, s)] = s
-        return self._storages.get(key)
+        kind, name, values = "unwritten", storage.title, np.empty(0)
+        if role == "input":
+            kind, name = "argument", self._launched.compiled.inputs[storage.index].name
+            array = np.ascontiguousarray(self._launched.inputs[rank][storage.index])
+            values = array.reshape(-1)[elements]
+        elif role == "constant":
+            kind = "constant"
+            values = np.frombuffer(storage.data or b"", storage.dtype.dtype)[elements]
+        source = self._sources.setdefault(key, Source(kind, name, rank))
+        source.index, source.count = index_in(storage, int(places[0])), elements.size
+        source.values = values
+        return source

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from html import escape
 from typing import Any
@@ -13,11 +13,17 @@ from nki_dist.program import Storage
 
 SHOWN = 6  # values in a line of a table
 LINES = 40  # lines of a table
-COLUMNS = ("step", "who", "line", "instruction")  # of `At.cells`
+
+
+class Printed:
+    """In a notebook it shows what `print` does."""
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{escape(str(self))}</pre>"
 
 
 @dataclass
-class At:
+class At(Printed):
     """Where and when something was written.
 
     Attributes:
@@ -41,13 +47,6 @@ class At:
         """The rank and the core."""
         return f"rank {self.rank} core {self.core}"
 
-    def cells(self) -> tuple[object, ...]:
-        """What a table says of it."""
-        return self.step, self.who, self.location, self.instruction
-
-    def _repr_html_(self) -> str:
-        return html_text(str(self))
-
 
 @dataclass
 class Write(At):
@@ -67,16 +66,11 @@ class Write(At):
         )
 
 
-class Writes(list[Write]):
+class Writes(Printed, list[Write]):
     """Writes in the order in which they happened; printed as a table."""
 
     def __str__(self) -> str:
         return table([str(w) for w in self], "no writes")
-
-    def _repr_html_(self) -> str:
-        rows = [(*w.cells(), w.tensor, str(w.values.dtype), shown(w.values)) for w in self[:LINES]]
-        head = (*COLUMNS, "tensor", "type", "values")
-        return html_table(plural(len(self), "write"), head, rows, len(self) - LINES)
 
 
 @dataclass
@@ -232,7 +226,8 @@ def _named(source: Source) -> str:
     return f"{source.name} where nobody wrote" if source.kind == "unwritten" else source.name
 
 
-class Origin(Sequence[Step]):
+@dataclass(eq=False, repr=False)
+class Origin(Printed, Sequence[Step]):
     """Where a number came from; see `Record.origin`.
 
     The first step is the one to look at first, for the reason that `why` gives. The others follow
@@ -242,44 +237,33 @@ class Origin(Sequence[Step]):
         value: the number that was asked for.
         what: which it is.
         why: why the first step is first.
+        steps: the same as the sequence.
         sources: arguments, constants and unwritten memory that it depends on.
         complete: False if the walk back ended at its limit.
         expected: every tensor that was compared with what `expected=` says of it, in the order of
             the launch: Expected objects.
     """
 
-    def __init__(
-        self,
-        value: Any,
-        what: str,
-        steps: Sequence[Step],
-        sources: Sequence[Source],
-        complete: bool,
-        suspect: Step | None,
-        why: str,
-        expected: Sequence[Expected],
-    ) -> None:
-        self.value = value
-        self.what = what
-        self.why = why
-        self.sources = list(sources)
-        self.complete = complete
-        self.expected = list(expected)
-        rest = [s for s in steps if s is not suspect]
-        self._steps = ([] if suspect is None else [suspect]) + rest
+    value: Any
+    what: str
+    why: str
+    steps: list[Step]
+    sources: list[Source]
+    complete: bool
+    expected: list[Expected]
 
     def __getitem__(self, at: Any) -> Any:
-        return self._steps[at]
+        return self.steps[at]
 
     def __len__(self) -> int:
-        return len(self._steps)
+        return len(self.steps)
 
     def __str__(self) -> str:
         lines = [f"{self.what} = {self.value}"]
-        if self._steps:
-            lines += [f"  look at {self._steps[0]}", f"    because {self.why}"]
+        if self.steps:
+            lines += [f"  look at {self.steps[0]}", f"    because {self.why}"]
         lines += [f"  compare {one}" for one in self.expected[:LINES]]
-        rest = [f"  from    {s}" for s in self._steps[1:]]
+        rest = [f"  from    {s}" for s in self.steps[1:]]
         lines += rest[:LINES]
         if len(rest) > LINES:
             lines.append(f"  ... and {len(rest) - LINES} more steps")
@@ -290,15 +274,6 @@ class Origin(Sequence[Step]):
 
     def __repr__(self) -> str:
         return f"<origin of {self.what}: {len(self)} steps>"
-
-    def _repr_html_(self) -> str:
-        why = f": look at the first, because {self.why}" if self._steps else ""
-        rows = [
-            (*s.cells(), f"{s.tensor}{list(s.index)}", s.count, shown(s.values))
-            for s in self._steps[:LINES]
-        ]
-        head = (*COLUMNS, "first element", "elements", "values")
-        return html_table(f"{self.what} = {self.value}{why}", head, rows, len(self) - LINES)
 
 
 def shown(values: np.ndarray) -> str:
@@ -327,24 +302,6 @@ def index_in(storage: Storage, place: int) -> tuple[int, ...]:
     """
     size = storage.dtype.itemsize
     return tuple(int(n) for n in np.unravel_index(place // size, storage.shape))
-
-
-# ---- what a notebook shows: tables without scripts or styles of their own ------------------------
-
-
-def html_table(title: str, head: Sequence[str], rows: Iterable[Sequence[object]], more: int) -> str:
-    """A table under a title; `more` rows aren't shown. Texts are escaped here."""
-    first = "".join(f"<th>{escape(name)}</th>" for name in head)
-    body = "".join(
-        f"<tr>{''.join(f'<td>{escape(str(cell))}</td>' for cell in row)}</tr>" for row in rows
-    )
-    rest = f"<p>... and {more:,} more</p>" if more > 0 else ""
-    return f"<p>{escape(title)}</p><table><tr>{first}</tr>{body}</table>{rest}"
-
-
-def html_text(text: str) -> str:
-    """Lines as they are printed."""
-    return f"<pre>{escape(text)}</pre>"
 
 
 def plural(count: int, noun: str) -> str:

@@ -10,7 +10,7 @@ Doesn't change constants of an instruction: the engines get those as float32.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,42 +20,33 @@ from nki_dist.collectives.execute import link as collective
 from nki_dist.compiler.widen import Rewrite
 from nki_dist.dtypes import DType, float32, float64, tfloat32
 from nki_dist.dtypes.casts import converter
-from nki_dist.insight.regions import Region
-from nki_dist.insight.replay import Key, Place, key_of
+from nki_dist.insight.regions import Region, follow
+from nki_dist.insight.replay import Place
 from nki_dist.isa.core import Core, CoreState, Wires
 from nki_dist.isa.kit import Around, Array, Kit
 from nki_dist.ops.alignment import aligned
 from nki_dist.ops.function import Function
 from nki_dist.ops.operation import Operation
-from nki_dist.program import Access, Instruction, Storage
-from nki_dist.program.walk import operands
-
-
-class WideState(CoreState):
-    """A core's state, with accumulators in float64."""
-
-    __slots__ = ()
-
-    def accumulator(self, engine: str, partitions: int) -> np.ndarray:
-        array = self.accumulators.get(engine)
-        if array is None:
-            array = self.accumulators[engine] = np.zeros(partitions, np.float64)
-        return array
+from nki_dist.program import Access, Storage
+from nki_dist.runtime.recorder import Pattern
 
 
 class WideKit(Kit):
     """A kit for which float32 is float64.
 
-    Args:
-        held: gives what `accumulating` does.
+    Attributes:
+        narrow: the kernel's own storages, by those that are float64 in their place.
     """
 
-    def __init__(self, held: Callable[[Access], Array], *rest: Any) -> None:
-        super().__init__(*rest)
-        self._held = held
+    narrow: dict[Storage, Storage]
 
     def accumulating(self, a: Access) -> Array:
-        return self._held(a)
+        s = self.narrow.get(a.storage, a.storage)
+        return super().accumulating(Access(s, a.offset, a.shape, a.strides, s.dtype))
+
+    def accumulators(self, engine: str) -> Array:
+        zeros = np.zeros(self.arch.partitions, np.float64)
+        return self.state.accumulators.setdefault(engine, zeros)
 
     def scratch(self, shape: tuple[int, ...], dtype: Any = np.float32) -> Array:
         dtype = np.dtype(dtype)
@@ -82,76 +73,48 @@ def _wide(dtype: DType) -> DType:
     return float64 if dtype in (float32, tfloat32) else dtype
 
 
-class WideMemory:
-    """Memories of all cores in which some tensors are float64.
-
-    Args:
-        first: `first(place, storage)`: what such a tensor holds at first, or None for NaN.
-    """
-
-    def __init__(
-        self,
-        first: Callable[[Place, Storage], np.ndarray | None],
-    ) -> None:
-        self._first = first
-        self._buffers: dict[Key, np.ndarray] = {}
-
-    def buffer(self, place: Place, storage: Storage) -> np.ndarray:
-        """The bytes of a tensor, made when it is first needed."""
-        key = key_of(place.slot, storage)
-        found = self._buffers.get(key)
-        if found is None:
-            found = self._buffers[key] = aligned(storage.nbytes)
-            if storage.dtype is float64:
-                values = found.view(np.float64)
-                first = self._first(place, storage)
-                values[...] = np.nan if first is None else first
-        return found
-
-    def forget(self, key: Key) -> None:
-        """A tensor isn't needed any more."""
-        self._buffers.pop(key, None)
-
-
 class Beside:
     """One core, beside a core of a replay.
 
     Args:
+        memory: of all cores, by where the kernel's own is: what the replay never has in use at the
+            same time has one place here, too. A float tensor holds at first what that holds then.
+        wide: numbers of the tensors that are float64.
         channel: keeps its messages apart from those of the launch.
     """
 
     def __init__(
-        self, place: Place, memory: WideMemory, wide: Collection[int], channel: str
+        self, place: Place, memory: dict[int, np.ndarray], wide: Collection[int], channel: str
     ) -> None:
-        self.place = place
-        self.memory = memory
+        self.place, self.wide = place, wide
+        self._memory = memory
         storages = place.program.storages
         self._storages = {s: _in_double(s) for s in storages if s.number in wide}
-        self._narrow = {wide: s for s, wide in self._storages.items()}
         self.rewrite = Rewrite(list(self._storages.values()), list(self._storages))
-        self.state = WideState(place.program.registers)
+        self.state = CoreState(place.program.registers)
         self.wires = Wires(collective)
         self._connect(place.kit.wires, channel)
         core = Core(place.slot, self.state, self.wires)
-        self.kit = WideKit(self._accumulating, self._buffer, core, arch.get(place.program.platform))
+        self.kit = WideKit(self._buffer, core, arch.get(place.program.platform))
+        self.kit.narrow = {wide: s for s, wide in self._storages.items()}
+        self.kit.masks = dict(place.kit.masks)
 
     def _connect(self, wires: Wires, prefix: str) -> None:
-        def send(to: int, channel: str, payload: Any, what: Any, *rest: Any) -> None:
-            wires.send(to, prefix + channel, payload, what, *rest)
-
-        def receive(source: int, channel: str, what: Any, *rest: Any) -> Any:
-            return wires.receive(source, prefix + channel, what, *rest)
-
-        self.wires.send, self.wires.receive = send, receive
+        self.wires.send = lambda to, channel, *rest: wires.send(to, prefix + channel, *rest)
+        self.wires.receive = lambda source, channel, *rest: wires.receive(
+            source, prefix + channel, *rest
+        )
 
     def _buffer(self, storage: Storage) -> np.ndarray:
-        return self.memory.buffer(self.place, storage)
-
-    def _accumulating(self, a: Access) -> Array:
-        """As the core itself says of the tensor as it is."""
-        s = self._narrow.get(a.storage, a.storage)
-        narrow = Access(s, a.offset, a.shape, a.strides, s.dtype)
-        return self.place.kit.accumulating(narrow)
+        narrow = self.kit.narrow.get(storage, storage)
+        held = self.place.kit.bytes_of(narrow)
+        found = self._memory.get(held.ctypes.data)
+        if found is None or len(found) < storage.nbytes:
+            found = self._memory[held.ctypes.data] = aligned(storage.nbytes)
+            if storage is not narrow:
+                convert = converter(narrow.dtype, float64)
+                convert(found.view(np.float64), held.view(narrow.dtype.storage))
+        return found[: storage.nbytes]
 
     # ---- operands -----------------------------------------------------------------------------
 
@@ -160,9 +123,10 @@ class Beside:
         storage = self._storages.get(r.storage)
         if storage is None:
             return r
-        access = None if r.access is None else self.rewrite.access(r.access)
-        rows = None if r.rows is None else r.rows // r.dtype.itemsize * float64.itemsize
-        return Region(r.key, storage, float64, access, rows)
+        p, size = r.pattern, r.dtype.itemsize
+        first, run = (n // size * float64.itemsize for n in (p.first, p.run))
+        strides = tuple(n // size * float64.itemsize for n in p.strides)
+        return Region(r.key, storage, float64, r.shape, Pattern(first, p.shape, strides, run))
 
     def take(self, r: Region, bits: np.ndarray) -> None:
         """Hold what the kernel's tensor holds."""
@@ -176,19 +140,16 @@ class Beside:
         """Elements of a float64 tensor."""
         return self.region(r).get(self.kit).view(np.float64)
 
-    def follow(self, i: Instruction, sums: bool) -> None:
+    def follow(self, sums: bool) -> None:
         """Have the state that the core itself has.
 
         Args:
             sums: accumulators, too.
         """
         theirs = self.place.kit.state
-        self.state.registers[:] = theirs.registers
-        for engine, words in theirs.random.items():
-            self.state.words(engine, words.copy)[...] = words
-        if sums:
-            for engine, array in theirs.accumulators.items():
-                self.state.accumulator(engine, len(array))[...] = array
+        follow(self.state, theirs)
+        for engine, array in theirs.accumulators.items() if sums else ():
+            self.kit.accumulators(engine)[: len(array)] = array
 
 
 def _in_double(s: Storage) -> Storage:
@@ -202,13 +163,3 @@ def in_double(r: Region, bits: np.ndarray) -> np.ndarray:
     made = np.empty(bits.shape, np.float64)
     converter(r.dtype, float64)(made, bits.view(r.dtype.storage))
     return made
-
-
-def tensors_of(i: Instruction) -> list[Access]:
-    """All tensors an instruction has to do with."""
-    found = []
-    for _, a in operands(i.args):
-        found.append(a)
-        if a.dynamic is not None and isinstance(a.dynamic.source, Access):
-            found.append(a.dynamic.source)
-    return found

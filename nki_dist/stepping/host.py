@@ -46,7 +46,7 @@ from nki_dist.runtime.group import CoreReport, make_reports
 from nki_dist.runtime.scheduler import CoreRun, Scheduler
 from nki_dist.stepping.again import Inputs, run_again
 from nki_dist.stepping.machine import Place
-from nki_dist.stepping.memory import Arena, Host, RankMemory
+from nki_dist.stepping.memory import Arena, RankMemory
 from nki_dist.stepping.trace import DebugTrace
 from nki_dist.stepping.turns import Alone, InThread
 from nki_dist.topology.topology import Topology
@@ -147,10 +147,9 @@ class _Launch:
         self.question = q = question
         self.scheduler = Scheduler(timeout=q.timeout)
         self.seconds = 0.0
-        memory = Host()
-        self.ranks = [RankMemory(arrays, memory) for arrays in q.arrays]
+        arena, workspace = Arena(), Workspace()
+        self.ranks = [RankMemory(arrays, arena) for arrays in q.arrays]
         self.cores: dict[int, _Core] = {}
-        arena, workspace = Arena(memory), Workspace()
         for slot in q.slots:
             place = Place(
                 slot,

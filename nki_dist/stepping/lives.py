@@ -7,7 +7,7 @@ a tile that only the program refers to, no view is left, and no instruction or `
 touch it.
 
 Why a living tile is never taken for dead: the program's references are counted when they are made
-and stay (`detached` gives an instruction accesses of its own, which nobody else holds). Any other
+and stay (`detach` gives an instruction accesses of its own, which nobody else holds). Any other
 reference, whoever holds it, makes the count larger, and the tile counts as alive. Operands of the
 instruction that is about to run are left out, whoever holds them.
 """
@@ -17,10 +17,11 @@ from __future__ import annotations
 import sys
 import sysconfig
 from collections import Counter
-from collections.abc import Iterable
-from typing import Any, Final
+from typing import Final
 
-from nki_dist.program import Access, Dynamic, Program, Storage
+from nki_dist.compiler.widen import Rewrite
+from nki_dist.program import Access, Instruction, Program, Storage
+from nki_dist.program.walk import operands
 
 # Without the global lock, counts are split between threads and say less.
 COUNTED: Final = hasattr(sys, "getrefcount") and not sysconfig.get_config_var("Py_GIL_DISABLED")
@@ -41,52 +42,23 @@ class Lives:
         self.known = COUNTED
         self._storages = program.storages
         self._recorded: Counter[int] = Counter()
-        self._made: list[int] = []
+        self._copy = Rewrite((), ())
 
-    def detached(self, args: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
-        """An instruction's operands as accesses that only the instruction will refer to.
+    def detach(self, i: Instruction) -> None:
+        """Give an instruction that stays in the program accesses that only it refers to."""
+        i.change(self._copy.instruction(i).args)
+        for _, a in operands(i.args):
+            self._recorded[a.storage.number] += 1
+            if a.dynamic is not None and isinstance(a.dynamic.source, Access):
+                self._recorded[a.dynamic.source.storage.number] += 1
 
-        Args:
-            names: of the parameters that are tensors.
-        """
-        self._made = []
-        made = dict(args)
-        for name in names:
-            value = made[name]
-            if value is not None:
-                made[name] = self._own(value)
-        return made
-
-    def recorded(self) -> None:
-        """The instruction whose operands were detached last is in the program, and stays there."""
-        for number in self._made:
-            self._recorded[number] += 1
-
-    def _own(self, value: Any) -> Any:
-        if isinstance(value, Access):
-            return self._access(value)
-        if type(value) is list:
-            return [self._own(v) for v in value]
-        return value
-
-    def _access(self, a: Access) -> Access:
-        storage, dynamic = a.storage, a.dynamic
-        self._made.append(storage.number)
-        if dynamic is not None and isinstance(dynamic.source, Access):
-            dynamic = self._dynamic(dynamic)
-        return Access(storage, a.offset, a.shape, a.strides, a.dtype, dynamic)
-
-    def _dynamic(self, dynamic: Dynamic) -> Dynamic:
-        return dynamic.of(self._access(dynamic.source))
-
-    def ended(self, number: int, others: int, now: int) -> bool:
+    def ended(self, number: int, now: int) -> bool:
         """Whether a storage's life has surely ended.
 
         Args:
-            others: references that the caller knows of, besides the program's.
             now: ordinal of the instruction that is about to run.
         """
         storage: Storage = self._storages[number]
         if not self.known or storage.last >= now:
             return False
-        return sys.getrefcount(storage) <= self._recorded[number] + _TABLE + others
+        return sys.getrefcount(storage) <= self._recorded[number] + _TABLE

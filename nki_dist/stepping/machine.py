@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -20,7 +20,6 @@ import numpy as np
 from nki_dist import arch
 from nki_dist.collectives.check import check_groups
 from nki_dist.compiler.passes.conflicts import ordering
-from nki_dist.compiler.passes.footprints import Footprints
 from nki_dist.errors import NkiError, NkiValidationError, typed
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.core import CoreSlot
@@ -28,10 +27,9 @@ from nki_dist.isa.indirection import is_indirect
 from nki_dist.isa.kit import Kit, Workspace
 from nki_dist.isa.spec import Spec
 from nki_dist.isa.transfers import fixed
-from nki_dist.linking.addresses import inside, outside
+from nki_dist.linking.addresses import inside, outside, run_time_arguments
 from nki_dist.linking.chains import Chain, Chains, Group
 from nki_dist.program import Access, Instruction, Program, Storage, psum
-from nki_dist.program.walk import tensors
 from nki_dist.runtime.cores import make_core
 from nki_dist.runtime.executor import Coroutine, Stopped
 from nki_dist.runtime.overdue import Position
@@ -39,7 +37,6 @@ from nki_dist.runtime.running import Running
 from nki_dist.runtime.single import SingleLinker
 from nki_dist.stepping.lives import Lives
 from nki_dist.stepping.memory import Arena, CoreMemory, RankMemory
-from nki_dist.stepping.sums import LiveSums
 from nki_dist.stepping.turns import Turns
 from nki_dist.topology.topology import Topology
 
@@ -91,21 +88,21 @@ class Machine:
         self.core = make_core(program, place.slot)
         self.core.wires.print = place.print
         self.lives = Lives(program)
-        self.memory = CoreMemory(program, place.rank, place.arena, self.lives)
         platform = arch.get(program.platform)
-        self._kit = Kit(self.memory.buffer, self.core, platform, place.workspace)
+        self._kit = Kit(self._buffer, self.core, platform, place.workspace)
+        self.memory = CoreMemory(program, place.rank, place.arena, self.lives, self._kit.masks)
         self._linker = SingleLinker(program, self._kit)
-        self._sums = LiveSums(self._kit.masks)
-        self.memory.held = self._sums.storages
         self._chains = Chains(platform, self._ended, beta1)
         self._running: dict[Chain, Running] = {}
-        self._footprints = Footprints()
         self._where = where
         self._now: Instruction | None = None
         self.turns: Turns | None = None
         self.ends = math.inf
         self.trips: list[int] = []
         self.done = 0
+
+    def _buffer(self, storage: Storage) -> np.ndarray:
+        return self.memory.buffer(storage)
 
     # ---- as the scheduler sees it -------------------------------------------------------------
 
@@ -139,10 +136,11 @@ class Machine:
             if spec.synchronises:
                 self._chains.feed(i)
                 self._exchange(spec, i)
-            elif _addressed_at_run_time(spec, i):
+            elif run_time_arguments(i):
                 self._chains.feed(i)
                 for part in self._linker.late.parts(i):
                     self._run(spec, part, known=False)
+                    self.memory.moved[i.ordinal] += spec.writes(part)
             else:
                 self._run(spec, i, known=True)
         except (NkiError, MemoryError) as error:
@@ -173,22 +171,29 @@ class Machine:
             raise error.at(core=self.program.core) from None
 
     def _run(self, spec: Spec, i: Instruction, known: bool) -> None:
-        writes = spec.writes(i)
-        sure = not self._footprints[i.opcode].partial
-        sums = [a for a in writes if a.storage.region is psum]
-        for a in sums:
-            self._sums.before(spec, i, a)
-        if sure and i.accumulation != "add":
-            self.memory.expect(spec, i, writes)
+        if spec.accumulates:
+            self._accumulate(i)
         with np.errstate(all="ignore"):  # poison in unused lanes is normal
             chain = self._chains.feed(i) if known else None
             if chain is None or self._begins(chain):
                 self._kit.begin()
                 self._linker.linked(i)()
-        for a in sums:
-            self._sums.after(spec, a)
-        if sure:
-            self._note(writes)
+
+    def _accumulate(self, i: Instruction) -> None:
+        """Say what a matmul does with what it finds; see `compiler.passes.accumulate`.
+
+        That pass has to leave to the run what it can't know; here every address is known, but for
+        those of columns.
+        """
+        a, adds = i.args["dst"], i.args["accumulate"]
+        if a.storage.region is not psum:
+            return
+        if a.storage.number not in self._kit.masks:
+            self._kit.masks[a.storage.number] = np.zeros(a.storage.nbytes // 2, bool)
+        if adds is None and not is_indirect(a):
+            held = self._kit.accumulating(a)
+            adds = True if held.all() else None if held.any() else False
+        i.accumulation = "runtime" if adds is None else "add" if adds else "replace"
 
     def _begins(self, chain: Chain) -> bool:
         """Keep what a matmul multiplies; whether it is the first of its chain, which runs at once.
@@ -232,23 +237,8 @@ class Machine:
             payload = self.turns.wait(wait).payload
             self.check()
         self.core.state.epochs.met(ordering(self.program, i))
-        if not self._footprints[i.opcode].partial:
-            self._note(spec.writes(i))
-
-    def _note(self, writes: Iterable[Access]) -> None:
-        for a in writes:
-            if a.dynamic is None:
-                self.memory.wrote(a)
-
-    def forget(self, numbers: list[int]) -> None:
-        """Storages whose lives have ended."""
-        self.memory.forget(numbers)
 
     # ---- values -------------------------------------------------------------------------------
-
-    def register(self, number: int) -> int:
-        """What a register holds."""
-        return self.core.state.registers[number]
 
     def view(self, a: Access) -> Access:
         """A view with its run-time index as it is now.
@@ -280,18 +270,3 @@ class Machine:
         """Which elements of a view nobody has written."""
         self._settle(a.storage)
         return self.memory.unwritten(self.view(a))
-
-
-def _addressed_at_run_time(spec: Spec, i: Instruction) -> bool:
-    """Whether an operand has a scalar run-time index; asked of every instruction."""
-    args = i.args
-    for name in spec.tensors:
-        value = args[name]
-        if isinstance(value, Access):
-            if value.dynamic is not None and value.dynamic.kind == "scalar":
-                return True
-        elif value is not None and any(
-            a.dynamic is not None and a.dynamic.kind == "scalar" for a in tensors(value)
-        ):
-            return True
-    return False

@@ -18,16 +18,15 @@ import numpy as np
 
 from nki_dist.compiler.compile import compare_allocation
 from nki_dist.compiler.compiled import Compiled
-from nki_dist.compiler.passes.elements import covers
+from nki_dist.compiler.passes.elements import Elements
 from nki_dist.dtypes.poison import is_poison
 from nki_dist.errors import OutOfMemoryError, typed
 from nki_dist.hbm.layout import Layout
-from nki_dist.isa.spec import Spec
+from nki_dist.isa import INSTRUCTIONS
 from nki_dist.ops.alignment import aligned, padded
-from nki_dist.program import Access, Instruction, Program, Storage
+from nki_dist.program import Access, Program, Storage, instructions
 from nki_dist.runtime.host_memory import machine_bytes
 from nki_dist.stepping.lives import Lives
-from nki_dist.stepping.written import Written
 
 SLAB: Final = 16 << 20  # bytes; large enough for the pages that Linux makes huge
 LOOKED_AT: Final = 8  # tiles, for one whose memory can be used again
@@ -35,7 +34,7 @@ LOOKED_AT: Final = 8  # tiles, for one whose memory can be used again
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
 
-class Host:
+class Arena:
     """Memory of this machine for one launch: Linux would promise more than there is.
 
     Args:
@@ -45,8 +44,11 @@ class Host:
     def __init__(self, most: int | None = None) -> None:
         self._most = machine_bytes() if most is None else most
         self._taken = 0
+        self._slab = aligned(0)
+        self._at = 0
+        self._free: dict[int, list[Bytes]] = defaultdict(list)
 
-    def take(self, nbytes: int) -> Bytes:
+    def fresh(self, nbytes: int) -> Bytes:
         """Uninitialised bytes that begin at a cache line.
 
         Raises:
@@ -66,32 +68,19 @@ class Host:
         except MemoryError as error:
             raise typed(error) from error
 
-
-class Arena:
-    """Host memory for many small tensors, made one after the other."""
-
-    def __init__(self, host: Host) -> None:
-        self._host = host
-        self._slab = aligned(0)
-        self._at = 0
-        self._free: dict[int, list[Bytes]] = defaultdict(list)
-
-    def left(self, size: int) -> Bytes | None:
-        """Bytes of this padded size that were given back."""
-        free = self._free[size]
-        return free.pop() if free else None
-
     def take(self, size: int) -> Bytes:
-        """Uninitialised bytes of a padded size, that begin at a cache line."""
+        """Uninitialised bytes of a padded size: given back, or of a slab for many small tensors."""
+        if free := self._free[size]:
+            return free.pop()
         if size > SLAB // 4:
-            return self._host.take(size)
+            return self.fresh(size)
         if self._at + size > len(self._slab):
-            self._slab, self._at = self._host.take(SLAB), 0
+            self._slab, self._at = self.fresh(SLAB), 0
         self._at += size
         return self._slab[self._at - size : self._at]
 
     def give(self, piece: Bytes) -> None:
-        """Take back what `take` or `left` gave."""
+        """Take back what `take` gave."""
         self._free[len(piece)].append(piece)
 
 
@@ -100,14 +89,17 @@ class RankMemory:
 
     Args:
         arrays: the rank's inputs by index; they are copied.
-        host: where memory comes from.
+        arena: where memory comes from.
+
+    Attributes:
+        cores: memory of the rank's cores.
     """
 
-    def __init__(self, arrays: Sequence[np.ndarray[Any, Any]], host: Host) -> None:
-        self._host = host
-        self._inputs = [_copied(array, host) for array in arrays]
+    def __init__(self, arrays: Sequence[np.ndarray[Any, Any]], arena: Arena) -> None:
+        self._arena = arena
+        self._inputs = [_copied(array, arena) for array in arrays]
         self._shared: dict[int, tuple[Program, Storage, Bytes]] = {}
-        self._written: dict[tuple[str, int], Written] = {}
+        self.cores: list[CoreMemory] = []
 
     def agree(self, program: Program, storage: Storage) -> None:
         """Make a shared tensor, or refuse one that another core has made otherwise.
@@ -117,7 +109,7 @@ class RankMemory:
         """
         known = self._shared.get(storage.index)
         if known is None:
-            memory = self._host.take(storage.nbytes)
+            memory = self._arena.fresh(storage.nbytes)
             if storage.data is None:
                 memory.view(storage.dtype.raw).fill(program.unwritten(storage.dtype))
             else:
@@ -136,17 +128,9 @@ class RankMemory:
             return self._inputs[storage.index]
         return self._shared[storage.index][2]
 
-    def written(self, storage: Storage) -> Written:
-        """What the rank's cores have written of it."""
-        key = (storage.role, storage.index)
-        found = self._written.get(key)
-        if found is None:
-            found = self._written[key] = Written(storage.role != "shared")
-        return found
-
     def stack(self, compiled: Compiled, layout: Layout) -> Bytes:
         """The same as the HBM stack of an ordinary launch, as far as that is read afterwards."""
-        made = self._host.take(layout.stack_bytes)
+        made = self._arena.fresh(layout.stack_bytes)
         for index in compiled.read_back:
             at = layout.offsets["input", index]
             made[at : at + len(self._inputs[index])] = self._inputs[index]
@@ -165,22 +149,31 @@ class CoreMemory:
         rank: the memory it shares.
         arena: for tiles; cores that run in turn can have one.
         lives: which tiles nobody can use any more.
+        masks: of the core's kit, which end with their storages.
 
     Attributes:
         now: ordinal of the instruction that is about to run.
-        held: what else refers to a storage, by number: LiveSums.
+        moved: by ordinal, where instructions with run-time addresses have written.
     """
 
-    def __init__(self, program: Program, rank: RankMemory, arena: Arena, lives: Lives) -> None:
+    def __init__(
+        self,
+        program: Program,
+        rank: RankMemory,
+        arena: Arena,
+        lives: Lives,
+        masks: dict[int, np.ndarray[Any, Any]],
+    ) -> None:
         self._program = program
         self._rank = rank
         self._arena = arena
         self._lives = lives
+        self._masks = masks
         self._sizes: dict[int, deque[int]] = defaultdict(deque)  # numbers, of every padded size
-        self.now = 0
-        self.held: dict[int, Any] = {}
         self._pieces: dict[int, Bytes] = {}
-        self._written: dict[int, Written] = {}
+        self.now = 0
+        self.moved: dict[int, list[Access]] = defaultdict(list)
+        rank.cores.append(self)
 
     def buffer(self, storage: Storage) -> Bytes:
         """The bytes of a storage; made and filled where nothing has touched it."""
@@ -188,23 +181,12 @@ class CoreMemory:
             return self._rank.buffer(storage)
         piece = self._pieces.get(storage.number)
         if piece is None:
-            piece = self.begin(storage)
-            raw = storage.dtype.raw
-            piece[: storage.nbytes].view(raw).fill(self._program.unwritten(storage.dtype))
-        return piece[: storage.nbytes]
-
-    def begin(self, storage: Storage) -> Bytes:
-        """Memory for a local storage, with any contents: it is about to be written as a whole."""
-        size = padded(storage.nbytes)
-        piece = self._arena.left(size)
-        if piece is None:
+            size, raw = padded(storage.nbytes), storage.dtype.raw
             self._reclaim(size)
-            piece = self._arena.left(size)
-        if piece is None:
-            piece = self._arena.take(size)
-        self._pieces[storage.number] = piece
-        self._sizes[size].append(storage.number)
-        return piece
+            piece = self._pieces[storage.number] = self._arena.take(size)
+            piece[: storage.nbytes].view(raw).fill(self._program.unwritten(storage.dtype))
+            self._sizes[size].append(storage.number)
+        return piece[: storage.nbytes]
 
     def _reclaim(self, size: int) -> None:
         """Look at some tiles of a size, the next time at others, for one that has ended."""
@@ -213,25 +195,10 @@ class CoreMemory:
             number = numbers.popleft()
             if number not in self._pieces:
                 continue
-            if self._lives.ended(number, number in self.held, self.now):
+            if self._lives.ended(number, self.now):
                 self.forget([number])
                 return
             numbers.append(number)
-
-    def expect(self, spec: Spec, i: Instruction, writes: Iterable[Access]) -> None:
-        """Make what an instruction writes as a whole and doesn't read, which nobody need fill."""
-        for a in writes:
-            s = a.storage
-            if s.number in self._pieces or s.role != "local" or not covers(a):
-                continue
-            if all(other.storage is not s for other in spec.reads(i)):
-                self.begin(s)
-
-    def wrote(self, a: Access) -> None:
-        """An instruction has surely written every element of the access."""
-        written = self._written_of(a.storage)
-        if not written.whole:
-            written.add(a)
 
     def unwritten(self, a: Access) -> np.ndarray[Any, np.dtype[np.bool_]]:
         """Which elements of a view hold what memory held at first.
@@ -249,9 +216,26 @@ class CoreMemory:
         if self._program.unwritten(a.storage.dtype) == 0:  # zeros, which are as good as any number
             return np.zeros(a.shape, bool)
         same = is_poison(raw, a.dtype)
-        if a.dtype.is_float and a.dtype.bits >= 16:
+        if (a.dtype.is_float and a.dtype.bits >= 16) or not same.any():
             return same
-        return same & ~self._written_of(a.storage).elements(a)
+        return same & ~self._written(a)
+
+    def _written(self, a: Access) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        """For each element of a view whether an instruction has surely written it."""
+        s = a.storage
+        if s.role not in ("local", "shared"):
+            return np.ones(a.shape, bool)
+        found, shared = Elements(s), s.role == "shared"
+        for core in self._rank.cores if shared else [self]:
+            for i in instructions(core._program.body):
+                spec = INSTRUCTIONS[i.opcode]
+                sure = [] if spec.effects.partial else core.moved.get(i.ordinal) or spec.writes(i)
+                for w in sure:
+                    same = w.storage is s or (shared and w.storage.key == s.key)
+                    if same and w.dynamic is None:
+                        found.units(w)[...] = True
+        units = found.units(a)
+        return units if units.ndim == len(a.shape) else np.logical_and.reduce(units, axis=-1)
 
     def forget(self, numbers: Iterable[int]) -> None:
         """Storages whose lives have ended."""
@@ -259,19 +243,10 @@ class CoreMemory:
             piece = self._pieces.pop(number, None)
             if piece is not None:
                 self._arena.give(piece)
-            self._written.pop(number, None)
-            self.held.pop(number, None)
-
-    def _written_of(self, storage: Storage) -> Written:
-        if storage.role != "local":
-            return self._rank.written(storage)
-        found = self._written.get(storage.number)
-        if found is None:
-            found = self._written[storage.number] = Written()
-        return found
+            self._masks.pop(number, None)
 
 
-def _copied(array: np.ndarray[Any, Any], host: Host) -> Bytes:
-    memory = host.take(array.nbytes)
+def _copied(array: np.ndarray[Any, Any], arena: Arena) -> Bytes:
+    memory = arena.fresh(array.nbytes)
     np.copyto(np.ndarray(array.shape, array.dtype, memory), array)
     return memory

@@ -18,7 +18,7 @@ import contextvars
 import sys
 import threading
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final, TypeAlias
 
 from nki_dist.runtime.executor import Coroutine
 from nki_dist.runtime.messages import Message, Wait
@@ -30,18 +30,6 @@ PATIENCE: Final = 2.0  # seconds that a cancelled kernel has to notice, which it
 
 class Ended(BaseException):
     """The launch has ended elsewhere: unwinds a kernel that waits, past its `except Exception`."""
-
-
-class Turns(Protocol):
-    """How one core's kernel takes turns with the others."""
-
-    def coroutine(self) -> Coroutine: ...
-
-    def wait(self, wait: Wait) -> Message:
-        """Let others run until a message is there; called by the kernel."""
-
-    def check(self) -> None:
-        """Raise Ended if the launch has ended meanwhile; called by the kernel."""
 
 
 class Alone:
@@ -62,6 +50,7 @@ class Alone:
         yield
 
     def wait(self, wait: Wait) -> Message:
+        """Let others run until a message is there; called by the kernel."""
         message = self._run().take(wait)
         if message is None:
             raise deadlock([self._run().disagrees or wait], ())
@@ -141,5 +130,9 @@ class InThread:
         return self._message
 
     def check(self) -> None:
+        """Raise Ended if the launch has ended meanwhile; called by the kernel."""
         if self._cancelled:
             raise Ended
+
+
+Turns: TypeAlias = "Alone | InThread"  # how one core's kernel takes turns with the others

@@ -120,6 +120,27 @@ def test_print_shows_values_and_what_nobody_has_written(capsys):
     assert "marks 4 elements" in unstored and "core=0" in unstored
 
 
+def test_what_was_written_at_run_time_addresses_is_known():
+    def kernel(x):
+        out = nl.ndarray((4, 3), dtype=nl.int8, buffer=nl.shared_hbm)
+        like_new = nl.ndarray((1, 3), dtype=nl.int8, buffer=nl.sbuf)
+        nisa.memset(like_new, 0x7B)  # what memory holds at first
+
+        def body(n):
+            row = out.ap([[3, 1], [1, 3]], scalar_offset=n, indirect_dim=0)
+            nisa.dma_copy(dst=row, src=like_new)
+
+        nl.fori_loop(1, 3, body)
+        text = str(out)
+        assert "-- marks 6 elements" in text and text.count("123") == 6
+        nisa.dma_copy(dst=out[0:1], src=like_new)
+        nisa.dma_copy(dst=out[3:4], src=like_new)
+        assert "--" not in str(out)
+        return out
+
+    ran(kernel, X)
+
+
 def test_zeros_where_memory_is_to_hold_zeros():
     def kernel(x):
         tile = nl.ndarray((2, 3), dtype=nl.float32, buffer=nl.sbuf)

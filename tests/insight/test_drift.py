@@ -17,8 +17,9 @@ import nki_dist.language as nl
 from nki_dist.compiler.passes.low_precision import FLOATS
 from nki_dist.insight.regions import region
 from nki_dist.insight.replay import Place
-from nki_dist.insight.wide import Beside, WideMemory, in_double, tensors_of
+from nki_dist.insight.wide import Beside, in_double
 from nki_dist.linking.indirect import lowered
+from nki_dist.program.walk import operands
 from tests.insight.lines import lines_of
 from tests.isa.effects.cases import CASES
 
@@ -57,7 +58,8 @@ def test_every_instruction_runs_in_float64(case):
     i, spec = machine.i, machine.spec
     machine.restore()
     machine.link()
-    touched = tensors_of(i)
+    touched = [a for _, a in operands(i.args)]
+    touched += [a.dynamic.source for a in touched if a.dynamic is not None]
     storages = list({a.storage: None for a in touched})
     platform = machine.platform.instance
     program: Any = SimpleNamespace(platform=platform, registers=64, storages=storages)
@@ -66,9 +68,8 @@ def test_every_instruction_runs_in_float64(case):
     bits = spec.effects.bits
     if bits is not None and bits.when(i) and bits.pads(i):
         wide.clear()
-    memory = WideMemory(lambda place, storage: None)
-    beside = Beside(Place(machine.slot, program, machine.kit), memory, wide, "")
-    beside.follow(i, sums=True)
+    beside = Beside(Place(machine.slot, program, machine.kit), {}, wide, "")
+    beside.follow(sums=True)
     for a in (*spec.reads(i), *spec.writes(i)):
         r = region(machine.slot, a, machine.kit)
         beside.take(r, r.get(machine.kit))

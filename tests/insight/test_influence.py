@@ -13,6 +13,7 @@ from nki_dist.insight.capture import Found
 from nki_dist.insight.probe import Probe
 from nki_dist.insight.regions import region
 from nki_dist.isa import INSTRUCTIONS
+from nki_dist.isa.core import CoreState
 from tests.isa.effects.cases import CASES
 from tests.isa.effects.running import Machine, dependences, plain
 
@@ -42,7 +43,9 @@ def probe_of(machine: Machine) -> Probe:
     machine.restore()
     accesses = [*spec.reads(i), *spec.writes(i)]
     sources = [a.dynamic.source for a in accesses if a.dynamic is not None]
-    program: Any = SimpleNamespace(platform=machine.platform.instance, registers=64)
+    program: Any = SimpleNamespace(
+        platform=machine.platform.instance, registers=64, where=lambda location: None
+    )
 
     def regions(found):
         return [region(machine.slot, a, machine.kit) for a in found]
@@ -51,9 +54,8 @@ def probe_of(machine: Machine) -> Probe:
     found = Found(0, i, machine.slot, program, reads, regions(spec.writes(i)), regions(sources))
     for r in (*found.reads, *found.writes, *found.fixed):
         found.bits[id(r)] = r.get(machine.kit)
-    found.registers = [0] * 64
-    nothing: Any = None  # it asks the launch for nothing
-    return Probe(nothing, [found])
+    found.state = CoreState(64)
+    return Probe([found])
 
 
 def claimed(probe: Probe, output: int, element: int) -> set[tuple[Any, int]]:
