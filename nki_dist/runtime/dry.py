@@ -2,8 +2,8 @@
 
 The cores run as ever (the same executor, scheduler, matching of messages and collectives), all in
 one thread, so a deadlock is known at once. Only their memories differ: a tensor without contents
-has no bytes, and an instruction that isn't carried out sees operands without elements. An algorithm
-of a collective therefore sends exactly the messages it always sends, of no bytes.
+has no bytes, an instruction that isn't carried out sees operands without elements, and a collective
+needs no algorithm (`collectives.alone`).
 
 Which instructions are carried out is decided by compiler.passes.skeleton. Doesn't model: contents
 of on-chip tensors that share addresses (the compiler has checked these), printing.
@@ -13,11 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
 from nki_dist import arch
+from nki_dist.collectives.alone import Alone
 from nki_dist.compiler.passes.skeleton import Skeleton, counts_of
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.core import CoreSlot
@@ -31,10 +32,8 @@ from nki_dist.program import Access, Instruction, Program, Storage, instructions
 from nki_dist.runtime.cores import make_core
 from nki_dist.runtime.executor import Executor
 from nki_dist.runtime.group import CoreReport, make_reports
-from nki_dist.runtime.messages import Wait
 from nki_dist.runtime.scheduler import Scheduler
 from nki_dist.runtime.single import SingleLinker
-from nki_dist.runtime.stuck import deadlock
 
 
 class _HollowKit(Kit):
@@ -170,14 +169,6 @@ def _copied(array: np.ndarray, s: Storage) -> np.ndarray:
     return memory
 
 
-class _AtRest(Exception):
-    """No core can go on."""
-
-
-def _at_rest(_: Scheduler) -> NoReturn:
-    raise _AtRest
-
-
 class DryCores:
     """All cores of a world, for one dry run.
 
@@ -185,8 +176,8 @@ class DryCores:
         slots: every core of the world.
         skeleton: of the launch's programs.
         inputs: per rank the arrays by index.
+        collectives: of the launch's programs.
         timeout, since: see Scheduler.
-        collective: links collectives, if not as ever; see Wires.
         rank: what instructions that ask for a rank get, if not what is so.
 
     Raises:
@@ -198,12 +189,13 @@ class DryCores:
         slots: Sequence[CoreSlot],
         skeleton: Skeleton,
         inputs: Sequence[Sequence[np.ndarray]],
-        timeout: float | None = None,
-        collective: Callable[..., Any] | None = None,
+        collectives: Alone,
+        timeout: float | None,
+        since: float,
         rank: int | None = None,
-        since: float | None = None,
     ) -> None:
         self._scheduler = Scheduler(timeout=timeout, since=since)
+        self._collectives = collectives
         self._kits: list[_WatchedKit] = []
         memories = _Memories(inputs)
         workspace = Workspace()
@@ -211,8 +203,7 @@ class DryCores:
             n = slot.lnc_core
             program = skeleton.programs[n]
             core = make_core(program, slot)
-            if collective is not None:
-                core.wires.collective = collective
+            core.wires.collective = collectives.link
             buffers: Mapping[int, Any] = memories.of(slot, program, skeleton.contents[n])
             kit = _WatchedKit(_lookup(buffers), core, arch.get(program.platform), workspace)
             self._kits.append(kit)
@@ -221,33 +212,19 @@ class DryCores:
             self._scheduler.check_time()
 
     def run(self) -> list[CoreReport]:
-        """Run all cores to their end.
-
-        Raises:
-            NkiError: the first failure of any core.
-        """
-        waits = self.rest()
-        if waits:
-            raise deadlock(waits, self._scheduler.finished())
-        return self.reports()
-
-    def rest(self) -> list[Wait]:
-        """Run all cores until those that haven't come to their end wait; returns their waits.
+        """Run all cores to their end; what each reports, in order.
 
         Raises:
             NkiError: the first failure of any core.
         """
         try:
-            self._scheduler.run(_at_rest)
-        except _AtRest:
-            return self._scheduler.at_rest()
+            self._scheduler.run()
         finally:
             self._scheduler.close()
-        return []
-
-    def reports(self) -> list[CoreReport]:
-        """What the cores have done."""
-        return make_reports(self._scheduler, 0.0)
+        reports = sorted(make_reports(self._scheduler, 0.0), key=lambda r: r.core)
+        for report in reports:
+            report.messages += self._collectives.more[report.core]
+        return reports
 
     @property
     def looked(self) -> bool:

@@ -7,22 +7,26 @@ actors are started.
 
 from __future__ import annotations
 
+import time
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from nki_dist import arch
+from nki_dist.collectives.alone import Together
 from nki_dist.compiler.compiled import Compiled
 from nki_dist.compiler.passes.conflicts import visible
 from nki_dist.compiler.passes.elements import LARGEST
-from nki_dist.compiler.passes.skeleton import Skeleton, make_skeleton
+from nki_dist.compiler.passes.skeleton import Skeleton, counts_of, make_skeleton
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.core import CoreSlot
-from nki_dist.program import Block, Instruction, Loop, Program, instructions
+from nki_dist.program import Program, instructions
+from nki_dist.program.uncollected import uncollected
 from nki_dist.runtime.dry import DryCores
-from nki_dist.runtime.dry_classes import run_classes
+from nki_dist.runtime.dry_classes import executions, run_classes
 from nki_dist.runtime.group import CoreReport
 from nki_dist.runtime.progress import sampled
 from nki_dist.runtime.unread import check_messages
@@ -92,22 +96,37 @@ def run_dry(
         slots: every core.
         inputs: per rank, the arrays by index.
         unknown: indices of the inputs without contents.
-        timeout: seconds after which the run is given up; None for never. If that is while ranks
-            are run in classes, it begins anew with all of them.
+        timeout: seconds after which the run is given up; None for never.
         in_classes: ranks that do the same are run once, where that is sure; else all are run.
 
     Raises:
         NkiError: what the program does wrong, as in a full run.
         LaunchError: how often a loop goes round depends on an input without contents.
     """
-    skeleton = make_skeleton(compiled.programs, unknown)
-    reports = run_classes(slots, skeleton, inputs, timeout) if in_classes else None
+    skeleton, since = make_skeleton(compiled.programs, unknown), time.monotonic()
+    reports = run_classes(slots, skeleton, inputs, timeout, since) if in_classes else None
     if reports is None:
-        cores = DryCores(slots, skeleton, inputs, timeout)
-        with sampled(len(slots), cores.progress):
-            reports = sorted(cores.run(), key=lambda r: r.core)
+        with uncollected():
+            together = _together(slots[0], skeleton)
+            cores = DryCores(slots, skeleton, inputs, together, timeout, since)
+            with sampled(len(slots), cores.progress):
+                reports = cores.run()
         check_messages(reports, len(compiled.programs) if len(inputs) > 1 else 0)
     return _report(compiled, skeleton, reports), reports
+
+
+def _together(slot: CoreSlot, skeleton: Skeleton) -> Together:
+    """Collectives of all ranks; those with values are executed as ever."""
+    exchanges = [
+        [i for i in instructions(p.body) if INSTRUCTIONS[i.opcode].synchronises]
+        for p in skeleton.programs
+    ]
+    carried_out = [
+        {i.ordinal for i in mine if i.ordinal in real or counts_of(i) is not None}
+        for mine, real in zip(exchanges, skeleton.real, strict=True)
+    ]
+    platform = arch.get(skeleton.programs[0].platform)
+    return Together(slot, platform, [i for mine in exchanges for i in mine], carried_out)
 
 
 def _report(compiled: Compiled, skeleton: Skeleton, reports: Sequence[CoreReport]) -> DryRun:
@@ -146,7 +165,7 @@ class _Counts(NamedTuple):
 
 
 def _counts(program: Program, real: Collection[int], trips: Sequence[int]) -> _Counts:
-    times = _executions(program.body, iter(trips))
+    times = executions(program.body, iter(trips))
     exchanges: Counter[str] = Counter()
     for i in instructions(program.body):
         spec = INSTRUCTIONS[i.opcode]
@@ -154,22 +173,6 @@ def _counts(program: Program, real: Collection[int], trips: Sequence[int]) -> _C
             exchanges[spec.title] += times[i.ordinal]
     computed = sum(n for ordinal, n in times.items() if ordinal in real)
     return _Counts(sum(times.values()), computed, exchanges)
-
-
-def _executions(block: Block, trips: Iterator[int]) -> Counter[int]:
-    """How often each instruction was executed, by ordinal."""
-    found: Counter[int] = Counter()
-    for item in block:
-        if isinstance(item, Instruction):
-            found[item.ordinal] += 1
-            continue
-        rounds = next(trips)
-        if any(isinstance(inner, Loop) for inner in item.body):
-            for _ in range(rounds):
-                found += _executions(item.body, trips)
-        else:
-            found.update({i.ordinal: rounds for i in instructions(item.body)})
-    return found
 
 
 def _overlaps(programs: Sequence[Program]) -> tuple[tuple[str, ...], tuple[str, ...]]:
