@@ -296,13 +296,5 @@ class _One:
     def run(self) -> Any:
         """Its coroutine."""
         exchange = self._start()
-        if exchange is None:
-            return
-        message = None
-        while True:
-            try:
-                wait = exchange.send(message)
-            except StopIteration:
-                return
-            arrived = yield wait
-            message = arrived.payload
+        if exchange is not None:
+            yield from exchange

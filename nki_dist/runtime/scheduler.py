@@ -195,7 +195,7 @@ class Scheduler:
             return False
         self._current = run = self._ready.popleft()
         wait, run.pending = run.pending, None
-        message = None
+        payload = None
         while True:
             if wait is not None:
                 message = run.take(wait)
@@ -204,8 +204,11 @@ class Scheduler:
                     if run.disagrees is not None:
                         self._settle()
                     return True
+                if time.monotonic() > run.executor.ends:
+                    raise Stopped
+                payload = message.payload
             try:
-                wait = run.coroutine.send(message)  # type: ignore[arg-type]
+                wait = run.coroutine.send(payload)
             except StopIteration:
                 run.finished = True
                 return True

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from nki_dist.compiler.passes.conflicts import ordering
-from nki_dist.errors import NkiError, typed
+from nki_dist.errors import NkiError
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.kit import Kit
 from nki_dist.linking.addresses import run_time_arguments
@@ -21,6 +21,7 @@ from nki_dist.linking.births import births, born_outside
 from nki_dist.linking.chains import Chain
 from nki_dist.linking.facts import FactTable
 from nki_dist.linking.indirect import lowered
+from nki_dist.linking.located import raise_at
 from nki_dist.linking.products import find_groups
 from nki_dist.ops.calls import Step
 from nki_dist.program import Access, Block, Instruction, Loop, Program
@@ -88,22 +89,14 @@ class SingleLinker:
                 else:
                     self._add(segment, self.step(item), item)
             except (NkiError, MemoryError) as error:
-                placed = self._placed(error, item)
-                raise placed from placed.__cause__
+                # What only a world can't do, or for which there is no scratch memory.
+                raise_at(error, item, self.program.where(item.location), self.kit.slot.name)
         return bound
 
     @staticmethod
     def _add(segment: Segment, step: Step, i: Instruction) -> None:
         segment.steps.append(step)
         segment.instructions.append(i)
-
-    def _placed(self, error: NkiError | MemoryError, i: Instruction) -> NkiError:
-        """What only a world of ranks, or of two cores, can't do; or scratch memory is missing."""
-        return typed(error).at(
-            location=self.program.where(i.location),
-            core=self.kit.slot.name,
-            instruction=INSTRUCTIONS[i.opcode].title,
-        )
 
     def birth(self, number: int) -> Step:
         """Fill a storage nobody wrote as its life begins, and forget what was accumulated in it."""

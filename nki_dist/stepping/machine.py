@@ -21,7 +21,7 @@ from nki_dist import arch
 from nki_dist.collectives.check import check_groups
 from nki_dist.compiler.passes.conflicts import ordering
 from nki_dist.compiler.passes.footprints import Footprints
-from nki_dist.errors import NkiError, NkiValidationError, typed
+from nki_dist.errors import NkiError, NkiValidationError
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.core import CoreSlot
 from nki_dist.isa.indirection import is_indirect
@@ -30,6 +30,7 @@ from nki_dist.isa.spec import Spec
 from nki_dist.isa.transfers import fixed
 from nki_dist.linking.addresses import inside, outside
 from nki_dist.linking.chains import Chain, Chains, Group
+from nki_dist.linking.located import raise_at
 from nki_dist.program import Access, Instruction, Program, Storage, psum
 from nki_dist.program.walk import tensors
 from nki_dist.runtime.cores import make_core
@@ -146,12 +147,7 @@ class Machine:
             else:
                 self._run(spec, i, known=True)
         except (NkiError, MemoryError) as error:
-            placed = typed(error).at(
-                location=self._where(i.location),
-                core=self.place.slot.name,
-                instruction=spec.title,
-            )
-            raise placed from placed.__cause__
+            raise_at(error, i, self._where(i.location), self.place.slot.name)
         self.done += 1
 
     def check(self) -> None:
@@ -229,7 +225,7 @@ class Machine:
                 wait = generator.send(payload)
             except StopIteration:
                 break
-            payload = self.turns.wait(wait).payload
+            payload = self.turns.wait(wait)
             self.check()
         self.core.state.epochs.met(ordering(self.program, i))
         if not self._footprints[i.opcode].partial:
