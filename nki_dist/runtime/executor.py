@@ -79,8 +79,10 @@ class Executor:
         i = instructions[at] if instructions else None
         if (lanes := self._lanes) is not None:
             i = lanes.now()
+        slot = self.core.slot
         return Position(
-            self.core.slot.name,
+            slot.core,
+            slot.lnc,
             None if i is None else INSTRUCTIONS[i.opcode].title,
             None if i is None else self.program.where(i.location),
             self.done,

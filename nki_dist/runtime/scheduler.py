@@ -49,8 +49,8 @@ class CoreRun:
     mailbox: Mailbox = field(default_factory=Mailbox)
     waiting: Wait | None = None
     finished: bool = False
-    sent: dict[tuple[int, str], int] = field(default_factory=dict)
-    last_sent: dict[tuple[int, str], tuple[What, str | None]] = field(default_factory=dict)
+    # By (core, channel), how many messages, and the operation and line of the last one.
+    sent: dict[tuple[int, str], tuple[int, What, str | None]] = field(default_factory=dict)
     taken: dict[tuple[int, str], int] = field(default_factory=dict)
     pending: Wait | None = None
     disagrees: Wait | None = None  # it got a message of another operation, and goes on no more
@@ -110,17 +110,13 @@ class Scheduler:
         self._settled = math.inf  # when a disagreement is told, wherever cores are
         self._outside = outside
         self._memory = memory
-        self.sent = 0
-        self.received = 0
 
     def add(self, executor: Runner) -> CoreRun:
         """Admit a core; its `send` and `receive` are connected here."""
         slot, wires, program = executor.core.slot, executor.core.wires, executor.program
-        core = slot.core
+        core, lnc = slot.core, slot.lnc
         run = CoreRun(core, executor, executor.run())
         executor.ends = self._ends
-        lnc = slot.cores if slot.ranks > 1 else 0
-
         lines: dict[Any, str | None] = {}
 
         def line(i: Any) -> str | None:
@@ -130,14 +126,12 @@ class Scheduler:
             return found
 
         def send(
-            to: int,
-            channel: str,
-            payload: Any,
-            what: What,
-            i: Any,
-            number: int | None = None,
+            to: int, channel: str, payload: Any, what: What, i: Any, number: int | None = None
         ) -> None:
-            self._send(run, to, channel, payload, what, line(i), number)
+            key, where = (to, channel), line(i)
+            sequence, *_ = run.sent.get(key, (0,))
+            run.sent[key] = sequence + 1, what, where
+            self._send(run, Message(core, to, channel, sequence, payload, what, where, number))
 
         def receive(
             source: int, channel: str, what: What, i: Any, number: int | None = None
@@ -151,34 +145,18 @@ class Scheduler:
         self._ready.append(run)
         return run
 
-    def _send(
-        self,
-        run: CoreRun,
-        to: int,
-        channel: str,
-        payload: Any,
-        what: What,
-        location: str | None,
-        number: int | None,
-    ) -> None:
-        key = (to, channel)
-        sequence = run.sent.get(key, 0)
-        run.sent[key] = sequence + 1
-        run.last_sent[key] = (what, location)
-        message = Message(run.core, to, channel, sequence, payload, what, location, number)
+    def _send(self, run: CoreRun, message: Message) -> None:
         run.messages += 1
-        self.sent += 1
-        if payload is not None:
-            run.message_bytes += payload.nbytes
-        if to in self.cores:
+        if message.payload is not None:
+            run.message_bytes += message.payload.nbytes
+        if message.target in self.cores:
             self.deliver(message)
         else:
-            assert self._outside is not None, f"message for unknown core {to}"
+            assert self._outside is not None, f"message for unknown core {message.target}"
             self._outside(message)
 
     def deliver(self, message: Message) -> None:
         """Hand over a message; a core that waits for it becomes ready."""
-        self.received += 1
         run = self.cores[message.target]
         run.mailbox.put(message)
         wait = run.waiting

@@ -120,7 +120,8 @@ class Machine:
         i = self._now
         title = None if i is None else INSTRUCTIONS[i.opcode].title
         where = None if i is None else self._where(i.location)
-        return Position(self.place.slot.name, title, where, self.done)
+        slot = self.place.slot
+        return Position(slot.core, slot.lnc, title, where, self.done)
 
     # ---- instructions -------------------------------------------------------------------------
 

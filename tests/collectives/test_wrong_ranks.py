@@ -225,11 +225,8 @@ def test_groups_are_cut_short() -> None:
 
 
 def test_a_time_out_tells_equal_cores_once() -> None:
-    running = [
-        Position(f"rank {r} core 0", "nisa.iota", "k.py:3", r, (("k.py:2", 4 + r),))
-        for r in range(1, 64)
-    ]
-    running.append(Position("rank 0 core 0", "nisa.exp", "k.py:9", 3))
+    running = [Position(r, 1, "nisa.iota", "k.py:3", r, (("k.py:2", 4 + r),)) for r in range(1, 64)]
+    running.append(Position(0, 1, "nisa.exp", "k.py:9", 3))
     waits = [Wait(64 + r, 3, "c", {"op": "core_barrier"}, "k.py:5", 1) for r in range(4000)]
     error = overdue(1, running, waits)
     assert str(error).splitlines()[1:4] == [
