@@ -164,13 +164,13 @@ class _WatchedLinker(SingleLinker):
 
         return born
 
-    def exchange(self, i: Instruction) -> Callable[[], Any]:
+    def exchange(self, i: Instruction, kit: Kit | None = None) -> Callable[[], Any]:
         place, watch = self._place, self._watch
-        start = super().exchange(i)
+        start = super().exchange(i, kit)
 
         def begin() -> Any:
             number = watch.tick()
-            resolved = self.addressed(i)
+            (resolved,) = self.late.parts(i)
             before, after = watch.linking(place, resolved)
             if before is not None:
                 before(number)

@@ -276,13 +276,7 @@ class Binder:
         kit, spec = self._kit, INSTRUCTIONS[i.opcode]
         kit.begin(waits=True)
         if run_time_arguments(i):
-
-            def start() -> Any:
-                kit.begin(waits=True)
-                (addressed,) = self._late.parts(i)  # no exchange has an oob_mode
-                return spec.link_exchange(addressed, kit)()
-
-            return start
+            return self._late.exchange(i, lambda now: spec.link_exchange(now, kit))
         exchanges = self._placed.exchanges
         like = exchanges.like(i)
         kit.known, kit.made = exchanges.known(like), self._made.setdefault(like, {})

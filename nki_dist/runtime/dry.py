@@ -24,7 +24,6 @@ from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.core import CoreSlot
 from nki_dist.isa.kit import Array, Kit, Workspace
 from nki_dist.isa.operands import Register
-from nki_dist.linking.addresses import run_time_arguments
 from nki_dist.linking.products import multiplies
 from nki_dist.ops.alignment import aligned
 from nki_dist.ops.calls import Step, nothing
@@ -95,13 +94,8 @@ class _DryLinker(SingleLinker):
         registers = self.kit.state.registers
         return partial(_put, registers, numbers, self._rank)
 
-    def exchange(self, i: Instruction) -> Callable[[], Any]:
-        if i.ordinal in self._real:
-            return super().exchange(i)
-        spec = INSTRUCTIONS[i.opcode]
-        if not run_time_arguments(i):
-            return spec.link_exchange(i, self._hollow)
-        return lambda: spec.link_exchange(self.addressed(i), self._hollow)()
+    def exchange(self, i: Instruction, kit: Kit | None = None) -> Callable[[], Any]:
+        return super().exchange(i, kit if i.ordinal in self._real else self._hollow)
 
 
 def rank_registers(i: Instruction) -> list[int]:

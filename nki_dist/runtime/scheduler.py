@@ -53,7 +53,6 @@ class CoreRun:
     sent: dict[tuple[int, str], tuple[int, What, str | None]] = field(default_factory=dict)
     taken: dict[tuple[int, str], int] = field(default_factory=dict)
     pending: Wait | None = None
-    disagrees: Wait | None = None  # it got a message of another operation, and goes on no more
     messages: int = 0
     message_bytes: int = 0
 
@@ -69,18 +68,17 @@ class CoreRun:
                     return wait._replace(met=queue[0]._replace(payload=None))
         return wait
 
-    def take(self, wait: Wait) -> Message | None:
-        """The message it waits for, if that has arrived."""
+    def take(self, wait: Wait) -> Message | Wait:
+        """The message it waits for; else how it waits: for good if that is of another operation."""
         key = (wait.source, wait.channel)
         sequence = self.taken.get(key, 0)
         message = self.mailbox.take(wait, sequence)
         if message is None:
-            return None
+            return wait
         self.taken[key] = sequence + 1
         if agree(message, wait):
             return message
-        self.disagrees = wait._replace(met=message._replace(payload=None))
-        return None
+        return wait._replace(met=message._replace(payload=None))
 
 
 class Scheduler:
@@ -176,15 +174,15 @@ class Scheduler:
         payload = None
         while True:
             if wait is not None:
-                message = run.take(wait)
-                if message is None:
-                    run.waiting = run.disagrees or wait
-                    if run.disagrees is not None:
+                found = run.take(wait)
+                if isinstance(found, Wait):
+                    run.waiting = found
+                    if found.met is not None:
                         self._settle()
                     return True
                 if time.monotonic() > run.executor.ends:
                     raise Stopped
-                payload = message.payload
+                payload = found.payload
             try:
                 wait = run.coroutine.send(payload)
             except StopIteration:

@@ -8,6 +8,7 @@ of ordinary launches.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -127,19 +128,15 @@ class SingleLinker:
             step = in_chain(i, step, *self._single[i.ordinal])
         return step
 
-    def exchange(self, i: Instruction) -> Callable[[], Any]:
-        """What begins an instruction that waits for others; see Spec.link_exchange."""
-        spec = INSTRUCTIONS[i.opcode]
-        if not run_time_arguments(i):
-            return spec.link_exchange(i, self.kit)
+    def exchange(self, i: Instruction, kit: Kit | None = None) -> Callable[[], Any]:
+        """What begins an instruction that waits for others; see Spec.link_exchange.
 
-        def start() -> Any:
-            self.kit.begin(waits=True)
-            return spec.link_exchange(self.addressed(i), self.kit)()
+        Args:
+            kit: in place of the core's own.
+        """
+        link = partial(_exchange, kit or self.kit)
+        return self.late.exchange(i, link) if run_time_arguments(i) else link(i)
 
-        return start
 
-    def addressed(self, i: Instruction) -> Instruction:
-        """An instruction that waits for others, with its run-time addresses as they are now."""
-        (found,) = self.late.parts(i)  # no exchange has an oob_mode
-        return found
+def _exchange(kit: Kit, i: Instruction) -> Callable[[], Any]:
+    return INSTRUCTIONS[i.opcode].link_exchange(i, kit)

@@ -62,10 +62,10 @@ class Alone:
         yield
 
     def wait(self, wait: Wait) -> Any:
-        message = self._run().take(wait)
-        if message is None:
-            raise deadlock([self._run().disagrees or wait], ())
-        return message.payload
+        found = self._run().take(wait)
+        if isinstance(found, Wait):
+            raise deadlock([found], ())
+        return found.payload
 
     def check(self) -> None:
         """Nobody can end it but itself."""
