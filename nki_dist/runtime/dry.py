@@ -35,6 +35,22 @@ from nki_dist.runtime.scheduler import Scheduler
 from nki_dist.runtime.single import SingleLinker
 
 
+def exchanges(skeleton: Skeleton) -> list[list[Instruction]]:
+    """Of each program, the instructions that wait for other cores."""
+    return [
+        [i for i in instructions(p.body) if INSTRUCTIONS[i.opcode].synchronises]
+        for p in skeleton.programs
+    ]
+
+
+def with_values(skeleton: Skeleton) -> list[set[int]]:
+    """Of each program, ordinals of the exchanges that are carried out as ever."""
+    return [
+        {i.ordinal for i in mine if i.ordinal in real or counts_of(i) is not None}
+        for mine, real in zip(exchanges(skeleton), skeleton.real, strict=True)
+    ]
+
+
 class _HollowKit(Kit):
     """Operands without elements, but for those whose storages are in `solid`."""
 

@@ -9,7 +9,7 @@ exchanges in the same order, that is the report of all.
 Where numbers of ranks only say which place of a tensor an instruction touches, ranks needn't be run
 one by one either. Places that are inside for the first and for the last rank of the world are also
 inside for all between them, so a class is run twice, with each of these instead of every rank that
-it asks for. If one is outside, each rank is a class of its own.
+it asks for. If one is outside, all ranks are run.
 
 Why the run of all would end, too: no value comes from another rank (else there are no classes), so
 every rank executes what its class does. Take the run of one rank as an order of its steps. Were the
@@ -28,20 +28,21 @@ all ranks are run.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
+from itertools import chain
 from typing import Final, NamedTuple
 
 import numpy as np
 
 from nki_dist import arch
 from nki_dist.collectives.alone import Alone
-from nki_dist.compiler.passes.skeleton import Skeleton, counts_of, loops, registers_of
-from nki_dist.errors import NkiError, OutOfBoundsError
+from nki_dist.compiler.passes.skeleton import Skeleton, loops, registers_of
+from nki_dist.errors import NkiError
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.core import CoreSlot
 from nki_dist.program import Block, Instruction, Loop, instructions
 from nki_dist.program.walk import operands
-from nki_dist.runtime.dry import DryCores, rank_registers
+from nki_dist.runtime.dry import DryCores, exchanges, rank_registers, with_values
 from nki_dist.runtime.group import CoreReport
 from nki_dist.runtime.progress import sampled
 from nki_dist.runtime.unread import check_messages
@@ -82,14 +83,9 @@ def run_classes(
 
 def _values_travel(skeleton: Skeleton) -> bool:
     """Whether what cores compute could depend on another rank, or on which core goes first."""
-    for program, real, contents in zip(
-        skeleton.programs, skeleton.real, skeleton.contents, strict=True
-    ):
-        for i in instructions(program.body):
-            if counts_of(i) is not None:
-                return True
-            if i.ordinal in real and INSTRUCTIONS[i.opcode].synchronises:
-                return True
+    if any(with_values(skeleton)):
+        return True
+    for program, contents in zip(skeleton.programs, skeleton.contents, strict=True):
         shared = (s for s in program.storages if s.number in contents and program.cores > 1)
         if any(s.role == "shared" or (s.role == "input" and s.written) for s in shared):
             return True
@@ -152,16 +148,13 @@ class _Ranks:
                 if s.role == "input" and s.number in contents
             }
         )
-        self.exchanges = [
-            [i for i in instructions(p.body) if INSTRUCTIONS[i.opcode].synchronises]
-            for p in skeleton.programs
-        ]
-        collectives = [i for mine in self.exchanges for i in mine]
-        self.alone = Alone(slots[0], arch.get(skeleton.programs[0].platform), collectives)
+        self.exchanges = exchanges(skeleton)
+        platform = arch.get(skeleton.programs[0].platform)
+        self.alone = Alone(slots[0], platform, chain(*self.exchanges))
         self.contents: dict[int, Hashable] = {}  # of arrays, by identity
         self.done = 0
         self.finished = 0  # cores
-        self.running: Callable[[], tuple[int, int]] = _nothing_runs
+        self.current: DryCores | None = None  # what is run
         self.by_rank = False  # what is carried out looks at where it runs
         asks = any(rank_registers(i) for p in skeleton.programs for i in instructions(p.body))
         self.ends: tuple[int | None, ...] = (None,)  # instead of the ranks that are asked for
@@ -176,7 +169,7 @@ class _Ranks:
             key = self._class(rank)
             ran = found.get(key)
             if ran is None:
-                ran = self._run(rank)
+                ran, *_ = [self._run_as(rank, end) for end in self.ends]
                 found[self._class(rank)] = ran
             by_rank.append(ran)
             self.finished += self.lnc
@@ -188,7 +181,8 @@ class _Ranks:
 
     def progress(self) -> tuple[int, int]:
         """Instructions carried out and cores known to finish; any thread may ask."""
-        return self.done + self.running()[0], self.finished
+        current = self.current
+        return self.done + (current.progress()[0] if current else 0), self.finished
 
     def _class(self, rank: int) -> Hashable:
         arrays = tuple([self._content(self.inputs[rank][index]) for index in self.known])
@@ -204,25 +198,15 @@ class _Ranks:
             self.contents[id(array)] = found
         return found
 
-    def _run(self, rank: int) -> _Ran:
-        try:
-            ran = [self._run_as(rank, end) for end in self.ends]
-        except OutOfBoundsError:
-            if self.ends == (None,):
-                raise
-            self.ends = (None,)  # these ranks may not ask for those
-            ran = [self._run_as(rank, None)]
-        return ran[0]
-
     def _run_as(self, rank: int, asked: int | None) -> _Ran:
         slots = self.slots[rank * self.lnc : (rank + 1) * self.lnc]
         self.alone.begun = [[] for _ in slots]
         cores = DryCores(
             slots, self.skeleton, self.inputs, self.alone, self.timeout, self.since, asked
         )
-        self.running = cores.progress
+        self.current = cores
         reports = cores.run()
-        self.running = _nothing_runs
+        self.current = None
         self.done += sum(r.done for r in reports)
         self.by_rank |= cores.looked
         return _Ran(reports, tuple(map(tuple, self.alone.begun)))
@@ -240,11 +224,6 @@ class _Ranks:
             return sum([self.alone.sent(i, slot) for i in mine])
         times = executions(self.skeleton.programs[slot.lnc_core].body, iter(report.trips))
         return sum(times[i.ordinal] * self.alone.sent(i, slot) for i in mine if times[i.ordinal])
-
-
-def _nothing_runs() -> tuple[int, int]:
-    """The progress of no cores."""
-    return 0, 0
 
 
 def executions(block: Block, trips: Iterator[int]) -> Counter[int]:

@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,12 +21,12 @@ from nki_dist.collectives.alone import Together
 from nki_dist.compiler.compiled import Compiled
 from nki_dist.compiler.passes.conflicts import visible
 from nki_dist.compiler.passes.elements import LARGEST
-from nki_dist.compiler.passes.skeleton import Skeleton, counts_of, make_skeleton
+from nki_dist.compiler.passes.skeleton import Skeleton, make_skeleton
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.core import CoreSlot
 from nki_dist.program import Program, instructions
 from nki_dist.program.uncollected import uncollected
-from nki_dist.runtime.dry import DryCores
+from nki_dist.runtime.dry import DryCores, exchanges, with_values
 from nki_dist.runtime.dry_classes import executions, run_classes
 from nki_dist.runtime.group import CoreReport
 from nki_dist.runtime.progress import sampled
@@ -107,26 +108,13 @@ def run_dry(
     reports = run_classes(slots, skeleton, inputs, timeout, since) if in_classes else None
     if reports is None:
         with uncollected():
-            together = _together(slots[0], skeleton)
+            platform, own = arch.get(skeleton.programs[0].platform), with_values(skeleton)
+            together = Together(slots[0], platform, chain(*exchanges(skeleton)), own)
             cores = DryCores(slots, skeleton, inputs, together, timeout, since)
             with sampled(len(slots), cores.progress):
                 reports = cores.run()
         check_messages(reports, len(compiled.programs) if len(inputs) > 1 else 0)
     return _report(compiled, skeleton, reports), reports
-
-
-def _together(slot: CoreSlot, skeleton: Skeleton) -> Together:
-    """Collectives of all ranks; those with values are executed as ever."""
-    exchanges = [
-        [i for i in instructions(p.body) if INSTRUCTIONS[i.opcode].synchronises]
-        for p in skeleton.programs
-    ]
-    carried_out = [
-        {i.ordinal for i in mine if i.ordinal in real or counts_of(i) is not None}
-        for mine, real in zip(exchanges, skeleton.real, strict=True)
-    ]
-    platform = arch.get(skeleton.programs[0].platform)
-    return Together(slot, platform, [i for mine in exchanges for i in mine], carried_out)
 
 
 def _report(compiled: Compiled, skeleton: Skeleton, reports: Sequence[CoreReport]) -> DryRun:
