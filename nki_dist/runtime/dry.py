@@ -11,7 +11,7 @@ of on-chip tensors that share addresses (the compiler has checked these), printi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Any
 
@@ -26,7 +26,7 @@ from nki_dist.isa.kit import Array, Kit, Workspace
 from nki_dist.isa.operands import Register
 from nki_dist.linking.products import multiplies
 from nki_dist.ops.alignment import aligned
-from nki_dist.ops.calls import Step, nothing
+from nki_dist.ops.calls import Step, chain, nothing
 from nki_dist.program import Access, Instruction, Program, Storage, instructions
 from nki_dist.runtime.cores import make_core
 from nki_dist.runtime.executor import Executor
@@ -108,7 +108,7 @@ class _DryLinker(SingleLinker):
         if self._rank is None or not numbers:
             return super().linked(i)
         registers = self.kit.state.registers
-        return partial(_put, registers, numbers, self._rank)
+        return chain([partial(registers.__setitem__, n, self._rank) for n in numbers])
 
     def exchange(self, i: Instruction, kit: Kit | None = None) -> Callable[[], Any]:
         return super().exchange(i, kit if i.ordinal in self._real else self._hollow)
@@ -123,11 +123,6 @@ def rank_registers(i: Instruction) -> list[int]:
     ]
 
 
-def _put(registers: list[int], numbers: Sequence[int], value: int) -> None:
-    for number in numbers:
-        registers[number] = value
-
-
 class _Memories:
     """Contents of the tensors that have some; shared by all cores of the launch.
 
@@ -139,13 +134,16 @@ class _Memories:
         self._inputs = inputs
         self._shared: dict[tuple[Any, ...], np.ndarray] = {}
 
-    def of(self, slot: CoreSlot, program: Program, contents: Collection[int]) -> dict[int, Any]:
-        """Bytes by storage number."""
-        return {
+    def of(
+        self, slot: CoreSlot, program: Program, contents: Collection[int]
+    ) -> Callable[[Storage], np.ndarray]:
+        """The bytes of a storage."""
+        found = {
             s.number: self._bytes(slot, program, s)
             for s in program.storages
             if s.number in contents
         }
+        return lambda s: found[s.number]
 
     def _bytes(self, slot: CoreSlot, program: Program, s: Storage) -> np.ndarray:
         if s.role == "constant":
@@ -214,8 +212,8 @@ class DryCores:
             program = skeleton.programs[n]
             core = make_core(program, slot)
             core.wires.collective = collectives.link
-            buffers: Mapping[int, Any] = memories.of(slot, program, skeleton.contents[n])
-            kit = _WatchedKit(_lookup(buffers), core, arch.get(program.platform), workspace)
+            of = memories.of(slot, program, skeleton.contents[n])
+            kit = _WatchedKit(of, core, arch.get(program.platform), workspace)
             self._kits.append(kit)
             linked = _DryLinker(program, kit, skeleton.real[n], rank).link()
             self._scheduler.add(Executor(program, linked, core))
@@ -245,7 +243,3 @@ class DryCores:
         """Instructions carried out and cores finished; any thread may ask."""
         runs = list(self._scheduler.cores.values())
         return sum(r.executor.done for r in runs), sum(r.finished for r in runs)
-
-
-def _lookup(buffers: Mapping[int, Any]) -> Callable[[Storage], np.ndarray]:
-    return lambda storage: buffers[storage.number]

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -118,49 +118,29 @@ def run_dry(
 
 
 def _report(compiled: Compiled, skeleton: Skeleton, reports: Sequence[CoreReport]) -> DryRun:
-    counted: dict[Any, _Counts] = {}  # most ranks go round as often as the others
-    cores: Counter[Any] = Counter()
-    totals: list[int] = []
-    for report in reports:
-        core = report.core % len(compiled.programs)
-        key = core, tuple(report.trips)
-        if key not in counted:
-            counted[key] = _counts(compiled.programs[core], skeleton.real[core], report.trips)
-        cores[key] += 1
-        totals.append(counted[key].total)
+    # Most cores go round as often as the others.
+    keys = [(r.core % len(compiled.programs), tuple(r.trips)) for r in reports]
+    totals: dict[Any, int] = {}
     exchanges: Counter[str] = Counter()
-    for key, counts in counted.items():
-        for name, n in counts.exchanges.items():
-            exchanges[name] += n * cores[key]
-    computed = sum(counts.computed * cores[key] for key, counts in counted.items())
+    computed = 0
+    for (core, trips), cores in Counter(keys).items():
+        program = compiled.programs[core]
+        times = executions(program.body, iter(trips))
+        totals[core, trips] = sum(times.values())
+        computed += cores * sum([times[ordinal] for ordinal in skeleton.real[core]])
+        for i in instructions(program.body):
+            spec = INSTRUCTIONS[i.opcode]
+            if spec.synchronises and times[i.ordinal]:
+                exchanges[spec.title] += cores * times[i.ordinal]
     return DryRun(
         compiled.programs[0].kernel,
-        tuple(totals),
+        tuple([totals[key] for key in keys]),
         tuple(r.messages for r in reports),
         dict(exchanges),
         computed,
         skeleton.unchecked,
         *_overlaps(compiled.programs),
     )
-
-
-class _Counts(NamedTuple):
-    """Of one core: instructions executed, those of them computed, exchanges by name."""
-
-    total: int
-    computed: int
-    exchanges: Mapping[str, int]
-
-
-def _counts(program: Program, real: Collection[int], trips: Sequence[int]) -> _Counts:
-    times = executions(program.body, iter(trips))
-    exchanges: Counter[str] = Counter()
-    for i in instructions(program.body):
-        spec = INSTRUCTIONS[i.opcode]
-        if spec.synchronises and times[i.ordinal]:
-            exchanges[spec.title] += times[i.ordinal]
-    computed = sum(n for ordinal, n in times.items() if ordinal in real)
-    return _Counts(sum(times.values()), computed, exchanges)
 
 
 def _overlaps(programs: Sequence[Program]) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -172,15 +152,11 @@ def _overlaps(programs: Sequence[Program]) -> tuple[tuple[str, ...], tuple[str, 
         for i in instructions(program.body):
             line = program.where(i.location) if i.ordinal in watched else None
             if line is not None:
-                seen = [
-                    (a, (a.storage.role, a.storage.index))
-                    for w in (True, False)
-                    for a in visible(i, w)
-                ]
-                found.append((line, {key for _, key in seen}))
-                unsure |= {
-                    k for a, k in seen if a.dynamic is not None or a.storage.nbytes > LARGEST
-                }
+                seen = [*visible(i, writes=True), *visible(i, writes=False)]
+                found.append((line, {a.storage.key for a in seen}))
+                for a in seen:
+                    if a.dynamic is not None or a.storage.nbytes > LARGEST:
+                        unsure.add(a.storage.key)
     sure = dict.fromkeys(line for line, keys in found if not keys & unsure)
     return tuple(sure), tuple(dict.fromkeys(line for line, _ in found if line not in sure))
 
