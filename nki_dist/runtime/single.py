@@ -19,7 +19,7 @@ from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.kit import Kit
 from nki_dist.linking.addresses import run_time_arguments
 from nki_dist.linking.births import births, born_outside
-from nki_dist.linking.chains import Chain
+from nki_dist.linking.chains import Member
 from nki_dist.linking.facts import FactTable
 from nki_dist.linking.indirect import lowered
 from nki_dist.linking.located import raise_at
@@ -29,7 +29,7 @@ from nki_dist.program import Access, Block, Instruction, Loop, Program
 from nki_dist.program.uncollected import uncollected
 from nki_dist.runtime.binding import Bound, BoundLoop, Rendezvous, Segment
 from nki_dist.runtime.late import AtRunTime
-from nki_dist.runtime.running import Running, by_instruction, in_chain
+from nki_dist.runtime.running import Running
 
 SEGMENT = 1000  # instructions between two looks at the clock
 
@@ -49,7 +49,7 @@ class SingleLinker:
         for number in self.masked:
             kit.masks[number] = np.zeros(program.storages[number].nbytes // 2, bool)
         self.late = AtRunTime(kit, lambda i: self.linked(i))
-        self._single: dict[int, tuple[Chain, Running]] = {}  # by ordinal
+        self._sums: dict[int, tuple[Running, Member]] = {}  # by ordinal
         self._births = births(program)
 
     @uncollected()
@@ -60,8 +60,11 @@ class SingleLinker:
 
     def find_chains(self) -> None:
         """Have sums of chains."""
-        found = find_groups(self.program, self.kit.arch, FactTable())
-        self._single = by_instruction(found, self.kit)
+        for group in find_groups(self.program, self.kit.arch, FactTable()):
+            for chain in group.chains:
+                if len(chain.members) > 1:
+                    running = Running(chain, self.kit)
+                    self._sums.update({m.instruction.ordinal: (running, m) for m in chain.members})
 
     def _block(self, block: Block) -> Bound:
         bound: Bound = []
@@ -124,8 +127,9 @@ class SingleLinker:
     def linked(self, i: Instruction) -> Step:
         """The step of an instruction whose scalar run-time offsets are known."""
         step = self.kit.step(lowered(i, self.kit, self.kit.masks))
-        if i.ordinal in self._single:
-            step = in_chain(i, step, *self._single[i.ordinal])
+        if i.ordinal in self._sums:
+            running, member = self._sums[i.ordinal]
+            step = running.around(member, step)
         return step
 
     def exchange(self, i: Instruction, kit: Kit | None = None) -> Callable[[], Any]:
