@@ -127,7 +127,8 @@ class Scheduler:
             to: int, channel: str, payload: Any, what: What, i: Any, number: int | None = None
         ) -> None:
             key, where = (to, channel), line(i)
-            sequence, *_ = run.sent.get(key, (0,))
+            before = run.sent.get(key)
+            sequence = 0 if before is None else before[0]
             run.sent[key] = sequence + 1, what, where
             self._send(run, Message(core, to, channel, sequence, payload, what, where, number))
 
