@@ -147,11 +147,12 @@ class _WatchedLinker(SingleLinker):
 
         return born
 
-    def exchange(self, i: Instruction) -> Callable[[], Any]:
-        place, watch, start = self._place, self._watch, super().exchange(i)
+    def exchange(self, i: Instruction, kit: Kit | None = None) -> Callable[[], Any]:
+        place, watch, start = self._place, self._watch, super().exchange(i, kit)
 
         def begin() -> Any:
-            number, resolved = watch.tick(), self.addressed(i)
+            number = watch.tick()
+            (resolved,) = self.late.parts(i)
             before, after = watch.linking(place, resolved)
             if before is not None:
                 before(number)

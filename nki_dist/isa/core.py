@@ -37,6 +37,11 @@ class CoreSlot:
     algorithm: str = ""
 
     @property
+    def lnc(self) -> int:
+        """Cores of a rank, where messages name cores by their ranks; 0 in a world of one rank."""
+        return self.cores if self.ranks > 1 else 0
+
+    @property
     def name(self) -> int | str:
         """How messages call this core: by number, or with its rank where there are several."""
         return self.lnc_core if self.ranks == 1 else f"rank {self.rank} core {self.lnc_core}"

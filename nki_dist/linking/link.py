@@ -12,13 +12,14 @@ from typing import Any
 
 from nki_dist.arch import Arch
 from nki_dist.compiler.passes.conflicts import ordering
-from nki_dist.errors import NkiError, typed
+from nki_dist.errors import NkiError
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.randomness import GENERATORS, WORDS
 from nki_dist.linking.births import births, born_outside
 from nki_dist.linking.facts import FactTable
 from nki_dist.linking.kinds import Kinds, Run
 from nki_dist.linking.linked import Block, Late, Linked, LinkedLoop, Meeting, Straight
+from nki_dist.linking.located import raise_at
 from nki_dist.linking.lowering import Lowering
 from nki_dist.linking.products import Products
 from nki_dist.ops.arrays import fill
@@ -123,11 +124,7 @@ class _Linker:
                 return self._number(self._kinds.made((), 0))
             return self._number(self._kinds.of(i, facts))
         except (NkiError, MemoryError) as error:
-            placed = typed(error).at(
-                location=self._program.where(i.location),
-                instruction=INSTRUCTIONS[i.opcode].title,
-            )
-            raise placed from placed.__cause__
+            raise_at(error, i, self._program.where(i.location))
 
     def _marks(self, i: Instruction) -> list[Any]:
         """What the next matmul finds where a product has been left."""

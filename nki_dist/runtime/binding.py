@@ -22,6 +22,7 @@ from nki_dist.isa.randomness import seeded
 from nki_dist.linking.addresses import run_time_arguments
 from nki_dist.linking.indirect import lowered
 from nki_dist.linking.linked import Late, Meeting
+from nki_dist.linking.located import raise_at
 from nki_dist.linking.lowering import Slot
 from nki_dist.linking.placing import Call, Placed, PlacedLoop
 from nki_dist.linking.placing import LanedSegment as PlacedLanes
@@ -137,15 +138,9 @@ class Binder:
             return found(*asked)
         except MemoryError as error:
             i, core = self._placed.greediest(asked[-1]), self._kit.slot.name
-            missing = typed(error).at(core=core) if i is None else self._at(error, i)
-            raise missing from missing.__cause__
-
-    def _at(self, error: NkiError | MemoryError, i: Instruction) -> NkiError:
-        return typed(error).at(
-            location=self._program.where(i.location),
-            core=self._kit.slot.name,
-            instruction=INSTRUCTIONS[i.opcode].title,
-        )
+            if i is None:
+                raise typed(error).at(core=core) from error
+            raise_at(error, i, self._program.where(i.location), core)
 
     def _found(self, space: Space) -> np.ndarray:
         what, number = space
@@ -289,20 +284,13 @@ class Binder:
         try:
             return Rendezvous(self._start(i), i, meeting.orders)
         except (NkiError, MemoryError) as error:
-            placed = self._at(error, i)
-            raise placed from placed.__cause__
+            raise_at(error, i, self._program.where(i.location), self._kit.slot.name)
 
     def _start(self, i: Instruction) -> Callable[[], Any]:
         kit, spec = self._kit, INSTRUCTIONS[i.opcode]
         kit.begin(waits=True)
         if run_time_arguments(i):
-
-            def start() -> Any:
-                kit.begin(waits=True)
-                (addressed,) = self._late.parts(i)  # no exchange has an oob_mode
-                return spec.link_exchange(addressed, kit)()
-
-            return start
+            return self._late.exchange(i, lambda now: spec.link_exchange(now, kit))
         exchanges = self._placed.exchanges
         like = exchanges.like(i)
         kit.known, kit.made = exchanges.known(like), self._made.setdefault(like, {})

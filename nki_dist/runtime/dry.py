@@ -2,8 +2,8 @@
 
 The cores run as ever (the same executor, scheduler, matching of messages and collectives), all in
 one thread, so a deadlock is known at once. Only their memories differ: a tensor without contents
-has no bytes, and an instruction that isn't carried out sees operands without elements. An algorithm
-of a collective therefore sends exactly the messages it always sends, of no bytes.
+has no bytes, an instruction that isn't carried out sees operands without elements, and a collective
+needs no algorithm (`collectives.alone`).
 
 Which instructions are carried out is decided by compiler.passes.skeleton. Doesn't model: contents
 of on-chip tensors that share addresses (the compiler has checked these), printing.
@@ -11,30 +11,44 @@ of on-chip tensors that share addresses (the compiler has checked these), printi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
 from nki_dist import arch
+from nki_dist.collectives.alone import Alone
 from nki_dist.compiler.passes.skeleton import Skeleton, counts_of
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.core import CoreSlot
 from nki_dist.isa.kit import Array, Kit, Workspace
 from nki_dist.isa.operands import Register
-from nki_dist.linking.addresses import run_time_arguments
 from nki_dist.linking.products import multiplies
 from nki_dist.ops.alignment import aligned
-from nki_dist.ops.calls import Step, nothing
+from nki_dist.ops.calls import Step, chain, nothing
 from nki_dist.program import Access, Instruction, Program, Storage, instructions
 from nki_dist.runtime.cores import make_core
 from nki_dist.runtime.executor import Executor
 from nki_dist.runtime.group import CoreReport, make_reports
-from nki_dist.runtime.messages import Wait
 from nki_dist.runtime.scheduler import Scheduler
 from nki_dist.runtime.single import SingleLinker
-from nki_dist.runtime.stuck import deadlock
+
+
+def exchanges(skeleton: Skeleton) -> list[list[Instruction]]:
+    """Of each program, the instructions that wait for other cores."""
+    return [
+        [i for i in instructions(p.body) if INSTRUCTIONS[i.opcode].synchronises]
+        for p in skeleton.programs
+    ]
+
+
+def with_values(skeleton: Skeleton) -> list[set[int]]:
+    """Of each program, ordinals of the exchanges that are carried out as ever."""
+    return [
+        {i.ordinal for i in mine if i.ordinal in real or counts_of(i) is not None}
+        for mine, real in zip(exchanges(skeleton), skeleton.real, strict=True)
+    ]
 
 
 class _HollowKit(Kit):
@@ -94,15 +108,10 @@ class _DryLinker(SingleLinker):
         if self._rank is None or not numbers:
             return super().linked(i)
         registers = self.kit.state.registers
-        return partial(_put, registers, numbers, self._rank)
+        return chain([partial(registers.__setitem__, n, self._rank) for n in numbers])
 
-    def exchange(self, i: Instruction) -> Callable[[], Any]:
-        if i.ordinal in self._real:
-            return super().exchange(i)
-        spec = INSTRUCTIONS[i.opcode]
-        if not run_time_arguments(i):
-            return spec.link_exchange(i, self._hollow)
-        return lambda: spec.link_exchange(self.addressed(i), self._hollow)()
+    def exchange(self, i: Instruction, kit: Kit | None = None) -> Callable[[], Any]:
+        return super().exchange(i, kit if i.ordinal in self._real else self._hollow)
 
 
 def rank_registers(i: Instruction) -> list[int]:
@@ -112,11 +121,6 @@ def rank_registers(i: Instruction) -> list[int]:
         for name, role in INSTRUCTIONS[i.opcode].roles.items()
         if isinstance(role, Register) and role.rank
     ]
-
-
-def _put(registers: list[int], numbers: Sequence[int], value: int) -> None:
-    for number in numbers:
-        registers[number] = value
 
 
 class _Memories:
@@ -130,13 +134,16 @@ class _Memories:
         self._inputs = inputs
         self._shared: dict[tuple[Any, ...], np.ndarray] = {}
 
-    def of(self, slot: CoreSlot, program: Program, contents: Collection[int]) -> dict[int, Any]:
-        """Bytes by storage number."""
-        return {
+    def of(
+        self, slot: CoreSlot, program: Program, contents: Collection[int]
+    ) -> Callable[[Storage], np.ndarray]:
+        """The bytes of a storage."""
+        found = {
             s.number: self._bytes(slot, program, s)
             for s in program.storages
             if s.number in contents
         }
+        return lambda s: found[s.number]
 
     def _bytes(self, slot: CoreSlot, program: Program, s: Storage) -> np.ndarray:
         if s.role == "constant":
@@ -170,14 +177,6 @@ def _copied(array: np.ndarray, s: Storage) -> np.ndarray:
     return memory
 
 
-class _AtRest(Exception):
-    """No core can go on."""
-
-
-def _at_rest(_: Scheduler) -> NoReturn:
-    raise _AtRest
-
-
 class DryCores:
     """All cores of a world, for one dry run.
 
@@ -185,8 +184,8 @@ class DryCores:
         slots: every core of the world.
         skeleton: of the launch's programs.
         inputs: per rank the arrays by index.
+        collectives: of the launch's programs.
         timeout, since: see Scheduler.
-        collective: links collectives, if not as ever; see Wires.
         rank: what instructions that ask for a rank get, if not what is so.
 
     Raises:
@@ -198,12 +197,13 @@ class DryCores:
         slots: Sequence[CoreSlot],
         skeleton: Skeleton,
         inputs: Sequence[Sequence[np.ndarray]],
-        timeout: float | None = None,
-        collective: Callable[..., Any] | None = None,
+        collectives: Alone,
+        timeout: float | None,
+        since: float,
         rank: int | None = None,
-        since: float | None = None,
     ) -> None:
         self._scheduler = Scheduler(timeout=timeout, since=since)
+        self._collectives = collectives
         self._kits: list[_WatchedKit] = []
         memories = _Memories(inputs)
         workspace = Workspace()
@@ -211,43 +211,28 @@ class DryCores:
             n = slot.lnc_core
             program = skeleton.programs[n]
             core = make_core(program, slot)
-            if collective is not None:
-                core.wires.collective = collective
-            buffers: Mapping[int, Any] = memories.of(slot, program, skeleton.contents[n])
-            kit = _WatchedKit(_lookup(buffers), core, arch.get(program.platform), workspace)
+            core.wires.collective = collectives.link
+            of = memories.of(slot, program, skeleton.contents[n])
+            kit = _WatchedKit(of, core, arch.get(program.platform), workspace)
             self._kits.append(kit)
             linked = _DryLinker(program, kit, skeleton.real[n], rank).link()
             self._scheduler.add(Executor(program, linked, core))
             self._scheduler.check_time()
 
     def run(self) -> list[CoreReport]:
-        """Run all cores to their end.
-
-        Raises:
-            NkiError: the first failure of any core.
-        """
-        waits = self.rest()
-        if waits:
-            raise deadlock(waits, self._scheduler.finished())
-        return self.reports()
-
-    def rest(self) -> list[Wait]:
-        """Run all cores until those that haven't come to their end wait; returns their waits.
+        """Run all cores to their end; what each reports, in order.
 
         Raises:
             NkiError: the first failure of any core.
         """
         try:
-            self._scheduler.run(_at_rest)
-        except _AtRest:
-            return self._scheduler.at_rest()
+            self._scheduler.run()
         finally:
             self._scheduler.close()
-        return []
-
-    def reports(self) -> list[CoreReport]:
-        """What the cores have done."""
-        return make_reports(self._scheduler, 0.0)
+        reports = sorted(make_reports(self._scheduler, 0.0), key=lambda r: r.core)
+        for report in reports:
+            report.messages += self._collectives.more[report.core]
+        return reports
 
     @property
     def looked(self) -> bool:
@@ -258,7 +243,3 @@ class DryCores:
         """Instructions carried out and cores finished; any thread may ask."""
         runs = list(self._scheduler.cores.values())
         return sum(r.executor.done for r in runs), sum(r.finished for r in runs)
-
-
-def _lookup(buffers: Mapping[int, Any]) -> Callable[[Storage], np.ndarray]:
-    return lambda storage: buffers[storage.number]

@@ -7,22 +7,27 @@ actors are started.
 
 from __future__ import annotations
 
+import time
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from itertools import chain
+from typing import Any
 
 import numpy as np
 
+from nki_dist import arch
+from nki_dist.collectives.alone import Together
 from nki_dist.compiler.compiled import Compiled
 from nki_dist.compiler.passes.conflicts import visible
 from nki_dist.compiler.passes.elements import LARGEST
 from nki_dist.compiler.passes.skeleton import Skeleton, make_skeleton
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.core import CoreSlot
-from nki_dist.program import Block, Instruction, Loop, Program, instructions
-from nki_dist.runtime.dry import DryCores
-from nki_dist.runtime.dry_classes import run_classes
+from nki_dist.program import Program, instructions
+from nki_dist.program.uncollected import uncollected
+from nki_dist.runtime.dry import DryCores, exchanges, with_values
+from nki_dist.runtime.dry_classes import executions, run_classes
 from nki_dist.runtime.group import CoreReport
 from nki_dist.runtime.progress import sampled
 from nki_dist.runtime.unread import check_messages
@@ -92,84 +97,50 @@ def run_dry(
         slots: every core.
         inputs: per rank, the arrays by index.
         unknown: indices of the inputs without contents.
-        timeout: seconds after which the run is given up; None for never. If that is while ranks
-            are run in classes, it begins anew with all of them.
+        timeout: seconds after which the run is given up; None for never.
         in_classes: ranks that do the same are run once, where that is sure; else all are run.
 
     Raises:
         NkiError: what the program does wrong, as in a full run.
         LaunchError: how often a loop goes round depends on an input without contents.
     """
-    skeleton = make_skeleton(compiled.programs, unknown)
-    reports = run_classes(slots, skeleton, inputs, timeout) if in_classes else None
+    skeleton, since = make_skeleton(compiled.programs, unknown), time.monotonic()
+    reports = run_classes(slots, skeleton, inputs, timeout, since) if in_classes else None
     if reports is None:
-        cores = DryCores(slots, skeleton, inputs, timeout)
-        with sampled(len(slots), cores.progress):
-            reports = sorted(cores.run(), key=lambda r: r.core)
+        with uncollected():
+            platform, own = arch.get(skeleton.programs[0].platform), with_values(skeleton)
+            together = Together(slots[0], platform, chain(*exchanges(skeleton)), own)
+            cores = DryCores(slots, skeleton, inputs, together, timeout, since)
+            with sampled(len(slots), cores.progress):
+                reports = cores.run()
         check_messages(reports, len(compiled.programs) if len(inputs) > 1 else 0)
     return _report(compiled, skeleton, reports), reports
 
 
 def _report(compiled: Compiled, skeleton: Skeleton, reports: Sequence[CoreReport]) -> DryRun:
-    counted: dict[Any, _Counts] = {}  # most ranks go round as often as the others
-    cores: Counter[Any] = Counter()
-    totals: list[int] = []
-    for report in reports:
-        core = report.core % len(compiled.programs)
-        key = core, tuple(report.trips)
-        if key not in counted:
-            counted[key] = _counts(compiled.programs[core], skeleton.real[core], report.trips)
-        cores[key] += 1
-        totals.append(counted[key].total)
+    # Most cores go round as often as the others.
+    keys = [(r.core % len(compiled.programs), tuple(r.trips)) for r in reports]
+    totals: dict[Any, int] = {}
     exchanges: Counter[str] = Counter()
-    for key, counts in counted.items():
-        for name, n in counts.exchanges.items():
-            exchanges[name] += n * cores[key]
-    computed = sum(counts.computed * cores[key] for key, counts in counted.items())
+    computed = 0
+    for (core, trips), cores in Counter(keys).items():
+        program = compiled.programs[core]
+        times = executions(program.body, iter(trips))
+        totals[core, trips] = sum(times.values())
+        computed += cores * sum([times[ordinal] for ordinal in skeleton.real[core]])
+        for i in instructions(program.body):
+            spec = INSTRUCTIONS[i.opcode]
+            if spec.synchronises and times[i.ordinal]:
+                exchanges[spec.title] += cores * times[i.ordinal]
     return DryRun(
         compiled.programs[0].kernel,
-        tuple(totals),
+        tuple([totals[key] for key in keys]),
         tuple(r.messages for r in reports),
         dict(exchanges),
         computed,
         skeleton.unchecked,
         *_overlaps(compiled.programs),
     )
-
-
-class _Counts(NamedTuple):
-    """Of one core: instructions executed, those of them computed, exchanges by name."""
-
-    total: int
-    computed: int
-    exchanges: Mapping[str, int]
-
-
-def _counts(program: Program, real: Collection[int], trips: Sequence[int]) -> _Counts:
-    times = _executions(program.body, iter(trips))
-    exchanges: Counter[str] = Counter()
-    for i in instructions(program.body):
-        spec = INSTRUCTIONS[i.opcode]
-        if spec.synchronises and times[i.ordinal]:
-            exchanges[spec.title] += times[i.ordinal]
-    computed = sum(n for ordinal, n in times.items() if ordinal in real)
-    return _Counts(sum(times.values()), computed, exchanges)
-
-
-def _executions(block: Block, trips: Iterator[int]) -> Counter[int]:
-    """How often each instruction was executed, by ordinal."""
-    found: Counter[int] = Counter()
-    for item in block:
-        if isinstance(item, Instruction):
-            found[item.ordinal] += 1
-            continue
-        rounds = next(trips)
-        if any(isinstance(inner, Loop) for inner in item.body):
-            for _ in range(rounds):
-                found += _executions(item.body, trips)
-        else:
-            found.update({i.ordinal: rounds for i in instructions(item.body)})
-    return found
 
 
 def _overlaps(programs: Sequence[Program]) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -181,15 +152,11 @@ def _overlaps(programs: Sequence[Program]) -> tuple[tuple[str, ...], tuple[str, 
         for i in instructions(program.body):
             line = program.where(i.location) if i.ordinal in watched else None
             if line is not None:
-                seen = [
-                    (a, (a.storage.role, a.storage.index))
-                    for w in (True, False)
-                    for a in visible(i, w)
-                ]
-                found.append((line, {key for _, key in seen}))
-                unsure |= {
-                    k for a, k in seen if a.dynamic is not None or a.storage.nbytes > LARGEST
-                }
+                seen = [*visible(i, writes=True), *visible(i, writes=False)]
+                found.append((line, {a.storage.key for a in seen}))
+                for a in seen:
+                    if a.dynamic is not None or a.storage.nbytes > LARGEST:
+                        unsure.add(a.storage.key)
     sure = dict.fromkeys(line for line, keys in found if not keys & unsure)
     return tuple(sure), tuple(dict.fromkeys(line for line, _ in found if line not in sure))
 

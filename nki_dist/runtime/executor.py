@@ -6,21 +6,22 @@ import math
 import operator
 import time
 from collections.abc import Generator, Iterator, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
-from nki_dist.errors import NkiError, typed
+from nki_dist.errors import NkiError
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.core import Core
+from nki_dist.linking.located import raise_at
 from nki_dist.program import Instruction, Program, VirtualRegister
 from nki_dist.runtime.binding import Bound, BoundLoop, LanedSegment, Rendezvous, Segment
 from nki_dist.runtime.lanes import Lanes
-from nki_dist.runtime.messages import Message, Wait
+from nki_dist.runtime.messages import Wait
 from nki_dist.runtime.overdue import Position
 from nki_dist.runtime.team import Team
 
-Coroutine = Generator[Wait, Message, None]
+Coroutine = Generator[Wait, Any, None]  # gives what it waits for, and is sent the payload
 
 
 class Stopped(Exception):
@@ -57,7 +58,7 @@ class Executor:
         self._loops: list[tuple[BoundLoop, int]] = []  # that are open, and their place in `trips`
 
     def run(self) -> Coroutine:
-        """Begin a launch: its coroutine, to be resumed with the message it waits for."""
+        """Begin a launch: its coroutine, which is sent what messages carry."""
         self._begin()
         self.ends = math.inf
         self.state.reset()
@@ -78,8 +79,10 @@ class Executor:
         i = instructions[at] if instructions else None
         if (lanes := self._lanes) is not None:
             i = lanes.now()
+        slot = self.core.slot
         return Position(
-            self.core.slot.name,
+            slot.core,
+            slot.lnc,
             None if i is None else INSTRUCTIONS[i.opcode].title,
             None if i is None else self.program.where(i.location),
             self.done,
@@ -117,8 +120,7 @@ class Executor:
                         step()
         except (NkiError, MemoryError) as error:
             failed = len(segment.steps) - operator.length_hint(steps) - 1
-            placed = self._placed(error, segment.instructions[failed])
-            raise placed from placed.__cause__
+            self._raise(error, segment.instructions[failed])
 
     def _on_lanes(self, segment: LanedSegment) -> None:
         self._done += len(self._now[0])
@@ -131,8 +133,7 @@ class Executor:
             i, error = failed
             if not isinstance(error, (NkiError, MemoryError)):
                 raise error
-            placed = self._placed(error, i)
-            raise placed from placed.__cause__
+            self._raise(error, i)
 
     def _exchange(self, exchange: Rendezvous) -> Coroutine:
         self._done += len(self._now[0])
@@ -140,19 +141,9 @@ class Executor:
         try:
             generator = exchange.start()
             if generator is not None:
-                message = None
-                while True:
-                    try:
-                        wait = generator.send(message)
-                    except StopIteration:
-                        break
-                    arrived = yield wait
-                    if time.monotonic() > self.ends:
-                        raise Stopped
-                    message = arrived.payload
+                yield from generator
         except (NkiError, MemoryError) as error:
-            placed = self._placed(error, exchange.instruction)
-            raise placed from placed.__cause__
+            self._raise(error, exchange.instruction)
         orders, tensor = exchange.orders
         if tensor is None:  # as `met` does; a call less for every message
             self.state.epochs.everywhere += orders
@@ -184,9 +175,5 @@ class Executor:
         value = self.state.registers[bound.number] if isinstance(bound, VirtualRegister) else bound
         return int(value)
 
-    def _placed(self, error: NkiError | MemoryError, i: Instruction) -> NkiError:
-        return typed(error).at(
-            location=self.program.where(i.location),
-            core=self.core.slot.name,
-            instruction=INSTRUCTIONS[i.opcode].title,
-        )
+    def _raise(self, error: NkiError | MemoryError, i: Instruction) -> NoReturn:
+        raise_at(error, i, self.program.where(i.location), self.core.slot.name)

@@ -284,21 +284,16 @@ def ready(
 
 def make_reports(scheduler: Scheduler, seconds: float) -> list[CoreReport]:
     """What the cores of a scheduler tell after they have run for so long."""
-    reports = []
-    for core, run in scheduler.cores.items():
-        sent = {}
-        for key, (what, location) in run.last_sent.items():
-            sent[key] = (run.sent[key], title(what), location)
-        reports.append(
-            CoreReport(
-                core,
-                run.executor.trips,
-                run.executor.done,
-                run.messages,
-                run.message_bytes,
-                seconds,
-                sent=sent,
-                taken=run.taken,
-            )
+    return [
+        CoreReport(
+            core,
+            run.executor.trips,
+            run.executor.done,
+            run.messages,
+            run.message_bytes,
+            seconds,
+            sent={key: (n, title(what), line) for key, (n, what, line) in run.sent.items()},
+            taken=run.taken,
         )
-    return reports
+        for core, run in scheduler.cores.items()
+    ]

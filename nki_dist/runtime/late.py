@@ -63,6 +63,18 @@ class AtRunTime:
             steps.append(self._link(part))
         return chain(steps)  # none where all rows are outside and to be skipped
 
+    def exchange(
+        self, i: Instruction, link: Callable[[Instruction], Callable[[], Any]]
+    ) -> Callable[[], Any]:
+        """What begins an instruction that waits for others, at the addresses that it then has."""
+
+        def start() -> Any:
+            self._kit.begin(waits=True)
+            (now,) = self.parts(i)  # no exchange has an oob_mode
+            return link(now)()
+
+        return start
+
     def step(self, i: Instruction) -> Step:
         """The step of an instruction that is lowered for each address it meets."""
         sources = [a.dynamic for a in run_time_arguments(i) if a.dynamic is not None]

@@ -7,11 +7,12 @@ programs and the first difference is reported.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict, deque
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from nki_dist.isa import INSTRUCTIONS
-from nki_dist.ranges import shown
+from nki_dist.ranges import named, shown
 
 
 class Message(NamedTuple):
@@ -66,14 +67,6 @@ class Wait(NamedTuple):
         _, _, rest = self.channel.partition(f"{self.what['op']} ")
         return rest
 
-    def describe(self) -> str:
-        return told(
-            f"{core_name(self.core, self.lnc)} waits in",
-            self,
-            details(self),
-            core_name(self.source, self.lnc),
-        )
-
 
 def told(who: str, wait: Wait, named: dict[str, Any], whom: str) -> str:
     """A wait in words.
@@ -93,9 +86,23 @@ def told(who: str, wait: Wait, named: dict[str, Any], whom: str) -> str:
     )
 
 
-def core_name(core: int, lnc: int) -> str:
-    """How messages call a core of the world; `lnc` as in Wait."""
-    return f"rank {core // lnc} core {core % lnc}" if lnc else f"core {core}"
+def core_names(cores: Iterable[int], lnc: int) -> str:
+    """How messages call cores of the world: "rank 3 core 0", "ranks 0-6, 9 core 1", in a world of
+    one rank "core 0"; `lnc` as in Wait."""
+    if not lnc:
+        return named(cores, "core")
+    ranks: dict[int, list[int]] = defaultdict(list)
+    for core in cores:
+        ranks[core % lnc].append(core // lnc)
+    alike: dict[tuple[int, ...], list[int]] = defaultdict(list)
+    for n, found in sorted(ranks.items()):
+        alike[tuple(found)].append(n)
+    return " and ".join(f"{named(r)} {named(n, 'core')}" for r, n in alike.items())
+
+
+def error_core(core: int, lnc: int) -> int | str:
+    """As the attribute `core` of an error has it."""
+    return core_names([core], lnc) if lnc else core
 
 
 def agree(one: Message | Wait, other: Message | Wait) -> bool:

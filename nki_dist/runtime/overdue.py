@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from nki_dist.errors import DeadlockError
-from nki_dist.ranges import named
-from nki_dist.runtime.messages import Wait, core_name
+from nki_dist.runtime.messages import Wait, core_names, error_core
 from nki_dist.runtime.stuck import waiting
 
 SHOWN: Final = 8  # places that a message lists
@@ -22,7 +21,7 @@ class Position(NamedTuple):
     """Where a core is in its program.
 
     Attributes:
-        core: as messages call it; see CoreSlot.name.
+        core, lnc: see Wait.
         instruction: title of the one under way, or of the last one; None before the first.
         location: its kernel line.
         done: instructions executed.
@@ -30,20 +29,18 @@ class Position(NamedTuple):
             it has begun.
     """
 
-    core: int | str
+    core: int
+    lnc: int
     instruction: str | None
     location: str | None
     done: int
     rounds: tuple[tuple[str | None, int], ...] = ()
 
-    def describe(self) -> str:
-        return _described([self])
-
 
 def _described(alike: Sequence[Position]) -> str:
     """Cores that are at one place, in words."""
     first, several = alike[0], len(alike) > 1
-    name, verb = _names([p.core for p in alike]), "are" if several else "is"
+    name, verb = core_names([p.core for p in alike], first.lnc), "are" if several else "is"
     if first.instruction is None and not first.rounds:
         return f"{name} {'have' if several else 'has'}n't begun"
     parts = [f"{name} {verb} in {first.instruction or 'a loop'}"]
@@ -58,16 +55,6 @@ def _described(alike: Sequence[Position]) -> str:
 def _span(numbers: Sequence[int]) -> str:
     low, high = min(numbers), max(numbers)
     return f"{low:,}" if low == high else f"{low:,} to {high:,}"
-
-
-def _names(cores: Sequence[int | str]) -> str:
-    """Of cores that have names as in `Position`."""
-    if isinstance(cores[0], int):
-        return named([int(core) for core in cores], "core")
-    ranks: dict[str, list[int]] = {}
-    for _, rank, *core in (str(name).split() for name in cores):
-        ranks.setdefault(" ".join(core), []).append(int(rank))
-    return " and ".join(f"{named(several)} {core}" for core, several in ranks.items())
 
 
 def _together(running: Sequence[Position]) -> list[list[Position]]:
@@ -111,11 +98,12 @@ def overdue(
     if running:
         first = _together(running)[0][0]
         where = first.location or next((line for line, _ in first.rounds if line), None)
-        error.at(location=where, core=first.core, instruction=first.instruction)
+        core = error_core(first.core, first.lnc)
+        error.at(location=where, core=core, instruction=first.instruction)
     elif waits:
-        core = waits[0].core
-        name = core_name(core, waits[0].lnc) if waits[0].lnc else core
-        error.at(location=waits[0].location, core=name, instruction=waits[0].title)
+        wait = waits[0]
+        core = error_core(wait.core, wait.lnc)
+        error.at(location=wait.location, core=core, instruction=wait.title)
     return error
 
 

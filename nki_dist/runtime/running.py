@@ -6,17 +6,15 @@ as each matmul found them, so its bits are those of `Merged`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import numpy as np
 
 from nki_dist.dtypes import float32
 from nki_dist.isa._matmul import product
 from nki_dist.isa.factors import Factors
 from nki_dist.isa.kit import Kit
-from nki_dist.linking.chains import Chain, Group, width_of
+from nki_dist.linking.chains import Chain, Member, width_of
 from nki_dist.ops.calls import Step
-from nki_dist.program import Access, Instruction
+from nki_dist.program import Access
 
 
 class Running:
@@ -81,33 +79,20 @@ class Running:
             np.add(self._before, part, part, where=where)
         np.copyto(self._kit.view(dst), part)
 
+    def around(self, member: Member, step: Step) -> Step:
+        """The step of one matmul, by itself: after the last one of the chain, dst holds its sum.
 
-def by_instruction(groups: Iterable[Group], kit: Kit) -> dict[int, tuple[Chain, Running]]:
-    """For every matmul of a chain of several, by ordinal, the chain and its sum."""
-    found = {}
-    for group in groups:
-        for chain in group.chains:
-            if len(chain.members) > 1:
-                running = Running(chain, kit)
-                found.update({m.instruction.ordinal: (chain, running) for m in chain.members})
-    return found
+        What it holds until then is the sum of the single products, in float32 in the same order:
+        nobody looks at it but those who watch a program.
+        """
+        members = self._chain.members
 
+        def run() -> None:
+            if member is members[0]:
+                self.begin()
+            self.add(member.factors)
+            step()
+            if member is members[-1]:
+                self.settle()
 
-def in_chain(i: Instruction, step: Step, chain: Chain, running: Running) -> Step:
-    """The step of one matmul, by itself: after the last one of the chain, dst holds its sum.
-
-    What it holds until then is the sum of the single products, in float32 in the same order: nobody
-    looks at it but those who watch a program.
-    """
-    first, last = chain.members[0].instruction, chain.members[-1].instruction
-    factors = next(m.factors for m in chain.members if m.instruction.ordinal == i.ordinal)
-
-    def run() -> None:
-        if i.ordinal == first.ordinal:
-            running.begin()
-        running.add(factors)
-        step()
-        if i.ordinal == last.ordinal:
-            running.settle()
-
-    return run
+        return run

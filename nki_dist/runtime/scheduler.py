@@ -49,11 +49,10 @@ class CoreRun:
     mailbox: Mailbox = field(default_factory=Mailbox)
     waiting: Wait | None = None
     finished: bool = False
-    sent: dict[tuple[int, str], int] = field(default_factory=dict)
-    last_sent: dict[tuple[int, str], tuple[What, str | None]] = field(default_factory=dict)
+    # By (core, channel), how many messages, and the operation and line of the last one.
+    sent: dict[tuple[int, str], tuple[int, What, str | None]] = field(default_factory=dict)
     taken: dict[tuple[int, str], int] = field(default_factory=dict)
     pending: Wait | None = None
-    disagrees: Wait | None = None  # it got a message of another operation, and goes on no more
     messages: int = 0
     message_bytes: int = 0
 
@@ -63,25 +62,23 @@ class CoreRun:
         Which of a group's messages it looks at first is the algorithm's.
         """
         if wait.met is None and together(wait):
-            members = set(wait.what["group"])
             for (source, channel), queue in sorted(self.mailbox.items()):
-                meant = channel == wait.channel and source // wait.lnc in members
-                if meant and queue and not agree(queue[0], wait):
+                apart = queue and channel == wait.channel and not agree(queue[0], wait)
+                if apart and source // wait.lnc in wait.what["group"]:
                     return wait._replace(met=queue[0]._replace(payload=None))
         return wait
 
-    def take(self, wait: Wait) -> Message | None:
-        """The message it waits for, if that has arrived."""
+    def take(self, wait: Wait) -> Message | Wait:
+        """The message it waits for; else how it waits: for good if that is of another operation."""
         key = (wait.source, wait.channel)
         sequence = self.taken.get(key, 0)
         message = self.mailbox.take(wait, sequence)
         if message is None:
-            return None
+            return wait
         self.taken[key] = sequence + 1
         if agree(message, wait):
             return message
-        self.disagrees = wait._replace(met=message._replace(payload=None))
-        return None
+        return wait._replace(met=message._replace(payload=None))
 
 
 class Scheduler:
@@ -111,17 +108,13 @@ class Scheduler:
         self._settled = math.inf  # when a disagreement is told, wherever cores are
         self._outside = outside
         self._memory = memory
-        self.sent = 0
-        self.received = 0
 
     def add(self, executor: Runner) -> CoreRun:
         """Admit a core; its `send` and `receive` are connected here."""
         slot, wires, program = executor.core.slot, executor.core.wires, executor.program
-        core = slot.core
+        core, lnc = slot.core, slot.lnc
         run = CoreRun(core, executor, executor.run())
         executor.ends = self._ends
-        lnc = slot.cores if slot.ranks > 1 else 0
-
         lines: dict[Any, str | None] = {}
 
         def line(i: Any) -> str | None:
@@ -131,14 +124,13 @@ class Scheduler:
             return found
 
         def send(
-            to: int,
-            channel: str,
-            payload: Any,
-            what: What,
-            i: Any,
-            number: int | None = None,
+            to: int, channel: str, payload: Any, what: What, i: Any, number: int | None = None
         ) -> None:
-            self._send(run, to, channel, payload, what, line(i), number)
+            key, where = (to, channel), line(i)
+            before = run.sent.get(key)
+            sequence = 0 if before is None else before[0]
+            run.sent[key] = sequence + 1, what, where
+            self._send(run, Message(core, to, channel, sequence, payload, what, where, number))
 
         def receive(
             source: int, channel: str, what: What, i: Any, number: int | None = None
@@ -152,34 +144,18 @@ class Scheduler:
         self._ready.append(run)
         return run
 
-    def _send(
-        self,
-        run: CoreRun,
-        to: int,
-        channel: str,
-        payload: Any,
-        what: What,
-        location: str | None,
-        number: int | None,
-    ) -> None:
-        key = (to, channel)
-        sequence = run.sent.get(key, 0)
-        run.sent[key] = sequence + 1
-        run.last_sent[key] = (what, location)
-        message = Message(run.core, to, channel, sequence, payload, what, location, number)
+    def _send(self, run: CoreRun, message: Message) -> None:
         run.messages += 1
-        self.sent += 1
-        if payload is not None:
-            run.message_bytes += payload.nbytes
-        if to in self.cores:
+        if message.payload is not None:
+            run.message_bytes += message.payload.nbytes
+        if message.target in self.cores:
             self.deliver(message)
         else:
-            assert self._outside is not None, f"message for unknown core {to}"
+            assert self._outside is not None, f"message for unknown core {message.target}"
             self._outside(message)
 
     def deliver(self, message: Message) -> None:
         """Hand over a message; a core that waits for it becomes ready."""
-        self.received += 1
         run = self.cores[message.target]
         run.mailbox.put(message)
         wait = run.waiting
@@ -196,17 +172,20 @@ class Scheduler:
             return False
         self._current = run = self._ready.popleft()
         wait, run.pending = run.pending, None
-        message = None
+        payload = None
         while True:
             if wait is not None:
-                message = run.take(wait)
-                if message is None:
-                    run.waiting = run.disagrees or wait
-                    if run.disagrees is not None:
+                found = run.take(wait)
+                if isinstance(found, Wait):
+                    run.waiting = found
+                    if found.met is not None:
                         self._settle()
                     return True
+                if time.monotonic() > run.executor.ends:
+                    raise Stopped
+                payload = found.payload
             try:
-                wait = run.coroutine.send(message)  # type: ignore[arg-type]
+                wait = run.coroutine.send(payload)
             except StopIteration:
                 run.finished = True
                 return True

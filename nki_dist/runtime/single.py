@@ -8,26 +8,28 @@ of ordinary launches.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from nki_dist.compiler.passes.conflicts import ordering
-from nki_dist.errors import NkiError, typed
+from nki_dist.errors import NkiError
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.kit import Kit
 from nki_dist.linking.addresses import run_time_arguments
 from nki_dist.linking.births import births, born_outside
-from nki_dist.linking.chains import Chain
+from nki_dist.linking.chains import Member
 from nki_dist.linking.facts import FactTable
 from nki_dist.linking.indirect import lowered
+from nki_dist.linking.located import raise_at
 from nki_dist.linking.products import find_groups
 from nki_dist.ops.calls import Step
 from nki_dist.program import Access, Block, Instruction, Loop, Program
 from nki_dist.program.uncollected import uncollected
 from nki_dist.runtime.binding import Bound, BoundLoop, Rendezvous, Segment
 from nki_dist.runtime.late import AtRunTime
-from nki_dist.runtime.running import Running, by_instruction, in_chain
+from nki_dist.runtime.running import Running
 
 SEGMENT = 1000  # instructions between two looks at the clock
 
@@ -47,7 +49,7 @@ class SingleLinker:
         for number in self.masked:
             kit.masks[number] = np.zeros(program.storages[number].nbytes // 2, bool)
         self.late = AtRunTime(kit, lambda i: self.linked(i))
-        self._single: dict[int, tuple[Chain, Running]] = {}  # by ordinal
+        self._sums: dict[int, tuple[Running, Member]] = {}  # by ordinal
         self._births = births(program)
 
     @uncollected()
@@ -58,8 +60,11 @@ class SingleLinker:
 
     def find_chains(self) -> None:
         """Have sums of chains."""
-        found = find_groups(self.program, self.kit.arch, FactTable())
-        self._single = by_instruction(found, self.kit)
+        for group in find_groups(self.program, self.kit.arch, FactTable()):
+            for chain in group.chains:
+                if len(chain.members) > 1:
+                    running = Running(chain, self.kit)
+                    self._sums.update({m.instruction.ordinal: (running, m) for m in chain.members})
 
     def _block(self, block: Block) -> Bound:
         bound: Bound = []
@@ -88,22 +93,14 @@ class SingleLinker:
                 else:
                     self._add(segment, self.step(item), item)
             except (NkiError, MemoryError) as error:
-                placed = self._placed(error, item)
-                raise placed from placed.__cause__
+                # What only a world can't do, or for which there is no scratch memory.
+                raise_at(error, item, self.program.where(item.location), self.kit.slot.name)
         return bound
 
     @staticmethod
     def _add(segment: Segment, step: Step, i: Instruction) -> None:
         segment.steps.append(step)
         segment.instructions.append(i)
-
-    def _placed(self, error: NkiError | MemoryError, i: Instruction) -> NkiError:
-        """What only a world of ranks, or of two cores, can't do; or scratch memory is missing."""
-        return typed(error).at(
-            location=self.program.where(i.location),
-            core=self.kit.slot.name,
-            instruction=INSTRUCTIONS[i.opcode].title,
-        )
 
     def birth(self, number: int) -> Step:
         """Fill a storage nobody wrote as its life begins, and forget what was accumulated in it."""
@@ -130,23 +127,20 @@ class SingleLinker:
     def linked(self, i: Instruction) -> Step:
         """The step of an instruction whose scalar run-time offsets are known."""
         step = self.kit.step(lowered(i, self.kit, self.kit.masks))
-        if i.ordinal in self._single:
-            step = in_chain(i, step, *self._single[i.ordinal])
+        if i.ordinal in self._sums:
+            running, member = self._sums[i.ordinal]
+            step = running.around(member, step)
         return step
 
-    def exchange(self, i: Instruction) -> Callable[[], Any]:
-        """What begins an instruction that waits for others; see Spec.link_exchange."""
-        spec = INSTRUCTIONS[i.opcode]
-        if not run_time_arguments(i):
-            return spec.link_exchange(i, self.kit)
+    def exchange(self, i: Instruction, kit: Kit | None = None) -> Callable[[], Any]:
+        """What begins an instruction that waits for others; see Spec.link_exchange.
 
-        def start() -> Any:
-            self.kit.begin(waits=True)
-            return spec.link_exchange(self.addressed(i), self.kit)()
+        Args:
+            kit: in place of the core's own.
+        """
+        link = partial(_exchange, kit or self.kit)
+        return self.late.exchange(i, link) if run_time_arguments(i) else link(i)
 
-        return start
 
-    def addressed(self, i: Instruction) -> Instruction:
-        """An instruction that waits for others, with its run-time addresses as they are now."""
-        (found,) = self.late.parts(i)  # no exchange has an oob_mode
-        return found
+def _exchange(kit: Kit, i: Instruction) -> Callable[[], Any]:
+    return INSTRUCTIONS[i.opcode].link_exchange(i, kit)

@@ -28,7 +28,16 @@ from typing import Any, Final
 from nki_dist.collectives.operations import OPERATIONS, Kind
 from nki_dist.errors import CollectiveMismatchError, DeadlockError, NkiError
 from nki_dist.ranges import named, ranges, shown
-from nki_dist.runtime.messages import Message, Wait, agree, core_name, details, title, told
+from nki_dist.runtime.messages import (
+    Message,
+    Wait,
+    agree,
+    core_names,
+    details,
+    error_core,
+    title,
+    told,
+)
 
 SETTLES: Final = 3.0  # seconds that others have to come to rest in, once two cores disagree
 LINES: Final = 14  # that a message has of cores at fault, and of others
@@ -61,29 +70,6 @@ def waiting(waits: Iterable[Wait]) -> list[str]:
     return _Rest(ordered, ())._lines((), ()) if ordered else []
 
 
-class Names:
-    """How messages call cores of a world; `lnc` as in Wait."""
-
-    def __init__(self, lnc: int) -> None:
-        self.lnc = lnc
-
-    def of(self, cores: Collection[int]) -> str:
-        """Some cores: "rank 3 core 0", "ranks 0-6, 9 core 1", in a world of one rank "core 0"."""
-        if not self.lnc:
-            return named(cores, "core")
-        ranks: dict[int, list[int]] = defaultdict(list)
-        for core in cores:
-            ranks[core % self.lnc].append(core // self.lnc)
-        alike: dict[tuple[int, ...], list[int]] = defaultdict(list)
-        for n, found in sorted(ranks.items()):
-            alike[tuple(found)].append(n)
-        return " and ".join(f"{named(r)} {named(n, 'core')}" for r, n in alike.items())
-
-    def error(self, core: int) -> int | str:
-        """As the attribute `core` of an error has it."""
-        return core_name(core, self.lnc) if self.lnc else core
-
-
 @dataclass
 class _Side:
     """Cores that wait in one operation of one group, or alone, and for whom.
@@ -106,7 +92,6 @@ class _Rest:
         self.waits = {w.core: w for w in waits}
         self.finished = dict.fromkeys(finished)
         self.lnc = waits[0].lnc
-        self.names = Names(self.lnc)
         self._known: dict[int, tuple[int, int]] = {}
         self._kinds: dict[str, int] = {}
         self._groups: dict[tuple[int, ...], int] = {}
@@ -235,7 +220,7 @@ class _Rest:
         if self.met is not None and self.met.met is not None and first != self.met.core:
             side = self.met.met  # what it sent says where it was
         line, what = side.location, title(side.what)
-        error.at(location=line, core=self.names.error(first), instruction=what)
+        error.at(location=line, core=error_core(first, self.lnc), instruction=what)
         told = {"at_fault": fault, "waiting": self.waits, "finished": self.finished}
         error.numbers = {name: self._numbers(cores) for name, cores in told.items() if cores}
         return error
@@ -243,6 +228,9 @@ class _Rest:
     def _numbers(self, cores: Iterable[int]) -> str:
         lnc = self.lnc or 1
         return named([c // lnc for c in cores], "rank" if self.lnc else "core")
+
+    def _names(self, cores: Collection[int]) -> str:
+        return core_names(cores, self.lnc)
 
     def _waiter(self, core: int) -> Wait:
         """Of a core that waits for this one."""
@@ -277,7 +265,7 @@ class _Rest:
         told = {*alike, *same}
         lines = self._lines(fault, told)
         return CollectiveMismatchError(
-            f"{self.names.of(same)} and {self.names.of(alike)} disagree: {_written(other)} at "
+            f"{self._names(same)} and {self._names(alike)} disagree: {_written(other)} at "
             f"{other.location} meets {_written(wait)} at {wait.location}"
             + "".join(f"\n  - {line}" for line in lines),
             code="exchange-mismatch",
@@ -310,11 +298,11 @@ class _Rest:
             rest = list(found.values())[LINES:]
             if rest:
                 cores = [c for each in rest for c in each]
-                lines.append(f"{self.names.of(cores)}: {len(cores):,} more, in {len(rest)} states")
+                lines.append(f"{self._names(cores)}: {len(cores):,} more, in {len(rest)} states")
         return lines
 
     def _line(self, cores: Sequence[int]) -> str:
-        name, several = self.names.of(cores), len(cores) > 1
+        name, several = self._names(cores), len(cores) > 1
         wait = self.waits.get(cores[0])
         if wait is None:
             verb = "have finished their programs" if several else "has finished its program"
@@ -331,16 +319,16 @@ class _Rest:
         if len(cores) > 1 and self.lnc and wait.source // self.lnc == wait.core // self.lnc:
             return f"core {wait.source % self.lnc} of the same rank"
         sides = {id(side): side for side in map(self.of.__getitem__, cores)}
-        return self.names.of({core for side in sides.values() for core in side.missed})
+        return self._names({core for side in sides.values() for core in side.missed})
 
     def _remedy(self, first: int) -> str | None:
         """What lets cores go on, where the first at fault shows it."""
         wait = self.waits.get(first) or self._waiter(first)
         missed = self.of[wait.core].missed
         over = [core for core in missed if core in self.finished]
-        me = self.names.of(self.of[wait.core].cores)
+        me = self._names(self.of[wait.core].cores)
         if over:
-            partner = self.names.of(over)
+            partner = self._names(over)
             return (
                 f"let {partner} run the {wait.title} at {wait.location} with {me}, as often; is it "
                 "in a branch or loop over nl.program_id or data?"

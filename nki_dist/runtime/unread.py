@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from nki_dist.errors import CollectiveMismatchError
 from nki_dist.runtime.group import CoreReport
-from nki_dist.runtime.messages import core_name
+from nki_dist.runtime.messages import core_names, error_core
 
 
 def check_messages(reports: Sequence[CoreReport], lnc: int) -> None:
@@ -28,13 +28,13 @@ def check_messages(reports: Sequence[CoreReport], lnc: int) -> None:
         for (target, channel), (count, operation, location) in report.sent.items():
             received = taken[target].get((report.core, channel), 0)
             if received != count:
-                name = core_name(report.core, lnc)
+                me, partner = core_names([report.core], lnc), core_names([target], lnc)
                 raise CollectiveMismatchError(
-                    f"{name} sent {core_name(target, lnc)} {count} messages ({channel}), which "
-                    f"received {received} and finished; the last was sent by {operation}. All "
+                    f"{me} sent {partner} {count} messages ({channel}), which received "
+                    f"{received} and finished; the last was sent by {operation}. All "
                     "cores must issue the same exchanges in the same order",
                     location=location,
-                    core=name if lnc else report.core,
+                    core=error_core(report.core, lnc),
                     instruction=operation,
                     code="exchange-unread",
                     numbers={"sent": count, "received": received},

@@ -20,7 +20,7 @@ import numpy as np
 from nki_dist import arch
 from nki_dist.collectives.check import check_groups
 from nki_dist.compiler.passes.conflicts import ordering
-from nki_dist.errors import NkiError, NkiValidationError, typed
+from nki_dist.errors import NkiError, NkiValidationError
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.core import CoreSlot
 from nki_dist.isa.indirection import is_indirect
@@ -29,6 +29,7 @@ from nki_dist.isa.spec import Spec
 from nki_dist.isa.transfers import fixed
 from nki_dist.linking.addresses import inside, outside, run_time_arguments
 from nki_dist.linking.chains import Chain, Chains, Group
+from nki_dist.linking.located import raise_at
 from nki_dist.program import Access, Instruction, Program, Storage, psum
 from nki_dist.runtime.cores import make_core
 from nki_dist.runtime.executor import Coroutine, Stopped
@@ -116,7 +117,8 @@ class Machine:
         i = self._now
         title = None if i is None else INSTRUCTIONS[i.opcode].title
         where = None if i is None else self._where(i.location)
-        return Position(self.place.slot.name, title, where, self.done)
+        slot = self.place.slot
+        return Position(slot.core, slot.lnc, title, where, self.done)
 
     # ---- instructions -------------------------------------------------------------------------
 
@@ -144,12 +146,7 @@ class Machine:
             else:
                 self._run(spec, i, known=True)
         except (NkiError, MemoryError) as error:
-            placed = typed(error).at(
-                location=self._where(i.location),
-                core=self.place.slot.name,
-                instruction=spec.title,
-            )
-            raise placed from placed.__cause__
+            raise_at(error, i, self._where(i.location), self.place.slot.name)
         self.done += 1
 
     def check(self) -> None:
@@ -234,7 +231,7 @@ class Machine:
                 wait = generator.send(payload)
             except StopIteration:
                 break
-            payload = self.turns.wait(wait).payload
+            payload = self.turns.wait(wait)
             self.check()
         self.core.state.epochs.met(ordering(self.program, i))
 

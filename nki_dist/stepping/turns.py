@@ -6,7 +6,7 @@ coroutine of the scheduler; it is a thread that hands its turn back where it wai
 Why no two run together: a core's thread runs from when the scheduler resumes its coroutine until
 it waits or ends, and the scheduler's thread is blocked in between. Every hand-over is one release
 of a semaphore that the other side has acquired or will, so none is lost. What both sides touch
-(`_wait`, `_message`, `_error`) changes only while its writer has the turn. So cores share memory
+(`_wait`, `_payload`, `_error`) changes only while its writer has the turn. So cores share memory
 and NumPy's scratch without locks, and their order is the scheduler's, the same in every run.
 
 The only core of a launch needs no thread: it runs where the kernel was called.
@@ -18,10 +18,10 @@ import contextvars
 import sys
 import threading
 from collections.abc import Callable
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from nki_dist.runtime.executor import Coroutine
-from nki_dist.runtime.messages import Message, Wait
+from nki_dist.runtime.messages import Wait
 from nki_dist.runtime.scheduler import CoreRun
 from nki_dist.runtime.stuck import deadlock
 
@@ -49,12 +49,12 @@ class Alone:
         return
         yield
 
-    def wait(self, wait: Wait) -> Message:
-        """Let others run until a message is there; called by the kernel."""
-        message = self._run().take(wait)
-        if message is None:
-            raise deadlock([self._run().disagrees or wait], ())
-        return message
+    def wait(self, wait: Wait) -> Any:
+        """Let others run until a message is there, and give its payload; called by the kernel."""
+        found = self._run().take(wait)
+        if isinstance(found, Wait):
+            raise deadlock([found], ())
+        return found.payload
 
     def check(self) -> None:
         """Nobody can end it but itself."""
@@ -74,7 +74,7 @@ class InThread:
         self._go = threading.Semaphore(0)
         self._back = threading.Semaphore(0)
         self._wait: Wait | None = None
-        self._message: Message | None = None
+        self._payload: Any = None
         self._error: BaseException | None = None
         self._over = False
         self._cancelled = False
@@ -93,7 +93,7 @@ class InThread:
                 if self._over:
                     break
                 assert self._wait is not None
-                self._message = yield self._wait
+                self._payload = yield self._wait
                 self._go.release()
         finally:
             if not self._over:
@@ -121,13 +121,12 @@ class InThread:
             self._over = True
             self._back.release()
 
-    def wait(self, wait: Wait) -> Message:
+    def wait(self, wait: Wait) -> Any:
         self._wait = wait
         self._back.release()
         self._go.acquire()
         self.check()
-        assert self._message is not None
-        return self._message
+        return self._payload
 
     def check(self) -> None:
         """Raise Ended if the launch has ended meanwhile; called by the kernel."""

@@ -288,7 +288,7 @@ def test_the_variable_is_checked(monkeypatch, text):
 
 
 def test_many_cores_make_no_endless_message():
-    running = [Position(f"rank {n} core 0", "nisa.iota", "k.py:3", n) for n in range(20)]
+    running = [Position(n, 1, "nisa.iota", "k.py:3", n) for n in range(20)]
     waits = [Wait(n, 0, "c", {"op": "core_barrier"}, "k.py:5", 1) for n in range(100, 400)]
     text = str(overdue(2.5, running, waits, 7))
     assert "ranks 0-19 core 0 are in nisa.iota at k.py:3; 0 to 19 instructions done" in text
@@ -301,7 +301,7 @@ def test_many_cores_make_no_endless_message():
 def test_other_processes_are_judged_alike(clock):
     """The launcher's watch over actors: the same error from what they say."""
     watch = Watch(10)
-    at = Position("rank 1 core 0", "nisa.iota", "k.py:3", 8, (("k.py:2", 4),))
+    at = Position(1, 1, "nisa.iota", "k.py:3", 8, (("k.py:2", 4),))
     running = Status(5, "running", running=(at,))
     assert watch.verdict(5, [running]) is None
     clock.looks = 20

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from nki_dist.errors import CollectiveMismatchError
-from nki_dist.runtime.messages import Mailbox, Message, Wait, agree, core_name, title
-from nki_dist.runtime.stuck import deadlock
+from nki_dist.runtime.messages import Mailbox, Message, Wait, agree, core_names, title
+from nki_dist.runtime.stuck import deadlock, waiting
 
 WHAT = {"op": "sendrecv", "shape": (3, 5), "tensors": "a to b"}
 
@@ -78,24 +78,21 @@ def test_a_disagreement_names_both_sides():
     assert error.core == "rank 1 core 0"
 
 
-def test_a_wait_describes_itself():
+def test_a_wait_is_described():
     """Without the tensors: the line says them."""
-    assert wait().describe() == (
+    assert waiting([wait()]) == [
         "core 5 waits in nisa.sendrecv (shape (3, 5)) for core 2 at k.py:9"
-    )
-    assert (
-        "all_gather (width 3) for"
-        in wait({"op": "all_gather", "tensors": [1], "width": 3}).describe()
-    )
-    bare = wait({"op": "all_gather"}, lnc=2, number=3, location=None)
-    assert bare.describe() == "rank 2 core 1 waits in ncc.all_gather (number 3) for rank 1 core 0"
-    assert wait({"op": "core_barrier"}, location=None).describe() == (
-        "core 5 waits in nisa.core_barrier for core 2"
-    )
+    ]
+    (text,) = waiting([wait({"op": "all_gather", "tensors": [1], "width": 3})])
+    assert "all_gather (width 3) for" in text
+    (bare,) = waiting([wait({"op": "all_gather"}, lnc=2, number=3, location=None)])
+    assert bare == "rank 2 core 1 waits in ncc.all_gather (number 3) for rank 1 core 0"
+    (barrier,) = waiting([wait({"op": "core_barrier"}, location=None)])
+    assert barrier == "core 5 waits in nisa.core_barrier for core 2"
 
 
 def test_names():
-    assert [core_name(5, lnc) for lnc in (0, 1, 2)] == [
+    assert [core_names([5], lnc) for lnc in (0, 1, 2)] == [
         "core 5",
         "rank 5 core 0",
         "rank 2 core 1",
