@@ -173,6 +173,7 @@ class Record:
                     code="record-question",
                     hint="give an array of the output's shape, or a list with one, or None, for "
                     "each rank",
+                    numbers={"got": len(expected), "allowed": ranks},
                 )
             expected = expected[rank]
         if not isinstance(expected, Mapping):
