@@ -258,7 +258,7 @@ def scheduled(lane_of: Sequence[int], needs: Sequence[Sequence[int]], threads: i
 
 
 class _Use(NamedTuple):
-    """What an instruction does with accumulators.
+    """What an instruction does with accumulators: all of its operations use the same ones.
 
     Attributes:
         low, high: bytes of them, half open.
@@ -274,19 +274,12 @@ class _Use(NamedTuple):
 def _use(linked: Linked, run: Any) -> _Use | None:
     if type(run) is Late:
         return None
-    found: _Use | None = None
     for o in linked.kinds[linked.runs[run].kind].operations:
         for n, a in enumerate(o.arguments):
-            if type(a) is not Place or a.space[0] != "accumulators":
-                continue
-            low, high = a.span()
-            if found is None:
+            if type(a) is Place and a.space[0] == "accumulators":
                 anew = n in o.function.writes and n not in o.function.reads
-                found = _Use(str(a.space[1]), low, high, anew and not o.function.partial)
-            elif low < found.low or high > found.high:
-                low, high = min(low, found.low), max(high, found.high)
-                found = found._replace(low=low, high=high, anew=False)
-    return found
+                return _Use(str(a.space[1]), *a.span(), anew and not o.function.partial)
+    return None
 
 
 def _begun_anew(linked: Linked) -> bool:

@@ -200,7 +200,6 @@ def dependences(nodes: Sequence[Sequence[Touch]]) -> list[list[int]]:
                     if of:
                         of[:] = [entry for entry in of if not _covers(t, entry[0])]
             there[0 if t[5] else 1].append((t, k))
-        needs.discard(k)
         found.append(sorted(needs))
     return found
 

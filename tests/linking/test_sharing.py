@@ -14,13 +14,18 @@ import pytest
 import nki_dist as nki
 import nki_dist.isa as nisa
 import nki_dist.language as nl
+from nki_dist import arch
 from nki_dist.compiler.compiled import Compiled
 from nki_dist.compiler.decode import decode
 from nki_dist.compiler.encode import encode
 from nki_dist.errors import OutOfBoundsError
 from nki_dist.linking.indirect import lowered
+from nki_dist.linking.kinds import Kinds
 from nki_dist.linking.lowering import Lowering
 from nki_dist.linking.placing import Placed, Segment, View
+from nki_dist.ops.arrays import fill
+from nki_dist.ops.operation import op
+from nki_dist.ops.place import Place
 from nki_dist.program import Access, Instruction, Program, Storage, instructions
 from nki_dist.runtime.group import placed_program
 from tests.compiler.compiling import compiled
@@ -239,3 +244,13 @@ def test_computed_numbers_are_told_apart_by_value_and_sign():
     kinds = [i.kind for i in instructions(program.body) if i.opcode == "tensor_scalar"]
     assert kinds[0] is kinds[1]
     assert len({*map(id, kinds)}) == 3
+
+
+@pytest.mark.parametrize(
+    "one, other", [((0.0, 1), (-0.0, 1)), ((1,), (True,)), (2, 2.0), (0, False)]
+)
+def test_operations_with_other_constants_are_of_other_kinds(one, other):
+    kinds = Kinds(Lowering(arch.get("trn2")))
+    place = Place(("storage", 1), 0, (4,), (4,), np.float32)
+    runs = [kinds.made([op(fill, place, value)], 0).kind for value in (one, other, one)]
+    assert runs == [0, 1, 0]

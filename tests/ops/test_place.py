@@ -150,3 +150,8 @@ def test_a_place_that_is_moved_lies_as_before_in_the_other_space() -> None:
     assert over.span() == (36, 42)
     assert len({over, moved, place}) == 3
     assert prod(moved.shape) == moved.size
+
+
+def test_what_a_place_is_called() -> None:
+    place, _ = both((2, 6), 8, np.uint16)
+    assert repr(place[:, 1::2]) == "storage 3+10[2:12, 3:4] uint16"
