@@ -215,7 +215,7 @@ def _outcome(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(group, "placed_program", placed)
         for module in (kit, memory):
-            patch.setattr(module, "aligned", _unlike)
+            patch.setattr(module, "aligned", unlike)
         try:
             result = own(other, replace(launch, printer=printer, warn=lambda warning: None))
         except Exception as error:  # with a need missing, whatever kind
@@ -227,7 +227,7 @@ def _outcome(
     return b"".join(m.tobytes() for m in result.memories), printed, ""
 
 
-def _unlike(nbytes: int) -> np.ndarray:
+def unlike(nbytes: int) -> np.ndarray:
     """Memory that doesn't happen to hold what a run before has left, which may be right."""
     found = aligned(nbytes)
     found.fill(0x5A)
