@@ -118,7 +118,8 @@ KERNELS = {
         [numbers(1, 2, 40, 700), numbers(1, 1, 40, 700), numbers(1, 1, 700, 40)],
     ),
     "softmax": (kernels.softmax, [numbers(700, 70)]),
-    "matmul": (kernels.matmul, [numbers(300, 260), numbers(260, 600)]),
+    "matmul": (kernels.matmul, [numbers(900, 300), numbers(300, 1100)]),
+    "mlp": (kernels.mlp, [numbers(400, 256), numbers(256, 384), numbers(384, 256)]),
 }
 
 
