@@ -130,6 +130,14 @@ def test_kernels(name: str) -> None:
     assert _Forced.laned > before
 
 
+def test_storages_and_panels_share_memory_on_lanes() -> None:
+    kernel, arguments = KERNELS["flash_fwd"]
+    (program,) = kernel.compile(*arguments).programs
+    placed = group.placed_program(program, threads=THREADS)
+    assert len(placed.panels) < 0.7 * len(placed.linked.panels)
+    assert len(placed.places.sizes) < 0.5 * len(placed.places.numbers)
+
+
 def random_differences() -> list[Any]:
     found: list[Any] = []
     for seed in range(SEEDS):

@@ -121,13 +121,37 @@ def shifted(x, y):
     return out
 
 
-def test_one_of_a_kind_is_lowered_for_all_places(monkeypatch, tmp_path):
+@nki.jit
+def stacked(x):
+    """The same copy in other partitions."""
+    tile, into = nl.load(x), nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf)
+    for start in range(0, len(x), 32):
+        nisa.tensor_copy(dst=into[start : start + 32], src=tile[start : start + 32])
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    nl.store(out, into)
+    return out
+
+
+@pytest.fixture
+def copies(monkeypatch):
+    """Copies that are lowered."""
     linked: list[Instruction] = []
     for spec in (nisa.dma_copy, nisa.tensor_copy):
         meaning = spec._meaning
         monkeypatch.setattr(
             spec, "_meaning", lambda i, kit, meaning=meaning: linked.append(i) or meaning(i, kit)
         )
+    return linked
+
+
+def test_partitions_make_no_kinds_where_no_state_follows_them(copies):
+    x = numbers(128, 8)
+    assert nki.simulate(stacked)(x).tobytes() == x.tobytes()
+    assert len([i for i in copies if i.opcode == "tensor_copy"]) == 1
+
+
+def test_one_of_a_kind_is_lowered_for_all_places(copies, tmp_path):
+    linked = copies
     x, y = numbers(3, 8), numbers(3, 8) + 50
     with nki.World(ranks=1, host="inprocess") as world:
         world.run(sums, numbers())
