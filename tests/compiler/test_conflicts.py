@@ -58,6 +58,22 @@ def test_an_argument_that_one_core_stores_to_is_watched_on_both(storing: int) ->
         nki.simulate(nki.jit(kernel))[2](np.zeros((4, 5), np.float32))
 
 
+def test_a_launch_is_judged_by_itself() -> None:
+    """Both cores store the same and load it, next time something else."""
+
+    def kernel(a):
+        out = nl.ndarray((4, 5), nl.float32, buffer=nl.shared_hbm, name="out")
+        tile = nl.load(a)
+        nisa.dma_copy(dst=out, src=tile)
+        nisa.dma_copy(dst=tile, src=out)
+        return out
+
+    launch = nki.simulate(nki.jit(kernel))[2]
+    for value in (1, 2, 3):
+        x = np.full((4, 5), value, np.float32)
+        assert launch(x).tobytes() == x.tobytes()
+
+
 def _access(rng: random.Random, storage: Storage) -> Access:
     dtype = rng.choice((dtypes.bfloat16, dtypes.float32))
     dims = rng.randint(1, 2)

@@ -149,7 +149,7 @@ def rounds_of_an_argument(x, counts):
 
 
 def test_what_one_core_stores_to_an_argument_is_there_for_the_other():
-    x, made = np.ones((2, 5), F32), world(1)
+    x, made = np.ones((2, 5), F32), world(2)
     dry = made.dry_run(rounds_of_an_argument, x, np.zeros((1, 1), np.int32))
     counts = np.full((1, 1), 3, np.int32)  # which the full run has anyway
     assert dry.instructions == made.dry_run(rounds_of_an_argument, x, counts).instructions
