@@ -109,7 +109,10 @@ _OPERATIONS: Final = tuple(
 _BOUND: Final = (
     *(
         f"tests/linking/test_{name}.py"
-        for name in ("passes", "sharing", "loads", "late_needs", "orders", "printing", "linked")
+        for name in (
+            *("passes", "sharing", "loads", "late_needs", "needs", "orders", "lane_orders"),
+            *("printing", "linked"),
+        )
     ),
     *(
         f"tests/runtime/test_{name}.py"
