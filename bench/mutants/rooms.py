@@ -103,12 +103,21 @@ _NAMED: Final = (
     "tests/test_release_notes*.py",
 )
 
+_OPERATIONS: Final = tuple(
+    f"tests/ops/test_{name}.py" for name in ("place", "functions", "declarations")
+)
 _BOUND: Final = (
-    *(f"tests/linking/test_{name}.py" for name in ("passes", "sharing", "loads", "late_needs")),
+    *(
+        f"tests/linking/test_{name}.py"
+        for name in (
+            *("passes", "sharing", "loads", "late_needs", "needs", "orders", "lane_orders"),
+            *("printing", "linked"),
+        )
+    ),
     *(
         f"tests/runtime/test_{name}.py"
         for name in (
-            *("addressed", "chains", "chain_operands", "many_ranks"),
+            *("lanes", "team", "addressed", "chains", "chain_operands", "many_ranks"),
             *("cores_of_one_program", "host_memory", "stopping", "uncollected"),
         )
     ),
@@ -119,6 +128,7 @@ _RUN: Final = tuple(
     for name in (
         *("barriers_of_other_tensors", "beyond_its_dimension", "dry_classes", "dry_run"),
         *("interrupts", "saved_prints", "skipped_rows_of_programs", "timeouts"),
+        "races_by_element",
     )
 )
 
@@ -213,7 +223,7 @@ ROOMS: Final = (
         "ops",
         ("nki_dist/ops/*.py",),
         WHOLE,
-        _BOUND,
+        (*_OPERATIONS, *_BOUND),
     ),
     Room(
         "linking",

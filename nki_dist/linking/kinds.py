@@ -175,6 +175,8 @@ def equal_key(argument: Any) -> Any:
         return argument.dtype.str, argument.tobytes()
     if isinstance(argument, float):
         return "float", argument.hex()  # zeros have a sign
+    if type(argument) is tuple:
+        return tuple(map(equal_key, argument))
     try:
         hash(argument)
     except TypeError:

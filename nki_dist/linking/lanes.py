@@ -96,7 +96,7 @@ class Plan(NamedTuple):
 
 
 class _Use(NamedTuple):
-    """What an instruction does with accumulators.
+    """What an instruction does with accumulators: all of its operations use the same ones.
 
     Attributes:
         low, high: bytes of them, half open.
@@ -110,25 +110,12 @@ class _Use(NamedTuple):
 
 
 def _use(kind: Kind) -> _Use | None:
-    found: _Use | None = None
     for o in kind.operations:
-        f = o.function
-        there = [
-            (n, a)
-            for n, a in enumerate(o.arguments)
-            if type(a) is Place and a.space[0] == "accumulators"
-        ]
-        if not there:
-            continue
-        spans = [a.span() for _, a in there]
-        low, high = min(s[0] for s in spans), max(s[1] for s in spans)
-        if found is None:
-            anew = not f.partial and all(n in f.writes and n not in f.reads for n, _ in there)
-            found = _Use(str(there[0][1].space[1]), low, high, anew)
-        elif low < found.low or high > found.high:
-            low, high = min(low, found.low), max(high, found.high)
-            found = found._replace(low=low, high=high, anew=False)
-    return found
+        for n, a in enumerate(o.arguments):
+            if type(a) is Place and a.space[0] == "accumulators":
+                anew = n in o.function.writes and n not in o.function.reads
+                return _Use(str(a.space[1]), *a.span(), anew and not o.function.partial)
+    return None
 
 
 class Planner:

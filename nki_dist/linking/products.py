@@ -29,7 +29,7 @@ from nki_dist.linking.facts import FactTable
 from nki_dist.linking.loads import Load, find_loads
 from nki_dist.linking.lowering import Lowering
 from nki_dist.linking.panels import KEPT, Panel, Part, joined, lying
-from nki_dist.ops.arrays import add_where, fill
+from nki_dist.ops.arrays import add_where
 from nki_dist.ops.function import copy
 from nki_dist.ops.operation import Operation, op
 from nki_dist.ops.place import Place
@@ -202,7 +202,8 @@ class Products:
         return kept
 
     def _gathered(self, parts: list[Part], width: int, at: int, right: bool) -> Panel:
-        """A panel of these parts, and the work of filling it.
+        """A panel of these parts, and the work of filling it: not the columns that fill up blocks,
+        as nobody reads what becomes of them.
 
         Args:
             right: it may lie in an argument. Left ones don't: the two operands of a product mustn't
@@ -215,11 +216,8 @@ class Products:
         if right and self._loads and (there := lying(parts, width)) is not None:
             return Panel(-1, shape, start, at, self._kit.view(there))
         made = self._new(shape, start, at)
-        gaps = _gaps(parts, width)
         for part in joined(parts):
             self._at(part.at, Products._filled, part, made)
-        for column, stop in gaps:
-            self._at(at, Products._cleared, made, column, stop)
         self._bytes += made.nbytes
         return made
 
@@ -239,10 +237,6 @@ class Products:
 
     def _filled(self, part: Part, panel: Panel) -> list[Operation]:
         return [part.fill(panel.place, self._kit)]
-
-    def _cleared(self, panel: Panel, column: int, stop: int) -> list[Operation]:
-        """Columns that fill up blocks: nobody reads what becomes of them."""
-        return [op(fill, panel.place[:, column:stop], 0)]
 
     def _multiplied(
         self, chain: Chain, left: Panel | None, right: Panel | None, result: Panel | None
@@ -295,16 +289,6 @@ def _left_parts(group: Group) -> list[Part]:
             parts.append(Part(m.factors.left, m.factors.rows, row, chain.column, at))
             row += m.factors.rows
     return parts
-
-
-def _gaps(parts: list[Part], width: int) -> list[tuple[int, int]]:
-    """Columns of a panel that no operand fills, half open."""
-    found, at = [], 0
-    for part in sorted([p for p in parts if p.row == 0], key=lambda p: p.column):
-        if part.column > at:
-            found.append((at, part.column))
-        at = part.column + part.width
-    return [*found, (at, width)] if at < width else found
 
 
 def _right_parts(group: Group) -> list[Part]:

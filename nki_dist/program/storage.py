@@ -57,7 +57,7 @@ class Storage:
         strides: elements between neighbours of each dimension as allocated (row-major).
         nbytes: size of the whole storage.
         partition_bytes: bytes in each partition (on chip), or all bytes (HBM).
-        written: True once some instruction writes it.
+        written: True once some instruction writes it; of an argument, of any core.
     """
 
     __slots__ = (

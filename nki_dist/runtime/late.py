@@ -35,7 +35,6 @@ class AtRunTime:
 
     def __init__(self, kit: Kit, link: Callable[[Instruction], Step]) -> None:
         self._kit, self._link = kit, link
-        self._elsewhere: dict[int, Step] = {}
 
     def value(self, dynamic: Dynamic) -> int:
         """The index a run-time access uses now."""
@@ -91,23 +90,16 @@ class AtRunTime:
 
         return run
 
-    def _away(self, i: Instruction) -> None:
-        """Carry it out where an index isn't in its interval."""
-        step = self._elsewhere.get(i.ordinal)
-        if step is None:
-            step = self._elsewhere[i.ordinal] = self.step(i)
-        step()
-
     def moving(self, what: Moving, calls: Sequence[Bound]) -> Step:
         """The step of an instruction that does the same wherever its operands lie."""
-        i, away = what.instruction, self._away
+        away = self.step(what.instruction)  # where an index isn't in its interval
         if len(calls) == len(what.sources) == 1 and len(calls[0][2]) == 1:
             source, (least, most) = what.sources[0].source, what.intervals[0]
             function, arguments, ((place, _),) = calls[0]
             if type(source) is VirtualRegister and len(arguments) == 2:
                 registers, number = self._kit.state.registers, source.number
                 bounds = number, least, most - least
-                return _by_register(function, place, arguments, registers, bounds, partial(away, i))
+                return _by_register(function, place, arguments, registers, bounds, away)
         questions = [
             (partial(self.value, source), least, most - least)
             for source, (least, most) in zip(what.sources, what.intervals, strict=True)
@@ -118,7 +110,7 @@ class AtRunTime:
             for index, least, last in questions:
                 at = index() - least
                 if not 0 <= at <= last:
-                    away(i)
+                    away()
                     return
                 indices.append(at)
             for function, arguments, axes in calls:

@@ -6,10 +6,12 @@ import random
 from itertools import product
 
 import numpy as np
+import pytest
 
+import nki_dist as nki
 import nki_dist.isa as nisa
 import nki_dist.language as nl
-from nki_dist import dtypes
+from nki_dist import dtypes, errors
 from nki_dist.compiler.passes.conflicts import _Grid, _Region
 from nki_dist.program import Access, MemoryRegion, Storage
 from nki_dist.program.access import Dynamic
@@ -37,6 +39,39 @@ def _watched(theirs: slice) -> list[list[int]]:
 def test_a_load_is_watched_where_the_other_core_stores() -> None:
     assert _watched(slice(2, 4)) == [[0], [1]]
     assert _watched(slice(3, 5)) == [[], []]
+
+
+@pytest.mark.parametrize("storing", [0, 1])
+def test_an_argument_that_one_core_stores_to_is_watched_on_both(storing: int) -> None:
+    def kernel(a):
+        out = nl.ndarray((2, 4, 5), nl.float32, buffer=nl.shared_hbm, name="out")
+        tile = nl.ndarray((4, 5), nl.float32, buffer=nl.sbuf)
+        if nl.program_id(0) == storing:
+            nisa.memset(dst=tile, value=3)
+            nisa.dma_copy(dst=a, src=tile)
+        else:
+            nisa.dma_copy(dst=tile, src=a)
+        nisa.dma_copy(dst=out[nl.program_id(0)], src=tile)
+        return out
+
+    with pytest.raises(errors.RaceError, match=f"core {storing} .* both touch byte 0 of a"):
+        nki.simulate(nki.jit(kernel))[2](np.zeros((4, 5), np.float32))
+
+
+def test_a_launch_is_judged_by_itself() -> None:
+    """Both cores store the same and load it, next time something else."""
+
+    def kernel(a):
+        out = nl.ndarray((4, 5), nl.float32, buffer=nl.shared_hbm, name="out")
+        tile = nl.load(a)
+        nisa.dma_copy(dst=out, src=tile)
+        nisa.dma_copy(dst=tile, src=out)
+        return out
+
+    launch = nki.simulate(nki.jit(kernel))[2]
+    for value in (1, 2, 3):
+        x = np.full((4, 5), value, np.float32)
+        assert launch(x).tobytes() == x.tobytes()
 
 
 def _access(rng: random.Random, storage: Storage) -> Access:

@@ -178,3 +178,27 @@ def test_a_result_of_beta_1_that_was_looked_at_before_it_was_assigned():
     np.testing.assert_array_equal(seen[1], 3 * x)
     np.testing.assert_array_equal(seen[2], out[1:3, 2:4])
     np.testing.assert_array_equal(out, 3 * x + 1)
+
+
+@nki.jit
+def added_to_a_sum(x, y):
+    """Several matmuls that add to a sum that somebody has looked at."""
+    total = nl.ndarray((x.shape[2], y.shape[2]), dtype=nl.float32, buffer=nl.psum)
+    out = nl.ndarray((2, *total.shape), dtype=nl.float32, buffer=nl.shared_hbm)
+    kept = nl.ndarray(total.shape, dtype=nl.float32, buffer=nl.sbuf)
+    for n in range(len(x)):
+        stationary, moving = nl.load(x[n]), nl.load(y[n])
+        nisa.nc_matmul(dst=total, stationary=stationary, moving=moving, accumulate=n > 0)
+        if n in (0, len(x) - 1):
+            nisa.tensor_copy(dst=kept, src=total)
+            nl.store(out[min(n, 1)], kept)
+    return out
+
+
+def test_matmuls_add_to_what_is_there():
+    x, y = numbers(4, 48, 20), numbers(4, 48, 30, seed=1)
+    products = [a.T.astype(np.float64) @ b for a, b in zip(x, y, strict=True)]
+    out = same(added_to_a_sum, x, y)
+    np.testing.assert_allclose(out, [products[0], sum(products)], rtol=1e-4, atol=1e-4)
+    record = nki.record(added_to_a_sum)(x, y)
+    assert record.writes("total")[-1].values.tobytes() == record.outputs[1].tobytes()

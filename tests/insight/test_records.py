@@ -10,7 +10,7 @@ import nki_dist as nki
 import nki_dist.collectives as ncc
 import nki_dist.isa as nisa
 import nki_dist.language as nl
-from nki_dist.errors import LaunchError
+from nki_dist.errors import LaunchError, NkiError
 from tests.insight.lines import lines_of
 
 LINES = lines_of(__file__)
@@ -395,3 +395,20 @@ def test_an_origin_leads_through_what_follows_random_numbers():
     names = {step.instruction for step in origin}
     assert {"nisa.activation", "nisa.tensor_tensor", "nisa.rng"} <= names
     assert origin.value == record.outputs[1, 2]
+
+
+def test_what_cannot_be_linked_is_told_with_its_core_and_line(monkeypatch):
+    """As memory for what an instruction needs, when a question is asked."""
+    record, spec = nki.record(summed_rows[2])(X), nisa.tensor_tensor
+    meaning = spec._meaning
+
+    def fails(i, kit):
+        if kit.slot.core == 1:
+            raise MemoryError
+        return meaning(i, kit)
+
+    monkeypatch.setattr(spec, "_meaning", fails)
+    with pytest.raises(NkiError) as caught:
+        record.writes("total")
+    assert (caught.value.core, caught.value.instruction) == (1, "nisa.tensor_tensor")
+    assert caught.value.location == LINES["added"]

@@ -14,13 +14,17 @@ import pytest
 import nki_dist as nki
 import nki_dist.isa as nisa
 import nki_dist.language as nl
+from nki_dist import arch
 from nki_dist.compiler.compiled import Compiled
 from nki_dist.compiler.decode import decode
 from nki_dist.compiler.encode import encode
 from nki_dist.errors import OutOfBoundsError
 from nki_dist.linking.indirect import lowered
+from nki_dist.linking.kinds import Kinds
 from nki_dist.linking.lowering import Lowering
 from nki_dist.linking.placing import Placed, Segment
+from nki_dist.ops.arrays import fill
+from nki_dist.ops.operation import op
 from nki_dist.ops.place import Place
 from nki_dist.program import Access, Instruction, Program, Storage, instructions
 from nki_dist.runtime.group import placed_program
@@ -117,13 +121,42 @@ def shifted(x, y):
     return out
 
 
-def test_one_of_a_kind_is_lowered_for_all_places(monkeypatch, tmp_path):
+@nki.jit
+def stacked(x):
+    """The same copy in other partitions."""
+    tile, into = nl.load(x), nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf)
+    for start in range(0, len(x), 32):
+        nisa.tensor_copy(dst=into[start : start + 32], src=tile[start : start + 32])
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    nl.store(out, into)
+    return out
+
+
+@pytest.fixture
+def copies(monkeypatch):
+    """Copies that are lowered."""
     linked: list[Instruction] = []
     for spec in (nisa.dma_copy, nisa.tensor_copy):
         meaning = spec._meaning
         monkeypatch.setattr(
             spec, "_meaning", lambda i, kit, meaning=meaning: linked.append(i) or meaning(i, kit)
         )
+    return linked
+
+
+def test_partitions_make_no_kinds_where_no_state_follows_them(copies, tmp_path):
+    """Of a program that was read; while one is traced, checks ask for them."""
+    x = numbers(128, 8)
+    with nki.World(ranks=1, host="inprocess") as world:
+        world.compile(stacked, x).save(tmp_path / "stacked")
+        copies.clear()
+        (read,) = world.run(Compiled.load(tmp_path / "stacked"), x)
+    assert read.tobytes() == x.tobytes()
+    assert len([i for i in copies if i.opcode == "tensor_copy"]) == 1
+
+
+def test_one_of_a_kind_is_lowered_for_all_places(copies, tmp_path):
+    linked = copies
     x, y = numbers(3, 8), numbers(3, 8) + 50
     with nki.World(ranks=1, host="inprocess") as world:
         world.run(sums, numbers())
@@ -240,3 +273,13 @@ def test_computed_numbers_are_told_apart_by_value_and_sign():
     kinds = [i.kind for i in instructions(program.body) if i.opcode == "tensor_scalar"]
     assert kinds[0] is kinds[1]
     assert len({*map(id, kinds)}) == 3
+
+
+@pytest.mark.parametrize(
+    "one, other", [((0.0, 1), (-0.0, 1)), ((1,), (True,)), (2, 2.0), (0, False)]
+)
+def test_operations_with_other_constants_are_of_other_kinds(one, other):
+    kinds = Kinds(Lowering(arch.get("trn2")))
+    place = Place(("storage", 1), 0, (4,), (4,), np.float32)
+    runs = [kinds.made([op(fill, place, value)], 0).kind for value in (one, other, one)]
+    assert runs == [0, 1, 0]

@@ -9,7 +9,8 @@ import sys
 import numpy as np
 import pytest
 
-from nki_dist.dtypes import bfloat16, float32
+from nki_dist.dtypes import bfloat16, float8_e4m3, float32
+from nki_dist.dtypes.scratch import Scratch
 from nki_dist.ops.arrays import fill
 from nki_dist.ops.function import conversion, copy, find, function, functions, of_ufunc
 
@@ -38,6 +39,27 @@ def test_other_processes_find_what_nobody_has_asked_for_there():
     sent = pickle.dumps([of_ufunc(np.logaddexp), conversion(float32, bfloat16)])
     found = subprocess.run([sys.executable, "-c", program], input=sent, capture_output=True)
     assert found.stdout.decode().strip() == "logaddexp convert float32 bfloat16", found.stderr
+
+
+def test_conversions_work_in_the_memory_of_those_who_share_them():
+    """What threads do at the same time mustn't meet in the same scratch."""
+
+    class Asked(Scratch):
+        count = 0
+
+        def get(self, *asked):
+            self.count += 1
+            return super().get(*asked)
+
+    mine, theirs = Asked(), Asked()
+    convert = conversion(float32, float8_e4m3).within(mine)
+    convert(np.empty(9, float8_e4m3.storage), np.ones(9, np.float32))
+    assert mine.count > 0
+    assert theirs.count == 0
+
+
+def test_a_conversion_to_the_same_type_is_a_copy():
+    assert conversion(float32, float32) is copy
 
 
 def test_no_two_functions_have_a_name():

@@ -150,3 +150,15 @@ def test_a_place_that_is_moved_lies_as_before_in_the_other_space() -> None:
     assert over.span() == (36, 42)
     assert len({over, moved, place}) == 3
     assert prod(moved.shape) == moved.size
+
+
+def test_what_a_place_is_called() -> None:
+    place, _ = both((2, 6), 8, np.uint16)
+    assert repr(place[:, 1::2]) == "storage 3+10[2:12, 3:4] uint16"
+
+
+def test_an_empty_place_meets_nobody() -> None:
+    place, _ = both((3, 4), 8, np.uint16)
+    assert place[1:1].span() == (8, 8)
+    assert not place[1:1].meets(place)
+    assert not place.meets(place[:, 2:2])

@@ -130,6 +130,32 @@ def test_counts_travel_though_data_does_not():
 
 
 @nki.jit
+def rounds_of_an_argument(x, counts):
+    """Core 0 stores how often core 1 goes round, to an argument."""
+    count = nisa.register_alloc(1)
+    if nl.program_id(0) == 0:
+        tile = C.sbuf((1, 1), nl.int32)
+        nisa.memset(dst=tile, value=3)
+        nisa.dma_copy(dst=counts, src=tile)
+    nisa.core_barrier(data=counts, cores=(0, 1))
+    if nl.program_id(0) == 1:
+        nisa.register_load(count, counts)
+    y = nl.load(x)
+    for _ in nl.dynamic_range(count):
+        nisa.tensor_copy(dst=y, src=y)
+    out = C.hbm((2, *x.shape), x.dtype)
+    nl.store(out[nl.program_id(0)], y)
+    return out
+
+
+def test_what_one_core_stores_to_an_argument_is_there_for_the_other():
+    x, made = np.ones((2, 5), F32), world(2)
+    dry = made.dry_run(rounds_of_an_argument, x, np.zeros((1, 1), np.int32))
+    counts = np.full((1, 1), 3, np.int32)  # which the full run has anyway
+    assert dry.instructions == made.dry_run(rounds_of_an_argument, x, counts).instructions
+
+
+@nki.jit
 def rounds_agreed_on(x, counts, group):
     """Ranks go round as often as the largest of their counts, found by an all_reduce."""
     mine, most = C.sbuf((1, 1), nl.int32), C.sbuf((1, 1), nl.int32)

@@ -102,3 +102,38 @@ def test_the_first_failure_of_the_program_is_told_and_later_launches_are_right(t
         if bad:
             assert f"table{min(bad)} " in outcome[0]
     several.group.forget()
+
+
+@nki.jit
+def added(x, anew):
+    """Sums of several tiles, each from the beginning or all in one."""
+    out = nl.ndarray((STRANDS, SHAPE[0], 1), dtype=nl.float32, buffer=nl.shared_hbm)
+    cmd = nisa.reduce_cmd
+    for n in range(STRANDS):
+        tile = nl.load(x[n])
+        total = nl.ndarray((SHAPE[0], 1), dtype=nl.float32, buffer=nl.sbuf)
+        for k in range(3):
+            nisa.activation(
+                dst=tile, op=nl.tanh, data=tile, reduce_op=nl.add, reduce_res=total,
+                reduce_cmd=cmd.reset_reduce if k == 0 and anew else cmd.reduce,
+            )  # fmt: skip
+        nl.store(out[n], total)
+    return out
+
+
+@pytest.mark.parametrize("anew", [True, False])
+def test_lanes_have_accumulators_of_their_own_if_all_begin_anew(anew):
+    x = np.random.default_rng(4).standard_normal((STRANDS, *SHAPE)).astype(np.float32)
+    (program,) = nki.simulate(added).compile(x, anew).programs
+    (laned,) = placed_program(program, threads=3).body
+    busy = {
+        w
+        for i, w in zip(laned.instructions, laned.schedule.lane_of, strict=True)
+        if i.opcode == "activation"
+    }
+    assert len(busy) == (3 if anew else 1)
+    outputs = []
+    for threads in (1, 3):
+        with nki.World(host="inprocess", threads=threads) as world:
+            outputs.append(world.run(added, x, anew)[0].tobytes())
+    assert outputs[0] == outputs[1]
