@@ -163,8 +163,8 @@ REASONS: Final[Mapping[tuple[str, str, str], str]] = {
     ): _TUNING,
     (
         "nki_dist/linking/placing.py",
-        "if threads > 1:",
-        "if threads != 1:",
+        "body, at = self._body_on_lanes() if threads > 1 else (linked.body, assign(linked.panels))",
+        "body, at = self._body_on_lanes() if threads != 1 else (linked.body, assign(linked.panels))",
     ): "equivalent: there is one at least",
     (
         "nki_dist/runtime/messages.py",
