@@ -164,7 +164,8 @@ REASONS: Final[Mapping[tuple[str, str, str], str]] = {
     (
         "nki_dist/linking/placing.py",
         "body, at = self._body_on_lanes() if threads > 1 else (linked.body, assign(linked.panels))",
-        "body, at = self._body_on_lanes() if threads != 1 else (linked.body, assign(linked.panels))",
+        "body, at = self._body_on_lanes() if threads != 1 "
+        "else (linked.body, assign(linked.panels))",
     ): "equivalent: there is one at least",
     (
         "nki_dist/runtime/messages.py",
