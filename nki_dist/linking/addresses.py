@@ -9,12 +9,17 @@ from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.enums import oob_mode
 from nki_dist.isa.transfers import Values, first_beyond, first_outside, fixed, parts_inside
 from nki_dist.linking.facts import accesses
-from nki_dist.program import Access, Instruction
+from nki_dist.program import Access, Dynamic, Instruction
 
 
 def run_time_arguments(i: Instruction) -> list[Access]:
     """Operands with one run-time address."""
     return [a for a in accesses(i) if a.dynamic is not None and a.dynamic.kind == "scalar"]
+
+
+def sources(i: Instruction) -> tuple[Dynamic, ...]:
+    """Where the run-time addresses of an instruction come from."""
+    return tuple([a.dynamic for a in run_time_arguments(i) if a.dynamic is not None])
 
 
 def resolved(i: Instruction, value: Values) -> Instruction:

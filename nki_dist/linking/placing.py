@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 from nki_dist.arch import Arch
+from nki_dist.linking.addresses import sources
 from nki_dist.linking.exchanges import Exchanges
 from nki_dist.linking.kinds import Kind, Run, equal_key
 from nki_dist.linking.lanes import Planner, Schedule, scheduled
@@ -24,7 +25,7 @@ from nki_dist.ops.calls import only_moves
 from nki_dist.ops.function import Function
 from nki_dist.ops.operation import Operation
 from nki_dist.ops.place import Place, Space
-from nki_dist.program import Instruction, Loop
+from nki_dist.program import Dynamic, Instruction, Loop
 
 # Between two looks at the clock and at whether the run has been ended from outside:
 SEGMENT = 1000  # instructions, and
@@ -107,6 +108,7 @@ class Placed:
         body: of Segment, Meeting and PlacedLoop.
         scratch: bytes that its steps need.
         exchanges: what instructions that wait keep for the cores.
+        sources: of run-time addresses, by ordinal of the instructions that have some.
         own: kinds of spaces of which each lane has its own.
         panels: places of panels: bytes, and the number among those of this size.
     """
@@ -122,6 +124,7 @@ class Placed:
         self.linked, self.arch = linked, arch
         self.scratch = linked.spaces.get(SCRATCH, 0)
         self.exchanges = Exchanges()
+        self.sources: dict[int, tuple[Dynamic, ...]] = {}
         self.arguments: list[Any] = []
         self.steps: list[Step] = []
         self.own: tuple[str, ...] = ()
@@ -259,8 +262,13 @@ class Placed:
             elif isinstance(item, LinkedLoop):
                 found.append(PlacedLoop(item.loop, self._block(item.body)))
             else:
+                self._asks(item.instruction)
                 found.append(item)
         return found
+
+    def _asks(self, i: Instruction) -> None:
+        if found := sources(i):
+            self.sources[i.ordinal] = found
 
     def _laned(self, laned: Laned) -> LanedSegment:
         spaces = set().union(*laned.touched)
@@ -270,6 +278,7 @@ class Placed:
         return LanedSegment(steps, laned.instructions, schedule, laned.births)
 
     def _settled(self, late: Late) -> Any:
+        self._asks(late.instruction)
         known = moving(late.instruction, self.arch, self.argument) if self._moving else None
         if known is None:
             return late

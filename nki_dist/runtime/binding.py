@@ -19,7 +19,6 @@ from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.core import Ordering
 from nki_dist.isa.kit import Kit, Workspace
 from nki_dist.isa.randomness import seeded
-from nki_dist.linking.addresses import run_time_arguments
 from nki_dist.linking.indirect import lowered
 from nki_dist.linking.linked import Late, Meeting
 from nki_dist.linking.located import raise_at
@@ -269,7 +268,8 @@ class Binder:
 
     def _settled(self, what: Any) -> Step:
         if type(what) is Late:
-            return self._late.step(what.instruction)
+            i = what.instruction
+            return self._late.step(i, self._placed.sources[i.ordinal])
         arguments = self._table
         calls = []
         for function, numbers, axes in what.calls:
@@ -289,7 +289,7 @@ class Binder:
     def _start(self, i: Instruction) -> Callable[[], Any]:
         kit, spec = self._kit, INSTRUCTIONS[i.opcode]
         kit.begin(waits=True)
-        if run_time_arguments(i):
+        if i.ordinal in self._placed.sources:
             return self._late.exchange(i, lambda now: spec.link_exchange(now, kit))
         exchanges = self._placed.exchanges
         like = exchanges.like(i)

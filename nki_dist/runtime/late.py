@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from nki_dist.isa.kit import Kit
-from nki_dist.linking.addresses import parts, run_time_arguments
+from nki_dist.linking.addresses import parts
 from nki_dist.linking.moving import Moving
 from nki_dist.ops.calls import Step, chain
 from nki_dist.program import Dynamic, Instruction, VirtualRegister
@@ -74,9 +74,12 @@ class AtRunTime:
 
         return start
 
-    def step(self, i: Instruction) -> Step:
-        """The step of an instruction that is lowered for each address it meets."""
-        sources = [a.dynamic for a in run_time_arguments(i) if a.dynamic is not None]
+    def step(self, i: Instruction, sources: Sequence[Dynamic]) -> Step:
+        """The step of an instruction that is lowered for each address it meets.
+
+        Args:
+            sources: of its run-time addresses.
+        """
         kept: dict[tuple[int, ...], Step] = {}
 
         def run() -> None:
@@ -92,7 +95,8 @@ class AtRunTime:
 
     def moving(self, what: Moving, calls: Sequence[Bound]) -> Step:
         """The step of an instruction that does the same wherever its operands lie."""
-        away = self.step(what.instruction)  # where an index isn't in its interval
+        # Where an index isn't in its interval:
+        away = self.step(what.instruction, what.sources)
         if len(calls) == len(what.sources) == 1 and len(calls[0][2]) == 1:
             source, (least, most) = what.sources[0].source, what.intervals[0]
             function, arguments, ((place, _),) = calls[0]

@@ -17,7 +17,7 @@ from nki_dist.compiler.passes.conflicts import ordering
 from nki_dist.errors import NkiError
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.kit import Kit
-from nki_dist.linking.addresses import run_time_arguments
+from nki_dist.linking.addresses import sources
 from nki_dist.linking.births import births, born_outside
 from nki_dist.linking.chains import Member
 from nki_dist.linking.facts import FactTable
@@ -119,8 +119,8 @@ class SingleLinker:
 
     def step(self, i: Instruction) -> Step:
         """The step of an instruction that waits for nobody."""
-        if run_time_arguments(i):
-            return self.late.step(i)
+        if found := sources(i):
+            return self.late.step(i, found)
         self.kit.begin()
         return self.linked(i)
 
@@ -139,7 +139,7 @@ class SingleLinker:
             kit: in place of the core's own.
         """
         link = partial(_exchange, kit or self.kit)
-        return self.late.exchange(i, link) if run_time_arguments(i) else link(i)
+        return self.late.exchange(i, link) if sources(i) else link(i)
 
 
 def _exchange(kit: Kit, i: Instruction) -> Callable[[], Any]:
