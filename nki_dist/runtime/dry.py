@@ -128,10 +128,11 @@ class _Memories:
 
     Args:
         inputs: per rank the arrays by index; only those with contents are looked at.
+        written: indices of those that some core writes.
     """
 
-    def __init__(self, inputs: Sequence[Sequence[np.ndarray]]) -> None:
-        self._inputs = inputs
+    def __init__(self, inputs: Sequence[Sequence[np.ndarray]], written: Collection[int]) -> None:
+        self._inputs, self._written = inputs, written
         self._shared: dict[tuple[Any, ...], np.ndarray] = {}
 
     def of(
@@ -151,7 +152,7 @@ class _Memories:
         if s.role == "local":
             return _unwritten(program, s)
         source = self._inputs[slot.rank][s.index] if s.role == "input" else None
-        own = source is None or s.written
+        own = source is None or s.index in self._written
         key = (s.role, s.index, slot.rank if own else id(source))
         if key not in self._shared:
             if source is None:
@@ -205,7 +206,7 @@ class DryCores:
         self._scheduler = Scheduler(timeout=timeout, since=since)
         self._collectives = collectives
         self._kits: list[_WatchedKit] = []
-        memories = _Memories(inputs)
+        memories = _Memories(inputs, skeleton.written)
         workspace = Workspace()
         for slot in slots:
             n = slot.lnc_core

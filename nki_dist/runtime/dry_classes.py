@@ -85,9 +85,10 @@ def _values_travel(skeleton: Skeleton) -> bool:
     """Whether what cores compute could depend on another rank, or on which core goes first."""
     if any(with_values(skeleton)):
         return True
+    written = skeleton.written
     for program, contents in zip(skeleton.programs, skeleton.contents, strict=True):
         shared = (s for s in program.storages if s.number in contents and program.cores > 1)
-        if any(s.role == "shared" or (s.role == "input" and s.written) for s in shared):
+        if any(s.role == "shared" or (s.role == "input" and s.index in written) for s in shared):
             return True
     return False
 

@@ -6,12 +6,11 @@ import random
 from itertools import product
 
 import numpy as np
-import pytest
 
 import nki_dist as nki
 import nki_dist.isa as nisa
 import nki_dist.language as nl
-from nki_dist import dtypes, errors
+from nki_dist import dtypes
 from nki_dist.compiler.passes.conflicts import _Grid, _Region
 from nki_dist.program import Access, MemoryRegion, Storage
 from nki_dist.program.access import Dynamic
@@ -41,12 +40,13 @@ def test_a_load_is_watched_where_the_other_core_stores() -> None:
     assert _watched(slice(3, 5)) == [[], []]
 
 
-@pytest.mark.parametrize("storing", [0, 1])
-def test_an_argument_that_one_core_stores_to_is_watched_on_both(storing: int) -> None:
+def test_a_core_may_load_an_argument_that_the_other_updates_in_place() -> None:
+    """Published kernels do so to caches, and mask what they load: what it holds doesn't count."""
+
     def kernel(a):
         out = nl.ndarray((2, 4, 5), nl.float32, buffer=nl.shared_hbm, name="out")
         tile = nl.ndarray((4, 5), nl.float32, buffer=nl.sbuf)
-        if nl.program_id(0) == storing:
+        if nl.program_id(0) == 1:
             nisa.memset(dst=tile, value=3)
             nisa.dma_copy(dst=a, src=tile)
         else:
@@ -54,8 +54,8 @@ def test_an_argument_that_one_core_stores_to_is_watched_on_both(storing: int) ->
         nisa.dma_copy(dst=out[nl.program_id(0)], src=tile)
         return out
 
-    with pytest.raises(errors.RaceError, match=f"core {storing} .* both touch byte 0 of a"):
-        nki.simulate(nki.jit(kernel))[2](np.zeros((4, 5), np.float32))
+    a = np.zeros((4, 5), np.float32)
+    assert nki.simulate(nki.jit(kernel))[2](a)[1, 0, 0] == a[0, 0] == 3
 
 
 def test_a_launch_is_judged_by_itself() -> None:

@@ -92,7 +92,11 @@ def ordering(program: Program, i: Instruction) -> Ordering:
 
 
 def visible(i: Instruction, writes: bool) -> Iterator[Access]:
-    """Operands that the other core can see and that somebody writes."""
+    """Operands that the other core can see and that are written.
+
+    Of arguments, those that this core writes itself: what it only loads of a cache that the other
+    updates in place (nki-library's attention_block_tkg, which ran on devices) it masks.
+    """
     spec = INSTRUCTIONS[i.opcode]
     for a in spec.writes(i) if writes else spec.reads(i):
         s = a.storage

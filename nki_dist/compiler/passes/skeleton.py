@@ -58,6 +58,12 @@ class Skeleton:
     contents: list[frozenset[int]]
     unchecked: tuple[str, ...]
 
+    @property
+    def written(self) -> set[int]:
+        """Indices of the arguments that some core writes."""
+        every = (s for p in self.programs for s in p.storages)
+        return {s.index for s in every if s.role == "input" and s.written}
+
 
 @dataclass
 class _Effect:

@@ -57,8 +57,6 @@ def check_uninitialised(programs: Sequence[Program], checks: Checks = DEFAULT) -
         for s in p.storages:
             if s.role != "local" and s.written:
                 written.setdefault((s.role, s.index), []).append(p.core)
-    for s in (s for p in programs for s in p.storages if s.role == "input"):
-        s.written = (s.role, s.index) in written  # for those that only read it, too
     scans = []
     for p in programs:
         scan = Scan(p, written, checks.strict)
