@@ -60,11 +60,13 @@ class Segment:
     Attributes:
         steps: of each, a step by number, or what a late one does.
         moves: of all of them.
+        births: places of those with which storages begin to live.
     """
 
     steps: list[Any]
     instructions: list[Instruction]
     moves: bool
+    births: set[int]
 
 
 @dataclass
@@ -74,7 +76,7 @@ class LanedSegment:
     Attributes:
         steps: of each, in the order in which they begin; see Segment.
         schedule: which lane has which, by place among the steps.
-        births: places of those with which storages begin to live.
+        births: see Segment.
     """
 
     steps: list[Any]
@@ -286,12 +288,14 @@ class Placed:
         return known
 
     def _segments(self, straight: Straight) -> list[Segment]:
-        segment, elements = Segment([], [], True), 0
+        segment, elements = Segment([], [], True, set()), 0
         found = [segment]
-        for run, i in zip(straight.runs, straight.instructions, strict=True):
+        for n, (run, i) in enumerate(zip(straight.runs, straight.instructions, strict=True)):
             if len(segment.steps) >= SEGMENT or elements > SEGMENT_ELEMENTS:
-                segment, elements = Segment([], [], True), 0
+                segment, elements = Segment([], [], True, set()), 0
                 found.append(segment)
+            if n in straight.births:
+                segment.births.add(len(segment.steps))
             if type(run) is Late:
                 known = self._settled(run)
                 segment.steps.append(known)

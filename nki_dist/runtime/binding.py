@@ -189,21 +189,15 @@ class Binder:
         steps = self._steps
         made = [steps[step] if type(step) is int else self._settled(step) for step in segment.steps]
         if self._watched:
-            for n, i in enumerate(segment.instructions):
-                # A birth has the instruction that comes next.
-                if i.ordinal in self._watched and segment.instructions[n + 1 : n + 2] != [i]:
-                    made[n] = self.recorder.around(i, made[n], self._late.parts)
+            made = [self._recorded(step, n, segment) for n, step in enumerate(made)]
         return Segment(made, segment.instructions, segment.moves and not self._watched)
 
     def _laned(self, segment: PlacedLanes) -> LanedSegment:
         schedule, steps, instructions = segment.schedule, [], []
         for w, lane in enumerate(schedule.lanes):
-            steps.append([self._in_lane(w, segment.steps[n]) for n in lane.nodes])
+            made = [(self._in_lane(w, segment.steps[n]), n) for n in lane.nodes]
+            steps.append([self._recorded(step, n, segment) for step, n in made])
             instructions.append([segment.instructions[n] for n in lane.nodes])
-            if self._watched:
-                for n, i in enumerate(instructions[w]):
-                    if i.ordinal in self._watched and lane.nodes[n] not in segment.births:
-                        steps[w][n] = self.recorder.around(i, steps[w][n], self._late.parts)
         at = [{n: k for k, n in enumerate(lane.nodes)} for lane in schedule.lanes]
         waits = [
             {at[w][n]: of for n, of in lane.waits.items()} for w, lane in enumerate(schedule.lanes)
@@ -214,6 +208,13 @@ class Binder:
         ]
         lanes = Lanes(steps, instructions, waits, signals, schedule.signals)
         return LanedSegment(lanes, segment.instructions)
+
+    def _recorded(self, step: Step, n: int, segment: PlacedSegment | PlacedLanes) -> Step:
+        """A step, recorded if its instruction is watched; a birth only has one's name."""
+        i = segment.instructions[n]
+        if i.ordinal not in self._watched or n in segment.births:
+            return step
+        return self.recorder.around(i, step, self._late.parts)
 
     def _in_lane(self, w: int, step: Any) -> Step:
         """A step as a lane has it, with memory of its own where it must."""
