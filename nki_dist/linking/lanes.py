@@ -52,13 +52,11 @@ class Schedule:
     Attributes:
         lane_of: by node.
         signals: how many there are.
-        seconds: that are expected.
     """
 
     lane_of: list[int]
     lanes: list[Lane] = field(default_factory=list)
     signals: int = 0
-    seconds: float = 0.0
 
 
 def seconds_of(kind: Kind) -> float:

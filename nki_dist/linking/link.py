@@ -52,7 +52,6 @@ class _Linker:
         self._masked = tuple(program.facts.get("runtime_psum", ()))
         self._kinds = Kinds(self._kit, self._masked)
         self._products = Products(program, self._kit, self._facts, without)
-        self._watched = frozenset(program.facts.get("watched", ()))
         self._births = births(program)
         self._runs: list[Run] = []
         self._numbers: dict[Run, int] = {}
