@@ -200,9 +200,10 @@ class Kit:
         """
         unit = a.dtype.itemsize // 2 or 1
         strides = tuple([s * unit for s in a.strides])
-        return part_of(self._mask(a.storage), a.shape, bool, a.offset * unit, strides)
+        return part_of(self.mask(a.storage), a.shape, bool, a.offset * unit, strides)
 
-    def _mask(self, storage: Storage) -> Array:
+    def mask(self, storage: Storage) -> Array:
+        """The same of all of a storage: one element for two bytes."""
         return self.masks[storage.number]
 
     def lend_mask(self, a: Access) -> None:

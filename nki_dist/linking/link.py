@@ -15,7 +15,7 @@ from nki_dist.compiler.passes.conflicts import ordering
 from nki_dist.errors import NkiError
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.randomness import GENERATORS, WORDS
-from nki_dist.linking.births import births, born_outside
+from nki_dist.linking.births import birth, births, born_outside
 from nki_dist.linking.facts import FactTable
 from nki_dist.linking.kinds import Kinds, Run
 from nki_dist.linking.linked import Block, Late, Linked, LinkedLoop, Meeting, Straight
@@ -141,16 +141,7 @@ class _Linker:
         return number
 
     def _born(self, number: int, i: Instruction, straight: Straight) -> None:
-        """Fill a storage nobody wrote as its life begins, and forget what was accumulated in it."""
-        storage = self._program.storages[number]
-        raw = storage.dtype.raw
-        place = Place(
-            ("storage", number), 0, (storage.nbytes // raw.itemsize,), (raw.itemsize,), raw
-        )
-        operations = [op(fill, place, raw.type(self._program.unwritten(storage.dtype)))]
-        if number in self._masked:
-            mask = Place(("mask", number), 0, (storage.nbytes // 2,), (1,), bool)
-            operations.append(op(fill, mask, False))
+        operations = birth(self._program, number, self._kit)
         straight.births.add(len(straight.runs))
         straight.runs.append(self._number(self._kinds.made(operations, 0)))
         straight.instructions.append(i)
