@@ -116,6 +116,3 @@ def buffer_needs(laned: Laned, buffer_of: Mapping[Space, Any]) -> list[list[int]
             last.setdefault(space, {})[lane] = k
         found.append(sorted(more))
     return found
-
-
-__all__ = ["Laned", "lives", "on_lanes"]

@@ -15,11 +15,11 @@ from nki_dist.linking.addresses import sources
 from nki_dist.linking.exchanges import Exchanges
 from nki_dist.linking.kinds import Kind, Run, equal_key
 from nki_dist.linking.lanes import Planner, Schedule, scheduled
-from nki_dist.linking.linked import Late, Linked, LinkedLoop, Meeting, Straight
+from nki_dist.linking.linked import Late, Linked, LinkedLoop, Straight
 from nki_dist.linking.lives import Laned, buffer_needs, lives, on_lanes
 from nki_dist.linking.lowering import SCRATCH
 from nki_dist.linking.memory import Life, Places, places
-from nki_dist.linking.moving import Moving, moving
+from nki_dist.linking.moving import moving
 from nki_dist.linking.panels import assign
 from nki_dist.ops.calls import only_moves
 from nki_dist.ops.function import Function
@@ -324,6 +324,3 @@ def _steps(body: Sequence[Any]) -> Iterator[tuple[Any, Instruction]]:
 
 def _elements(o: Operation) -> int:
     return sum([a.size for a in o.arguments if type(a) is Place])
-
-
-__all__ = ["Meeting", "Moving", "Placed", "PlacedLoop", "Segment"]
