@@ -18,7 +18,7 @@ from nki_dist.isa.randomness import GENERATORS, WORDS
 from nki_dist.linking.births import birth, births, born_outside
 from nki_dist.linking.facts import FactTable
 from nki_dist.linking.kinds import Kinds, Run
-from nki_dist.linking.linked import Block, Late, Linked, LinkedLoop, Meeting, Straight
+from nki_dist.linking.linked import Block, Late, Linked, LinkedExchange, LinkedLoop, Straight
 from nki_dist.linking.located import raise_at
 from nki_dist.linking.lowering import Lowering
 from nki_dist.linking.products import Products
@@ -101,7 +101,7 @@ class _Linker:
             for number in self._births.pop(item.ordinal, ()):
                 self._born(number, item, straight)
             if waits:
-                linked.append(Meeting(item, ordering(self._program, item)))
+                linked.append(LinkedExchange(item, ordering(self._program, item)))
                 straight = None
                 continue
             straight.runs.append(self._run(item, facts))

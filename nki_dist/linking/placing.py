@@ -107,7 +107,7 @@ class Placed:
         arguments: of the calls, by number: places (whose spaces may be ("part", n), as
             several storages share memory), slots and constants.
         steps: by number.
-        body: of Segment, Meeting and PlacedLoop.
+        body: of Segment, LinkedExchange and PlacedLoop.
         scratch: bytes that its steps need.
         exchanges: what instructions that wait keep for the cores.
         sources: of run-time addresses, by ordinal of the instructions that have some.

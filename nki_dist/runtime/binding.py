@@ -20,7 +20,7 @@ from nki_dist.isa.core import Ordering
 from nki_dist.isa.kit import Kit, Workspace
 from nki_dist.isa.randomness import seeded
 from nki_dist.linking.indirect import lowered
-from nki_dist.linking.linked import Late, Meeting
+from nki_dist.linking.linked import Late, LinkedExchange
 from nki_dist.linking.located import raise_at
 from nki_dist.linking.lowering import Slot
 from nki_dist.linking.placing import Call, Placed, PlacedLoop
@@ -51,7 +51,7 @@ class Segment:
 
 
 @dataclass
-class Rendezvous:
+class BoundExchange:
     """An instruction that may wait for other cores."""
 
     start: Callable[[], Any]
@@ -75,7 +75,7 @@ class BoundLoop:
     body: list[Any]
 
 
-Bound: TypeAlias = "list[Any]"  # of Segment, LanedSegment, Rendezvous, BoundLoop
+Bound: TypeAlias = "list[Any]"  # of Segment, LanedSegment, BoundExchange, BoundLoop
 
 
 class Binder:
@@ -182,7 +182,7 @@ class Binder:
             elif type(item) is PlacedLoop:
                 bound.append(BoundLoop(item.loop, self._block(item.body)))
             else:
-                bound.append(self._rendezvous(item))
+                bound.append(self._exchange(item))
         return bound
 
     def _segment(self, segment: PlacedSegment) -> Segment:
@@ -280,10 +280,10 @@ class Binder:
 
     # ---- exchanges ------------------------------------------------------------------------------
 
-    def _rendezvous(self, meeting: Meeting) -> Rendezvous:
-        i = meeting.instruction
+    def _exchange(self, exchange: LinkedExchange) -> BoundExchange:
+        i = exchange.instruction
         try:
-            return Rendezvous(self._start(i), i, meeting.orders)
+            return BoundExchange(self._start(i), i, exchange.orders)
         except (NkiError, MemoryError) as error:
             raise_at(error, i, self._program.where(i.location), self._kit.slot.name)
 

@@ -28,7 +28,7 @@ from nki_dist.linking.products import find_groups
 from nki_dist.ops.calls import Step
 from nki_dist.program import Block, Instruction, Loop, Program
 from nki_dist.program.uncollected import uncollected
-from nki_dist.runtime.binding import Bound, BoundLoop, Rendezvous, Segment
+from nki_dist.runtime.binding import Bound, BoundExchange, BoundLoop, Segment
 from nki_dist.runtime.late import AtRunTime
 from nki_dist.runtime.running import Running
 
@@ -87,7 +87,7 @@ class SingleLinker:
                 if waits:
                     self.kit.begin(waits=True)
                     start = self.exchange(item)
-                    bound.append(Rendezvous(start, item, ordering(self.program, item)))
+                    bound.append(BoundExchange(start, item, ordering(self.program, item)))
                     segment = None
                 else:
                     self._add(segment, self.step(item), item)
