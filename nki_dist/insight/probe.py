@@ -29,7 +29,7 @@ from nki_dist.insight.replay import key_of
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.kit import Kit
 from nki_dist.linking.indirect import lowered
-from nki_dist.runtime.binding import Rendezvous, Segment
+from nki_dist.runtime.binding import BoundExchange, Segment
 from nki_dist.runtime.cores import make_core
 from nki_dist.runtime.executor import Executor
 from nki_dist.runtime.scheduler import Scheduler
@@ -106,9 +106,9 @@ class Probe:
         self._kits.append(kit)
         spec = INSTRUCTIONS[i.opcode]
         kit.begin(waits=spec.synchronises)
-        step: Segment | Rendezvous
+        step: Segment | BoundExchange
         if spec.synchronises:
-            step = Rendezvous(spec.link_exchange(i, kit), i, (False, None))
+            step = BoundExchange(spec.link_exchange(i, kit), i, (False, None))
         else:
             step = Segment([kit.step(lowered(i, kit, f.masks))], [i])
         return Executor(f.program, [step], core)

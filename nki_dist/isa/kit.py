@@ -1,11 +1,12 @@
-"""What an instruction's meaning gets: operands as NumPy arrays, and conversions around the work.
+"""What an instruction's meaning gets: operands as arrays, or as places in linking.lowering, and
+conversions around the work.
 
-A meaning is linked once and run many times, so everything that can be settled beforehand is: views,
-conversions, scratch arrays. The functions returned do nothing but NumPy calls.
+A meaning is asked once for what is run many times, so everything that can be settled beforehand is:
+views, conversions, scratch arrays.
 
-Operands reach a meaning with their run-time part already resolved (the linker re-links instructions
-with run-time addresses when the address is known, and gathers `.indirect()` views into tiles of
-their own), except vector offsets, which DMA meanings resolve themselves.
+Operands reach a meaning with their run-time part already resolved (linking gives it run-time
+addresses as they are known, and gathers `.indirect()` views into tiles of their own), except vector
+offsets, which DMA meanings resolve themselves.
 """
 
 from __future__ import annotations
@@ -190,7 +191,8 @@ class Kit:
 
     @property
     def registers(self) -> Any:
-        """What holds the registers of the sequencer; operations name them by `Register`."""
+        """What holds the registers of the sequencer; operations name them by
+        `RegisterNumber`."""
         return self.state.registers
 
     def accumulating(self, a: Access) -> Array:
@@ -200,9 +202,10 @@ class Kit:
         """
         unit = a.dtype.itemsize // 2 or 1
         strides = tuple([s * unit for s in a.strides])
-        return part_of(self._mask(a.storage), a.shape, bool, a.offset * unit, strides)
+        return part_of(self.mask(a.storage), a.shape, bool, a.offset * unit, strides)
 
-    def _mask(self, storage: Storage) -> Array:
+    def mask(self, storage: Storage) -> Array:
+        """The same of all of a storage: one element for two bytes."""
         return self.masks[storage.number]
 
     def lend_mask(self, a: Access) -> None:

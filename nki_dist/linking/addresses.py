@@ -8,13 +8,8 @@ from nki_dist.errors import OutOfBoundsError
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.enums import oob_mode
 from nki_dist.isa.transfers import Values, first_beyond, first_outside, fixed, parts_inside
-from nki_dist.linking.facts import accesses
+from nki_dist.linking.facts import run_time_arguments
 from nki_dist.program import Access, Dynamic, Instruction
-
-
-def run_time_arguments(i: Instruction) -> list[Access]:
-    """Operands with one run-time address."""
-    return [a for a in accesses(i) if a.dynamic is not None and a.dynamic.kind == "scalar"]
 
 
 def sources(i: Instruction) -> tuple[Dynamic, ...]:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from nki_dist.program import Instruction, Loop, Program, instructions
+from nki_dist.isa.kit import Kit
+from nki_dist.ops.arrays import fill
+from nki_dist.ops.operation import Operation, op
+from nki_dist.program import Access, Instruction, Loop, Program, instructions
 
 
 def births(program: Program) -> dict[int, list[int]]:
@@ -33,3 +36,14 @@ def born_outside(waiting: dict[int, list[int]], loop: Loop) -> Iterator[tuple[in
         for number in [n for n in here if n < loop.outside]:
             here.remove(number)
             yield number, i
+
+
+def birth(program: Program, number: int, kit: Kit) -> list[Operation]:
+    """Fill a storage nobody wrote as its life begins, and forget what was accumulated in it."""
+    storage = program.storages[number]
+    dtype, count = storage.dtype, storage.nbytes // storage.dtype.itemsize
+    bits = kit.raw(Access(storage, 0, (count,), (1,), dtype))
+    filled = [op(fill, bits, dtype.raw.type(program.unwritten(dtype)))]
+    if number in program.facts.get("runtime_psum", ()):
+        filled.append(op(fill, kit.mask(storage), False))
+    return filled

@@ -62,9 +62,7 @@ class FactTable:
 
 def facts_of(i: Instruction) -> Facts:
     """Of one instruction."""
-    found = accesses(i)
-    dynamic = tuple([a for a in found if a.dynamic is not None and a.dynamic.kind == "scalar"])
-    return Facts(INSTRUCTIONS[i.opcode], dynamic, has_indirection(i))
+    return Facts(INSTRUCTIONS[i.opcode], tuple(run_time_arguments(i)), has_indirection(i))
 
 
 def _facts_of_kind(i: Instruction) -> Facts:
@@ -86,3 +84,8 @@ def accesses(i: Instruction) -> list[Access]:
         elif value.__class__ is list or value.__class__ is tuple:
             found += tensors(value)
     return found
+
+
+def run_time_arguments(i: Instruction) -> list[Access]:
+    """Operands with one run-time address."""
+    return [a for a in accesses(i) if a.dynamic is not None and a.dynamic.kind == "scalar"]

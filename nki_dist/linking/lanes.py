@@ -52,13 +52,11 @@ class Schedule:
     Attributes:
         lane_of: by node.
         signals: how many there are.
-        seconds: that are expected.
     """
 
     lane_of: list[int]
     lanes: list[Lane] = field(default_factory=list)
     signals: int = 0
-    seconds: float = 0.0
 
 
 def seconds_of(kind: Kind) -> float:
@@ -150,7 +148,7 @@ class Planner:
         return self.needs.of_late(run.instruction) if type(run) is Late else self.needs.of(run)
 
     def spaces(self, run: Any) -> Iterable[Space]:
-        """Storages and panels that an instruction touches."""
+        """Where the operands of an instruction lie: storages and panels, and more of a late one."""
         if type(run) is Late:
             return {t.space for t in self.needs.of_late(run.instruction)}
         return self._spaces[int(run)]

@@ -15,10 +15,10 @@ from nki_dist.compiler.passes.conflicts import ordering
 from nki_dist.errors import NkiError
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.randomness import GENERATORS, WORDS
-from nki_dist.linking.births import births, born_outside
+from nki_dist.linking.births import birth, births, born_outside
 from nki_dist.linking.facts import FactTable
 from nki_dist.linking.kinds import Kinds, Run
-from nki_dist.linking.linked import Block, Late, Linked, LinkedLoop, Meeting, Straight
+from nki_dist.linking.linked import Block, Late, Linked, LinkedExchange, LinkedLoop, Straight
 from nki_dist.linking.located import raise_at
 from nki_dist.linking.lowering import Lowering
 from nki_dist.linking.products import Products
@@ -52,7 +52,6 @@ class _Linker:
         self._masked = tuple(program.facts.get("runtime_psum", ()))
         self._kinds = Kinds(self._kit, self._masked)
         self._products = Products(program, self._kit, self._facts, without)
-        self._watched = frozenset(program.facts.get("watched", ()))
         self._births = births(program)
         self._runs: list[Run] = []
         self._numbers: dict[Run, int] = {}
@@ -102,7 +101,7 @@ class _Linker:
             for number in self._births.pop(item.ordinal, ()):
                 self._born(number, item, straight)
             if waits:
-                linked.append(Meeting(item, ordering(self._program, item)))
+                linked.append(LinkedExchange(item, ordering(self._program, item)))
                 straight = None
                 continue
             straight.runs.append(self._run(item, facts))
@@ -142,16 +141,7 @@ class _Linker:
         return number
 
     def _born(self, number: int, i: Instruction, straight: Straight) -> None:
-        """Fill a storage nobody wrote as its life begins, and forget what was accumulated in it."""
-        storage = self._program.storages[number]
-        raw = storage.dtype.raw
-        place = Place(
-            ("storage", number), 0, (storage.nbytes // raw.itemsize,), (raw.itemsize,), raw
-        )
-        operations = [op(fill, place, raw.type(self._program.unwritten(storage.dtype)))]
-        if number in self._masked:
-            mask = Place(("mask", number), 0, (storage.nbytes // 2,), (1,), bool)
-            operations.append(op(fill, mask, False))
+        operations = birth(self._program, number, self._kit)
         straight.births.add(len(straight.runs))
         straight.runs.append(self._number(self._kinds.made(operations, 0)))
         straight.instructions.append(i)

@@ -44,7 +44,7 @@ class Late:
 
 
 @dataclass
-class Meeting:
+class LinkedExchange:
     """An instruction that may wait for other cores."""
 
     instruction: Instruction
@@ -59,7 +59,7 @@ class LinkedLoop:
     body: list[Any]
 
 
-Block: TypeAlias = "list[Straight | Meeting | LinkedLoop]"
+Block: TypeAlias = "list[Straight | LinkedExchange | LinkedLoop]"
 
 
 @dataclass(eq=False)
@@ -114,7 +114,7 @@ class Linked:
 def _comparable(item: Any) -> Any:
     if isinstance(item, LinkedLoop):
         return list(map(_comparable, item.body))
-    if isinstance(item, Meeting):
+    if isinstance(item, LinkedExchange):
         return item.instruction.ordinal, item.orders
     runs = [run if isinstance(run, int) else "late" for run in item.runs]
     return runs, [i.ordinal for i in item.instructions], item.births
@@ -155,4 +155,4 @@ def _unpickled(program: bytes, rest: bytes) -> Linked:
     return Linked(decoded, *_Unpickler(io.BytesIO(rest), decoded).load())
 
 
-__all__ = ["Block", "Late", "Linked", "LinkedLoop", "Meeting", "Straight"]
+__all__ = ["Block", "Late", "Linked", "LinkedExchange", "LinkedLoop", "Straight"]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nki_dist.linking.lanes import Planner
-from nki_dist.linking.linked import Linked, LinkedLoop, Meeting, Straight
+from nki_dist.linking.linked import Linked, LinkedExchange, LinkedLoop, Straight
 from nki_dist.linking.memory import Life
 from nki_dist.ops.place import Space
 
@@ -83,7 +83,7 @@ def _nodes(block: Sequence[Any], planner: Planner) -> Iterator[tuple[Iterable[Sp
     for item in block:
         if isinstance(item, LinkedLoop):
             yield from _nodes(item.body, planner)
-        elif isinstance(item, Meeting):
+        elif isinstance(item, LinkedExchange):
             yield (), item.instruction, 0
         elif isinstance(item, Laned):
             yield from zip(item.touched, item.instructions, item.lane_of, strict=True)
@@ -116,6 +116,3 @@ def buffer_needs(laned: Laned, buffer_of: Mapping[Space, Any]) -> list[list[int]
             last.setdefault(space, {})[lane] = k
         found.append(sorted(more))
     return found
-
-
-__all__ = ["Laned", "lives", "on_lanes"]

@@ -81,7 +81,7 @@ class Lowering(Kit):
         strides = tuple([4 * s for s in contiguous_strides(shape)])
         return Place(("random", engine), 0, shape, strides, words.dtype)
 
-    def _mask(self, storage: Storage) -> Array:
+    def mask(self, storage: Storage) -> Array:
         if storage.number < 0:
             return self.masks[storage.number]
         return Place(("mask", storage.number), 0, (storage.nbytes // 2,), (1,), np.dtype(bool))

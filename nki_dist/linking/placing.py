@@ -15,11 +15,11 @@ from nki_dist.linking.addresses import sources
 from nki_dist.linking.exchanges import Exchanges
 from nki_dist.linking.kinds import Kind, Run, equal_key
 from nki_dist.linking.lanes import Planner, Schedule, scheduled
-from nki_dist.linking.linked import Late, Linked, LinkedLoop, Meeting, Straight
+from nki_dist.linking.linked import Late, Linked, LinkedLoop, Straight
 from nki_dist.linking.lives import Laned, buffer_needs, lives, on_lanes
 from nki_dist.linking.lowering import SCRATCH
 from nki_dist.linking.memory import Life, Places, places
-from nki_dist.linking.moving import Moving, moving
+from nki_dist.linking.moving import moving
 from nki_dist.linking.panels import assign
 from nki_dist.ops.calls import only_moves
 from nki_dist.ops.function import Function
@@ -60,11 +60,13 @@ class Segment:
     Attributes:
         steps: of each, a step by number, or what a late one does.
         moves: of all of them.
+        births: places of those with which storages begin to live.
     """
 
     steps: list[Any]
     instructions: list[Instruction]
     moves: bool
+    births: set[int]
 
 
 @dataclass
@@ -74,7 +76,7 @@ class LanedSegment:
     Attributes:
         steps: of each, in the order in which they begin; see Segment.
         schedule: which lane has which, by place among the steps.
-        births: places of those with which storages begin to live.
+        births: see Segment.
     """
 
     steps: list[Any]
@@ -105,7 +107,7 @@ class Placed:
         arguments: of the calls, by number: places (whose spaces may be ("part", n), as
             several storages share memory), slots and constants.
         steps: by number.
-        body: of Segment, Meeting and PlacedLoop.
+        body: of Segment, LinkedExchange and PlacedLoop.
         scratch: bytes that its steps need.
         exchanges: what instructions that wait keep for the cores.
         sources: of run-time addresses, by ordinal of the instructions that have some.
@@ -286,12 +288,14 @@ class Placed:
         return known
 
     def _segments(self, straight: Straight) -> list[Segment]:
-        segment, elements = Segment([], [], True), 0
+        segment, elements = Segment([], [], True, set()), 0
         found = [segment]
-        for run, i in zip(straight.runs, straight.instructions, strict=True):
+        for n, (run, i) in enumerate(zip(straight.runs, straight.instructions, strict=True)):
             if len(segment.steps) >= SEGMENT or elements > SEGMENT_ELEMENTS:
-                segment, elements = Segment([], [], True), 0
+                segment, elements = Segment([], [], True, set()), 0
                 found.append(segment)
+            if n in straight.births:
+                segment.births.add(len(segment.steps))
             if type(run) is Late:
                 known = self._settled(run)
                 segment.steps.append(known)
@@ -320,6 +324,3 @@ def _steps(body: Sequence[Any]) -> Iterator[tuple[Any, Instruction]]:
 
 def _elements(o: Operation) -> int:
     return sum([a.size for a in o.arguments if type(a) is Place])
-
-
-__all__ = ["Meeting", "Moving", "Placed", "PlacedLoop", "Segment"]

@@ -15,7 +15,7 @@ import numpy as np
 from nki_dist.compiler.disasm import called, loop_text, value_text
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.linking.kinds import Run
-from nki_dist.linking.linked import Late, Linked, LinkedLoop, Meeting, Straight
+from nki_dist.linking.linked import Late, Linked, LinkedExchange, LinkedLoop, Straight
 from nki_dist.linking.lowering import Slot
 from nki_dist.ops.operation import Operation, RegisterNumber
 from nki_dist.ops.place import Place, Space
@@ -80,7 +80,7 @@ def _block(linked: Linked, block: Sequence[Any], pad: str) -> Iterator[str]:
             yield f"{pad}{loop_text(item.loop)}"
             yield from _block(linked, item.body, pad + INDENT)
             yield f"{pad}end"
-        elif isinstance(item, Meeting):
+        elif isinstance(item, LinkedExchange):
             yield f"{pad}{_head(item.instruction)}  waits for other cores"
         else:
             yield from (pad + line for line in _straight(linked, item))

@@ -20,7 +20,7 @@ from nki_dist.isa.core import Ordering
 from nki_dist.isa.kit import Kit, Workspace
 from nki_dist.isa.randomness import seeded
 from nki_dist.linking.indirect import lowered
-from nki_dist.linking.linked import Late, Meeting
+from nki_dist.linking.linked import Late, LinkedExchange
 from nki_dist.linking.located import raise_at
 from nki_dist.linking.lowering import Slot
 from nki_dist.linking.placing import Call, Placed, PlacedLoop
@@ -51,7 +51,7 @@ class Segment:
 
 
 @dataclass
-class Rendezvous:
+class BoundExchange:
     """An instruction that may wait for other cores."""
 
     start: Callable[[], Any]
@@ -75,7 +75,7 @@ class BoundLoop:
     body: list[Any]
 
 
-Bound: TypeAlias = "list[Any]"  # of Segment, LanedSegment, Rendezvous, BoundLoop
+Bound: TypeAlias = "list[Any]"  # of Segment, LanedSegment, BoundExchange, BoundLoop
 
 
 class Binder:
@@ -182,28 +182,22 @@ class Binder:
             elif type(item) is PlacedLoop:
                 bound.append(BoundLoop(item.loop, self._block(item.body)))
             else:
-                bound.append(self._rendezvous(item))
+                bound.append(self._exchange(item))
         return bound
 
     def _segment(self, segment: PlacedSegment) -> Segment:
         steps = self._steps
         made = [steps[step] if type(step) is int else self._settled(step) for step in segment.steps]
         if self._watched:
-            for n, i in enumerate(segment.instructions):
-                # A birth has the instruction that comes next.
-                if i.ordinal in self._watched and segment.instructions[n + 1 : n + 2] != [i]:
-                    made[n] = self.recorder.around(i, made[n], self._late.parts)
+            made = [self._recorded(step, n, segment) for n, step in enumerate(made)]
         return Segment(made, segment.instructions, segment.moves and not self._watched)
 
     def _laned(self, segment: PlacedLanes) -> LanedSegment:
         schedule, steps, instructions = segment.schedule, [], []
         for w, lane in enumerate(schedule.lanes):
-            steps.append([self._in_lane(w, segment.steps[n]) for n in lane.nodes])
+            made = [(self._in_lane(w, segment.steps[n]), n) for n in lane.nodes]
+            steps.append([self._recorded(step, n, segment) for step, n in made])
             instructions.append([segment.instructions[n] for n in lane.nodes])
-            if self._watched:
-                for n, i in enumerate(instructions[w]):
-                    if i.ordinal in self._watched and lane.nodes[n] not in segment.births:
-                        steps[w][n] = self.recorder.around(i, steps[w][n], self._late.parts)
         at = [{n: k for k, n in enumerate(lane.nodes)} for lane in schedule.lanes]
         waits = [
             {at[w][n]: of for n, of in lane.waits.items()} for w, lane in enumerate(schedule.lanes)
@@ -214,6 +208,13 @@ class Binder:
         ]
         lanes = Lanes(steps, instructions, waits, signals, schedule.signals)
         return LanedSegment(lanes, segment.instructions)
+
+    def _recorded(self, step: Step, n: int, segment: PlacedSegment | PlacedLanes) -> Step:
+        """A step, recorded if its instruction is watched; a birth only has one's name."""
+        i = segment.instructions[n]
+        if i.ordinal not in self._watched or n in segment.births:
+            return step
+        return self.recorder.around(i, step, self._late.parts)
 
     def _in_lane(self, w: int, step: Any) -> Step:
         """A step as a lane has it, with memory of its own where it must."""
@@ -279,10 +280,10 @@ class Binder:
 
     # ---- exchanges ------------------------------------------------------------------------------
 
-    def _rendezvous(self, meeting: Meeting) -> Rendezvous:
-        i = meeting.instruction
+    def _exchange(self, exchange: LinkedExchange) -> BoundExchange:
+        i = exchange.instruction
         try:
-            return Rendezvous(self._start(i), i, meeting.orders)
+            return BoundExchange(self._start(i), i, exchange.orders)
         except (NkiError, MemoryError) as error:
             raise_at(error, i, self._program.where(i.location), self._kit.slot.name)
 

@@ -15,7 +15,7 @@ from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.core import Core
 from nki_dist.linking.located import raise_at
 from nki_dist.program import Instruction, Program, VirtualRegister
-from nki_dist.runtime.binding import Bound, BoundLoop, LanedSegment, Rendezvous, Segment
+from nki_dist.runtime.binding import Bound, BoundExchange, BoundLoop, LanedSegment, Segment
 from nki_dist.runtime.lanes import Lanes
 from nki_dist.runtime.messages import Wait
 from nki_dist.runtime.overdue import Position
@@ -101,7 +101,7 @@ class Executor:
                 self._segment(item)
             elif type(item) is LanedSegment:
                 self._on_lanes(item)
-            elif type(item) is Rendezvous:
+            elif type(item) is BoundExchange:
                 yield from self._exchange(item)
             else:
                 yield from self._loop(item)
@@ -135,7 +135,7 @@ class Executor:
                 raise error
             self._raise(error, i)
 
-    def _exchange(self, exchange: Rendezvous) -> Coroutine:
+    def _exchange(self, exchange: BoundExchange) -> Coroutine:
         self._done += len(self._now[0])
         self._now = (exchange.instruction,), iter(())
         try:

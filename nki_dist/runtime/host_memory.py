@@ -2,7 +2,8 @@
 
 Linux promises memory that it doesn't have and kills the process that uses it, without a word. So
 what a launch needs is added up first: stacks, tiles that are alive at once, results. Scratch space
-of instructions isn't counted; where NumPy finds no room for it, the instruction is the error's.
+of instructions isn't counted, nor what a core's lanes need besides (up to `placing.BUDGET`); where
+NumPy finds no room for it, the instruction is the error's.
 
 Follows: cgroup-v2.rst of the Linux kernel, `memory.max`.
 """
@@ -20,10 +21,8 @@ from typing import Final
 from nki_dist.compiler.compiled import Compiled
 from nki_dist.errors import OutOfMemoryError
 from nki_dist.hbm.layout import Layout
-from nki_dist.isa import INSTRUCTIONS
 from nki_dist.linking.memory import Places, places
 from nki_dist.ops.alignment import padded
-from nki_dist.program import Program, instructions
 from nki_dist.program.walk import returned
 
 _CGROUP: Final = "/sys/fs/cgroup/memory.max"
@@ -68,11 +67,6 @@ def _tiles(found: Sequence[Places], ranks: int) -> int:
         own += sum(size for size, brief in zip(p.sizes, p.brief) if not brief)
         shared |= Counter(size for size, brief in zip(p.sizes, p.brief) if brief)
     return ranks * own + sum(size * count for size, count in shared.items())
-
-
-def waits_for_others(program: Program) -> bool:
-    """Whether a core can be parked in the program: while it is, others run."""
-    return any(INSTRUCTIONS[i.opcode].synchronises for i in instructions(program.body))
 
 
 def machine_bytes() -> int:

@@ -21,7 +21,7 @@ from nki_dist.program import Dynamic, Instruction, VirtualRegister
 
 KEPT: Final = 4096  # addresses for which what was made is kept, of each instruction
 
-Bound: TypeAlias = "tuple[Callable[..., Any], Sequence[Any], Sequence[tuple[int, int]]]"
+BoundCall: TypeAlias = "tuple[Callable[..., Any], Sequence[Any], Sequence[tuple[int, int]]]"
 """A call: function, arguments, and which of them have an axis of an operand's indices in front."""
 
 
@@ -93,7 +93,7 @@ class AtRunTime:
 
         return run
 
-    def moving(self, what: Moving, calls: Sequence[Bound]) -> Step:
+    def moving(self, what: Moving, calls: Sequence[BoundCall]) -> Step:
         """The step of an instruction that does the same wherever its operands lie."""
         # Where an index isn't in its interval:
         away = self.step(what.instruction, what.sources)

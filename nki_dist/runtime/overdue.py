@@ -1,7 +1,7 @@
 """What a launch that has used up its world's timeout was doing, as an error.
 
 A time-out is looked at between segments, loop rounds and messages, never per instruction, so a
-launch ends some tenths of a second after its time (`linker` keeps segments that short), or when
+launch ends some tenths of a second after its time (`placing` keeps segments that short), or when
 its longest instruction does. Where a core was is known exactly all the same: see `Executor`.
 """
 

@@ -1,7 +1,7 @@
 """A chain of matmuls on hosts that run one instruction after the other; see `chains`.
 
 The sum is formed anew as one product whenever somebody wants to see it, from copies of the operands
-as each matmul found them, so its bits are those of `Merged`.
+as each matmul found them, so its bits are those of `products`.
 """
 
 from __future__ import annotations

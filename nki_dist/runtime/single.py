@@ -18,20 +18,19 @@ from nki_dist.errors import NkiError
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.kit import Kit
 from nki_dist.linking.addresses import sources
-from nki_dist.linking.births import births, born_outside
+from nki_dist.linking.births import birth, births, born_outside
 from nki_dist.linking.chains import Member
 from nki_dist.linking.facts import FactTable
 from nki_dist.linking.indirect import lowered
 from nki_dist.linking.located import raise_at
+from nki_dist.linking.placing import SEGMENT
 from nki_dist.linking.products import find_groups
 from nki_dist.ops.calls import Step
-from nki_dist.program import Access, Block, Instruction, Loop, Program
+from nki_dist.program import Block, Instruction, Loop, Program
 from nki_dist.program.uncollected import uncollected
-from nki_dist.runtime.binding import Bound, BoundLoop, Rendezvous, Segment
+from nki_dist.runtime.binding import Bound, BoundExchange, BoundLoop, Segment
 from nki_dist.runtime.late import AtRunTime
 from nki_dist.runtime.running import Running
-
-SEGMENT = 1000  # instructions between two looks at the clock
 
 
 class SingleLinker:
@@ -88,7 +87,7 @@ class SingleLinker:
                 if waits:
                     self.kit.begin(waits=True)
                     start = self.exchange(item)
-                    bound.append(Rendezvous(start, item, ordering(self.program, item)))
+                    bound.append(BoundExchange(start, item, ordering(self.program, item)))
                     segment = None
                 else:
                     self._add(segment, self.step(item), item)
@@ -103,19 +102,8 @@ class SingleLinker:
         segment.instructions.append(i)
 
     def birth(self, number: int) -> Step:
-        """Fill a storage nobody wrote as its life begins, and forget what was accumulated in it."""
-        storage = self.program.storages[number]
-        count = storage.nbytes // storage.dtype.itemsize
-        fill = self.kit.raw(Access(storage, 0, (count,), (1,), storage.dtype))
-        value = storage.dtype.raw.type(self.program.unwritten(storage.dtype))
-        mask = self.kit.masks.get(number)
-
-        def birth() -> None:
-            fill.fill(value)
-            if mask is not None:
-                mask.fill(False)
-
-        return birth
+        """The step with which a storage nobody wrote begins to live."""
+        return self.kit.step(birth(self.program, number, self.kit))
 
     def step(self, i: Instruction) -> Step:
         """The step of an instruction that waits for nobody."""

@@ -27,8 +27,9 @@ from nki_dist.isa.indirection import is_indirect
 from nki_dist.isa.kit import Kit, Workspace
 from nki_dist.isa.spec import Spec
 from nki_dist.isa.transfers import fixed
-from nki_dist.linking.addresses import inside, outside, run_time_arguments
+from nki_dist.linking.addresses import inside, outside
 from nki_dist.linking.chains import Chain, Chains, Group
+from nki_dist.linking.facts import run_time_arguments
 from nki_dist.linking.located import raise_at
 from nki_dist.program import Access, Instruction, Program, Storage, psum
 from nki_dist.runtime.cores import make_core

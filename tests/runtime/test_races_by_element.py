@@ -216,3 +216,25 @@ def test_cells_of_halves_of_rows_are_halves_of_rows(compiled):
     storage = next(s for s in compiled.programs[0].storages if s.role == "shared")
     half = pattern_of(Access(storage, 12, (4, 6), (12, 1), dtypes.uint16), None).joined()
     assert half.unit(0) == half.unit(12) == 12
+
+
+@nki.jit
+def rows_in_a_loop(x):
+    """Each core stores its own rows, one of them what nobody wrote, and first thing in a loop."""
+    out = nl.ndarray((3, 5), dtype=nl.float32, buffer=nl.shared_hbm, name="out")
+    tile = nl.ndarray((1, 5), dtype=nl.float32, buffer=nl.sbuf, name="tile")
+    if nl.program_id(0) == 0:
+        nisa.dma_copy(dst=out[0:1, :], src=x)
+    else:
+        for n in nl.dynamic_range(1, 3):
+            nisa.dma_copy(dst=out[n, :], src=tile)
+    return out
+
+
+@pytest.mark.parametrize("host", ["inprocess", "debug"])
+def test_where_a_tile_begins_to_live_its_first_instruction_isnt_carried_out(host):
+    x = np.arange(1, 6, dtype=np.float32).reshape(1, 5)
+    with nki.World(lnc=2, host=host, check="unwritten=zero,release=0.6") as world:
+        assert world.compile(rows_in_a_loop, x).programs[1].facts["watched"]
+        (out,) = world.run(rows_in_a_loop, x)
+    np.testing.assert_array_equal(out, np.concatenate([x, np.zeros((2, 5), np.float32)]))
