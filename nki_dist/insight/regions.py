@@ -22,8 +22,9 @@ from nki_dist.isa.effects import State
 from nki_dist.isa.indirection import is_indirect, table
 from nki_dist.isa.kit import Kit
 from nki_dist.program import Access, Instruction, MemoryRegion, Storage, VirtualRegister
+from nki_dist.program.pattern import Pattern
 from nki_dist.program.walk import operands
-from nki_dist.runtime.recorder import Pattern, pattern_of
+from nki_dist.runtime.recorder import pattern_of
 from nki_dist.timing.registers import registers_read, registers_written
 
 

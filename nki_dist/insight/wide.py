@@ -28,7 +28,7 @@ from nki_dist.ops.alignment import aligned
 from nki_dist.ops.function import Function
 from nki_dist.ops.operation import Operation
 from nki_dist.program import Access, Storage
-from nki_dist.runtime.recorder import Pattern
+from nki_dist.program.pattern import Pattern
 
 
 class WideKit(Kit):

@@ -27,8 +27,9 @@ from nki_dist.compiler.passes.conflicts import ordering
 from nki_dist.errors import RaceError
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.program import Program, Storage, instructions
+from nki_dist.program.pattern import Pattern
 from nki_dist.program.uncollected import uncollected
-from nki_dist.runtime.recorder import Pattern, Record
+from nki_dist.runtime.recorder import Record
 
 APART: Final = (
     "give each core a range of its own, with an offset that depends on nl.program_id(0), or let "

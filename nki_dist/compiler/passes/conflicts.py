@@ -24,11 +24,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from math import gcd
 
-from nki_dist.compiler.passes.elements import LARGEST, Elements
+import numpy as np
+
+from nki_dist.compiler.passes.elements import LARGEST
 from nki_dist.compiler.passes.footprints import Footprints
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.core import Epochs, Ordering
 from nki_dist.program import Access, Instruction, Loop, Program, instructions
+from nki_dist.program.pattern import Pattern
 
 Key = tuple[str, int]
 
@@ -131,59 +134,57 @@ def _range(accesses: list[tuple[int, Access]]) -> tuple[int, int]:
 
 
 class _Grid:
-    """How finely, how far and with which period the elements of accesses are looked at.
+    """How finely, how far and with which period the bytes of accesses are looked at.
 
     Attributes:
-        unit: bytes of the smallest elements.
+        unit: bytes of the largest cells of which all accesses consist.
         nbytes: up to the end of all accesses at index 0; whole periods.
         period: greatest common divisor of the strides of run-time indices, in bytes; 0 without any.
         known: False if accesses may be anywhere.
     """
 
     def __init__(self, accesses: list[Access]) -> None:
-        storage = accesses[0].storage
-        self.unit = min(storage.dtype.itemsize, *(a.dtype.itemsize for a in accesses))
         dynamic = [(a.dynamic, a.dtype.itemsize) for a in accesses if a.dynamic is not None]
         self.period = gcd(*(d.stride * itemsize for d, itemsize in dynamic))
-        end = max(_at_zero(a).span()[1] for a in accesses)
+        patterns = list(map(_at_zero, accesses))
+        self.unit = gcd(self.period, *(p.unit(0) for p in patterns))
+        end = max(p.span()[1] for p in patterns)
         self.nbytes = -(-end // self.period) * self.period if self.period else end
-        self.known = (
-            self.nbytes // self.unit <= LARGEST
-            and self.period % self.unit == 0
-            and all(d.kind in ("scalar", "vector") for d, _ in dynamic)
+        self.known = self.nbytes // self.unit <= LARGEST and all(
+            d.kind in ("scalar", "vector") for d, _ in dynamic
         )
 
 
 class _Region:
-    """The elements that some accesses may touch; everything, where that can't be told.
+    """The bytes that some accesses may touch; everything, where that can't be told.
 
-    With run-time addresses these are the elements for index 0, and the same again at every distance
-    of whole periods: whatever the indices are, an access whose elements for index 0 aren't among
+    With run-time addresses these are the bytes for index 0, and the same again at every distance
+    of whole periods: whatever the indices are, an access whose bytes for index 0 aren't among
     them doesn't meet the region.
     """
 
     def __init__(self, grid: _Grid, accesses: list[tuple[int, Access]]) -> None:
         self.empty = not accesses
-        self.elements: Elements | None = None
+        self.cells: np.ndarray | None = None
+        self._unit = grid.unit
         if self.empty or not grid.known:
             return
-        storage = accesses[0][1].storage
-        self.elements = Elements(storage, unit=grid.unit, nbytes=grid.nbytes)
+        # Zeros come from the system, which makes only those pages that are used.
+        self.cells = np.zeros(grid.nbytes // grid.unit, bool)
         for _, a in accesses:
-            self.elements.units(_at_zero(a))[...] = True
+            _at_zero(a).put(True, self.cells, grid.unit)
         if grid.period:
-            periods = self.elements.mask.reshape(-1, grid.period // grid.unit)
+            periods = self.cells.reshape(-1, grid.period // grid.unit)
             periods[:] = periods.any(axis=0)
 
     def meets(self, a: Access) -> bool:
         if self.empty:
             return False
-        return self.elements is None or bool(self.elements.units(_at_zero(a)).any())
+        return self.cells is None or bool(_at_zero(a).get(self.cells, self._unit).any())
 
 
-def _at_zero(a: Access) -> Access:
+def _at_zero(a: Access) -> Pattern:
     """The access at index 0; of a vector of indices the first, as the others are strides away."""
-    if a.dynamic is None:
-        return a
-    shape = (1, *a.shape[1:]) if a.dynamic.kind == "vector" else a.shape
-    return Access(a.storage, a.offset, shape, a.strides, a.dtype)
+    if a.dynamic is not None and a.dynamic.kind == "vector":
+        a = Access(a.storage, a.offset, (1, *a.shape[1:]), a.strides, a.dtype)
+    return Pattern.of(a).joined()
