@@ -243,10 +243,6 @@ class Placed:
         """The number of an argument."""
         if type(a) is Place:
             a = a.moved(self.space(a.space), 0)
-        return self.numbered(a)
-
-    def numbered(self, a: Any) -> int:
-        """The number of a place among the core's memory, or of what isn't one."""
         key = a if type(a) is Place else ("constant", equal_key(a))
         number = self._numbers.get(key)
         if number is None:
