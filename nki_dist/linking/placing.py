@@ -31,7 +31,7 @@ from nki_dist.program import Dynamic, Instruction, Loop
 SEGMENT = 1000  # instructions, and
 SEGMENT_ELEMENTS = 16 << 20  # elements that they touch: tenths of a second
 
-BUDGET = 256 << 20  # bytes that lanes may need more than one thread does
+BUDGET = 256 << 20  # bytes that a core's lanes may need more than one thread does
 
 _new = tuple.__new__
 
