@@ -122,6 +122,10 @@ class Planner:
     Args:
         linked: the program.
         threads: lanes at most.
+
+    Attributes:
+        own: kinds of spaces of which each lane has its own.
+        needs: what its instructions touch of all others.
     """
 
     def __init__(self, linked: Linked, threads: int) -> None:

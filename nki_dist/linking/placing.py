@@ -31,7 +31,7 @@ from nki_dist.program import Dynamic, Instruction, Loop
 SEGMENT = 1000  # instructions, and
 SEGMENT_ELEMENTS = 16 << 20  # elements that they touch: tenths of a second
 
-BUDGET = 256 << 20  # bytes that lanes may need more than one thread does
+BUDGET = 256 << 20  # bytes that a core's lanes may need more than one thread does
 
 _new = tuple.__new__
 
@@ -243,10 +243,6 @@ class Placed:
         """The number of an argument."""
         if type(a) is Place:
             a = a.moved(self.space(a.space), 0)
-        return self.numbered(a)
-
-    def numbered(self, a: Any) -> int:
-        """The number of a place among the core's memory, or of what isn't one."""
         key = a if type(a) is Place else ("constant", equal_key(a))
         number = self._numbers.get(key)
         if number is None:
