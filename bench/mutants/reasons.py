@@ -163,8 +163,9 @@ REASONS: Final[Mapping[tuple[str, str, str], str]] = {
     ): _TUNING,
     (
         "nki_dist/linking/placing.py",
-        "body, at = self._body_on_lanes() if threads > 1 else (linked.body, assign(linked.panels))",
-        "body, at = self._body_on_lanes() if threads != 1 "
+        "body, at = self._body_on_lanes(cores) if threads > 1 "
+        "else (linked.body, assign(linked.panels))",
+        "body, at = self._body_on_lanes(cores) if threads != 1 "
         "else (linked.body, assign(linked.panels))",
     ): "equivalent: there is one at least",
     (

@@ -31,7 +31,7 @@ from nki_dist.program import Dynamic, Instruction, Loop
 SEGMENT = 1000  # instructions, and
 SEGMENT_ELEMENTS = 16 << 20  # elements that they touch: tenths of a second
 
-BUDGET = 256 << 20  # bytes that a core's lanes may need more than one thread does
+BUDGET = 256 << 20  # bytes that the lanes of a process may need more than one thread does
 
 _new = tuple.__new__
 
@@ -102,6 +102,7 @@ class Placed:
         known: what `places` gives for the program, if somebody has asked.
         without: passes that are left out.
         threads: that may carry it out.
+        cores: that share what lanes may need more than one thread does.
 
     Attributes:
         arguments: of the calls, by number: places (whose spaces may be ("part", n), as
@@ -122,6 +123,7 @@ class Placed:
         known: Places | None = None,
         without: Collection[str] = (),
         threads: int = 1,
+        cores: int = 1,
     ) -> None:
         self.linked, self.arch = linked, arch
         self.scratch = linked.spaces.get(SCRATCH, 0)
@@ -137,7 +139,9 @@ class Placed:
         self._at: dict[Any, int] = {}  # of steps
         self._threads = threads
         self.places = places(linked.program) if known is None else known
-        body, at = self._body_on_lanes() if threads > 1 else (linked.body, assign(linked.panels))
+        body, at = (
+            self._body_on_lanes(cores) if threads > 1 else (linked.body, assign(linked.panels))
+        )
         self.panels = list(dict.fromkeys(at.values()))
         self._panel_at = {number: self.panels.index(place) for number, place in at.items()}
         self._parts = dict(zip(self.places.numbers, self.places.where))
@@ -146,7 +150,7 @@ class Placed:
         self._moving = "addresses" not in without and not linked.masked
         self.body = self._block(body)
 
-    def _body_on_lanes(self) -> tuple[list[Any], dict[int, tuple[int, int]]]:
+    def _body_on_lanes(self, cores: int) -> tuple[list[Any], dict[int, tuple[int, int]]]:
         """The body with lanes where they gain, and where panels are then.
 
         What runs at the same time can't share memory. Where that needs too much, there are none.
@@ -160,7 +164,7 @@ class Placed:
                 if what in of:
                     of[what][int(number)] = life
             apart = places(linked.program, of["storage"]), assign(linked.panels, of["panel"])
-            if _bytes(*apart) <= _bytes(self.places, panels) + BUDGET:
+            if _bytes(*apart) <= _bytes(self.places, panels) + BUDGET // cores:
                 self.own, self.places = planner.own, apart[0]
                 return body, apart[1]
         return linked.body, panels

@@ -166,8 +166,8 @@ class Products:
         """Whether a single matmul gains by it: by an operand that has to be widened, but once."""
         factors = chain.members[0].factors
         wide = (factors.left.dtype is float32, factors.right.dtype is float32)
-        several = [self._uses[key] > 1 and not w for key, w in zip(keys, wide, strict=True)]
-        return self._keep and any(several)
+        several = [self._uses[key] > 1 or key in self._kept for key in keys]
+        return self._keep and any(s and not w for s, w in zip(several, wide, strict=True))
 
     def _panel(
         self,

@@ -198,7 +198,9 @@ class CoreGroup:
             try:
                 if of not in placed:
                     found = None if known is None else known[of]
-                    placed[of] = placed_program(programs[of], found, self.threads, without)
+                    placed[of] = placed_program(
+                        programs[of], found, self.threads, without, len(self.slots)
+                    )
                 kept[slot.core] = self._bind(slot, placed[of], offsets, stacks[slot.rank])
             except (NkiError, MemoryError) as error:
                 failed = typed(error).at(core=slot.name)
@@ -256,6 +258,7 @@ def placed_program(
     known: Places | None = None,
     threads: int = 1,
     without: Collection[str] | None = None,
+    cores: int = 1,
 ) -> Placed:
     """A program, linked and placed.
 
@@ -263,9 +266,10 @@ def placed_program(
         known: what `places` gives for it, if somebody has asked.
         threads: that may carry it out.
         without: passes that are left out; those that the environment names if None.
+        cores: of this process.
     """
     platform, without = arch.get(program.platform), left_out() if without is None else without
-    return Placed(link(program, platform, without), platform, known, without, threads)
+    return Placed(link(program, platform, without), platform, known, without, threads, cores)
 
 
 def ready(
