@@ -13,8 +13,8 @@ REASONS: Final[Mapping[tuple[str, str, str], str]] = {
     ("", "@dataclass(frozen=True)", "@dataclass()"): _FROZEN,
     (
         "nki_dist/compiler/passes/conflicts.py",
-        "periods = self.elements.mask.reshape(-1, grid.period // grid.unit)",
-        "periods = self.elements.mask.reshape(- 2, grid.period // grid.unit)",
+        "periods = self.cells.reshape(-1, grid.period // grid.unit)",
+        "periods = self.cells.reshape(- 2, grid.period // grid.unit)",
     ): "equivalent: to NumPy any negative size is what is left",
     (
         "nki_dist/compiler/passes/conflicts.py",
@@ -163,10 +163,8 @@ REASONS: Final[Mapping[tuple[str, str, str], str]] = {
     ): _TUNING,
     (
         "nki_dist/linking/placing.py",
-        "body, at = self._body_on_lanes(cores) if threads > 1 "
-        "else (linked.body, assign(linked.panels))",
-        "body, at = self._body_on_lanes(cores) if threads != 1 "
-        "else (linked.body, assign(linked.panels))",
+        "self._body_on_lanes(cores) if threads > 1 else (linked.body, assign(linked.panels))",
+        "self._body_on_lanes(cores) if threads != 1 else (linked.body, assign(linked.panels))",
     ): "equivalent: there is one at least",
     (
         "nki_dist/runtime/messages.py",
