@@ -84,13 +84,14 @@ def outcome(kernel: Any, arguments: list[Any], order: int | None) -> tuple[Any, 
     """Bits of the outputs, what was printed, and the error; on one thread if there is no order."""
     found, failed, printed = [], "", io.StringIO()
 
-    def placed(program: Program, known: Any, threads: int, without: Any) -> Placed:
+    def placed(program: Program, known: Any, threads: int, without: Any, cores: int) -> Placed:
         class _Of(_Forced):
             rng = random.Random(f"{order} {program.core}")
 
         platform = arch.get(program.platform)
         linked = link(program, platform, without)
-        return (Placed if order is None else _Of)(linked, platform, known, without, threads)
+        kind = Placed if order is None else _Of
+        return kind(linked, platform, known, without, threads, cores)
 
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(printed):
         patch.setattr(group, "placed_program", placed)
