@@ -168,6 +168,8 @@ class Planner:
             return None
         nodes = list(map(self.touched, straight.runs))
         needs = dependences(nodes)
+        if needs is None:
+            return None
         together = self._groups(straight) if "accumulators" in self.own else {}
         together.update(dict.fromkeys(self._first_lane(straight), FIRST))
         lanes, begins = _assigned(times, needs, self._threads, together)

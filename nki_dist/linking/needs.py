@@ -23,6 +23,7 @@ _new = tuple.__new__  # an instruction has several, and a program hundreds of th
 
 REGISTERS: Space = ("registers", "")
 ORDER: Space = ("order", "")  # of what is seen outside, and of errors
+LOOKS = 30  # at what others touch, for each instruction
 ALL = 1 << 62  # bytes: more than any space has
 
 
@@ -173,12 +174,16 @@ def _of_place(p: Place, writes: bool) -> Touch:
     return Touch(p.space, low, high, pitch, row, writes)
 
 
-def dependences(nodes: Sequence[Sequence[Touch]]) -> list[list[int]]:
+def dependences(nodes: Sequence[Sequence[Touch]]) -> list[list[int]] | None:
     """For each of instructions in order, those before it that it needs, but for those that follow.
 
     Args:
         nodes: what each touches.
+
+    Returns:
+        None where so many touch parts of one space that finding out takes longer than it can save.
     """
+    looks = LOOKS * len(nodes)
     # By space, who wrote and who read what nobody has overwritten since.
     spaces: dict[Space, tuple[list[tuple[Touch, int]], list[tuple[Touch, int]]]] = {}
     found: list[list[int]] = []
@@ -191,7 +196,7 @@ def dependences(nodes: Sequence[Sequence[Touch]]) -> list[list[int]]:
                 spaces[space] = ([(t, k)], []) if writes else ([], [(t, k)])
                 continue
             for of in there if writes else there[:1]:
-                met = False
+                met, looks = False, looks - len(of)
                 for other, n in of:
                     if n == k or high <= other[1] or other[2] <= low:
                         continue
@@ -202,6 +207,8 @@ def dependences(nodes: Sequence[Sequence[Touch]]) -> list[list[int]]:
                 if writes and met:  # who comes later needs this one, and with it those
                     of[:] = [e for e in of if e[1] == k or not _covers(t, e[0])]
             there[0 if writes else 1].append((t, k))
+        if looks < 0:
+            return None
         found.append(sorted(needs))
     return found
 
