@@ -1,22 +1,21 @@
-"""Collectives of which nobody needs the values: without the other ranks, or without the algorithm.
+"""A rank's part in collectives without the other ranks: what it does itself, and what it sends.
 
 Where all ranks are known to take part in the same collectives in the same order, nobody has to run
-their exchanges (`Alone`): each comes to its end once all members have come, and how many messages a
-member sends depends on its group's algorithm and its place there. Where they aren't, all ranks are
-run (`Together`), and it is enough that nobody leaves before all have come.
+their exchanges: each comes to its end once all members have come, and how many messages a member
+sends depends on its group's algorithm and its place there. Where they aren't, `begun` says in which
+order a rank's cores come to their collectives, and `stops` has them wait in one of these.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from nki_dist.arch import Arch
 from nki_dist.collectives import in_place
 from nki_dist.collectives.algorithm import Algorithm
 from nki_dist.collectives.choose import choose
-from nki_dist.collectives.execute import group_of, link
+from nki_dist.collectives.execute import describe, group_of, link
 from nki_dist.collectives.operands import belongs_to_rank, larger_side
 from nki_dist.collectives.operations import OPERATIONS, Kind, Member, Run
 from nki_dist.collectives.party import Party, Waiting
@@ -47,7 +46,7 @@ class Alone:
     Attributes:
         begun: for each core of the rank that is run, ordinals of the collectives that it has been
             through with other ranks, or would be if it were part of them.
-        more: by core, messages that it would send beside those that it has sent.
+        stops: by core of the rank, after how many of these it waits for ever.
     """
 
     def __init__(self, slot: CoreSlot, arch: Arch, collectives: Iterable[Instruction] = ()) -> None:
@@ -57,17 +56,18 @@ class Alone:
         self._meetings: dict[int, dict[Any, Any]] = {id(i): {} for i in collectives}
         self._places: dict[int, _Places] = {}
         self.begun: list[list[int]] = []
-        self.more: Counter[int] = Counter()
+        self.stops: Mapping[int, int] = {}
         self._groups: dict[Any, Mapping[int, tuple[int, ...]]] = {}
         self._same: dict[tuple[int, ...], tuple[int, ...]] = {}
+        self._positions: dict[int, Mapping[int, int]] = {}
         self._counts: dict[Question, tuple[Algorithm, Sequence[int]]] = {}
 
     def link(self, i: Instruction, kit: Kit) -> Callable[[], Any]:
         """As `execute.link`; cores of the rank meet as ever, other ranks aren't asked."""
-        group = self.group(i, kit.slot.rank)
+        group, begun = self.group(i, kit.slot.rank), self.begun[kit.slot.lnc_core]
         if not group:
             leads = kit.slot.lnc_core == 0 or not belongs_to_rank(i, kit.slot.cores)
-            return lambda: self._begin(i, kit.slot) if leads else None
+            return lambda: begun.append(i.ordinal) if leads else None
         if not self._meetings.get(id(i)):  # what is wrong with it is so on every rank
             OPERATIONS[i.opcode].plan(Member(i, kit, group, kit.slot.rank))
         kit.known = self._meetings.get(id(i))
@@ -76,15 +76,15 @@ class Alone:
         finally:
             kit.known = None
 
-    def _begin(self, i: Instruction, slot: CoreSlot) -> None:
-        self.begun[slot.lnc_core].append(i.ordinal)
-
     def _part(self, i: Instruction, slot: CoreSlot) -> Run:
         """Instead of the exchange with other ranks."""
+        begun, stop = self.begun[slot.lnc_core], self.stops.get(slot.lnc_core)
 
         def run(x: Party) -> Waiting:
-            self._begin(i, slot)
-            yield from ()
+            if len(begun) == stop:
+                _, source = self.neighbours(i, slot.rank)
+                yield x.await_from(source * slot.cores + x.cores[x.me] % slot.cores)
+            begun.append(i.ordinal)
 
         return run
 
@@ -99,6 +99,26 @@ class Alone:
         if found is None:
             return () if places.targets else group_of(i, rank)
         return found
+
+    def neighbours(self, i: Instruction, rank: int) -> tuple[int, int]:
+        """Whom a rank sends to first, and whom it waits for; itself if it is nobody else."""
+        places = self._placed(i)
+        if places.targets:
+            return places.targets.get(rank, rank), places.sources.get(rank, rank)
+        group = self.group(i, rank)
+        if id(group) not in self._positions:
+            self._positions[id(group)] = {r: n for n, r in enumerate(group)}
+        at = self._positions[id(group)][rank]
+        return group[(at + 1) % len(group)], group[at - 1]
+
+    def described(self, i: Instruction, rank: int) -> dict[str, Any]:
+        """What a rank's messages say of a collective."""
+        return describe(i, self.group(i, rank))
+
+    def groups_like(self, group: Sequence[int]) -> Mapping[int, tuple[int, ...]]:
+        """By rank, the group of a collective in which this is one of the groups."""
+        found = (g for g in self._groups.values() if g.get(group[0]) == tuple(group))
+        return next(found)
 
     def is_part(self, i: Instruction, rank: int) -> bool:
         """Whether a rank takes part in a collective; in other exchanges all do."""
@@ -162,50 +182,3 @@ class Alone:
                 groups = dict.fromkeys(everybody, everybody)
             places = self._places[id(i)] = _Places(i, groups, targets, sources, {})
         return places
-
-
-class Together(Alone):
-    """Collectives of one world whose ranks are all run, but for the values.
-
-    Args:
-        slot, collectives: see Alone.
-        carried_out: of each core of a rank, ordinals of those that are executed as ever.
-    """
-
-    def __init__(
-        self,
-        slot: CoreSlot,
-        arch: Arch,
-        collectives: Iterable[Instruction],
-        carried_out: Sequence[Collection[int]],
-    ) -> None:
-        super().__init__(slot, arch, collectives)
-        self._carried_out = carried_out
-
-    def link(self, i: Instruction, kit: Kit) -> Callable[[], Any]:
-        """As `execute.link`."""
-        # In rings and pairs, members wait for no more than one message: only these know when.
-        if OPERATIONS[i.opcode].kind in (Kind.RING, Kind.PAIRS):
-            return link(i, kit, self.group)
-        if i.ordinal in self._carried_out[kit.slot.lnc_core]:
-            return link(i, kit, self.group)
-        return super().link(i, kit)
-
-    def _begin(self, i: Instruction, slot: CoreSlot) -> None:
-        """Nobody asks for the order."""
-
-    def _part(self, i: Instruction, slot: CoreSlot) -> Run:
-        """All tell the first, which tells all: as many messages as there are members."""
-
-        def run(x: Party) -> Waiting:
-            told = range(1, x.size) if x.me == 0 else range(1)
-            self.more[slot.core] += self.sent(i, slot) - len(told)
-            if x.me:
-                x.tell(0)
-            for member in told:
-                yield from x.receive(member)
-            if not x.me:
-                for member in told:
-                    x.tell(member)
-
-        return run

@@ -2,8 +2,8 @@
 
 The cores run as ever (the same executor, scheduler, matching of messages and collectives), all in
 one thread, so a deadlock is known at once. Only their memories differ: a tensor without contents
-has no bytes, an instruction that isn't carried out sees operands without elements, and a collective
-needs no algorithm (`collectives.alone`).
+has no bytes, and an instruction that isn't carried out sees operands without elements. An algorithm
+of a collective therefore sends exactly the messages it always sends, of no bytes.
 
 Which instructions are carried out is decided by compiler.passes.skeleton. Doesn't model: contents
 of on-chip tensors that share addresses (the compiler has checked these), printing.
@@ -13,12 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
 from nki_dist import arch
-from nki_dist.collectives.alone import Alone
 from nki_dist.compiler.passes.skeleton import Skeleton, counts_of
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.core import CoreSlot
@@ -31,8 +30,10 @@ from nki_dist.program import Access, Instruction, Program, Storage, instructions
 from nki_dist.runtime.cores import make_core
 from nki_dist.runtime.executor import Executor
 from nki_dist.runtime.group import CoreReport, make_reports
+from nki_dist.runtime.messages import Wait
 from nki_dist.runtime.scheduler import Scheduler
 from nki_dist.runtime.single import SingleLinker
+from nki_dist.runtime.stuck import deadlock
 
 
 def exchanges(skeleton: Skeleton) -> list[list[Instruction]]:
@@ -178,6 +179,14 @@ def _copied(array: np.ndarray, s: Storage) -> np.ndarray:
     return memory
 
 
+class _AtRest(Exception):
+    """No core can go on."""
+
+
+def _at_rest(_: Scheduler) -> NoReturn:
+    raise _AtRest
+
+
 class DryCores:
     """All cores of a world, for one dry run.
 
@@ -185,8 +194,8 @@ class DryCores:
         slots: every core of the world.
         skeleton: of the launch's programs.
         inputs: per rank the arrays by index.
-        collectives: of the launch's programs.
         timeout, since: see Scheduler.
+        collective: links collectives, if not as ever; see Wires.
         rank: what instructions that ask for a rank get, if not what is so.
 
     Raises:
@@ -198,13 +207,12 @@ class DryCores:
         slots: Sequence[CoreSlot],
         skeleton: Skeleton,
         inputs: Sequence[Sequence[np.ndarray]],
-        collectives: Alone,
-        timeout: float | None,
-        since: float,
+        timeout: float | None = None,
+        collective: Callable[..., Any] | None = None,
         rank: int | None = None,
+        since: float | None = None,
     ) -> None:
         self._scheduler = Scheduler(timeout=timeout, since=since)
-        self._collectives = collectives
         self._kits: list[_WatchedKit] = []
         memories = _Memories(inputs, skeleton.written)
         workspace = Workspace()
@@ -212,7 +220,8 @@ class DryCores:
             n = slot.lnc_core
             program = skeleton.programs[n]
             core = make_core(program, slot)
-            core.wires.collective = collectives.link
+            if collective is not None:
+                core.wires.collective = collective
             of = memories.of(slot, program, skeleton.contents[n])
             kit = _WatchedKit(of, core, arch.get(program.platform), workspace)
             self._kits.append(kit)
@@ -221,19 +230,33 @@ class DryCores:
             self._scheduler.check_time()
 
     def run(self) -> list[CoreReport]:
-        """Run all cores to their end; what each reports, in order.
+        """Run all cores to their end.
+
+        Raises:
+            NkiError: the first failure of any core.
+        """
+        waits = self.rest()
+        if waits:
+            raise deadlock(waits, self._scheduler.finished())
+        return self.reports()
+
+    def rest(self) -> list[Wait]:
+        """Run all cores until those that haven't come to their end wait; returns their waits.
 
         Raises:
             NkiError: the first failure of any core.
         """
         try:
-            self._scheduler.run()
+            self._scheduler.run(_at_rest)
+        except _AtRest:
+            return self._scheduler.at_rest()
         finally:
             self._scheduler.close()
-        reports = sorted(make_reports(self._scheduler, 0.0), key=lambda r: r.core)
-        for report in reports:
-            report.messages += self._collectives.more[report.core]
-        return reports
+        return []
+
+    def reports(self) -> list[CoreReport]:
+        """What the cores have done."""
+        return make_reports(self._scheduler, 0.0)
 
     @property
     def looked(self) -> bool:

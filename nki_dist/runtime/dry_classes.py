@@ -9,7 +9,7 @@ exchanges in the same order, that is the report of all.
 Where numbers of ranks only say which place of a tensor an instruction touches, ranks needn't be run
 one by one either. Places that are inside for the first and for the last rank of the world are also
 inside for all between them, so a class is run twice, with each of these instead of every rank that
-it asks for. If one is outside, all ranks are run.
+it asks for. If one is outside, each rank is a class of its own.
 
 Why the run of all would end, too: no value comes from another rank (else there are no classes), so
 every rank executes what its class does. Take the run of one rank as an order of its steps. Were the
@@ -21,30 +21,36 @@ its algorithm ends: a contradiction. Nothing is sent that nobody takes, for the 
 What members of a class may differ in: their numbers, and how many messages their place in a group
 makes them send, which is counted for each (`collectives.alone`).
 
-Where classes differ in what they exchange, or one comes to no good end, and where values travel,
-all ranks are run.
+Where classes differ in what they exchange, or one comes to no good end, `dry_meetings` tells how
+far each rank comes. A class is then run again, up to there: so its cores stand where those of all
+its members would. Where that isn't known, and where values travel, all ranks are run.
 """
 
 from __future__ import annotations
 
+import time
 from collections import Counter
-from collections.abc import Hashable, Iterator, Sequence
-from itertools import chain
-from typing import Final, NamedTuple
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 import numpy as np
 
 from nki_dist import arch
 from nki_dist.collectives.alone import Alone
+from nki_dist.collectives.party import CHANNEL
 from nki_dist.compiler.passes.skeleton import Skeleton, loops, registers_of
-from nki_dist.errors import NkiError
+from nki_dist.errors import NkiError, OutOfBoundsError
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.core import CoreSlot
 from nki_dist.program import Block, Instruction, Loop, instructions
 from nki_dist.program.walk import operands
 from nki_dist.runtime.dry import DryCores, exchanges, rank_registers, with_values
+from nki_dist.runtime.dry_meetings import Log, Meetings, Reached
 from nki_dist.runtime.group import CoreReport
+from nki_dist.runtime.messages import Message, Wait
 from nki_dist.runtime.progress import sampled
+from nki_dist.runtime.stuck import deadlock
 from nki_dist.runtime.unread import check_messages
 from nki_dist.timing.footprint import moving_registers
 from nki_dist.timing.registers import registers_read, registers_written
@@ -56,29 +62,22 @@ def run_classes(
     slots: Sequence[CoreSlot],
     skeleton: Skeleton,
     inputs: Sequence[Sequence[np.ndarray]],
-    timeout: float | None,
-    since: float,
+    timeout: float | None = None,
 ) -> list[CoreReport] | None:
     """What every core reports, in order; None if all of them must be run.
 
     Args:
         slots: every core of the world, rank after rank.
-        inputs, timeout, since: see DryCores.
+        inputs, timeout: see DryCores.
 
     Raises:
-        DeadlockError: the time is up.
-        CollectiveMismatchError: a core sent more than its partner received.
+        NkiError: what the run of all would raise.
     """
     if len(inputs) < 2 or _values_travel(skeleton):
         return None
-    ranks = _Ranks(slots, skeleton, inputs, timeout, since)
+    ranks = _Ranks(slots, skeleton, inputs, timeout)
     with sampled(len(slots), ranks.progress):
-        try:
-            return ranks.reports()
-        except NkiError as error:
-            if error.code == "timeout":
-                raise
-            return None
+        return ranks.reports()
 
 
 def _values_travel(skeleton: Skeleton) -> bool:
@@ -113,16 +112,34 @@ def _only_addresses(skeleton: Skeleton) -> bool:
     return True
 
 
-class _Ran(NamedTuple):
+@dataclass
+class _Ran:
     """How a rank fared by itself.
 
     Attributes:
-        reports: of its cores.
+        reports: of its cores, if they came to their end.
         begun: of each core, ordinals of the collectives that it has been through.
+        error: that ended it.
+        rest: how its cores wait for each other, or stop.
     """
 
-    reports: list[CoreReport]
-    begun: tuple[tuple[int, ...], ...]
+    rank: int
+    reports: list[CoreReport] = field(default_factory=list)
+    begun: tuple[Log, ...] = ()
+    error: NkiError | None = None
+    rest: list[Wait] = field(default_factory=list)
+
+    @property
+    def ends(self) -> bool:
+        """Whether its cores come to their end by themselves."""
+        return self.error is None and not self.rest
+
+    @property
+    def way(self) -> Hashable:
+        """Equal for ranks whose cores execute the same instructions."""
+        if not self.ends:
+            return id(self)
+        return self.begun, tuple([tuple(report.trips) for report in self.reports])
 
 
 class _Ranks:
@@ -134,12 +151,11 @@ class _Ranks:
         skeleton: Skeleton,
         inputs: Sequence[Sequence[np.ndarray]],
         timeout: float | None,
-        since: float,
     ) -> None:
         self.slots = slots
         self.skeleton = skeleton
         self.inputs = inputs
-        self.timeout, self.since = timeout, since
+        self.timeout = timeout, time.monotonic()
         self.lnc = len(skeleton.programs)
         self.known = sorted(
             {
@@ -151,8 +167,11 @@ class _Ranks:
         )
         self.exchanges = exchanges(skeleton)
         platform = arch.get(skeleton.programs[0].platform)
-        self.alone = Alone(slots[0], platform, chain(*self.exchanges))
+        self.alone = Alone(slots[0], platform, [i for mine in self.exchanges for i in mine])
+        self.by_ordinal = [{i.ordinal: i for i in mine} for mine in self.exchanges]
         self.contents: dict[int, Hashable] = {}  # of arrays, by identity
+        self.alike: dict[int, tuple[Any, Mapping[int, tuple[int, ...]]]] = {}
+        self.whats: dict[Hashable, dict[str, Any]] = {}  # descriptions, by whose and of which group
         self.done = 0
         self.finished = 0  # cores
         self.current: DryCores | None = None  # what is run
@@ -170,15 +189,83 @@ class _Ranks:
             key = self._class(rank)
             ran = found.get(key)
             if ran is None:
-                ran, *_ = [self._run_as(rank, end) for end in self.ends]
+                ran = self._run(rank)
                 found[self._class(rank)] = ran
             by_rank.append(ran)
             self.finished += self.lnc
-        if len({ran.begun for ran in found.values()}) > 1:
-            return None
+        if not all(ran.ends for ran in found.values()) or not self._ordered(found.values()):
+            reached = Meetings(self.alone, self.exchanges).reached([r.begun for r in by_rank])
+            if reached is None:
+                return None
+            self._raise(by_rank, reached)
         for ran in found.values():
             check_messages(ran.reports, self.lnc)
         return [report for rank, ran in enumerate(by_rank) for report in self._all(rank, ran)]
+
+    def _raise(self, by_rank: Sequence[_Ran], reached: Reached) -> None:
+        """Nothing, if all ranks come to their end.
+
+        Raises:
+            NkiError: the first failure of any, or how they wait for each other.
+        """
+        again: dict[Hashable, _Ran] = {}
+        ways: dict[int, Hashable] = {}
+        waits: list[Wait] = []
+        finished: list[int] = []
+        for rank, (ran, stops) in enumerate(zip(by_rank, reached.stops, strict=True)):
+            if id(ran) not in ways:
+                ways[id(ran)] = ran.way
+            key = ways[id(ran)], tuple(stops.items())
+            if key not in again:
+                again[key] = self._run_until(rank, stops) if stops or ran.error else ran
+            place = again[key]
+            if place.error is not None:
+                raise place.error
+            away = self._moved(place, rank, ran.begun, stops)
+            away = [w._replace(met=self._letter(w, reached)) if not w.met else w for w in away]
+            waits += away
+            waiting = {w.core for w in away}
+            cores = range(rank * self.lnc, (rank + 1) * self.lnc)
+            finished += [core for core in cores if core not in waiting]
+        if waits:
+            raise deadlock(waits, finished)
+
+    def _letter(self, wait: Wait, reached: Reached) -> Message | None:
+        """What a core got in place of the message that it waits for."""
+        rank, core = divmod(wait.core, self.lnc)
+        letter = reached.met.get((rank, core))
+        if letter is None or wait.source // self.lnc == rank:
+            return None
+        i, source = letter.i, letter.source * self.lnc + core
+        line = self.skeleton.programs[core].where(i.location)
+        what = self.alone.described(i, letter.source)
+        return Message(source, wait.core, CHANNEL, 0, None, what, line, letter.number)
+
+    def _moved(
+        self, place: _Ran, rank: int, begun: Sequence[Log], stops: Mapping[int, int]
+    ) -> list[Wait]:
+        """The waits of a rank whose cores stand where another's do."""
+        by = (rank - place.rank) * self.lnc
+        found = []
+        for wait in place.rest:
+            what, source = wait.what, wait.source + by
+            if "group" in what:
+                if id(what) not in self.alike:
+                    self.alike[id(what)] = what, self.alone.groups_like(what["group"])
+                group = self.alike[id(what)][1][rank]
+                key = id(what), id(group)
+                if key not in self.whats:
+                    self.whats[key] = {**what, "group": list(group)}
+                what = self.whats[key]
+            lane = wait.core % self.lnc
+            if lane in stops and wait.source // self.lnc != place.rank:
+                i = self.by_ordinal[lane][begun[lane][stops[lane]]]
+                source = self.alone.neighbours(i, rank)[1] * self.lnc + lane
+            met = wait.met
+            if met is not None:
+                met = met._replace(source=met.source + by, target=met.target + by)
+            found.append(wait._replace(core=wait.core + by, source=source, what=what, met=met))
+        return found
 
     def progress(self) -> tuple[int, int]:
         """Instructions carried out and cores known to finish; any thread may ask."""
@@ -199,18 +286,47 @@ class _Ranks:
             self.contents[id(array)] = found
         return found
 
+    def _run(self, rank: int) -> _Ran:
+        ran = [self._run_as(rank, end) for end in self.ends]
+        if self.ends != (None,) and any(isinstance(r.error, OutOfBoundsError) for r in ran):
+            self.ends = (None,)  # these ranks may not ask for those
+            return self._run_as(rank, None)
+        return next((r for r in ran if not r.ends), ran[0])
+
+    def _run_until(self, rank: int, stops: Mapping[int, int]) -> _Ran:
+        """A rank whose cores stop where they wait for others; see `Alone.stops`."""
+        self.alone.stops = stops
+        try:
+            return self._run_as(rank, self.ends[0])
+        finally:
+            self.alone.stops = {}
+
     def _run_as(self, rank: int, asked: int | None) -> _Ran:
         slots = self.slots[rank * self.lnc : (rank + 1) * self.lnc]
+        timeout, since = self.timeout
         self.alone.begun = [[] for _ in slots]
-        cores = DryCores(
-            slots, self.skeleton, self.inputs, self.alone, self.timeout, self.since, asked
-        )
-        self.current = cores
-        reports = cores.run()
+        ran = _Ran(rank)
+        cores: DryCores | None = None
+        try:
+            cores = DryCores(
+                slots, self.skeleton, self.inputs, timeout, self.alone.link, asked, since
+            )
+            self.current = cores
+            ran.rest = cores.rest()
+            ran.reports = sorted(cores.reports(), key=lambda r: r.core)
+        except NkiError as error:
+            if error.code == "timeout":
+                raise
+            ran.error = error
+        self.done += sum(r.done for r in ran.reports)
         self.current = None
-        self.done += sum(r.done for r in reports)
-        self.by_rank |= cores.looked
-        return _Ran(reports, tuple(map(tuple, self.alone.begun)))
+        self.by_rank |= cores is not None and cores.looked
+        ran.begun = tuple(map(tuple, self.alone.begun))
+        return ran
+
+    def _ordered(self, ran: Iterable[_Ran]) -> bool:
+        """Whether all classes execute the same exchanges in the same order."""
+        return len({r.begun for r in ran}) == 1
 
     def _all(self, rank: int, ran: _Ran) -> Iterator[CoreReport]:
         """What the cores of a rank report, as its class did."""

@@ -7,17 +7,13 @@ actors are started.
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any
 
 import numpy as np
 
-from nki_dist import arch
-from nki_dist.collectives.alone import Together
 from nki_dist.compiler.compiled import Compiled
 from nki_dist.compiler.passes.conflicts import visible
 from nki_dist.compiler.passes.elements import LARGEST
@@ -25,8 +21,7 @@ from nki_dist.compiler.passes.skeleton import Skeleton, make_skeleton
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.core import CoreSlot
 from nki_dist.program import Program, instructions
-from nki_dist.program.uncollected import uncollected
-from nki_dist.runtime.dry import DryCores, exchanges, with_values
+from nki_dist.runtime.dry import DryCores
 from nki_dist.runtime.dry_classes import executions, run_classes
 from nki_dist.runtime.group import CoreReport
 from nki_dist.runtime.progress import sampled
@@ -97,22 +92,20 @@ def run_dry(
         slots: every core.
         inputs: per rank, the arrays by index.
         unknown: indices of the inputs without contents.
-        timeout: seconds after which the run is given up; None for never.
+        timeout: seconds after which the run is given up; None for never. If that is while ranks
+            are run in classes, it begins anew with all of them.
         in_classes: ranks that do the same are run once, where that is sure; else all are run.
 
     Raises:
         NkiError: what the program does wrong, as in a full run.
         LaunchError: how often a loop goes round depends on an input without contents.
     """
-    skeleton, since = make_skeleton(compiled.programs, unknown), time.monotonic()
-    reports = run_classes(slots, skeleton, inputs, timeout, since) if in_classes else None
+    skeleton = make_skeleton(compiled.programs, unknown)
+    reports = run_classes(slots, skeleton, inputs, timeout) if in_classes else None
     if reports is None:
-        with uncollected():
-            platform, own = arch.get(skeleton.programs[0].platform), with_values(skeleton)
-            together = Together(slots[0], platform, chain(*exchanges(skeleton)), own)
-            cores = DryCores(slots, skeleton, inputs, together, timeout, since)
-            with sampled(len(slots), cores.progress):
-                reports = cores.run()
+        cores = DryCores(slots, skeleton, inputs, timeout)
+        with sampled(len(slots), cores.progress):
+            reports = sorted(cores.run(), key=lambda r: r.core)
         check_messages(reports, len(compiled.programs) if len(inputs) > 1 else 0)
     return _report(compiled, skeleton, reports), reports
 

@@ -62,9 +62,10 @@ class CoreRun:
         Which of a group's messages it looks at first is the algorithm's.
         """
         if wait.met is None and together(wait):
+            members = set(wait.what["group"])
             for (source, channel), queue in sorted(self.mailbox.items()):
-                apart = queue and channel == wait.channel and not agree(queue[0], wait)
-                if apart and source // wait.lnc in wait.what["group"]:
+                meant = channel == wait.channel and source // wait.lnc in members
+                if meant and queue and not agree(queue[0], wait):
                     return wait._replace(met=queue[0]._replace(payload=None))
         return wait
 
