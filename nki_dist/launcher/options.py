@@ -61,7 +61,8 @@ def check_options(
         _demand(value in allowed, f"{name}={value!r}; allowed: {', '.join(allowed)}")
     _demand(
         threads is None or (_is_int(threads) and threads >= 1),
-        f"threads={threads!r}; must be a positive int, or None for the processors that there are",
+        f"threads={threads!r}; must be a positive int, or None for what NKI_DIST_THREADS says, or "
+        "the processors that are left to the world",
         got=threads,
         least=1,
     )

@@ -9,6 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+import nki_dist as nki
+import nki_dist.isa as nisa
+import nki_dist.language as nl
 from nki_dist.insight.capture import Found
 from nki_dist.insight.probe import Probe
 from nki_dist.insight.regions import region
@@ -113,3 +116,21 @@ def test_influence_is_what_changing_elements_one_by_one_shows(case):
 def test_every_instruction_that_waits_for_nobody_is_tried():
     waits_for_nobody = {n for n, spec in INSTRUCTIONS.items() if not spec.synchronises}
     assert waits_for_nobody <= CASES.keys()
+
+
+def test_an_origin_leads_through_what_follows_random_numbers():
+    def kernel(x):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        tile = nl.load(x)
+        drawn = nl.ndarray(x.shape, dtype=nl.uint8, buffer=nl.sbuf)
+        nisa.rng(dst=drawn)
+        nisa.tensor_tensor(dst=tile, data1=tile, data2=drawn, op=nl.add)
+        nisa.activation(dst=tile, data=tile, op=nl.square)
+        nl.store(out, tile)
+        return out
+
+    record = nki.record(nki.jit(kernel))(np.ones((8, 4), np.float32))
+    origin = record.origin(index=(1, 2))
+    names = {step.instruction for step in origin}
+    assert {"nisa.activation", "nisa.tensor_tensor", "nisa.rng"} <= names
+    assert origin.value == record.outputs[1, 2]

@@ -379,24 +379,6 @@ def test_an_instructions_own_fill_is_no_fault():
     assert record.first_non_finite() is None
 
 
-def test_an_origin_leads_through_what_follows_random_numbers():
-    def kernel(x):
-        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
-        tile = nl.load(x)
-        drawn = nl.ndarray(x.shape, dtype=nl.uint8, buffer=nl.sbuf)
-        nisa.rng(dst=drawn)
-        nisa.tensor_tensor(dst=tile, data1=tile, data2=drawn, op=nl.add)
-        nisa.activation(dst=tile, data=tile, op=nl.square)
-        nl.store(out, tile)
-        return out
-
-    record = nki.record(nki.jit(kernel))(np.ones((8, 4), np.float32))
-    origin = record.origin(index=(1, 2))
-    names = {step.instruction for step in origin}
-    assert {"nisa.activation", "nisa.tensor_tensor", "nisa.rng"} <= names
-    assert origin.value == record.outputs[1, 2]
-
-
 def test_what_cannot_be_linked_is_told_with_its_core_and_line(monkeypatch):
     """As memory for what an instruction needs, when a question is asked."""
     record, spec = nki.record(summed_rows[2])(X), nisa.tensor_tensor

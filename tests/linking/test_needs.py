@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from nki_dist.linking.needs import Touch, dependences
+from nki_dist.linking.needs import LOOKS, Touch, dependences
 from nki_dist.ops.place import Space
 
 SPACE: Space = ("storage", 1)
@@ -85,3 +85,13 @@ def test_dependences_lead_to_all_that_share_bytes() -> None:
 def test_what_is_overwritten_is_forgotten() -> None:
     nodes = [whole(0, 8), whole(0, 8, False), whole(0, 16), whole(4, 6, False), rows(0, 2, 8, 4)]
     assert dependences([[t] for t in nodes]) == [[], [0], [0, 1], [2], [2]]
+
+
+def test_finding_out_is_given_up_where_it_takes_too_long() -> None:
+    """Many that store to parts of one tensor, each of which may meet any other."""
+
+    def stores(count: int) -> list[list[Touch]]:
+        return [[whole(8 * n, 8 * n + 8)] for n in range(count)]
+
+    assert dependences(stores(2 * LOOKS)) == [[] for _ in range(2 * LOOKS)]
+    assert dependences(stores(2 * LOOKS + 2)) is None

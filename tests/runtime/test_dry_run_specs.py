@@ -12,7 +12,8 @@ import nki_dist.isa as nisa
 import nki_dist.language as nl
 from nki_dist import errors
 from tests.hosts import kernels as H
-from tests.runtime.test_dry_run import F32, both_store, same_as_full, world
+from tests.runtime.test_dry_overlaps import both_store
+from tests.runtime.test_dry_run import F32, same_as_full, world
 
 
 @pytest.mark.parametrize(
