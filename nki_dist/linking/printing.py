@@ -61,8 +61,7 @@ def space_text(space: Space) -> str:
 
 def _argument(a: Any) -> str:
     if type(a) is Place:
-        dims = ", ".join(f"{n}:{s}" for n, s in zip(a.shape, a.strides, strict=True))
-        return f"{space_text(a.space)}+{a.offset}[{dims}] {a.dtype}"
+        return f"{space_text(a.space)}{a.within}"
     if isinstance(a, RegisterNumber):
         return f"r{int(a)}"
     if isinstance(a, Slot):

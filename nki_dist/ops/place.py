@@ -155,8 +155,13 @@ class Place(_Place):
         return Place(self.space, self.offset, shape, strides, dtype)
 
     def __repr__(self) -> str:
+        return f"{self.space[0]} {self.space[1]}{self.within}"
+
+    @property
+    def within(self) -> str:
+        """Where it lies in its space, as text: +offset[elements:stride, ...] dtype."""
         dims = ", ".join(f"{n}:{s}" for n, s in zip(self.shape, self.strides))
-        return f"{self.space[0]} {self.space[1]}+{self.offset}[{dims}] {self.dtype}"
+        return f"+{self.offset}[{dims}] {self.dtype}"
 
 
 def _reshaped(
