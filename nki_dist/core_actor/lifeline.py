@@ -66,6 +66,7 @@ class _Server:
     what: str
     address: tuple[str, int]
     stopped: Callable[[], bool] = lambda: False  # whether it may be known to be stopped
+    ended: Callable[[], bool] = lambda: False  # or to have ended
     failing: dict[str, float] = field(default_factory=dict)
 
     def look(self, now: float, speaks: bool) -> str | None:
@@ -77,6 +78,8 @@ class _Server:
             since = self.failing.setdefault(answer, now)
             if answer == "silent" and self.stopped():
                 self.failing["stopped"] = since
+            if answer == "refuses" and self.ended():
+                self.failing["refuses"] = -math.inf  # there is nothing to wait for
         for how, since in self.failing.items():
             limit, said = _FAILINGS[how]
             if now - since >= limit:
@@ -138,7 +141,7 @@ class Lifeline:
         raylet: path of the raylet's socket.
         servers: what carries the session, and its address.
         clock: gives seconds.
-        stopped: whether one of the servers is known to be stopped.
+        stopped, ended: whether one of the servers is known to be stopped, or to have ended.
 
     Attributes:
         gone: other nodes that were watched and have ended; Ray may not know it for a while.
@@ -150,6 +153,7 @@ class Lifeline:
         servers: Mapping[str, tuple[str, int]],
         clock: Callable[[], float] = time.monotonic,
         stopped: Callable[[], bool] = lambda: False,
+        ended: Callable[[], bool] = lambda: False,
     ) -> None:
         self._clock = clock
         self._looked = -math.inf
@@ -157,7 +161,9 @@ class Lifeline:
         # With TLS a server waits for the client's greeting, so its silence means nothing.
         self._speaks = os.environ.get(TLS_VARIABLE, "0") != "1"
         self._raylet = _connected(raylet)
-        self._servers = [_Server(what, address, stopped) for what, address in servers.items()]
+        self._servers = [
+            _Server(what, address, stopped, ended) for what, address in servers.items()
+        ]
         self._nodes: dict[str, _Server] = {}
         self.gone: set[str] = set()
 
@@ -170,13 +176,12 @@ class Lifeline:
         """
         context = ray.get_runtime_context()
         host, _, port = context.gcs_address.rpartition(":")
-        servers = {HEAD: (host.strip("[]"), int(port))}
-        cls(
-            "", servers, stopped=own_ray().stopped
-        ).settle()  # before the head is asked for the nodes
+        servers, own = {HEAD: (host.strip("[]"), int(port))}, own_ray()
+        known = {"stopped": own.stopped, "ended": own.ended}
+        cls("", servers, **known).settle()  # before the head is asked for the nodes
         node = next(n for n in ray.nodes() if n["NodeID"] == context.get_node_id())
         servers[RAYLET] = (node["NodeManagerAddress"], node["NodeManagerPort"])
-        found = cls(node["RayletSocketName"], servers, stopped=own_ray().stopped)
+        found = cls(node["RayletSocketName"], servers, **known)
         try:
             found.settle()
         except SessionLost:

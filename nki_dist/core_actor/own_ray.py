@@ -76,6 +76,10 @@ class OwnRay:
         self.note()
         return any(server.stopped() for server in self._servers)
 
+    def ended(self) -> bool:
+        """Whether it is in its own session, and one of its servers is known to have ended."""
+        return self.here() and not all(server.there() for server in self._servers)
+
     def end_stopped_idlers(self) -> None:
         """End processes that were to become actors and are stopped.
 

@@ -72,6 +72,16 @@ def test_a_port_without_a_server_is_given_some_time(raylet) -> None:
     assert line.lost() == f"the head at 127.0.0.1:{server.address[1]} has ended"
 
 
+def test_a_server_that_is_known_to_have_ended_is_given_none(raylet) -> None:
+    server, ended = Server(), [False]
+    line = Lifeline(raylet[0], {"the head": server.address}, Clock(), ended=lambda: ended[0])
+    ended[0] = True
+    assert line.lost() is None, "another server of the session has ended, this one speaks"
+    server.close()
+    line = Lifeline(raylet[0], {"the head": server.address}, Clock(), ended=lambda: ended[0])
+    assert line.lost() == f"the head at 127.0.0.1:{server.address[1]} has ended"
+
+
 def test_what_has_failed_already_is_looked_into_at_once(raylet) -> None:
     """`now_too` doesn't wait for the next look, and looks until it is certain."""
     server = Server()

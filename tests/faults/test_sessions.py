@@ -73,10 +73,8 @@ LOST = """
 import ray._private.worker
 from nki_dist import errors
 which, how = sys.argv[1], getattr(signal, sys.argv[2])
-begun = time.monotonic()
 world = nki.World(2, retries=1)
 assert right(world)
-print("first", time.monotonic() - begun)
 os.kill(ray._private.worker._global_node.all_processes[which][0].process.pid, how)
 begun = time.monotonic()
 try:
@@ -144,20 +142,15 @@ def test_an_interrupt_at_any_moment_of_a_start(seconds) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("which", "how", "known"),
+    ("which", "how", "bound"),
     [
-        ("gcs_server", "SIGKILL", 1),
-        ("raylet", "SIGKILL", 1),
-        ("gcs_server", "SIGSTOP", 4),
-        ("raylet", "SIGSTOP", 4),
+        ("gcs_server", "SIGKILL", 8),
+        ("raylet", "SIGKILL", 8),
+        ("gcs_server", "SIGSTOP", 4 + 8),
+        ("raylet", "SIGSTOP", 4 + 8),
     ],
 )
-def test_a_new_world_where_a_server_was_lost_between_launches(which, how, known) -> None:
-    """Ray is asked nothing before both are known to answer: it would wait for minutes.
-
-    After the seconds until the loss is known there is a start, which takes what the first one of
-    this program took on this machine, give or take what else the machine does.
-    """
+def test_a_new_world_where_a_server_was_lost_between_launches(which, how, bound) -> None:
+    """Ray is asked nothing before both are known to answer: it would wait for minutes."""
     found = run(LOST, which, how)
-    first, seconds = (float(found.split(word)[1].split()[0]) for word in ("first", "seconds"))
-    assert seconds < known + 1.8 * first
+    assert float(found.split("seconds")[1]) < bound
