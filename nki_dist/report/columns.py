@@ -81,11 +81,12 @@ class Columns:
 
 
 class _Kinds:
-    """Numbers for instructions and lines; cores that run one program share them."""
+    """Numbers for instructions and lines; what reads alike has one, whatever core runs it."""
 
     def __init__(self, made: Columns) -> None:
         self._made = made
         self._kinds: dict[tuple[int, int], int] = {}
+        self._alike: dict[tuple[Any, ...], int] = {}
         self._lines: dict[str, int] = {}
 
     def line(self, name: str) -> int:
@@ -98,13 +99,15 @@ class _Kinds:
         key = (id(core.graph.program), -1 - i.ordinal if tables else i.ordinal)
         number = self._kinds.get(key)
         if number is None:
-            number = self._kinds[key] = len(self._made.kinds)
             line = self.line(core.graph.program.where(i.location) or "?")
             if tables:
-                self._made.kinds.append([TABLES, i.engine, line, tables, 1])
+                kind: tuple[Any, ...] = TABLES, i.engine, line, tables, 1
             else:
                 known = int(core.costs[i.ordinal].known)
-                self._made.kinds.append([i.opcode, i.engine, line, _tensors(i), known])
+                kind = i.opcode, i.engine, line, _tensors(i), known
+            number = self._kinds[key] = self._alike.setdefault(kind, len(self._made.kinds))
+            if number == len(self._made.kinds):
+                self._made.kinds.append(list(kind))
         return number
 
 
