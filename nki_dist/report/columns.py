@@ -54,7 +54,7 @@ class Columns:
     """
 
     rows: list[Row] = field(default_factory=list)
-    kinds: list[list[Any]] = field(default_factory=list)
+    kinds: list[tuple[Any, ...]] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)
     start: np.ndarray = field(default_factory=lambda: np.empty(0))
     took: np.ndarray = field(default_factory=lambda: np.empty(0))
@@ -90,10 +90,7 @@ class _Kinds:
         self._lines: dict[str, int] = {}
 
     def line(self, name: str) -> int:
-        if name not in self._lines:
-            self._lines[name] = len(self._made.lines)
-            self._made.lines.append(name)
-        return self._lines[name]
+        return _numbered(name, self._made.lines, self._lines)
 
     def of(self, core: CoreTimeline, i: Instruction, tables: str = "") -> int:
         key = (id(core.graph.program), -1 - i.ordinal if tables else i.ordinal)
@@ -105,10 +102,16 @@ class _Kinds:
             else:
                 known = int(core.costs[i.ordinal].known)
                 kind = i.opcode, i.engine, line, _tensors(i), known
-            number = self._kinds[key] = self._alike.setdefault(kind, len(self._made.kinds))
-            if number == len(self._made.kinds):
-                self._made.kinds.append(list(kind))
+            number = self._kinds[key] = _numbered(kind, self._made.kinds, self._alike)
         return number
+
+
+def _numbered(one: Any, every: list[Any], numbers: dict[Any, int]) -> int:
+    """Its place in a list, which it is put into when it is new."""
+    number = numbers.setdefault(one, len(every))
+    if number == len(every):
+        every.append(one)
+    return number
 
 
 def _tensors(i: Instruction) -> str:

@@ -91,6 +91,12 @@ def test_events_are_those_of_the_timeline(page, run):
     assert len(data["start"]) == len(expected) + 2
 
 
+def test_what_instructions_read_alike_is_in_the_page_once(page):
+    data = data_of(page)
+    assert len(data["kinds"]) == len({tuple(kind) for kind in data["kinds"]}) < len(data["start"])
+    assert len(data["lines"]) == len({line for line, _ in data["lines"]})
+
+
 def test_causes_lead_to_what_was_waited_for(page):
     data = data_of(page)
     (exp, *_) = [n for n, k in enumerate(data["kind"]) if data["kinds"][k][0] == "activation"]

