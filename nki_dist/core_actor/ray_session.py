@@ -25,6 +25,7 @@ from nki_dist.core_actor.lean import without_helpers
 from nki_dist.core_actor.lifeline import HEAD, Lifeline, SessionLost
 from nki_dist.core_actor.own_ray import own_ray
 from nki_dist.core_actor.private import FOLDER_VARIABLE, in_private, on_loopback, ray_folder
+from nki_dist.core_actor.prompt_start import without_waits
 from nki_dist.core_actor.ray_use import ray_use
 from nki_dist.errors import LaunchError
 from nki_dist.runtime.progress import ticking
@@ -112,7 +113,8 @@ def _start_or_join(address: str | None) -> None:
         doing = "starting Ray" if own else f"joining the Ray cluster at {address}"
         alone = without_helpers() if own else nullcontext()
         here = on_loopback() if own else nullcontext()
-        with ticking(doing), _ray_settings(own), alone, here, _sigterm_seen_to():
+        prompt = without_waits() if own else nullcontext()
+        with ticking(doing), _ray_settings(own), alone, here, prompt, _sigterm_seen_to():
             ray.init(address=address, **options)
     except Exception as error:  # Ray raises no narrower type where its processes don't come up
         raise _not_up(address, error) from error

@@ -29,6 +29,7 @@ from nki_dist.core_actor.kept.place import NAMESPACE
 from nki_dist.core_actor.lifeline import Lifeline
 from nki_dist.core_actor.private import in_private, on_loopback
 from nki_dist.core_actor.processes import Process
+from nki_dist.core_actor.prompt_start import without_waits
 
 TICK: Final = 0.5  # seconds
 GIVEN_UP: Final = 5  # actors in a row that don't start
@@ -65,7 +66,7 @@ class Keeper:
         self._wanted, self._idle, self._store = actors, idle, store
         self._facts = facts()  # of now: files that change later aren't the ones that run
         options: dict[str, Any] = {} if store is None else {"object_store_memory": store}
-        with on_loopback():
+        with on_loopback(), without_waits():
             ray.init(
                 address="local",
                 namespace=NAMESPACE,

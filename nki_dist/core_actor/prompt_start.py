@@ -1,0 +1,73 @@
+"""A start of Ray waits for nothing that it needn't.
+
+Two waits of Ray's start are longer than what they wait for:
+
+- A node's agent listens on one fixed port of the machine, though Ray, which tells the others where,
+  would take any. If another Ray has it, as a second program's or one whose raylet was killed and
+  whose agent lives for ten seconds more, the agent tries for three seconds before it goes on
+  without, and the raylet waits for the agent. Here the kernel chooses the port.
+- Whether the raylet has come up is asked for once a second, and it takes a little more than one.
+  Here it is asked for often, before it is asked for in Ray's way.
+
+Ray has settings for neither that `ray.init` takes, hence this: while it runs, two of Ray's methods
+do that first. A Ray without them starts as it likes. Known of Ray 2.54 to 2.60.
+"""
+
+from __future__ import annotations
+
+import importlib
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any, Final
+
+EVERY: Final = 0.02  # seconds between looks
+LONGEST: Final = 10.0  # seconds; whoever isn't up by then is waited for in Ray's way
+
+
+def _on_any_port(node: Any, *_: Any) -> None:
+    node._ray_params.dashboard_agent_listen_port = 0
+
+
+def _once_alive(state: Any, node_id: str) -> None:
+    ends = time.monotonic() + LONGEST
+    while time.monotonic() < ends:
+        if any(node["NodeID"] == node_id and node["Alive"] for node in state.node_table()):
+            return
+        time.sleep(EVERY)
+
+
+# module, class, method, and what is done before it
+_BEFORE: Final[tuple[tuple[str, str, str, Callable[..., None]], ...]] = (
+    ("ray._private.node", "Node", "start_raylet", _on_any_port),
+    ("ray._private.state", "GlobalState", "get_node", _once_alive),
+)
+
+
+@contextmanager
+def without_waits() -> Iterator[None]:
+    """While Ray is started; the caller sees to it that this thread alone does so."""
+    with ExitStack() as restored:
+        for module, name, method, before in _BEFORE:
+            owner = _found(module, name)
+            own = vars(owner).get(method) if owner is not None else None
+            if callable(own):
+                setattr(owner, method, _after(before, own))
+                restored.callback(setattr, owner, method, own)
+        yield
+
+
+def _found(module: str, name: str) -> Any:
+    """None where Ray has put it elsewhere."""
+    try:
+        return getattr(importlib.import_module(module), name, None)
+    except ImportError:
+        return None
+
+
+def _after(before: Callable[..., None], own: Callable[..., Any]) -> Callable[..., Any]:
+    def method(*args: Any, **kwargs: Any) -> Any:
+        before(*args)
+        return own(*args, **kwargs)
+
+    return method
