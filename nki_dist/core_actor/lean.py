@@ -13,10 +13,11 @@ Never done to a Ray that other programs may join: kept ones, and those that the 
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
+
+from nki_dist.core_actor.ray_parts import ray_part, replaced
 
 API_SERVER: Final = "start_api_server"
 HELPERS: Final = ("start_monitor", "start_log_monitor", API_SERVER)
@@ -25,24 +26,12 @@ HELPERS: Final = ("start_monitor", "start_log_monitor", API_SERVER)
 @contextmanager
 def without_helpers() -> Iterator[None]:
     """While Ray is started; the caller sees to it that this thread alone does so."""
-    node: Any = _node_class()
-    kept = {name: vars(node)[name] for name in HELPERS if callable(vars(node).get(name))}
-    for name in kept:
-        setattr(node, name, _without_address if name == API_SERVER else _start_nothing)
-    try:
+    node = ray_part("ray._private.node", "Node")
+    own = vars(node) if isinstance(node, type) else {}
+    there = [name for name in HELPERS if callable(own.get(name))]
+    instead = {n: _without_address if n == API_SERVER else _start_nothing for n in there}
+    with replaced(node, instead):
         yield
-    finally:
-        for name, method in kept.items():
-            setattr(node, name, method)
-
-
-def _node_class() -> type:
-    """What starts the processes of a node; one without any where Ray has put it elsewhere."""
-    try:
-        found = getattr(importlib.import_module("ray._private.node"), "Node", None)
-    except ImportError:
-        found = None
-    return found if isinstance(found, type) else type("Node", (), {})
 
 
 def _start_nothing(_: Any) -> None:

@@ -11,13 +11,14 @@ likes.
 
 from __future__ import annotations
 
-import importlib
 import os
 import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
+
+from nki_dist.core_actor.ray_parts import ray_part, replaced
 
 FOLDER_VARIABLE: Final = "RAY_TMPDIR"
 LONGEST: Final = 107  # bytes of a socket's path
@@ -64,16 +65,7 @@ def _private(folder: str) -> bool:
 @contextmanager
 def on_loopback() -> Iterator[None]:
     """While Ray is started, or one that was started so is joined."""
-    try:
-        constants: Any = importlib.import_module("ray._private.ray_constants")
-    except ImportError:  # Ray has put them elsewhere
-        constants = None
-    known = getattr(constants, _CLUSTERS, None)
-    if known is None:
+    constants = ray_part("ray._private.ray_constants")
+    there = hasattr(constants, _CLUSTERS)
+    with replaced(constants, {_CLUSTERS: False} if there else {}):
         yield
-        return
-    setattr(constants, _CLUSTERS, False)
-    try:
-        yield
-    finally:
-        setattr(constants, _CLUSTERS, known)

@@ -3,30 +3,32 @@
 Two waits of Ray's start are longer than what they wait for:
 
 - A node's agent listens on one fixed port of the machine, though Ray, which tells the others where,
-  would take any. If another Ray has it, as a second program's or one whose raylet was killed and
-  whose agent lives for ten seconds more, the agent tries for three seconds before it goes on
-  without, and the raylet waits for the agent. Here the kernel chooses the port.
+  would take any. If somebody has it, such as the Ray of another program, the agent tries for three
+  seconds before it goes on without, and the raylet waits for the agent. Here the system chooses.
 - Whether the raylet has come up is asked for once a second, and it takes a little more than one.
   Here it is asked for often, before it is asked for in Ray's way.
 
 Ray has settings for neither that `ray.init` takes, hence this: while it runs, two of Ray's methods
-do that first. A Ray without them starts as it likes. Known of Ray 2.54 to 2.60.
+do that first. A Ray without them starts as it likes. Read in Ray 2.54, tried with 2.60.
 """
 
 from __future__ import annotations
 
-import importlib
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, Final
 
+from nki_dist.core_actor.ray_parts import ray_part, replaced
+
 EVERY: Final = 0.02  # seconds between looks
-LONGEST: Final = 10.0  # seconds; whoever isn't up by then is waited for in Ray's way
+LONGEST: Final = 5.0  # seconds; Ray waits for half a minute more, and says what failed
 
 
 def _on_any_port(node: Any, *_: Any) -> None:
-    node._ray_params.dashboard_agent_listen_port = 0
+    params: Any = getattr(node, "_ray_params", None)
+    if hasattr(params, "dashboard_agent_listen_port"):
+        params.dashboard_agent_listen_port = 0
 
 
 def _once_alive(state: Any, node_id: str) -> None:
@@ -47,22 +49,13 @@ _BEFORE: Final[tuple[tuple[str, str, str, Callable[..., None]], ...]] = (
 @contextmanager
 def without_waits() -> Iterator[None]:
     """While Ray is started; the caller sees to it that this thread alone does so."""
-    with ExitStack() as restored:
+    with ExitStack() as stack:
         for module, name, method, before in _BEFORE:
-            owner = _found(module, name)
-            own = vars(owner).get(method) if owner is not None else None
+            owner = ray_part(module, name)
+            own = vars(owner).get(method) if isinstance(owner, type) else None
             if callable(own):
-                setattr(owner, method, _after(before, own))
-                restored.callback(setattr, owner, method, own)
+                stack.enter_context(replaced(owner, {method: _after(before, own)}))
         yield
-
-
-def _found(module: str, name: str) -> Any:
-    """None where Ray has put it elsewhere."""
-    try:
-        return getattr(importlib.import_module(module), name, None)
-    except ImportError:
-        return None
 
 
 def _after(before: Callable[..., None], own: Callable[..., Any]) -> Callable[..., Any]:

@@ -14,7 +14,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from typing import Any, Final
 
 import ray
@@ -111,10 +111,10 @@ def _start_or_join(address: str | None) -> None:
         own_ray()  # whose end a program that ends meanwhile waits for
     try:
         doing = "starting Ray" if own else f"joining the Ray cluster at {address}"
-        alone = without_helpers() if own else nullcontext()
-        here = on_loopback() if own else nullcontext()
-        prompt = without_waits() if own else nullcontext()
-        with ticking(doing), _ray_settings(own), alone, here, prompt, _sigterm_seen_to():
+        changes = (without_helpers(), on_loopback(), without_waits()) if own else ()
+        with ticking(doing), _ray_settings(own), ExitStack() as stack, _sigterm_seen_to():
+            for change in changes:
+                stack.enter_context(change)
             ray.init(address=address, **options)
     except Exception as error:  # Ray raises no narrower type where its processes don't come up
         raise _not_up(address, error) from error

@@ -9,11 +9,11 @@ no such function, it prints what it likes.
 
 from __future__ import annotations
 
-import importlib
 import math
 import time
 from typing import Any, Final
 
+from nki_dist.core_actor.ray_parts import ray_part
 from nki_dist.forks import once
 
 PRINTS: Final = "print_to_stdstream"
@@ -27,10 +27,7 @@ class SlowStarts:
     def __init__(self) -> None:
         self._until = -math.inf
         self._told = True
-        try:
-            worker: Any = importlib.import_module("ray._private.worker")
-        except ImportError:
-            worker = None
+        worker = ray_part("ray._private.worker")
         self._print = getattr(worker, PRINTS, None)
         if callable(self._print):
             setattr(worker, PRINTS, self._printed)

@@ -10,7 +10,7 @@ import pytest
 import ray
 from ray._private.node import Node
 
-from nki_dist.core_actor import lean, ray_session
+from nki_dist.core_actor import ray_parts, ray_session
 from nki_dist.core_actor.lean import HELPERS, without_helpers
 from nki_dist.core_actor.lifeline import Lifeline
 from nki_dist.core_actor.ray_session import ensure_ray
@@ -59,7 +59,7 @@ def test_a_ray_without_such_methods_is_left_alone(monkeypatch, found):
         return SimpleNamespace(Node=found)
 
     own = methods()
-    monkeypatch.setattr(lean.importlib, "import_module", module)
+    monkeypatch.setattr(ray_parts.importlib, "import_module", module)
     with without_helpers():
         assert methods() == own
         assert found is None or found.start_monitor == 3

@@ -12,7 +12,7 @@ import pytest
 from ray._private.node import Node
 from ray._private.state import GlobalState
 
-from nki_dist.core_actor import prompt_start
+from nki_dist.core_actor import prompt_start, ray_parts
 from nki_dist.core_actor.prompt_start import without_waits
 
 AGENTS_PORT = 52365
@@ -52,9 +52,18 @@ def test_a_ray_without_such_methods_is_left_alone(monkeypatch, found):
         return found
 
     own = methods()
-    monkeypatch.setattr(prompt_start.importlib, "import_module", module)
+    monkeypatch.setattr(ray_parts.importlib, "import_module", module)
     with without_waits():
         assert methods() == own
+
+
+@pytest.mark.parametrize("params", [{}, {"_ray_params": SimpleNamespace()}])
+def test_a_node_without_such_a_port_starts_as_it_likes(monkeypatch, params):
+    monkeypatch.setattr(Node, "start_raylet", lambda node, *more: (node, more))
+    node = SimpleNamespace(**params)
+    with without_waits():
+        assert Node.start_raylet(node, "/dev/shm") == (node, ("/dev/shm",))
+    assert vars(node) == params and not vars(params.get("_ray_params", SimpleNamespace()))
 
 
 def test_a_raylet_is_asked_for_until_it_is_there(monkeypatch):
