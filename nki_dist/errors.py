@@ -342,6 +342,12 @@ class LaunchError(NkiError):
     default_code = "launch"
 
 
+class TensorSizeError(LaunchError, ValueError):
+    """What is written to a DeviceTensor has another shape or dtype (AWS's is a ValueError)."""
+
+    default_code = "tensor-size"
+
+
 class ProgramFormatError(NkiError):
     """An encoded program is malformed, truncated or of another version."""
 

@@ -24,10 +24,10 @@ import pickle
 import queue
 import threading
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 import ray
@@ -44,6 +44,7 @@ from nki_dist.core_actor.title import Title
 from nki_dist.errors import NkiError
 from nki_dist.hbm.actor_repr import ActorRepr
 from nki_dist.hbm.arena import ArenaHandle, MappedArena, map_arena
+from nki_dist.hbm.contents import Places
 from nki_dist.isa.core import CoreSlot
 from nki_dist.program import Program
 from nki_dist.runtime.executor import Stopped
@@ -65,17 +66,29 @@ class Order:
         code: (encoded program per core of a rank, stack layout), or None if it was sent before.
             Encoded programs are bytes or a one-element list with a plasma reference.
         arena: where the HBM stacks of its ranks are, or None if the actor has mapped it before.
+        places: of tensors that stay in HBM.
+        regions: that they lie in, by number, if the actor hasn't mapped them before.
     """
 
     launch: int
     key: Any
     code: tuple[list[Any], dict[tuple[str, int], int]] | None
     arena: ArenaHandle | None
+    places: Places = ()
+    regions: Mapping[int, ArenaHandle] = field(default_factory=dict)
 
     @property
     def plain(self) -> bool:
         """Whether it has no references to plasma objects, which only Ray can send."""
-        return self.code is None and self.arena is None
+        return self.code is None and self.arena is None and not self.regions
+
+
+@dataclass(frozen=True)
+class Unmap:
+    """What an actor has mapped and lets go of: regions by number. Nobody waits for an answer."""
+
+    regions: Sequence[int]
+    plain: ClassVar[bool] = True
 
 
 @dataclass(frozen=True)
@@ -152,6 +165,7 @@ class NeuronCore:
         self._progress = (0, 0)
         self._programs: dict[Any, tuple[list[Program], dict[tuple[str, int], int]]] = {}
         self._arena: MappedArena | None = None
+        self._regions: dict[int, dict[int, np.ndarray]] = {s.rank: {} for s in slots}
 
     __repr__ = ActorRepr(lambda self: f"NeuronCore({self._title.who})")
 
@@ -162,6 +176,7 @@ class NeuronCore:
         """Simulate these cores, before it has ever been connected; returns its process id."""
         self._group = CoreGroup(slots)
         self._title = Title(slots, world)
+        self._regions = {s.rank: {} for s in slots}
         return os.getpid()
 
     @ray.method(concurrency_group="control", enable_task_events=False)
@@ -287,7 +302,7 @@ class NeuronCore:
                     # Who waits for the post shouldn't have to wait until it looks at calls.
                     post.send(launcher, (me, Answer(order.launch, by_call=name)))
                     return answer
-                following = None if name in self._dismissed else post.receive(None)
+                following = self._following(post, name)
                 if following is None:
                     return answer
                 order = following
@@ -295,10 +310,35 @@ class NeuronCore:
             self._dismissed.discard(name)
             post.close()
 
+    def _following(self, post: Post, name: str) -> Order | None:
+        """The next order that comes by post; None when none comes any more."""
+        while name not in self._dismissed:
+            item = post.receive(None)
+            if not isinstance(item, Unmap):
+                order: Order | None = item
+                return order
+            self._unmap(item)
+        return None
+
+    @ray.method(concurrency_group="run", enable_task_events=False)
+    def unmap(self, item: Unmap) -> None:
+        """Let go of regions, where that doesn't come by post."""
+        self._unmap(item)
+
+    def _unmap(self, item: Unmap) -> None:
+        for number in item.regions:
+            self._group.forget_region(number)
+            for regions in self._regions.values():
+                regions.pop(number, None)
+
     def _run(self, order: Order) -> Answer:
         answer = Answer(order.launch)
         try:
             self._map(order.arena)
+            for number, handle in order.regions.items():
+                for rank, memory in map_arena(handle).stacks.items():
+                    if rank in self._regions:
+                        self._regions[rank][number] = memory
         except NkiError as error:
             answer.error = error
             return answer
@@ -341,8 +381,8 @@ class NeuronCore:
         arena = self._arena
         assert arena is not None
         stacks = {
-            rank: StackView(memory, arena.generation, arena.common)
-            for rank, memory in arena.stacks.items()
+            rank: StackView(arena.stacks[rank], arena.generation, arena.common, regions)
+            for rank, regions in self._regions.items()
         }
         links = self._links
         assert links is not None
@@ -373,7 +413,15 @@ class NeuronCore:
         try:
             with self._title.launch(programs[0].kernel):
                 return self._group.run(
-                    order.key, programs, offsets, stacks, emit, links.send, pump, links.payload
+                    order.key,
+                    programs,
+                    offsets,
+                    stacks,
+                    emit,
+                    links.send,
+                    pump,
+                    links.payload,
+                    places=order.places,
                 )
         finally:
             links.end()

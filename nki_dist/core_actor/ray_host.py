@@ -11,7 +11,8 @@ from __future__ import annotations
 import itertools
 import os
 import time
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ import ray
 import ray.exceptions
 
 from nki_dist.core_actor import bell
-from nki_dist.core_actor.actor import Answer, Order
+from nki_dist.core_actor.actor import Answer, Order, Unmap
 from nki_dist.core_actor.calls import Calls
 from nki_dist.core_actor.encoded import Encoded
 from nki_dist.core_actor.job import MUCH, Job, MessageMemory
@@ -33,10 +34,13 @@ from nki_dist.core_actor.request import NOTHING, Request
 from nki_dist.core_actor.starting import refused
 from nki_dist.core_actor.supervise import GRACE, Supervisor, raise_first
 from nki_dist.core_actor.world_actors import WorldActors
+from nki_dist.core_actor.world_regions import WorldRegions
 from nki_dist.core_actor.world_stacks import WorldStacks
 from nki_dist.errors import CoreLostError, LaunchError, UnresponsiveWarning
+from nki_dist.hbm.contents import Place
 from nki_dist.hbm.freed import give_back
 from nki_dist.hbm.layout import Layout, Layouts
+from nki_dist.runtime.executor import Stopped
 from nki_dist.runtime.hosts import Launch, LaunchResult, slots
 
 KNOWN = 1024  # kernels of which one remembers that a process has them; others are sent again
@@ -69,6 +73,8 @@ class RayHost:
         self._job: Job | None = None
         self._messages = MessageMemory()
         self._stacks: WorldStacks | None = None
+        self._regions: WorldRegions | None = None  # while a tensor stays in HBM
+        self._era = 0
         self._launches = itertools.count()
         self._layouts = Layouts()
         self._encoded = Encoded()
@@ -93,6 +99,8 @@ class RayHost:
         self._metrics = LaunchMetrics(self._actors.world, ranks)
         self._known: list[set[Any]] = [set() for _ in self._packs]
         self._mapped: list[Hashable] = [None] * len(self._packs)
+        self._has: list[set[int]] = [set() for _ in self._packs]  # regions that each has mapped
+        self._stopping = False
         try:
             with self._joined.used(self._abandon):
                 self._start()
@@ -143,10 +151,11 @@ class RayHost:
         if self._placement.lost(self._joined.lifeline.gone):
             self._placement.choose(self._joined.lifeline.gone)
             self._drop_stacks()
+            self._drop_regions()
         self._joined.lifeline.watch(self._placement.nodes)
         self._metrics.begin()
         for n in self._actors.start(self._joined, self._messages.renamed()):
-            self._known[n] = set()
+            self._known[n], self._has[n] = set(), set()
             self._mapped[n] = None
         if self._stacks is None:  # not before: a node that differs is told of sooner
             self._stacks = WorldStacks(
@@ -162,6 +171,7 @@ class RayHost:
                 self._joined.lifeline.check()
                 self._actors.end()
                 self._drop_stacks()
+                self._drop_regions()
                 self._placement.close()
         except SessionLost:
             self._abandon()
@@ -177,6 +187,14 @@ class RayHost:
             self._joined.lifeline.check()
             self._stacks.close()
         self._stacks = None
+
+    def _drop_regions(self) -> None:
+        """Let go of tensors that stay in HBM; there are none any more."""
+        if self._regions is not None and os.getpid() == self._home:
+            self._joined.lifeline.check()
+            self._regions.close()
+            self._era += 1
+        self._regions = None
 
     @property
     def actors(self) -> list[Any]:
@@ -198,6 +216,7 @@ class RayHost:
     def launch(self, launch: Launch) -> LaunchResult:
         """Run it; whatever an interrupt leaves half done is done anew by the next."""
         sound, self._sound = self._sound, False
+        self._stopping = False
         try:
             self._renew(sound)
             with self._joined.used(self._abandon):
@@ -216,12 +235,15 @@ class RayHost:
         assert self._stacks is not None
         began = time.perf_counter()
         patience = Patience(self._joined.lifeline, launch.timeout)
-        layout = self._layouts.of(launch.key, launch.compiled.as_run, launch.inputs)
+        compiled = launch.compiled.as_run
+        layout = self._layouts.of(launch.key, compiled, launch.inputs, launch.resident)
         if self._stacks.may_move(layout):
             self._release(patience)
             if layout.stack_bytes * len(launch.inputs) > MUCH:
                 give_back()
         arenas = self._stacks.fill(layout, launch.inputs, patience)
+        if (poisoned := launch.poisoned(layout)) and self._regions is not None:
+            self._regions.fill(poisoned, patience)
         answers = self._run(Job(next(self._launches), launch, layout, arenas), patience)
         memories = self._finished(answers, launch, layout, patience)
         self._metrics.add(began, layout, arenas, answers)
@@ -317,9 +339,73 @@ class RayHost:
             if None in self._actors.actors or self._stacks is None:
                 self._start()
 
+    # ---- tensors that stay in HBM ---------------------------------------------------------------
+
+    def era(self) -> int:
+        """See Host."""
+        sound, self._sound = self._sound, False
+        try:
+            self._renew(sound)
+        except Exception:
+            self._sound = True
+            raise
+        self._sound = True
+        return self._era
+
+    @contextmanager
+    def _held(self) -> Iterator[WorldRegions]:
+        with self._joined.used(self._abandon):
+            if self._regions is None:
+                self._regions = WorldRegions(
+                    self._placement.groups(), self._actors.world, self._environment
+                )
+            yield self._regions
+
+    def hold(self, number: int, nbytes: int) -> None:
+        """See Host."""
+        with self._held() as regions:
+            regions.hold(number, nbytes, self._patience())
+
+    def drop(self, numbers: Sequence[int]) -> None:
+        """See Host."""
+        with self._held() as regions:
+            for n, has in enumerate(self._has):
+                if mapped := has.intersection(numbers):
+                    self._actors.calls.unmap(n, Unmap(sorted(mapped)))
+                    has -= mapped
+            regions.drop(numbers)
+
+    def write(self, place: Place, values: Sequence[np.ndarray]) -> None:
+        """See Host."""
+        with self._held() as regions:
+            regions.write(place, values, self._patience())
+
+    def read(self, place: Place, nbytes: int) -> list[np.ndarray]:
+        """See Host."""
+        with self._held() as regions:
+            return regions.read(place, nbytes, self._patience())
+
+    def _patience(self) -> Patience:
+        return Patience(self._joined.lifeline, None)
+
+    def stop(self) -> None:
+        """See Host."""
+        self._stopping = True
+
+    def check(self) -> None:
+        """See that the launch under way goes on.
+
+        Raises:
+            SessionLost: Ray is gone.
+            Stopped: somebody ended it.
+        """
+        self._joined.lifeline.check()
+        if self._stopping:
+            raise Stopped
+
     def _abandon(self) -> None:
         """The session is lost, with actors, agents and objects."""
-        self._joined.lose((self._stacks, self._encoded))
+        self._joined.lose((self._stacks, self._regions, self._encoded))
         self._forget()
 
     def _forget(self) -> None:
@@ -329,6 +415,8 @@ class RayHost:
         self._actors.forget()
         self._metrics.end()
         self._stacks = None
+        self._era += self._regions is not None
+        self._regions = None
         self._encoded = Encoded()
         self._unfinished = set()
 
@@ -344,10 +432,17 @@ class RayHost:
             if len(self._known[n]) >= KNOWN:  # most are of kernels long gone
                 self._known[n].clear()
             self._known[n].add(job.key)
+        of = self._packs[n][0].rank
+        regions = {}
+        if new := {number for _, (number, _) in job.launch.places} - self._has[n]:
+            assert self._regions is not None
+            regions = {number: self._regions.handles[number][of] for number in new}
+            self._has[n] |= new
         # A reference in a message costs Ray more than all the rest of it.
-        arena = job.arenas[self._packs[n][0].rank]
+        arena = job.arenas[of]
         known = self._mapped[n] == arena.generation
-        order = Order(job.number, job.key, code, None if known else arena)
+        places = job.launch.places
+        order = Order(job.number, job.key, code, None if known else arena, places, regions)
         by_post = self._transport != "messages" and bell.possible()
         self._actors.calls.order(n, order, self._actors.where.get(n) if by_post else None)
 

@@ -41,6 +41,7 @@ WARN_AFTER: Final = 20.0  # seconds of silence that are worth a warning
 class LaunchHost(Protocol):
     """What a launch needs of the host; processes go by number."""
 
+    def check(self) -> None: ...
     def order(self, n: int) -> None: ...
     def done(self, n: int, answer: Answer) -> None: ...
     def gone(self, n: int) -> str | None: ...
@@ -109,7 +110,7 @@ class Supervisor:
     def _collect(self) -> None:
         pause = LOOK_EVERY
         while None in self.answers:
-            self._patience.lifeline.check()
+            self._host.check()
             open_ = [n for n, a in enumerate(self.answers) if a is None]
             for n, answer in self._crew.calls.answers(open_, self._number, pause):
                 self._take(n, answer)

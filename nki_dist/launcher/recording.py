@@ -58,6 +58,7 @@ def record_of(world: Any, kernel: Any, grid: Grid | None, args: Args, kwargs: Kw
     if (checker := session().checker) is not None:
         checker.launch(world, kernel, grid, args, kwargs)  # notes what is wrong with it
     world._refuse_closed()
+    args, kwargs = world._arrays_for(args, kwargs)
     here = type(world)(
         ranks=world.ranks,
         lnc=world.lnc,

@@ -1,0 +1,45 @@
+"""What tensors that stay in HBM hold: copied in and out, and filled, wherever their regions are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+
+Place: TypeAlias = "tuple[int, int]"
+"""The number of a region, and bytes from its beginning."""
+Places: TypeAlias = "tuple[tuple[tuple[str, int], Place], ...]"
+"""Of a launch: (role, index) of each tensor that stays in HBM, and its place."""
+Fill: TypeAlias = "tuple[Place, int, int, np.dtype[Any]]"
+"""A tensor's place and bytes, and what bits all elements of which unsigned type get."""
+
+
+class Memories(Protocol):
+    """Where regions of some ranks are."""
+
+    def memory(self, rank: int, number: int) -> np.ndarray: ...
+
+
+def write(regions: Memories, place: Place, values: Mapping[int, np.ndarray]) -> None:
+    """Copy a tensor in.
+
+    Args:
+        values: of each rank its bits, as uint8 of any shape.
+    """
+    number, at = place
+    for rank, bits in values.items():
+        regions.memory(rank, number)[at : at + bits.size] = bits.reshape(-1)
+
+
+def read(regions: Memories, place: Place, nbytes: int, ranks: Sequence[int]) -> list[np.ndarray]:
+    """Copies of a tensor's bits in these ranks, (nbytes,) uint8."""
+    number, at = place
+    return [regions.memory(rank, number)[at : at + nbytes].copy() for rank in ranks]
+
+
+def fill(regions: Memories, fills: Sequence[Fill], ranks: Sequence[int]) -> None:
+    """Poison tensors that nobody has written."""
+    for (number, at), nbytes, bits, raw in fills:
+        for rank in ranks:
+            regions.memory(rank, number)[at : at + nbytes].view(raw).fill(bits)

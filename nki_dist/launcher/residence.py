@@ -1,0 +1,308 @@
+"""The tensors that stay in the HBM of one world's ranks: how much room there is, where they lie,
+what they hold, and what becomes of them when something is lost.
+
+All of it is called under the world's lock, after the launches before (`row`).
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeAlias
+from weakref import WeakSet
+
+import numpy as np
+
+from nki_dist.dtypes import DType
+from nki_dist.errors import CoreLostError, LaunchError, NkiError, OutOfMemoryError
+from nki_dist.hbm.regions import Block, Regions
+from nki_dist.launcher.device_tensor import DeviceTensor
+from nki_dist.ops.alignment import padded
+from nki_dist.runtime.hosts import Host
+
+LISTED: Final = 5  # of the tensors that are there, in a message
+Values: TypeAlias = "list[np.ndarray]"
+"""Of a tensor, by rank."""
+
+
+class Residence:
+    """See the module's docstring.
+
+    Args:
+        world: whose.
+    """
+
+    def __init__(self, world: Any) -> None:
+        self._world = world
+        self.ranks: int = world.ranks
+        self.capacity = world.arch.hbm_stack_bytes * world.lnc // world.arch.cores_per_stack
+        self._tensors: WeakSet[DeviceTensor] = WeakSet()
+        self._regions = Regions()
+        self._held: set[int] = set()  # regions that the host has
+        self._era: int | None = None
+        self._suspect: list[Block] = []  # that a launch which was lost may still write
+
+    def tensors(self) -> list[DeviceTensor]:
+        """Those that are in HBM, the largest first."""
+        there = [t for t in self._tensors if t._block is not None]
+        return sorted(there, key=lambda t: (-t.nbytes, t.name))
+
+    def __bool__(self) -> bool:
+        return bool(self._held)
+
+    # ---- the host --------------------------------------------------------------------------------
+
+    def host(self) -> Host:
+        """The world's host; what was lost with a former one is known to be."""
+        host: Host = self._world._started()
+        era = host.era()
+        if self._era != era:
+            lost = self._era is not None and self._held
+            self._era = era
+            if lost:
+                self._lose()
+        return host
+
+    def _lose(self) -> None:
+        """All memory is gone."""
+        self._held.clear()
+        self._regions.forget()
+        self._suspect.clear()
+        for t in self._tensors:
+            if t._block is not None:
+                t._block = None
+                t._error = _lost(t)
+
+    def revive(self, tensor: DeviceTensor, host: Host) -> None:
+        """Put it again if it was lost and can be; else raise why it has no value, if it has none."""
+        if tensor._error is not None and tensor._restore is not None:
+            self.place(tensor, host)
+            host.write(_place(tensor), _bits(tensor._restore()))
+            tensor._error = None
+        refuse_failed(tensor)
+
+    # ---- room ------------------------------------------------------------------------------------
+
+    def place(self, tensor: DeviceTensor, host: Host | None) -> None:
+        """Give a tensor memory.
+
+        Args:
+            host: None in a dry world.
+
+        Raises:
+            OutOfMemoryError: the ranks' HBM is full, or the host has no memory for it.
+        """
+        self.check_room(tensor.nbytes, f"tensor {tensor.name}")
+        block = self._regions.take(tensor.nbytes)
+        number, _ = block.place
+        if host is not None and number not in self._held:
+            self._hold(host, number, tensor)
+        tensor._block = block
+        self._tensors.add(tensor)
+
+    def _hold(self, host: Host, number: int, tensor: DeviceTensor) -> None:
+        size = self._regions.sizes[number]
+        try:
+            try:
+                host.hold(number, size)
+            except OutOfMemoryError:
+                if not self._release(host, 0, but=number):
+                    raise
+                host.hold(number, size)
+        except BaseException as error:
+            self._regions.forget(number)
+            if isinstance(error, OutOfMemoryError):
+                error.message = f"tensor {tensor.name}: {error.message}{self._largest()}"
+            raise
+        self._held.add(number)
+
+    def check_room(self, nbytes: int, what: str) -> None:
+        """See that so many bytes more fit into the HBM of a rank.
+
+        Raises:
+            OutOfMemoryError: they don't.
+        """
+        used = self._regions.taken
+        if used + padded(nbytes) > self.capacity:
+            world = self._world
+            raise OutOfMemoryError(
+                f"{what} needs {nbytes:,} bytes of the HBM of a rank, which has {self.capacity:,} "
+                f"on {world.arch.name} with lnc={world.lnc}; {used:,} are taken{self._largest()}",
+                code="hbm-full",
+                hint="free() what isn't needed any more, use more ranks, or a smaller dtype",
+                numbers={"got": used + nbytes, "most": self.capacity},
+            )
+
+    def _largest(self) -> str:
+        found = [f"{t.name} ({t.nbytes:,} bytes)" for t in self.tensors()]
+        more = f" and {len(found) - LISTED:,} more" if len(found) > LISTED else ""
+        return f". The largest tensors there: {', '.join(found[:LISTED])}{more}" if found else ""
+
+    def release(self) -> None:
+        """Give memory back that nobody has, but for some."""
+        if self._held and (host := self._world._host) is not None and self._era == host.era():
+            self._release(host)
+
+    def _release(self, host: Host, *kept: int, but: int | None = None) -> bool:
+        empty = [n for n in self._regions.empty(*kept) if n in self._held]
+        if empty:
+            host.drop(empty)
+            self._held -= set(empty)
+        return bool(empty)
+
+    # ---- values ----------------------------------------------------------------------------------
+
+    def put(
+        self, shape: tuple[int, ...], dtype: DType, name: str, values: Values | None, restore: Any
+    ) -> DeviceTensor:
+        """A new tensor.
+
+        Args:
+            values: None in a dry world.
+            restore: gives the values again, or None.
+
+        Raises:
+            OutOfMemoryError: as of `place`; nothing is lost.
+        """
+        tensor = DeviceTensor(shape, dtype, name, self)
+        if values is None:
+            self.place(tensor, None)
+            return tensor
+        host = self.host()
+        self.place(tensor, host)
+        host.write(_place(tensor), _bits(values))
+        tensor._restore = restore
+        return tensor
+
+    def adopt(self, tensor: DeviceTensor) -> None:
+        """Take a tensor that was made outside of a world, from wherever it is."""
+        values, old = tensor._read(), tensor._home
+        if old is not None:
+            old.free(tensor)
+        with self._world._lock:
+            tensor._home, tensor._values = self, None
+            host = self.host()
+            self.place(tensor, host)
+            host.write(_place(tensor), _bits(values))
+
+    def write(self, tensor: DeviceTensor, values: Values) -> None:
+        """Write it anew, in place; elsewhere if a launch that failed may still write there."""
+        world = self._world
+        world._row.drain()
+        with world._lock:
+            self.refuse_dry(tensor)
+            host = self.host()
+            if tensor._block is None:
+                self.place(tensor, host)
+            host.write(_place(tensor), _bits(values))
+            tensor._error = tensor._restore = None
+
+    def read(self, tensor: DeviceTensor) -> Values:
+        """Copies of what it holds."""
+        world = self._world
+        world.wait()
+        with world._lock:
+            self.refuse_dry(tensor)
+            host = self.host()
+            self.revive(tensor, host)
+            return self.values(tensor, host)
+
+    def fill(self, tensor: DeviceTensor, values: Values, host: Host) -> None:
+        """Write it, for whoever has the lock."""
+        host.write(_place(tensor), _bits(values))
+
+    def values(self, tensor: DeviceTensor, host: Host) -> Values:
+        """As `read`, for whoever has the lock, of one that has a value."""
+        found = host.read(_place(tensor), tensor.nbytes)
+        return [v.view(tensor.dtype).reshape(tensor.shape) for v in found]
+
+    def free(self, tensor: DeviceTensor) -> None:
+        """Let go of its memory."""
+        world = self._world
+        world._row.drain()
+        with world._lock:
+            tensor._block = None
+            if not world.closed:
+                self.release()
+
+    def refuse_dry(self, tensor: DeviceTensor) -> None:
+        """Raise if there are no values here."""
+        self._world._refuse_closed()
+        if self._world.dry:
+            raise LaunchError(
+                f"tensor {tensor.name} has a shape and no values: its world is dry",
+                code="tensor-dry",
+                hint="leave out World(dry=True) to compute values",
+            )
+
+    # ---- launches --------------------------------------------------------------------------------
+
+    def failed(self, tensor: DeviceTensor, error: Exception, kernel: str) -> None:
+        """A launch that was to write it has failed; what it had may be written in part."""
+        if tensor._block is not None:
+            self._suspect.append(tensor._block)
+            tensor._block = None
+        tensor._error = _unwritten(tensor, error, kernel)
+
+    def succeeded(self, written: Sequence[DeviceTensor]) -> None:
+        """A launch has written these."""
+        for t in written:
+            t._restore = t._error = None
+        self._suspect.clear()  # whoever was lost has been replaced
+        self.release()
+
+
+def refuse_failed(tensor: DeviceTensor) -> None:
+    """Raise why it has no value, if it has none."""
+    if tensor._error is not None:
+        raise copy.copy(tensor._error).with_traceback(None)
+
+
+def restorer(values: Sequence[Any], source: Callable[[], Values] | None) -> Callable[[], Values]:
+    """What makes the values of a tensor again: a function of the user, or copies."""
+    if source is not None:
+        return source
+    kept = _copies(values)
+    return lambda: kept
+
+
+def _copies(values: Sequence[np.ndarray]) -> Values:
+    made: dict[int, np.ndarray] = {}
+    for v in values:
+        if id(v) not in made:
+            made[id(v)] = v.copy()
+    return [made[id(v)] for v in values]
+
+
+def _place(tensor: DeviceTensor) -> tuple[int, int]:
+    assert tensor._block is not None
+    return tensor._block.place
+
+
+def _bits(values: Sequence[np.ndarray]) -> Values:
+    """As bytes; what ranks share stays shared."""
+    made: dict[int, np.ndarray] = {}
+    for v in values:
+        if id(v) not in made:
+            made[id(v)] = np.ascontiguousarray(v).reshape(-1).view(np.uint8)
+    return [made[id(v)] for v in values]
+
+
+def _lost(tensor: DeviceTensor) -> CoreLostError:
+    return CoreLostError(
+        f"tensor {tensor.name} was lost with the processes or the node that held it",
+        code="tensor-lost",
+        hint="put it again, or with world.put(..., restore=True), which does that by itself while "
+        "no kernel has written it",
+    )
+
+
+def _unwritten(tensor: DeviceTensor, error: Exception, kernel: str) -> Exception:
+    """The error of a launch, as that of a tensor."""
+    made = copy.copy(error)
+    if isinstance(made, NkiError):
+        made.message = (
+            f"tensor {tensor.name} has no value, as the launch of {kernel} that was to write it "
+            f"failed: {made.message}"
+        )
+    return made

@@ -1,0 +1,321 @@
+"""What worlds offer for tensors that stay in HBM: `put`, `residents`, `wait`, and launches on them.
+
+Launches with a DeviceTensor among their arguments are carried out in a row on Ray (`row`), and at
+once where nobody gains by that: in this process, in tests, on the host "debug", with a profile.
+Where a launch needs its arguments' values here (a debugged or observed one, NKI_PRECISE_FP=0, or
+one that may have to be made again), it gets them by value, and what it writes is put back.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+
+from nki_dist import dtypes
+from nki_dist.compiler.compiled import Compiled, Grid
+from nki_dist.compiler.locations import users_line
+from nki_dist.errors import LaunchError
+from nki_dist.hbm.layout import EMPTY
+from nki_dist.launcher.binding import Args, BoundArguments, Kwargs, PerRank, is_array
+from nki_dist.launcher.deferred import settled
+from nki_dist.launcher.device_tensor import DeviceTensor, values_by_rank
+from nki_dist.launcher.estimates import has_loops, reports_of
+from nki_dist.launcher.findings import tell
+from nki_dist.launcher.recording import kept
+from nki_dist.launcher.residence import Residence, restorer
+from nki_dist.launcher.resident_launch import ResidentLaunch
+from nki_dist.launcher.row import Row
+from nki_dist.launcher.session import session
+from nki_dist.launcher.specs import SpecArguments
+from nki_dist.launcher.tensor_spec import TensorSpec
+from nki_dist.launcher.tracebacks import leaves_package
+from nki_dist.program.pytree import tree_map
+from nki_dist.runtime.group import CoreReport
+from nki_dist.runtime.hosts import LaunchResult
+
+IN_TEST: Final = "PYTEST_CURRENT_TEST"  # in whose environment an error belongs to its line
+
+
+class Resident:
+    """See the module's docstring."""
+
+    ranks: int
+    dry: bool
+    host_name: str
+    residence: Residence
+    _row: Row
+    _lock: Any
+    _dried: dict[str, list[CoreReport]]  # of kernels that ran without values, by name
+    _refuse_closed: Callable[[], None]
+    _compiled: Callable[..., tuple[list[BoundArguments], str, Compiled]]
+
+    @leaves_package
+    def put(self, value: Any, name: str | None = None, restore: Any = False) -> DeviceTensor:
+        """Put a tensor into the HBM of each rank.
+
+        Args:
+            value: an array, the same for all ranks; `nki.per_rank(...)`; in a dry world also a
+                TensorSpec. It is copied.
+            name: for messages and `residents()`.
+            restore: whether it is put again, as long as nothing has written it, when its memory was
+                lost with a node or with Ray: True keeps a copy here; a function without arguments
+                is asked for the value again.
+
+        Raises:
+            OutOfMemoryError: it doesn't fit into the HBM of a rank, or the host has no memory.
+            LaunchError: it is no array, or ranks differ in shape or dtype.
+        """
+        self._refuse_closed()
+        name = name or f"tensor {session().next_number('tensor')}"
+        if isinstance(value, TensorSpec):
+            if not self.dry:
+                raise LaunchError(
+                    f"a TensorSpec for tensor {name}, which would have no values; pass an array, or "
+                    "make the world dry: nki.World(dry=True)",
+                    location=users_line(),
+                    code="tensor-kind",
+                )
+            return self._put(tuple(value.shape), dtypes.of(value.dtype), name, None, None)
+        values = values_by_rank(value, self.ranks, name)
+        shape, dtype = values[0].shape, dtypes.of(values[0].dtype)
+        if self.dry:
+            return self._put(shape, dtype, name, None, None)
+        again = None
+        if restore:
+            asked = (lambda: values_by_rank(restore(), self.ranks, name)) if callable(restore) else None
+            again = restorer(values, asked)
+        return self._put(shape, dtype, name, values, again)
+
+    def _put(self, shape: Any, dtype: Any, name: str, values: Any, restore: Any) -> DeviceTensor:
+        if session().checker is not None and not self.dry:  # nothing runs
+            made = DeviceTensor(shape, dtype, name, self.residence)
+            made._values = [np.array(v) for v in values]
+            return made
+        self._row.drain()
+        with self._lock:
+            return self.residence.put(shape, dtype, name, values, restore)
+
+    def residents(self) -> list[DeviceTensor]:
+        """The tensors that are in the ranks' HBM, the largest first."""
+        return self.residence.tensors()
+
+    @property
+    def hbm_capacity(self) -> int:
+        """Bytes of HBM that each rank has: its cores' share of their HBM stack."""
+        return self.residence.capacity
+
+    @leaves_package
+    def wait(self) -> None:
+        """Return when all launches have ended.
+
+        Raises:
+            NkiError: the first error of a launch that nobody has seen.
+        """
+        self._row.drain()
+        self._row.raise_first()
+
+    def _stop_launch(self) -> None:
+        host = self.__dict__.get("_host")
+        if host is not None:
+            host.stop()
+
+    def _looked_at(
+        self, checker: Any, kernel: Any, grid: Grid | None, args: Args, kwargs: Kwargs, alone: bool
+    ) -> tuple[Any, Any]:
+        """A launch that is only looked at, and what stands for what it returns to each rank."""
+        given, given_too = self._arrays_for(args, kwargs)
+        look = checker.launch(self, kernel, grid, given, given_too)
+        if all(a is b for a, b in zip(args, given)) and kwargs == given_too:
+            return look, look.outputs
+        outputs = self._as_tensors(look.outputs, look.name, alone)
+        return look, [outputs] if alone else outputs
+
+    # ---- launches --------------------------------------------------------------------------------
+
+    def _run_resident(
+        self,
+        key: str,
+        compiled: Compiled,
+        bound: Sequence[BoundArguments],
+        tensors: Mapping[int, DeviceTensor],
+        alone: bool,
+        now: bool,
+    ) -> tuple[Any, LaunchResult | None]:
+        """A launch with DeviceTensors: what it returns, and what is left of it if it has ended.
+
+        Args:
+            alone: whether it is made outside of a world.
+            now: whether it is waited for.
+        """
+        self._at_home(tensors, alone)
+        if compiled.warnings or compiled.unstored:
+            tell([*compiled.warnings, *compiled.unstored])
+        arrays_written = any(n not in tensors for n in compiled.written_inputs)
+        here = self.host_name != "ray" or bool(os.environ.get(IN_TEST))
+        at_once = now or arrays_written or here
+        bound = settled(bound)
+        if not at_once:
+            copies = kept([[a for n, a in enumerate(b.arrays) if n not in tensors] for b in bound])
+            bound = [_with_arrays(b, tensors, of) for b, of in zip(bound, copies)]
+        line = None if at_once else users_line()
+        launch = ResidentLaunch(self, key, compiled, bound, tensors, line, alone)
+        if not at_once:
+            self._row.add(launch)
+            return launch.outputs, None
+        self.wait()
+        launch()
+        return launch.outputs, launch.result
+
+    def _needs_values(self, compiled: Compiled) -> bool:
+        looked_at = session().observer is not None
+        return looked_at or bool(compiled.as_run.wide) or compiled.undecided
+
+    def _at_home(self, tensors: Mapping[int, DeviceTensor], alone: bool) -> None:
+        """See that they are in the HBM of this world."""
+        for tensor in tensors.values():
+            if tensor._home is self.residence:
+                continue
+            if alone and tensor._alone:
+                self.residence.adopt(tensor)
+                continue
+            whose = "was made outside of a world" if tensor._alone else "is in another world"
+            raise LaunchError(
+                f"tensor {tensor.name} {whose}, and a launch works on the HBM of its own ranks",
+                location=users_line(),
+                code="tensor-world",
+                hint="put its values there: world.put(tensor.numpy()), or, if it has several ranks, "
+                "world.put(nki.per_rank(tensor.numpy()))",
+            )
+
+    def _by_value(
+        self,
+        run: Callable[[list[BoundArguments]], tuple[list[Any], LaunchResult, Compiled]],
+        bound: Sequence[BoundArguments],
+        tensors: Mapping[int, DeviceTensor],
+        alone: bool,
+    ) -> tuple[Any, LaunchResult, Compiled]:
+        """A launch that copies: the arguments' values here, and what it made back to HBM.
+
+        Args:
+            run: carries it out.
+        """
+        self._at_home(tensors, alone)
+        values = {n: self.residence.read(t) for n, t in tensors.items()}
+        bound = settled(bound)
+        outputs, result, compiled = run(
+            [_with_values(b, {n: v[r] for n, v in values.items()}) for r, b in enumerate(bound)]
+        )
+        for n in compiled.written_inputs:
+            if n in tensors:
+                self.residence.write(tensors[n], values[n])
+        return self._as_tensors(outputs, compiled.kernel, alone), result, compiled
+
+    def _as_tensors(self, outputs: Sequence[Any], kernel: str, alone: bool) -> Any:
+        """One tree with DeviceTensors of what every rank returned."""
+        leaves: list[list[np.ndarray]] = []
+
+        def collect(rank: int) -> Callable[[Any], Any]:
+            numbers = iter(range(len(leaves))) if rank else None
+
+            def take(leaf: Any) -> Any:
+                if not is_array(leaf):
+                    return leaf
+                if numbers is None:
+                    leaves.append([])
+                n = len(leaves) - 1 if numbers is None else next(numbers)
+                leaves[n].append(np.asarray(leaf))
+                return _Number(n)
+
+            return take
+
+        trees = [tree_map(collect(rank), out, is_array) for rank, out in enumerate(outputs)]
+        made = []
+        for values in leaves:
+            name, dtype = f"{kernel}.{len(made)}", dtypes.of(values[0].dtype)
+            tensor = self._put(values[0].shape, dtype, name, values, None)
+            tensor._alone = alone
+            made.append(tensor)
+        return tree_map(lambda leaf: made[leaf.n] if isinstance(leaf, _Number) else leaf, trees[0])
+
+    # ---- where no values are ---------------------------------------------------------------------
+
+    def _arrays_for(self, args: Args, kwargs: Kwargs) -> tuple[Args, Kwargs]:
+        """Arguments with arrays, or TensorSpecs in a dry world, in place of DeviceTensors."""
+
+        def of(value: Any) -> Any:
+            found: list[DeviceTensor] = []
+            tree_map(lambda leaf: isinstance(leaf, DeviceTensor) and found.append(leaf), value, _leaf)
+            if not found:
+                return value
+            if self.dry:
+                specs = {id(t): TensorSpec(t.shape, t.dtype) for t in found}
+                return tree_map(lambda leaf: specs.get(id(leaf), leaf), value, _leaf)
+            values = {id(t): t._read() for t in found}
+
+            def on(rank: int) -> Any:
+                def take(leaf: Any) -> Any:
+                    return values[id(leaf)][rank] if id(leaf) in values else leaf
+
+                return tree_map(take, value, _leaf)
+
+            return on(0) if self.ranks == 1 else PerRank([on(rank) for rank in range(self.ranks)])
+
+        return tuple(map(of, args)), {k: of(v) for k, v in kwargs.items()}
+
+    def _run_dry(
+        self, kernel: Any, grid: Grid | None, args: Args, kwargs: Kwargs, alone: bool
+    ) -> tuple[Any, LaunchResult, Compiled]:
+        """A launch without values: that it compiles, fits and synchronises, and what it returns."""
+        specs = SpecArguments()
+        args, kwargs = specs.replaced_in(args, kwargs)
+        bound, key, compiled = self._compiled(kernel, grid, args, kwargs, specs.unknown)
+        tensors = resident(bound[0])
+        self._at_home(tensors, alone)
+        tell([*compiled.warnings, *compiled.unstored])
+        launch = ResidentLaunch(self, key, compiled, bound, tensors, None, alone)
+        launch.place_dry()
+        unknown = specs.unknown(bound) | set(tensors)
+        known = len(unknown) < len(bound[0].arrays) and has_loops(compiled)
+        reports = None if known else self._dried.get(key)
+        if reports is None:
+            reports = self._dried[key] = reports_of(self, compiled, bound, unknown)
+        result = LaunchResult(EMPTY, [], reports)
+        self.note(compiled, result)
+        return launch.outputs, result, compiled
+
+
+class _Number:
+    def __init__(self, n: int) -> None:
+        self.n = n
+
+
+def _leaf(value: Any) -> bool:
+    return is_array(value) or isinstance(value, (TensorSpec, PerRank))
+
+
+def resident(bound: BoundArguments) -> dict[int, DeviceTensor]:
+    """The arguments that stay in HBM, by index."""
+    return {n: t for n, t in enumerate(bound.originals) if isinstance(t, DeviceTensor)}
+
+
+def _with_arrays(
+    b: BoundArguments, tensors: Mapping[int, DeviceTensor], others: Sequence[np.ndarray]
+) -> BoundArguments:
+    """The same arguments with other arrays in place of those that aren't in HBM."""
+    arrays, left = list(b.arrays), iter(others)
+    for n in range(len(arrays)):
+        if n not in tensors:
+            arrays[n] = next(left)
+    return replace(b, arrays=arrays)
+
+
+def _with_values(b: BoundArguments, values: Mapping[int, np.ndarray]) -> BoundArguments:
+    """The same arguments with arrays in place of those that are in HBM."""
+    arrays, originals = list(b.arrays), list(b.originals)
+    for n, value in values.items():
+        arrays[n] = originals[n] = value
+    return replace(b, arrays=arrays, originals=originals, framework=None)

@@ -1,0 +1,242 @@
+"""One launch on tensors that stay in HBM.
+
+Its DeviceTensors are bound where they lie; what it returns are new ones, in which the kernel stores
+directly. Whatever isn't a whole tensor (a view of one, an argument that comes back) is copied after
+the launch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from nki_dist.compiler.compiled import Compiled
+from nki_dist.errors import LaunchError, NkiError
+from nki_dist.hbm.layout import Layout
+from nki_dist.hbm.regions import Block
+from nki_dist.launcher.binding import BoundArguments
+from nki_dist.launcher.device_tensor import DeviceTensor
+from nki_dist.launcher.findings import report_races
+from nki_dist.launcher.residence import Residence
+from nki_dist.launcher.results import as_declared
+from nki_dist.launcher.retrying import Attempt, launch_again
+from nki_dist.launcher.session import session
+from nki_dist.ops.alignment import padded
+from nki_dist.program import Access, Storage
+from nki_dist.program.pytree import tree_map
+from nki_dist.runtime.hosts import Host, Launch, LaunchResult
+from nki_dist.runtime.unread import check_messages
+
+
+@dataclass(eq=False)
+class ResidentLaunch:
+    """See the module's docstring. It is carried out when it is called, once, in its turn.
+
+    Attributes:
+        world: whose ranks it runs on.
+        key: names the compiled kernel.
+        bound: every rank's arguments.
+        tensors: those of them that stay in HBM, by index.
+        line: of the program that launched it.
+        alone: whether what it returns reads as one array.
+        outputs: what the kernel returns, with DeviceTensors.
+        result: what is left of it, once it has ended.
+    """
+
+    world: Any
+    key: str
+    compiled: Compiled
+    bound: Sequence[BoundArguments]
+    tensors: Mapping[int, DeviceTensor]
+    line: str | None = None
+    alone: bool = False
+    outputs: Any = None
+    result: LaunchResult | None = None
+    _made: dict[tuple[int, bool], DeviceTensor] = field(default_factory=dict)
+    _stored: dict[tuple[str, int], list[DeviceTensor]] = field(default_factory=dict)
+    _copied: list[tuple[DeviceTensor, Access]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.outputs = tree_map(self._output, self.compiled.outputs)
+
+    @property
+    def written(self) -> list[DeviceTensor]:
+        """Arguments that the kernel writes where they are."""
+        return [self.tensors[n] for n in self.compiled.written_inputs if n in self.tensors]
+
+    # ---- what it returns -------------------------------------------------------------------------
+
+    def _output(self, leaf: Any) -> Any:
+        if not isinstance(leaf, Access):
+            return leaf
+        s = leaf.storage
+        whole = _is_whole(leaf)
+        if whole and s.role == "input" and s.index in self.tensors:
+            same = self.tensors[s.index]
+            if (leaf.shape, leaf.dtype) == (same.shape, same._dtype):
+                return same
+        stored = whole and s.role == "shared"
+        of = self._stored.get(s.key, []) if stored else []
+        for tensor in of:
+            if (tensor.shape, tensor._dtype) == (leaf.shape, leaf.dtype):
+                return tensor
+        name = f"{self.compiled.kernel}.{s.title}"
+        made = DeviceTensor(leaf.shape, leaf.dtype, name, self.world.residence, self.alone)
+        if stored:
+            self._stored.setdefault(s.key, []).append(made)
+        else:
+            self._copied.append((made, leaf))
+        return made
+
+    def _new(self) -> list[DeviceTensor]:
+        copied = [tensor for tensor, _ in self._copied]
+        return [*copied, *(t for several in self._stored.values() for t in several)]
+
+    def place_dry(self) -> None:
+        """Account for what it returns, in a world without values."""
+        residence: Residence = self.world.residence
+        self._make_room(residence)
+        for tensor in self._new():
+            residence.place(tensor, None)
+
+    # ---- carrying it out -------------------------------------------------------------------------
+
+    def __call__(self) -> None:
+        """Carry it out.
+
+        Raises:
+            NkiError: as any launch; or an argument has no value, with the error why.
+        """
+        world = self.world
+        with world._lock:
+            try:
+                world._refuse_closed()
+                self.result = self._launch()
+                self._check(self.result)
+                self._copy(self.result)
+            except BaseException as error:
+                self.fail(error)
+                raise
+            world.residence.succeeded([*self.written, *self._new()])
+            world.note(self.compiled, self.result)
+
+    def fail(self, error: BaseException) -> None:
+        """What it was to write has no value."""
+        why = error if isinstance(error, Exception) else _interrupted(self.compiled.kernel)
+        for tensor in (*self.written, *self._new()):
+            self.world.residence.failed(tensor, why, self.compiled.kernel)
+
+    def _launch(self) -> LaunchResult:
+        world = self.world
+        launch = Launch(
+            self.key, self.compiled, self._inputs(), world.printer, world.timeout, session().warn
+        )
+
+        def begin() -> Attempt:
+            residence: Residence = world.residence
+            host = residence.host()
+            for tensor in self.tensors.values():
+                residence.revive(tensor, host)
+            self._make_room(residence)
+            places = {("input", n): _block(t).place for n, t in self.tensors.items()}
+            for key, several in self._stored.items():
+                places[key] = self._place(several, residence, host).place
+            where = tuple(sorted(places.items()))
+
+            def attempt(launch: Launch) -> LaunchResult:
+                try:
+                    return host.launch(replace(launch, places=where))
+                except NkiError as error:
+                    for tensor in (*self.written, *self._new()):
+                        residence.failed(tensor, error, self.compiled.kernel)
+                    raise
+
+            return attempt
+
+        return launch_again(begin, launch, world.retries) if world.retries else begin()(launch)
+
+    def _inputs(self) -> list[list[Any]]:
+        made: dict[int, list[Any]] = {}
+        for b in self.bound:
+            if id(b) not in made:
+                made[id(b)] = [None if n in self.tensors else a for n, a in enumerate(b.arrays)]
+        return [made[id(b)] for b in self.bound]
+
+    def _make_room(self, residence: Residence) -> None:
+        """See that what the launch needs besides tensors that are there fits, too."""
+        here = [s for s in self.compiled.inputs if s.index not in self.tensors]
+        shared = [s for s in self.compiled.shared if s.role == "shared"]
+        placed = [t for t in self._new() if t._block is not None]
+        need = sum(padded(s.nbytes) for s in (*here, *shared)) - sum(
+            padded(t.nbytes) for t in placed
+        )
+        residence.check_room(max(need, 0), f"a launch of {self.compiled.kernel}")
+
+    def _place(self, several: list[DeviceTensor], residence: Residence, host: Host) -> Block:
+        """Memory of a returned tensor, which several have if it is returned in several shapes."""
+        first = several[0]
+        if first._block is None:
+            residence.place(first, host)
+        for other in several[1:]:
+            other._block = first._block
+        return _block(first)
+
+    def _check(self, result: LaunchResult) -> None:
+        world, compiled = self.world, self.compiled
+        if compiled.exchanges:
+            check_messages(result.reports, world.lnc if world.ranks > 1 else 0)
+        if compiled.watched:
+            report_races(compiled, result, world.lnc, world.checks)
+
+    def _copy(self, result: LaunchResult) -> None:
+        """Outputs that aren't whole tensors."""
+        if not self._copied:
+            return
+        residence: Residence = self.world.residence
+        host, memories = residence.host(), _Memories(self, result)
+        for tensor, leaf in self._copied:
+            values = memories.selected(leaf, host)
+            residence.place(tensor, host)
+            residence.fill(tensor, values, host)
+
+
+class _Memories:
+    """What storages hold after a launch, wherever they are."""
+
+    def __init__(self, launch: ResidentLaunch, result: LaunchResult) -> None:
+        self._launch, self._result = launch, result
+        self._read: dict[tuple[str, int], list[np.ndarray]] = {}
+
+    def selected(self, leaf: Access, host: Host) -> list[np.ndarray]:
+        """Of each rank, a copy of what an access pattern selects."""
+        s, ranks = leaf.storage, self._launch.world.ranks
+        if s.role == "constant":
+            return [as_declared(np.frombuffer(s.data or b"", np.uint8), leaf)] * ranks
+        tensor = self._launch.tensors.get(s.index) if s.role == "input" else None
+        if tensor is None:
+            at = self._result.layout.offsets[s.key]
+            return [as_declared(m[at : at + s.nbytes], leaf) for m in self._result.memories]
+        if s.key not in self._read:
+            self._read[s.key] = host.read(_block(tensor).place, s.nbytes)
+        return [as_declared(m, leaf) for m in self._read[s.key]]
+
+
+def _is_whole(a: Access) -> bool:
+    """Whether it is all of a storage, in order."""
+    step, contiguous = 1, True
+    for n, stride in zip(reversed(a.shape), reversed(a.strides)):
+        contiguous &= n == 1 or stride == step
+        step *= n
+    return a.offset == 0 and contiguous and step * a.dtype.itemsize == a.storage.nbytes
+
+
+def _block(tensor: DeviceTensor) -> Block:
+    assert tensor._block is not None
+    return tensor._block
+
+
+def _interrupted(kernel: str) -> NkiError:
+    return LaunchError(f"the launch of {kernel} was interrupted", code="launch-interrupted")

@@ -1,0 +1,118 @@
+"""Launches in a row: carried out in the order of the program, without the program waiting for each.
+
+One thread carries them out. What one raises is kept until the program asks for a value or waits;
+of those that fail only because an earlier one did, nothing is kept.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from nki_dist.errors import NkiError
+
+MOST: Final = 1024  # launches that wait; more wait in the program
+PATIENCE: Final = 10.0  # seconds that a launch has to stop after an interrupt
+
+
+class Queued(Protocol):
+    """A launch."""
+
+    line: str | None
+
+    def __call__(self) -> None: ...
+
+    def fail(self, error: BaseException) -> None: ...
+
+
+class Row:
+    """See the module's docstring.
+
+    Args:
+        stop: ends what is under way, if anything is.
+    """
+
+    def __init__(self, stop: Callable[[], None]) -> None:
+        self._stop = stop
+        self._waiting: deque[Queued] = deque()
+        self._changed = threading.Condition()
+        self._busy = False
+        self._thread: threading.Thread | None = None
+        self._errors: list[BaseException] = []
+
+    def __bool__(self) -> bool:
+        return self._busy or bool(self._waiting)
+
+    def add(self, launch: Queued) -> None:
+        """Carry it out after those that were added before."""
+        with self._changed:
+            while len(self._waiting) >= MOST:
+                self._changed.wait()
+            self._waiting.append(launch)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="nki-row", daemon=True)
+                self._thread.start()
+            elif not self._busy:
+                self._changed.notify_all()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._busy = False
+                if not self._waiting:
+                    self._changed.notify_all()
+                    self._changed.wait(1.0)
+                if not self._waiting:
+                    self._thread = None
+                    return
+                launch = self._waiting.popleft()
+                self._busy = True
+                if len(self._waiting) == MOST - 1:
+                    self._changed.notify_all()
+            try:
+                launch()
+            except BaseException as error:  # whoever waits for it gets it
+                self._errors.append(_named(error, launch))
+            del launch  # and with it tensors that nobody else has
+
+    def drain(self) -> None:
+        """Return when all have ended; an interrupt ends them."""
+        if not self or threading.current_thread() is self._thread:
+            return
+        try:
+            with self._changed:
+                while self:
+                    self._changed.wait()
+        except BaseException as error:
+            self._give_up(error)
+            raise
+
+    def _give_up(self, error: BaseException) -> None:
+        """Nobody wants them any more."""
+        with self._changed:
+            given_up = list(self._waiting)
+            self._waiting.clear()
+            self._stop()
+            self._changed.wait_for(lambda: not self._busy, PATIENCE)
+            self._errors.clear()  # which the interrupt has brought about
+        for launch in given_up:
+            launch.fail(error)
+
+    def raise_first(self) -> None:
+        """Raise the first error that nobody has seen, if there is one, and forget the others."""
+        if self._errors:
+            first = self._errors[0]
+            self._errors.clear()
+            raise first
+
+    def forget(self) -> None:
+        """In a fork: what waits is the parent's."""
+        self.__init__(self._stop)  # type: ignore[misc]
+
+
+def _named(error: BaseException, launch: Queued) -> BaseException:
+    if isinstance(error, NkiError) and launch.line is not None:
+        error.message += f"\n  It was launched at {launch.line}"
+    return error
