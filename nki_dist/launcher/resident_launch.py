@@ -63,6 +63,11 @@ class ResidentLaunch:
         self.outputs = tree_map(self._output, self.compiled.outputs)
 
     @property
+    def where(self) -> str:
+        """What was launched, and which line of the program did."""
+        return f"{self.compiled.kernel} at {self.line}"
+
+    @property
     def written(self) -> list[DeviceTensor]:
         """Arguments that the kernel writes where they are."""
         return [self.tensors[n] for n in self.compiled.written_inputs if n in self.tensors]

@@ -18,9 +18,14 @@ PATIENCE: Final = 10.0  # seconds that a launch has to stop after an interrupt
 
 
 class Queued(Protocol):
-    """A launch."""
+    """A launch.
 
-    line: str | None
+    Attributes:
+        where: what was launched, and which line of the program did.
+    """
+
+    @property
+    def where(self) -> str: ...
 
     def __call__(self) -> None: ...
 
@@ -113,6 +118,6 @@ class Row:
 
 
 def _named(error: BaseException, launch: Queued) -> BaseException:
-    if isinstance(error, NkiError) and launch.line is not None:
-        error.message += f"\n  It was launched at {launch.line}"
+    if isinstance(error, NkiError):
+        error.message += f"\n  This is the launch of {launch.where}"
     return error

@@ -160,7 +160,7 @@ class InProcessHost:
     def launch(self, launch: Launch) -> LaunchResult:
         compiled = launch.compiled.as_run
         layout = self._layouts.of(launch.key, compiled, launch.inputs, launch.resident)
-        key = (launch.key, layout.common)
+        key = (launch.key, layout.common, launch.resident)
         known = None
         if not self._group.knows(key):
             known = check_memory(compiled, layout, self.ranks, self._memory, self._held)
