@@ -8,16 +8,16 @@ same compiled kernel whose loops went round equally often are one entry, whateve
 from __future__ import annotations
 
 from array import array
-from collections import abc
+from collections.abc import Callable
 from collections.abc import Sequence as List
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
+from functools import partial
 from os import PathLike
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 
 from nki_dist.compiler.compiled import Compiled
-from nki_dist.forks import cached_property
 from nki_dist.launcher.profiles import profile_of
 from nki_dist.program import Loop, Program
 from nki_dist.runtime.group import CoreReport
@@ -25,44 +25,28 @@ from nki_dist.runtime.hosts import forced_algorithm
 from nki_dist.timing import COMPILED, Profile, check_schedule
 from nki_dist.timing.advice import Finding
 from nki_dist.timing.report import ADVISED
-from nki_dist.timing.sequence import KernelTime, SequenceProfile, gap_between
+from nki_dist.timing.sequence import KernelTime, Launch, SequenceProfile, gap_between
 from nki_dist.timing.sequence_trace import write_sequence_trace
 from nki_dist.topology.topology import Topology
 
 
-@dataclass(eq=False)
-class _Distinct:
-    """Launches that take the same time."""
+class _Kernel:
+    """A compiled kernel that was launched.
 
-    name: str
-    topology: Topology
-    algorithm: str
-    compiled: Compiled
-    trips: List[List[int]]
-    programs: List[Program] | None
-    schedule: str
-
-    @cached_property
-    def profile(self) -> Profile:
-        return profile_of(
-            self.topology, self.algorithm, self.compiled, self.trips, self.schedule, self.programs
-        )
-
-    @property
-    def label(self) -> str:
-        """What it was launched with, to tell launches of a kernel apart."""
-        shapes = [f"{s.name} {'×'.join(map(str, s.shape))} {s.dtype}" for s in self.compiled.inputs]
-        rounds = sum(map(sum, self.trips))
-        return ", ".join([*shapes, f"{rounds:,} rounds of loops"] if rounds else shapes)
-
-
-class _Compiled:
-    """A compiled kernel that was launched: the numbers of its distinct launches."""
+    Attributes:
+        numbers: of its distinct launches, by what tells these apart.
+    """
 
     def __init__(self, compiled: Compiled) -> None:
-        self.compiled = compiled  # kept, so that no other has its id
+        self.compiled = compiled  # kept, so that no other gets its id
         self.loops = any(isinstance(item, Loop) for p in compiled.programs for item in p.body)
         self.numbers: dict[Any, int] = {}
+
+    def label(self, trips: List[List[int]]) -> str:
+        """What tells a launch from others of kernels of its name."""
+        inputs = self.compiled.inputs
+        shapes = [f"{s.name} {'×'.join(map(str, s.shape))} {s.dtype}" for s in inputs]
+        return ", ".join(shapes + [f"{sum(map(sum, trips)):,} rounds of loops"] * self.loops)
 
 
 class Sequence:
@@ -88,8 +72,12 @@ class Sequence:
         self._topology: Topology = world.topology
         self._gap = gap_between(self._topology.arch, gap_us)
         self._schedule = check_schedule(schedule)
-        self._kernels: dict[int, _Compiled] = {}
-        self._distinct: list[_Distinct] = []
+        self._kernels: dict[int, _Kernel] = {}
+        # Of each distinct launch; profiles are made when somebody asks.
+        self._names: list[str] = []
+        self._labels: list[str] = []
+        self._makers: list[Callable[[], Profile]] = []
+        self._profiles: list[Profile] = []
         self._order = array("I")
         self._profile: SequenceProfile | None = None
         self.open = False
@@ -101,9 +89,8 @@ class Sequence:
     def __exit__(self, kind: Any, *_: Any) -> None:
         """Wait for the launches; those of a body that failed are left alone."""
         self.open = False
-        wait = getattr(self._world, "wait", None)
-        if kind is None and wait is not None:
-            wait()
+        if kind is None and hasattr(self._world, "wait"):
+            self._world.wait()
 
     def add(
         self,
@@ -121,36 +108,36 @@ class Sequence:
         """
         kernel = self._kernels.get(id(compiled))
         if kernel is None:
-            kernel = self._kernels[id(compiled)] = _Compiled(compiled)
+            kernel = self._kernels[id(compiled)] = _Kernel(compiled)
         trips: tuple[tuple[int, ...], ...] = ()
         if kernel.loops:
             trips = tuple([tuple(r.trips) for r in sorted(reports, key=lambda r: r.core)])
         key = (name, trips, None if programs is None else tuple(map(id, programs)))
         number = kernel.numbers.get(key)
         if number is None:
-            number = kernel.numbers[key] = len(self._distinct)
+            number = kernel.numbers[key] = len(self._names)
             every = trips or ((),) * (len(compiled.programs) * self._topology.ranks)
             algorithm = getattr(self._world, "_algorithm", "") or forced_algorithm()
-            self._distinct.append(
-                _Distinct(
-                    name, self._topology, algorithm, compiled, every, programs, self._schedule
-                )
-            )
+            launch = (self._topology, algorithm, compiled, every, self._schedule, programs)
+            self._names.append(name)
+            self._labels.append(kernel.label(trips))
+            self._makers.append(partial(profile_of, *launch))
         self._order.append(number)
 
     @property
     def profile(self) -> SequenceProfile:
         """The times of all launches that have ended."""
         if self._profile is None or len(self._profile.order) != len(self._order):
-            profiles, names = [d.profile for d in self._distinct], [d.name for d in self._distinct]
             order = np.array(self._order, np.intp)
-            self._profile = SequenceProfile(names, profiles, order, self._gap)
+            for make in self._makers[len(self._profiles) :]:
+                self._profiles.append(make())
+            self._profile = SequenceProfile(self._names, self._profiles, order, self._gap)
         return self._profile
 
     @property
-    def launches(self) -> Launches:
+    def launches(self) -> list[Launch]:
         """The launches in order."""
-        return Launches(self)
+        return self.profile.launches
 
     @property
     def device_us(self) -> float:
@@ -159,12 +146,12 @@ class Sequence:
 
     @property
     def low_us(self) -> float:
-        """The lower end of the band around `device_us`: of the launches' lower ends, the sum."""
+        """The lower end of the band around `device_us`: the sum of the launches' lower ends."""
         return self.profile.low_us
 
     @property
     def high_us(self) -> float:
-        """The upper end of the band around `device_us`: of the launches' upper ends, the sum."""
+        """The upper end of the band around `device_us`: the sum of the launches' upper ends."""
         return self.profile.high_us
 
     def by_kernel(self) -> list[KernelTime]:
@@ -196,74 +183,23 @@ class Sequence:
         """
         from nki_dist.report.sequence import write_sequence_page
 
-        labels = [d.label for d in self._distinct]
         advice = [asdict(finding) for finding in self.profile.advice(ADVISED)]
-        write_sequence_page(path, self.profile, labels, advice, self._topology)
+        write_sequence_page(path, self.profile, self._labels, advice, self._topology)
+
+    @property
+    def _title(self) -> str:
+        return f"{len(self._order):,} launches on {self._topology.arch.instance}"
 
     def __repr__(self) -> str:
-        return f"<Session of {len(self._order):,} launches on {self._topology.arch.instance}>"
+        return f"<Session of {self._title}>"
 
     def __str__(self) -> str:
-        p = self.profile
+        band = f"band: {self.low_us:,.1f} to {self.high_us:,.1f} us"
         rows = [
-            f"{len(self._order):,} launches on {self._topology.arch.instance}: {p.device_us:,.3f} "
-            f"us simulated; band: {p.low_us:,.1f} to {p.high_us:,.1f} us",
+            f"{self._title}: {self.device_us:,.3f} us simulated; {band}",
             "  launches     device us  share    MFU    MBU  collectives  kernel",
         ]
-        for k in [*p.by_kernel(), p.total()]:
+        for k in [*self.by_kernel(), self.total()]:
             shares = f"{k.share:>7.1%}{k.mfu:>7.1%}{k.mbu:>7.1%}{k.collectives:>13.1%}"
             rows.append(f"{k.launches:>10,}{k.device_us:>14,.3f}{shares}  {k.name}")
-        return "\n".join([*rows, f"gap between launches: {self._gap.us:g} us ({self._gap.source})"])
-
-
-class Launch:
-    """A launch of a session: `.name`, `.start_us`, `.device_us`, and its `.profile`."""
-
-    __slots__ = ("_number", "_sequence")
-
-    def __init__(self, sequence: Sequence, number: int) -> None:
-        self._sequence, self._number = sequence, number
-
-    @property
-    def name(self) -> str:
-        """The kernel's."""
-        return self._sequence._distinct[self._sequence._order[self._number]].name
-
-    @property
-    def profile(self) -> Profile:
-        """What the launch did, by itself."""
-        return self._sequence._distinct[self._sequence._order[self._number]].profile
-
-    @property
-    def start_us(self) -> float:
-        """On the session's line."""
-        return float(self._sequence.profile.start_us[self._number])
-
-    @property
-    def device_us(self) -> float:
-        """From its start on the device to its end."""
-        return float(self._sequence.profile.took_us[self._number])
-
-    def __repr__(self) -> str:
-        return f"<Launch {self._number} of a session: {self.name}>"
-
-
-class Launches(abc.Sequence[Launch]):
-    """Launches in order; nothing is worked out before their times are asked for."""
-
-    def __init__(self, sequence: Sequence) -> None:
-        self._sequence = sequence
-
-    def __len__(self) -> int:
-        return len(self._sequence._order)
-
-    @overload
-    def __getitem__(self, at: int) -> Launch: ...
-    @overload
-    def __getitem__(self, at: slice) -> list[Launch]: ...
-
-    def __getitem__(self, at: int | slice) -> Launch | list[Launch]:
-        numbers = range(len(self))[at]
-        if isinstance(numbers, range):
-            return [Launch(self._sequence, n) for n in numbers]
-        return Launch(self._sequence, numbers)
+        return "\n".join(rows)

@@ -7,16 +7,18 @@ said once, so that a page of a million launches is read like one of ten.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from os import PathLike
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nki_dist.program.uncollected import uncollected
 from nki_dist.report import text
+from nki_dist.report.figures import covered
 from nki_dist.report.page import packed, scripts, write_parts
 from nki_dist.timing.report import ADVISED
 from nki_dist.timing.sequence import KernelTime, SequenceProfile
@@ -27,10 +29,9 @@ _LONGEST: Final = 256  # launches that can repeat together
 _ROWS: Final = 60  # of the line of launches
 _EACH: Final = 30  # distinct launches that are told more of
 _LINES: Final = 12  # of a kernel
-_DRAWN: Final = 4000  # boxes of the chart
-_KERNELS: Final = 40  # rows of the chart
-
-Repeated: TypeAlias = "tuple[int, tuple[Any, ...]]"  # how often, and what: numbers or such tuples
+_KERNELS: Final = 12  # strips of the chart
+_SLICES: Final = 600
+_COLORS: Final = ("tensor", "vector", "dma", "gpsimd", "scalar", "cc")
 
 
 def write_sequence_page(
@@ -47,19 +48,19 @@ def write_sequence_page(
         advice: findings about the line, as dicts.
     """
     kernels = line.by_kernel()
-    boxes, drawn = _boxes(line, [k.name for k in kernels[:_KERNELS]])
+    drawn = [k.name for k in kernels[:_KERNELS]]
     title = f"{len(line.order):,} launches on {topology.arch.instance}"
     with uncollected():
         parts = {
             "title": text.escaped(title),
             "head": _head(title, line, topology),
-            "drawn": drawn,
+            "drawn": f"{len(drawn)} of {len(kernels):,} kernels.",
             "line": _line(line),
             "kernels": _kernels([*kernels, line.total()]),
             "advice": text.advice(advice),
             "each": _each(line, labels),
             "assumed": _assumed(line),
-            "data": packed(json.dumps(boxes, separators=(",", ":")).encode()),
+            "data": packed(json.dumps(_chart(line, drawn)).encode()),
             "script": scripts(_SCRIPTS),
         }
     write_parts(path, "session.html", parts)
@@ -67,20 +68,17 @@ def write_sequence_page(
 
 def _head(title: str, line: SequenceProfile, topology: Topology) -> str:
     total, ranks = line.total(), topology.ranks
+    band = f"band {text.us(line.low_us)} to {text.us(line.high_us)}, those of all launches added"
     tiles = [
-        (
-            "on the device",
-            f"{text.us(line.device_us)}<i>µs</i>",
-            f"band {text.us(line.low_us)} to {text.us(line.high_us)}: the sums of the launches' ends",
-        ),
+        ("on the device", f"{text.us(line.device_us)}<i>µs</i>", band),
         ("kernels", f"{len(set(line.names)):,}", f"{len(line.names):,} distinct launches"),
         ("MFU", f"{total.mfu:.1%}", "of all of the time"),
-        ("MBU", f"{total.mbu:.1%}", "of the HBM's bandwidth"),
+        ("MBU", f"{total.mbu:.1%}", "of all of the time"),
         ("HBM", text.size(total.hbm_bytes), "read and written"),
         ("collectives", f"{total.collectives:.1%}", "of all of the time"),
     ]
-    where = f"{ranks:,} rank{'s' if ranks > 1 else ''} of {topology.lnc} cores"
-    return text.headed(title, f"{where} · {line.gap.us:g} µs between launches", tiles)
+    where = f"ranks of {topology.lnc} cores" if topology.lnc > 1 else "cores"
+    return text.headed(title, f"{ranks:,} {where} · {line.gap.us:g} µs between launches", tiles)
 
 
 def repeats(order: NDArray[np.intp], longest: int = _LONGEST) -> list[Any]:
@@ -112,12 +110,12 @@ def repeats(order: NDArray[np.intp], longest: int = _LONGEST) -> list[Any]:
 
 def _line(line: SequenceProfile) -> str:
     """The launches in order, what repeats said once."""
-    took = [p.device_us for p in line.profiles]
     rows: list[list[str]] = []
 
     def spent(item: Any) -> float:
+        """With the gaps after the launches."""
         if not isinstance(item, tuple):
-            return took[item] + line.gap.us
+            return float(line.profiles[item].device_us + line.gap.us)
         times, what = item
         return float(times * sum(map(spent, what)))
 
@@ -130,7 +128,7 @@ def _line(line: SequenceProfile) -> str:
             each = spent(item) / times - line.gap.us
             name = text.escaped(line.names[what[0]]) if one else f"these {len(what)}:"
             shift = f"<span style='padding-left:{1.6 * depth}em'>{times:,} × {name}</span>"
-            rows.append([text.us(start), f"{text.us(each)}", text.us(times * each), shift])
+            rows.append([*map(text.us, (start, each, times * each)), shift])
             if not one:
                 show(what, start, depth + 1)
             start += spent(item)
@@ -156,67 +154,47 @@ def _kernels(found: Sequence[KernelTime]) -> str:
 def _each(line: SequenceProfile, labels: Sequence[str]) -> str:
     """Of distinct launches what their own page says in short, those that take most first."""
     parts = []
-    spent = [n * p.device_us for n, p in zip(line.counts, line.profiles, strict=True)]
+    spent = [count * p.device_us for count, p in zip(line.counts, line.profiles, strict=True)]
     order = sorted(range(len(spent)), key=lambda n: -spent[n])
-    for place, n in enumerate(order[:_EACH]):
-        p = line.profiles[n]
-        d = p.to_dict()
-        found = [asdict(f) for f in p.advice()] if line.worth_advice(n, ADVISED) else []
+    for n in order[:_EACH]:
+        p = line.profiles[n].to_dict()
+        found = [asdict(f) for f in line.findings(n, ADVISED)]
         parts.append(
-            f"<details{'' if place else ' open'}><summary><b>{text.escaped(line.names[n])}</b> "
-            f"<span>{line.counts[n]:,} × {text.us(p.device_us)} µs · {text.escaped(labels[n])}"
-            f"</span></summary><div class=two><div><h3>What bounded it</h3>{text.bounds(d)}</div>"
-            f"<div><h3>Engines</h3>{text.engines(d)}</div></div>"
+            f"<details{' open' * (n == order[0])}><summary><b>{text.escaped(line.names[n])}</b> "
+            f"<span>{line.counts[n]:,} × {text.us(p['device_us'])} µs · {text.escaped(labels[n])}"
+            f"</span></summary><div class=two><div><h3>What bounded it</h3>{text.bounds(p)}</div>"
+            f"<div><h3>Engines</h3>{text.engines(p)}</div></div>"
             f"{'<h3>Advice</h3>' * bool(found)}{text.findings(found)}"
-            f"<h3>Lines</h3>{text.lines({**d, 'lines': d['lines'][:_LINES]})}</details>"
+            f"<h3>Lines</h3>{text.lines({**p, 'lines': p['lines'][:_LINES]})}</details>"
         )
     more = len(order) - _EACH
     return "".join(parts) + (f"<p class=note>{more:,} more</p>" if more > 0 else "")
 
 
 def _assumed(line: SequenceProfile) -> str:
-    costs: dict[str, int] = {}
-    figures: dict[str, str] = {}
+    costs, figures, us = Counter[str](), dict[str, str](), 0.0
     for count, p in zip(line.counts, line.profiles, strict=True):
+        us += count * p.assumed_us
         figures.update(p.assumed_parameters)
-        for name, n in p.assumed_costs.items():
-            costs[name] = costs.get(name, 0) + count * n
-    us = sum(n * p.assumed_us for n, p in zip(line.counts, line.profiles, strict=True))
-    found = {
-        "assumed_us": us,
-        "device_us": line.device_us,
-        "assumed_costs": costs,
-        "assumed_parameters": dict(sorted(figures.items())),
-    }
+        costs.update({name: count * n for name, n in p.assumed_costs.items()})
     gap = (
         f"<p>Between launches: {line.gap.us:g} µs, {line.gap.low_us:g} to {line.gap.high_us:g} "
         f"({text.escaped(line.gap.source)}). That the host has queued each launch before the one "
         "before it ends is assumed, and copies from and to the host take no time here.</p>"
     )
-    return gap + text.assumed(found)
+    found = {"assumed_us": us, "device_us": line.device_us, "assumed_costs": costs}
+    return gap + text.assumed({**found, "assumed_parameters": figures})
 
 
-def _boxes(line: SequenceProfile, names: Sequence[str]) -> tuple[dict[str, Any], str]:
-    """What the chart draws: kernels, and (kernel, start, length, launches); what it says of that.
-
-    Where there are too many launches, those of a kernel that start in one slice of time are one.
-    """
-    number = {name: n for n, name in enumerate(names)}
-    kernel = np.array([number.get(name, -1) for name in line.names], np.intp)[line.order]
-    at = np.flatnonzero(kernel >= 0)
-    kernel, start, end = kernel[at], line.start_us[at], (line.start_us + line.took_us)[at]
-    slot = at
-    if len(at) > _DRAWN:
-        slices = _DRAWN // len(names)
-        slot = np.minimum(start * (slices / line.device_us), slices - 1).astype(np.intp)
-    keys, first, back, count = np.unique(
-        kernel * (int(slot.max(initial=0)) + 1) + slot,
-        return_index=True, return_inverse=True, return_counts=True,
-    )  # fmt: skip
-    last = np.zeros(len(keys))
-    np.maximum.at(last, back, end)
-    length = last - start[first]
-    spans = zip(*(c.tolist() for c in (kernel[first], start[first], length, count)), strict=True)
-    notes = [" Launches of a kernel that start close together are one box."] * (len(at) > _DRAWN)
-    notes += [f" Only the {_KERNELS} kernels that take most are drawn."] * (len(at) < len(line.order))
-    return {"kernels": list(names), "spans": list(spans)}, "".join(notes)
+def _chart(line: SequenceProfile, names: Sequence[str]) -> dict[str, Any]:
+    """For each kernel its share of every slice of time."""
+    edges = np.linspace(0.0, line.device_us, _SLICES + 1)
+    share = {}
+    for name in names:
+        mine = np.array([other == name for other in line.names], bool)[line.order]
+        spans = np.stack([line.start_us[mine], (line.start_us + line.took_us)[mine]], axis=1)
+        taken = np.diff(covered(spans, edges)) / (edges[1] or 1.0)
+        share[name] = [round(x, 4) for x in taken.tolist()]
+    colors = {name: _COLORS[n % len(_COLORS)] for n, name in enumerate(names)}
+    middles = ((edges[:-1] + edges[1:]) / 2).tolist()
+    return {"busy": {"us": middles, "share": share}, "colors": colors}

@@ -8,7 +8,8 @@ Its band is the sum of the launches' lower ends, and of their upper ends: times 
 all wrong by the same factor, so nothing cancels, and how far errors of different kernels go
 together hasn't been measured; the sum of the ends is right if they do, and else too wide.
 
-Doesn't model what the host does between launches, copies from and to it, and cores that start apart.
+Doesn't model what the host does between launches, copies from and to it, or cores that start
+apart.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from numpy.typing import NDArray
 
 from nki_dist.arch import Arch
 from nki_dist.errors import LaunchError
+from nki_dist.forks import cached_property
 from nki_dist.timing.advice import LEAST, Finding
 from nki_dist.timing.report import Profile
 
@@ -49,9 +51,8 @@ def gap_between(arch: Arch, us: float | None = None) -> Gap:
     """
     if us is None:
         between, most = arch.launch_gap_ns / 1000, arch.launch_gap_most_ns / 1000
-        sources = arch.sources()
-        said = f"{sources['launch_gap_ns']}; at most: {sources['launch_gap_most_ns']}"
-        return Gap(between, between, max(between, most), said)
+        said = (arch.sources()[name] for name in ("launch_gap_ns", "launch_gap_most_ns"))
+        return Gap(between, between, max(between, most), "; at most: ".join(said))
     if isinstance(us, bool) or not isinstance(us, (int, float)) or not 0 <= us < inf:
         raise LaunchError(
             f"gap_us={us!r}; must be microseconds, 0 or more, or None for what is published",
@@ -60,16 +61,25 @@ def gap_between(arch: Arch, us: float | None = None) -> Gap:
     return Gap(us, us, us, "given: gap_us of the session")
 
 
+class Launch(NamedTuple):
+    """A launch of a line: its kernel, its start and its time on the device in us, its profile."""
+
+    name: str
+    start_us: float
+    device_us: float
+    profile: Profile
+
+
 @dataclass(frozen=True)
 class KernelTime:
-    """What the launches of one kernel take, or all launches of a session.
+    """What the launches of one kernel take, or all launches of a line.
 
     Attributes:
         name: the kernel's.
         launches: how many there were.
         device_us: they took together, each with its start and end on the device; of all launches,
             with the gaps between them.
-        share: of the whole session.
+        share: of the whole line.
         mfu, mbu: shares of the peak FLOPs and of the HBM bandwidth over that time.
         collectives: share of that time in which the critical path was in collectives.
         flops: of the Tensor engines.
@@ -98,6 +108,8 @@ class SequenceProfile:
     Attributes:
         counts: how often there was each of the distinct launches.
         start_us, took_us: of every launch.
+        device_us: the end of the last launch.
+        low_us, high_us: the ends of the band around it.
     """
 
     def __init__(
@@ -108,29 +120,20 @@ class SequenceProfile:
         self.took_us = np.array([p.device_us for p in profiles], np.float64)[order]
         # The start of one is the end of the one before, to the bit, where there is no gap.
         self.start_us = np.cumsum(np.concatenate(([0.0], self.took_us + gap.us)))[: len(order)]
-
-    @property
-    def device_us(self) -> float:
-        """The end of the last launch."""
-        return float(self.start_us[-1] + self.took_us[-1]) if len(self.order) else 0.0
-
-    @property
-    def low_us(self) -> float:
-        """The lower end of the band around `device_us`."""
-        return self._sum([p.low_us for p in self.profiles]) + self._gaps * self.gap.low_us
-
-    @property
-    def high_us(self) -> float:
-        """The upper end of the band around `device_us`."""
-        return self._sum([p.high_us for p in self.profiles]) + self._gaps * self.gap.high_us
-
-    @property
-    def _gaps(self) -> int:
-        return max(len(self.order) - 1, 0)
+        self.device_us = float(self.start_us[-1] + self.took_us[-1]) if len(order) else 0.0
+        self._gaps = max(len(order) - 1, 0)
+        self.low_us = self._sum([p.low_us for p in profiles]) + self._gaps * gap.low_us
+        self.high_us = self._sum([p.high_us for p in profiles]) + self._gaps * gap.high_us
 
     def _sum(self, values: Sequence[float]) -> float:
         """Over all launches."""
         return sum(count * value for count, value in zip(self.counts, values, strict=True))
+
+    @cached_property
+    def launches(self) -> list[Launch]:
+        """All of them, in order."""
+        rows = zip(self.order.tolist(), self.start_us.tolist(), self.took_us.tolist(), strict=True)
+        return [Launch(self.names[n], at, us, self.profiles[n]) for n, at, us in rows]
 
     def by_kernel(self) -> list[KernelTime]:
         """The time of each kernel, the longest first."""
@@ -147,28 +150,28 @@ class SequenceProfile:
     def _kernel(self, name: str, which: Sequence[int], us: float | None = None) -> KernelTime:
         mine = [(self.counts[n], self.profiles[n]) for n in which]
         took = sum(count * p.device_us for count, p in mine) if us is None else us
-        busy = [(count * p.total_us / (took or 1.0), p) for count, p in mine]
+        least = took or 1.0  # nothing was launched
         return KernelTime(
-            name,
-            sum(count for count, _ in mine),
-            took,
-            took / self.device_us if took else 0.0,
-            sum(share * p.mfu for share, p in busy),
-            sum(share * p.mbu for share, p in busy),
-            sum(count * p.critical.get("cc", 0.0) for count, p in mine) / (took or 1.0),
-            sum(count * p.flops for count, p in mine),
-            sum(count * (p.hbm_read + p.hbm_written) for count, p in mine),
+            name=name,
+            launches=sum(count for count, _ in mine),
+            device_us=took,
+            share=took / (self.device_us or 1.0),
+            mfu=sum(count * p.total_us * p.mfu for count, p in mine) / least,
+            mbu=sum(count * p.total_us * p.mbu for count, p in mine) / least,
+            collectives=sum(count * p.critical.get("cc", 0.0) for count, p in mine) / least,
+            flops=sum(count * p.flops for count, p in mine),
+            hbm_bytes=sum(count * (p.hbm_read + p.hbm_written) for count, p in mine),
         )
 
-    def worth_advice(self, n: int, most: float = inf) -> bool:
-        """Whether something about a distinct launch could be 1 % of the line.
+    def findings(self, n: int, most: float = inf) -> list[Finding]:
+        """What is advised about a distinct launch; nothing if none could be 1 % of the line.
 
         Args:
             most: instructions of launches that are looked at.
         """
         p = self.profiles[n]
         large = self.counts[n] * p.device_us >= LEAST * self.device_us
-        return large and p.instructions <= most
+        return p.advice() if large and p.instructions <= most else []
 
     def advice(self, most: float = inf) -> list[Finding]:
         """What would make the line shorter by at least 1 %, what saves most first.
@@ -176,9 +179,9 @@ class SequenceProfile:
         Args:
             most: instructions of launches that are looked at.
         """
-        found = self._starts()
-        for n, (name, p) in enumerate(zip(self.names, self.profiles, strict=True)):
-            for f in p.advice() if self.worth_advice(n, most) else ():
+        found = [*self._starts()]
+        for n, name in enumerate(self.names):
+            for f in self.findings(n, most):
                 text = f"{name}, {self.counts[n]:,} of the launches: {f.text}"
                 found.append(replace(f, text=text, saves_us=f.saves_us * self.counts[n]))
         found = [replace(f, share=f.saves_us / self.device_us) for f in found]
@@ -189,11 +192,12 @@ class SequenceProfile:
         """What the launches after the first spend on starting and ending, and between them."""
         around = [p.overhead_us for p in self.profiles]
         saves = self._sum(around) - max(around, default=0.0) + self._gaps * self.gap.us
-        spent = sorted(range(len(around)), key=lambda n: -around[n] * self.counts[n])
-        lines = [p.lines[0].location for p in (self.profiles[n] for n in spent[:3]) if p.lines]
+        most = sorted(range(len(around)), key=lambda n: -around[n] * self.counts[n])
+        lines = [self.profiles[n].lines[0].location for n in most[:3] if self.profiles[n].lines]
         text = (
             f"{len(self.order):,} launches start and end on the device, {saves:,.1f} us more than "
             "one; a kernel that does the work of several does that once"
         )
-        found = Finding("many launches", text, lines, saves, 0.0, "NKL: transformer_tkg")
+        source = "AWS's transformer_tkg: several layers in a kernel for fewer launches"
+        found = Finding("many launches", text, lines, saves, 0.0, source)
         return [found] if self._gaps and lines else []

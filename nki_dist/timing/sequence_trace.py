@@ -1,8 +1,8 @@
 """The trace of launches in a row: a track of launches, and what engines do in one of each kind.
 
-A trace of `perfetto`, which `read_trace` reads, on the line of `sequence`: process 0 has a slice for
-each launch, the others are cores, with the events of the first of each distinct launch at its
-place. Bounded: of launches the first `MOST_LAUNCHES` are there, and of the cores as many as have
+A trace of `perfetto`, which `read_trace` reads, on the line of `sequence`: process 0 has a slice
+for each launch, the others are the cores of the first of each distinct launch, at its place.
+Bounded: of launches the first `MOST_LAUNCHES` are there, and of the cores as many as have
 `MOST_EVENTS` events together; the file says in `otherData.left_out` what isn't.
 """
 
@@ -13,93 +13,59 @@ from os import PathLike
 from typing import Any, Final
 
 from nki_dist.timing.perfetto import trace_events, write_events
-from nki_dist.timing.sequence import SequenceProfile
-from nki_dist.timing.timeline import Timeline
+from nki_dist.timing.sequence import Launch, SequenceProfile
 
 MOST_LAUNCHES: Final = 100_000
 MOST_EVENTS: Final = 200_000
 
 
-def write_sequence_trace(
-    line: SequenceProfile, platform: str, path: str | PathLike[str]
-) -> list[str]:
-    """Write the trace; returns what is left out."""
-    first: dict[int, int] = {}  # of each distinct launch, in order
-    for n, which in enumerate(line.order.tolist()):
-        first.setdefault(which, n)
-        if len(first) == len(line.profiles):
-            break
-    left_out, shown, room = [], [], MOST_EVENTS
-    for which, n in first.items():
-        p = line.profiles[which]
-        cores, room = _that_fit(p.timeline, room)
-        shown.append((n, which, cores))
-        if cores < p.cores:
-            left_out.append(f"engines of launch {n}, {line.names[which]}: {cores} of {p.cores} cores")
-    if len(line.order) > MOST_LAUNCHES:
-        left_out.append(f"launches: the first {MOST_LAUNCHES:,} of {len(line.order):,}")
-    write_events(_events(line, shown), platform, path, left_out)
-    return left_out
+def write_sequence_trace(line: SequenceProfile, platform: str, path: str | PathLike[str]) -> None:
+    """Write the trace."""
+    launches, left_out = line.launches, []
+    first: dict[int, Launch] = {}  # of each distinct launch
+    for launch in launches:
+        first.setdefault(id(launch.profile), launch)
+    shown, room = [], MOST_EVENTS
+    for launch in first.values():
+        timeline, cores = launch.profile.timeline, 0
+        for which in timeline.which:
+            events = len(timeline.distinct[which].graph)
+            if events > room:
+                left_out.append(f"{len(timeline.which) - cores} cores of {launch.name}")
+                break
+            cores, room = cores + 1, room - events
+        shown.append((launch, cores))
+    if len(launches) > MOST_LAUNCHES:
+        left_out.append(f"launches after the first {MOST_LAUNCHES:,} of {len(launches):,}")
+    write_events(_events(launches[:MOST_LAUNCHES], shown), platform, path, left_out)
 
 
-def _that_fit(timeline: Timeline, room: int) -> tuple[int, int]:
-    """How many cores of a launch are shown, and the room that they leave."""
-    cores = 0
-    for which in timeline.which:
-        events = len(timeline.distinct[which].graph)
-        if events > room:
-            break
-        cores, room = cores + 1, room - events
-    return cores, room
-
-
-def _events(line: SequenceProfile, shown: list[tuple[int, int, int]]) -> Iterator[dict[str, Any]]:
+def _events(launches: list[Launch], shown: list[tuple[Launch, int]]) -> Iterator[dict[str, Any]]:
+    """Args: shown: launches with the number of cores that are shown of each."""
     yield {"ph": "M", "name": "process_name", "pid": 0, "args": {"name": "launches"}}
     yield {"ph": "M", "name": "thread_name", "pid": 0, "tid": 0, "args": {"name": "launches"}}
-    starts, took = line.start_us[:MOST_LAUNCHES], line.took_us[:MOST_LAUNCHES]
-    for n, (start, us) in enumerate(zip(starts.tolist(), took.tolist(), strict=True)):
+    for n, (name, start, us, _) in enumerate(launches):
         args = {"launch": n, "ns": [start * 1000, (start + us) * 1000]}
-        name = line.names[line.order[n]]
         yield {"ph": "X", "name": name, "pid": 0, "tid": 0, "ts": start, "dur": us, "args": args}
-    moved = _Moved()
-    for n, which, cores in shown:
-        p = line.profiles[which]
-        # What is around a kernel is shown before it, but for its end.
-        start = line.start_us[n] + p.overhead_us - p.timeline.arch.kernel_end_ns / 1000
-        yield from moved.events(p.timeline, cores, float(start) * 1000)
+    process = 1
+    for launch, cores in shown:
+        yield from _moved(launch, cores, process)
+        process += cores
 
 
-class _Moved:
-    """Events of launches at their places; a thread of a core is the same in all of them."""
-
-    def __init__(self) -> None:
-        self._processes: dict[str, int] = {}
-        self._threads: dict[tuple[int, str], int] = {}
-        self._arrows = 0
-
-    def events(self, timeline: Timeline, cores: int, start: float) -> Iterator[dict[str, Any]]:
-        """The events of some cores of a launch that starts at `start` ns."""
-        processes: dict[int, int] = {}
-        threads: dict[tuple[int, int], int] = {}
-        base = last = self._arrows
-        for e in trace_events(timeline, cores):
-            pid, name = e["pid"], e["args"]["name"] if e["ph"] == "M" else ""
-            if e["name"] == "process_name":
-                new = name not in self._processes
-                processes[pid] = self._processes.setdefault(name, len(self._processes) + 1)
-            elif e["name"] == "thread_name":
-                key = (processes[pid], name)
-                new = key not in self._threads
-                threads[pid, e["tid"]] = self._threads.setdefault(key, len(self._threads))
-            else:
-                new = True
-                e["ts"] += start / 1000
-                if "id" in e:
-                    e["id"] += base
-                    last = max(last, e["id"] + 1)
-                else:
-                    e["args"]["ns"] = [ns + start for ns in e["args"]["ns"]]
-            if new:
-                tid = {"tid": threads[pid, e["tid"]]} if "tid" in e else {}
-                yield {**e, "pid": processes[pid], **tid}
-        self._arrows = last
+def _moved(launch: Launch, cores: int, process: int) -> Iterator[dict[str, Any]]:
+    """The events of some cores of a launch, as processes of their own from a number on."""
+    timeline = launch.profile.timeline
+    # All that is around a kernel is shown before it, but for its end.
+    start_us = launch.start_us + launch.profile.overhead_us - timeline.arch.kernel_end_ns / 1000
+    for e in trace_events(timeline, cores):
+        e["pid"] += process
+        if e["name"] == "process_name":
+            e["args"]["name"] = f"{launch.name}: {e['args']['name']}"
+        if "ts" in e:
+            e["ts"] += start_us
+        if "id" in e:
+            e["id"] += process << 24  # no two launches share an arrow
+        elif "ts" in e:
+            e["args"]["ns"] = [ns + start_us * 1000 for ns in e["args"]["ns"]]
+        yield e
