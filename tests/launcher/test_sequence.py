@@ -17,7 +17,7 @@ from tests.launcher.in_a_row import Launched, launched, projected, raised, rows
 
 @pytest.fixture(scope="module")
 def world():
-    with nki.World(ranks=2, lnc=1, host="inprocess") as made:
+    with nki.World(ranks=2, lnc=1, host="inprocess", release="0.6") as made:
         yield made
 
 
@@ -74,13 +74,15 @@ def test_the_gap_is_a_figure_of_the_platform(kernels):
 
 @pytest.mark.parametrize("gap", [-1, float("nan"), float("inf"), "3", True])
 def test_other_gaps_are_refused(world, gap):
-    with pytest.raises(LaunchError, match="gap_us=.*; must be microseconds, 0 or more") as caught:
+    with pytest.raises(LaunchError, match="; must be microseconds, 0 or more") as caught:
         Sequence(world, gap_us=gap)
     assert caught.value.code == "world-option"
 
 
 def test_schedules_are_those_of_profiles(world, kernels):
-    run = world.run(projected, rows(3, 128, 64), rows(4, 128, 512), profile=True, schedule="program")
+    run = world.run(
+        projected, rows(3, 128, 64), rows(4, 128, 512), profile=True, schedule="program"
+    )
     made = session(world, [kernels[2]], schedule="program")
     assert made.launches[0].profile.to_dict() == run.profile.to_dict()
     with pytest.raises(LaunchError, match="schedule='other'"):
@@ -152,7 +154,7 @@ def test_kernels_share_the_time(world, kernels):
 
 
 def test_advice_counts_how_often_a_launch_is_made(world, kernels):
-    product, total, other = kernels
+    _, total, other = kernels
     made = session(world, [other] * 6 + [total])
     found = {f.rule: f for f in made.advice()}
     (single,) = [f for f in other.profile.advice() if f.rule == "float32 products"]
