@@ -127,7 +127,7 @@ def test_many_launches_are_numbers(world, kernels):
 
 def test_kernels_share_the_time(world, kernels):
     product, total, other = kernels
-    made = session(world, [product, other, other, total], gap_us=4.0)
+    made = session(world, [product, total, other, other, total], gap_us=4.0)
     by_name = {k.name: k for k in made.by_kernel()}
     assert [k.name for k in made.by_kernel()] == ["projected", "summed"]
     mine, every = by_name["projected"], made.total()
@@ -142,14 +142,14 @@ def test_kernels_share_the_time(world, kernels):
     assert mine.collectives == 0
     cc = total.profile.critical["cc"]
     assert by_name["summed"].collectives == pytest.approx(cc / total.profile.device_us) and cc > 0
-    assert (every.launches, every.share, every.device_us) == (4, 1, made.device_us)
-    assert every.collectives == pytest.approx(cc / made.device_us)
+    assert (every.launches, every.share, every.device_us) == (5, 1, made.device_us)
+    assert every.collectives == pytest.approx(2 * cc / made.device_us)
     assert every.hbm_bytes == sum(
-        n * (p.hbm_read + p.hbm_written) for n, p in [*parts, (1, total.profile)]
+        n * (p.hbm_read + p.hbm_written) for n, p in [*parts, (2, total.profile)]
     )
-    assert sum(k.share for k in by_name.values()) == pytest.approx(1 - 12 / made.device_us)
+    assert sum(k.share for k in by_name.values()) == pytest.approx(1 - 16 / made.device_us)
     table = str(made).splitlines()
-    assert f"{made.device_us:,.3f} us simulated" in table[0] and "4 launches" in repr(made)
+    assert f"{made.device_us:,.3f} us simulated" in table[0] and "5 launches" in repr(made)
     assert table[2].split()[0] == "3" and table[2].endswith(" projected")
 
 
@@ -166,8 +166,9 @@ def test_advice_counts_how_often_a_launch_is_made(world, kernels):
     assert starts.saves_us == pytest.approx(6 * 12) and "7 launches" in starts.text
     assert starts.saves_us == pytest.approx(6 * other.profile.overhead_us)
     assert all(f.share >= 0.01 for f in found.values())
-    rare = session(world, [other] + [total] * 2000)
-    assert {f.rule for f in rare.advice() if "projected" in f.text} == set()
+    for others in (30, 2000):  # a kernel of which all, or a part, is 1 % of the line
+        rare = session(world, [other] + [total] * others)
+        assert [f.rule for f in rare.advice()] == ["many launches"]
     assert session(world, [total]).advice() == total.profile.advice() == []
 
 

@@ -69,6 +69,20 @@ def test_the_line_says_what_repeats_once(page, made):
     assert rows(page, "Launches")[0][2] == f"{made.device_us:,.0f}"
 
 
+def test_gaps_lie_between_launches(made, tmp_path):
+    with nki.World(ranks=2, lnc=1, host="inprocess") as world:
+        product, total, _ = launched(world)
+    session = Sequence(world, gap_us=5.0)
+    for launch in [product, product, total] * 2:
+        launch.into(session)
+    session.write_report(tmp_path / "s.html")
+    both, twice, once = rows((tmp_path / "s.html").read_text(), "Launches")
+    one, other = product.profile.device_us, total.profile.device_us
+    assert both[1] == f"{2 * one + other + 10:,.3f}"
+    assert twice[1] == f"{one:,.3f}"
+    assert once[:2] == [f"{2 * (one + 5):,.3f}", f"{other:,.3f}"]
+
+
 def test_kernels_are_listed_with_their_shares(page, made):
     found = rows(page, "Kernels")
     assert [row[-1] for row in found] == ["projected", "summed", "all"]
@@ -91,6 +105,8 @@ def test_each_distinct_launch_is_told_of_in_short(page, made):
 
 def test_what_is_assumed_is_said(page, made):
     assert "0 to 20 (published: ASYNC" in page
+    assumed = sum(launch.profile.assumed_us for launch in made.launches)
+    assert f"{assumed:,.1f} µs of the time on the device" in page
     for launch in made.launches[:7]:
         for name in launch.profile.assumed_parameters:
             assert name in page
