@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from os import PathLike
 from typing import Any, Final
 
@@ -157,7 +157,10 @@ def _each(line: SequenceProfile, labels: Sequence[str]) -> str:
     spent = [count * p.device_us for count, p in zip(line.counts, line.profiles, strict=True)]
     order = sorted(range(len(spent)), key=lambda n: -spent[n])
     for n in order[:_EACH]:
-        p = line.profiles[n].to_dict()
+        whole = line.profiles[n]
+        # Dicts of what isn't shown would take seconds where there are thousands of cores.
+        engines = [use for use in whole.engines if use.core < text.CORES]
+        p = replace(whole, engines=engines, lines=whole.lines[:_LINES]).to_dict()
         found = [asdict(f) for f in line.findings(n, ADVISED)]
         parts.append(
             f"<details{' open' * (n == order[0])}><summary><b>{text.escaped(line.names[n])}</b> "
@@ -165,7 +168,7 @@ def _each(line: SequenceProfile, labels: Sequence[str]) -> str:
             f"</span></summary><div class=two><div><h3>What bounded it</h3>{text.bounds(p)}</div>"
             f"<div><h3>Engines</h3>{text.engines(p)}</div></div>"
             f"{'<h3>Advice</h3>' * bool(found)}{text.findings(found)}"
-            f"<h3>Lines</h3>{text.lines({**p, 'lines': p['lines'][:_LINES]})}</details>"
+            f"<h3>Lines</h3>{text.lines(p)}</details>"
         )
     more = len(order) - _EACH
     return "".join(parts) + (f"<p class=note>{more:,} more</p>" if more > 0 else "")

@@ -13,7 +13,7 @@ from nki_dist.timing.schedules import COMPILED
 from nki_dist.timing.timeline import Timeline
 
 _LINES: Final = 40  # in the table of lines
-_ENGINES: Final = 3  # cores whose engines are listed
+CORES: Final = 3  # whose engines are listed
 
 
 def escaped(value: object) -> str:
@@ -138,7 +138,7 @@ def findings(found: Sequence[Mapping[str, Any]]) -> str:
 def engines(p: Mapping[str, Any]) -> str:
     rows, longest = [], most(p["engines"], "busy_us")
     for use in p["engines"]:
-        if use["instructions"] and use["core"] < _ENGINES:
+        if use["instructions"] and use["core"] < CORES:
             share, name = use["utilisation"], escaped(use["engine"])
             rows.append(
                 f"<tr><td class=n>{use['core']}</td><th><i class='dot {name}'></i>{name}</th>"
@@ -147,7 +147,7 @@ def engines(p: Mapping[str, Any]) -> str:
                 f"<td class=bar><b class={name} style='width:{min(share, 1):.2%}'></b></td>"
                 f"<td class=n>{share:.1%}</td></tr>"
             )
-    more = p["cores"] - _ENGINES
+    more = p["cores"] - CORES
     note = f"<p class=note>{more} more cores</p>" if more > 0 else ""
     return (
         "<table class=bars><thead><tr><th class=n>core</th><th>engine</th><th class=n>instructions"
