@@ -16,7 +16,7 @@ import numpy as np
 from nki_dist.dtypes import DType
 from nki_dist.errors import CoreLostError, LaunchError, NkiError, OutOfMemoryError
 from nki_dist.hbm.regions import Block, Regions
-from nki_dist.launcher.device_tensor import DeviceTensor
+from nki_dist.launcher.device_tensor import DeviceTensor, values_by_rank
 from nki_dist.ops.alignment import padded
 from nki_dist.runtime.hosts import Host
 
@@ -35,7 +35,7 @@ class Residence:
     def __init__(self, world: Any) -> None:
         self._world = world
         self.ranks: int = world.ranks
-        self.capacity = world.arch.hbm_stack_bytes * world.lnc // world.arch.cores_per_stack
+        self.capacity: int = world.arch.hbm_stack_bytes * world.lnc // world.arch.cores_per_stack
         self._tensors: WeakSet[DeviceTensor] = WeakSet()
         self._regions = Regions()
         self._held: set[int] = set()  # regions that the host has
@@ -74,7 +74,7 @@ class Residence:
                 t._error = _lost(t)
 
     def revive(self, tensor: DeviceTensor, host: Host) -> None:
-        """Put it again if it was lost and can be; else raise why it has no value, if it has none."""
+        """Put it again if it was lost and can be, else raise why it has no value, if so."""
         if tensor._error is not None and tensor._restore is not None:
             self.place(tensor, host)
             host.write(_place(tensor), _bits(tensor._restore()))
@@ -258,10 +258,14 @@ def refuse_failed(tensor: DeviceTensor) -> None:
         raise copy.copy(tensor._error).with_traceback(None)
 
 
-def restorer(values: Sequence[Any], source: Callable[[], Values] | None) -> Callable[[], Values]:
-    """What makes the values of a tensor again: a function of the user, or copies."""
-    if source is not None:
-        return source
+def restorer(
+    values: Sequence[Any], restore: Any, ranks: int, name: str
+) -> Callable[[], Values] | None:
+    """What makes the values of a tensor again: a function of the user, copies, or nothing."""
+    if not restore:
+        return None
+    if callable(restore):
+        return lambda: values_by_rank(restore(), ranks, name)
     kept = _copies(values)
     return lambda: kept
 

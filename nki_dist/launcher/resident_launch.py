@@ -15,7 +15,6 @@ import numpy as np
 
 from nki_dist.compiler.compiled import Compiled
 from nki_dist.errors import LaunchError, NkiError
-from nki_dist.hbm.layout import Layout
 from nki_dist.hbm.regions import Block
 from nki_dist.launcher.binding import BoundArguments
 from nki_dist.launcher.device_tensor import DeviceTensor
@@ -25,7 +24,7 @@ from nki_dist.launcher.results import as_declared
 from nki_dist.launcher.retrying import Attempt, launch_again
 from nki_dist.launcher.session import session
 from nki_dist.ops.alignment import padded
-from nki_dist.program import Access, Storage
+from nki_dist.program import Access
 from nki_dist.program.pytree import tree_map
 from nki_dist.runtime.hosts import Host, Launch, LaunchResult
 from nki_dist.runtime.unread import check_messages
@@ -175,9 +174,8 @@ class ResidentLaunch:
         here = [s for s in self.compiled.inputs if s.index not in self.tensors]
         shared = [s for s in self.compiled.shared if s.role == "shared"]
         placed = [t for t in self._new() if t._block is not None]
-        need = sum(padded(s.nbytes) for s in (*here, *shared)) - sum(
-            padded(t.nbytes) for t in placed
-        )
+        need = sum(padded(n) for n in [s.nbytes for s in here] + [s.nbytes for s in shared])
+        need -= sum(padded(t.nbytes) for t in placed)
         residence.check_room(max(need, 0), f"a launch of {self.compiled.kernel}")
 
     def _place(self, several: list[DeviceTensor], residence: Residence, host: Host) -> Block:

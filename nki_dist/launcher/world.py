@@ -341,34 +341,25 @@ class World(Recording, Resident, Hosted):
             now: return when it has ended.
         """
 
-        def in_kind(outputs: Any) -> Any:
-            return [outputs] if alone else outputs
-
         if self.dry:
-            outputs, result, compiled = self._run_dry(kernel, grid, args, kwargs, alone)
-            return in_kind(outputs), result, compiled
+            return self._run_dry(kernel, grid, args, kwargs, alone)
         if self.host_name == "debug" and not isinstance(kernel, Compiled):
             from nki_dist.launcher.debugging import launch_debugged
 
             bound, chosen = self._bound(kernel, grid, args, kwargs)
 
-            def run(bound: list[BoundArguments]) -> tuple[list[Any], LaunchResult, Compiled]:
+            def debugged(bound: list[BoundArguments]) -> tuple[Any, Any, Compiled]:
                 with self._lock:
                     return launch_debugged(self, kernel, chosen, bound)
 
-            if tensors := resident(bound[0]):
-                outputs, result, compiled = self._by_value(run, bound, tensors, alone)
-                return in_kind(outputs), result, compiled
-            return run(bound)
+            return self._by_value(debugged, bound, alone)
         bound, key, compiled = self._compiled(kernel, grid, args, kwargs, bind=bind_deferred)
         if tensors := resident(bound[0]):
             if self._needs_values(compiled):
-                outputs, result, _ = self._by_value(
-                    lambda b: self.launch_compiled(b, key, compiled), bound, tensors, alone
+                return self._by_value(
+                    lambda b: self.launch_compiled(b, key, compiled), bound, alone
                 )
-            else:
-                outputs, result = self._run_resident(key, compiled, bound, tensors, alone, now)
-            return in_kind(outputs), result, compiled
+            return self._run_resident(key, compiled, bound, tensors, alone, now)
         if self._row:
             self.wait()
         if compiled.as_run.written_inputs or compiled.wide or session().observer is not None:

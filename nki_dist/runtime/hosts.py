@@ -60,7 +60,7 @@ class Launch:
     def poisoned(self, layout: Layout) -> list[Fill]:
         """What is filled of them before anything runs."""
         where = dict(self.places)
-        return [(where["shared", n], *how) for n, *how in layout.poisoned]
+        return [(where["shared", n], size, bits, raw) for n, size, bits, raw in layout.poisoned]
 
 
 @dataclass
@@ -82,10 +82,14 @@ class LaunchResult:
     programs: list[Program] | None = None
 
 
-class Host(Protocol):
-    """Runs launches and holds tensors; stays warm between launches."""
+class Launcher(Protocol):
+    """Runs launches."""
 
     def launch(self, launch: Launch) -> LaunchResult: ...
+
+
+class Host(Launcher, Protocol):
+    """Runs launches and holds tensors; stays warm between launches."""
 
     def era(self) -> int:
         """Replace what was lost; regions that were made before this number changed are gone."""
