@@ -17,11 +17,11 @@ import time
 from collections.abc import Sequence
 from typing import Any, Final, Protocol
 
-from nki_dist.core_actor.actor import Answer
 from nki_dist.core_actor.calls import Calls
 from nki_dist.core_actor.last_words import add_prints
 from nki_dist.core_actor.lifeline import Patience
 from nki_dist.core_actor.lost import LOST, cause
+from nki_dist.core_actor.orders import Answer
 from nki_dist.core_actor.roll_call import RollCall
 from nki_dist.core_actor.verdict import Watch
 from nki_dist.errors import CoreLostError, NkiError, UnresponsiveWarning

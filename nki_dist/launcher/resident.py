@@ -52,7 +52,7 @@ class Resident:
     _dried: dict[str, list[CoreReport]]  # of kernels that ran without values, by name
     _refuse_closed: Callable[[], None]
     _compiled: Callable[..., tuple[list[BoundArguments], str, Compiled]]
-    note: Callable[[Compiled, LaunchResult], None]
+    _sequences: list[Any]  # open sessions
 
     @leaves_package
     def put(self, value: Any, name: str | None = None, restore: Any = False) -> DeviceTensor:
@@ -239,6 +239,11 @@ class Resident:
             tensor._alone = alone
             made.append(tensor)
         return tree_map(lambda leaf: made[leaf.n] if isinstance(leaf, _Number) else leaf, trees[0])
+
+    def note(self, compiled: Compiled, result: LaunchResult) -> None:
+        """A launch has ended."""
+        for sequence in self._sequences:
+            sequence.add(compiled.kernel, compiled, result.reports, result.programs)
 
     # ---- where no values are ---------------------------------------------------------------------
 

@@ -397,8 +397,3 @@ class World(Recording, Resident, Hosted):
             ]
             self.note(compiled, result)
         return outputs, result, compiled
-
-    def note(self, compiled: Compiled, result: LaunchResult) -> None:
-        """A launch has ended."""
-        for sequence in self._sequences:
-            sequence.add(compiled.kernel, compiled, result.reports, result.programs)
