@@ -52,6 +52,7 @@ from nki_dist.runtime.group import CoreGroup, CoreReport, StackView
 from nki_dist.runtime.messages import Message
 from nki_dist.runtime.scheduler import Scheduler
 
+MEETING: Final = "between launches"  # channel of processes that meet there
 CORES: Final = "cores"  # name of the thread that runs them, which `ray stack` shows
 
 
@@ -213,7 +214,7 @@ class NeuronCore:
         post = self._post = Post(self._folder, name)
         try:
             while True:
-                answer = self._run(order)
+                answer = self._run_row(order)
                 if not post.send(launcher, (me, answer)):
                     # Who waits for the post shouldn't have to wait until it looks at calls.
                     post.send(launcher, (me, Answer(order.launch, by_call=name)))
@@ -247,7 +248,18 @@ class NeuronCore:
             for regions in self._regions.values():
                 regions.pop(number, None)
 
-    def _run(self, order: Order) -> Answer:
+    def _run_row(self, order: Order) -> Answer:
+        """Carry out an order, and what follows it."""
+        last = answer = self._run(order)
+        for following in order.then:
+            if last.error is not None or last.cancelled or last.unknown_program:
+                break
+            n, key, places = following.launch, following.key, following.places
+            last = self._run(Order(n, key, None, None, places), follows=True)
+            answer.then.append(last)
+        return answer
+
+    def _run(self, order: Order, follows: bool = False) -> Answer:
         answer = Answer(order.launch)
         try:
             self._map(order.arena)
@@ -267,7 +279,7 @@ class NeuronCore:
         for old in [n for n in list(self._arrived) if n < order.launch]:
             del self._arrived[old]
         try:
-            answer.reports = self._execute(order, answer)
+            answer.reports = self._execute(order, answer, follows)
         except (Cancelled, Stopped):
             answer.cancelled = True
         except (
@@ -292,7 +304,7 @@ class NeuronCore:
             del self._programs[key]  # what is no longer linked is sent again when needed
         self._programs[order.key] = (widened([decode(_fetched(e)) for e in encoded]), offsets)
 
-    def _execute(self, order: Order, answer: Answer) -> list[CoreReport]:
+    def _execute(self, order: Order, answer: Answer, follows: bool) -> list[CoreReport]:
         programs, offsets = self._programs[order.key]
         arena = self._arena
         assert arena is not None
@@ -303,6 +315,7 @@ class NeuronCore:
         links = self._links
         assert links is not None
         links.begin(order.launch, arena.object)
+        early = self._meet(order.launch, links) if follows else []
         taken = 0
 
         def pump(scheduler: Scheduler) -> bool:
@@ -314,7 +327,7 @@ class NeuronCore:
                     order.launch, "parked", links.sent, taken, waits=waits, finished=done
                 )
 
-            messages = links.wait(parked)
+            messages = [early.pop(0)] if early else links.wait(parked)
             self._status = Status(order.launch, "running", links.sent, taken)
             for message in messages:
                 if message is None:
@@ -344,6 +357,29 @@ class NeuronCore:
             answer.sent = links.sent
             answer.message_memory, answer.lends_stacks = links.kept_bytes, links.lends_stacks
             self._status = Status(order.launch, "running", links.sent, taken)
+
+    def _meet(self, launch: int, links: Links) -> list[Message]:
+        """Wait until all other processes have come to a launch; what else they have sent."""
+        net, first = links.net, dict[int, int]()
+        for core, process in sorted(net.process_of.items()):
+            first.setdefault(process, core)
+        me = first.pop(net.me)
+        for core in first.values():
+            links.send(Message(me, core, MEETING, 0, None, {"op": MEETING}, None))
+        missing, others = set(first.values()), []
+
+        def parked() -> None:
+            self._status = Status(launch, "parked", links.sent)
+
+        while missing:
+            for message in links.wait(parked):
+                if message is None:
+                    raise Cancelled
+                if message.channel == MEETING:
+                    missing.discard(message.source)
+                else:
+                    others.append(message)
+        return others
 
     def _map(self, arena: ArenaHandle | None) -> None:
         if arena is None or (self._arena and self._arena.generation == arena.generation):

@@ -17,6 +17,15 @@ from nki_dist.runtime.overdue import Position
 
 
 @dataclass(frozen=True)
+class Following:
+    """A launch that an actor carries out after another; as of Order, of what it knows."""
+
+    launch: int
+    key: Any
+    places: Places
+
+
+@dataclass(frozen=True)
 class Order:
     """What an actor needs to run a launch.
 
@@ -28,6 +37,7 @@ class Order:
         arena: where the HBM stacks of its ranks are, or None if the actor has mapped it before.
         places: of tensors that stay in HBM.
         regions: that they lie in, by number, if the actor hasn't mapped them before.
+        then: launches that follow it without another order, if it doesn't fail; see `row`.
     """
 
     launch: int
@@ -36,6 +46,7 @@ class Order:
     arena: ArenaHandle | None
     places: Places = ()
     regions: Mapping[int, ArenaHandle] = field(default_factory=dict)
+    then: tuple[Following, ...] = ()
 
     @property
     def plain(self) -> bool:
@@ -83,6 +94,7 @@ class Answer:
         sent: messages to other processes.
         message_memory: bytes of shared memory that the process keeps for what it sends.
         lends_stacks: whether other processes have its stacks mapped.
+        then: of the launches that followed, up to the first that wasn't carried out.
         by_call: this is only word, by post, that the answer comes as the result of the actor call
             that serves by this name.
     """
@@ -96,4 +108,5 @@ class Answer:
     sent: int = 0
     message_memory: int = 0
     lends_stacks: bool = False
+    then: list[Answer] = field(default_factory=list)
     by_call: str = ""

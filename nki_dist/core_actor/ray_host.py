@@ -11,10 +11,9 @@ from __future__ import annotations
 import itertools
 import os
 import time
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from typing import Any
 
-import numpy as np
 import ray
 import ray.exceptions
 
@@ -31,13 +30,15 @@ from nki_dist.core_actor.placement import Placement
 from nki_dist.core_actor.ray_session import ensure_ray, refuse_fork
 from nki_dist.core_actor.region_host import RegionHost
 from nki_dist.core_actor.request import NOTHING, Request
+from nki_dist.core_actor.row import RowHost
 from nki_dist.core_actor.starting import refused
-from nki_dist.core_actor.supervise import GRACE, Supervisor, raise_first
+from nki_dist.core_actor.supervise import GRACE, Supervisor, finish
 from nki_dist.core_actor.world_actors import WorldActors
 from nki_dist.core_actor.world_stacks import WorldStacks
 from nki_dist.errors import CoreLostError, LaunchError, UnresponsiveWarning
+from nki_dist.hbm.arena import ArenaHandle
 from nki_dist.hbm.freed import give_back
-from nki_dist.hbm.layout import Layout, Layouts
+from nki_dist.hbm.layout import Layouts
 from nki_dist.runtime.executor import Stopped
 from nki_dist.runtime.hosts import Launch, LaunchResult, slots
 
@@ -46,7 +47,7 @@ TRIES = 3  # of starting actors that die before they are up
 NODE_TIMEOUT = 60.0  # seconds after which Ray has surely noticed that a node is gone
 
 
-class RayHost(RegionHost):
+class RayHost(RegionHost, RowHost):
     """See the module's docstring."""
 
     def __init__(
@@ -98,6 +99,7 @@ class RayHost(RegionHost):
         self._known: list[set[Any]] = [set() for _ in self._packs]
         self._mapped: list[Hashable] = [None] * len(self._packs)
         self._has = [set() for _ in self._packs]
+        self._arenas: Mapping[int, ArenaHandle] = {}
         self._stopping = False
         try:
             with self._joined.used(self._abandon):
@@ -231,11 +233,12 @@ class RayHost(RegionHost):
             self._release(patience)
             if layout.stack_bytes * len(launch.inputs) > MUCH:
                 give_back()
-        arenas = self._stacks.fill(layout, launch.inputs, patience)
+        arenas = self._arenas = self._stacks.fill(layout, launch.inputs, patience)
         if (poisoned := launch.poisoned(layout)) and self._regions is not None:
             self._regions.fill(poisoned, patience)
         answers = self._run(Job(next(self._launches), launch, layout, arenas), patience)
-        memories = self._finished(answers, launch, layout, patience)
+        finish(answers, launch.printer)
+        memories = self._stacks.memories(layout, patience)
         self._metrics.add(began, layout, arenas, answers)
         return LaunchResult(layout, memories, [r for a in answers for r in a.reports])
 
@@ -283,17 +286,6 @@ class RayHost(RegionHost):
 
         patience.wait(list(futures.values()), late)
         ray.get(list(futures.values()))
-
-    def _finished(
-        self, answers: list[Answer], launch: Launch, layout: Layout, patience: Patience
-    ) -> list[np.ndarray]:
-        """Show what was printed, raise what was raised; else the contents of the stacks."""
-        assert self._stacks is not None
-        for answer in answers:
-            for core, prefix, array in answer.printed:
-                launch.printer(core, prefix, array)
-        raise_first(answers)
-        return self._stacks.memories(layout, patience)
 
     def _renew(self, sound: bool) -> None:
         """Replace what was lost since the last launch, and wait for what was given up.
