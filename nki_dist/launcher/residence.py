@@ -7,9 +7,9 @@ All of it is called under the world's lock, after the launches before (`row`).
 from __future__ import annotations
 
 import copy
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeAlias
-from weakref import WeakSet
 
 import numpy as np
 
@@ -33,14 +33,24 @@ class Residence:
     """
 
     def __init__(self, world: Any) -> None:
-        self._world = world
+        self._of = weakref.ref(world)  # which has this
         self.ranks: int = world.ranks
         self.capacity: int = world.arch.hbm_stack_bytes * world.lnc // world.arch.cores_per_stack
-        self._tensors: WeakSet[DeviceTensor] = WeakSet()
+        self._tensors: weakref.WeakSet[DeviceTensor] = weakref.WeakSet()
         self._regions = Regions()
         self._held: set[int] = set()  # regions that the host has
         self._era: int | None = None
         self._suspect: list[Block] = []  # that a launch which was lost may still write
+
+    @property
+    def _world(self) -> Any:
+        world = self._of()
+        if world is None:
+            raise LaunchError(
+                "the world of this tensor is gone; keep the nki.World as long as its tensors",
+                code="world-closed",
+            )
+        return world
 
     def tensors(self) -> list[DeviceTensor]:
         """Those that are in HBM, the largest first."""
@@ -106,8 +116,9 @@ class Residence:
             try:
                 host.hold(number, size)
             except OutOfMemoryError:
-                if not self._release(host, 0, but=number):
+                if not (empty := [n for n in self._regions.empty(0) if n in self._held]):
                     raise
+                self._drop(host, empty)
                 host.hold(number, size)
         except BaseException as error:
             self._regions.forget(number)
@@ -140,15 +151,13 @@ class Residence:
 
     def release(self) -> None:
         """Give memory back that nobody has, but for some."""
-        if self._held and (host := self._world._host) is not None and self._era == host.era():
-            self._release(host)
+        empty = [n for n in self._regions.empty() if n in self._held]
+        if empty and (host := self._world._host) is not None and self._era == host.era():
+            self._drop(host, empty)
 
-    def _release(self, host: Host, *kept: int, but: int | None = None) -> bool:
-        empty = [n for n in self._regions.empty(*kept) if n in self._held]
-        if empty:
-            host.drop(empty)
-            self._held -= set(empty)
-        return bool(empty)
+    def _drop(self, host: Host, numbers: list[int]) -> None:
+        host.drop(numbers)
+        self._held -= set(numbers)
 
     # ---- values ----------------------------------------------------------------------------------
 
@@ -218,12 +227,13 @@ class Residence:
 
     def free(self, tensor: DeviceTensor) -> None:
         """Let go of its memory."""
-        world = self._world
+        if (world := self._of()) is None or world.closed:
+            tensor._block = None
+            return
         world._row.drain()
         with world._lock:
             tensor._block = None
-            if not world.closed:
-                self.release()
+            self.release()
 
     def refuse_dry(self, tensor: DeviceTensor) -> None:
         """Raise if there are no values here."""

@@ -9,6 +9,7 @@ one that may have to be made again), it gets them by value, and what it writes i
 from __future__ import annotations
 
 import os
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
@@ -115,11 +116,6 @@ class Resident:
         """
         self._row.drain()
         self._row.raise_first()
-
-    def _stop_launch(self) -> None:
-        host = self.__dict__.get("_host")
-        if host is not None:
-            host.stop()
 
     def _looked_at(
         self, checker: Any, kernel: Any, grid: Grid | None, args: Args, kwargs: Kwargs, alone: bool
@@ -304,6 +300,18 @@ class _Number:
 
 def _leaf(value: Any) -> bool:
     return is_array(value) or isinstance(value, (TensorSpec, PerRank))
+
+
+def stopping(world: Any) -> Callable[[], None]:
+    """What ends the launch under way in a world, which it doesn't keep alive."""
+    of = weakref.ref(world)
+
+    def stop() -> None:
+        host = getattr(of(), "_host", None)
+        if host is not None:
+            host.stop()
+
+    return stop
 
 
 def resident(bound: BoundArguments) -> dict[int, DeviceTensor]:

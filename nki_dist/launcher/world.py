@@ -23,7 +23,7 @@ from nki_dist.launcher.options import check_options, whole
 from nki_dist.launcher.profiles import profile_of_reports
 from nki_dist.launcher.recording import Recording
 from nki_dist.launcher.residence import Residence
-from nki_dist.launcher.resident import Resident, resident
+from nki_dist.launcher.resident import Resident, resident, stopping
 from nki_dist.launcher.resident_launch import ResidentLaunch
 from nki_dist.launcher.results import Run, check_written, inputs_as_run, read_outputs
 from nki_dist.launcher.retrying import check_retries, launch_again
@@ -141,7 +141,7 @@ class World(Recording, Resident, Hosted):
         self._host: Host | None = None
         self.dry = dry
         self.residence = Residence(self)
-        self._row = Row(self._stop_launch, ResidentLaunch.together)
+        self._row = Row(stopping(self), ResidentLaunch.together)
         self._dried: dict[str, list[CoreReport]] = {}
         self._sequences: list[Any] = []
         self._algorithm = ""  # asked for when the host was started
