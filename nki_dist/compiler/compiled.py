@@ -167,6 +167,12 @@ class Compiled:
         )
 
     @cached_property
+    def sends(self) -> bool:
+        """Whether cores send each other values, and don't only meet."""
+        every = {i.opcode for p in self.programs for i in instructions(p.body)}
+        return any(INSTRUCTIONS[op].synchronises for op in every - {"core_barrier"})
+
+    @cached_property
     def as_run(self) -> Compiled:
         """What hosts run: this, or with NKI_PRECISE_FP=0 the same in float32.
 

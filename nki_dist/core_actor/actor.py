@@ -24,10 +24,10 @@ import pickle
 import queue
 import threading
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Final
+from dataclasses import replace
+from typing import Any, Final
 
 import numpy as np
 import ray
@@ -39,104 +39,21 @@ from nki_dist.core_actor.folder import Folder
 from nki_dist.core_actor.links import PATIENCE, Attach, Links, Net
 from nki_dist.core_actor.members import introduction
 from nki_dist.core_actor.node_memory import NodeMemory
+from nki_dist.core_actor.orders import Answer, Order, Status, Unmap
 from nki_dist.core_actor.post import Post
 from nki_dist.core_actor.title import Title
 from nki_dist.errors import NkiError
 from nki_dist.hbm.actor_repr import ActorRepr
 from nki_dist.hbm.arena import ArenaHandle, MappedArena, map_arena
-from nki_dist.hbm.contents import Places
 from nki_dist.isa.core import CoreSlot
 from nki_dist.program import Program
 from nki_dist.runtime.executor import Stopped
 from nki_dist.runtime.group import CoreGroup, CoreReport, StackView
-from nki_dist.runtime.messages import Message, Wait
-from nki_dist.runtime.overdue import Position
+from nki_dist.runtime.messages import Message
 from nki_dist.runtime.scheduler import Scheduler
 
+MEETING: Final = "between launches"  # channel of processes that meet there
 CORES: Final = "cores"  # name of the thread that runs them, which `ray stack` shows
-
-
-@dataclass(frozen=True)
-class Order:
-    """What an actor needs to run a launch.
-
-    Attributes:
-        launch: number of the launch in its world.
-        key: names the program.
-        code: (encoded program per core of a rank, stack layout), or None if it was sent before.
-            Encoded programs are bytes or a one-element list with a plasma reference.
-        arena: where the HBM stacks of its ranks are, or None if the actor has mapped it before.
-        places: of tensors that stay in HBM.
-        regions: that they lie in, by number, if the actor hasn't mapped them before.
-    """
-
-    launch: int
-    key: Any
-    code: tuple[list[Any], dict[tuple[str, int], int]] | None
-    arena: ArenaHandle | None
-    places: Places = ()
-    regions: Mapping[int, ArenaHandle] = field(default_factory=dict)
-
-    @property
-    def plain(self) -> bool:
-        """Whether it has no references to plasma objects, which only Ray can send."""
-        return self.code is None and self.arena is None and not self.regions
-
-
-@dataclass(frozen=True)
-class Unmap:
-    """What an actor has mapped and lets go of: regions by number. Nobody waits for an answer."""
-
-    regions: Sequence[int]
-    plain: ClassVar[bool] = True
-
-
-@dataclass(frozen=True)
-class Status:
-    """Where an actor stands; replaced as a whole, so readers see a consistent one.
-
-    Attributes:
-        state: "running", "parked" (nothing can go on without a message) or "done".
-        sent: messages to other processes in this launch.
-        taken: messages from other processes that the cores have been given.
-        arrived: messages from other processes that are here; at least `taken`.
-        progress: instructions done and cores finished.
-        running: where the core is whose turn it is, while the state is "running".
-    """
-
-    launch: int = -1
-    state: str = "done"
-    sent: int = 0
-    taken: int = 0
-    arrived: int = 0
-    waits: tuple[Wait, ...] = ()
-    finished: tuple[int, ...] = ()
-    progress: tuple[int, int] = (0, 0)
-    running: tuple[Position, ...] = ()
-
-
-@dataclass
-class Answer:
-    """What `run` returns: reports, or the error that ended it, or a request for the program.
-
-    Attributes:
-        sent: messages to other processes.
-        message_memory: bytes of shared memory that the process keeps for what it sends.
-        lends_stacks: whether other processes have its stacks mapped.
-        by_call: this is only word, by post, that the answer comes as the result of the actor call
-            that serves by this name.
-    """
-
-    launch: int
-    reports: list[CoreReport] = field(default_factory=list)
-    printed: list[tuple[int, str, np.ndarray]] = field(default_factory=list)
-    error: BaseException | None = None
-    cancelled: bool = False
-    unknown_program: bool = False
-    sent: int = 0
-    message_memory: int = 0
-    lends_stacks: bool = False
-    by_call: str = ""
 
 
 class Cancelled(Exception):
@@ -297,7 +214,7 @@ class NeuronCore:
         post = self._post = Post(self._folder, name)
         try:
             while True:
-                answer = self._run(order)
+                answer = self._run_row(order)
                 if not post.send(launcher, (me, answer)):
                     # Who waits for the post shouldn't have to wait until it looks at calls.
                     post.send(launcher, (me, Answer(order.launch, by_call=name)))
@@ -331,7 +248,18 @@ class NeuronCore:
             for regions in self._regions.values():
                 regions.pop(number, None)
 
-    def _run(self, order: Order) -> Answer:
+    def _run_row(self, order: Order) -> Answer:
+        """Carry out an order, and what follows it."""
+        last = answer = self._run(order)
+        for following in order.then:
+            if last.error is not None or last.cancelled or last.unknown_program:
+                break
+            n, key, places = following.launch, following.key, following.places
+            last = self._run(Order(n, key, None, None, places), follows=True)
+            answer.then.append(last)
+        return answer
+
+    def _run(self, order: Order, follows: bool = False) -> Answer:
         answer = Answer(order.launch)
         try:
             self._map(order.arena)
@@ -351,7 +279,7 @@ class NeuronCore:
         for old in [n for n in list(self._arrived) if n < order.launch]:
             del self._arrived[old]
         try:
-            answer.reports = self._execute(order, answer)
+            answer.reports = self._execute(order, answer, follows)
         except (Cancelled, Stopped):
             answer.cancelled = True
         except (
@@ -376,7 +304,7 @@ class NeuronCore:
             del self._programs[key]  # what is no longer linked is sent again when needed
         self._programs[order.key] = (widened([decode(_fetched(e)) for e in encoded]), offsets)
 
-    def _execute(self, order: Order, answer: Answer) -> list[CoreReport]:
+    def _execute(self, order: Order, answer: Answer, follows: bool) -> list[CoreReport]:
         programs, offsets = self._programs[order.key]
         arena = self._arena
         assert arena is not None
@@ -387,6 +315,7 @@ class NeuronCore:
         links = self._links
         assert links is not None
         links.begin(order.launch, arena.object)
+        early = self._meet(order.launch, links) if follows else []
         taken = 0
 
         def pump(scheduler: Scheduler) -> bool:
@@ -398,7 +327,7 @@ class NeuronCore:
                     order.launch, "parked", links.sent, taken, waits=waits, finished=done
                 )
 
-            messages = links.wait(parked)
+            messages = [early.pop(0)] if early else links.wait(parked)
             self._status = Status(order.launch, "running", links.sent, taken)
             for message in messages:
                 if message is None:
@@ -428,6 +357,29 @@ class NeuronCore:
             answer.sent = links.sent
             answer.message_memory, answer.lends_stacks = links.kept_bytes, links.lends_stacks
             self._status = Status(order.launch, "running", links.sent, taken)
+
+    def _meet(self, launch: int, links: Links) -> list[Message]:
+        """Wait until all other processes have come to a launch; what else they have sent."""
+        net, first = links.net, dict[int, int]()
+        for core, process in sorted(net.process_of.items()):
+            first.setdefault(process, core)
+        me = first.pop(net.me)
+        for core in first.values():
+            links.send(Message(me, core, MEETING, 0, None, {"op": MEETING}, None))
+        missing, others = set(first.values()), []
+
+        def parked() -> None:
+            self._status = Status(launch, "parked", links.sent)
+
+        while missing:
+            for message in links.wait(parked):
+                if message is None:
+                    raise Cancelled
+                if message.channel == MEETING:
+                    missing.discard(message.source)
+                else:
+                    others.append(message)
+        return others
 
     def _map(self, arena: ArenaHandle | None) -> None:
         if arena is None or (self._arena and self._arena.generation == arena.generation):

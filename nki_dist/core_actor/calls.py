@@ -22,8 +22,8 @@ from typing import Any, Final
 
 import ray
 
-from nki_dist.core_actor.actor import Answer, Order, Unmap
 from nki_dist.core_actor.folder import Folder
+from nki_dist.core_actor.orders import Answer, Order, Unmap
 from nki_dist.core_actor.post import Post
 
 GLANCE: Final = 0.01  # seconds for each way while some answer by post and others don't

@@ -11,16 +11,13 @@ from __future__ import annotations
 import itertools
 import os
 import time
-from collections.abc import Hashable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Hashable, Mapping
 from typing import Any
 
-import numpy as np
 import ray
 import ray.exceptions
 
 from nki_dist.core_actor import bell
-from nki_dist.core_actor.actor import Answer, Order, Unmap
 from nki_dist.core_actor.calls import Calls
 from nki_dist.core_actor.encoded import Encoded
 from nki_dist.core_actor.job import MUCH, Job, MessageMemory
@@ -28,18 +25,20 @@ from nki_dist.core_actor.joined import Joined
 from nki_dist.core_actor.lifeline import Patience, SessionLost
 from nki_dist.core_actor.lost import LOST, cause
 from nki_dist.core_actor.metrics import LaunchMetrics
+from nki_dist.core_actor.orders import Answer, Order
 from nki_dist.core_actor.placement import Placement
 from nki_dist.core_actor.ray_session import ensure_ray, refuse_fork
+from nki_dist.core_actor.region_host import RegionHost
 from nki_dist.core_actor.request import NOTHING, Request
+from nki_dist.core_actor.row import RowHost
 from nki_dist.core_actor.starting import refused
-from nki_dist.core_actor.supervise import GRACE, Supervisor, raise_first
+from nki_dist.core_actor.supervise import GRACE, Supervisor, finish
 from nki_dist.core_actor.world_actors import WorldActors
-from nki_dist.core_actor.world_regions import WorldRegions
 from nki_dist.core_actor.world_stacks import WorldStacks
 from nki_dist.errors import CoreLostError, LaunchError, UnresponsiveWarning
-from nki_dist.hbm.contents import Place
+from nki_dist.hbm.arena import ArenaHandle
 from nki_dist.hbm.freed import give_back
-from nki_dist.hbm.layout import Layout, Layouts
+from nki_dist.hbm.layout import Layouts
 from nki_dist.runtime.executor import Stopped
 from nki_dist.runtime.hosts import Launch, LaunchResult, slots
 
@@ -48,7 +47,7 @@ TRIES = 3  # of starting actors that die before they are up
 NODE_TIMEOUT = 60.0  # seconds after which Ray has surely noticed that a node is gone
 
 
-class RayHost:
+class RayHost(RegionHost, RowHost):
     """See the module's docstring."""
 
     def __init__(
@@ -73,7 +72,7 @@ class RayHost:
         self._job: Job | None = None
         self._messages = MessageMemory()
         self._stacks: WorldStacks | None = None
-        self._regions: WorldRegions | None = None  # while a tensor stays in HBM
+        self._regions = None
         self._era = 0
         self._launches = itertools.count()
         self._layouts = Layouts()
@@ -99,7 +98,8 @@ class RayHost:
         self._metrics = LaunchMetrics(self._actors.world, ranks)
         self._known: list[set[Any]] = [set() for _ in self._packs]
         self._mapped: list[Hashable] = [None] * len(self._packs)
-        self._has: list[set[int]] = [set() for _ in self._packs]  # regions that each has mapped
+        self._has = [set() for _ in self._packs]
+        self._arenas: Mapping[int, ArenaHandle] = {}
         self._stopping = False
         try:
             with self._joined.used(self._abandon):
@@ -188,14 +188,6 @@ class RayHost:
             self._stacks.close()
         self._stacks = None
 
-    def _drop_regions(self) -> None:
-        """Let go of tensors that stay in HBM; there are none any more."""
-        if self._regions is not None and os.getpid() == self._home:
-            self._joined.lifeline.check()
-            self._regions.close()
-            self._era += 1
-        self._regions = None
-
     @property
     def actors(self) -> list[Any]:
         """Of all processes, None for those that aren't there."""
@@ -241,11 +233,12 @@ class RayHost:
             self._release(patience)
             if layout.stack_bytes * len(launch.inputs) > MUCH:
                 give_back()
-        arenas = self._stacks.fill(layout, launch.inputs, patience)
+        arenas = self._arenas = self._stacks.fill(layout, launch.inputs, patience)
         if (poisoned := launch.poisoned(layout)) and self._regions is not None:
             self._regions.fill(poisoned, patience)
         answers = self._run(Job(next(self._launches), launch, layout, arenas), patience)
-        memories = self._finished(answers, launch, layout, patience)
+        finish(answers, launch.printer)
+        memories = self._stacks.memories(layout, patience)
         self._metrics.add(began, layout, arenas, answers)
         return LaunchResult(layout, memories, [r for a in answers for r in a.reports])
 
@@ -294,17 +287,6 @@ class RayHost:
         patience.wait(list(futures.values()), late)
         ray.get(list(futures.values()))
 
-    def _finished(
-        self, answers: list[Answer], launch: Launch, layout: Layout, patience: Patience
-    ) -> list[np.ndarray]:
-        """Show what was printed, raise what was raised; else the contents of the stacks."""
-        assert self._stacks is not None
-        for answer in answers:
-            for core, prefix, array in answer.printed:
-                launch.printer(core, prefix, array)
-        raise_first(answers)
-        return self._stacks.memories(layout, patience)
-
     def _renew(self, sound: bool) -> None:
         """Replace what was lost since the last launch, and wait for what was given up.
 
@@ -338,55 +320,6 @@ class RayHost:
                     self.discard(n)
             if None in self._actors.actors or self._stacks is None:
                 self._start()
-
-    # ---- tensors that stay in HBM ---------------------------------------------------------------
-
-    def era(self) -> int:
-        """See Host."""
-        sound, self._sound = self._sound, False
-        try:
-            self._renew(sound)
-        except Exception:
-            self._sound = True
-            raise
-        self._sound = True
-        return self._era
-
-    @contextmanager
-    def _held(self) -> Iterator[WorldRegions]:
-        with self._joined.used(self._abandon):
-            if self._regions is None:
-                self._regions = WorldRegions(
-                    self._placement.groups(), self._actors.world, self._environment
-                )
-            yield self._regions
-
-    def hold(self, number: int, nbytes: int) -> None:
-        """See Host."""
-        with self._held() as regions:
-            regions.hold(number, nbytes, self._patience())
-
-    def drop(self, numbers: Sequence[int]) -> None:
-        """See Host."""
-        with self._held() as regions:
-            for n, has in enumerate(self._has):
-                if mapped := has.intersection(numbers):
-                    self._actors.calls.unmap(n, Unmap(sorted(mapped)))
-                    has -= mapped
-            regions.drop(numbers)
-
-    def write(self, place: Place, values: Sequence[np.ndarray]) -> None:
-        """See Host."""
-        with self._held() as regions:
-            regions.write(place, values, self._patience())
-
-    def read(self, place: Place, nbytes: int) -> list[np.ndarray]:
-        """See Host."""
-        with self._held() as regions:
-            return regions.read(place, nbytes, self._patience())
-
-    def _patience(self) -> Patience:
-        return Patience(self._joined.lifeline, None)
 
     def stop(self) -> None:
         """See Host."""
@@ -433,11 +366,7 @@ class RayHost:
                 self._known[n].clear()
             self._known[n].add(job.key)
         of = self._packs[n][0].rank
-        regions = {}
-        if new := {number for _, (number, _) in job.launch.places} - self._has[n]:
-            assert self._regions is not None
-            regions = {number: self._regions.handles[number][of] for number in new}
-            self._has[n] |= new
+        regions = self._unmapped(n, of, job.launch.places)
         # A reference in a message costs Ray more than all the rest of it.
         arena = job.arenas[of]
         known = self._mapped[n] == arena.generation

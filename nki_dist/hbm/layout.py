@@ -43,8 +43,8 @@ class Layout:
         replaced: indices of inputs that needn't be copied in, as the kernel writes them first.
         unwritten: (start, end, bits, unsigned integer type of the elements) of each shared tensor
             that is filled, as nobody has written it at first.
-        poisoned: the same of those that stay in HBM: (index, bytes, bits, type).
         read_back: parts of the stack, (start, end), that are read after the launch.
+        poisoned: as `unwritten`, of those that stay in HBM: (index, bytes, bits, type).
     """
 
     offsets: Mapping[tuple[str, int], int]
@@ -54,11 +54,11 @@ class Layout:
     common: tuple[int, ...]
     replaced: frozenset[int]
     unwritten: tuple[tuple[int, int, int, np.dtype[Any]], ...]
-    poisoned: tuple[tuple[int, int, int, np.dtype[Any]], ...]
     read_back: tuple[tuple[int, int], ...]
+    poisoned: tuple[tuple[int, int, int, np.dtype[Any]], ...] = ()
 
 
-EMPTY: Final = Layout({}, 0, 0, (), (), frozenset(), (), (), ())
+EMPTY: Final = Layout({}, 0, 0, (), (), frozenset(), (), ())
 """Of a launch without values."""
 
 
@@ -143,8 +143,8 @@ def lay_out(
         tuple(s.index for s in later if s.index in common),
         frozenset(index for role, index in replaced if role == "input"),
         tuple(unwritten),
-        tuple(poisoned),
         tuple(parts),
+        tuple(poisoned),
     )
 
 

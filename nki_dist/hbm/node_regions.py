@@ -17,6 +17,7 @@ from nki_dist.hbm.arena import Arena, ArenaHandle
 from nki_dist.hbm.contents import Fill, Place, fill, read, write
 from nki_dist.ranges import named
 
+
 class NodeRegions:
     """See the module's docstring.
 

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 class DeviceTensor:
     """A tensor in the HBM of each rank of a world; `World.put` and launches make them.
 
-    It is freed when nobody has it, by `free()`, and with its world. A kernel that gets one reads and
-    writes it where it is, and what such a kernel returns are DeviceTensors. Made by `from_numpy`,
-    outside of a world, it lives where `kernel[n](...)` is launched.
+    It is freed when nobody has it, by `free()`, and with its world. A kernel that gets one reads
+    and writes it where it is, and what such a kernel returns are DeviceTensors. Made by
+    `from_numpy`, outside of a world, it lives where `kernel[n](...)` is launched.
 
     Attributes:
         shape: of each rank's part.

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from nki_dist.insight.replay import Launched
 
 
-def kept(inputs: Sequence[Sequence[np.ndarray]]) -> list[list[np.ndarray]]:
+def kept(inputs: Sequence[Sequence[Any]]) -> list[list[np.ndarray]]:
     """Copies of all ranks' arrays; what ranks share stays shared."""
     made: dict[int, np.ndarray] = {}
     for array in (a for arrays in inputs for a in arrays):

@@ -7,16 +7,16 @@ All of it is called under the world's lock, after the launches before (`row`).
 from __future__ import annotations
 
 import copy
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeAlias
-from weakref import WeakSet
 
 import numpy as np
 
 from nki_dist.dtypes import DType
 from nki_dist.errors import CoreLostError, LaunchError, NkiError, OutOfMemoryError
 from nki_dist.hbm.regions import Block, Regions
-from nki_dist.launcher.device_tensor import DeviceTensor
+from nki_dist.launcher.device_tensor import DeviceTensor, values_by_rank
 from nki_dist.ops.alignment import padded
 from nki_dist.runtime.hosts import Host
 
@@ -33,14 +33,24 @@ class Residence:
     """
 
     def __init__(self, world: Any) -> None:
-        self._world = world
+        self._of = weakref.ref(world)  # which has this
         self.ranks: int = world.ranks
-        self.capacity = world.arch.hbm_stack_bytes * world.lnc // world.arch.cores_per_stack
-        self._tensors: WeakSet[DeviceTensor] = WeakSet()
+        self.capacity: int = world.arch.hbm_stack_bytes * world.lnc // world.arch.cores_per_stack
+        self._tensors: weakref.WeakSet[DeviceTensor] = weakref.WeakSet()
         self._regions = Regions()
         self._held: set[int] = set()  # regions that the host has
         self._era: int | None = None
         self._suspect: list[Block] = []  # that a launch which was lost may still write
+
+    @property
+    def _world(self) -> Any:
+        world = self._of()
+        if world is None:
+            raise LaunchError(
+                "the world of this tensor is gone; keep the nki.World as long as its tensors",
+                code="world-closed",
+            )
+        return world
 
     def tensors(self) -> list[DeviceTensor]:
         """Those that are in HBM, the largest first."""
@@ -74,7 +84,7 @@ class Residence:
                 t._error = _lost(t)
 
     def revive(self, tensor: DeviceTensor, host: Host) -> None:
-        """Put it again if it was lost and can be; else raise why it has no value, if it has none."""
+        """Put it again if it was lost and can be, else raise why it has no value, if so."""
         if tensor._error is not None and tensor._restore is not None:
             self.place(tensor, host)
             host.write(_place(tensor), _bits(tensor._restore()))
@@ -106,8 +116,9 @@ class Residence:
             try:
                 host.hold(number, size)
             except OutOfMemoryError:
-                if not self._release(host, 0, but=number):
+                if not (empty := [n for n in self._regions.empty(0) if n in self._held]):
                     raise
+                self._drop(host, empty)
                 host.hold(number, size)
         except BaseException as error:
             self._regions.forget(number)
@@ -140,15 +151,13 @@ class Residence:
 
     def release(self) -> None:
         """Give memory back that nobody has, but for some."""
-        if self._held and (host := self._world._host) is not None and self._era == host.era():
-            self._release(host)
+        empty = [n for n in self._regions.empty() if n in self._held]
+        if empty and (host := self._world._host) is not None and self._era == host.era():
+            self._drop(host, empty)
 
-    def _release(self, host: Host, *kept: int, but: int | None = None) -> bool:
-        empty = [n for n in self._regions.empty(*kept) if n in self._held]
-        if empty:
-            host.drop(empty)
-            self._held -= set(empty)
-        return bool(empty)
+    def _drop(self, host: Host, numbers: list[int]) -> None:
+        host.drop(numbers)
+        self._held -= set(numbers)
 
     # ---- values ----------------------------------------------------------------------------------
 
@@ -218,12 +227,13 @@ class Residence:
 
     def free(self, tensor: DeviceTensor) -> None:
         """Let go of its memory."""
-        world = self._world
+        if (world := self._of()) is None or world.closed:
+            tensor._block = None
+            return
         world._row.drain()
         with world._lock:
             tensor._block = None
-            if not world.closed:
-                self.release()
+            self.release()
 
     def refuse_dry(self, tensor: DeviceTensor) -> None:
         """Raise if there are no values here."""
@@ -258,10 +268,14 @@ def refuse_failed(tensor: DeviceTensor) -> None:
         raise copy.copy(tensor._error).with_traceback(None)
 
 
-def restorer(values: Sequence[Any], source: Callable[[], Values] | None) -> Callable[[], Values]:
-    """What makes the values of a tensor again: a function of the user, or copies."""
-    if source is not None:
-        return source
+def restorer(
+    values: Sequence[Any], restore: Any, ranks: int, name: str
+) -> Callable[[], Values] | None:
+    """What makes the values of a tensor again: a function of the user, copies, or nothing."""
+    if not restore:
+        return None
+    if callable(restore):
+        return lambda: values_by_rank(restore(), ranks, name)
     kept = _copies(values)
     return lambda: kept
 

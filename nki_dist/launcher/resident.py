@@ -9,6 +9,7 @@ one that may have to be made again), it gets them by value, and what it writes i
 from __future__ import annotations
 
 import os
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
@@ -33,7 +34,7 @@ from nki_dist.launcher.session import session
 from nki_dist.launcher.specs import SpecArguments
 from nki_dist.launcher.tensor_spec import TensorSpec
 from nki_dist.launcher.tracebacks import leaves_package
-from nki_dist.program.pytree import tree_map
+from nki_dist.program.pytree import flatten, tree_map
 from nki_dist.runtime.group import CoreReport
 from nki_dist.runtime.hosts import LaunchResult
 
@@ -52,6 +53,7 @@ class Resident:
     _dried: dict[str, list[CoreReport]]  # of kernels that ran without values, by name
     _refuse_closed: Callable[[], None]
     _compiled: Callable[..., tuple[list[BoundArguments], str, Compiled]]
+    _sequences: list[Any]  # open sessions
 
     @leaves_package
     def put(self, value: Any, name: str | None = None, restore: Any = False) -> DeviceTensor:
@@ -74,8 +76,8 @@ class Resident:
         if isinstance(value, TensorSpec):
             if not self.dry:
                 raise LaunchError(
-                    f"a TensorSpec for tensor {name}, which would have no values; pass an array, or "
-                    "make the world dry: nki.World(dry=True)",
+                    f"a TensorSpec for tensor {name}, which would have no values; pass an array, "
+                    "or make the world dry: nki.World(dry=True)",
                     location=users_line(),
                     code="tensor-kind",
                 )
@@ -84,10 +86,7 @@ class Resident:
         shape, dtype = values[0].shape, dtypes.of(values[0].dtype)
         if self.dry:
             return self._put(shape, dtype, name, None, None)
-        again = None
-        if restore:
-            asked = (lambda: values_by_rank(restore(), self.ranks, name)) if callable(restore) else None
-            again = restorer(values, asked)
+        again = restorer(values, restore, self.ranks, name)
         return self._put(shape, dtype, name, values, again)
 
     def _put(self, shape: Any, dtype: Any, name: str, values: Any, restore: Any) -> DeviceTensor:
@@ -118,11 +117,6 @@ class Resident:
         self._row.drain()
         self._row.raise_first()
 
-    def _stop_launch(self) -> None:
-        host = self.__dict__.get("_host")
-        if host is not None:
-            host.stop()
-
     def _looked_at(
         self, checker: Any, kernel: Any, grid: Grid | None, args: Args, kwargs: Kwargs, alone: bool
     ) -> tuple[Any, Any]:
@@ -131,8 +125,7 @@ class Resident:
         look = checker.launch(self, kernel, grid, given, given_too)
         if all(a is b for a, b in zip(args, given)) and kwargs == given_too:
             return look, look.outputs
-        outputs = self._as_tensors(look.outputs, look.name, alone)
-        return look, [outputs] if alone else outputs
+        return look, _in_kind(self._as_tensors(look.outputs, look.name, alone), alone)
 
     # ---- launches --------------------------------------------------------------------------------
 
@@ -144,7 +137,7 @@ class Resident:
         tensors: Mapping[int, DeviceTensor],
         alone: bool,
         now: bool,
-    ) -> tuple[Any, LaunchResult | None]:
+    ) -> tuple[Any, LaunchResult | None, Compiled]:
         """A launch with DeviceTensors: what it returns, and what is left of it if it has ended.
 
         Args:
@@ -165,10 +158,10 @@ class Resident:
         launch = ResidentLaunch(self, key, compiled, bound, tensors, line, alone)
         if not at_once:
             self._row.add(launch)
-            return launch.outputs, None
-        self.wait()
-        launch()
-        return launch.outputs, launch.result
+        else:
+            self.wait()
+            launch()
+        return _in_kind(launch.outputs, alone), launch.result, compiled
 
     def _needs_values(self, compiled: Compiled) -> bool:
         looked_at = session().observer is not None
@@ -187,32 +180,34 @@ class Resident:
                 f"tensor {tensor.name} {whose}, and a launch works on the HBM of its own ranks",
                 location=users_line(),
                 code="tensor-world",
-                hint="put its values there: world.put(tensor.numpy()), or, if it has several ranks, "
-                "world.put(nki.per_rank(tensor.numpy()))",
+                hint="put its values there: world.put(tensor.numpy()), or, if it has several "
+                "ranks, world.put(nki.per_rank(tensor.numpy()))",
             )
 
     def _by_value(
         self,
         run: Callable[[list[BoundArguments]], tuple[list[Any], LaunchResult, Compiled]],
-        bound: Sequence[BoundArguments],
-        tensors: Mapping[int, DeviceTensor],
+        bound: list[BoundArguments],
         alone: bool,
     ) -> tuple[Any, LaunchResult, Compiled]:
-        """A launch that copies: the arguments' values here, and what it made back to HBM.
+        """A launch that copies: the values of DeviceTensors here, and what it made back to HBM.
 
         Args:
             run: carries it out.
         """
+        if not (tensors := resident(bound[0])):
+            return run(bound)
         self._at_home(tensors, alone)
         values = {n: self.residence.read(t) for n, t in tensors.items()}
-        bound = settled(bound)
+        given = settled(bound)
         outputs, result, compiled = run(
-            [_with_values(b, {n: v[r] for n, v in values.items()}) for r, b in enumerate(bound)]
+            [_with_values(b, {n: v[r] for n, v in values.items()}) for r, b in enumerate(given)]
         )
         for n in compiled.written_inputs:
             if n in tensors:
                 self.residence.write(tensors[n], values[n])
-        return self._as_tensors(outputs, compiled.kernel, alone), result, compiled
+        made = self._as_tensors(outputs, compiled.kernel, alone)
+        return _in_kind(made, alone), result, compiled
 
     def _as_tensors(self, outputs: Sequence[Any], kernel: str, alone: bool) -> Any:
         """One tree with DeviceTensors of what every rank returned."""
@@ -233,7 +228,7 @@ class Resident:
             return take
 
         trees = [tree_map(collect(rank), out, is_array) for rank, out in enumerate(outputs)]
-        made = []
+        made: list[DeviceTensor] = []
         for values in leaves:
             name, dtype = f"{kernel}.{len(made)}", dtypes.of(values[0].dtype)
             tensor = self._put(values[0].shape, dtype, name, values, None)
@@ -241,14 +236,19 @@ class Resident:
             made.append(tensor)
         return tree_map(lambda leaf: made[leaf.n] if isinstance(leaf, _Number) else leaf, trees[0])
 
+    def note(self, compiled: Compiled, result: LaunchResult) -> None:
+        """A launch has ended."""
+        for sequence in self._sequences:
+            sequence.add(compiled.kernel, compiled, result.reports, result.programs)
+
     # ---- where no values are ---------------------------------------------------------------------
 
     def _arrays_for(self, args: Args, kwargs: Kwargs) -> tuple[Args, Kwargs]:
         """Arguments with arrays, or TensorSpecs in a dry world, in place of DeviceTensors."""
 
         def of(value: Any) -> Any:
-            found: list[DeviceTensor] = []
-            tree_map(lambda leaf: isinstance(leaf, DeviceTensor) and found.append(leaf), value, _leaf)
+            leaves, _ = flatten(value, _leaf)
+            found = [leaf for _, leaf in leaves if isinstance(leaf, DeviceTensor)]
             if not found:
                 return value
             if self.dry:
@@ -285,7 +285,12 @@ class Resident:
             reports = self._dried[key] = reports_of(self, compiled, bound, unknown)
         result = LaunchResult(EMPTY, [], reports)
         self.note(compiled, result)
-        return launch.outputs, result, compiled
+        return _in_kind(launch.outputs, alone), result, compiled
+
+
+def _in_kind(outputs: Any, alone: bool) -> Any:
+    """What a launch returns: outside of a world, a list with what its only rank does."""
+    return [outputs] if alone else outputs
 
 
 class _Number:
@@ -295,6 +300,18 @@ class _Number:
 
 def _leaf(value: Any) -> bool:
     return is_array(value) or isinstance(value, (TensorSpec, PerRank))
+
+
+def stopping(world: Any) -> Callable[[], None]:
+    """What ends the launch under way in a world, which it doesn't keep alive."""
+    of = weakref.ref(world)
+
+    def stop() -> None:
+        host = getattr(of(), "_host", None)
+        if host is not None:
+            host.stop()
+
+    return stop
 
 
 def resident(bound: BoundArguments) -> dict[int, DeviceTensor]:

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from nki_dist.compiler.compiled import Compiled
-from nki_dist.errors import LaunchError, NkiError
-from nki_dist.hbm.layout import Layout
+from nki_dist.errors import CoreLostError, LaunchError, NkiError
+from nki_dist.hbm.contents import Places
 from nki_dist.hbm.regions import Block
 from nki_dist.launcher.binding import BoundArguments
 from nki_dist.launcher.device_tensor import DeviceTensor
@@ -25,7 +25,7 @@ from nki_dist.launcher.results import as_declared
 from nki_dist.launcher.retrying import Attempt, launch_again
 from nki_dist.launcher.session import session
 from nki_dist.ops.alignment import padded
-from nki_dist.program import Access, Storage
+from nki_dist.program import Access
 from nki_dist.program.pytree import tree_map
 from nki_dist.runtime.hosts import Host, Launch, LaunchResult
 from nki_dist.runtime.unread import check_messages
@@ -119,14 +119,13 @@ class ResidentLaunch:
         with world._lock:
             try:
                 world._refuse_closed()
-                self.result = self._launch()
-                self._check(self.result)
-                self._copy(self.result)
+                result = self._launch()
+                self._check(result)
+                self._copy(result)
             except BaseException as error:
                 self.fail(error)
                 raise
-            world.residence.succeeded([*self.written, *self._new()])
-            world.note(self.compiled, self.result)
+            self._succeed(result)
 
     def fail(self, error: BaseException) -> None:
         """What it was to write has no value."""
@@ -134,22 +133,73 @@ class ResidentLaunch:
         for tensor in (*self.written, *self._new()):
             self.world.residence.failed(tensor, why, self.compiled.kernel)
 
-    def _launch(self) -> LaunchResult:
+    @staticmethod
+    def together(launches: Sequence[ResidentLaunch]) -> int:
+        """Carry out the first of these in one go; how many could be, without an error."""
+        world = launches[0].world
+        with world._lock:
+            if world.closed or world.timeout is not None:
+                return 0
+            ready: list[Launch] = []
+            residence: Residence = world.residence
+            host = residence.host()
+            for launch in launches:
+                if not launch._goes_together():
+                    break
+                try:
+                    where = launch._places(residence, host)
+                except NkiError:  # it is told when it is carried out alone
+                    break
+                ready.append(replace(launch._prepared(), places=where))
+            try:
+                results = host.launch_row(ready) if len(ready) > 1 else []
+            except CoreLostError:  # what was lost is replaced for the first of them
+                return 0
+            return sum(1 for pair in zip(launches, results) if pair[0]._is_done(pair[1]))
+
+    def _goes_together(self) -> bool:
+        """Whether it only meets, and writes nothing but new tensors."""
+        c = self.compiled
+        travels = len(self.tensors) < len(c.inputs)
+        return not (travels or self._copied or c.written_inputs or c.sends)
+
+    def _is_done(self, result: LaunchResult) -> bool:
+        """Take what is left of it; False if checks find something, which it is told alone."""
+        try:
+            self._check(result)
+        except NkiError:
+            return False
+        self._succeed(result)
+        return True
+
+    def _succeed(self, result: LaunchResult) -> None:
+        self.result = result
+        self.world.residence.succeeded([*self.written, *self._new()])
+        self.world.note(self.compiled, result)
+
+    def _prepared(self) -> Launch:
         world = self.world
-        launch = Launch(
+        return Launch(
             self.key, self.compiled, self._inputs(), world.printer, world.timeout, session().warn
         )
+
+    def _places(self, residence: Residence, host: Host) -> Places:
+        """Where its tensors lie; new ones get memory."""
+        for tensor in self.tensors.values():
+            residence.revive(tensor, host)
+        self._make_room(residence)
+        places = {("input", n): _block(t).place for n, t in self.tensors.items()}
+        for key, several in self._stored.items():
+            places[key] = self._place(several, residence, host).place
+        return tuple(sorted(places.items()))
+
+    def _launch(self) -> LaunchResult:
+        world, launch = self.world, self._prepared()
 
         def begin() -> Attempt:
             residence: Residence = world.residence
             host = residence.host()
-            for tensor in self.tensors.values():
-                residence.revive(tensor, host)
-            self._make_room(residence)
-            places = {("input", n): _block(t).place for n, t in self.tensors.items()}
-            for key, several in self._stored.items():
-                places[key] = self._place(several, residence, host).place
-            where = tuple(sorted(places.items()))
+            where = self._places(residence, host)
 
             def attempt(launch: Launch) -> LaunchResult:
                 try:
@@ -175,9 +225,8 @@ class ResidentLaunch:
         here = [s for s in self.compiled.inputs if s.index not in self.tensors]
         shared = [s for s in self.compiled.shared if s.role == "shared"]
         placed = [t for t in self._new() if t._block is not None]
-        need = sum(padded(s.nbytes) for s in (*here, *shared)) - sum(
-            padded(t.nbytes) for t in placed
-        )
+        need = sum(padded(n) for n in [s.nbytes for s in here] + [s.nbytes for s in shared])
+        need -= sum(padded(t.nbytes) for t in placed)
         residence.check_room(max(need, 0), f"a launch of {self.compiled.kernel}")
 
     def _place(self, several: list[DeviceTensor], residence: Residence, host: Host) -> Block:

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable
-from typing import Final, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Protocol
 
 from nki_dist.errors import NkiError
+from nki_dist.runtime.executor import Stopped
 
 MOST: Final = 1024  # launches that wait; more wait in the program
+TOGETHER: Final = 16  # launches that are carried out in one go; each has its own results
 PATIENCE: Final = 10.0  # seconds that a launch has to stop after an interrupt
 
 
@@ -37,10 +39,12 @@ class Row:
 
     Args:
         stop: ends what is under way, if anything is.
+        together: carries out the first of several launches in one go, and says how many it has.
     """
 
-    def __init__(self, stop: Callable[[], None]) -> None:
-        self._stop = stop
+    def __init__(self, stop: Callable[[], None], together: Callable[[Sequence[Any]], int]) -> None:
+        self._stop, self._together = stop, together
+        self._given_up = 0
         self._waiting: deque[Queued] = deque()
         self._changed = threading.Condition()
         self._busy = False
@@ -72,15 +76,30 @@ class Row:
                 if not self._waiting:
                     self._thread = None
                     return
-                launch = self._waiting.popleft()
+                count = min(len(self._waiting), TOGETHER)
+                launches = [self._waiting.popleft() for _ in range(count)]
+                before = self._given_up
                 self._busy = True
-                if len(self._waiting) == MOST - 1:
-                    self._changed.notify_all()
-            try:
-                launch()
-            except BaseException as error:  # whoever waits for it gets it
-                self._errors.append(_named(error, launch))
-            del launch  # and with it tensors that nobody else has
+                self._changed.notify_all()
+            self._carry_out(launches, before)
+
+    def _carry_out(self, launches: list[Queued], before: int) -> None:
+        """Carry out several together if that is possible, else the first; the others wait on."""
+        try:
+            done = self._together(launches) if len(launches) > 1 else 0
+            if not done:
+                done = 1
+                launches[0]()
+        except BaseException as error:  # whoever waits for it gets it
+            launches[0].fail(error)
+            self._errors.append(_named(error, launches[0]))
+            done = 1
+        with self._changed:
+            if before == self._given_up:
+                self._waiting.extendleft(reversed(launches[done:]))
+                return
+        for launch in launches[done:]:
+            launch.fail(Stopped())
 
     def drain(self) -> None:
         """Return when all have ended; an interrupt ends them."""
@@ -97,6 +116,7 @@ class Row:
     def _give_up(self, error: BaseException) -> None:
         """Nobody wants them any more."""
         with self._changed:
+            self._given_up += 1
             given_up = list(self._waiting)
             self._waiting.clear()
             self._stop()
@@ -114,7 +134,7 @@ class Row:
 
     def forget(self) -> None:
         """In a fork: what waits is the parent's."""
-        self.__init__(self._stop)  # type: ignore[misc]
+        self.__init__(self._stop, self._together)  # type: ignore[misc]
 
 
 def _named(error: BaseException, launch: Queued) -> BaseException:

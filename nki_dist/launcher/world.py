@@ -23,7 +23,8 @@ from nki_dist.launcher.options import check_options, whole
 from nki_dist.launcher.profiles import profile_of_reports
 from nki_dist.launcher.recording import Recording
 from nki_dist.launcher.residence import Residence
-from nki_dist.launcher.resident import Resident, resident
+from nki_dist.launcher.resident import Resident, resident, stopping
+from nki_dist.launcher.resident_launch import ResidentLaunch
 from nki_dist.launcher.results import Run, check_written, inputs_as_run, read_outputs
 from nki_dist.launcher.retrying import check_retries, launch_again
 from nki_dist.launcher.row import Row
@@ -140,7 +141,7 @@ class World(Recording, Resident, Hosted):
         self._host: Host | None = None
         self.dry = dry
         self.residence = Residence(self)
-        self._row = Row(self._stop_launch)
+        self._row = Row(stopping(self), ResidentLaunch.together)
         self._dried: dict[str, list[CoreReport]] = {}
         self._sequences: list[Any] = []
         self._algorithm = ""  # asked for when the host was started
@@ -341,34 +342,25 @@ class World(Recording, Resident, Hosted):
             now: return when it has ended.
         """
 
-        def in_kind(outputs: Any) -> Any:
-            return [outputs] if alone else outputs
-
         if self.dry:
-            outputs, result, compiled = self._run_dry(kernel, grid, args, kwargs, alone)
-            return in_kind(outputs), result, compiled
+            return self._run_dry(kernel, grid, args, kwargs, alone)
         if self.host_name == "debug" and not isinstance(kernel, Compiled):
             from nki_dist.launcher.debugging import launch_debugged
 
             bound, chosen = self._bound(kernel, grid, args, kwargs)
 
-            def run(bound: list[BoundArguments]) -> tuple[list[Any], LaunchResult, Compiled]:
+            def debugged(bound: list[BoundArguments]) -> tuple[Any, Any, Compiled]:
                 with self._lock:
                     return launch_debugged(self, kernel, chosen, bound)
 
-            if tensors := resident(bound[0]):
-                outputs, result, compiled = self._by_value(run, bound, tensors, alone)
-                return in_kind(outputs), result, compiled
-            return run(bound)
+            return self._by_value(debugged, bound, alone)
         bound, key, compiled = self._compiled(kernel, grid, args, kwargs, bind=bind_deferred)
         if tensors := resident(bound[0]):
             if self._needs_values(compiled):
-                outputs, result, _ = self._by_value(
-                    lambda b: self.launch_compiled(b, key, compiled), bound, tensors, alone
+                return self._by_value(
+                    lambda b: self.launch_compiled(b, key, compiled), bound, alone
                 )
-            else:
-                outputs, result = self._run_resident(key, compiled, bound, tensors, alone, now)
-            return in_kind(outputs), result, compiled
+            return self._run_resident(key, compiled, bound, tensors, alone, now)
         if self._row:
             self.wait()
         if compiled.as_run.written_inputs or compiled.wide or session().observer is not None:
@@ -406,8 +398,3 @@ class World(Recording, Resident, Hosted):
             ]
             self.note(compiled, result)
         return outputs, result, compiled
-
-    def note(self, compiled: Compiled, result: LaunchResult) -> None:
-        """A launch has ended."""
-        for sequence in self._sequences:
-            sequence.add(compiled.kernel, compiled, result.reports, result.programs)

@@ -60,7 +60,7 @@ class Launch:
     def poisoned(self, layout: Layout) -> list[Fill]:
         """What is filled of them before anything runs."""
         where = dict(self.places)
-        return [(where["shared", n], *how) for n, *how in layout.poisoned]
+        return [(where["shared", n], size, bits, raw) for n, size, bits, raw in layout.poisoned]
 
 
 @dataclass
@@ -82,10 +82,22 @@ class LaunchResult:
     programs: list[Program] | None = None
 
 
-class Host(Protocol):
-    """Runs launches and holds tensors; stays warm between launches."""
+class Launcher(Protocol):
+    """Runs launches."""
 
     def launch(self, launch: Launch) -> LaunchResult: ...
+
+
+class Host(Launcher, Protocol):
+    """Runs launches and holds tensors; stays warm between launches."""
+
+    def launch_row(self, launches: Sequence[Launch]) -> list[LaunchResult]:
+        """Carry out the first of these together, as many as can be and don't fail; perhaps none.
+
+        Args:
+            launches: which write nothing but new tensors, so that each can be carried out again.
+        """
+        ...
 
     def era(self) -> int:
         """Replace what was lost; regions that were made before this number changed are gone."""
@@ -203,6 +215,9 @@ class InProcessHost:
         if common > len(self._common):
             self._common = aligned(0)
             self._common = aligned(max(common, 1 << 16))
+
+    def launch_row(self, launches: Sequence[Launch]) -> list[LaunchResult]:
+        return []  # nothing would be gained
 
     def era(self) -> int:
         return 0  # nothing can be lost

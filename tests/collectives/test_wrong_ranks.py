@@ -264,7 +264,7 @@ def test_many_states_are_cut_short() -> None:
 
 def test_processes_that_die_together_are_told_together() -> None:
     pytest.importorskip("ray")
-    from nki_dist.core_actor.actor import Answer
+    from nki_dist.core_actor.orders import Answer
     from nki_dist.core_actor.supervise import raise_first
 
     answers = [Answer(1, error=CoreLostError(f"lost {n}", core=4 * n)) for n in range(1, 65)]
