@@ -1,0 +1,129 @@
+"""A layer of the model, for a prompt and for one token: two launches of the same parts."""
+
+from __future__ import annotations
+
+import nki_dist as nki
+import nki_dist.collectives as ncc
+import nki_dist.isa as nisa
+import nki_dist.language as nl
+
+from .attention import attention_of_prompt, attention_of_token
+from .mlp import mlp_of_prompt, mlp_of_token
+from .norm import norm_rows
+from .tiles import BANK, PMAX, by_rows, hbm, load, load_repeated, sbuf, share, sum_over_ranks
+
+
+@nki.jit
+def layer_of_prompt(x, w, keys, values, tables, shape, group=None, sequence_ranks=1):
+    """A layer on a prompt's tokens.
+
+    Args:
+        x: (tokens, hidden); with sequence parallelism this rank's share of the tokens.
+        w: the layer's weights by name, this rank's part.
+        keys, values: the cache, (kv heads, d, context) and (kv heads, context, d).
+        tables: cos and sin (d, context), rotation (d, d).
+        shape: heads, kv_heads, head_dim, eps of this rank.
+        group: of the ranks that share the weights; None for one rank.
+        sequence_ranks: how many share the tokens between products.
+
+    Returns:
+        Like x.
+    """
+    cores, me = nl.num_programs(axes=0), nl.program_id(0)
+    tokens, hidden = x.shape[0] * sequence_ranks, x.shape[1]
+    blocks = blocks_of(tokens, cores, me)
+    own = rows_of_core(x.shape[0], cores, me)
+    normed = sequence_ranks > 1
+    before = gathered(x, w["norm1"], shape, group, sequence_ranks, own) if normed else x
+    partial = hbm((tokens, hidden), x.dtype)
+    attention_of_prompt(before, w, (keys, values), tables, shape, partial, blocks, normed)
+    middle = hbm(x.shape, x.dtype)
+    add_rows(middle, x, reduced(partial, group, sequence_ranks), own)
+    nisa.core_barrier(data=middle, cores=(0, 1))
+    before = gathered(middle, w["norm2"], shape, group, sequence_ranks, own) if normed else middle
+    partial = hbm((tokens, hidden), x.dtype)
+    mlp_of_prompt(before, w, shape, partial, blocks, normed)
+    out = hbm(x.shape, x.dtype)
+    add_rows(out, middle, reduced(partial, group, sequence_ranks), own)
+    return out
+
+
+@nki.jit
+def layer_of_token(x, w, keys, values, step, shape, span, group=None):
+    """A layer on one token; as `layer_of_prompt`, with x (1, hidden).
+
+    Args:
+        step: position (1, 1) int32, angles (d, 2), rotation (d, d).
+        span: how many places of the cache are looked at.
+    """
+    cores, me = nl.num_programs(axes=0), nl.program_id(0)
+    own = load_token(x)
+    partial = hbm(x.shape, x.dtype)
+    attention_of_token(own, w, (keys, values), step, shape, partial, span)
+    own = added(own, sum_over_ranks(partial, group))
+    partial = hbm(x.shape, x.dtype)
+    mlp_of_token(own, w, shape, partial)
+    own = added(own, sum_over_ranks(partial, group))
+    out = hbm(x.shape, x.dtype)
+    if me == 0:
+        nisa.dma_copy(dst=out.reshape(own.shape), src=own)
+    return out
+
+
+def blocks_of(tokens, cores, me):
+    """The blocks of tokens, of at most 512, that a core works on, in turn."""
+    size, found = min(BANK, -(-tokens // cores)), []
+    for at in range(size * me, tokens, size * cores):
+        found.append((at, min(at + size, tokens)))
+    return found
+
+
+def rows_of_core(rows, cores, me):
+    """(first, last) of tiles of at most 128 rows; cores get neighbours."""
+    first, last = share(rows, cores, me)
+    found = []
+    for at in range(first, last, PMAX):
+        found.append((at, min(at + PMAX, last)))
+    return found
+
+
+def gathered(x, weight, shape, group, ranks, own):
+    """All ranks' rows, normalised by the rank that has them."""
+    mine, every = hbm(x.shape, x.dtype), hbm((x.shape[0] * ranks, x.shape[1]), x.dtype)
+    weights = load_repeated(weight)
+    for span in own:
+        t0, t1 = span
+        nisa.dma_copy(dst=mine[t0:t1, :], src=norm_rows(load(x[t0:t1, :]), weights, shape["eps"]))
+    ncc.all_gather(srcs=[mine], dsts=[every], replica_group=group, collective_dim=0)
+    return every
+
+
+def reduced(partial, group, ranks):
+    """The sum over ranks: all rows, or this rank's with sequence parallelism."""
+    if ranks == 1:
+        return sum_over_ranks(partial, group)
+    mine = hbm((partial.shape[0] // ranks, partial.shape[1]), partial.dtype)
+    ncc.reduce_scatter(
+        srcs=[partial], dsts=[mine], replica_group=group, collective_dim=0, op=nl.add
+    )
+    return mine
+
+
+def add_rows(out, x, more, own):
+    for span in own:
+        t0, t1 = span
+        total = load(x[t0:t1, :])
+        nisa.tensor_tensor(dst=total, data1=total, data2=load(more[t0:t1, :]), op=nl.add)
+        nisa.dma_copy(dst=out[t0:t1, :], src=total)
+
+
+def load_token(x):
+    """(1, hidden) in HBM as (P, hidden / P), neighbours side by side."""
+    view = by_rows(x.reshape((x.shape[1], 1)))
+    return load(view.reshape((view.shape[0], view.shape[1])))
+
+
+def added(own, more):
+    total = sbuf(own.shape, own.dtype)
+    nisa.tensor_tensor(dst=total, data1=own, data2=load_token(more), op=nl.add)
+    return total
