@@ -59,7 +59,9 @@ class Model:
         self.context = -(-context // unit) * unit
         heads, kv_heads = layout.heads(config)
         self.shape = dict(heads=heads, kv_heads=kv_heads, head_dim=config.head_dim, eps=config.eps)
-        self.shape.update(chosen=config.chosen, renormalise=config.renormalise)
+        self.shape.update(
+            experts=config.experts, chosen=config.chosen, renormalise=config.renormalise
+        )
         replicas = np.arange(world.ranks).reshape(layout.replicas, -1).tolist()
         self.group = ncc.ReplicaGroup(replicas) if layout.ranks > 1 else None
         self.launches, self.bytes = 0, 0

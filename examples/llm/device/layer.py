@@ -8,6 +8,7 @@ import nki_dist.isa as nisa
 import nki_dist.language as nl
 
 from .attention import attention_of_prompt, attention_of_token
+from .experts import experts_of_prompt, experts_of_token
 from .mlp import mlp_of_prompt, mlp_of_token
 from .norm import norm_rows
 from .tiles import BANK, PMAX, by_rows, hbm, load, load_repeated, sbuf, share, sum_over_ranks
@@ -22,7 +23,7 @@ def layer_of_prompt(x, w, keys, values, tables, shape, group=None, sequence_rank
         w: the layer's weights by name, this rank's part.
         keys, values: the cache, (kv heads, d, context) and (kv heads, context, d).
         tables: cos and sin (d, context), rotation (d, d).
-        shape: heads, kv_heads, head_dim, eps of this rank.
+        shape: heads, kv_heads, head_dim, eps of this rank; experts, chosen, renormalise.
         group: of the ranks that share the weights; None for one rank.
         sequence_ranks: how many share the tokens between products.
 
@@ -42,7 +43,8 @@ def layer_of_prompt(x, w, keys, values, tables, shape, group=None, sequence_rank
     nisa.core_barrier(data=middle, cores=(0, 1))
     before = gathered(middle, w["norm2"], shape, group, sequence_ranks, own) if normed else middle
     partial = hbm((tokens, hidden), x.dtype)
-    mlp_of_prompt(before, w, shape, partial, blocks, normed)
+    mlp = experts_of_prompt if shape["experts"] else mlp_of_prompt
+    mlp(before, w, shape, partial, blocks, normed)
     out = hbm(x.shape, x.dtype)
     add_rows(out, middle, reduced(partial, group, sequence_ranks), own)
     return out
@@ -62,7 +64,8 @@ def layer_of_token(x, w, keys, values, step, shape, span, group=None):
     attention_of_token(own, w, (keys, values), step, shape, partial, span)
     own = added(own, sum_over_ranks(partial, group))
     partial = hbm(x.shape, x.dtype)
-    mlp_of_token(own, w, shape, partial)
+    mlp = experts_of_token if shape["experts"] else mlp_of_token
+    mlp(own, w, shape, partial)
     own = added(own, sum_over_ranks(partial, group))
     out = hbm(x.shape, x.dtype)
     if me == 0:

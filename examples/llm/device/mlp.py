@@ -35,23 +35,33 @@ def mlp_of_prompt(x, w, shape, partial, blocks, normed):
 def mlp_of_token(x, w, shape, partial):
     """This rank's part of the output of one token: x (P, n) tile, partial (1, hidden) in HBM."""
     cores, me = nl.num_programs(axes=0), nl.program_id(0)
-    middle = swiglu(norm_column(x, w["norm2"], shape["eps"]), w["gate"], w["up"])
+    normed = norm_column(x, w["norm2"], shape["eps"])
+    middle = swiglu(normed, (by_rows(w["gate"]),), (by_rows(w["up"]),))
     n0, n1 = share(partial.shape[1], cores, me)
     rows_of(middle, by_tiles(w["down"], middle.shape[0]), partial, n0, n1)
 
 
-def swiglu(x, gate, up):
-    """silu(gate.T @ x) * (up.T @ x) of one token (P, n, 1); cores share the contraction."""
+def swiglu(x, gates, ups):
+    """silu(gate.T @ x) * (up.T @ x) of one token and of MLPs that follow each other in the result.
+
+    Args:
+        x: (P, K, 1) tile; cores share the contraction with it.
+        gates, ups: as many views (P, K, columns) of HBM.
+    """
     cores, me = nl.num_programs(axes=0), nl.program_id(0)
-    width = partitions(gate.shape[1])
+    columns = gates[0].shape[2]
+    width = partitions(columns)
+    n, count = columns // width, len(gates)
     k0, k1 = share(x.shape[1], cores, me)
-    both = sbuf((width, 2, gate.shape[1] // width, 1), nl.float32)
-    first = columns_of(x, by_rows(gate), width, nl.float32, k0, k1)
-    second = columns_of(x, by_rows(up), width, nl.float32, k0, k1)
-    nisa.tensor_copy(dst=both[:, 0], src=first)
-    nisa.tensor_copy(dst=both[:, 1], src=second)
+    both = sbuf((width, 2, count * n, 1), nl.float32)
+    for i in range(count):
+        at = slice(i * n, (i + 1) * n)
+        of_gate = columns_of(x, gates[i], width, nl.float32, k0, k1)
+        nisa.tensor_copy(dst=both[:, 0, at, :], src=of_gate)
+        of_up = columns_of(x, ups[i], width, nl.float32, k0, k1)
+        nisa.tensor_copy(dst=both[:, 1, at, :], src=of_up)
     both = sum_over_cores(both, nl.float32)
-    middle = sbuf(first.shape, x.dtype)
+    middle = sbuf((width, count * n, 1), x.dtype)
     nisa.activation(dst=both[:, 0], op=nl.silu, data=both[:, 0])
     nisa.tensor_tensor(dst=middle, data1=both[:, 0], data2=both[:, 1], op=nl.multiply)
     return middle

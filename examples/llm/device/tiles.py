@@ -134,27 +134,43 @@ def rows_of(x, weight, out, n0, n1):
         weight: (P, K, columns) view of HBM.
         out: (tokens, columns) in HBM.
     """
-    depth, tokens = weight.shape[1], x.shape[2]
-    most = max(1, STREAM // (BANK * weight.dtype.itemsize))
     for at in range(n0, n1, BANK):
-        breadth = min(BANK, n1 - at)
-        acc = psum((min(tokens, PMAX), -(-tokens // PMAX), breadth))
-        for k0 in range(0, depth, most):
-            k1 = min(k0 + most, depth)
-            w = load(weight[:, k0:k1, at : at + breadth])
-            for k in range(k1 - k0):
+        end = min(at + BANK, n1)
+        store_rows(out, at, end, product(x, (weight[:, :, at:end],)))
+
+
+def product(x, weights):
+    """x.T @ weights, which follow each other: tokens on partitions, (128, tokens / 128, n) in PSUM.
+
+    Args:
+        x: (P, K, tokens) tile.
+        weights: views (P, part of K, n) of HBM, n at most 512.
+    """
+    tokens, n = x.shape[2], weights[0].shape[2]
+    acc = psum((min(tokens, PMAX), -(-tokens // PMAX), n))
+    most, done = max(1, STREAM // (BANK * weights[0].dtype.itemsize)), 0
+    for weight in weights:
+        for k0 in range(0, weight.shape[1], most):
+            w = load(weight[:, k0 : min(k0 + most, weight.shape[1]), :])
+            for k in range(w.shape[1]):
                 for t0 in range(0, tokens, PMAX):
                     height = min(PMAX, tokens - t0)
                     nisa.nc_matmul(
                         dst=acc[0:height, t0 // PMAX, :],
-                        stationary=x[:, k0 + k, t0 : t0 + height],
+                        stationary=x[:, done + k, t0 : t0 + height],
                         moving=w[:, k, :],
                     )
-        for t0 in range(0, tokens, PMAX):
-            height = min(PMAX, tokens - t0)
-            result = sbuf((height, breadth), out.dtype)
-            nisa.tensor_copy(dst=result, src=acc[0:height, t0 // PMAX, :])
-            nisa.dma_copy(dst=out[t0 : t0 + height, at : at + breadth], src=result)
+            done += w.shape[1]
+    return acc
+
+
+def store_rows(out, n0, n1, tile):
+    """out[:, n0:n1] = tile, tokens (128, tokens / 128, n1 - n0) on partitions."""
+    for t0 in range(0, out.shape[0], PMAX):
+        height = min(PMAX, out.shape[0] - t0)
+        result = sbuf((height, n1 - n0), out.dtype)
+        nisa.tensor_copy(dst=result, src=tile[0:height, t0 // PMAX, :])
+        nisa.dma_copy(dst=out[t0 : t0 + height, n0:n1], src=result)
 
 
 def sum_over_cores(partial, dtype):
