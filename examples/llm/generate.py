@@ -17,6 +17,7 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+import shapes
 from checkpoint import Checkpoint
 from config import Config, UsageError
 from model import Model
@@ -31,6 +32,8 @@ DTYPES = {"float32": np.dtype(np.float32), "bfloat16": np.dtype(ml_dtypes.bfloat
 def parser() -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     p.add_argument("checkpoint", type=Path, help="folder with config.json and safetensors")
+    p.add_argument("--make", metavar="SHAPE", help="write it first, with random weights of a shape")
+    p.add_argument("--layers", type=int, help="of --make, or of a shape that --dry is given")
     p.add_argument("--prompt", action="append", help="ids (5,9,2) or text; one for each replica")
     p.add_argument("--tokens", type=int, default=8, help="how many to generate")
     p.add_argument("--ranks", type=int, default=1)
@@ -67,7 +70,12 @@ def generate(asked: argparse.Namespace) -> None:
         UsageError: as of `Config`, `Checkpoint`, `Layout` and `Model`.
         NkiError: it doesn't fit, or a core was lost.
     """
-    config = Config.read(asked.checkpoint)
+    if asked.make:
+        shapes.write(asked.checkpoint, shapes.known(asked.make, asked.layers))
+    if asked.dry and str(asked.checkpoint) in shapes.SHAPES:
+        config = Config.of(shapes.known(str(asked.checkpoint), asked.layers))
+    else:
+        config = Config.read(asked.checkpoint)
     if asked.ranks % asked.data_parallel:
         raise UsageError(f"{asked.data_parallel} replicas don't divide {asked.ranks} ranks")
     layout = Layout(
