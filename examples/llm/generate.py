@@ -20,6 +20,7 @@ import numpy as np
 import shapes
 from checkpoint import Checkpoint
 from config import Config, UsageError
+from library import Library
 from model import Model
 from weights import Layout
 
@@ -45,6 +46,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--sequence-parallel", action="store_true", help="ranks share a prompt's tokens")
     p.add_argument("--data-parallel", type=int, default=1, metavar="D", help="replicas")
     p.add_argument("--context", type=int, help="places of the cache; as many as are needed")
+    p.add_argument("--library", type=Path, metavar="NKI_LIBRARY", help="its kernels where they fit")
     p.add_argument("--dry", action="store_true", help="no weights, no values: does it fit, how long")
     p.add_argument("--json", action="store_true", help="print what was found out as JSON, at last")
     p.add_argument("--report", type=Path, metavar="FILE", help="write a page about the session")
@@ -107,7 +109,8 @@ def generate(asked: argparse.Namespace) -> None:
         asked.ranks, asked.lnc, asked.platform, asked.host, dry=asked.dry, **options
     )
     with world:
-        model = Model(world, config, layout, source, dtype, context, Bar())
+        library = Library(asked.library) if asked.library else None
+        model = Model(world, config, layout, source, dtype, context, Bar(), library)
         found = tokens_of(model, prompts, asked, text)
         say(asked, model, *found)
 
@@ -147,7 +150,7 @@ def say(asked: Any, model: Model, tokens: list, logits: list, first: Any, rest: 
         "low_us": session.low_us / each,
         "high_us": session.high_us / each,
         "hbm_bytes": model.bytes,
-        "library_kernels": [],
+        "library_kernels": sorted(model.library_kernels),
     }
     total = session.total()
     found.update(mfu=total.mfu, mbu=total.mbu, collectives=total.collectives)

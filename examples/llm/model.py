@@ -11,6 +11,8 @@ import weights
 from config import Config, UsageError
 from device.ends import embedding, next_token
 from device.layer import layer_of_prompt, layer_of_token
+from device.with_library import library_layer_of_prompt, library_layer_of_token
+from library import OF_PROMPT, OF_TOKEN, Library
 from weights import Layout
 
 import nki_dist as nki
@@ -35,6 +37,7 @@ class Model:
         source: a Checkpoint, or None in a dry world.
         dtype: of weights and activations, NumPy's.
         context: places of the cache.
+        library: kernels that take the place of ours where they can.
         loaded: is called with the bytes that have gone into a rank's HBM, and how many there will be.
 
     Raises:
@@ -51,6 +54,7 @@ class Model:
         dtype: Any,
         context: int,
         loaded: Callable[[int, int], None] = lambda done, all_: None,
+        library: Library | None = None,
     ) -> None:
         layout.check(config)
         self.world, self.config, self.layout = world, config, layout
@@ -65,6 +69,7 @@ class Model:
         replicas = np.arange(world.ranks).reshape(layout.replicas, -1).tolist()
         self.group = ncc.ReplicaGroup(replicas) if layout.ranks > 1 else None
         self.launches, self.bytes = 0, 0
+        self._library, self._fitting, self.library_kernels = library, {}, set()
         self._fill(heads, kv_heads)
 
     def _fill(self, heads: int, kv_heads: int) -> None:
@@ -129,11 +134,12 @@ class Model:
         ids[:, :count, 0] = prompts
         of_rank = nki.per_rank([ids[rank // ranks] for rank in range(self.world.ranks)])
         x = self._run(embedding, of_rank, self.ends["table"], self.ends["first"], ranks=shared)
+        kernel, own = self._layer(layer_of_prompt, library_layer_of_prompt, OF_PROMPT, x, self.tables)
+        if kernel is layer_of_prompt:
+            own["sequence_ranks"] = shared
         for w, cache in zip(self.layers, self.caches):
-            tables = self.tables
             x = self._run(
-                layer_of_prompt, x, w, cache["keys"], cache["values"], tables, self.shape,
-                sequence_ranks=shared,
+                kernel, x, w, cache["keys"], cache["values"], self.tables, self.shape, **own
             )
         return self._choose(x, np.array([[count - 1]], np.int32), count - 1, shared)
 
@@ -151,11 +157,33 @@ class Model:
         )
         step = {"position": before.position, "angles": angles, "rotation": tables["rotation"]}
         span = self._span(place + 1)
+        kernel, own = self._layer(
+            layer_of_token, library_layer_of_token, OF_TOKEN, x, step, span=span
+        )
         for w, cache in zip(self.layers, self.caches):
-            x = self._run(
-                layer_of_token, x, w, cache["keys"], cache["values"], step, self.shape, span
-            )
+            x = self._run(kernel, x, w, cache["keys"], cache["values"], step, self.shape, **own)
         return self._choose(x, before.position, 0, 1)
+
+    def _layer(
+        self, ours: Any, theirs: Any, groups: Any, x: Any, tables: Any, **more: Any
+    ) -> tuple[Any, dict[str, Any]]:
+        """The kernel of a layer, and the arguments that are its own."""
+        if self._library is None or self.layout.sequence or self.config.experts:
+            return ours, more
+        key = (ours, *more.items(), *x.shape)
+        if key not in self._fitting:
+            w, cache = self.layers[0], self.caches[0]
+
+            def compiles(parts: dict[str, Any]) -> Any:
+                return self.world.compile(
+                    theirs, x, w, cache["keys"], cache["values"], tables, self.shape,
+                    library=parts, group=self.group, **more,
+                )
+
+            self._fitting[key] = self._library.fitting(groups, compiles)
+        parts = self._fitting[key]
+        self.library_kernels.update(name for name, part in parts.items() if callable(part))
+        return (theirs, {**more, "library": parts}) if parts else (ours, more)
 
     def logits(self, step: Step) -> np.ndarray:
         """The logits of the next token of each replica: (replicas, vocabulary), float32."""

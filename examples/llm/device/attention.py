@@ -134,13 +134,26 @@ def attention_of_token(x, w, cache, step, shape, partial, span):
         partial: (1, hidden) in HBM.
         span: how many places of the cache are looked at; the position is one of them.
     """
+    every = heads_of_token(x, w, shape)
+    context = attend_token(every, w, cache, step, shape, span, x.dtype)
+    project_token(context, w["out"], partial)
+
+
+def heads_of_token(x, w, shape):
+    """Queries, keys and values of a token, (d, heads + 2 * kv heads) float32 tile."""
+    cores, me = nl.num_programs(axes=0), nl.program_id(0)
+    d, qkv = shape["head_dim"], by_rows(w["qkv"])
+    k0, k1 = share(qkv.shape[1], cores, me)
+    normed = norm_column(x, w["norm1"], shape["eps"])
+    every = sum_over_cores(columns_of(normed, qkv, d, nl.float32, k0, k1), nl.float32)
+    return every.reshape((d, qkv.shape[2] // d))
+
+
+def attend_token(every, w, cache, step, shape, span, dtype):
+    """Puts the token's keys and values into the cache; (d, heads, 1) tile of all heads' contexts."""
     heads, kv_heads, d, eps = shape["heads"], shape["kv_heads"], shape["head_dim"], shape["eps"]
     cores, me = nl.num_programs(axes=0), nl.program_id(0)
-    dtype, (keys, values) = x.dtype, cache
-    qkv = by_rows(w["qkv"])
-    k0, k1 = share(qkv.shape[1], cores, me)
-    of_core = columns_of(norm_column(x, w["norm1"], eps), qkv, d, nl.float32, k0, k1)
-    every = sum_over_cores(of_core, nl.float32).reshape((d, heads + 2 * kv_heads))
+    keys, values = cache
     angles, rotation = load(step["angles"]), load(step["rotation"])
     q_norm, k_norm = norms_of_heads(w)
     cos, sin = angles[:, 0:1].broadcast(1, heads), angles[:, 1:2].broadcast(1, heads)
@@ -157,14 +170,19 @@ def attention_of_token(x, w, cache, step, shape, partial, span):
             nisa.dma_copy(dst=values[h, nl.ds(at, 1), :], src=v[:, h : h + 1])
     nisa.core_barrier(data=keys, cores=(0, 1))
     nisa.core_barrier(data=values, cores=(0, 1))
-    context = sbuf((d, heads, 1), dtype)
-    group = heads // kv_heads
+    context, group = sbuf((d, heads, 1), dtype), heads // kv_heads
     mask = later_than(step["position"], group, span // cores * me, span // cores)
     for h in range(kv_heads):
         rows = attend_cache(q[:, h * group : (h + 1) * group], keys[h], values[h], mask, me)
         nisa.tensor_copy(dst=context[:, h * group : (h + 1) * group, 0], src=turned(rows))
+    return context
+
+
+def project_token(context, weight, partial):
+    """This rank's part of the output of one token; cores share its columns."""
+    cores, me = nl.num_programs(axes=0), nl.program_id(0)
     n0, n1 = share(partial.shape[1], cores, me)
-    rows_of(context, by_tiles(w["out"], d), partial, n0, n1)
+    rows_of(context, by_tiles(weight, context.shape[0]), partial, n0, n1)
 
 
 def later_than(position, rows, first, count):
