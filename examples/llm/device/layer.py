@@ -11,7 +11,20 @@ from .attention import attention_of_prompt, attention_of_token
 from .experts import experts_of_prompt, experts_of_token
 from .mlp import mlp_of_prompt, mlp_of_token
 from .norm import norm_rows
-from .tiles import BANK, PMAX, by_rows, hbm, load, load_repeated, sbuf, share, sum_over_ranks
+from .tiles import (
+    BANK,
+    PMAX,
+    by_rows,
+    hbm,
+    load,
+    load_repeated,
+    partitions,
+    sbuf,
+    share,
+    sum_over_ranks,
+)
+
+ACTIVATIONS = 80 * 1024  # bytes per partition that a block of tokens may take
 
 
 @nki.jit
@@ -32,7 +45,7 @@ def layer_of_prompt(x, w, keys, values, tables, shape, group=None, sequence_rank
     """
     cores, me = nl.num_programs(axes=0), nl.program_id(0)
     tokens, hidden = x.shape[0] * sequence_ranks, x.shape[1]
-    blocks = blocks_of(tokens, cores, me)
+    blocks = blocks_of(tokens, w, x.dtype, cores, me)
     own = rows_of_core(x.shape[0], cores, me)
     normed = sequence_ranks > 1
     before = gathered(x, w["norm1"], shape, group, sequence_ranks, own) if normed else x
@@ -73,9 +86,17 @@ def layer_of_token(x, w, keys, values, step, shape, span, group=None):
     return out
 
 
-def blocks_of(tokens, cores, me):
-    """The blocks of tokens, of at most 512, that a core works on, in turn."""
-    size, found = min(BANK, -(-tokens // cores)), []
+def blocks_of(tokens, w, dtype, cores, me):
+    """(first, last) of the blocks of tokens that a core works on, in turn.
+
+    A block has at most 512 tokens, and fewer where its activations would fill SBUF.
+    """
+    hidden, inner = w["gate"].shape[-2:]
+    of_token = hidden // partitions(hidden) + 2 * inner // partitions(inner)
+    size = BANK
+    while size > PMAX and size * of_token * dtype.itemsize > ACTIVATIONS:
+        size //= 2
+    size, found = min(size, -(-tokens // cores)), []
     for at in range(size * me, tokens, size * cores):
         found.append((at, min(at + size, tokens)))
     return found

@@ -28,16 +28,15 @@ def inverse_rms(squares, count, eps):
 def norm_column(x, weight, eps):
     """One token: x (P, n) tile by rows, weight (P * n,) in HBM; like x, as (P, n, 1)."""
     p, n = x.shape
-    squares, sums = sbuf((p, n), nl.float32), sbuf((p, 1), nl.float32)
+    out, sums = sbuf((p, n), x.dtype), sbuf((p, 1), nl.float32)
     nisa.activation(
-        dst=squares,
+        dst=out,  # nobody needs the squares
         op=nl.square,
         data=x,
         reduce_op=nl.add,
         reduce_res=sums,
         reduce_cmd=nisa.reduce_cmd.reset_reduce,
     )
-    out = sbuf((p, n), x.dtype)
     nisa.scalar_tensor_tensor(
         dst=out,
         data=x,
@@ -51,16 +50,15 @@ def norm_column(x, weight, eps):
 
 def norm_rows(x, weights, eps):
     """Each row of a tile (rows, n); weights (128, n) as `load_repeated` gives them."""
-    squares, sums = sbuf(x.shape, nl.float32), sbuf((x.shape[0], 1), nl.float32)
+    out, sums = sbuf(x.shape, x.dtype), sbuf((x.shape[0], 1), nl.float32)
     nisa.activation(
-        dst=squares,
+        dst=out,  # nobody needs the squares
         op=nl.square,
         data=x,
         reduce_op=nl.add,
         reduce_res=sums,
         reduce_cmd=nisa.reduce_cmd.reset_reduce,
     )
-    out = sbuf(x.shape, x.dtype)
     nisa.scalar_tensor_tensor(
         dst=out,
         data=x,

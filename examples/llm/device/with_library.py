@@ -31,7 +31,8 @@ def library_layer_of_prompt(x, w, keys, values, tables, shape, library, group=No
         library: functions by name, and the options they take.
     """
     cores, me = nl.num_programs(axes=0), nl.program_id(0)
-    blocks, own = blocks_of(x.shape[0], cores, me), rows_of_core(x.shape[0], cores, me)
+    own = rows_of_core(x.shape[0], cores, me)
+    blocks = blocks_of(x.shape[0], w, x.dtype, cores, me)
     if "attention_cte" in library:
         partial = library_attention(x, w, (keys, values), tables, shape, library, own)
     else:
