@@ -104,9 +104,14 @@ def generate(asked: argparse.Namespace) -> None:
     dtype = DTYPES.get(asked.dtype or config.dtype)
     if dtype is None:
         raise UsageError(f"weights are {config.dtype}; choose --dtype {' or '.join(DTYPES)}")
-    options = {} if asked.dry or asked.host == "inprocess" else {"retries": asked.retries}
     world = nki.World(
-        asked.ranks, asked.lnc, asked.platform, asked.host, dry=asked.dry, **options
+        asked.ranks,
+        asked.lnc,
+        asked.platform,
+        asked.host,
+        dry=asked.dry,
+        retries=asked.retries,
+        check="unwritten=zero",
     )
     with world:
         library = Library(asked.library) if asked.library else None

@@ -169,6 +169,8 @@ def of_ends(source: Any, c: Config, share: Layout) -> Iterator[Weight]:
     def rows(name: str, rank: int) -> np.ndarray:
         first, last = columns * rank, min(columns * (rank + 1), c.vocabulary)
         found = source.read(name, slice(min(first, last - 1), last))[: max(0, last - first)]
+        if len(found) == columns:
+            return found
         return np.pad(found, ((0, columns - len(found)), (0, 0)))
 
     def head(rank: int) -> np.ndarray:
