@@ -102,7 +102,7 @@ def write(folder: Path, shape: dict[str, Any], seed: int = 0) -> None:
         raise UsageError(f"{folder} has a config.json already")
     folder.mkdir(parents=True, exist_ok=True)
     rng, files = np.random.default_rng(seed), {}
-    for number, tensors in enumerate(_tensors(Config.of(shape))):
+    for number, tensors in enumerate(tensors_of(Config.of(shape))):
         name, made = f"model-{number:05d}.safetensors", {}
         for key, size in tensors.items():
             if len(size) == 1:
@@ -118,7 +118,7 @@ def write(folder: Path, shape: dict[str, Any], seed: int = 0) -> None:
     (folder / "config.json").write_text(json.dumps(shape, indent=1))
 
 
-def _tensors(c: Config) -> Iterator[dict[str, tuple[int, ...]]]:
+def tensors_of(c: Config) -> Iterator[dict[str, tuple[int, ...]]]:
     """The names and shapes of a model's tensors, layer by layer; outputs are rows."""
     hidden, q, kv = c.hidden, c.heads * c.head_dim, c.kv_heads * c.head_dim
     for layer in range(c.layers):
