@@ -90,7 +90,7 @@ def turned_rows(x, t0, t1, weight, eps):
         many = max(1, 1024 // PMAX)  # transposes that leave PSUM in one copy
         for j0 in range(0, k, many):
             count = min(many, k - j0)
-            on_psum = psum((p, count, height), x.dtype)
+            on_psum = psum((p, count, PMAX), x.dtype)[:, :, 0:height]  # none in two banks
             for j in range(count):
                 nisa.nc_transpose(
                     dst=on_psum[:, j, :], data=split[:, :, j0 + j], engine=nisa.tensor_engine

@@ -108,7 +108,7 @@ def columns_of(x, weight, width, dtype, k0=0, k1=None, op=None):
     for n0 in range(0, columns, block):
         breadth = min(block, columns - n0)
         j0, count = n0 // width, breadth // width
-        acc = psum((width, count, tokens))
+        acc = in_banks(width, count, tokens)
         for at in range(k0, k1, depth):
             end = min(at + depth, k1)
             w = load(weight[:, at:end, n0 : n0 + breadth])
@@ -124,6 +124,16 @@ def columns_of(x, weight, width, dtype, k0=0, k1=None, op=None):
         else:
             nisa.activation(dst=out[:, j0 : j0 + count, :], op=op, data=acc)
     return out
+
+
+def in_banks(rows, count, n):
+    """(rows, count, n) float32 in PSUM, none of the `count` in two banks: a product writes to one."""
+    room = n
+    if count > 1:
+        room = BANK
+        while room // 2 >= n:
+            room //= 2
+    return psum((rows, count, room))[:, :, 0:n]
 
 
 def rows_of(x, weight, out, n0, n1):
@@ -147,7 +157,7 @@ def product(x, weights):
         weights: views (P, part of K, n) of HBM, n at most 512.
     """
     tokens, n = x.shape[2], weights[0].shape[2]
-    acc = psum((min(tokens, PMAX), -(-tokens // PMAX), n))
+    acc = in_banks(min(tokens, PMAX), -(-tokens // PMAX), n)
     most, done = max(1, STREAM // (BANK * weights[0].dtype.itemsize)), 0
     for weight in weights:
         for k0 in range(0, weight.shape[1], most):
