@@ -69,6 +69,7 @@ SHAPES = {
     "llama-2-7b": _shape(_LLAMA2, 4096, 11008, 32, 32, 32),
     "llama-2-13b": _shape(_LLAMA2, 5120, 13824, 40, 40, 40),
     "llama-2-70b": _shape(_LLAMA2, 8192, 28672, 80, 64),
+    "mistral-7b": _shape(_LLAMA2, 4096, 14336, 32, 32),
     "llama-3-8b": _shape(_LLAMA3, 4096, 14336, 32, 32),
     "llama-3-70b": _shape(_LLAMA3, 8192, 28672, 80, 64),
     "llama-3.1-8b": _shape(_LLAMA, 4096, 14336, 32, 32),
