@@ -1,10 +1,10 @@
 """Simulated against published times of a prompt and of a token: python -m bench.models [--json]
 
-Rows of `data/model_rows.csv`, which are all of aws-neuron-sdk's with one text at a time and bfloat16
+Rows of `data/model_rows.csv`, which are aws-neuron-sdk's with one text at a time and bfloat16
 weights: Trn1 from about-neuron/benchmarks/trn1/latency_data_decoder.csv, Trn2 without speculative
-decoding from libraries/nxd-inference/tutorials/llama{70b,405b}_perf_comparison.csv, whose prompts of
-10,000 tokens go into a bucket of 12,288. Models are those of examples/llm, run dry; a token stands in
-the middle of the output. No figure of the simulator is fitted to any of them.
+decoding from libraries/nxd-inference/tutorials/llama70b_perf_comparison.csv and the same of 405b,
+whose prompts of 10,000 tokens go into a bucket of 12,288. Models of examples/llm are run
+dry; a token stands in the middle of the output. No figure of the simulator is fitted to any of them.
 """
 
 from __future__ import annotations
@@ -24,11 +24,10 @@ import nki_dist as nki
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent / "examples" / "llm"))
 
-import _shim
-import shapes
-from config import Config, UsageError
-from model import Model
-from weights import Layout
+import shapes  # noqa: E402
+from config import Config, UsageError  # noqa: E402
+from model import Model  # noqa: E402
+from weights import Layout  # noqa: E402
 
 
 def simulated(row: dict[str, str]) -> dict[str, Any]:
@@ -76,7 +75,9 @@ def main() -> int:
     every = [r for of in ratios.values() for r in of]
     off = [abs(r - 1) for r in every]
     beyond = sum(not 0.5 <= r <= 2 for r in every)
-    print(f"\n{len(every)} figures: median {statistics.median(off):.0%} off, {beyond} beyond 2 times")
+    print(
+        f"\n{len(every)} figures: median {statistics.median(off):.0%} off, {beyond} beyond 2 times"
+    )
     for name, of in ratios.items():
         print(f"{name}: median ratio {statistics.median(of):.2f}, {min(of):.2f} to {max(of):.2f}")
     return 0 if statistics.median(off) <= 0.25 and not beyond else 1

@@ -1,4 +1,4 @@
-"""A checkpoint as Hugging Face saves it: parts of its tensors, read from the shards that have them."""
+"""A checkpoint as Hugging Face saves it: parts of tensors, read from the shards that have them."""
 
 from __future__ import annotations
 
@@ -32,11 +32,15 @@ class Checkpoint:
                 raise UsageError(f"{folder} lacks the shard {name} that its index names")
         self._open: dict[str, Any] = {}
 
-    def read(self, name: str, rows: slice = slice(None), columns: slice = slice(None)) -> np.ndarray:
+    def read(
+        self, name: str, rows: slice = slice(None), columns: slice = slice(None)
+    ) -> np.ndarray:
         """A part of a tensor; of a matrix, rows are outputs, as torch has them."""
         try:
             part = self._shard(name).get_slice(name)
-        except Exception as error:  # safetensors has no class of its own for a name that isn't there
+        except (
+            Exception
+        ) as error:  # safetensors has no class of its own for a name that isn't there
             raise UsageError(f"{self.folder} has no tensor {name}: {error}") from None
         return part[rows, columns] if len(part.get_shape()) == 2 else part[rows]
 

@@ -1,4 +1,4 @@
-"""What a checkpoint's `config.json` says of a model, in the forms that transformers and the hub have."""
+"""What a checkpoint's `config.json` says, in the forms that transformers and the hub have."""
 
 from __future__ import annotations
 
@@ -9,7 +9,11 @@ from typing import Any
 
 import numpy as np
 
-KINDS = {"LlamaForCausalLM": "llama", "Qwen3ForCausalLM": "qwen3", "Qwen3MoeForCausalLM": "qwen3_moe"}
+KINDS = {
+    "LlamaForCausalLM": "llama",
+    "Qwen3ForCausalLM": "qwen3",
+    "Qwen3MoeForCausalLM": "qwen3_moe",
+}
 
 
 class UsageError(ValueError):

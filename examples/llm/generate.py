@@ -2,7 +2,7 @@
 
     python examples/llm/generate.py CHECKPOINT --prompt 5,9,2 --tokens 8 --ranks 4 --lnc 2
 
-The README of this folder says what happens where.
+docs/models.md says what happens where.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from model import Model
 from weights import Layout
 
 import nki_dist as nki
-import _shim
 
 DTYPES = {"float32": np.dtype(np.float32), "bfloat16": np.dtype(ml_dtypes.bfloat16)}
 
@@ -47,7 +46,9 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--data-parallel", type=int, default=1, metavar="D", help="replicas")
     p.add_argument("--context", type=int, help="places of the cache; as many as are needed")
     p.add_argument("--library", type=Path, metavar="NKI_LIBRARY", help="its kernels where they fit")
-    p.add_argument("--dry", action="store_true", help="no weights, no values: does it fit, how long")
+    p.add_argument(
+        "--dry", action="store_true", help="no weights, no values: does it fit, how long"
+    )
     p.add_argument("--json", action="store_true", help="print what was found out as JSON, at last")
     p.add_argument("--report", type=Path, metavar="FILE", help="write a page about the session")
     p.add_argument("--profile", action="store_true", help="print the time of each kernel")
@@ -97,8 +98,8 @@ def generate(asked: argparse.Namespace) -> None:
     context = asked.context or places
     if max(places, context) > config.longest or places > context or asked.tokens < 1:
         raise UsageError(
-            f"{len(prompts[0])} tokens of prompt and {asked.tokens} more; at least one, and at most "
-            f"{min(context, config.longest)} places"
+            f"{len(prompts[0])} tokens of prompt and {asked.tokens} more; at least one, and at "
+            f"most {min(context, config.longest)} places"
         )
     source = None if asked.dry else Checkpoint(asked.checkpoint)
     dtype = DTYPES.get(asked.dtype or config.dtype)

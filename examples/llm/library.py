@@ -64,7 +64,7 @@ class Library:
             return self._without_second_docstring(whole, error)
 
     def _without_second_docstring(self, name: str, error: SyntaxError) -> Any:
-        """A module that was published with the end of a docstring twice; lines keep their numbers."""
+        """A module that was published with the end of a docstring twice; lines stay."""
         file = self._root.joinpath(*name.split(".")).with_suffix(".py")
         pieces = file.read_text().split('"""')
         if len(pieces) != 4:

@@ -38,7 +38,7 @@ class Model:
         dtype: of weights and activations, NumPy's.
         context: places of the cache.
         library: kernels that take the place of ours where they can.
-        loaded: is called with the bytes that have gone into a rank's HBM, and how many there will be.
+        loaded: is called with the bytes that have gone into a rank's HBM, and with all of them.
 
     Raises:
         UsageError: the ranks can't share the model, or a tensor is missing.
@@ -62,7 +62,8 @@ class Model:
         unit = 128 * layout.cores
         self.context = -(-context // unit) * unit
         heads, kv_heads = layout.heads(config)
-        self.shape = dict(heads=heads, kv_heads=kv_heads, head_dim=config.head_dim, eps=config.eps)
+        self.shape = {"heads": heads, "kv_heads": kv_heads}
+        self.shape.update(head_dim=config.head_dim, eps=config.eps)
         self.shape.update(
             experts=config.experts, chosen=config.chosen, renormalise=config.renormalise
         )
@@ -91,7 +92,9 @@ class Model:
             at = f"layers.{number}."
             self.layers.append({w.name: self._weight(at, w) for w in of} | none)
             zeros = {name: np.zeros(shape, self.dtype) for name, shape in places.items()}
-            self.caches.append({k: self._put(f"{at}cache.{k}", z.shape, z) for k, z in zeros.items()})
+            self.caches.append(
+                {k: self._put(f"{at}cache.{k}", z.shape, z) for k, z in zeros.items()}
+            )
 
     def _weight(self, at: str, weight: weights.Weight) -> Any:
         ranks, dtype = self.layout.ranks, np.dtype(weight.dtype or self.dtype)
@@ -124,7 +127,7 @@ class Model:
         """Go through a prompt for each replica, all of one length.
 
         Raises:
-            UsageError: a prompt is empty, too long, not as long as the others, or has no such token.
+            UsageError: a prompt is empty, not as long as the others, or has an unknown token.
         """
         count, ranks = len(prompts[0]), self.layout.ranks
         self._check_prompts(prompts)
@@ -134,7 +137,9 @@ class Model:
         ids[:, :count, 0] = prompts
         of_rank = nki.per_rank([ids[rank // ranks] for rank in range(self.world.ranks)])
         x = self._run(embedding, of_rank, self.ends["table"], self.ends["first"], ranks=shared)
-        kernel, own = self._layer(layer_of_prompt, library_layer_of_prompt, OF_PROMPT, x, self.tables)
+        kernel, own = self._layer(
+            layer_of_prompt, library_layer_of_prompt, OF_PROMPT, x, self.tables
+        )
         if kernel is layer_of_prompt:
             own["sequence_ranks"] = shared
         for w, cache in zip(self.layers, self.caches):
@@ -152,8 +157,13 @@ class Model:
         """
         tables = self.tables
         x, angles = self._run(
-            embedding, before.token, self.ends["table"], self.ends["first"],
-            before.position, tables["cos"], tables["sin"],
+            embedding,
+            before.token,
+            self.ends["table"],
+            self.ends["first"],
+            before.position,
+            tables["cos"],
+            tables["sin"],
         )
         step = {"position": before.position, "angles": angles, "rotation": tables["rotation"]}
         span = self._span(place + 1)
@@ -176,8 +186,16 @@ class Model:
 
             def compiles(parts: dict[str, Any]) -> Any:
                 return self.world.compile(
-                    theirs, x, w, cache["keys"], cache["values"], tables, self.shape,
-                    library=parts, group=self.group, **more,
+                    theirs,
+                    x,
+                    w,
+                    cache["keys"],
+                    cache["values"],
+                    tables,
+                    self.shape,
+                    library=parts,
+                    group=self.group,
+                    **more,
                 )
 
             self._fitting[key] = self._library.fitting(groups, compiles)
@@ -198,13 +216,20 @@ class Model:
         shape = {"eps": self.config.eps, "vocabulary": self.config.vocabulary, "last": last}
         ends = self.ends
         found = self._run(
-            next_token, x, ends["norm"], ends["head"], ends["first"], position, shape,
-            ranks=self.layout.ranks, gathers=shared > 1,
+            next_token,
+            x,
+            ends["norm"],
+            ends["head"],
+            ends["first"],
+            position,
+            shape,
+            ranks=self.layout.ranks,
+            gathers=shared > 1,
         )
         return Step(*found)
 
     def _span(self, places: int) -> int:
-        """How many places of the cache a token looks at: a power of two, so that kernels are few."""
+        """Places of the cache that a token looks at: a power of two, so that kernels are few."""
         span = 128 * self.layout.cores
         while span < places:
             span *= 2

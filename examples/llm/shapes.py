@@ -11,16 +11,16 @@ import ml_dtypes
 import numpy as np
 from config import Config, UsageError
 
-_QWEN3 = dict(
-    model_type="qwen3",
-    architectures=["Qwen3ForCausalLM"],
-    vocab_size=151936,
-    head_dim=128,
-    rms_norm_eps=1e-6,
-    rope_theta=1e6,
-    max_position_embeddings=40960,
-    torch_dtype="bfloat16",
-)
+_QWEN3 = {
+    "model_type": "qwen3",
+    "architectures": ["Qwen3ForCausalLM"],
+    "vocab_size": 151936,
+    "head_dim": 128,
+    "rms_norm_eps": 1e-6,
+    "rope_theta": 1e6,
+    "max_position_embeddings": 40960,
+    "torch_dtype": "bfloat16",
+}
 _MOE = dict(
     _QWEN3,
     model_type="qwen3_moe",
@@ -30,23 +30,23 @@ _MOE = dict(
     norm_topk_prob=True,
     num_key_value_heads=4,
 )
-_LLAMA = dict(
-    model_type="llama",
-    architectures=["LlamaForCausalLM"],
-    vocab_size=128256,
-    head_dim=128,
-    rms_norm_eps=1e-5,
-    rope_theta=5e5,
-    max_position_embeddings=131072,
-    torch_dtype="bfloat16",
-    rope_scaling=dict(
-        rope_type="llama3",
-        factor=8.0,
-        low_freq_factor=1.0,
-        high_freq_factor=4.0,
-        original_max_position_embeddings=8192,
-    ),
-)
+_LLAMA = {
+    "model_type": "llama",
+    "architectures": ["LlamaForCausalLM"],
+    "vocab_size": 128256,
+    "head_dim": 128,
+    "rms_norm_eps": 1e-5,
+    "rope_theta": 5e5,
+    "max_position_embeddings": 131072,
+    "torch_dtype": "bfloat16",
+    "rope_scaling": {
+        "rope_type": "llama3",
+        "factor": 8.0,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 8192,
+    },
+}
 _LLAMA3 = dict(_LLAMA, rope_scaling=None, max_position_embeddings=8192)
 _LLAMA2 = dict(_LLAMA3, vocab_size=32000, rope_theta=1e4, max_position_embeddings=16384)
 

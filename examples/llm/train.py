@@ -21,21 +21,20 @@ from device.ends import embedding
 from weights import Layout, of_layer, part
 
 import nki_dist as nki
-import _shim
 import nki_dist.collectives as ncc
 from nki_dist.report.chakra import write_chakra
 
-SHAPE = dict(
-    architectures=["LlamaForCausalLM"],
-    vocab_size=512,
-    hidden_size=256,
-    intermediate_size=512,
-    num_hidden_layers=2,
-    num_attention_heads=8,
-    num_key_value_heads=4,
-    head_dim=32,
-    rms_norm_eps=1e-5,
-)
+SHAPE = {
+    "architectures": ["LlamaForCausalLM"],
+    "vocab_size": 512,
+    "hidden_size": 256,
+    "intermediate_size": 512,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "head_dim": 32,
+    "rms_norm_eps": 1e-5,
+}
 OPTIONS = (1e-3, 0.01, 0.9, 0.999, 1e-5)  # learning rate, decay, betas, epsilon
 
 
@@ -45,7 +44,9 @@ class Tensors:
     def __init__(self, by_name: dict[str, np.ndarray]) -> None:
         self.by_name = by_name
 
-    def read(self, name: str, rows: slice = slice(None), columns: slice = slice(None)) -> np.ndarray:
+    def read(
+        self, name: str, rows: slice = slice(None), columns: slice = slice(None)
+    ) -> np.ndarray:
         found = self.by_name[name]
         return found[rows, columns] if found.ndim == 2 else found[rows]
 
@@ -91,12 +92,15 @@ class Trainer:
 
     def __init__(self, world: nki.World, c: Config, layout: Layout, source: Any, tokens: int):
         layout.check(c)
-        for what, count in (("heads of keys", c.kv_heads), ("tokens of the vocabulary", c.vocabulary)):
+        for what, count in (
+            ("heads of keys", c.kv_heads),
+            ("tokens of the vocabulary", c.vocabulary),
+        ):
             if count % layout.ranks:
                 raise UsageError(f"{count} {what} can't be shared by {layout.ranks} ranks evenly")
         self.world, self.config, self.layout, self.number = world, c, layout, 0
         heads, kv_heads = layout.heads(c)
-        self.shape = dict(heads=heads, kv_heads=kv_heads, head_dim=c.head_dim, eps=c.eps)
+        self.shape = {"heads": heads, "kv_heads": kv_heads, "head_dim": c.head_dim, "eps": c.eps}
         self.shape["tokens"] = tokens * layout.replicas
         grid = np.arange(world.ranks).reshape(layout.replicas, -1)
         self.group = ncc.ReplicaGroup(grid.tolist()) if layout.ranks > 1 else None
@@ -106,7 +110,9 @@ class Trainer:
             self.weights.append({k: self._put(*w) for k, w in weights.items()})
             self.moments.append({k: self._zeros((2, *w[0])) for k, w in weights.items()})
         columns = c.vocabulary // layout.ranks
-        self.first = self._put((1, 1), lambda rank: np.array([[rank * columns]], np.int32), np.int32)
+        self.first = self._put(
+            (1, 1), lambda rank: np.array([[rank * columns]], np.int32), np.int32
+        )
         cos, sin = c.angles(tokens)
         self.tables = {
             "cos": self._put(cos.shape, lambda rank: cos),

@@ -57,7 +57,7 @@ class Layout:
                 f"{c.kv_heads} heads of keys and values can't be shared by {r} ranks evenly, nor "
                 "repeated on them"
             )
-        if c.experts and not 8 <= c.experts <= 512 or c.chosen > 8:
+        if (c.experts and not 8 <= c.experts <= 512) or c.chosen > 8:
             raise UsageError(f"{c.chosen} of {c.experts} experts; at most 8 of 8 to 512")
         if self.experts_apart and not c.experts:
             raise UsageError("--expert-parallel: the model has no experts")

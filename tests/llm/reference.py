@@ -10,9 +10,8 @@ import numpy as np
 def small(kind: str, **more: Any) -> dict[str, Any]:
     """The `config.json` of a small model; sizes that nothing divides evenly by 128."""
     names = {"llama": "LlamaForCausalLM", "qwen3": "Qwen3ForCausalLM"}
-    moe = dict(
-        num_experts=16, num_experts_per_tok=3, moe_intermediate_size=96, norm_topk_prob=True
-    )
+    moe = {"num_experts": 16, "num_experts_per_tok": 3, "moe_intermediate_size": 96}
+    moe["norm_topk_prob"] = True
     shape = dict(
         architectures=[names.get(kind, "Qwen3MoeForCausalLM")],
         vocab_size=300,
@@ -50,9 +49,7 @@ def logits(c: dict[str, Any], w: dict[str, np.ndarray], ids: np.ndarray) -> np.n
     for n in range(c["num_hidden_layers"]):
         at = f"model.layers.{n}."
         h = norm(x, at + "input_layernorm.weight")
-        q, k, v = (
-            (h @ w[f"{at}self_attn.{p}_proj.weight"].T).reshape(count, -1, d) for p in "qkv"
-        )
+        q, k, v = ((h @ w[f"{at}self_attn.{p}_proj.weight"].T).reshape(count, -1, d) for p in "qkv")
         if at + "self_attn.q_norm.weight" in w:
             q = norm(q, at + "self_attn.q_norm.weight")
             k = norm(k, at + "self_attn.k_norm.weight")
@@ -92,9 +89,7 @@ def _swiglu(w: dict[str, np.ndarray], h: np.ndarray, at: str) -> np.ndarray:
     return (gate / (1 + np.exp(-gate)) * up) @ w[f"{at}down_proj.weight"].T
 
 
-def _experts(
-    c: dict[str, Any], w: dict[str, np.ndarray], h: np.ndarray, at: str
-) -> np.ndarray:
+def _experts(c: dict[str, Any], w: dict[str, np.ndarray], h: np.ndarray, at: str) -> np.ndarray:
     scores = h @ w[at + "mlp.gate.weight"].T
     share = np.exp(scores - scores.max(1, keepdims=True))
     share /= share.sum(1, keepdims=True)

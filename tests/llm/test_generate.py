@@ -1,4 +1,4 @@
-"""examples/llm/generate.py against a model in NumPy: layouts of ranks and cores, kinds of models."""
+"""examples/llm/generate.py against a model in NumPy: layouts of ranks, kinds of models."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ pytest.importorskip("safetensors")
 from tests.llm.reference import generated, small
 from tests.llm.running import PROMPT, generate, run, write
 
-ROPE = dict(
-    rope_type="llama3",
-    factor=4.0,
-    low_freq_factor=1.0,
-    high_freq_factor=4.0,
-    original_max_position_embeddings=32,
-)
+ROPE = {
+    "rope_type": "llama3",
+    "factor": 4.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 32,
+}
 MODELS = {
     "llama": small("llama", rope_scaling=ROPE),
     "qwen3": small("qwen3", tie_word_embeddings=True),

@@ -28,7 +28,9 @@ def said(capsys: Any, *arguments: Any, program: str = "generate") -> str:
     module = __import__(program)
     assert module.main([str(a) for a in arguments]) == 2
     out, error = capsys.readouterr()
-    assert out == "" and len(error.strip().splitlines()) == 1 and error.startswith(f"{program}.py: ")
+    assert (
+        out == "" and len(error.strip().splitlines()) == 1 and error.startswith(f"{program}.py: ")
+    )
     return str(error)
 
 
@@ -42,7 +44,10 @@ def said(capsys: Any, *arguments: Any, program: str = "generate") -> str:
         (["--prompt", "once upon a time"], "transformers|tokenizer"),
         (["--ranks", 4, "--data-parallel", 3], "3 replicas don't divide 4 ranks"),
         (["--prompt", "1", "--prompt", "2"], "2 prompts for 1 replicas"),
-        (["--prompt", "1,2", "--prompt", "2", "--ranks", 2, "--data-parallel", 2], r"\[1, 2\] tokens"),
+        (
+            ["--prompt", "1,2", "--prompt", "2", "--ranks", 2, "--data-parallel", 2],
+            r"\[1, 2\] tokens",
+        ),
         (["--expert-parallel"], "the model has no experts"),
         (["--library", "/nowhere"], "/nowhere isn't nki-library"),
         (["--platform", "trn1"], "lnc"),

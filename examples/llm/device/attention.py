@@ -150,7 +150,7 @@ def heads_of_token(x, w, shape):
 
 
 def attend_token(every, w, cache, step, shape, span, dtype):
-    """Puts the token's keys and values into the cache; (d, heads, 1) tile of all heads' contexts."""
+    """Puts the token's keys and values into the cache; (d, heads, 1) tile of the contexts."""
     heads, kv_heads, d, eps = shape["heads"], shape["kv_heads"], shape["head_dim"], shape["eps"]
     cores, me = nl.num_programs(axes=0), nl.program_id(0)
     keys, values = cache
@@ -215,9 +215,7 @@ def attend_cache(q, keys, values, mask, me):
         c1 = min(c0 + BANK, count)
         products = psum((heads, c1 - c0))
         nisa.nc_matmul(dst=products, stationary=q, moving=k[:, c0:c1])
-        nisa.tensor_tensor(
-            dst=scores[:, c0:c1], data1=products, data2=mask[:, c0:c1], op=nl.add
-        )
+        nisa.tensor_tensor(dst=scores[:, c0:c1], data1=products, data2=mask[:, c0:c1], op=nl.add)
     # of this core: the largest score, the sum of exponentials, the context
     found = sbuf((heads, d + 2), nl.float32)
     largest, total, context = found[:, 0:1], found[:, 1:2], found[:, 2:]

@@ -23,12 +23,13 @@ def embedding(ids, table, first, position=None, cos=None, sin=None, group=None, 
         ids: (tokens, 1) int32.
         table: (rows, hidden), this rank's.
         first: (1, 1) int32, the token of its first row.
-        position, cos, sin: (1, 1) int32 and (d, context) float32, of a token at a run-time position.
+        position, cos, sin: (1, 1) int32, (d, context) float32: of a token at a run-time position.
         group: of the ranks that share the table.
         ranks: that share the tokens (sequence parallelism).
 
     Returns:
-        (tokens, hidden), or a rank's share of the tokens; with a position also the cosines and sines there, (d, 2).
+        (tokens, hidden), or a rank's share of the tokens; with a position also the cosines and
+        sines there, (d, 2).
     """
     cores, me = nl.num_programs(axes=0), nl.program_id(0)
     tokens, hidden = ids.shape[0], table.shape[1]
@@ -139,7 +140,5 @@ def first_of_largest(values, names):
         dst=has, data=has, op0=nl.multiply, operand0=-NOT_A_TOKEN, op1=nl.add, operand1=names
     )
     nisa.tensor_reduce(dst=found[:, 1:2], op=nl.minimum, data=has, axis=1)
-    nisa.tensor_scalar(
-        dst=found[:, 1:2], data=found[:, 1:2], op0=nl.add, operand0=NOT_A_TOKEN
-    )
+    nisa.tensor_scalar(dst=found[:, 1:2], data=found[:, 1:2], op0=nl.add, operand0=NOT_A_TOKEN)
     return found

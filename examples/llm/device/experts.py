@@ -1,8 +1,8 @@
 """A mixture of experts: a router, and SwiGLU of those that it chooses.
 
 A rank has a part of every expert, or some experts whole; `w["router"]` has its own ones first, so
-that `gates` need no rank. Of one token only the chosen experts' weights are loaded; a prompt's tokens
-go through all experts of the rank, weighted by zero where one wasn't chosen.
+that kernels need no rank. Of one token only the chosen experts' weights are loaded; a prompt's
+tokens go through all experts of the rank, weighted by zero where one wasn't chosen.
 """
 
 from __future__ import annotations

@@ -71,8 +71,7 @@ def layer_of_token(x, w, keys, values, step, shape, span, group=None):
         step: position (1, 1) int32, angles (d, 2), rotation (d, d).
         span: how many places of the cache are looked at.
     """
-    cores, me = nl.num_programs(axes=0), nl.program_id(0)
-    own = load_token(x)
+    me, own = nl.program_id(0), load_token(x)
     partial = hbm(x.shape, x.dtype)
     attention_of_token(own, w, (keys, values), step, shape, partial, span)
     own = added(own, sum_over_ranks(partial, group))

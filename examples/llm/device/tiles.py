@@ -1,9 +1,9 @@
 """What the kernels are made of: tiles, transposes, the two forms of a product with a weight.
 
-A vector of n elements lies on the partitions of a tile as (P, n / P), P the largest number up to 128
-that divides n. In which order is said by the view of the weight that it is contracted with: `by_rows`
-puts neighbours side by side on a partition, as DMA likes it; `by_tiles` puts them on neighbouring
-partitions, as the Tensor engine makes them.
+A vector of n elements lies on the partitions of a tile as (P, n / P), P the largest number up to
+128 that divides n. In which order is said by the view of the weight that it is contracted with:
+`by_rows` puts neighbours side by side on a partition, as DMA likes it; `by_tiles` puts them on
+neighbouring partitions, as the Tensor engine makes them.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def columns_of(x, weight, width, dtype, k0=0, k1=None, op=None):
 
 
 def in_banks(rows, count, n):
-    """(rows, count, n) float32 in PSUM, none of the `count` in two banks: a product writes to one."""
+    """(rows, count, n) float32 in PSUM, none of `count` in two banks: a product writes to one."""
     room = n
     if count > 1:
         room = BANK
@@ -198,7 +198,7 @@ def sum_over_cores(partial, dtype):
 
 
 def sum_over_ranks(partial, group):
-    """The sum of the ranks' tensors in HBM; both cores have written theirs before either goes on."""
+    """The sum of the ranks' tensors in HBM; both cores have written before either goes on."""
     if group is None:
         nisa.core_barrier(data=partial, cores=(0, 1))
         return partial

@@ -117,9 +117,7 @@ def attention_backward(x, dy, w, saved, tables, shape, group):
     )
     cos, rotation = load(tables["cos"]), load(tables["rotation"])
     back = sbuf(cos.shape, nl.float32)  # a turn the other way
-    nisa.tensor_scalar(
-        dst=back, data=load(tables["sin"]), op0=nl.multiply, operand0=-1.0
-    )
+    nisa.tensor_scalar(dst=back, data=load(tables["sin"]), op0=nl.multiply, operand0=-1.0)
     d_normed, gradients = None, []
     for n in range(3):
         count, rotates = (heads, kv, kv)[n], (heads, kv, 0)[n]
@@ -215,12 +213,21 @@ def loss_and_gradient(x, targets, first, w, shape, group):
     gradient, losses = hbm(logits.shape, x.dtype), hbm((tokens, 1), nl.float32)
     for span in own:  # exp(logit - largest), its sum, and the logit of the target
         t0, t1 = span
-        tile, bias, found = load(logits[t0:t1, :]), load(largest[t0:t1, :]), sbuf((t1 - t0, 2), nl.float32)
+        tile, bias, found = (
+            load(logits[t0:t1, :]),
+            load(largest[t0:t1, :]),
+            sbuf((t1 - t0, 2), nl.float32),
+        )
         nisa.tensor_scalar(dst=bias, data=bias, op0=nl.multiply, operand0=-1.0)
         powers, chosen = sbuf(tile.shape, nl.float32), is_target(targets[t0:t1, :], first, columns)
         nisa.activation(
-            dst=powers, op=nl.exp, data=tile, bias=bias, reduce_op=nl.add,
-            reduce_res=found[:, 0:1], reduce_cmd=nisa.reduce_cmd.reset_reduce,
+            dst=powers,
+            op=nl.exp,
+            data=tile,
+            bias=bias,
+            reduce_op=nl.add,
+            reduce_res=found[:, 0:1],
+            reduce_cmd=nisa.reduce_cmd.reset_reduce,
         )
         nisa.tensor_scalar(dst=tile, data=tile, op0=nl.add, operand0=bias)
         nisa.tensor_tensor(dst=chosen, data1=chosen, data2=tile, op=nl.multiply)
@@ -234,7 +241,12 @@ def loss_and_gradient(x, targets, first, w, shape, group):
         part, chosen = sbuf((t1 - t0, 1), nl.float32), is_target(targets[t0:t1, :], first, columns)
         nisa.reciprocal(dst=part, data=found[:, 0:1])
         nisa.scalar_tensor_tensor(
-            dst=powers, data=powers, op0=nl.multiply, operand0=part, op1=nl.subtract, operand1=chosen
+            dst=powers,
+            data=powers,
+            op0=nl.multiply,
+            operand0=part,
+            op1=nl.subtract,
+            operand1=chosen,
         )
         nisa.tensor_scalar(dst=powers, data=powers, op0=nl.multiply, operand0=1 / shape["tokens"])
         nisa.dma_copy(dst=gradient[t0:t1, :], src=powers)
@@ -315,11 +327,19 @@ def adamw(weight, gradient, moments, corrections, options, replicas):
         nisa.tensor_scalar(dst=square, data=square, op0=nl.add, operand0=epsilon)
         nisa.reciprocal(dst=square, data=square)
         nisa.scalar_tensor_tensor(
-            dst=square, data=square, op0=nl.multiply, operand0=factors[0:rows, 1:2],
-            op1=nl.multiply, operand1=of_m,
+            dst=square,
+            data=square,
+            op0=nl.multiply,
+            operand0=factors[0:rows, 1:2],
+            op1=nl.multiply,
+            operand1=of_m,
         )
         nisa.scalar_tensor_tensor(
-            dst=of_p, data=of_p, op0=nl.multiply, operand0=1 - rate * decay, op1=nl.add,
+            dst=of_p,
+            data=of_p,
+            op0=nl.multiply,
+            operand0=1 - rate * decay,
+            op1=nl.add,
             operand1=square,
         )
         nisa.dma_copy(dst=p[at], src=of_p)

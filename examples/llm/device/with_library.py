@@ -1,7 +1,7 @@
 """A layer of nki-library's kernels, which its caller hands over by name; ours where there is none.
 
-The library's kernels share their work between the cores in ways of their own, so whatever they leave
-in HBM is read after a barrier.
+The library's kernels share their work between the cores in ways of their own, so whatever they
+leave in HBM is read after a barrier.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from .attention import (
     project_token,
     rotated,
 )
-from .layer import added, add_rows, blocks_of, load_token, rows_of_core
+from .layer import add_rows, added, blocks_of, load_token, rows_of_core
 from .mlp import mlp_of_prompt, mlp_of_token
-from .tiles import PMAX, hbm, load, sbuf, sum_over_ranks, turned
+from .tiles import hbm, load, sbuf, sum_over_ranks, turned
 
 
 @nki.jit
