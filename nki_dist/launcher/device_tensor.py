@@ -170,6 +170,13 @@ class DeviceTensor:
             hint="write tensor.numpy(), which copies it from there",
         )
 
+    def __reduce__(self) -> Any:
+        raise LaunchError(
+            f"tensor {self.name} is in HBM, and can't be copied or pickled as a Python object",
+            code="tensor-as-object",
+            hint="write tensor.numpy(), which copies it from there",
+        )
+
     def __repr__(self) -> str:
         return f"DeviceTensor(shape={self.shape}, dtype={self.dtype}, name={self.name})"
 

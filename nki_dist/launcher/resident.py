@@ -168,8 +168,9 @@ class Resident:
         return looked_at or bool(compiled.as_run.wide) or compiled.undecided
 
     def _at_home(self, tensors: Mapping[int, DeviceTensor], alone: bool) -> None:
-        """See that they are in the HBM of this world."""
+        """See that they are in the HBM of this world, and not freed, before anything is queued."""
         for tensor in tensors.values():
+            tensor._refuse_freed()
             if tensor._home is self.residence:
                 continue
             if alone and tensor._alone:

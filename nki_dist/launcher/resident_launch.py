@@ -21,7 +21,7 @@ from nki_dist.launcher.binding import BoundArguments
 from nki_dist.launcher.device_tensor import DeviceTensor
 from nki_dist.launcher.findings import report_races
 from nki_dist.launcher.residence import Residence
-from nki_dist.launcher.results import as_declared
+from nki_dist.launcher.results import as_declared, check_written, give_back_inputs
 from nki_dist.launcher.retrying import Attempt, launch_again
 from nki_dist.launcher.session import session
 from nki_dist.ops.alignment import padded
@@ -100,6 +100,13 @@ class ResidentLaunch:
         copied = [tensor for tensor, _ in self._copied]
         return [*copied, *(t for several in self._stored.values() for t in several)]
 
+    def lies_in(self, key: tuple[str, int]) -> DeviceTensor | None:
+        """The tensor in whose place a storage is, if it is in one's."""
+        role, index = key
+        if role == "input":
+            return self.tensors.get(index)
+        return next(iter(self._stored.get(key, ())), None)
+
     def place_dry(self) -> None:
         """Account for what it returns, in a world without values."""
         residence: Residence = self.world.residence
@@ -122,6 +129,7 @@ class ResidentLaunch:
                 result = self._launch()
                 self._check(result)
                 self._copy(result)
+                self._give_back(result)
             except BaseException as error:
                 self.fail(error)
                 raise
@@ -257,6 +265,17 @@ class ResidentLaunch:
             residence.fill(tensor, values, host)
 
 
+    def _give_back(self, result: LaunchResult) -> None:
+        """Arrays that the kernel has written, to the caller."""
+        compiled, layout, ranks = self.compiled.as_run, result.layout, self.world.ranks
+        if len(self.written) == len(compiled.written_inputs):
+            return
+        if ranks > 1:
+            check_written([compiled] * ranks, [layout] * ranks, result.memories, self.bound)
+        for b, memory in zip(self.bound, result.memories):
+            give_back_inputs(compiled, layout, memory, b)
+
+
 class _Memories:
     """What storages hold after a launch, wherever they are."""
 
@@ -269,7 +288,7 @@ class _Memories:
         s, ranks = leaf.storage, self._launch.world.ranks
         if s.role == "constant":
             return [as_declared(np.frombuffer(s.data or b"", np.uint8), leaf)] * ranks
-        tensor = self._launch.tensors.get(s.index) if s.role == "input" else None
+        tensor = self._launch.lies_in(s.key)
         if tensor is None:
             at = self._result.layout.offsets[s.key]
             return [as_declared(m[at : at + s.nbytes], leaf) for m in self._result.memories]
