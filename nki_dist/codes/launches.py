@@ -365,6 +365,43 @@ LAUNCHES: Final = (
         "Measured times can't be used to calibrate.",
         "See nki-dist calibrate --help for the columns, and measure enough programs.",
     ),
+    # Tensors that stay in HBM -------------------------------------------------------------------
+    Code(
+        "tensor-kind",
+        "What is put into HBM isn't an array.",
+        "Pass an array of NumPy, torch or jax; a TensorSpec in a dry world.",
+    ),
+    Code(
+        "tensor-size",
+        "What is written to a DeviceTensor has another shape or dtype.",
+        "Pass an array of the tensor's shape and dtype, or put another tensor.",
+    ),
+    Code("tensor-freed", "A DeviceTensor is used that was freed.", "Put it again."),
+    Code(
+        "tensor-world",
+        "A launch got a DeviceTensor of another world.",
+        "Put its values into the world of the launch.",
+    ),
+    Code(
+        "tensor-as-array",
+        "A DeviceTensor was used as a NumPy array.",
+        "Copy it from HBM with its method numpy().",
+    ),
+    Code(
+        "tensor-dry",
+        "Values were asked for in a dry world, which has none.",
+        "Leave out World(dry=True).",
+    ),
+    Code(
+        "tensor-lost",
+        "A DeviceTensor was lost with a node or with Ray.",
+        "Put it again, or put it with restore=True, which does so by itself.",
+    ),
+    Code(
+        "launch-interrupted",
+        "A launch in a row was ended by an interrupt.",
+        "Launch again; what it was to write has to be written anew.",
+    ),
     # Checking kernels ---------------------------------------------------------------------------
     Code("check-case", "A case for check_kernel can't be used.", "See the allowed values."),
     Code("check-option", "An option of check_kernel can't be used.", "See the allowed values."),

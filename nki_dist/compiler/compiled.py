@@ -169,8 +169,8 @@ class Compiled:
     @cached_property
     def sends(self) -> bool:
         """Whether cores send each other values, and don't only meet."""
-        every = {i.opcode for p in self.programs for i in instructions(p.body)}
-        return any(INSTRUCTIONS[op].synchronises for op in every - {"core_barrier"})
+        specs = {INSTRUCTIONS[i.opcode] for p in self.programs for i in instructions(p.body)}
+        return any(spec.synchronises and spec.written for spec in specs)
 
     @cached_property
     def as_run(self) -> Compiled:

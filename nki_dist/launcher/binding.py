@@ -31,7 +31,7 @@ from nki_dist.errors import (
 from nki_dist.isa.checks import check_size
 from nki_dist.isa.described import advice, described
 from nki_dist.language.tensor import NkiTensor
-from nki_dist.launcher.device_tensor import DeviceTensor
+from nki_dist.launcher.in_hbm import InHbm
 from nki_dist.launcher.same_values import Same, same_values
 from nki_dist.launcher.tensor_spec import TensorSpec
 from nki_dist.launcher.unequal import check_same_signatures
@@ -160,7 +160,7 @@ def of_rank(value: Any, rank: int, ranks: int) -> Any:
 
 
 def is_array(value: Any) -> bool:
-    known = isinstance(value, (np.ndarray, DeviceTensor))
+    known = isinstance(value, (np.ndarray, InHbm))
     return known or frameworks.describe(value) is not None
 
 
@@ -242,8 +242,8 @@ def take_array(function: Any, path: str, value: Any) -> tuple[np.ndarray, tuple[
         LaunchError: it is masked.
         NkiValidationError: NKI has no such dtype.
     """
-    if isinstance(value, DeviceTensor):
-        return value._hollow, value.shape, value._dtype
+    if isinstance(value, InHbm):
+        return value.hollow, value.shape, value.nki_dtype
     of_numpy = isinstance(value, np.ndarray)
     # Of others nothing is asked: importing np.ma takes time, and a lock.
     if of_numpy and type(value) is not np.ndarray and isinstance(value, np.ma.MaskedArray):

@@ -7,7 +7,7 @@ is for `residence`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -15,12 +15,11 @@ from nki_dist import frameworks
 from nki_dist.dtypes import DType
 from nki_dist.errors import LaunchError, NkiError, TensorSizeError
 from nki_dist.hbm.regions import Block
+from nki_dist.launcher.binding import PerRank, is_array, of_rank, take_array
+from nki_dist.launcher.in_hbm import InHbm
 
-if TYPE_CHECKING:
-    from nki_dist.launcher.residence import Residence
 
-
-class DeviceTensor:
+class DeviceTensor(InHbm):
     """A tensor in the HBM of each rank of a world; `World.put` and launches make them.
 
     It is freed when nobody has it, by `free()`, and with its world. A kernel that gets one reads
@@ -38,16 +37,16 @@ class DeviceTensor:
         shape: tuple[int, ...],
         dtype: DType,
         name: str,
-        home: Residence | None = None,
+        home: Any = None,
         alone: bool = False,
     ) -> None:
-        self.shape, self.name = shape, name
-        self._dtype, self._home, self._alone = dtype, home, alone
+        super().__init__(shape, dtype)
+        self.name = name
+        self._home, self._alone = home, alone  # a Residence; whether it reads as one array
         self._block: Block | None = None
         self._values: list[np.ndarray] | None = None  # of one that isn't in HBM yet
         self._restore: Any = None  # gives the values, while nothing has been written since
         self._error: Exception | None = None  # why there is no value
-        self._hollow = np.broadcast_to(np.zeros((), dtype.dtype), shape)
 
     # ---- made outside of a world -----------------------------------------------------------------
 
@@ -86,7 +85,7 @@ class DeviceTensor:
             LaunchError: it is freed, its world closed or dry.
             CoreLostError: it was lost with a process or node.
         """
-        values = self._read()
+        values: list[np.ndarray] = self._read()
         return values[0] if self._alone else values
 
     def torch(self) -> Any:
@@ -130,20 +129,17 @@ class DeviceTensor:
         )
 
     @property
-    def dtype(self) -> np.dtype[Any]:
-        return self._dtype.dtype
-
-    @property
     def nbytes(self) -> int:
         """Bytes in each rank's HBM."""
-        return self._hollow.size * self._dtype.itemsize
+        return self.hollow.size * self._dtype.itemsize
 
     def _read(self) -> list[np.ndarray]:
         if self._values is not None:
             return [v.copy() for v in self._values]
-        return self._at_home().read(self)
+        values: list[np.ndarray] = self._at_home().read(self)
+        return values
 
-    def _at_home(self) -> Residence:
+    def _at_home(self) -> Any:
         self._refuse_freed()
         assert self._home is not None
         return self._home
@@ -154,7 +150,7 @@ class DeviceTensor:
             raise error.with_traceback(None)
 
     def _check_fits(self, value: np.ndarray) -> None:
-        if value.shape != self.shape or value.dtype != self._hollow.dtype:
+        if value.shape != self.shape or value.dtype != self.hollow.dtype:
             raise TensorSizeError(
                 f"Size mismatch: an array of shape {value.shape} and dtype {value.dtype} "
                 f"({value.nbytes} bytes) for tensor {self.name} of shape {self.shape} and dtype "
@@ -188,8 +184,6 @@ def values_by_rank(value: Any, ranks: int, name: str) -> list[np.ndarray]:
         LaunchError: it is no array, or ranks differ.
         NkiValidationError: NKI has no such dtype.
     """
-    from nki_dist.launcher.binding import PerRank, of_rank
-
     if not isinstance(value, PerRank):
         return [_shaped(name, value)] * ranks
     made: dict[int, np.ndarray] = {}
@@ -219,8 +213,6 @@ def _shaped(name: str, value: Any) -> np.ndarray:
 
 
 def _taken(name: str, value: Any) -> tuple[np.ndarray, tuple[int, ...], DType]:
-    from nki_dist.launcher.binding import is_array, take_array
-
     if not is_array(value) or isinstance(value, DeviceTensor):
         raise LaunchError(
             f"{type(value).__name__} for tensor {name}; allowed: an array of NumPy, torch or jax",

@@ -81,12 +81,12 @@ class ResidentLaunch:
         whole = _is_whole(leaf)
         if whole and s.role == "input" and s.index in self.tensors:
             same = self.tensors[s.index]
-            if (leaf.shape, leaf.dtype) == (same.shape, same._dtype):
+            if (leaf.shape, leaf.dtype) == (same.shape, same.nki_dtype):
                 return same
         stored = whole and s.role == "shared"
         of = self._stored.get(s.key, []) if stored else []
         for tensor in of:
-            if (tensor.shape, tensor._dtype) == (leaf.shape, leaf.dtype):
+            if (tensor.shape, tensor.nki_dtype) == (leaf.shape, leaf.dtype):
                 return tensor
         name = f"{self.compiled.kernel}.{s.title}"
         made = DeviceTensor(leaf.shape, leaf.dtype, name, self.world.residence, self.alone)

@@ -42,13 +42,24 @@ def write_page(
     """
     with uncollected():  # the steps of a large world are objects by the million
         parts = _parts(profile, timeline, advice)
-    page = _asset("page.html")
-    for name, part in parts.items():
+    write_parts(path, "page.html", parts)
+
+
+def write_parts(path: str | PathLike[str], asset: str, parts: Mapping[str, str]) -> None:
+    """Write an asset with a part in place of each of its marks, and what all pages have."""
+    page = _asset(asset)
+    common = {"style": _asset("style.css"), "library": packed(_library())}
+    for name, part in {**parts, **common}.items():
         head, mark, tail = page.partition(f"<!--{name}-->")
         assert mark, name
         page = head + part + tail
     with open(path, "w", encoding="utf-8") as file:
         file.write(page)
+
+
+def scripts(names: Sequence[str]) -> str:
+    """Assets that are a page's script."""
+    return "\n".join(map(_asset, names))
 
 
 def _parts(
@@ -59,7 +70,6 @@ def _parts(
     sources = listings(profile["lines"])
     return {
         "title": text.escaped(f"{profile['kernel']} on {profile['platform']}"),
-        "style": _asset("style.css"),
         "head": text.head(profile),
         "bounds": text.bounds(profile),
         "advice": text.advice(advice),
@@ -69,9 +79,8 @@ def _parts(
         "changes": text.changes(profile),
         "assumed": text.assumed(profile),
         "ranks": text.ranks(timeline, figures.collectives(timeline)),
-        "data": _packed(_data(profile, timeline, made, sources)),
-        "library": _packed(_library()),
-        "script": "\n".join(_asset(name) for name in SCRIPTS),
+        "data": packed(_data(profile, timeline, made, sources)),
+        "script": scripts(SCRIPTS),
     }
 
 
@@ -90,7 +99,7 @@ def _library() -> bytes:
     return b"//# allFunctionsCalledOnLoad\n" + str(get_plotlyjs()).encode()
 
 
-def _packed(content: bytes) -> str:
+def packed(content: bytes) -> str:
     # mtime 0: equal contents give equal bytes.
     return b64encode(gzip.compress(content, 6, mtime=0)).decode()
 

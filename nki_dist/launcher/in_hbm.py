@@ -1,0 +1,31 @@
+"""What binding arguments needs to know of tensors that stay in HBM: their shape and dtype."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from nki_dist.dtypes import DType
+
+
+class InHbm:
+    """A tensor that stays in HBM.
+
+    Attributes:
+        shape: of each rank's part.
+        hollow: an array of its shape and dtype that takes no memory.
+    """
+
+    def __init__(self, shape: tuple[int, ...], dtype: DType) -> None:
+        self.shape, self._dtype = shape, dtype
+        self.hollow = np.broadcast_to(np.zeros((), dtype.dtype), shape)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self._dtype.dtype
+
+    @property
+    def nki_dtype(self) -> DType:
+        """Its dtype, as kernels know it."""
+        return self._dtype
