@@ -70,10 +70,12 @@ class Hosted(Shared):
         self.start()
         return self
 
-    def __exit__(self, kind: Any, *_: Any) -> None:
+    def __exit__(self, kind: Any, error: Any, *_: Any) -> None:
         try:
             if kind is None:
                 self.wait()
+            elif not isinstance(error, Exception):  # an interrupt
+                self._row.give_up(error)
         finally:
             self.close()
 

@@ -115,7 +115,11 @@ class Resident:
             NkiError: the first error of a launch that nobody has seen.
         """
         self._row.drain()
-        self._row.raise_first()
+        try:
+            self._row.raise_first()
+        finally:
+            with self._lock:
+                self.residence.told()
 
     def _looked_at(
         self, checker: Any, kernel: Any, grid: Grid | None, args: Args, kwargs: Kwargs, alone: bool
@@ -160,7 +164,10 @@ class Resident:
             self._row.add(launch)
         else:
             self.wait()
-            launch()
+            try:
+                launch()
+            finally:
+                self.residence.told()
         return _in_kind(launch.outputs, alone), launch.result, compiled
 
     def _needs_values(self, compiled: Compiled) -> bool:

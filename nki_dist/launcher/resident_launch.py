@@ -7,6 +7,7 @@ the launch.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from nki_dist.compiler.compiled import Compiled
-from nki_dist.errors import CoreLostError, LaunchError, NkiError
+from nki_dist.errors import CoreLostError, NkiError
 from nki_dist.hbm.contents import Places
 from nki_dist.hbm.regions import Block
 from nki_dist.launcher.binding import BoundArguments
@@ -55,7 +56,7 @@ class ResidentLaunch:
     alone: bool = False
     outputs: Any = None
     result: LaunchResult | None = None
-    _made: dict[tuple[int, bool], DeviceTensor] = field(default_factory=dict)
+    _begun: bool = False
     _stored: dict[tuple[str, int], list[DeviceTensor]] = field(default_factory=dict)
     _copied: list[tuple[DeviceTensor, Access]] = field(default_factory=list)
 
@@ -137,9 +138,13 @@ class ResidentLaunch:
 
     def fail(self, error: BaseException) -> None:
         """What it was to write has no value."""
-        why = error if isinstance(error, Exception) else _interrupted(self.compiled.kernel)
+        residence, what = self.world.residence, f"the launch of {self.compiled.kernel}"
         for tensor in (*self.written, *self._new()):
-            self.world.residence.failed(tensor, why, self.compiled.kernel)
+            if self._begun or tensor._block is None:
+                residence.failed(tensor, error, what)
+                residence.untold(tensor)
+            else:
+                residence.spared(tensor, error, what)
 
     @staticmethod
     def together(launches: Sequence[ResidentLaunch]) -> int:
@@ -163,7 +168,8 @@ class ResidentLaunch:
                 results = host.launch_row(ready) if len(ready) > 1 else []
             except CoreLostError:  # what was lost is replaced for the first of them
                 return 0
-            return sum(1 for pair in zip(launches, results) if pair[0]._is_done(pair[1]))
+            done = itertools.takewhile(lambda pair: pair[0]._is_done(pair[1]), zip(launches, results))
+            return sum(1 for _ in done)
 
     def _goes_together(self) -> bool:
         """Whether it only meets, and writes nothing but new tensors."""
@@ -210,11 +216,12 @@ class ResidentLaunch:
             where = self._places(residence, host)
 
             def attempt(launch: Launch) -> LaunchResult:
+                self._begun = True
                 try:
                     return host.launch(replace(launch, places=where))
                 except NkiError as error:
                     for tensor in (*self.written, *self._new()):
-                        residence.failed(tensor, error, self.compiled.kernel)
+                        residence.failed(tensor, error, f"the launch of {self.compiled.kernel}")
                     raise
 
             return attempt
@@ -310,6 +317,3 @@ def _block(tensor: DeviceTensor) -> Block:
     assert tensor._block is not None
     return tensor._block
 
-
-def _interrupted(kernel: str) -> NkiError:
-    return LaunchError(f"the launch of {kernel} was interrupted", code="launch-interrupted")
