@@ -139,7 +139,9 @@ class ResidentLaunch:
     def fail(self, error: BaseException) -> None:
         """What it was to write has no value."""
         residence, what = self.world.residence, f"the launch of {self.compiled.kernel}"
-        for tensor in (*self.written, *self._new()):
+        for tensor in self._new():
+            residence.failed(tensor, error, what)
+        for tensor in self.written:
             if self._begun or tensor._block is None:
                 residence.failed(tensor, error, what)
                 residence.untold(tensor)
