@@ -30,6 +30,7 @@ from nki_dist.launcher.recording import kept
 from nki_dist.launcher.residence import Residence, restorer
 from nki_dist.launcher.resident_launch import ResidentLaunch
 from nki_dist.launcher.row import Row
+from nki_dist.launcher.sequence import Sequence as Sequence_
 from nki_dist.launcher.session import session
 from nki_dist.launcher.specs import SpecArguments
 from nki_dist.launcher.tensor_spec import TensorSpec
@@ -37,6 +38,7 @@ from nki_dist.launcher.tracebacks import leaves_package
 from nki_dist.program.pytree import flatten, tree_map
 from nki_dist.runtime.group import CoreReport
 from nki_dist.runtime.hosts import LaunchResult
+from nki_dist.timing import COMPILED, check_schedule
 
 IN_TEST: Final = "PYTEST_CURRENT_TEST"  # in whose environment an error belongs to its line
 
@@ -53,7 +55,7 @@ class Resident:
     _dried: dict[str, list[CoreReport]]  # of kernels that ran without values, by name
     _refuse_closed: Callable[[], None]
     _compiled: Callable[..., tuple[list[BoundArguments], str, Compiled]]
-    _sequences: list[Any]  # open sessions
+    _sessions: weakref.WeakSet[Sequence_]
 
     @leaves_package
     def put(self, value: Any, name: str | None = None, restore: Any = False) -> DeviceTensor:
@@ -236,10 +238,33 @@ class Resident:
             made.append(tensor)
         return tree_map(lambda leaf: made[leaf.n] if isinstance(leaf, _Number) else leaf, trees[0])
 
-    def note(self, compiled: Compiled, result: LaunchResult) -> None:
-        """A launch has ended."""
-        for sequence in self._sequences:
-            sequence.add(compiled.kernel, compiled, result.reports, result.programs)
+    @leaves_package
+    def session(self, gap_us: float | None = None, schedule: str = COMPILED) -> Sequence_:
+        """All launches from here on, on one line of simulated time, while it is open.
+
+        Args:
+            gap_us: microseconds between a launch's end and the next one's start; None for what AWS
+                has published, with its band.
+            schedule: "compiled" or "program"; see `nki.profile`.
+
+        Returns:
+            A context manager with `.launches`, `.device_us`, `.low_us`, `.high_us`, `.advice()`,
+            `.write_report(path)` and `.write_trace(path)`.
+        """
+        made = Sequence_(self, gap_us, check_schedule(schedule))
+        self._sessions.add(made)
+        return made
+
+    @property
+    def sessions(self) -> list[Sequence_]:
+        """Those that are open."""
+        return [s for s in self._sessions if s.open]
+
+    @staticmethod
+    def note(sessions: Sequence[Sequence_], compiled: Compiled, result: LaunchResult) -> None:
+        """A launch has ended, which belongs to these."""
+        for session_ in sessions:
+            session_.add(compiled.kernel, compiled, result.reports, result.programs)
 
     # ---- where no values are ---------------------------------------------------------------------
 
@@ -284,7 +309,7 @@ class Resident:
         if reports is None:
             reports = self._dried[key] = reports_of(self, compiled, bound, unknown)
         result = LaunchResult(EMPTY, [], reports)
-        self.note(compiled, result)
+        self.note(launch.sessions, compiled, result)
         return _in_kind(launch.outputs, alone), result, compiled
 
 
