@@ -398,6 +398,11 @@ LAUNCHES: Final = (
         "Put it again, or put it with restore=True, which does so by itself.",
     ),
     Code(
+        "error-unseen",
+        "A launch in a row failed, and nobody asked for a value before its world was closed.",
+        "Call world.wait() or numpy() before the end, which raise the error.",
+    ),
+    Code(
         "launch-interrupted",
         "A launch in a row was ended by an interrupt.",
         "Launch again; what it was to write has to be written anew.",

@@ -15,14 +15,16 @@ import numpy as np
 
 from nki_dist.dtypes import DType
 from nki_dist.errors import CoreLostError, LaunchError, NkiError, OutOfMemoryError
+from nki_dist.hbm.contents import made
+from nki_dist.hbm.layout import Given
 from nki_dist.hbm.regions import Block, Regions
 from nki_dist.launcher.device_tensor import DeviceTensor, values_by_rank
 from nki_dist.ops.alignment import padded
 from nki_dist.runtime.hosts import Host
 
 LISTED: Final = 5  # of the tensors that are there, in a message
-Values: TypeAlias = "list[np.ndarray]"
-"""Of a tensor, by rank."""
+Values: TypeAlias = "Sequence[Given]"
+"""Of a tensor, by rank: arrays, or what makes them."""
 
 
 class Residence:
@@ -87,7 +89,7 @@ class Residence:
         """Put it again if it was lost and can be, else raise why it has no value, if so."""
         if tensor._error is not None and tensor._restore is not None:
             self.place(tensor, host)
-            host.write(_place(tensor), _bits(tensor._restore()))
+            host.write(_place(tensor), tensor._restore())
             tensor._error = None
         refuse_failed(tensor)
 
@@ -179,7 +181,7 @@ class Residence:
             return tensor
         host = self.host()
         self.place(tensor, host)
-        host.write(_place(tensor), _bits(values))
+        host.write(_place(tensor), values)
         tensor._restore = restore
         return tensor
 
@@ -192,7 +194,7 @@ class Residence:
             tensor._home, tensor._values = self, None
             host = self.host()
             self.place(tensor, host)
-            host.write(_place(tensor), _bits(values))
+            host.write(_place(tensor), values)
 
     def write(self, tensor: DeviceTensor, values: Values) -> None:
         """Write it anew, in place; elsewhere if a launch that failed may still write there."""
@@ -203,10 +205,10 @@ class Residence:
             host = self.host()
             if tensor._block is None:
                 self.place(tensor, host)
-            host.write(_place(tensor), _bits(values))
+            host.write(_place(tensor), values)
             tensor._error = tensor._restore = None
 
-    def read(self, tensor: DeviceTensor) -> Values:
+    def read(self, tensor: DeviceTensor) -> list[np.ndarray]:
         """Copies of what it holds."""
         world = self._world
         world.wait()
@@ -218,9 +220,9 @@ class Residence:
 
     def fill(self, tensor: DeviceTensor, values: Values, host: Host) -> None:
         """Write it, for whoever has the lock."""
-        host.write(_place(tensor), _bits(values))
+        host.write(_place(tensor), values)
 
-    def values(self, tensor: DeviceTensor, host: Host) -> Values:
+    def values(self, tensor: DeviceTensor, host: Host) -> list[np.ndarray]:
         """As `read`, for whoever has the lock, of one that has a value."""
         found = host.read(_place(tensor), tensor.nbytes)
         return [v.view(tensor.dtype).reshape(tensor.shape) for v in found]
@@ -276,30 +278,17 @@ def restorer(
         return None
     if callable(restore):
         return lambda: values_by_rank(restore(), ranks, name)
-    kept = _copies(values)
-    return lambda: kept
-
-
-def _copies(values: Sequence[np.ndarray]) -> Values:
-    made: dict[int, np.ndarray] = {}
+    copies: dict[int, np.ndarray] = {}
     for v in values:
-        if id(v) not in made:
-            made[id(v)] = v.copy()
-    return [made[id(v)] for v in values]
+        if id(v) not in copies:
+            copies[id(v)] = made(v).copy()
+    kept: Values = [copies[id(v)] for v in values]
+    return lambda: kept
 
 
 def _place(tensor: DeviceTensor) -> tuple[int, int]:
     assert tensor._block is not None
     return tensor._block.place
-
-
-def _bits(values: Sequence[np.ndarray]) -> Values:
-    """As bytes; what ranks share stays shared."""
-    made: dict[int, np.ndarray] = {}
-    for v in values:
-        if id(v) not in made:
-            made[id(v)] = np.ascontiguousarray(v).reshape(-1).view(np.uint8)
-    return [made[id(v)] for v in values]
 
 
 def _lost(tensor: DeviceTensor) -> CoreLostError:

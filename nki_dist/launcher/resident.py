@@ -20,6 +20,7 @@ from nki_dist import dtypes
 from nki_dist.compiler.compiled import Compiled, Grid
 from nki_dist.compiler.locations import users_line
 from nki_dist.errors import LaunchError
+from nki_dist.hbm.contents import made
 from nki_dist.hbm.layout import EMPTY
 from nki_dist.launcher.binding import Args, BoundArguments, Kwargs, PerRank, is_array
 from nki_dist.launcher.deferred import settled
@@ -85,7 +86,8 @@ class Resident:
                 )
             return self._put(tuple(value.shape), dtypes.of(value.dtype), name, None, None)
         values = values_by_rank(value, self.ranks, name)
-        shape, dtype = values[0].shape, dtypes.of(values[0].dtype)
+        first = made(values[0])
+        shape, dtype = first.shape, dtypes.of(first.dtype)
         if self.dry:
             return self._put(shape, dtype, name, None, None)
         again = restorer(values, restore, self.ranks, name)
@@ -93,9 +95,9 @@ class Resident:
 
     def _put(self, shape: Any, dtype: Any, name: str, values: Any, restore: Any) -> DeviceTensor:
         if session().checker is not None and not self.dry:  # nothing runs
-            made = DeviceTensor(shape, dtype, name, self.residence)
-            made._values = [np.array(v) for v in values]
-            return made
+            tensor = DeviceTensor(shape, dtype, name, self.residence)
+            tensor._values = [np.array(made(v)) for v in values]
+            return tensor
         self._row.drain()
         with self._lock:
             return self.residence.put(shape, dtype, name, values, restore)
