@@ -28,6 +28,10 @@ def _orders(i: Instruction, core: int) -> bool:
     return {i["send_to_rank"], i["recv_from_rank"]} != {core}
 
 
+def _waits(i: Instruction, core: int) -> bool:
+    return core not in (i["send_to_rank"], i["recv_from_rank"])
+
+
 def _time(i: Instruction, core: int, cores: int, arch: Arch) -> Exchange:
     size = i["src"].nbytes
     if i["dma_engine"] is dma_engine.gpsimd_dma:
@@ -45,7 +49,7 @@ def _time(i: Instruction, core: int, cores: int, arch: Arch) -> Exchange:
     effects=Effects(OPTIMISTIC, partial=False, bits=EXCHANGED, state=None),
     default_engine=lambda i, arch: "gpsimd" if i["dma_engine"].name == "gpsimd_dma" else "dma",
     min_generation=3,
-    meets=Meets(_orders, _channel, _FIGURES, _time),
+    meets=Meets(_orders, _waits, _channel, _FIGURES, _time),
     src=read(SBUF),
     dst=write(SBUF),
     send_to_rank=Number(integer=True),
