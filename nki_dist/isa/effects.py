@@ -163,9 +163,8 @@ class Meets:
     Attributes:
         orders: `orders(i, core)`: whether `core` (0 or 1) meets the other core of its rank. The
             check of races counts these: what the cores do between the same two isn't ordered.
-        waits: `waits(i, core)`: whether `core` and the other core of its rank surely wait for each
-            other, on every rank. Where `orders` counts what may not, in the kernel's favour, this
-            doesn't.
+        waits: `waits(i, core)`: whether `core` surely waits for the other core of its rank, on
+            every rank. For the check of races `orders` counts more, in the kernel's favour.
         hands: the shared tensor whose accesses it alone orders; None: of all.
         channel: equal for instructions of different cores that may be each other's ends.
         figures: fields of the architecture, separated by spaces, that its simulated time rests on.

@@ -29,7 +29,10 @@ def _orders(i: Instruction, core: int) -> bool:
 
 
 def _waits(i: Instruction, core: int) -> bool:
-    return core not in (i["send_to_rank"], i["recv_from_rank"])
+    """For a message of the other core. It has sent as many only if it was in as many of these: who
+    sends to the other more often must have received from itself, which it must have sent before.
+    """
+    return bool(i["recv_from_rank"] != core)
 
 
 def _time(i: Instruction, core: int, cores: int, arch: Arch) -> Exchange:

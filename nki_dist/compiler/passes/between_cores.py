@@ -5,10 +5,10 @@ alone says which cores meet where, what each surely stored before a meeting is t
 it, and what a core stored itself is there at once. A read of any other element may find what nobody
 wrote; whether it does is for a run to tell (`launcher.unwritten`).
 
-Cores meet in an instruction where both surely wait for each other (`Meets.waits`); these are
-matched in program order. What one of them orders is for `conflicts.ordering` to say, so a barrier
-hands over its `data` only. From the first dynamic loop with a synchronisation on, and from the
-first message that goes one way, nothing more is handed over: what meets what isn't followed there.
+Cores meet in instructions where they surely wait for each other (`Meets.waits`), which are matched
+in program order. What one of them orders is for `conflicts.ordering` to say, so a barrier hands
+over its `data` only. From the first dynamic loop with such an instruction on, nothing more is
+handed over: which of them is which isn't known.
 
 Invariant: of a tensor that isn't named, no core reads an element that wasn't surely written.
 
@@ -38,7 +38,7 @@ Key: TypeAlias = "tuple[str, int]"
 
 
 class Use(NamedTuple):
-    """What a core does with a tensor that another one writes: a load, or a store that is sure."""
+    """A store to a shared tensor that surely happens, or a load of one that another core writes."""
 
     ordinal: int
     access: Access
@@ -78,19 +78,15 @@ def _meetings(programs: Sequence[Program]) -> Iterator[tuple[tuple[int, ...], Or
 
 
 def _waits(program: Program) -> Iterator[tuple[int, Any]]:
-    """Ordinals of the instructions in which a core waits for the other, as far as that is known."""
+    """Instructions in which a core waits for the other, as far as it is known which they are."""
+    core = program.core
     for item in program.body:
         if isinstance(item, Loop):
-            if any(INSTRUCTIONS[i.opcode].synchronises for i in instructions(item.body)):
+            if any(INSTRUCTIONS[i.opcode].waits(i, core) for i in instructions(item.body)):
                 return
-            continue
-        meets = INSTRUCTIONS[item.opcode].meets
-        if meets is None or not meets.orders(item, program.core):
-            continue
-        if meets.waits(item, program.core):
-            yield item.ordinal, (meets.channel(item), ordering(program, item))
-        elif meets.time is not None:
-            return  # within the rank, and one way
+        elif (spec := INSTRUCTIONS[item.opcode]).waits(item, core):
+            assert spec.meets is not None
+            yield item.ordinal, (spec.meets.channel(item), ordering(program, item))
 
 
 class _Written:

@@ -76,13 +76,13 @@ def check_uninitialised(programs: Sequence[Program], checks: Checks = DEFAULT) -
         [scan.program for scan in scans], [scan.stored for scan in scans], alone, checks
     )
     storages = programs[0].storages
-    read = open_reads(programs, [scan.foreign_uses for scan in scans])
-    opened = [s.number for s in storages if s.key in read]
-    programs[0].facts[OPEN_READS] = opened
+    read = open_reads(programs, [scan.uses for scan in scans])
+    programs[0].facts[OPEN_READS] = [s.number for s in storages if s.key in read]
     if len(scans) == 1:
         replaced = {n for n in alone if storages[n].role in ("input", "shared")}
     else:
-        replaced = whole.difference(opened)
+        read |= {scan.program.storages[n].key for scan in scans for n in scan.poison}
+        replaced = {n for n in whole if storages[n].key not in read}
     programs[0].facts[REPLACED] = sorted(replaced)
 
 
@@ -143,7 +143,7 @@ class Scan:
         foreign: numbers of shared storages that another core writes.
         stores: static and dynamic writes to `kept` storages, by (role, index).
         stored: the same, with whether they surely happen.
-        foreign_uses: what it does with storages that another core writes.
+        uses: sure stores to shared storages, and loads of those that another core writes.
         complete: numbers of storages all of whose elements are surely written, and none of them
             read before.
     """
@@ -159,7 +159,7 @@ class Scan:
         self.stores: dict[tuple[str, int], list[Access]] = {}
         self.stored: Stored = {}
         self.foreign: set[int] = set()
-        self.foreign_uses: list[Use] = []
+        self.uses: list[Use] = []
         self.complete: set[int] = set()
         self._full: set[int] = set()  # nothing left to write, or not ours to judge
         self._partial: dict[int, _Written] = {}
@@ -230,7 +230,7 @@ class Scan:
         if number in self._full:
             return
         if number in self.foreign:
-            self.foreign_uses.append(Use(i.ordinal, a, False))
+            self.uses.append(Use(i.ordinal, a, False))
             return
         state = self._partial.get(number)
         if a.storage.role == "input":
@@ -267,9 +267,9 @@ class Scan:
     def _write(self, i: Instruction, a: Access, doubtful: bool) -> None:
         number = a.storage.number
         doubtful |= a.dynamic is not None or may_skip(i, self._footprints[i.opcode])
+        if a.storage.role == "shared" and not doubtful and self.program.cores > 1:
+            self.uses.append(Use(i.ordinal, a, True))
         if number in self.foreign:
-            if not doubtful:
-                self.foreign_uses.append(Use(i.ordinal, a, True))
             return
         whole = covers(a)
         too_large = not whole and a.storage.nbytes // a.storage.dtype.itemsize > LARGEST
