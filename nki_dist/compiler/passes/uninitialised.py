@@ -77,7 +77,8 @@ def check_uninitialised(programs: Sequence[Program], checks: Checks = DEFAULT) -
     )
     storages = programs[0].storages
     read = open_reads(programs, [scan.uses for scan in scans])
-    programs[0].facts[OPEN_READS] = [s.number for s in storages if s.key in read]
+    opened = [s.number for s in storages if s.key in read] if read else []
+    programs[0].facts[OPEN_READS] = opened
     if len(scans) == 1:
         replaced = {n for n in alone if storages[n].role in ("input", "shared")}
     else:
