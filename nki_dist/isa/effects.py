@@ -96,6 +96,7 @@ class Effects:
         unwritten: how it passes on elements that nobody wrote.
         partial: it may leave elements of a destination as they were, by data or attributes. What
             `oob_mode.skip` leaves alone isn't meant: that is known of every instruction.
+        whole: in which instructions of a partial kind attributes say that nothing is left.
         bits: the operands among which bits move, or None if all results are computed.
         state: what it changes or depends on besides tensors and registers, or None.
     """
@@ -104,6 +105,11 @@ class Effects:
     partial: bool
     bits: Bits | None
     state: State | None
+    whole: Callable[[Instruction], bool] = lambda i: False
+
+    def keeps(self, i: Instruction) -> bool:
+        """Whether `i` may leave elements of a destination as they were."""
+        return self.partial and not self.whole(i)
 
     @property
     def copies(self) -> bool:

@@ -213,7 +213,9 @@ class Scan:
                 value = _role(i, counts).written(i) if name == counts else args[name]
                 for a in (value,) if isinstance(value, Access) else tensors(value):
                     number = a.storage.number
-                    doubtful = partial or number < outside
+                    doubtful = number < outside or (
+                        partial and INSTRUCTIONS[i.opcode].effects.keeps(i)
+                    )
                     if number in kept:
                         key = (a.storage.role, a.storage.index)
                         self.stores.setdefault(key, []).append(a)
