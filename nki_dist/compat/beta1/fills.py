@@ -54,7 +54,7 @@ def _unread(recorded: Recorded, storage: Storage, at: int, filled: Access) -> bo
         for a in spec.writes(i):
             if a.storage is not storage or not _any(waiting, a):
                 continue
-            if a.dynamic is not None or spec.effects.keeps(i):
+            if a.dynamic is not None or spec.effects.partial:
                 return False
             if spec.accumulates:
                 if i.args["accumulate"] is True or not _every(waiting, a):
