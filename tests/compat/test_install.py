@@ -164,9 +164,9 @@ def test_compiler_classes_say_that_they_need_hardware():
         module.CompileOptions(1)
     frontend = module.ParserFrontend()  # harnesses make one while they're imported
     assert isinstance(frontend, module.NKIFrontend)
-    with pytest.raises(LaunchError, match=r"ParserFrontend\.compile drives"):
+    with pytest.raises(LaunchError, match=r"ParserFrontend\.compile is for hardware"):
         frontend.compile(generations, inputs={"a": np.zeros((1, 1), np.float32)})
-    with pytest.raises(LaunchError, match=r"CompiledKernel\.from_frontend drives"):
+    with pytest.raises(LaunchError, match=r"CompiledKernel\.from_frontend is for hardware"):
         module.CompiledKernel.from_frontend(None)
 
 
