@@ -384,7 +384,7 @@ LAUNCHES: Final = (
     ),
     Code(
         "tensor-as-array",
-        "A DeviceTensor was used as a NumPy array.",
+        "A DeviceTensor was used as a NumPy array, copied or pickled.",
         "Copy it from HBM with its method numpy().",
     ),
     Code(
@@ -398,8 +398,13 @@ LAUNCHES: Final = (
         "Put it again, or put it with restore=True, which does so by itself.",
     ),
     Code(
+        "error-unseen",
+        "A launch in a row failed, and nobody asked for a value before its world was closed.",
+        "Call world.wait() or numpy() before the end, which raise the error.",
+    ),
+    Code(
         "launch-interrupted",
-        "A launch in a row was ended by an interrupt.",
+        "A launch was ended by an interrupt, or by an error of the program's own.",
         "Launch again; what it was to write has to be written anew.",
     ),
     # Checking kernels ---------------------------------------------------------------------------

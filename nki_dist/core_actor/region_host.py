@@ -17,6 +17,7 @@ from nki_dist.core_actor.world_actors import WorldActors
 from nki_dist.core_actor.world_regions import WorldRegions
 from nki_dist.hbm.arena import ArenaHandle
 from nki_dist.hbm.contents import Place, Places
+from nki_dist.hbm.layout import Given
 
 
 class RegionHost:
@@ -68,7 +69,7 @@ class RegionHost:
                     has -= mapped
             regions.drop(numbers)
 
-    def write(self, place: Place, values: Sequence[np.ndarray]) -> None:
+    def write(self, place: Place, values: Sequence[Given]) -> None:
         """See Host."""
         with self._held() as regions:
             regions.write(place, values, self._patience())

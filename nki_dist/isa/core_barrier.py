@@ -50,7 +50,7 @@ def _hands(i: Instruction) -> Access | None:
     table="",
     accumulates=False,
     chains=False,
-    meets=Meets(_orders, lambda i: i.opcode, "core_barrier_ns", _time, _hands),
+    meets=Meets(_orders, _orders, lambda i: i.opcode, "core_barrier_ns", _time, _hands),
     data=Tensor("", ANYWHERE),  # named for ordering only: its bytes aren't read here
     cores=Custom(_cores),
 )

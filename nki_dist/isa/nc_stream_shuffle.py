@@ -64,9 +64,15 @@ def _shuffled(i: Instruction, sources: tuple[str, ...], mask_of: MaskOf) -> Resu
     return {"dst": out}
 
 
+def _moves_all(i: Instruction) -> bool:
+    return _KEEP not in i["shuffle_mask"][: i["dst"].shape[0]]
+
+
 @instruction(
     engines="vector",
-    effects=Effects(_shuffled("src"), partial=True, bits=moves("dst src"), state=None),
+    effects=Effects(
+        _shuffled("src"), partial=True, bits=moves("dst src"), state=None, whole=_moves_all
+    ),
     dst=write(any_start=True),  # its own rule is stricter
     src=read(any_start=True),
     shuffle_mask=Custom(_mask),

@@ -28,6 +28,13 @@ def _orders(i: Instruction, core: int) -> bool:
     return {i["send_to_rank"], i["recv_from_rank"]} != {core}
 
 
+def _waits(i: Instruction, core: int) -> bool:
+    """For a message of the other core. It has sent as many only if it was in as many of these: who
+    sends to the other more often must have received from itself, which it must have sent before.
+    """
+    return bool(i["recv_from_rank"] != core)
+
+
 def _time(i: Instruction, core: int, cores: int, arch: Arch) -> Exchange:
     size = i["src"].nbytes
     if i["dma_engine"] is dma_engine.gpsimd_dma:
@@ -45,7 +52,7 @@ def _time(i: Instruction, core: int, cores: int, arch: Arch) -> Exchange:
     effects=Effects(OPTIMISTIC, partial=False, bits=EXCHANGED, state=None),
     default_engine=lambda i, arch: "gpsimd" if i["dma_engine"].name == "gpsimd_dma" else "dma",
     min_generation=3,
-    meets=Meets(_orders, _channel, _FIGURES, _time),
+    meets=Meets(_orders, _waits, _channel, _FIGURES, _time),
     src=read(SBUF),
     dst=write(SBUF),
     send_to_rank=Number(integer=True),

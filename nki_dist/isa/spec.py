@@ -234,6 +234,10 @@ class Spec:
         """Whether `core` meets the other core of its rank in the instruction; see isa.effects."""
         return self.meets is not None and self.meets.orders(i, core)
 
+    def waits(self, i: Instruction, core: int) -> bool:
+        """Whether `core` surely waits there for the other core of its rank."""
+        return self.meets is not None and self.meets.waits(i, core)
+
     def price(self, i: Instruction, arch: Arch) -> Cost:
         assert self._cost is not None, f"{self.name} has no cost"
         return self._cost(i, arch)

@@ -61,7 +61,7 @@ class PerRank:
         value = self._of(rank, ranks, name)
         if not isinstance(value, np.ndarray):
             for _, leaf in flatten(value, is_array)[0]:
-                if isinstance(leaf, DeviceTensor):
+                if isinstance(leaf, InHbm):
                     raise LaunchError(
                         f"per_rank has tensor {leaf.name} for rank {rank}, and a DeviceTensor has "
                         "a part in the HBM of every rank already",

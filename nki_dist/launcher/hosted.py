@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from nki_dist.arch import Arch
-from nki_dist.errors import LaunchError
+from nki_dist.errors import LaunchError, NkiError, UnseenErrorWarning, as_warning
 from nki_dist.forks import Shared
 from nki_dist.launcher.idle import idlers
 from nki_dist.launcher.residence import Residence
@@ -82,6 +82,8 @@ class Hosted(Shared):
     def close(self) -> None:
         """Stop the cores and release their memory, after the launches before."""
         self._row.drain()
+        if isinstance(unseen := self._row.take_first(), NkiError):
+            session().warn(as_warning(unseen, UnseenErrorWarning))
         with self._lock:
             self.closed = True
             if self._host is not None:

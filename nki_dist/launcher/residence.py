@@ -15,6 +15,8 @@ import numpy as np
 
 from nki_dist.dtypes import DType
 from nki_dist.errors import CoreLostError, LaunchError, NkiError, OutOfMemoryError
+from nki_dist.hbm.contents import made
+from nki_dist.hbm.layout import Given
 from nki_dist.hbm.regions import KEPT, Block, Regions
 from nki_dist.launcher.device_tensor import DeviceTensor, values_by_rank
 from nki_dist.ops.alignment import padded
@@ -22,8 +24,8 @@ from nki_dist.runtime.executor import Stopped
 from nki_dist.runtime.hosts import Host
 
 LISTED: Final = 5  # of the tensors that are there, in a message
-Values: TypeAlias = "list[np.ndarray]"
-"""Of a tensor, by rank."""
+Values: TypeAlias = "Sequence[Given]"
+"""Of a tensor, by rank: arrays, or what makes them."""
 
 
 class Residence:
@@ -96,10 +98,9 @@ class Residence:
         untold = any(t is tensor for t, _, _ in self._untold)
         if tensor._error is not None and tensor._restore is not None and not untold:
             values = tensor._restore()
-            for value in values:
-                tensor._check_fits(value)
+            tensor._check_fits(made(values[0]))
             self.place(tensor, host)
-            host.write(_place(tensor), _bits(values))
+            host.write(_place(tensor), values)
             tensor._error = None
         refuse_failed(tensor)
 
@@ -117,13 +118,12 @@ class Residence:
         self.check_room(tensor.nbytes, f"tensor {tensor.name}")
         block = self._regions.take(tensor.nbytes)
         number, _ = block.place
-        made = host is not None and number not in self._held
-        if made:
+        if host is not None and number not in self._held:
             self._hold(host, number, tensor)
+            if empty := self._empty():
+                self._drop(host, empty)
         tensor._block = block
         self._tensors.add(tensor)
-        if made and (empty := self._empty()):
-            self._drop(host, empty)
 
     def _empty(self) -> list[int]:
         """Regions that nobody has anything in, but for some that stay for later."""
@@ -199,7 +199,7 @@ class Residence:
             return tensor
         host = self.host()
         self.place(tensor, host)
-        host.write(_place(tensor), _bits(values))
+        host.write(_place(tensor), values)
         tensor._restore = restore
         return tensor
 
@@ -224,13 +224,13 @@ class Residence:
                 self.place(tensor, host)
             tensor._restore = None
             try:
-                host.write(_place(tensor), _bits(values))
+                host.write(_place(tensor), values)
             except BaseException as error:
                 self.failed(tensor, error, "write_from_numpy")
                 raise
             tensor._error = None
 
-    def read(self, tensor: DeviceTensor) -> Values:
+    def read(self, tensor: DeviceTensor) -> list[np.ndarray]:
         """Copies of what it holds."""
         world = self._world
         world.wait()
@@ -242,9 +242,9 @@ class Residence:
 
     def fill(self, tensor: DeviceTensor, values: Values, host: Host) -> None:
         """Write it, for whoever has the lock."""
-        host.write(_place(tensor), _bits(values))
+        host.write(_place(tensor), values)
 
-    def values(self, tensor: DeviceTensor, host: Host) -> Values:
+    def values(self, tensor: DeviceTensor, host: Host) -> list[np.ndarray]:
         """As `read`, for whoever has the lock, of one that has a value."""
         found = host.read(_place(tensor), tensor.nbytes)
         return [v.view(tensor.dtype).reshape(tensor.shape) for v in found]
@@ -316,30 +316,17 @@ def restorer(
         return None
     if callable(restore):
         return lambda: values_by_rank(restore(), ranks, name)
-    kept = _copies(values)
-    return lambda: kept
-
-
-def _copies(values: Sequence[np.ndarray]) -> Values:
-    made: dict[int, np.ndarray] = {}
+    copies: dict[int, np.ndarray] = {}
     for v in values:
-        if id(v) not in made:
-            made[id(v)] = v.copy()
-    return [made[id(v)] for v in values]
+        if id(v) not in copies:
+            copies[id(v)] = made(v).copy()
+    kept: Values = [copies[id(v)] for v in values]
+    return lambda: kept
 
 
 def _place(tensor: DeviceTensor) -> tuple[int, int]:
     assert tensor._block is not None
     return tensor._block.place
-
-
-def _bits(values: Sequence[np.ndarray]) -> Values:
-    """As bytes; what ranks share stays shared."""
-    made: dict[int, np.ndarray] = {}
-    for v in values:
-        if id(v) not in made:
-            made[id(v)] = np.ascontiguousarray(v).reshape(-1).view(np.uint8)
-    return [made[id(v)] for v in values]
 
 
 def _lost(tensor: DeviceTensor) -> CoreLostError:
@@ -361,7 +348,8 @@ def _unwritten(tensor: DeviceTensor, error: BaseException, what: str) -> NkiErro
     elif isinstance(error, Stopped) or not isinstance(error, Exception):
         made = LaunchError("it was interrupted", code="launch-interrupted")
     else:
-        made = LaunchError(f"{type(error).__name__}: {error}", code="launch-failed")
+        said = f"{type(error).__name__}: {error}"
+        made = LaunchError(said, code="launch-interrupted")
     made.message = (
         f"tensor {tensor.name} has no value, as {what}, which was to write it, failed: "
         f"{made.message}"

@@ -45,6 +45,7 @@ class ResidentLaunch:
         alone: whether what it returns reads as one array.
         outputs: what the kernel returns, with DeviceTensors.
         result: what is left of it, once it has ended.
+        sessions: it belongs to.
     """
 
     world: Any
@@ -61,6 +62,7 @@ class ResidentLaunch:
     _copied: list[tuple[DeviceTensor, Access]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        self.sessions: list[Any] = self.world.sessions
         self.outputs = tree_map(self._output, self.compiled.outputs)
 
     @property
@@ -191,7 +193,7 @@ class ResidentLaunch:
     def _succeed(self, result: LaunchResult) -> None:
         self.result = result
         self.world.residence.succeeded([*self.written, *self._new()])
-        self.world.note(self.compiled, result)
+        self.world.note(self.sessions, self.compiled, result)
 
     def _prepared(self) -> Launch:
         world = self.world

@@ -125,11 +125,15 @@ class Row:
         for launch in given_up:
             launch.fail(error)
 
+    def take_first(self) -> BaseException | None:
+        """The first error that nobody has seen, if there is one; the others are forgotten."""
+        first = self._errors[0] if self._errors else None
+        self._errors.clear()
+        return first
+
     def raise_first(self) -> None:
-        """Raise the first error that nobody has seen, if there is one, and forget the others."""
-        if self._errors:
-            first = self._errors[0]
-            self._errors.clear()
+        """Raise the first error that nobody has seen, if there is one."""
+        if (first := self.take_first()) is not None:
             raise first
 
     def forget(self) -> None:

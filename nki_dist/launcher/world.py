@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import weakref
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -143,7 +144,7 @@ class World(Recording, Resident, Hosted):
         self.residence = Residence(self)
         self._row = Row(stopping(self), ResidentLaunch.together)
         self._dried: dict[str, list[CoreReport]] = {}
-        self._sequences: list[Any] = []
+        self._sessions = weakref.WeakSet()
         self._algorithm = ""  # asked for when the host was started
         self._groups_checked: set[str] = set()
         self.printer = Printer(lnc, session().next_number)
@@ -396,5 +397,5 @@ class World(Recording, Resident, Hosted):
                 read_outputs(as_run, result.layout, memory, b)
                 for b, memory in zip(bound, result.memories)
             ]
-            self.note(compiled, result)
+            self.note(self.sessions, compiled, result)
         return outputs, result, compiled

@@ -19,7 +19,7 @@ from nki_dist.collectives.choose import VARIABLE, named
 from nki_dist.compiler.compiled import Compiled
 from nki_dist.errors import CoreLostError, NkiWarning, typed
 from nki_dist.hbm.contents import Fill, Place, Places, fill, read, write
-from nki_dist.hbm.layout import Inputs, Layout, Layouts, fill_common, fill_stack
+from nki_dist.hbm.layout import Given, Inputs, Layout, Layouts, fill_common, fill_stack
 from nki_dist.isa.core import CoreSlot
 from nki_dist.ops.alignment import aligned
 from nki_dist.program import Program
@@ -111,8 +111,8 @@ class Host(Launcher, Protocol):
         """Let go of regions, and of what is bound to tensors in them."""
         ...
 
-    def write(self, place: Place, values: Sequence[np.ndarray]) -> None:
-        """Copy in what a tensor holds in each rank, as bits."""
+    def write(self, place: Place, values: Sequence[Given]) -> None:
+        """Copy in what a tensor holds in each rank: an array, or what makes it."""
         ...
 
     def read(self, place: Place, nbytes: int) -> list[np.ndarray]:
@@ -246,7 +246,7 @@ class InProcessHost:
         """The bytes of a rank's region."""
         return self._regions[rank][number]
 
-    def write(self, place: Place, values: Sequence[np.ndarray]) -> None:
+    def write(self, place: Place, values: Sequence[Given]) -> None:
         write(self, place, dict(enumerate(values)))
 
     def read(self, place: Place, nbytes: int) -> list[np.ndarray]:

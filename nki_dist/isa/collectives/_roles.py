@@ -21,7 +21,7 @@ from nki_dist.isa.alu import COLLECTIVE_REDUCE
 from nki_dist.isa.effects import EXCHANGED, OPTIMISTIC, Effects, Meets
 from nki_dist.isa.operands import ANYWHERE, Custom, Number, Op, read, write
 from nki_dist.isa.spec import Cost, Spec, current_tracer, may_reject, tracing
-from nki_dist.program import Access, Instruction
+from nki_dist.program import Access, Instruction, MemoryRegion
 from nki_dist.program.walk import operands, tensors
 from nki_dist.ranges import shown
 
@@ -116,10 +116,18 @@ def _messages_alike(i: Instruction) -> Any:
     return i.opcode, tuple((name, a.shape, a.dtype.name) for name, a in operands(i.args))
 
 
+def _waits(i: Instruction, core: int) -> bool:
+    """Tensors in shared HBM are the rank's: all its cores meet, if it takes part."""
+    everyone = "replica_group" in i.args
+    places = {a.region for name, a in operands(i.args) if name != "metadata_tensor"}
+    return everyone and MemoryRegion.shared_hbm in places
+
+
 # Collectives count as ordering the cores always, although those on SBUF tensors meet cores of other
 # ranks only: the check of races errs in the kernel's favour.
 MEETS: Final = Meets(
     orders=lambda i, core: True,
+    waits=_waits,
     channel=_messages_alike,
     figures="chip_fabric_gbps collective_channel_gbps collective_start_ns efa_alpha_ns link_gbps "
     "link_hop_ns mesh_link_share ring_hop_ns",

@@ -63,6 +63,8 @@ def otherwise(spec: Spec) -> Iterator[tuple[str, Spec]]:
     for rule in rules(spec):
         yield f"unwritten={rule}", declaring(spec, effects=replace(effects, unwritten=rule))
     yield "partial", declaring(spec, effects=replace(effects, partial=not effects.partial))
+    if effects.partial:
+        yield "whole", declaring(spec, effects=replace(effects, whole=lambda i: True))
     for bits in bits_of(spec):
         yield f"bits={bits}", declaring(spec, effects=replace(effects, bits=bits))
     for state in (None, *State):
