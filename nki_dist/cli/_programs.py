@@ -147,7 +147,7 @@ def _folder() -> Path:
 
 def _package_digest() -> str:
     total, package = sha256(), Path(PACKAGE)
-    for path in sorted(package.rglob("*.py")):
+    for path in sorted([*package.rglob("*.py"), *package.rglob("*.txt")]):
         total.update(str(path.relative_to(package)).encode() + b"\0" + path.read_bytes())
     return total.hexdigest()
 
