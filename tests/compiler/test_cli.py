@@ -76,7 +76,7 @@ def test_wrong_usage_is_status_2(capsys):
 
 
 def test_every_command_explains_itself(capsys):
-    names = [m.name for m in pkgutil.iter_modules(cli.__path__) if not m.name.startswith("_")]
+    names = [m.name for m in pkgutil.iter_modules(cli.__path__) if m.name != "shared"]
     assert {"disasm", "doctor"} <= set(names)
     for name in names:
         assert callable(importlib.import_module(f"nki_dist.cli.{name}").register)

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from nki_dist.cli._doctor_ray import ADDRESS, FILES
-from nki_dist.cli._finding import Finding
+from nki_dist.cli.doctor.finding import Finding
+from nki_dist.cli.doctor.ray import ADDRESS, FILES
 from nki_dist.errors import LaunchError
 
 WAIT: Final = 20.0  # seconds for all nodes; a worker that is started, and imports

@@ -14,8 +14,8 @@ from typing import Any, Final, TypeAlias
 import ml_dtypes
 import numpy as np
 
-from nki_dist.cli._nccom_counts import Counts
-from nki_dist.cli._nccom_plan import Plan
+from nki_dist.cli.nccom_test.counts import Counts
+from nki_dist.cli.nccom_test.plan import Plan
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 

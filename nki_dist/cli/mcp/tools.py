@@ -10,8 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from nki_dist.cli import _answers
-from nki_dist.cli._calls import Ended, Limits, call
+from nki_dist.cli.mcp import answers
+from nki_dist.cli.mcp.calls import Ended, Limits, call
 from nki_dist.errors import LaunchError, NkiError
 
 _UNHELD: Final = re.compile("[\0\ud800-\udfff]")
@@ -93,7 +93,7 @@ class Tools:
             options = _options(platform=platform, lnc=lnc, check=policy)
             return ["check", "--json", *options, *self._program(own, program, source, arguments)]
 
-        return self._call(_command(command), timeout, _cancelled, _answers.report)
+        return self._call(_command(command), timeout, _cancelled, answers.report)
 
     @_tool
     def run(
@@ -122,7 +122,7 @@ class Tools:
             rest = self._program(own, program, source, arguments)
             return ["run", "--json-errors", *options, *rest]
 
-        return self._call(_command(command), timeout, _cancelled, _answers.ran)
+        return self._call(_command(command), timeout, _cancelled, answers.ran)
 
     @_tool
     def estimate(
@@ -151,7 +151,7 @@ class Tools:
             rest = self._program(own, program, source, arguments)
             return ["-c", _TIMED, answer, *options, *rest]
 
-        return self._call(command, timeout, _cancelled, _answers.estimated)
+        return self._call(command, timeout, _cancelled, answers.estimated)
 
     @_tool
     def rank(
@@ -179,7 +179,7 @@ class Tools:
             files = [str(self._file(name)) for name in programs]
             return ["rank", "--json", "--no-cache", *_options(platform=platform, lnc=lnc), *files]
 
-        return self._call(_command(command), timeout, _cancelled, _answers.report)
+        return self._call(_command(command), timeout, _cancelled, answers.report)
 
     @_tool
     def record(
@@ -228,7 +228,7 @@ class Tools:
             options += [f"--tensor={name}" for name in tensors or ()]
             return ["record", "--json", *options, *self._program(own, program, source, arguments)]
 
-        return self._call(_command(command), timeout, _cancelled, _answers.report)
+        return self._call(_command(command), timeout, _cancelled, answers.report)
 
     @_tool
     def report(
@@ -261,7 +261,7 @@ class Tools:
             rest = self._program(own, program, source, arguments)
             return ["profile", "--advice", "--output-format", "json", *options, *rest]
 
-        return self._call(_command(command), timeout, _cancelled, _answers.profiled)
+        return self._call(_command(command), timeout, _cancelled, answers.profiled)
 
     # ---- files ----------------------------------------------------------------------------------
 
@@ -335,10 +335,11 @@ def _refused(error: NkiError) -> dict[str, Any]:
 _TIMED: Final = """
 import sys
 from pathlib import Path
-from nki_dist.cli import check, _timed
+from nki_dist.cli import check
+from nki_dist.cli.shared import timed
 given = sys.argv[1:]  # the program gets others
 with check.printing_to_stderr():
-    status = _timed.main(given)
+    status = timed.main(given)
 print(Path(given[0]).read_text("utf-8"))
 sys.exit(status)
 """

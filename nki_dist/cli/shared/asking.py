@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from nki_dist.cli import run as program
-from nki_dist.cli._files import check_writable, writing
 from nki_dist.cli.check import printing_to_stderr
+from nki_dist.cli.shared.files import check_writable, writing
 from nki_dist.errors import LaunchError, NkiError
 from nki_dist.insight.record import Record
 from nki_dist.launcher.asked import Asker
