@@ -17,6 +17,7 @@ import sys
 import time
 from statistics import median
 
+from bench.harness import show
 from tests.pages import ROOT, blocks, runnable
 
 MEASURED = """
@@ -57,11 +58,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--turns", type=int, default=5, help="processes on each host")
     turns = parser.parse_args().turns
-    print("| | import | first launch | each after it | end |\n|---|---|---|---|---|")
-    for name, host in (("in this process", "inprocess"), ("on actors", "ray")):
-        taken = zip(*(once(host) for _ in range(turns)), strict=True)
-        imported, first, later, end = map(median, taken)
-        print(f"| {name} | {imported:.2f} s | {first:.2f} s | {1e3 * later:.1f} ms | {end:.2f} s |")
+    heads = ("", "import", "first launch", "each after it", "end")
+    hosts = (("in this process", "inprocess"), ("on actors", "ray"))
+    show(heads, (row(name, host, turns) for name, host in hosts))
+
+
+def row(name: str, host: str, turns: int) -> tuple[str, ...]:
+    taken = zip(*(once(host) for _ in range(turns)), strict=True)
+    imported, first, later, end = map(median, taken)
+    return name, f"{imported:.2f} s", f"{first:.2f} s", f"{1e3 * later:.1f} ms", f"{end:.2f} s"
 
 
 if __name__ == "__main__":
