@@ -42,12 +42,12 @@ def show(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
         print(line, flush=True)
 
 
-def apart(module: str, *words: object, **options: Any) -> Any:
+def apart(*words: object, **options: Any) -> Any:
     """What a program gives in a Python process of its own: its last line, which is JSON.
 
-    What else it prints is printed. `options` are of `subprocess.run`.
+    What else it prints is printed. `words` follow `python`; `options` are of `subprocess.run`.
     """
-    command = [sys.executable, "-W", "ignore", "-m", module, *map(str, words)]
+    command = [sys.executable, "-W", "ignore", *map(str, words)]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, **options)
     *shown, last = done.stdout.splitlines()
     print(*shown, sep="\n", end="\n" * bool(shown), flush=True)

@@ -96,7 +96,7 @@ def main(arguments: list[str]) -> None:
     if arguments[:1] == ["--one"]:
         print(json.dumps(measure(int(arguments[1]))))
         return
-    rows = (apart("bench.scale", "--one", ranks) for ranks in arguments or SIZES)
+    rows = (apart("-m", "bench.scale", "--one", ranks) for ranks in arguments or SIZES)
     show(COLUMNS, ([row[c] for c in COLUMNS] for row in rows))
 
 

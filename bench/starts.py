@@ -10,14 +10,11 @@ is gone.
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import subprocess
-import sys
 import time
 from statistics import median
 
-from bench.harness import show
+from bench.harness import apart, show
 from tests.pages import ROOT, blocks, runnable
 
 MEASURED = """
@@ -43,14 +40,7 @@ def kernel() -> str:
 def once(host: str) -> list[float]:
     """Seconds of importing, of the first launch, of later ones, and of the end."""
     environment = os.environ | {"NKI_DIST_HOST": host, "NKI_DIST_CLUSTER": "off"}
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", MEASURED.format(kernel=kernel())],
-        env=environment,
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-    )
-    *seconds, last = json.loads(done.stdout.splitlines()[-1])
+    *seconds, last = apart("-c", MEASURED.format(kernel=kernel()), env=environment)
     return [*seconds, time.time() - last]
 
 

@@ -217,11 +217,11 @@ def main(arguments: list[str]) -> None:
         print(json.dumps(PARTS[arguments[0]](int(arguments[1]))))
         return
     if arguments[:1] == ["--stages"]:
-        actors = apart("bench.worlds", "--tell", arguments[1])["actors"]
-        apart("bench.worlds", "--plain", actors)
+        actors = apart("-m", "bench.worlds", "--tell", arguments[1])["actors"]
+        apart("-m", "bench.worlds", "--plain", actors)
         return
     parts = (
-        apart("bench.worlds", "--one", ranks) | apart("bench.worlds", "--memory", ranks)
+        apart("-m", "bench.worlds", "--one", ranks) | apart("-m", "bench.worlds", "--memory", ranks)
         for ranks in arguments or SIZES
     )
     show(COLUMNS, ([row[c] for c in COLUMNS] for row in parts))

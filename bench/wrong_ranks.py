@@ -71,7 +71,7 @@ def in_a_process(host: str, memory: int, *words: Any) -> dict[str, Any]:
             resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
 
     one = ",".join(map(str, words))
-    return apart("bench.wrong_ranks", "--host", host, "--one", one, preexec_fn=limit)
+    return apart("-m", "bench.wrong_ranks", "--host", host, "--one", one, preexec_fn=limit)
 
 
 def row(ranks: int, name: str, found: dict[str, Any]) -> tuple[object, ...]:

@@ -8,6 +8,7 @@ import os
 import pkgutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -84,6 +85,11 @@ def test_every_command_explains_itself(capsys):
             main([name.replace("_", "-"), "--help"])
         assert caught.value.code == 0
         assert len(capsys.readouterr().out.splitlines()) >= 5
+
+
+def test_a_command_with_parts_is_a_folder():
+    files = {path.name for path in Path(cli.__path__[0]).rglob("_*.py")}
+    assert files == {"__init__.py"}
 
 
 def test_the_module_runs_as_a_program(file):
