@@ -29,8 +29,7 @@ from typing import Any
 import numpy as np
 
 from nki_dist.cli import run as program
-from nki_dist.cli.shared.command import add_command
-from nki_dist.errors import LaunchError
+from nki_dist.cli.shared.command import add_command, refused
 from nki_dist.launcher.session import session
 from nki_dist.launcher.tally import Seen, Tally
 from nki_dist.runtime.hosts import Launch, LaunchResult
@@ -82,9 +81,7 @@ def run(arguments: argparse.Namespace) -> int:
         LaunchError: wrong options.
     """
     if arguments.repeat < 1:
-        raise LaunchError(
-            f"--repeat {arguments.repeat}; must be a positive number", code="command-option"
-        )
+        raise refused(f"--repeat {arguments.repeat}; must be a positive number")
     if status := program.unreadable(arguments):
         return status
     session().observer = stopwatch = Stopwatch(arguments.repeat)

@@ -16,7 +16,7 @@ import os
 import time
 from typing import Any, Final
 
-from nki_dist.cli.shared.command import add_command
+from nki_dist.cli.shared.command import add_command, refused
 from nki_dist.errors import LaunchError
 
 STORE_VARIABLE: Final = "NKI_DIST_OBJECT_STORE_BYTES"
@@ -55,10 +55,10 @@ def _start(arguments: argparse.Namespace) -> int:
 
     for name, value, least in (("actors", arguments.actors, 1), ("idle", arguments.idle, 1.0)):
         if not math.isfinite(value) or value < least:
-            raise LaunchError(
+            raise refused(
                 f"--{name} {value:g}; must be at least {least:g}",
-                code="command-option",
-                numbers={"got": value, "least": least},
+                got=value,
+                least=least,
             )
     store = os.environ.get(STORE_VARIABLE)
     if store is not None and not store.isdigit():

@@ -26,10 +26,9 @@ import argparse
 from typing import Any
 
 from nki_dist import arch
-from nki_dist.cli.shared.command import add_command
+from nki_dist.cli.shared.command import add_command, refused
 from nki_dist.compiler.compiled import Compiled
 from nki_dist.compiler.disasm import listing
-from nki_dist.errors import LaunchError
 from nki_dist.linking.link import link
 from nki_dist.linking.passes import left_out
 from nki_dist.linking.printing import listing as linked_listing
@@ -61,10 +60,10 @@ def run(arguments: argparse.Namespace) -> int:
     programs = compiled.as_run.programs if arguments.linked else compiled.programs
     if arguments.core is not None:
         if not 0 <= arguments.core < len(programs):
-            raise LaunchError(
+            raise refused(
                 f"--core {arguments.core}; allowed: 0 to {len(programs) - 1}",
-                code="command-option",
-                numbers={"got": arguments.core, "most": len(programs) - 1},
+                got=arguments.core,
+                most=len(programs) - 1,
             )
         programs = [programs[arguments.core]]
     for number, program in enumerate(programs):

@@ -26,8 +26,7 @@ from typing import Any
 
 from nki_dist.cli.shared import asking
 from nki_dist.cli.shared.asking import plain
-from nki_dist.cli.shared.command import add_command
-from nki_dist.errors import LaunchError
+from nki_dist.cli.shared.command import add_command, refused
 from nki_dist.insight.drift import Drift, Shadows
 from nki_dist.insight.record import Record
 
@@ -50,7 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
     """
     tolerance = arguments.tolerance
     if tolerance is not None and not tolerance >= 0:
-        raise LaunchError(f"--tolerance {tolerance:g}; must not be negative", code="command-option")
+        raise refused(f"--tolerance {tolerance:g}; must not be negative")
     worse: list[str] = []
     status = asking.asked(arguments, partial(_answers, tolerance=tolerance, worse=worse), _data)
     return status or (1 if worse else 0)

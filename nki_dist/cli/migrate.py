@@ -24,7 +24,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from nki_dist.cli.shared.command import add_command
+from nki_dist.cli.shared.command import add_command, refused
 from nki_dist.errors import LaunchError
 
 
@@ -67,9 +67,8 @@ def run(arguments: argparse.Namespace) -> int:
             with open(name, encoding="utf-8", newline="") as file:
                 done = migrate(file.read(), arguments.to)
         except (OSError, UnicodeDecodeError, SyntaxError) as error:
-            raise LaunchError(
+            raise refused(
                 f"{name} can't be migrated: {error}; name a file with Python of this version",
-                code="command-option",
             ) from error
         reports.append(done.to_dict(name, pages))
         if arguments.write and done.changed:

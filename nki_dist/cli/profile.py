@@ -42,7 +42,7 @@ from nki_dist import arch
 from nki_dist.arch.measured import measured
 from nki_dist.cli import run as program
 from nki_dist.cli.check import printing_to_stderr
-from nki_dist.cli.shared.command import add_command
+from nki_dist.cli.shared.command import add_command, refused
 from nki_dist.cli.shared.files import check_writable, writing
 from nki_dist.compiler.compiled import Compiled
 from nki_dist.compiler.wire import COMPILED as FILE_BEGINS
@@ -103,15 +103,14 @@ def run(arguments: argparse.Namespace) -> int:
         ProgramFormatError: a damaged compiled kernel.
     """
     if arguments.output_format == "chakra" and arguments.output_file is None:
-        raise LaunchError(
+        raise refused(
             "--output-format chakra writes a file for each rank; --output-file must name a folder",
-            code="command-option",
         )
     if arguments.most < 1:
-        raise LaunchError(
+        raise refused(
             f"--most {arguments.most}; must be a positive number",
-            code="command-option",
-            numbers={"got": arguments.most, "least": 1},
+            got=arguments.most,
+            least=1,
         )
     chakra = arguments.output_format == "chakra"
     check_writable("--output-file", arguments.output_file, folder=chakra)

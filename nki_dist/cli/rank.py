@@ -24,9 +24,8 @@ import os
 from collections.abc import Sequence
 from typing import Any, Final
 
-from nki_dist.cli.shared.command import add_command
+from nki_dist.cli.shared.command import add_command, refused
 from nki_dist.cli.shared.programs import Programs, Task
-from nki_dist.errors import LaunchError
 from nki_dist.timing.band import HELD
 
 VERSION: Final = 1
@@ -65,7 +64,7 @@ def programs_of(arguments: argparse.Namespace, cache: bool) -> Programs:
     jobs = os.cpu_count() or 1 if arguments.jobs is None else arguments.jobs
     for name, value in (("jobs", jobs), ("timeout", arguments.timeout)):
         if not value > 0:
-            raise LaunchError(f"--{name} {value}; must be positive", code="command-option")
+            raise refused(f"--{name} {value}; must be positive")
     options: list[str] = []
     for name in ("platform", "lnc", "check"):
         value = getattr(arguments, name)

@@ -29,7 +29,7 @@ import numpy as np
 
 from nki_dist.cli.shared import asking
 from nki_dist.cli.shared.asking import plain
-from nki_dist.cli.shared.command import add_command
+from nki_dist.cli.shared.command import add_command, refused
 from nki_dist.errors import LaunchError
 from nki_dist.insight.record import Record
 from nki_dist.insight.steps import At, NonFinite, Origin, Source, Writes
@@ -94,9 +94,8 @@ def _index(text: str | None) -> tuple[int, ...] | None:
     try:
         return tuple(int(n) for n in text.split(",") if n.strip())
     except ValueError:
-        raise LaunchError(
+        raise refused(
             f"--index {text}; must be numbers with commas between them, such as 50,7",
-            code="command-option",
         ) from None
 
 

@@ -35,7 +35,7 @@ from typing import Any, Final
 from nki_dist.cli.doctor import cluster, ray
 from nki_dist.cli.doctor.finding import Finding
 from nki_dist.cli.doctor.ray import RayFacts
-from nki_dist.cli.shared.command import add_command
+from nki_dist.cli.shared.command import add_command, refused
 from nki_dist.errors import LaunchError
 
 GIB: Final = 1 << 30
@@ -97,7 +97,7 @@ def register(subparsers: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     if arguments.address and not arguments.cluster:
-        raise LaunchError("--address is for --cluster", code="command-option")
+        raise refused("--address is for --cluster")
     if arguments.cluster:
         findings = cluster.examine(cluster.look(arguments.address))
     else:

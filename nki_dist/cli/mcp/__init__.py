@@ -24,7 +24,7 @@ from typing import Any
 
 from nki_dist.cli.mcp.calls import MIB, Limits
 from nki_dist.cli.mcp.tools import Tools
-from nki_dist.cli.shared.command import add_command
+from nki_dist.cli.shared.command import add_command, refused
 from nki_dist.errors import LaunchError
 
 
@@ -73,10 +73,10 @@ def run(arguments: argparse.Namespace) -> int:
     limits = Limits(arguments.timeout, arguments.memory * MIB, arguments.file_size * MIB)
     limits.check()
     if arguments.jobs < 1:
-        raise LaunchError(f"--jobs {arguments.jobs}; must be positive", code="command-option")
+        raise refused(f"--jobs {arguments.jobs}; must be positive")
     folder = Path(arguments.folder).resolve()
     if not folder.is_dir():
-        raise LaunchError(f"--folder {folder}: there is no such folder", code="command-option")
+        raise refused(f"--folder {folder}: there is no such folder")
     serve(Tools(folder, limits), arguments.jobs)
     return 0
 

@@ -55,24 +55,64 @@ def goldens(
         written: elements of an output.
         counts: of operations with counts.
     """
-    make = _MOVES.get(plan.op.opcode, _summed)
+    done = _Done(plan, inputs, written, counts)
     for group in plan.groups:
-        yield from make(plan, group, inputs, written, counts)
+        yield from _OPERATIONS.get(plan.op.opcode, _Done.summed)(done, group)
 
 
 _Group: TypeAlias = "tuple[int, ...]"
 
 
-def _summed(
-    plan: Plan, group: _Group, inputs: Sequence[Array], written: int, counts: Counts | None
-) -> Iterator[Golden]:
-    """all_reduce and reduce_scatter."""
-    total, tolerance = _sum([inputs[rank] for rank in group], plan.dtype.is_integer)
-    for n, rank in enumerate(group):
-        part = slice(None)
-        if plan.op.writes_part:
-            part = slice(n * written, (n + 1) * written)
-        yield Golden(rank, total[part], None if tolerance is None else tolerance[part])
+@dataclass(frozen=True)
+class _Done:
+    """What each operation gives the ranks of a group; fields as of `goldens`."""
+
+    plan: Plan
+    inputs: Sequence[Array]
+    written: int
+    counts: Counts | None
+
+    def summed(self, group: _Group) -> Iterator[Golden]:
+        """all_reduce and reduce_scatter."""
+        total, tolerance = _sum([self.inputs[rank] for rank in group], self.plan.dtype.is_integer)
+        for n, rank in enumerate(group):
+            part = slice(None)
+            if self.plan.op.writes_part:
+                part = slice(n * self.written, (n + 1) * self.written)
+            yield Golden(rank, total[part], None if tolerance is None else tolerance[part])
+
+    def gathered(self, group: _Group) -> Iterator[Golden]:
+        whole = np.concatenate([self.inputs[rank] for rank in group])
+        return (Golden(rank, whole) for rank in group)
+
+    def exchanged(self, group: _Group) -> Iterator[Golden]:
+        blocks = [self.inputs[rank].reshape(len(group), -1) for rank in group]
+        return (Golden(r, np.concatenate([b[n] for b in blocks])) for n, r in enumerate(group))
+
+    def counted(self, group: _Group) -> Iterator[Golden]:
+        assert self.counts is not None
+        outputs = {rank: self._zeros() for rank in group}
+        for chunk in self.counts.chunks(group, len(self.inputs[0]), self.written):
+            moved = self.inputs[chunk.source][chunk.start : chunk.stop]
+            outputs[chunk.target][chunk.at : chunk.at + len(moved)] = moved
+        return (Golden(rank, values) for rank, values in outputs.items())
+
+    def sent(self, group: _Group) -> Iterator[Golden]:
+        """A rank that nobody sends to keeps the zeros that its output begins with."""
+        given = {b: self.inputs[a] for a, b in self.plan.pairs}
+        return (Golden(rank, given.get(rank, self._zeros())) for rank in group)
+
+    def _zeros(self) -> Array:
+        return np.zeros(self.written, self.plan.dtype.dtype)
+
+
+_OPERATIONS: Final[dict[str, Callable[[_Done, _Group], Iterator[Golden]]]] = {
+    "all_gather": _Done.gathered,
+    "all_to_all": _Done.exchanged,
+    "all_to_all_v": _Done.counted,
+    "all_gather_v": _Done.counted,
+    "collective_permute": _Done.sent,
+}
 
 
 def _sum(arrays: Sequence[Array], exact: bool) -> tuple[Array, Array | None]:
@@ -90,46 +130,3 @@ def _sum(arrays: Sequence[Array], exact: bool) -> tuple[Array, Array | None]:
     added = len(arrays) * _FLOAT32_EPS * size
     rounded = float(about.eps) * np.abs(total) + float(about.smallest_subnormal)
     return total, added + rounded
-
-
-def _gathered(
-    plan: Plan, group: _Group, inputs: Sequence[Array], written: int, counts: Counts | None
-) -> Iterator[Golden]:
-    whole = np.concatenate([inputs[rank] for rank in group])
-    return (Golden(rank, whole) for rank in group)
-
-
-def _exchanged(
-    plan: Plan, group: _Group, inputs: Sequence[Array], written: int, counts: Counts | None
-) -> Iterator[Golden]:
-    blocks = [inputs[rank].reshape(len(group), -1) for rank in group]
-    return (Golden(r, np.concatenate([b[n] for b in blocks])) for n, r in enumerate(group))
-
-
-def _counted(
-    plan: Plan, group: _Group, inputs: Sequence[Array], written: int, counts: Counts | None
-) -> Iterator[Golden]:
-    assert counts is not None
-    outputs = {rank: np.zeros(written, plan.dtype.dtype) for rank in group}
-    for chunk in counts.chunks(group, len(inputs[0]), written):
-        moved = inputs[chunk.source][chunk.start : chunk.stop]
-        outputs[chunk.target][chunk.at : chunk.at + len(moved)] = moved
-    return (Golden(rank, values) for rank, values in outputs.items())
-
-
-def _sent(
-    plan: Plan, group: _Group, inputs: Sequence[Array], written: int, counts: Counts | None
-) -> Iterator[Golden]:
-    """A rank that nobody sends to keeps the zeros that its output begins with."""
-    source = {b: a for a, b in plan.pairs}
-    zeros = np.zeros(written, plan.dtype.dtype)
-    return (Golden(r, inputs[source[r]] if r in source else zeros) for r in group)
-
-
-_MOVES: Final[dict[str, Callable[..., Iterator[Golden]]]] = {
-    "all_gather": _gathered,
-    "all_to_all": _exchanged,
-    "all_to_all_v": _counted,
-    "all_gather_v": _counted,
-    "collective_permute": _sent,
-}

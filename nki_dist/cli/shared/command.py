@@ -1,10 +1,12 @@
-"""A command's parser, whose help is the docstring of the command's module."""
+"""What all commands have: a parser, whose help is the docstring of their module, and refusals."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
 from typing import Any
+
+from nki_dist.errors import LaunchError
 
 
 def add_command(
@@ -35,3 +37,8 @@ def add_command(
     )
     parser.set_defaults(run=run)
     return parser
+
+
+def refused(text: str, **numbers: float) -> LaunchError:
+    """What is said of options that can't be carried out."""
+    return LaunchError(text, code="command-option", numbers=numbers or None)
