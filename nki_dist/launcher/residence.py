@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import copy
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final, TypeAlias
 
 import numpy as np
 
+from nki_dist.compiler.compiled import Compiled
 from nki_dist.dtypes import DType
 from nki_dist.errors import CoreLostError, LaunchError, NkiError, OutOfMemoryError
 from nki_dist.hbm.contents import made
@@ -146,6 +147,20 @@ class Residence:
                 numbers={"got": used + nbytes, "most": self.capacity},
             )
 
+    def check_launch(self, compiled: Compiled, new: Collection[int] = ()) -> None:
+        """See that a launch fits beside the tensors that are there.
+
+        Args:
+            new: indices of the arguments that aren't among them.
+
+        Raises:
+            OutOfMemoryError: it doesn't.
+        """
+        need = [compiled.inputs[n].nbytes for n in new]
+        need += [s.nbytes for s in compiled.shared if s.role == "shared"]
+        need += [p.facts.get("peak_hbm", 0) for p in compiled.programs]
+        self.check_room(sum(map(padded, need)), f"a launch of {compiled.kernel}")
+
     def _largest(self) -> str:
         found = [f"{t.name} ({t.nbytes:,} bytes)" for t in self.tensors()]
         more = f" and {len(found) - LISTED:,} more" if len(found) > LISTED else ""
@@ -249,7 +264,7 @@ class Residence:
 
     # ---- launches --------------------------------------------------------------------------------
 
-    def failed(self, tensor: DeviceTensor, error: Exception, kernel: str) -> None:
+    def failed(self, tensor: DeviceTensor, error: BaseException, kernel: str) -> None:
         """A launch that was to write it has failed; what it had may be written in part."""
         if tensor._block is not None:
             self._suspect.append(tensor._block)
@@ -300,7 +315,7 @@ def _lost(tensor: DeviceTensor) -> CoreLostError:
     )
 
 
-def _unwritten(tensor: DeviceTensor, error: Exception, kernel: str) -> Exception:
+def _unwritten(tensor: DeviceTensor, error: BaseException, kernel: str) -> BaseException:
     """The error of a launch, as that of a tensor."""
     made = copy.copy(error)
     if isinstance(made, NkiError):

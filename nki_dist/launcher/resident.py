@@ -127,7 +127,8 @@ class Resident:
         """A launch that is only looked at, and what stands for what it returns to each rank."""
         given, given_too = self._arrays_for(args, kwargs)
         look = checker.launch(self, kernel, grid, given, given_too)
-        if all(a is b for a, b in zip(args, given)) and kwargs == given_too:
+        before, after = (*args, *kwargs.values()), (*given, *given_too.values())
+        if all(a is b for a, b in zip(before, after)):
             return look, look.outputs
         return look, _in_kind(self._as_tensors(look.outputs, look.name, alone), alone)
 

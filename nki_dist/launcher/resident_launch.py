@@ -24,9 +24,9 @@ from nki_dist.launcher.residence import Residence
 from nki_dist.launcher.results import as_declared
 from nki_dist.launcher.retrying import Attempt, launch_again
 from nki_dist.launcher.session import session
-from nki_dist.ops.alignment import padded
 from nki_dist.program import Access
 from nki_dist.program.pytree import tree_map
+from nki_dist.runtime.executor import Stopped
 from nki_dist.runtime.hosts import Host, Launch, LaunchResult
 from nki_dist.runtime.unread import check_messages
 
@@ -131,7 +131,8 @@ class ResidentLaunch:
 
     def fail(self, error: BaseException) -> None:
         """What it was to write has no value."""
-        why = error if isinstance(error, Exception) else _interrupted(self.compiled.kernel)
+        ended = isinstance(error, Stopped) or not isinstance(error, Exception)
+        why = _interrupted(self.compiled.kernel) if ended else error
         for tensor in (*self.written, *self._new()):
             self.world.residence.failed(tensor, why, self.compiled.kernel)
 
@@ -224,12 +225,9 @@ class ResidentLaunch:
 
     def _make_room(self, residence: Residence) -> None:
         """See that what the launch needs besides tensors that are there fits, too."""
-        here = [s for s in self.compiled.inputs if s.index not in self.tensors]
-        shared = [s for s in self.compiled.shared if s.role == "shared"]
-        placed = [t for t in self._new() if t._block is not None]
-        need = sum(padded(n) for n in [s.nbytes for s in here] + [s.nbytes for s in shared])
-        need -= sum(padded(t.nbytes) for t in placed)
-        residence.check_room(max(need, 0), f"a launch of {self.compiled.kernel}")
+        if all(t._block is None for t in self._new()):  # else it is made again
+            others = [n for n in range(len(self.compiled.inputs)) if n not in self.tensors]
+            residence.check_launch(self.compiled, others)
 
     def _place(self, several: list[DeviceTensor], residence: Residence, host: Host) -> Block:
         """Memory of a returned tensor, which several have if it is returned in several shapes."""

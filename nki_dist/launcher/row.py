@@ -7,6 +7,7 @@ of those that fail only because an earlier one did, nothing is kept.
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol
@@ -16,6 +17,7 @@ from nki_dist.runtime.executor import Stopped
 
 MOST: Final = 1024  # launches that wait; more wait in the program
 TOGETHER: Final = 16  # launches that are carried out in one go; each has its own results
+LOOK_EVERY: Final = 0.1
 PATIENCE: Final = 10.0  # seconds that a launch has to stop after an interrupt
 
 
@@ -119,8 +121,10 @@ class Row:
             self._given_up += 1
             given_up = list(self._waiting)
             self._waiting.clear()
-            self._stop()
-            self._changed.wait_for(lambda: not self._busy, PATIENCE)
+            ends = time.monotonic() + PATIENCE
+            while self._busy and time.monotonic() < ends:
+                self._stop()  # again, as it may not have begun before
+                self._changed.wait(LOOK_EVERY)
             self._errors.clear()  # which the interrupt has brought about
         for launch in given_up:
             launch.fail(error)

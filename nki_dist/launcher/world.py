@@ -336,12 +336,8 @@ class World(Recording, Resident, Hosted):
         alone: bool = False,
         now: bool = True,
     ) -> tuple[Any, Any, Compiled]:
-        """Launch a kernel: what each rank returns, what is left of the launch, what was compiled.
-
-        Args:
-            alone: on the only rank of a world that nobody has made.
-            now: return when it has ended.
-        """
+        """What each rank returns, what is left of the launch, what was compiled; `alone`: on the
+        only rank of a world that nobody has made, `now`: return when it has ended."""
 
         if self.dry:
             return self._run_dry(kernel, grid, args, kwargs, alone)
@@ -373,6 +369,8 @@ class World(Recording, Resident, Hosted):
     ) -> tuple[list[Any], LaunchResult, Compiled]:
         """Launch what `_compiled` gave: the outputs of each rank, what is left, the kernel."""
         as_run = compiled.as_run
+        if self.residence:
+            self.residence.check_launch(compiled, range(len(compiled.inputs)))
         inputs = inputs_as_run(as_run, bound)
         launch = Launch(key, compiled, inputs, self.printer, self.timeout, session().warn)
         with self._lock:
