@@ -33,6 +33,9 @@ class Residence:
 
     Args:
         world: whose.
+
+    Attributes:
+        held: numbers of the regions that the host has.
     """
 
     def __init__(self, world: Any) -> None:
@@ -41,7 +44,7 @@ class Residence:
         self.capacity: int = world.arch.hbm_stack_bytes * world.lnc // world.arch.cores_per_stack
         self._tensors: weakref.WeakSet[DeviceTensor] = weakref.WeakSet()
         self._regions = Regions()
-        self._held: set[int] = set()  # regions that the host has
+        self.held: set[int] = set()
         self._era: int | None = None
         self._suspect: list[Block] = []  # that a launch which was lost may still write
 
@@ -60,9 +63,6 @@ class Residence:
         there = [t for t in self._tensors if t._block is not None]
         return sorted(there, key=lambda t: (-t.nbytes, t.name))
 
-    def __bool__(self) -> bool:
-        return bool(self._held)
-
     # ---- the host --------------------------------------------------------------------------------
 
     def host(self) -> Host:
@@ -70,7 +70,7 @@ class Residence:
         host: Host = self._world._started()
         era = host.era()
         if self._era != era:
-            lost = self._era is not None and self._held
+            lost = self._era is not None and self.held
             self._era = era
             if lost:
                 self._lose()
@@ -78,7 +78,7 @@ class Residence:
 
     def _lose(self) -> None:
         """All memory is gone."""
-        self._held.clear()
+        self.held.clear()
         self._regions.forget()
         self._suspect.clear()
         for t in self._tensors:
@@ -108,7 +108,7 @@ class Residence:
         self.check_room(tensor.nbytes, f"tensor {tensor.name}")
         block = self._regions.take(tensor.nbytes)
         number, _ = block.place
-        if host is not None and number not in self._held:
+        if host is not None and number not in self.held:
             self._hold(host, number, tensor)
         tensor._block = block
         self._tensors.add(tensor)
@@ -119,7 +119,7 @@ class Residence:
             try:
                 host.hold(number, size)
             except OutOfMemoryError:
-                if not (empty := [n for n in self._regions.empty(0) if n in self._held]):
+                if not (empty := [n for n in self._regions.empty(0) if n in self.held]):
                     raise
                 self._drop(host, empty)
                 host.hold(number, size)
@@ -128,7 +128,7 @@ class Residence:
             if isinstance(error, OutOfMemoryError):
                 error.message = f"tensor {tensor.name}: {error.message}{self._largest()}"
             raise
-        self._held.add(number)
+        self.held.add(number)
 
     def check_room(self, nbytes: int, what: str) -> None:
         """See that so many bytes more fit into the HBM of a rank.
@@ -168,13 +168,13 @@ class Residence:
 
     def release(self) -> None:
         """Give memory back that nobody has, but for some."""
-        empty = [n for n in self._regions.empty() if n in self._held]
+        empty = [n for n in self._regions.empty() if n in self.held]
         if empty and (host := self._world._host) is not None and self._era == host.era():
             self._drop(host, empty)
 
     def _drop(self, host: Host, numbers: list[int]) -> None:
         host.drop(numbers)
-        self._held -= set(numbers)
+        self.held -= set(numbers)
 
     # ---- values ----------------------------------------------------------------------------------
 

@@ -139,7 +139,6 @@ class Resident:
         key: str,
         compiled: Compiled,
         bound: Sequence[BoundArguments],
-        tensors: Mapping[int, DeviceTensor],
         alone: bool,
         now: bool,
     ) -> tuple[Any, LaunchResult | None, Compiled]:
@@ -149,6 +148,7 @@ class Resident:
             alone: whether it is made outside of a world.
             now: whether it is waited for.
         """
+        tensors = resident(bound[0])
         self._at_home(tensors, alone)
         if compiled.warnings or compiled.unstored:
             tell([*compiled.warnings, *compiled.unstored])
@@ -200,8 +200,9 @@ class Resident:
         Args:
             run: carries it out.
         """
-        if not (tensors := resident(bound[0])):
+        if not bound[0].stays:
             return run(bound)
+        tensors = resident(bound[0])
         self._at_home(tensors, alone)
         values = {n: self.residence.read(t) for n, t in tensors.items()}
         given = settled(bound)

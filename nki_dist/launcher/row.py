@@ -42,6 +42,9 @@ class Row:
     Args:
         stop: ends what is under way, if anything is.
         together: carries out the first of several launches in one go, and says how many it has.
+
+    Attributes:
+        idle: nothing waits or is under way, and nobody has failed unseen.
     """
 
     def __init__(self, stop: Callable[[], None], together: Callable[[Sequence[Any]], int]) -> None:
@@ -50,11 +53,9 @@ class Row:
         self._waiting: deque[Queued] = deque()
         self._changed = threading.Condition()
         self._busy = False
+        self.idle = True
         self._thread: threading.Thread | None = None
         self._errors: list[BaseException] = []
-
-    def __bool__(self) -> bool:
-        return self._busy or bool(self._waiting)
 
     def add(self, launch: Queued) -> None:
         """Carry it out after those that were added before."""
@@ -62,6 +63,7 @@ class Row:
             while len(self._waiting) >= MOST:
                 self._changed.wait()
             self._waiting.append(launch)
+            self.idle = False
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="nki-row", daemon=True)
                 self._thread.start()
@@ -73,6 +75,7 @@ class Row:
             with self._changed:
                 self._busy = False
                 if not self._waiting:
+                    self.idle = not self._errors
                     self._changed.notify_all()
                     self._changed.wait(1.0)
                 if not self._waiting:
@@ -105,11 +108,11 @@ class Row:
 
     def drain(self) -> None:
         """Return when all have ended; an interrupt ends them."""
-        if not self or threading.current_thread() is self._thread:
+        if self.idle or threading.current_thread() is self._thread:
             return
         try:
             with self._changed:
-                while self:
+                while self._busy or self._waiting:
                     self._changed.wait()
         except BaseException as error:
             self._give_up(error)
@@ -126,18 +129,21 @@ class Row:
                 self._stop()  # again, as it may not have begun before
                 self._changed.wait(LOOK_EVERY)
             self._errors.clear()  # which the interrupt has brought about
+            self.idle = not self._busy
         for launch in given_up:
             launch.fail(error)
 
     def take_first(self) -> BaseException | None:
         """The first error that nobody has seen, if there is one; the others are forgotten."""
-        first = self._errors[0] if self._errors else None
-        self._errors.clear()
+        with self._changed:
+            first = self._errors[0] if self._errors else None
+            self._errors.clear()
+            self.idle = not (self._busy or self._waiting)
         return first
 
     def raise_first(self) -> None:
         """Raise the first error that nobody has seen, if there is one."""
-        if (first := self.take_first()) is not None:
+        if not self.idle and (first := self.take_first()) is not None:
             raise first
 
     def forget(self) -> None:
