@@ -31,6 +31,7 @@ class RegionHost:
     _abandon: Callable[[], None]
     _renew: Callable[[bool], None]
     _sound: bool
+    _renewed: bool  # just now, for the launch that follows
     _regions: WorldRegions | None  # once a tensor stays in HBM
     _era: int
     _has: list[set[int]]  # regions that each process has mapped
@@ -43,7 +44,7 @@ class RegionHost:
         except Exception:
             self._sound = True
             raise
-        self._sound = True
+        self._sound, self._renewed = True, True
         return self._era
 
     @contextmanager

@@ -63,8 +63,8 @@ class PerRank:
             for _, leaf in flatten(value, is_array)[0]:
                 if isinstance(leaf, InHbm):
                     raise LaunchError(
-                        f"per_rank has tensor {leaf.name} for rank {rank}, and a DeviceTensor has "
-                        "a part in the HBM of every rank already",
+                        f"per_rank has {leaf!r} for rank {rank}, which has a part in the HBM of "
+                        "every rank already",
                         location=users_line(),
                         code="per-rank",
                         hint="pass the tensor as it is; where ranks differ, put it so: "
@@ -134,6 +134,7 @@ class BoundArguments:
         originals: what the caller passed for each tensor.
         arrays: the same as NumPy arrays.
         framework: of the results; None for NumPy.
+        stays: whether some of them stay in HBM.
     """
 
     args: Args
@@ -142,6 +143,7 @@ class BoundArguments:
     originals: list[Any]
     arrays: list[np.ndarray]
     framework: Any
+    stays: bool = False
 
     def bind(self, trace: Trace) -> tuple[Args, Kwargs]:
         """The arguments with the trace's tensors in place."""
@@ -176,8 +178,10 @@ def bind_arguments(function: Callable[..., Any], args: Args, kwargs: Kwargs) -> 
     originals: list[Any] = []
     arrays: list[np.ndarray] = []
     seen: dict[int, TensorSignature] = {}
+    stays = False
 
     def take(path: str, value: Any) -> Any:
+        nonlocal stays
         if isinstance(value, PerRank):
             raise LaunchError(
                 f"argument {path} is an nki.per_rank inside another value; make the whole argument "
@@ -198,6 +202,7 @@ def bind_arguments(function: Callable[..., Any], args: Args, kwargs: Kwargs) -> 
             array, shape, dtype = take_array(function, path, value)
             leaf = seen[id(value)] = TensorSignature(len(signatures), shape, dtype, path)
             signatures.append(leaf)
+            stays = stays or isinstance(value, InHbm)
             originals.append(value)
             arrays.append(array)
         return leaf
@@ -206,7 +211,7 @@ def bind_arguments(function: Callable[..., Any], args: Args, kwargs: Kwargs) -> 
     new_kwargs = {name: _walk(take, name, value) for name, value in kwargs.items()}
     foreign = originals and not isinstance(originals[0], np.ndarray)
     framework = frameworks.describe(originals[0]) if foreign else None
-    return BoundArguments(new_args, new_kwargs, signatures, originals, arrays, framework)
+    return BoundArguments(new_args, new_kwargs, signatures, originals, arrays, framework, stays)
 
 
 def bind_ranks(

@@ -48,7 +48,7 @@ class DeviceTensor(InHbm):
         self._block: Block | None = None
         self._values: list[np.ndarray] | None = None  # of one that isn't in HBM yet
         self._restore: Any = None  # gives the values, while nothing has been written since
-        self._error: Exception | None = None  # why there is no value
+        self._error: BaseException | None = None  # why there is no value
 
     # ---- made outside of a world -----------------------------------------------------------------
 

@@ -82,7 +82,8 @@ def _bound(compiled: Compiled, arrays: Sequence[Any]) -> BoundArguments:
         _refuse_shared(compiled, written, arrays, taken)
     foreign = len(arrays) > 0 and not isinstance(arrays[0], np.ndarray)
     framework = frameworks.describe(arrays[0]) if foreign else None
-    return BoundArguments((), {}, wanted, list(arrays), taken, framework)
+    stays = any(isinstance(a, InHbm) for a in arrays)
+    return BoundArguments((), {}, wanted, list(arrays), taken, framework, stays)
 
 
 def _taken(kernel: str, value: Any, wanted: TensorSignature) -> np.ndarray:

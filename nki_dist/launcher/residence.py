@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import copy
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final, TypeAlias
 
 import numpy as np
 
+from nki_dist.compiler.compiled import Compiled
 from nki_dist.dtypes import DType
 from nki_dist.errors import CoreLostError, LaunchError, NkiError, OutOfMemoryError
 from nki_dist.hbm.contents import made
@@ -33,6 +34,9 @@ class Residence:
 
     Args:
         world: whose.
+
+    Attributes:
+        held: numbers of the regions that the host has.
     """
 
     def __init__(self, world: Any) -> None:
@@ -41,12 +45,12 @@ class Residence:
         self.capacity: int = world.arch.hbm_stack_bytes * world.lnc // world.arch.cores_per_stack
         self._tensors: weakref.WeakSet[DeviceTensor] = weakref.WeakSet()
         self._regions = Regions()
-        self._held: set[int] = set()  # regions that the host has
+        self.held: set[int] = set()
         self._since: tuple[weakref.ref[Host], int] | None = None  # that they are from
         self._suspect: list[Block] = []  # that a launch which was lost may still write
         # What failed since the program was last told of errors: with its error, and whether its
         # memory is as it was.
-        self._untold: list[tuple[DeviceTensor, Exception | None, bool]] = []
+        self._untold: list[tuple[DeviceTensor, BaseException | None, bool]] = []
 
     @property
     def _world(self) -> Any:
@@ -63,7 +67,9 @@ class Residence:
         there = [t for t in self._tensors if t._block is not None]
         return sorted(there, key=lambda t: (-t.nbytes, t.name))
 
-    def __bool__(self) -> bool:
+    @property
+    def in_use(self) -> bool:
+        """Whether somebody has memory."""
         return self._regions.taken > 0
 
     # ---- the host --------------------------------------------------------------------------------
@@ -81,7 +87,7 @@ class Residence:
 
     def _lose(self) -> None:
         """All memory is gone."""
-        self._held.clear()
+        self.held.clear()
         self._regions.forget()
         self._suspect.clear()
         for t in self._tensors:
@@ -118,7 +124,7 @@ class Residence:
         self.check_room(tensor.nbytes, f"tensor {tensor.name}")
         block = self._regions.take(tensor.nbytes)
         number, _ = block.place
-        if host is not None and number not in self._held:
+        if host is not None and number not in self.held:
             self._hold(host, number, tensor)
             if empty := self._empty():
                 self._drop(host, empty)
@@ -127,7 +133,7 @@ class Residence:
 
     def _empty(self) -> list[int]:
         """Regions that nobody has anything in, but for some that stay for later."""
-        return [n for n in self._regions.empty(KEPT // self.ranks) if n in self._held]
+        return [n for n in self._regions.empty(KEPT // self.ranks) if n in self.held]
 
     def _hold(self, host: Host, number: int, tensor: DeviceTensor) -> None:
         size = self._regions.sizes[number]
@@ -135,7 +141,7 @@ class Residence:
             try:
                 host.hold(number, size)
             except OutOfMemoryError:
-                if not (empty := [n for n in self._regions.empty(0) if n in self._held]):
+                if not (empty := [n for n in self._regions.empty(0) if n in self.held]):
                     raise
                 self._drop(host, empty)
                 host.hold(number, size)
@@ -144,7 +150,7 @@ class Residence:
             if isinstance(error, OutOfMemoryError):
                 error.message = f"tensor {tensor.name}: {error.message}{self._largest()}"
             raise
-        self._held.add(number)
+        self.held.add(number)
 
     def check_room(self, nbytes: int, what: str) -> None:
         """See that so many bytes more fit into the HBM of a rank.
@@ -163,6 +169,20 @@ class Residence:
                 numbers={"got": used + nbytes, "most": self.capacity},
             )
 
+    def check_launch(self, compiled: Compiled, new: Collection[int] = ()) -> None:
+        """See that a launch fits beside the tensors that are there.
+
+        Args:
+            new: indices of the arguments that aren't among them.
+
+        Raises:
+            OutOfMemoryError: it doesn't.
+        """
+        need = [compiled.inputs[n].nbytes for n in new]
+        need += [s.nbytes for s in compiled.shared if s.role == "shared"]
+        need += [p.facts.get("peak_hbm", 0) for p in compiled.programs]
+        self.check_room(sum(map(padded, need)), f"a launch of {compiled.kernel}")
+
     def _largest(self) -> str:
         found = [f"{t.name} ({t.nbytes:,} bytes)" for t in self.tensors()]
         more = f" and {len(found) - LISTED:,} more" if len(found) > LISTED else ""
@@ -177,7 +197,7 @@ class Residence:
 
     def _drop(self, host: Host, numbers: list[int]) -> None:
         host.drop(numbers)
-        self._held -= set(numbers)
+        self.held -= set(numbers)
 
     # ---- values ----------------------------------------------------------------------------------
 

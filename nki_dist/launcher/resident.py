@@ -38,7 +38,7 @@ from nki_dist.launcher.tensor_spec import TensorSpec
 from nki_dist.launcher.tracebacks import leaves_package
 from nki_dist.program.pytree import flatten, tree_map
 from nki_dist.runtime.group import CoreReport
-from nki_dist.runtime.hosts import LaunchResult
+from nki_dist.runtime.hosts import Host, LaunchResult
 from nki_dist.timing import COMPILED, check_schedule
 
 IN_TEST: Final = "PYTEST_CURRENT_TEST"  # in whose environment an error belongs to its line
@@ -51,6 +51,8 @@ class Resident:
     dry: bool
     host_name: str
     residence: Residence
+    start: Callable[[], None]
+    _host: Host | None
     _row: Row
     _lock: Any
     _dried: dict[str, list[CoreReport]]  # of kernels that ran without values, by name
@@ -131,7 +133,8 @@ class Resident:
         """A launch that is only looked at, and what stands for what it returns to each rank."""
         given, given_too = self._arrays_for(args, kwargs)
         look = checker.launch(self, kernel, grid, given, given_too)
-        if all(a is b for a, b in zip(args, given)) and kwargs == given_too:
+        before, after = (*args, *kwargs.values()), (*given, *given_too.values())
+        if all(a is b for a, b in zip(before, after)):
             return look, look.outputs
         return look, _in_kind(self._as_tensors(look.outputs, look.name, alone), alone)
 
@@ -142,7 +145,6 @@ class Resident:
         key: str,
         compiled: Compiled,
         bound: Sequence[BoundArguments],
-        tensors: Mapping[int, DeviceTensor],
         alone: bool,
         now: bool,
     ) -> tuple[Any, LaunchResult | None, Compiled]:
@@ -152,6 +154,7 @@ class Resident:
             alone: whether it is made outside of a world.
             now: whether it is waited for.
         """
+        tensors = resident(bound[0])
         self._at_home(tensors, alone)
         if compiled.warnings or compiled.unstored:
             tell([*compiled.warnings, *compiled.unstored])
@@ -165,6 +168,8 @@ class Resident:
         line = None if at_once else users_line()
         launch = ResidentLaunch(self, key, compiled, bound, tensors, line, alone)
         if not at_once:
+            if self._host is None:  # a program that is about to end can't start it any more
+                self.start()
             self._row.add(launch)
         else:
             self.wait()
@@ -207,8 +212,9 @@ class Resident:
         Args:
             run: carries it out.
         """
-        if not (tensors := resident(bound[0])):
+        if not bound[0].stays:
             return run(bound)
+        tensors = resident(bound[0])
         self._at_home(tensors, alone)
         values = {n: self.residence.read(t) for n, t in tensors.items()}
         given = settled(bound)

@@ -25,7 +25,6 @@ from nki_dist.launcher.residence import Residence
 from nki_dist.launcher.results import as_declared, check_written, give_back_inputs
 from nki_dist.launcher.retrying import Attempt, launch_again
 from nki_dist.launcher.session import session
-from nki_dist.ops.alignment import padded
 from nki_dist.program import Access
 from nki_dist.program.pytree import tree_map
 from nki_dist.runtime.hosts import Host, Launch, LaunchResult
@@ -172,7 +171,9 @@ class ResidentLaunch:
                 results = host.launch_row(ready) if len(ready) > 1 else []
             except CoreLostError:  # what was lost is replaced for the first of them
                 return 0
-            done = itertools.takewhile(lambda pair: pair[0]._is_done(pair[1]), zip(launches, results))
+            done = itertools.takewhile(
+                lambda pair: pair[0]._is_done(pair[1]), zip(launches, results)
+            )
             return sum(1 for _ in done)
 
     def _goes_together(self) -> bool:
@@ -241,12 +242,9 @@ class ResidentLaunch:
 
     def _make_room(self, residence: Residence) -> None:
         """See that what the launch needs besides tensors that are there fits, too."""
-        here = [s for s in self.compiled.inputs if s.index not in self.tensors]
-        shared = [s for s in self.compiled.shared if s.role == "shared"]
-        placed = [t for t in self._new() if t._block is not None]
-        need = sum(padded(n) for n in [s.nbytes for s in here] + [s.nbytes for s in shared])
-        need -= sum(padded(t.nbytes) for t in placed)
-        residence.check_room(max(need, 0), f"a launch of {self.compiled.kernel}")
+        if all(t._block is None for t in self._new()):  # else it is made again
+            others = [n for n in range(len(self.compiled.inputs)) if n not in self.tensors]
+            residence.check_launch(self.compiled, others)
 
     def _place(self, several: list[DeviceTensor], residence: Residence, host: Host) -> Block:
         """Memory of a returned tensor, which several have if it is returned in several shapes."""
@@ -274,7 +272,6 @@ class ResidentLaunch:
             values = memories.selected(leaf, host)
             residence.place(tensor, host)
             residence.fill(tensor, values, host)
-
 
     def _give_back(self, result: LaunchResult) -> None:
         """Arrays that the kernel has written, to the caller."""
@@ -320,4 +317,3 @@ def _is_whole(a: Access) -> bool:
 def _block(tensor: DeviceTensor) -> Block:
     assert tensor._block is not None
     return tensor._block
-

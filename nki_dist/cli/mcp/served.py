@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from nki_dist.cli._tools import Tools
+from nki_dist.cli.mcp.tools import Tools
 
 
 def register_tools(server: Any, tools: Tools, jobs: int) -> None:

@@ -1,12 +1,30 @@
 """`nki-dist nccom-test`: AWS's benchmark of collectives, in simulated time.
 
-Options, columns and units are those of its guide. Times are prices of one operation whose ranks all
-start together (see docs/collectives_time.md): they have no spread, so every statistic is the same.
+Simulated time and bandwidth of a collective operation for a sweep of sizes, with the options and
+columns of AWS's nccom-test. size(B) is the larger of a rank's input and output; algbw is size over
+time, busbw is that times what makes it independent of the number of ranks, in 2^30 bytes per
+second. Nothing is run, so a sweep to 1 GB on hundreds of ranks takes no memory; --check runs
+the operation in this process with real data. sendrecv, and permute without a file of pairs, send
+from each rank to the next. Exit status: 0 done, 1 an error or a wrong result, 2 wrong usage.
 
-Source: tools/neuron-sys-tools/nccom-test.rst of the Neuron SDK's documentation, which defines the
-unit of both bandwidths as 2^30 bytes per second. The newer of its printed examples have 10^9;
-`--bandwidth-unit GB` prints those.
+[options]
+
+examples:
+  nki-dist nccom-test allr -r 64 -b 1KB -e 1GB -f 4
+  nki-dist nccom-test -r 8 -b 1KB -e 1MB -f 4 -d bf16 --check allg
+  nki-dist nccom-test redsct -r 128 -N 2 --platform trn2 --show-algorithm
+  nki-dist nccom-test allr -r 64 --algorithm ring --report-to-json-file ring.json
+
+options that only say how a device is driven (--iters, --hosts, --slurm-mode, ...) change nothing
 """
+
+# Options, columns and units are those of its guide. Times are prices of one operation whose ranks
+# all start together (see docs/collectives_time.md): they have no spread, so every statistic is the
+# same.
+#
+# Source: tools/neuron-sys-tools/nccom-test.rst of the Neuron SDK's documentation, which defines the
+# unit of both bandwidths as 2^30 bytes per second. The newer of its printed examples have 10^9;
+# `--bandwidth-unit GB` prints those.
 
 from __future__ import annotations
 
@@ -17,43 +35,25 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from nki_dist.cli import _nccom_options as options
-from nki_dist.cli import _nccom_streams as streams
-from nki_dist.cli._files import writing
-from nki_dist.cli._nccom_check import Checker
-from nki_dist.cli._nccom_plan import Plan, bytes_of, check_sbuf, sizes_of
+from nki_dist.cli.nccom_test import options, streams
+from nki_dist.cli.nccom_test.check import Checker
+from nki_dist.cli.nccom_test.plan import Plan, bytes_of, check_sbuf, sizes_of
+from nki_dist.cli.shared.command import add_command
+from nki_dist.cli.shared.files import writing
 
 _UNITS: Final = {"GiB": 1 << 30, "GB": 10**9}
 _SHOWN: Final = {"hierarchical": "hier"}  # as the guide calls it
 
-_DESCRIPTION: Final = """\
-Simulated time and bandwidth of a collective operation for a sweep of sizes, with the options and
-columns of AWS's nccom-test. size(B) is the larger of a rank's input and output; algbw is size over
-time, busbw is that times what makes it independent of the number of ranks, in 2^30 bytes per
-second. Nothing is run, so a sweep to 1 GB on hundreds of ranks takes no memory; --check runs
-the operation in this process with real data. sendrecv, and permute without a file of pairs, send
-from each rank to the next. Exit status: 0 done, 1 an error or a wrong result, 2 wrong usage."""
-
-_EPILOG: Final = """\
-examples:
-  nki-dist nccom-test allr -r 64 -b 1KB -e 1GB -f 4
-  nki-dist nccom-test -r 8 -b 1KB -e 1MB -f 4 -d bf16 --check allg
-  nki-dist nccom-test redsct -r 128 -N 2 --platform trn2 --show-algorithm
-  nki-dist nccom-test allr -r 64 --algorithm ring --report-to-json-file ring.json
-
-options that only say how a device is driven (--iters, --hosts, --slurm-mode, ...) change nothing"""
-
 
 def register(subparsers: Any) -> None:
-    parser = subparsers.add_parser(
+    parser = add_command(
+        subparsers,
         "nccom-test",
-        help="time and bandwidth of collectives, as AWS's nccom-test shows them",
-        description=_DESCRIPTION,
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        "time and bandwidth of collectives, as AWS's nccom-test shows them",
+        __doc__,
+        run,
     )
     options.add_options(parser)
-    parser.set_defaults(run=run)
 
 
 @dataclass(frozen=True)

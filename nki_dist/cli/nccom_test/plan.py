@@ -16,20 +16,15 @@ from types import MappingProxyType
 from typing import Final, TypeAlias
 
 from nki_dist import dtypes
+from nki_dist.cli.shared.command import refused
 from nki_dist.collectives.choose import choose
 from nki_dist.collectives.operations import OPERATIONS as CARRIED_OUT
 from nki_dist.collectives.operations import Kind
 from nki_dist.collectives.price import all_to_all_ns, move_ns, price_ns, sharing_groups
 from nki_dist.collectives.question import Question, RankLayout
-from nki_dist.errors import LaunchError
 from nki_dist.topology.topology import Topology
 
 Groups: TypeAlias = "tuple[tuple[int, ...], ...]"
-
-
-def refused(text: str, **numbers: int) -> LaunchError:
-    """What is said of options that can't be carried out."""
-    return LaunchError(text, code="command-option", numbers=numbers or None)
 
 
 # How the guide calls types, and which they are here.

@@ -22,7 +22,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
 
-from nki_dist.cli._timed import PACKAGE, digests
+from nki_dist.cli.shared.timed import PACKAGE, digests
 from nki_dist.errors import LaunchError
 
 VERSION: Final = 1  # of the reports that are kept
@@ -92,7 +92,7 @@ class Programs:
             return _failed(f"there is no room for its report: {error}"), False
         with folder as made:
             report = Path(made) / "report.json"
-            command = [sys.executable, "-m", "nki_dist.cli._timed", str(report)]
+            command = [sys.executable, "-m", "nki_dist.cli.shared.timed", str(report)]
             command += [*self._options, *task.options]
             if task.folder is not None:
                 command += ["--launches", str(task.folder)]
@@ -147,7 +147,7 @@ def _folder() -> Path:
 
 def _package_digest() -> str:
     total, package = sha256(), Path(PACKAGE)
-    for path in sorted(package.rglob("*.py")):
+    for path in sorted([*package.rglob("*.py"), *package.rglob("*.txt")]):
         total.update(str(path.relative_to(package)).encode() + b"\0" + path.read_bytes())
     return total.hexdigest()
 
@@ -165,7 +165,7 @@ def _kept(entry: Path) -> dict[str, Any] | None:
 
 
 def _is_report(found: Any) -> bool:
-    """Whether this is what `_timed` writes, which others rely on."""
+    """Whether this is what `timed` writes, which others rely on."""
     if not isinstance(found, dict) or not isinstance(found.get("files"), dict):
         return False
     for name, fields in (("kernels", _KERNEL), ("diagnostics", _DIAGNOSTIC)):

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from nki_dist.cli._doctor_ray import ADDRESS, FILES
-from nki_dist.cli._finding import Finding
-from nki_dist.errors import LaunchError
+from nki_dist.cli.doctor.finding import Finding
+from nki_dist.cli.doctor.ray import ADDRESS, FILES
+from nki_dist.cli.shared.command import refused
 
 WAIT: Final = 20.0  # seconds for all nodes; a worker that is started, and imports
 GIB: Final = 1 << 30
@@ -55,10 +55,9 @@ def look(address: str | None) -> list[Node]:
     from nki_dist.core_actor import looking, ray_session  # they import Ray, which may be missing
 
     if (address or os.environ.get(ADDRESS) or "local") == "local":
-        raise LaunchError(
+        raise refused(
             f"--cluster looks at a cluster that runs: name one with --address HOST:PORT or in "
             f"{ADDRESS} ('auto' is the one of this machine)",
-            code="command-option",
         )
     ray_session.ensure_ray(address)
     return [Node(*facts) for facts in looking.look_at_all(WAIT)]

@@ -22,8 +22,9 @@ from copy import copy
 from dataclasses import dataclass
 from typing import Any, Final
 
-from nki_dist.cli import _nccom_options as options
-from nki_dist.cli._nccom_plan import OPERATIONS, TYPES, Plan, refused
+from nki_dist.cli.nccom_test import options
+from nki_dist.cli.nccom_test.plan import OPERATIONS, TYPES, Plan
+from nki_dist.cli.shared.command import refused
 from nki_dist.errors import LaunchError
 
 COUNT: Final = "ops_per_iter"

@@ -1,38 +1,40 @@
-"""`nki-dist mcp`: check, run, time and look into kernels as tools of the Model Context Protocol."""
+"""`nki-dist mcp`: check, run, time and look into kernels as tools of the Model Context Protocol.
+
+Serve the Model Context Protocol on stdin and stdout, for programs that write kernels. Its tools are
+check, run, estimate, rank, record and report: those commands, with JSON results and errors as data.
+Each call is a process of its own that is ended when it reaches a limit; calls never start Ray
+unless a program insists. Needs the extra: pip install 'nki_dist[mcp]'.
+
+[options]
+
+docs/mcp.md has the tools, their results and the same for those that have a shell. Programs run with
+the rights of whoever starts the server, within the limits, which are no sandbox: docs/security.md.
+
+examples:
+  nki-dist mcp
+  nki-dist mcp --folder kernels --timeout 60 --memory 2048
+"""
 
 from __future__ import annotations
 
 import argparse
 import os
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
-from nki_dist.cli._calls import MIB, Limits
-from nki_dist.cli._tools import Tools
+from nki_dist.cli.mcp.calls import MIB, Limits
+from nki_dist.cli.mcp.tools import Tools
+from nki_dist.cli.shared.command import add_command, refused
 from nki_dist.errors import LaunchError
-
-_DESCRIPTION: Final = """\
-Serve the Model Context Protocol on stdin and stdout, for programs that write kernels. Its tools are
-check, run, estimate, rank, record and report: those commands, with JSON results and errors as data.
-Each call is a process of its own that is ended when it reaches a limit; calls never start Ray
-unless a program insists. Needs the extra: pip install 'nki_dist[mcp]'."""
-
-_EPILOG: Final = """\
-docs/mcp.md has the tools, their results and the same for those that have a shell. Programs run with
-the rights of whoever starts the server, within the limits, which are no sandbox: docs/security.md.
-
-examples:
-  nki-dist mcp
-  nki-dist mcp --folder kernels --timeout 60 --memory 2048"""
 
 
 def register(subparsers: Any) -> None:
-    parser = subparsers.add_parser(
+    parser = add_command(
+        subparsers,
         "mcp",
-        help="offer check, run, estimate, rank, record and report to other programs",
-        description=_DESCRIPTION,
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        "offer check, run, estimate, rank, record and report to other programs",
+        __doc__,
+        run,
     )
     parser.add_argument(
         "--folder",
@@ -60,7 +62,6 @@ def register(subparsers: Any) -> None:
         metavar="N",
         help="calls at once; others wait (default: processors)",
     )
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -72,10 +73,10 @@ def run(arguments: argparse.Namespace) -> int:
     limits = Limits(arguments.timeout, arguments.memory * MIB, arguments.file_size * MIB)
     limits.check()
     if arguments.jobs < 1:
-        raise LaunchError(f"--jobs {arguments.jobs}; must be positive", code="command-option")
+        raise refused(f"--jobs {arguments.jobs}; must be positive")
     folder = Path(arguments.folder).resolve()
     if not folder.is_dir():
-        raise LaunchError(f"--folder {folder}: there is no such folder", code="command-option")
+        raise refused(f"--folder {folder}: there is no such folder")
     serve(Tools(folder, limits), arguments.jobs)
     return 0
 
@@ -95,7 +96,7 @@ def serve(tools: Tools, jobs: int) -> None:
             code="command-package",
             hint="pip install 'nki_dist[mcp]'",
         ) from error
-    from nki_dist.cli._served import register_tools
+    from nki_dist.cli.mcp.served import register_tools
 
     server = MCPServer(
         "nki_dist", instructions=Tools.__doc__, version=_version(), log_level="WARNING"

@@ -12,8 +12,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from nki_dist.cli._nccom_options import read_json
-from nki_dist.cli._nccom_plan import Plan, refused
+from nki_dist.cli.nccom_test.options import read_json
+from nki_dist.cli.nccom_test.plan import Plan
+from nki_dist.cli.shared.command import refused
 from nki_dist.errors import LaunchError
 
 _FLAG: Final = "--variable-size-op-metadata"

@@ -24,9 +24,10 @@ import nki_dist.collectives as ncc
 import nki_dist.isa as nisa
 import nki_dist.language as nl
 from nki_dist import arch as architectures
-from nki_dist.cli._nccom_counts import Counts
-from nki_dist.cli._nccom_golden import goldens
-from nki_dist.cli._nccom_plan import Groups, Plan, refused
+from nki_dist.cli.nccom_test.counts import Counts
+from nki_dist.cli.nccom_test.golden import goldens
+from nki_dist.cli.nccom_test.plan import Groups, Plan
+from nki_dist.cli.shared.command import refused
 from nki_dist.collectives.choose import VARIABLE
 from nki_dist.dtypes.npy import save_array
 from nki_dist.errors import CompilerMayRejectWarning

@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 
 from nki_dist.cli import run as program
-from nki_dist.cli._files import check_writable, writing
 from nki_dist.cli.check import printing_to_stderr
-from nki_dist.errors import LaunchError, NkiError
+from nki_dist.cli.shared.command import refused
+from nki_dist.cli.shared.files import check_writable, writing
+from nki_dist.errors import NkiError
 from nki_dist.insight.record import Record
 from nki_dist.launcher.asked import Asker
 from nki_dist.launcher.session import session
@@ -77,9 +78,7 @@ def _number(text: str) -> int | None:
     if text == "all":
         return None
     if not text.isdigit() or int(text) < 1:
-        raise LaunchError(
-            f"--launch {text}; must be a positive number, or all", code="command-option"
-        )
+        raise refused(f"--launch {text}; must be a positive number, or all")
     return int(text)
 
 

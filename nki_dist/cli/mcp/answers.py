@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from nki_dist.cli._calls import Ended
+from nki_dist.cli.mcp.calls import Ended
 from nki_dist.errors import LaunchError
 
 _LINES: Final = 10  # kernel lines of a report, the costliest

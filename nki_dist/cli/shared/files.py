@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from nki_dist.cli.shared.command import refused
 from nki_dist.errors import LaunchError
 
 
@@ -56,7 +57,6 @@ def writing(option: str, name: str, folder: bool = False) -> Iterator[None]:
 
 
 def _refused(option: str, name: str, why: str, folder: bool) -> LaunchError:
-    return LaunchError(
+    return refused(
         f"{option} {name}: {why}; name {'a folder' if folder else 'a file'} that can be written",
-        code="command-option",
     )

@@ -5,41 +5,84 @@ from __future__ import annotations
 import functools
 import inspect
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from nki_dist.cli import _answers
-from nki_dist.cli._calls import Ended, Limits, call
+from nki_dist.cli.mcp import answers
+from nki_dist.cli.mcp.calls import Ended, Limits, call
 from nki_dist.errors import LaunchError, NkiError
 
 _UNHELD: Final = re.compile("[\0\ud800-\udfff]")
 
 
-def _never() -> bool:
-    return False
+_COMMAND: Final = ("-m", "nki_dist")
+
+# Of all tools; those of a program come before the tool's own, the others after them.
+_OF_A_PROGRAM: Final = {"program": str | None, "source": str | None, "arguments": list[str] | None}
+_OF_ALL: Final = {"platform": str | None, "lnc": int | None, "timeout": float | None}
 
 
-def _tool(carried_out: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, Any]]:
-    """A tool that refuses texts which no file, name or command can hold."""
+def _tool(
+    answer: Callable[[Ended], dict[str, Any]], of_a_program: bool = True
+) -> Callable[[Callable[..., Sequence[str]]], Callable[..., dict[str, Any]]]:
+    """A tool, made of what gives its command: with the parameters that all have.
 
-    @functools.wraps(carried_out)
-    def checked(*given: Any, **named: Any) -> dict[str, Any]:
-        bound = inspect.signature(carried_out).bind(*given, **named).arguments
-        for name, value in bound.items():
-            for text in value if isinstance(value, list) else [value]:
-                if isinstance(text, str) and (unheld := _UNHELD.search(text)):
-                    return _refused(
-                        LaunchError(
-                            f"{name} has the character {unheld[0]!a} at {unheld.start()}; a text "
-                            "can't hold NUL or half of a surrogate pair",
-                            code="call-value",
-                        )
-                    )
-        return carried_out(*given, **named)
+    Args:
+        answer: what a call wrote, as data.
+        of_a_program: it looks at one, which comes last in the command.
+    """
 
-    return checked
+    def made(words: Callable[..., Sequence[str]]) -> Callable[..., dict[str, Any]]:
+        @functools.wraps(words)
+        def tool(
+            self: Tools,
+            *,
+            timeout: float | None = None,
+            _cancelled: Callable[[], bool] = lambda: False,
+            **given: Any,
+        ) -> dict[str, Any]:
+            def command(own: Path) -> list[str]:
+                options = _options(**{name: given.pop(name, None) for name in ("platform", "lnc")})
+                program = {name: given.pop(name, None) for name in _OF_A_PROGRAM}
+                asked = [*words(self, own, **given), *options]
+                return asked + self._program(own, **program) if of_a_program else asked
+
+            if unheld := _unheld(given):
+                return _refused(unheld)
+            return self._call(command, timeout, _cancelled, answer)
+
+        signature = inspect.signature(words, eval_str=True)
+        this, _, *theirs = signature.parameters.values()
+        before = _parameters(_OF_A_PROGRAM) if of_a_program else []
+        tool.__signature__ = signature.replace(  # type: ignore[attr-defined]
+            parameters=[this, *before, *theirs, *_parameters(_OF_ALL)],
+            return_annotation=dict[str, Any],
+        )
+        return tool
+
+    return made
+
+
+def _parameters(named: Mapping[str, Any]) -> list[inspect.Parameter]:
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    return [
+        inspect.Parameter(name, kind, default=None, annotation=of) for name, of in named.items()
+    ]
+
+
+def _unheld(given: Mapping[str, Any]) -> LaunchError | None:
+    """The refusal of texts which no file, name or command can hold."""
+    for name, value in given.items():
+        for text in value if isinstance(value, list) else [value]:
+            if isinstance(text, str) and (unheld := _UNHELD.search(text)):
+                return LaunchError(
+                    f"{name} has the character {unheld[0]!a} at {unheld.start()}; a text can't "
+                    "hold NUL or half of a surrogate pair",
+                    code="call-value",
+                )
+    return None
 
 
 class Tools:
@@ -62,18 +105,8 @@ class Tools:
         self._folder = folder
         self._limits = limits
 
-    @_tool
-    def check(
-        self,
-        program: str | None = None,
-        source: str | None = None,
-        arguments: list[str] | None = None,
-        platform: str | None = None,
-        lnc: int | None = None,
-        policy: str | None = None,
-        timeout: float | None = None,
-        _cancelled: Callable[[], bool] = _never,
-    ) -> dict[str, Any]:
+    @_tool(answers.report)
+    def check(self, own: Path, policy: str | None = None) -> list[str]:
         """Mistakes of a program's kernels, found without running them; takes seconds.
 
         Args:
@@ -88,25 +121,10 @@ class Tools:
         Returns:
             `ok`; `report` with `kernels`, each with `diagnostics`; `stderr`; `error` or null.
         """
+        return [*_COMMAND, "check", "--json", *_options(check=policy)]
 
-        def command(own: Path) -> list[str]:
-            options = _options(platform=platform, lnc=lnc, check=policy)
-            return ["check", "--json", *options, *self._program(own, program, source, arguments)]
-
-        return self._call(_command(command), timeout, _cancelled, _answers.report)
-
-    @_tool
-    def run(
-        self,
-        program: str | None = None,
-        source: str | None = None,
-        arguments: list[str] | None = None,
-        platform: str | None = None,
-        lnc: int | None = None,
-        policy: str | None = None,
-        timeout: float | None = None,
-        _cancelled: Callable[[], bool] = _never,
-    ) -> dict[str, Any]:
+    @_tool(answers.ran)
+    def run(self, own: Path, policy: str | None = None) -> list[str]:
         """Run a program with its kernels, on simulated cores in one process.
 
         Args:
@@ -116,25 +134,10 @@ class Tools:
             `ok`: whether the exit status is 0; `status`; `stdout` and `stderr`, their ends;
             `diagnostics`: errors and warnings of the simulator; `error` or null.
         """
+        return [*_COMMAND, "run", "--json-errors", *_options(check=policy)]
 
-        def command(own: Path) -> list[str]:
-            options = _options(platform=platform, lnc=lnc, check=policy)
-            rest = self._program(own, program, source, arguments)
-            return ["run", "--json-errors", *options, *rest]
-
-        return self._call(_command(command), timeout, _cancelled, _answers.ran)
-
-    @_tool
-    def estimate(
-        self,
-        program: str | None = None,
-        source: str | None = None,
-        arguments: list[str] | None = None,
-        platform: str | None = None,
-        lnc: int | None = None,
-        timeout: float | None = None,
-        _cancelled: Callable[[], bool] = _never,
-    ) -> dict[str, Any]:
+    @_tool(answers.estimated)
+    def estimate(self, own: Path) -> list[str]:
         """Simulated time of a program's kernels, without arithmetic.
 
         Args:
@@ -144,24 +147,10 @@ class Tools:
             `ok`; `kernels`, each with `device_us` and its band `low_us` to `high_us`, in
             microseconds, and `launches`; `diagnostics`; `error` or null.
         """
+        return ["-c", _TIMED, str(own / "report.json")]
 
-        def command(own: Path) -> list[str]:
-            answer = str(own / "report.json")
-            options = _options(platform=platform, lnc=lnc)
-            rest = self._program(own, program, source, arguments)
-            return ["-c", _TIMED, answer, *options, *rest]
-
-        return self._call(command, timeout, _cancelled, _answers.estimated)
-
-    @_tool
-    def rank(
-        self,
-        programs: list[str],
-        platform: str | None = None,
-        lnc: int | None = None,
-        timeout: float | None = None,
-        _cancelled: Callable[[], bool] = _never,
-    ) -> dict[str, Any]:
+    @_tool(answers.report, of_a_program=False)
+    def rank(self, own: Path, programs: list[str]) -> list[str]:
         """Programs in the order of the simulated time of their kernels, the fastest first.
 
         Args:
@@ -172,32 +161,22 @@ class Tools:
             `ok`; `report` with `programs` (`device_us`, `low_us`, `high_us`, `within_noise`) and
             `failures`; `error` or null.
         """
+        if not programs:
+            raise LaunchError("programs is empty; name at least one", code="call-value")
+        files = [str(self._file(name)) for name in programs]
+        return [*_COMMAND, "rank", "--json", "--no-cache", *files]
 
-        def command(own: Path) -> list[str]:
-            if not programs:
-                raise LaunchError("programs is empty; name at least one", code="call-value")
-            files = [str(self._file(name)) for name in programs]
-            return ["rank", "--json", "--no-cache", *_options(platform=platform, lnc=lnc), *files]
-
-        return self._call(_command(command), timeout, _cancelled, _answers.report)
-
-    @_tool
+    @_tool(answers.report)
     def record(
         self,
-        program: str | None = None,
-        source: str | None = None,
-        arguments: list[str] | None = None,
+        own: Path,
         kernel: str | None = None,
         launch: int = 1,
         tensors: list[str] | None = None,
         output: str = "0",
         index: list[int] | None = None,
         expected: str | None = None,
-        platform: str | None = None,
-        lnc: int | None = None,
-        timeout: float | None = None,
-        _cancelled: Callable[[], bool] = _never,
-    ) -> dict[str, Any]:
+    ) -> list[str]:
         """What happened inside a launch: the first number that isn't finite, writes, origins.
 
         Args:
@@ -214,34 +193,18 @@ class Tools:
             `ok`; `report`: for each kernel `first_non_finite`, `writes`, `origin`; `stderr`;
             `error` or null.
         """
+        options = _options(
+            kernel=kernel,
+            launch=launch,
+            output=output,
+            index=None if index is None else ",".join(map(str, index)),
+            expected=None if expected is None else self._file(expected),
+        )
+        options += [f"--tensor={name}" for name in tensors or ()]
+        return [*_COMMAND, "record", "--json", *options]
 
-        def command(own: Path) -> list[str]:
-            options = _options(
-                platform=platform,
-                lnc=lnc,
-                kernel=kernel,
-                launch=launch,
-                output=output,
-                index=None if index is None else ",".join(map(str, index)),
-                expected=None if expected is None else self._file(expected),
-            )
-            options += [f"--tensor={name}" for name in tensors or ()]
-            return ["record", "--json", *options, *self._program(own, program, source, arguments)]
-
-        return self._call(_command(command), timeout, _cancelled, _answers.report)
-
-    @_tool
-    def report(
-        self,
-        program: str | None = None,
-        source: str | None = None,
-        arguments: list[str] | None = None,
-        html: str | None = None,
-        platform: str | None = None,
-        lnc: int | None = None,
-        timeout: float | None = None,
-        _cancelled: Callable[[], bool] = _never,
-    ) -> dict[str, Any]:
+    @_tool(answers.profiled)
+    def report(self, own: Path, html: str | None = None) -> list[str]:
         """Run a program, and say where the simulated time of its kernels goes.
 
         Args:
@@ -253,15 +216,8 @@ class Tools:
             `ok`; `kernels`, each with times in microseconds, `critical` (what bounded it),
             `engines`, the costliest `lines` and `advice`; `stderr`; `error` or null.
         """
-
-        def command(own: Path) -> list[str]:
-            options = _options(platform=platform, lnc=lnc)
-            if html is not None:
-                options.append(f"--html={self._new_file(html)}")
-            rest = self._program(own, program, source, arguments)
-            return ["profile", "--advice", "--output-format", "json", *options, *rest]
-
-        return self._call(_command(command), timeout, _cancelled, _answers.profiled)
+        page = _options(html=None if html is None else self._new_file(html))
+        return [*_COMMAND, "profile", "--advice", "--output-format", "json", *page]
 
     # ---- files ----------------------------------------------------------------------------------
 
@@ -335,18 +291,14 @@ def _refused(error: NkiError) -> dict[str, Any]:
 _TIMED: Final = """
 import sys
 from pathlib import Path
-from nki_dist.cli import check, _timed
+from nki_dist.cli import check
+from nki_dist.cli.shared import timed
 given = sys.argv[1:]  # the program gets others
 with check.printing_to_stderr():
-    status = _timed.main(given)
+    status = timed.main(given)
 print(Path(given[0]).read_text("utf-8"))
 sys.exit(status)
 """
-
-
-def _command(arguments: Callable[[Path], list[str]]) -> Callable[[Path], list[str]]:
-    """A command of `nki-dist`."""
-    return lambda own: ["-m", "nki_dist", *arguments(own)]
 
 
 def _options(**values: Any) -> list[str]:

@@ -1,9 +1,22 @@
 """`nki-dist doctor`: can this machine run simulated NeuronCores, and if not, what to do.
 
-Every check is a function of a `Machine`, the plain facts that `look` gathers, so checks can be
-tried on machines that aren't there; those of Ray are in `_doctor_ray`. It starts no Ray cluster:
-what needs one shows at launch.
+Check that this machine can run simulated NeuronCores: Python and packages, shared memory for Ray's
+object store (where shared_hbm lives), processors and BLAS threads. Then what keeps Ray from
+starting, or makes it join the wrong cluster: RAY_ADDRESS (its form, and whether it answers), Rays
+that run here (left behind, of another version), ports, the folder of its sockets and logs, open
+files, tokens. Nothing is started or joined.
+
+With --cluster a cluster is joined, that of --address or RAY_ADDRESS, and each of its nodes looked
+at: whether it answers, this package and versions there, object store and /dev/shm, open files,
+processor and BLAS.
+
+Each line says ok, warn or FAIL, and what to do about it. The exit status is 1 if something
+failed.
 """
+
+# Every check is a function of a `Machine`, the plain facts that `look` gathers, so checks can be
+# tried on machines that aren't there; those of Ray are in `doctor/ray.py`. It starts no Ray
+# cluster: what needs one shows at launch.
 
 from __future__ import annotations
 
@@ -19,9 +32,10 @@ from dataclasses import asdict, dataclass, field
 from importlib import metadata
 from typing import Any, Final
 
-from nki_dist.cli import _doctor_cluster, _doctor_ray
-from nki_dist.cli._doctor_ray import RayFacts
-from nki_dist.cli._finding import Finding
+from nki_dist.cli.doctor import cluster, ray
+from nki_dist.cli.doctor.finding import Finding
+from nki_dist.cli.doctor.ray import RayFacts
+from nki_dist.cli.shared.command import add_command, refused
 from nki_dist.errors import LaunchError
 
 GIB: Final = 1 << 30
@@ -40,20 +54,6 @@ _BLAS_VARIABLES: Final = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_TH
 # Ray's own defaults: the share of memory its object store takes, and its upper limit.
 _STORE_SHARE: Final = 0.3
 _STORE_LIMIT: Final = 200 * GIB
-
-_DESCRIPTION: Final = """\
-Check that this machine can run simulated NeuronCores: Python and packages, shared memory for Ray's
-object store (where shared_hbm lives), processors and BLAS threads. Then what keeps Ray from
-starting, or makes it join the wrong cluster: RAY_ADDRESS (its form, and whether it answers), Rays
-that run here (left behind, of another version), ports, the folder of its sockets and logs, open
-files, tokens. Nothing is started or joined.
-
-With --cluster a cluster is joined, that of --address or RAY_ADDRESS, and each of its nodes looked
-at: whether it answers, this package and versions there, object store and /dev/shm, open files,
-processor and BLAS.
-
-Each line says ok, warn or FAIL, and what to do about it. The exit status is 1 if something
-failed."""
 
 
 @dataclass(frozen=True)
@@ -85,25 +85,21 @@ class Machine:
 
 
 def register(subparsers: Any) -> None:
-    parser = subparsers.add_parser(
-        "doctor",
-        help="check that this machine can run simulated cores",
-        description=_DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    parser = add_command(
+        subparsers, "doctor", "check that this machine can run simulated cores", __doc__, run
     )
     parser.add_argument("--cluster", action="store_true", help="look at all nodes of a cluster")
     parser.add_argument(
         "--address", metavar="HOST:PORT", help="of the cluster; that of RAY_ADDRESS by default"
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
     if arguments.address and not arguments.cluster:
-        raise LaunchError("--address is for --cluster", code="command-option")
+        raise refused("--address is for --cluster")
     if arguments.cluster:
-        findings = _doctor_cluster.examine(_doctor_cluster.look(arguments.address))
+        findings = cluster.examine(cluster.look(arguments.address))
     else:
         findings = examine(look())
     levels = Counter(finding.level for finding in findings)
@@ -119,7 +115,7 @@ def run(arguments: argparse.Namespace) -> int:
 def examine(machine: Machine) -> list[Finding]:
     """All checks on one machine."""
     found = [finding for check in _CHECKS for finding in check(machine)]
-    return found + [f for check in _doctor_ray.CHECKS for f in check(machine.ray)]
+    return found + [f for check in ray.CHECKS for f in check(machine.ray)]
 
 
 # ---- looking ----------------------------------------------------------------------------------
@@ -140,7 +136,7 @@ def look() -> Machine:
         blas=_blas(),
         environment=dict(os.environ),
         kept=_kept() if packages["ray"][0] != "!" else {"state": "none"},
-        ray=_doctor_ray.look(packages["ray"] if packages["ray"][0] != "!" else ""),
+        ray=ray.look(packages["ray"] if packages["ray"][0] != "!" else ""),
     )
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from nki_dist.cli._finding import Finding
+from nki_dist.cli.doctor.finding import Finding
 
 ADDRESS: Final = "RAY_ADDRESS"
 FOLDER: Final = "RAY_TMPDIR"

@@ -1,6 +1,6 @@
 """What `nki-dist rank` and `nki-dist calibrate` start for each program, in a process of its own.
 
-    python -m nki_dist.cli._timed REPORT [--launches DIR] [options of nki-dist run] PROGRAM ...
+    python -m nki_dist.cli.shared.timed REPORT [--launches DIR] [options of run] PROGRAM ...
 
 The program is looked at as by `nki-dist check`; REPORT gets its simulated time, what is wrong with
 it, and the files it read (with their contents' digests), as JSON. With --launches, DIR also gets
@@ -19,17 +19,18 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
+import nki_dist
 from nki_dist.cli import check, profile
 from nki_dist.cli import run as program
 from nki_dist.errors import LaunchError, NkiError
 from nki_dist.launcher.tally import Seen, TimingChecker
 
-PACKAGE: Final = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+PACKAGE: Final = os.path.dirname(os.path.abspath(nki_dist.__file__))
 
 
 def main(argv: Sequence[str]) -> int:
     """Look at a program, and write the report."""
-    parser = argparse.ArgumentParser("nki_dist.cli._timed")
+    parser = argparse.ArgumentParser("nki_dist.cli.shared.timed")
     parser.add_argument("report")
     parser.add_argument("--launches", metavar="DIR")
     program.add_options(parser)

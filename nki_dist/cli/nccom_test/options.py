@@ -15,7 +15,8 @@ from typing import Any, Final
 
 from nki_dist import arch as architectures
 from nki_dist.arch.measured import measured
-from nki_dist.cli._nccom_plan import OPERATIONS, TYPES, Groups, Plan, placed, refused
+from nki_dist.cli.nccom_test.plan import OPERATIONS, TYPES, Groups, Plan, placed
+from nki_dist.cli.shared.command import refused
 from nki_dist.collectives.algorithms import ALGORITHMS
 from nki_dist.collectives.choose import named
 from nki_dist.collectives.operations import OPERATIONS as CARRIED_OUT
