@@ -24,6 +24,7 @@ from nki_dist.launcher.binding import (
     is_array,
     take_array,
 )
+from nki_dist.launcher.in_hbm import InHbm
 from nki_dist.program import TensorSignature
 from nki_dist.topology.topology import Topology
 
