@@ -169,17 +169,21 @@ class Residence:
                 numbers={"got": used + nbytes, "most": self.capacity},
             )
 
-    def check_launch(self, compiled: Compiled, new: Collection[int] = ()) -> None:
+    def check_launch(
+        self, compiled: Compiled, new: Collection[int], copied: Sequence[DeviceTensor] = ()
+    ) -> None:
         """See that a launch fits beside the tensors that are there.
 
         Args:
             new: indices of the arguments that aren't among them.
+            copied: tensors that are made besides what the kernel allocates.
 
         Raises:
             OutOfMemoryError: it doesn't.
         """
         need = [compiled.inputs[n].nbytes for n in new]
         need += [s.nbytes for s in compiled.shared if s.role == "shared"]
+        need += [t.nbytes for t in copied]
         need += [p.facts.get("peak_hbm", 0) for p in compiled.programs]
         self.check_room(sum(map(padded, need)), f"a launch of {compiled.kernel}")
 

@@ -244,7 +244,7 @@ class ResidentLaunch:
         """See that what the launch needs besides tensors that are there fits, too."""
         if all(t._block is None for t in self._new()):  # else it is made again
             others = [n for n in range(len(self.compiled.inputs)) if n not in self.tensors]
-            residence.check_launch(self.compiled, others)
+            residence.check_launch(self.compiled, others, [t for t, _ in self._copied])
 
     def _place(self, several: list[DeviceTensor], residence: Residence, host: Host) -> Block:
         """Memory of a returned tensor, which several have if it is returned in several shapes."""

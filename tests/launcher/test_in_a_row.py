@@ -1,4 +1,4 @@
-"""Launches in a row on Ray: their order, where errors appear, and what is left after one.
+"""Launches in a row on Ray: their order, and what stands between them.
 
 Elsewhere in tests launches wait; here they don't. The world's lock is held while launches are added
 where the test needs all of them to wait in the row.
@@ -6,11 +6,8 @@ where the test needs all of them to wait in the row.
 
 from __future__ import annotations
 
-import gc
 import os
 import re
-import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -22,7 +19,6 @@ import nki_dist as nki
 import nki_dist.collectives as ncc
 from nki_dist import errors
 from nki_dist.launcher import resident
-from nki_dist.ops.alignment import padded
 from tests.launcher import resident_kernels as R
 
 ROOT = Path(__file__).parents[2]
@@ -170,251 +166,6 @@ def test_several_ranks(lnc):
                 total = wanted[0] + wanted[1]
                 wanted = [total + A, total + A + 1]
             same(y.numpy(), wanted)
-
-
-# ---- errors --------------------------------------------------------------------------------------
-
-
-def test_an_error_comes_with_the_next_value_and_names_its_launch(world):
-    x, wrong, right = world.put(A), world.put(ROWS[0] + 77), world.put(ROWS[2])
-    known(world, x, x)
-    for ask in (world.wait, x.numpy, lambda: world.run(R.added, A, A)):
-        with world._lock:
-            before = world.run(R.picked, x, right)
-            bad = world.run(R.picked, x, wrong)
-            after = world.run(R.picked, x, right)
-        with pytest.raises(errors.OutOfBoundsError, match="run-time index 77") as caught:
-            ask()
-        assert re.search(r"the launch of picked at .*test_in_a_row.py:\d+", str(caught.value))
-        world.wait()  # it was told
-        same(value(before), A[2:3])
-        same(value(after), A[2:3])
-        with pytest.raises(errors.OutOfBoundsError, match=r"tensor picked.out has no value"):
-            bad.numpy()
-
-
-def test_what_depends_on_an_error_fails_with_it(world):
-    x, wrong = world.put(A[:1]), world.put(ROWS[0] + 77)
-    from_bad, fine = [], []
-    with world._lock:
-        bad = world.run(R.picked, x, wrong)
-        for _ in range(50):
-            bad = world.run(R.picked, bad, ROWS[0])
-            from_bad.append(bad)
-            fine.append(world.run(R.picked, x, ROWS[0]))
-    with pytest.raises(errors.OutOfBoundsError, match="index 77"):
-        world.wait()
-    world.wait()
-    for tensor in fine:
-        same(value(tensor), A[:1])
-    for tensor in from_bad:
-        with pytest.raises(errors.OutOfBoundsError, match="index 77") as caught:
-            tensor.numpy()
-        assert len(str(caught.value)) < 1000, "not what 50 launches say of each other"
-
-
-@pytest.mark.parametrize("restore", [False, True])
-def test_what_is_written_in_place_after_an_error(world, restore):
-    """Nobody gets the value from before the launch that failed, as long as nobody knows."""
-    x, row = world.put(A, name="x", restore=restore), world.put(A[:1])
-    other = world.put(A)
-    with world._lock:
-        world.run(R.put_row, x, row, ROWS[0] + 77)
-        y = world.run(R.added, x, x)
-        world.run(R.add_into, x, other)
-    with pytest.raises(errors.OutOfBoundsError, match="the launch of put_row at"):
-        world.wait()
-    with pytest.raises(errors.OutOfBoundsError, match="index 77"):
-        y.numpy()
-    same(value(other), A)  # add_into hasn't begun
-    if restore:
-        same(value(x), A)
-    else:
-        with pytest.raises(errors.OutOfBoundsError, match="tensor x has no value"):
-            x.numpy()
-        x.write_from_numpy(A)
-    same(value(world.run(R.added, x, other)), 2 * A)
-
-
-def test_no_room_is_told_before_anything_is_lost(world, monkeypatch):
-    x, cache = world.put(A, name="x"), world.put(A, name="cache")
-    world.run(R.forms, x, world.put(A))
-    world.wait()
-    gc.collect()
-    taken = sum(padded(t.nbytes) for t in world.residents())
-    with monkeypatch.context() as small:
-        small.setattr(world.residence, "capacity", taken)
-        with world._lock:
-            world.run(R.forms, x, cache)  # returns new tensors, and writes the cache
-            late = world.run(R.added, cache, x)
-        with pytest.raises(errors.OutOfMemoryError, match="a launch of forms needs"):
-            world.wait()
-        with pytest.raises(errors.OutOfMemoryError, match="has no value"):
-            late.numpy()
-        same(value(cache), A)
-    same(value(world.run(R.added, cache, x)), 2 * A)
-
-
-def test_a_race_in_the_middle(world):
-    x = world.put(A)
-    known(world, x, x)
-    with pytest.raises(errors.RaceError):
-        world.run(R.racy, x)
-        world.wait()
-    with world._lock:
-        many = [world.run(R.racy, x) if n in (2, 4) else world.run(R.added, x, x) for n in range(8)]
-    with pytest.raises(errors.RaceError, match="the launch of racy at"):
-        world.wait()
-    for n, tensor in enumerate(many):
-        if n in (2, 4):
-            with pytest.raises(errors.RaceError, match=r"racy.out has no value"):
-                tensor.numpy()
-        else:
-            same(value(tensor), 2 * A)
-
-
-def test_a_deadlock_in_the_middle(world):
-    x = world.put(A)
-    known(world, x, x)
-    with pytest.raises(errors.DeadlockError):
-        world.run(R.apart, x)
-        world.wait()
-    with world._lock:
-        before = [world.run(R.added, x, x) for _ in range(3)]
-        stuck = world.run(R.apart, x)
-        after = [world.run(R.added, x, x) for _ in range(3)]
-    with pytest.raises(errors.DeadlockError, match=r"core 0 waits in nisa.core_barrier"):
-        world.wait()
-    for tensor in before + after:
-        same(value(tensor), 2 * A)
-    with pytest.raises(errors.DeadlockError, match=r"apart.out has no value"):
-        stuck.numpy()
-
-
-def test_prints_come_once_where_a_row_is_carried_out_again(world, capsys):
-    x, wrong = world.put(A), world.put(ROWS[0] + 77)
-    places = [world.put(row) for row in ROWS]
-    known(world, x, x)
-    capsys.readouterr()
-    with world._lock:
-        for place in (places[1], places[2], wrong, places[3], places[1]):
-            world.run(R.picked, x, place)
-    with pytest.raises(errors.OutOfBoundsError):
-        world.wait()
-    assert re.findall(r"row \[\[ *(\d+)", capsys.readouterr().out) == ["6", "12", "18", "6"]
-
-
-def test_the_end_of_a_with_block_raises():
-    with (
-        pytest.raises(errors.OutOfBoundsError, match="the launch of picked at"),
-        nki.World(host="ray") as world,
-    ):
-        world.run(R.picked, world.put(A), ROWS[0] + 77)
-
-
-# ---- interrupts ----------------------------------------------------------------------------------
-
-LONG = """
-import os, signal, sys, threading, time
-import numpy as np
-import nki_dist as nki
-from nki_dist import errors
-from tests.launcher import resident_kernels as R
-
-big, a = np.ones((128, 2048), np.float32), np.ones((4, 6), np.float32)
-
-def interrupt():
-    os.kill(os.getpid(), signal.SIGINT)
-
-def prepared(world):
-    deep, x = world.put(big), world.put(a, name="x")
-    world.run(R.slow, deep).numpy()
-    world.run(R.added, x, x).numpy()
-    return deep, x
-"""
-WAITING = """
-with nki.World(lnc=2, host="ray") as world:
-    deep, x = prepared(world)
-    many = [world.run(R.slow, deep) for _ in range(200)]
-    world.run(R.add_into, x, x)
-    threading.Timer(0.7, interrupt).start()
-    begun = time.monotonic()
-    try:
-        world.wait()
-    except KeyboardInterrupt:
-        print("interrupted", time.monotonic() - begun < 20)
-    world.wait()
-    got = []
-    for tensor in many:
-        try:
-            got.append(float(tensor.numpy()[0][5, 7]))
-        except errors.LaunchError as error:
-            assert error.code == "launch-interrupted", error
-            got.append(None)
-    wanted = 1.0
-    for _ in range(400):
-        wanted = np.tanh(np.float32(wanted))
-    print("whole or nothing", all(g is None or abs(g - wanted) < 1e-3 for g in got), got[-1])
-    print("not begun", float(x.numpy()[0][0, 0]))
-    print("next", float(world.run(R.added, x, x).numpy()[0][0, 0]))
-"""
-BODY = """
-begun = 0
-try:
-    with nki.World(lnc=2, host="ray") as world:
-        deep, x = prepared(world)
-        many = [world.run(R.slow, deep) for _ in range(300)]
-        begun = time.monotonic()
-        threading.Timer(0.3, interrupt).start()
-        while True:
-            time.sleep(0.01)
-except KeyboardInterrupt:
-    print("closed", time.monotonic() - begun < 20)
-"""
-
-
-def run(program):
-    environment = {k: v for k, v in os.environ.items() if k != "PYTEST_CURRENT_TEST"}
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", LONG + program],
-        cwd=ROOT,
-        env=environment | {"PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=200,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return [line for line in done.stdout.splitlines() if not line.startswith("\x1b")]
-
-
-@pytest.mark.slow
-def test_an_interrupt_while_it_is_waited_for():
-    assert run(WAITING) == [
-        "interrupted True",
-        "whole or nothing True None",
-        "not begun 1.0",
-        "next 2.0",
-    ]
-
-
-@pytest.mark.slow
-def test_an_interrupt_of_the_program_ends_what_waits():
-    """200 launches of 0.1 s and more aren't carried out before a world closes."""
-    assert run(BODY) == ["closed True"]
-
-
-@pytest.mark.slow
-def test_an_error_that_nobody_asked_for_is_said_at_the_end():
-    program = """
-a = np.ones((4, 6), np.float32)
-t = nki.DeviceTensor.from_numpy(a)
-import warnings
-warnings.simplefilter("always")
-R.picked[2](t, np.array([[77]], np.int32))
-sys.stderr = sys.stdout
-"""
-    said = "\n".join(run(program))
-    assert "run-time index 77" in said and "the launch of picked" in said
 
 
 # ---- forks ---------------------------------------------------------------------------------------
