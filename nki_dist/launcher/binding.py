@@ -55,8 +55,24 @@ class PerRank:
             name: of the argument, for messages.
 
         Raises:
-            LaunchError: there is nothing for the rank, or the function raised.
+            LaunchError: there is nothing for the rank, the function raised, or it is a
+                DeviceTensor.
         """
+        value = self._of(rank, ranks, name)
+        if not isinstance(value, np.ndarray):
+            for _, leaf in flatten(value, is_array)[0]:
+                if isinstance(leaf, InHbm):
+                    raise LaunchError(
+                        f"per_rank has tensor {leaf.name} for rank {rank}, and a DeviceTensor has "
+                        "a part in the HBM of every rank already",
+                        location=users_line(),
+                        code="per-rank",
+                        hint="pass the tensor as it is; where ranks differ, put it so: "
+                        "world.put(nki.per_rank([array of rank 0, array of rank 1, ...]))",
+                    )
+        return value
+
+    def _of(self, rank: int, ranks: int, name: str) -> Any:
         if callable(self.values):
             self._refuse_without_rank(rank)
             try:

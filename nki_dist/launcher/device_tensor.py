@@ -42,8 +42,7 @@ class DeviceTensor(InHbm):
         home: Any = None,
         alone: bool = False,
     ) -> None:
-        super().__init__(shape, dtype)
-        self.name = name
+        super().__init__(shape, dtype, name)
         self._home, self._alone = home, alone  # a Residence; whether it reads as one array
         self._block: Block | None = None
         self._values: list[np.ndarray] | None = None  # of one that isn't in HBM yet
@@ -165,6 +164,13 @@ class DeviceTensor(InHbm):
     def __array__(self, *args: Any, **kwargs: Any) -> np.ndarray:
         raise LaunchError(
             f"tensor {self.name} is in HBM, and NumPy was given it as an array",
+            code="tensor-as-array",
+            hint="write tensor.numpy(), which copies it from there",
+        )
+
+    def __reduce__(self) -> Any:
+        raise LaunchError(
+            f"tensor {self.name} is in HBM, and can't be copied or pickled as a Python object",
             code="tensor-as-array",
             hint="write tensor.numpy(), which copies it from there",
         )

@@ -70,10 +70,12 @@ class Hosted(Shared):
         self.start()
         return self
 
-    def __exit__(self, kind: Any, *_: Any) -> None:
+    def __exit__(self, kind: Any, error: Any, *_: Any) -> None:
         try:
             if kind is None:
                 self.wait()
+            elif not isinstance(error, Exception):  # an interrupt
+                self._row.give_up(error)
         finally:
             self.close()
 
@@ -94,7 +96,7 @@ class Hosted(Shared):
             self._used = time.monotonic()  # by somebody, now
             return
         try:
-            if self.residence.held or not self._row.idle:
+            if self.residence.tensors() or not self._row.idle:
                 self._used = time.monotonic()  # whoever has tensors in HBM may want them
             if self._host is not None and time.monotonic() - self._used >= seconds:
                 self._host.close()

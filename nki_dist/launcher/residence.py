@@ -18,9 +18,10 @@ from nki_dist.dtypes import DType
 from nki_dist.errors import CoreLostError, LaunchError, NkiError, OutOfMemoryError
 from nki_dist.hbm.contents import made
 from nki_dist.hbm.layout import Given
-from nki_dist.hbm.regions import Block, Regions
+from nki_dist.hbm.regions import KEPT, Block, Regions
 from nki_dist.launcher.device_tensor import DeviceTensor, values_by_rank
 from nki_dist.ops.alignment import padded
+from nki_dist.runtime.executor import Stopped
 from nki_dist.runtime.hosts import Host
 
 LISTED: Final = 5  # of the tensors that are there, in a message
@@ -45,8 +46,11 @@ class Residence:
         self._tensors: weakref.WeakSet[DeviceTensor] = weakref.WeakSet()
         self._regions = Regions()
         self.held: set[int] = set()
-        self._era: int | None = None
+        self._since: tuple[weakref.ref[Host], int] | None = None  # that they are from
         self._suspect: list[Block] = []  # that a launch which was lost may still write
+        # What failed since the program was last told of errors: with its error, and whether its
+        # memory is as it was.
+        self._untold: list[tuple[DeviceTensor, BaseException | None, bool]] = []
 
     @property
     def _world(self) -> Any:
@@ -68,10 +72,10 @@ class Residence:
     def host(self) -> Host:
         """The world's host; what was lost with a former one is known to be."""
         host: Host = self._world._started()
-        era = host.era()
-        if self._era != era:
-            lost = self._era is not None and self.held
-            self._era = era
+        since = weakref.ref(host), host.era()
+        if self._since != since:
+            lost = self._since is not None
+            self._since = since
             if lost:
                 self._lose()
         return host
@@ -87,10 +91,17 @@ class Residence:
                 t._error = _lost(t)
 
     def revive(self, tensor: DeviceTensor, host: Host) -> None:
-        """Put it again if it was lost and can be, else raise why it has no value, if so."""
-        if tensor._error is not None and tensor._restore is not None:
+        """Put it again if it was lost and can be, else raise why it has no value, if so.
+
+        Not before the program knows that a launch has failed: what it asks for until then is meant
+        to see what that one was to write.
+        """
+        untold = any(t is tensor for t, _, _ in self._untold)
+        if tensor._error is not None and tensor._restore is not None and not untold:
+            values = tensor._restore()
+            tensor._check_fits(made(values[0]))
             self.place(tensor, host)
-            host.write(_place(tensor), tensor._restore())
+            host.write(_place(tensor), values)
             tensor._error = None
         refuse_failed(tensor)
 
@@ -110,8 +121,14 @@ class Residence:
         number, _ = block.place
         if host is not None and number not in self.held:
             self._hold(host, number, tensor)
+            if empty := self._empty():
+                self._drop(host, empty)
         tensor._block = block
         self._tensors.add(tensor)
+
+    def _empty(self) -> list[int]:
+        """Regions that nobody has anything in, but for some that stay for later."""
+        return [n for n in self._regions.empty(KEPT // self.ranks) if n in self.held]
 
     def _hold(self, host: Host, number: int, tensor: DeviceTensor) -> None:
         size = self._regions.sizes[number]
@@ -168,8 +185,9 @@ class Residence:
 
     def release(self) -> None:
         """Give memory back that nobody has, but for some."""
-        empty = [n for n in self._regions.empty() if n in self.held]
-        if empty and (host := self._world._host) is not None and self._era == host.era():
+        if not (empty := self._empty()) or (host := self._world._host) is None:
+            return
+        if self._since == (weakref.ref(host), host.era()):
             self._drop(host, empty)
 
     def _drop(self, host: Host, numbers: list[int]) -> None:
@@ -203,13 +221,12 @@ class Residence:
     def adopt(self, tensor: DeviceTensor) -> None:
         """Take a tensor that was made outside of a world, from wherever it is."""
         values, old = tensor._read(), tensor._home
+        with self._world._lock:
+            moved = self.put(tensor.shape, tensor._dtype, tensor.name, values, None)
         if old is not None:
             old.free(tensor)
-        with self._world._lock:
-            tensor._home, tensor._values = self, None
-            host = self.host()
-            self.place(tensor, host)
-            host.write(_place(tensor), values)
+        tensor._home, tensor._values, tensor._block = self, None, moved._block
+        self._tensors.add(tensor)
 
     def write(self, tensor: DeviceTensor, values: Values) -> None:
         """Write it anew, in place; elsewhere if a launch that failed may still write there."""
@@ -220,8 +237,13 @@ class Residence:
             host = self.host()
             if tensor._block is None:
                 self.place(tensor, host)
-            host.write(_place(tensor), values)
-            tensor._error = tensor._restore = None
+            tensor._restore = None
+            try:
+                host.write(_place(tensor), values)
+            except BaseException as error:
+                self.failed(tensor, error, "write_from_numpy")
+                raise
+            tensor._error = None
 
     def read(self, tensor: DeviceTensor) -> list[np.ndarray]:
         """Copies of what it holds."""
@@ -264,12 +286,28 @@ class Residence:
 
     # ---- launches --------------------------------------------------------------------------------
 
-    def failed(self, tensor: DeviceTensor, error: BaseException, kernel: str) -> None:
-        """A launch that was to write it has failed; what it had may be written in part."""
+    def failed(self, tensor: DeviceTensor, error: BaseException, what: str) -> None:
+        """What was to write it has failed; what it had may be written in part."""
         if tensor._block is not None:
             self._suspect.append(tensor._block)
             tensor._block = None
-        tensor._error = _unwritten(tensor, error, kernel)
+        tensor._error = _unwritten(tensor, error, what)
+
+    def spared(self, tensor: DeviceTensor, error: BaseException, what: str) -> None:
+        """What was to write it has failed before it began: it has its value, for those who know."""
+        tensor._error = tensor._error or _unwritten(tensor, error, what)
+        self._untold.append((tensor, tensor._error, True))
+
+    def untold(self, tensor: DeviceTensor) -> None:
+        """The program doesn't know yet that it failed."""
+        self._untold.append((tensor, tensor._error, False))
+
+    def told(self) -> None:
+        """The program knows of all errors."""
+        for tensor, error, is_whole in self._untold:
+            if is_whole and tensor._error is error:
+                tensor._error = None
+        self._untold.clear()
 
     def succeeded(self, written: Sequence[DeviceTensor]) -> None:
         """A launch has written these."""
@@ -315,12 +353,21 @@ def _lost(tensor: DeviceTensor) -> CoreLostError:
     )
 
 
-def _unwritten(tensor: DeviceTensor, error: BaseException, kernel: str) -> BaseException:
-    """The error of a launch, as that of a tensor."""
-    made = copy.copy(error)
-    if isinstance(made, NkiError):
-        made.message = (
-            f"tensor {tensor.name} has no value, as the launch of {kernel} that was to write it "
-            f"failed: {made.message}"
-        )
+def _unwritten(tensor: DeviceTensor, error: BaseException, what: str) -> NkiError:
+    """The error of what was to write it, as that of a tensor; of many that depend on each other the
+    first."""
+    made: NkiError
+    error = vars(error).get("first", error)
+    if isinstance(error, NkiError):
+        made = copy.copy(error)
+    elif isinstance(error, Stopped) or not isinstance(error, Exception):
+        made = LaunchError("it was interrupted", code="launch-interrupted")
+    else:
+        said = f"{type(error).__name__}: {error}"
+        made = LaunchError(said, code="launch-interrupted")
+    made.message = (
+        f"tensor {tensor.name} has no value, as {what}, which was to write it, failed: "
+        f"{made.message}"
+    )
+    vars(made)["first"] = error
     return made

@@ -119,7 +119,11 @@ class Resident:
             NkiError: the first error of a launch that nobody has seen.
         """
         self._row.drain()
-        self._row.raise_first()
+        try:
+            self._row.raise_first()
+        finally:
+            with self._lock:
+                self.residence.told()
 
     def _looked_at(
         self, checker: Any, kernel: Any, grid: Grid | None, args: Args, kwargs: Kwargs, alone: bool
@@ -165,7 +169,10 @@ class Resident:
             self._row.add(launch)
         else:
             self.wait()
-            launch()
+            try:
+                launch()
+            finally:
+                self.residence.told()
         return _in_kind(launch.outputs, alone), launch.result, compiled
 
     def _needs_values(self, compiled: Compiled) -> bool:
@@ -173,8 +180,9 @@ class Resident:
         return looked_at or bool(compiled.as_run.wide) or compiled.undecided
 
     def _at_home(self, tensors: Mapping[int, DeviceTensor], alone: bool) -> None:
-        """See that they are in the HBM of this world."""
+        """See that they are in the HBM of this world, and not freed, before anything is queued."""
         for tensor in tensors.values():
+            tensor._refuse_freed()
             if tensor._home is self.residence:
                 continue
             if alone and tensor._alone:

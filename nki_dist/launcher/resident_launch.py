@@ -7,6 +7,7 @@ the launch.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -14,19 +15,18 @@ from typing import Any
 import numpy as np
 
 from nki_dist.compiler.compiled import Compiled
-from nki_dist.errors import CoreLostError, LaunchError, NkiError
+from nki_dist.errors import CoreLostError, NkiError
 from nki_dist.hbm.contents import Places
 from nki_dist.hbm.regions import Block
 from nki_dist.launcher.binding import BoundArguments
 from nki_dist.launcher.device_tensor import DeviceTensor
 from nki_dist.launcher.findings import report_races
 from nki_dist.launcher.residence import Residence
-from nki_dist.launcher.results import as_declared
+from nki_dist.launcher.results import as_declared, check_written, give_back_inputs
 from nki_dist.launcher.retrying import Attempt, launch_again
 from nki_dist.launcher.session import session
 from nki_dist.program import Access
 from nki_dist.program.pytree import tree_map
-from nki_dist.runtime.executor import Stopped
 from nki_dist.runtime.hosts import Host, Launch, LaunchResult
 from nki_dist.runtime.unread import check_messages
 
@@ -56,7 +56,7 @@ class ResidentLaunch:
     alone: bool = False
     outputs: Any = None
     result: LaunchResult | None = None
-    _made: dict[tuple[int, bool], DeviceTensor] = field(default_factory=dict)
+    _begun: bool = False
     _stored: dict[tuple[str, int], list[DeviceTensor]] = field(default_factory=dict)
     _copied: list[tuple[DeviceTensor, Access]] = field(default_factory=list)
 
@@ -102,6 +102,13 @@ class ResidentLaunch:
         copied = [tensor for tensor, _ in self._copied]
         return [*copied, *(t for several in self._stored.values() for t in several)]
 
+    def lies_in(self, key: tuple[str, int]) -> DeviceTensor | None:
+        """The tensor in whose place a storage is, if it is in one's."""
+        role, index = key
+        if role == "input":
+            return self.tensors.get(index)
+        return next(iter(self._stored.get(key, ())), None)
+
     def place_dry(self) -> None:
         """Account for what it returns, in a world without values."""
         residence: Residence = self.world.residence
@@ -124,6 +131,7 @@ class ResidentLaunch:
                 result = self._launch()
                 self._check(result)
                 self._copy(result)
+                self._give_back(result)
             except BaseException as error:
                 self.fail(error)
                 raise
@@ -131,10 +139,15 @@ class ResidentLaunch:
 
     def fail(self, error: BaseException) -> None:
         """What it was to write has no value."""
-        ended = isinstance(error, Stopped) or not isinstance(error, Exception)
-        why = _interrupted(self.compiled.kernel) if ended else error
-        for tensor in (*self.written, *self._new()):
-            self.world.residence.failed(tensor, why, self.compiled.kernel)
+        residence, what = self.world.residence, f"the launch of {self.compiled.kernel}"
+        for tensor in self._new():
+            residence.failed(tensor, error, what)
+        for tensor in self.written:
+            if self._begun or tensor._block is None:
+                residence.failed(tensor, error, what)
+                residence.untold(tensor)
+            else:
+                residence.spared(tensor, error, what)
 
     @staticmethod
     def together(launches: Sequence[ResidentLaunch]) -> int:
@@ -158,7 +171,10 @@ class ResidentLaunch:
                 results = host.launch_row(ready) if len(ready) > 1 else []
             except CoreLostError:  # what was lost is replaced for the first of them
                 return 0
-            return sum(1 for pair in zip(launches, results) if pair[0]._is_done(pair[1]))
+            done = itertools.takewhile(
+                lambda pair: pair[0]._is_done(pair[1]), zip(launches, results)
+            )
+            return sum(1 for _ in done)
 
     def _goes_together(self) -> bool:
         """Whether it only meets, and writes nothing but new tensors."""
@@ -205,11 +221,12 @@ class ResidentLaunch:
             where = self._places(residence, host)
 
             def attempt(launch: Launch) -> LaunchResult:
+                self._begun = True
                 try:
                     return host.launch(replace(launch, places=where))
                 except NkiError as error:
                     for tensor in (*self.written, *self._new()):
-                        residence.failed(tensor, error, self.compiled.kernel)
+                        residence.failed(tensor, error, f"the launch of {self.compiled.kernel}")
                     raise
 
             return attempt
@@ -256,6 +273,16 @@ class ResidentLaunch:
             residence.place(tensor, host)
             residence.fill(tensor, values, host)
 
+    def _give_back(self, result: LaunchResult) -> None:
+        """Arrays that the kernel has written, to the caller."""
+        compiled, layout, ranks = self.compiled.as_run, result.layout, self.world.ranks
+        if len(self.written) == len(compiled.written_inputs):
+            return
+        if ranks > 1:
+            check_written([compiled] * ranks, [layout] * ranks, result.memories, self.bound)
+        for b, memory in zip(self.bound, result.memories):
+            give_back_inputs(compiled, layout, memory, b)
+
 
 class _Memories:
     """What storages hold after a launch, wherever they are."""
@@ -269,7 +296,7 @@ class _Memories:
         s, ranks = leaf.storage, self._launch.world.ranks
         if s.role == "constant":
             return [as_declared(np.frombuffer(s.data or b"", np.uint8), leaf)] * ranks
-        tensor = self._launch.tensors.get(s.index) if s.role == "input" else None
+        tensor = self._launch.lies_in(s.key)
         if tensor is None:
             at = self._result.layout.offsets[s.key]
             return [as_declared(m[at : at + s.nbytes], leaf) for m in self._result.memories]
@@ -290,7 +317,3 @@ def _is_whole(a: Access) -> bool:
 def _block(tensor: DeviceTensor) -> Block:
     assert tensor._block is not None
     return tensor._block
-
-
-def _interrupted(kernel: str) -> NkiError:
-    return LaunchError(f"the launch of {kernel} was interrupted", code="launch-interrupted")

@@ -115,11 +115,11 @@ class Row:
                 while self._busy or self._waiting:
                     self._changed.wait()
         except BaseException as error:
-            self._give_up(error)
+            self.give_up(error)
             raise
 
-    def _give_up(self, error: BaseException) -> None:
-        """Nobody wants them any more."""
+    def give_up(self, error: BaseException) -> None:
+        """Nobody wants them any more, after an interrupt."""
         with self._changed:
             self._given_up += 1
             given_up = list(self._waiting)

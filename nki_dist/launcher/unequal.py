@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from nki_dist.compiler.locations import users_line
 from nki_dist.dtypes import DType
 from nki_dist.errors import LaunchError
-from nki_dist.launcher.in_hbm import InHbm
 from nki_dist.program import TensorSignature
 from nki_dist.ranges import named
 
@@ -19,27 +17,6 @@ class Bound(Protocol):
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     signatures: list[TensorSignature]
-    originals: list[Any]
-
-
-def _refuse_other_tensors(bound: Sequence[Bound]) -> None:
-    """A tensor that stays in HBM has a part on each rank, so all ranks get the same one.
-
-    Raises:
-        LaunchError: they don't.
-    """
-    first = bound[0].originals
-    for b in {id(b): b for b in bound}.values():
-        for s, mine, other in zip(b.signatures, first, b.originals):
-            if mine is not other and (isinstance(mine, InHbm) or isinstance(other, InHbm)):
-                raise LaunchError(
-                    f"argument {s.name} is an nki.per_rank with a DeviceTensor, which has a part "
-                    "on each rank already",
-                    location=users_line(),
-                    code="per-rank",
-                    hint="pass the tensor itself; world.put(nki.per_rank(...)) makes one whose "
-                    "parts differ",
-                )
 
 
 def check_same_signatures(bound: Sequence[Bound]) -> None:
@@ -54,7 +31,6 @@ def check_same_signatures(bound: Sequence[Bound]) -> None:
     first = bound[0]
     if len(bound) == 1:
         return
-    _refuse_other_tensors(bound)
     types = [(s.shape, s.dtype) for s in first.signatures]
     if all(_like(b, first, types) for b in bound[1:]):
         return
