@@ -63,8 +63,8 @@ class PerRank:
             for _, leaf in flatten(value, is_array)[0]:
                 if isinstance(leaf, InHbm):
                     raise LaunchError(
-                        f"per_rank has tensor {leaf.name} for rank {rank}, and a DeviceTensor has "
-                        "a part in the HBM of every rank already",
+                        f"per_rank has {leaf!r} for rank {rank}, which has a part in the HBM of "
+                        "every rank already",
                         location=users_line(),
                         code="per-rank",
                         hint="pass the tensor as it is; where ranks differ, put it so: "

@@ -96,7 +96,7 @@ class Hosted(Shared):
             self._used = time.monotonic()  # by somebody, now
             return
         try:
-            if self.residence.tensors() or not self._row.idle:
+            if self.residence.in_use or not self._row.idle:
                 self._used = time.monotonic()  # whoever has tensors in HBM may want them
             if self._host is not None and time.monotonic() - self._used >= seconds:
                 self._host.close()

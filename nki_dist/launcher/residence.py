@@ -67,6 +67,11 @@ class Residence:
         there = [t for t in self._tensors if t._block is not None]
         return sorted(there, key=lambda t: (-t.nbytes, t.name))
 
+    @property
+    def in_use(self) -> bool:
+        """Whether somebody has memory."""
+        return self._regions.taken > 0
+
     # ---- the host --------------------------------------------------------------------------------
 
     def host(self) -> Host:

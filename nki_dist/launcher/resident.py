@@ -38,7 +38,7 @@ from nki_dist.launcher.tensor_spec import TensorSpec
 from nki_dist.launcher.tracebacks import leaves_package
 from nki_dist.program.pytree import flatten, tree_map
 from nki_dist.runtime.group import CoreReport
-from nki_dist.runtime.hosts import LaunchResult
+from nki_dist.runtime.hosts import Host, LaunchResult
 from nki_dist.timing import COMPILED, check_schedule
 
 IN_TEST: Final = "PYTEST_CURRENT_TEST"  # in whose environment an error belongs to its line
@@ -51,6 +51,8 @@ class Resident:
     dry: bool
     host_name: str
     residence: Residence
+    start: Callable[[], None]
+    _host: Host | None
     _row: Row
     _lock: Any
     _dried: dict[str, list[CoreReport]]  # of kernels that ran without values, by name
@@ -166,6 +168,8 @@ class Resident:
         line = None if at_once else users_line()
         launch = ResidentLaunch(self, key, compiled, bound, tensors, line, alone)
         if not at_once:
+            if self._host is None:  # a program that is about to end can't start it any more
+                self.start()
             self._row.add(launch)
         else:
             self.wait()

@@ -1,11 +1,12 @@
 """Launches in a row: carried out in the order of the program, without the program waiting for each.
 
-One thread carries them out. What one raises is kept until the program asks for a value or waits;
-of those that fail only because an earlier one did, nothing is kept.
+One thread carries them out, for which a program's end waits. What one raises is kept until the
+program asks for a value or waits; of those that fail only because an earlier one did, nothing is.
 """
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections import deque
@@ -18,6 +19,7 @@ from nki_dist.runtime.executor import Stopped
 MOST: Final = 1024  # launches that wait; more wait in the program
 TOGETHER: Final = 16  # launches that are carried out in one go; each has its own results
 LOOK_EVERY: Final = 0.1
+LINGERS: Final = 0.1  # seconds that the thread waits for more, and a program's end for it
 PATIENCE: Final = 10.0  # seconds that a launch has to stop after an interrupt
 
 
@@ -65,7 +67,7 @@ class Row:
             self._waiting.append(launch)
             self.idle = False
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="nki-row", daemon=True)
+                self._thread = threading.Thread(target=self._run, name="nki-row")
                 self._thread.start()
             elif not self._busy:
                 self._changed.notify_all()
@@ -77,9 +79,12 @@ class Row:
                 if not self._waiting:
                     self.idle = not self._errors
                     self._changed.notify_all()
-                    self._changed.wait(1.0)
+                    self._changed.wait(LINGERS)
+                if self._waiting and _interrupted():
+                    self._waiting.clear()
                 if not self._waiting:
                     self._thread = None
+                    self._changed.notify_all()
                     return
                 count = min(len(self._waiting), TOGETHER)
                 launches = [self._waiting.popleft() for _ in range(count)]
@@ -149,6 +154,12 @@ class Row:
     def forget(self) -> None:
         """In a fork: what waits is the parent's."""
         self.__init__(self._stop, self._together)  # type: ignore[misc]
+
+
+def _interrupted() -> bool:
+    """Whether the program is over, and by an interrupt."""
+    last = getattr(sys, "last_type", None)
+    return last is KeyboardInterrupt and not threading.main_thread().is_alive()
 
 
 def _named(error: BaseException, launch: Queued) -> BaseException:

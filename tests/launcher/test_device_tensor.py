@@ -195,7 +195,7 @@ def test_profiles_and_what_else_is_asked_about_a_launch(world):
     x, y = world.put(BOTH), world.put(A)
     run = world.run(R.added, x, y, profile=True)
     same(run.outputs.numpy(), [A + A, B + A])
-    like_arrays = world.run(R.added, BOTH, A, profile=True).profile
+    like_arrays = world.run(R.added, BOTH, A.copy(), profile=True).profile
     assert run.profile.device_us == like_arrays.device_us > 0
     assert world.estimate(R.added, x, y).device_us == like_arrays.device_us
     assert world.dry_run(R.added, x, y, profile=True).profile.device_us == like_arrays.device_us
@@ -341,9 +341,9 @@ def test_another_shape_or_dtype(world):
 @pytest.mark.parametrize(
     ("value", "error", "says"),
     [
-        ([1.0, 2.0], errors.LaunchError, "list for tensor x; allowed: an array"),
-        (3.0, errors.LaunchError, "float for tensor x"),
-        (None, errors.LaunchError, "NoneType for tensor x"),
+        ([1.0, 2.0], errors.LaunchError, "list for tensor refused; allowed: an array"),
+        (3.0, errors.LaunchError, "float for tensor refused"),
+        (None, errors.LaunchError, "NoneType for tensor refused"),
         (nki.TensorSpec((4, 6), nl.float32), errors.LaunchError, "make the world dry"),
         (A.astype(np.float64), errors.NkiValidationError, "float64, which NKI has no type for"),
         (nki.per_rank([A]), errors.LaunchError, "per_rank has 1 entries, the world 2 ranks"),
@@ -352,10 +352,9 @@ def test_another_shape_or_dtype(world):
     ],
 )
 def test_what_cannot_be_put(world, value, error, says):
-    before = len(world.residents())
     with pytest.raises(error, match=says):
-        world.put(value, name="x")
-    assert len(world.residents()) == before
+        world.put(value, name="refused")
+    assert "refused" not in [t.name for t in world.residents()]
 
 
 def test_one_that_is_put_again(world):
@@ -368,9 +367,9 @@ def test_per_rank_of_tensors(world, mixed):
     """Each has a part for every rank; taking that of rank 0 for all would be a wrong result."""
     x, y = world.put(A, name="x"), world.put(B, name="y")
     for rank, values in enumerate(([x, A], [A, y])) if mixed else [(0, [x, y])]:
-        with pytest.raises(errors.LaunchError, match=f"per_rank has tensor . for rank {rank}"):
+        with pytest.raises(errors.LaunchError, match=rf"per_rank has .* for rank {rank}"):
             world.run(R.added, nki.per_rank(values), A)
-    with pytest.raises(errors.LaunchError, match="per_rank has tensor x for rank 0"):
+    with pytest.raises(errors.LaunchError, match=r"per_rank has DeviceTensor.*name=x\) for rank 0"):
         world.run(lambda pair: R.added.fn(*pair), nki.per_rank([[x, x], [y, y]]))
 
 
@@ -484,7 +483,7 @@ def test_a_checked_program(tmp_path):
         "R.added(t, a[:, :3])\n"
     )
     done = subprocess.run(
-        [sys.executable, "-m", "nki_dist.cli", "check", "--json", str(program)],
+        [sys.executable, "-m", "nki_dist", "check", "--json", str(program)],
         capture_output=True,
         text=True,
         timeout=200,
