@@ -42,8 +42,7 @@ class DeviceTensor(InHbm):
         home: Any = None,
         alone: bool = False,
     ) -> None:
-        super().__init__(shape, dtype)
-        self.name = name
+        super().__init__(shape, dtype, name)
         self._home, self._alone = home, alone  # a Residence; whether it reads as one array
         self._block: Block | None = None
         self._values: list[np.ndarray] | None = None  # of one that isn't in HBM yet

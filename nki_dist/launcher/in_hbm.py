@@ -14,11 +14,12 @@ class InHbm:
 
     Attributes:
         shape: of each rank's part.
+        name: for messages.
         hollow: an array of its shape and dtype that takes no memory.
     """
 
-    def __init__(self, shape: tuple[int, ...], dtype: DType) -> None:
-        self.shape, self._dtype = shape, dtype
+    def __init__(self, shape: tuple[int, ...], dtype: DType, name: str) -> None:
+        self.shape, self._dtype, self.name = shape, dtype, name
         self.hollow = np.broadcast_to(np.zeros((), dtype.dtype), shape)
 
     @property
