@@ -41,6 +41,8 @@ _OPS = ("multiply", "add", "subtract", "bypass")
     ),
     table="op",
     min_generation=4,
+)
+def activate2(
     dst=write(indirect=16),
     op=Op(FUNCTIONS),
     data=read(indirect=16),
@@ -48,27 +50,12 @@ _OPS = ("multiply", "add", "subtract", "bypass")
     imm1=read(scalar=True, optional=True),
     op0=Op(_OPS, optional=True),
     op1=Op(_OPS, optional=True),
-    relu_param=read(scalar=True),
-    reverse0=FLAG,
-    reverse1=FLAG,
-    reduce_op=Op(ACTIVATE2_REDUCE, optional=True),
-    reduce_res=write(optional=True),
-    reduce_cmd=Choice(reduce_cmd, COMMANDS),
-)
-def activate2(
-    dst,
-    op,
-    data,
-    imm0,
-    imm1,
-    op0,
-    op1,
-    relu_param=0.0,
-    reverse0=False,
-    reverse1=False,
-    reduce_op=None,
-    reduce_res=None,
-    reduce_cmd=reduce_cmd.idle,
+    relu_param=read(scalar=True).default(0.0),
+    reverse0=FLAG.default(False),
+    reverse1=FLAG.default(False),
+    reduce_op=Op(ACTIVATE2_REDUCE, optional=True).default(None),
+    reduce_res=write(optional=True).default(None),
+    reduce_cmd=Choice(reduce_cmd, COMMANDS).default(reduce_cmd.idle),
     name=None,
 ):
     """`dst = op((data op0 imm0) op1 imm1)`, and optionally a reduction of each row.

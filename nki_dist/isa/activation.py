@@ -34,24 +34,16 @@ COMMANDS = (reduce_cmd.idle, reduce_cmd.reset, reduce_cmd.reduce, reduce_cmd.res
     engines="scalar",
     effects=Effects(elementwise("data bias scale"), partial=False, bits=None, state=State.SUMS),
     table="op",
+)
+def activation(
     dst=write(indirect=16),
     op=Op(FUNCTIONS),
     data=read(indirect=16),
-    bias=read(scalar=True, optional=True),
-    scale=read(scalar=True),
-    reduce_op=Op(ACTIVATION_REDUCE, optional=True),
-    reduce_res=write(optional=True),
-    reduce_cmd=Choice(reduce_cmd, COMMANDS),
-)
-def activation(
-    dst,
-    op,
-    data,
-    bias=None,
-    scale=1.0,
-    reduce_op=None,
-    reduce_res=None,
-    reduce_cmd=reduce_cmd.idle,
+    bias=read(scalar=True, optional=True).default(None),
+    scale=read(scalar=True).default(1.0),
+    reduce_op=Op(ACTIVATION_REDUCE, optional=True).default(None),
+    reduce_res=write(optional=True).default(None),
+    reduce_cmd=Choice(reduce_cmd, COMMANDS).default(reduce_cmd.idle),
     name=None,
 ):
     """`dst = op(data * scale + bias)`, and optionally the sum of each row of the result.

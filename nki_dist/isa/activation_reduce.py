@@ -19,15 +19,17 @@ from nki_dist.program import Instruction
     engines="scalar",
     effects=Effects(elementwise("data bias scale"), partial=False, bits=None, state=State.SUMS),
     table="op",
+)
+def activation_reduce(
     dst=write(indirect=16),
     op=Op(FUNCTIONS),
     data=read(indirect=16),
     reduce_op=Op(ACTIVATION_REDUCE),
     reduce_res=write(optional=True),
-    bias=read(scalar=True, optional=True),
-    scale=read(scalar=True),
-)
-def activation_reduce(dst, op, data, reduce_op, reduce_res, bias=None, scale=1.0, name=None):
+    bias=read(scalar=True, optional=True).default(None),
+    scale=read(scalar=True).default(1.0),
+    name=None,
+):
     """`dst = op(data * scale + bias)`, `reduce_res = sum of each row of that`.
 
     The same as nisa.activation with reduce_cmd.reset_reduce; see there.

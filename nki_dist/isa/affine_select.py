@@ -37,22 +37,15 @@ _NEGATED: Final[dict[str, np.ufunc]] = {
 @instruction(
     engines="gpsimd",
     effects=Effects(OPTIMISTIC, partial=False, bits=copies("dst on_true_tile"), state=None),
+)
+def affine_select(
     dst=write(SBUF),
     pattern=Custom(_pattern.pattern),
     channel_multiplier=Custom(_pattern.int32),
     on_true_tile=read(SBUF),
     on_false_value=Number(),
-    cmp_op=Op(COMPARE),
-    offset=Custom(_pattern.offset),
-)
-def affine_select(
-    dst,
-    pattern,
-    channel_multiplier,
-    on_true_tile,
-    on_false_value,
-    cmp_op="equal",
-    offset=0,
+    cmp_op=Op(COMPARE).default("equal"),
+    offset=Custom(_pattern.offset).default(0),
     name=None,
 ):
     """`dst = on_true_tile where cmp_op(affine, 0), else on_false_value`.

@@ -30,12 +30,9 @@ def _aggregated(i: Instruction, sources: tuple[str, ...], mask_of: MaskOf) -> Re
 
 
 @instruction(
-    engines="vector",
-    effects=Effects(_aggregated("data"), partial=False, bits=None, state=None),
-    dst=write(),
-    data=read(),
+    engines="vector", effects=Effects(_aggregated("data"), partial=False, bits=None, state=None)
 )
-def bn_aggr(dst, data, name=None):
+def bn_aggr(dst=write(), data=read(), name=None):
     """`dst = (mean, variance)` per partition, of everything the statistics count.
 
     Args:

@@ -35,12 +35,9 @@ def _counted(i: Instruction, sources: tuple[str, ...], mask_of: MaskOf) -> Resul
 
 
 @instruction(
-    engines="vector",
-    effects=Effects(_counted("data"), partial=False, bits=None, state=None),
-    dst=write(),
-    data=read(),
+    engines="vector", effects=Effects(_counted("data"), partial=False, bits=None, state=None)
 )
-def bn_stats(dst, data, name=None):
+def bn_stats(dst=write(), data=read(), name=None):
     """Six numbers per partition for nisa.bn_aggr.
 
     Args:

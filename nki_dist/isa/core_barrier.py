@@ -51,10 +51,13 @@ def _hands(i: Instruction) -> Access | None:
     accumulates=False,
     chains=False,
     meets=Meets(_orders, lambda i: i.opcode, "core_barrier_ns", _time, _hands),
+)
+def core_barrier(
     data=Tensor("", ANYWHERE),  # named for ordering only: its bytes aren't read here
     cores=Custom(_cores),
-)
-def core_barrier(data, cores, engine=engine.gpsimd, name=None):
+    engine=engine.gpsimd,
+    name=None,
+):
     """Wait until every listed core has arrived; orders their accesses to `data`.
 
     Accesses to other shared tensors aren't ordered (AWS's page: the cores synchronize on `data`).

@@ -29,10 +29,8 @@ def _prefix(name, value):
     engines="sync",
     effects=Effects(CLEAN, partial=False, bits=None, state=State.PRINTED),
     documented="nki/api/generated/nki.language.device_print",
-    print_prefix=Custom(_prefix),
-    tensor=read(ANYWHERE),
 )
-def device_print(print_prefix, tensor):
+def device_print(print_prefix=Custom(_prefix), tensor=read(ANYWHERE)):
     """Print `tensor` with a prefix; see nl.device_print."""
     return locals()
 

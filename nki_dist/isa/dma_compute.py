@@ -40,22 +40,15 @@ def _scales(name: str, value: Any) -> list[float] | None:
 
 
 @instruction(
-    engines="dma",
-    effects=Effects(elementwise("srcs"), partial=False, bits=None, state=None),
+    engines="dma", effects=Effects(elementwise("srcs"), partial=False, bits=None, state=None)
+)
+def dma_compute(
     dst=write(SBUF_OR_HBM),
     srcs=read(SBUF_OR_HBM, many=True),
     reduce_op=Op(DMA_REDUCE),
-    scales=Custom(_scales),
-    unique_indices=FLAG,
-    oob_mode=Choice(oob_mode),
-)
-def dma_compute(
-    dst,
-    srcs,
-    reduce_op,
-    scales=None,
-    unique_indices=True,
-    oob_mode=oob_mode.error,
+    scales=Custom(_scales).default(None),
+    unique_indices=FLAG.default(True),
+    oob_mode=Choice(oob_mode).default(oob_mode.error),
     name=None,
 ):
     """`dst = srcs[0] + srcs[1] + ...`, by DMA.

@@ -32,20 +32,14 @@ SBUF_OR_HBM = ANYWHERE - {"psum"}
 @instruction(
     engines="dma",
     effects=Effects(elementwise("src"), partial=False, bits=copies("dst src"), state=None),
-    dst=write(SBUF_OR_HBM, wide=True),
-    src=read(SBUF_OR_HBM, wide=True),
-    priority=Number(integer=True, optional=True),
-    oob_mode=Choice(oob_mode),
-    dge_mode=Choice(dge_mode),
-    engine=Choice(engine, (engine.unknown, engine.sync, engine.scalar)),
 )
 def dma_copy(
-    dst,
-    src,
-    priority=None,
-    oob_mode=oob_mode.error,
-    dge_mode=dge_mode.unknown,
-    engine=engine.unknown,
+    dst=write(SBUF_OR_HBM, wide=True),
+    src=read(SBUF_OR_HBM, wide=True),
+    priority=Number(integer=True, optional=True).default(None),
+    oob_mode=Choice(oob_mode).default(oob_mode.error),
+    dge_mode=Choice(dge_mode).default(dge_mode.unknown),
+    engine=Choice(engine, (engine.unknown, engine.sync, engine.scalar)).default(engine.unknown),
     name=None,
 ):
     """`dst = src` by DMA, between SBUF and HBM in any combination.

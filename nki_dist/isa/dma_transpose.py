@@ -59,20 +59,14 @@ def _transposed(i: Instruction, sources: tuple[str, ...], mask_of: MaskOf) -> Re
 @instruction(
     engines="dma",
     effects=Effects(_transposed("src"), partial=False, bits=moves("dst src"), state=None),
-    dst=write(SBUF),
-    src=read(SBUF | HBM),
-    axes=Custom(_axes),
-    priority=Number(integer=True, optional=True),
-    dge_mode=Choice(dge_mode),
-    oob_mode=Choice(oob_mode),
 )
 def dma_transpose(
-    dst,
-    src,
-    axes=None,
-    priority=None,
-    dge_mode=dge_mode.unknown,
-    oob_mode=oob_mode.error,
+    dst=write(SBUF),
+    src=read(SBUF | HBM),
+    axes=Custom(_axes).default(None),
+    priority=Number(integer=True, optional=True).default(None),
+    dge_mode=Choice(dge_mode).default(dge_mode.unknown),
+    oob_mode=Choice(oob_mode).default(oob_mode.error),
     name=None,
 ):
     """`dst = src` with the first and last dimensions swapped, by DMA.

@@ -27,11 +27,8 @@ from nki_dist.program import Access, Instruction
         elementwise("data prob"), partial=False, bits=moves("dst data"), state=State.RANDOM
     ),
     exactness=APPROXIMATE,
-    dst=write(),
-    data=read(),
-    prob=read(scalar=True),
 )
-def dropout(dst, data, prob, name=None):
+def dropout(dst=write(), data=read(), prob=read(scalar=True), name=None):
     """`dst = data` with each element replaced by 0 with probability `prob`; nothing is scaled.
 
     Args:

@@ -49,20 +49,14 @@ _COMMANDS = (
     engines="vector",
     effects=Effects(elementwise("src max_value"), partial=False, bits=None, state=State.SUMS),
     min_generation=4,
-    dst=write(dtypes=(*_FLOATS, tfloat32, *_INTEGERS), indirect=16),
-    src=read(dtypes=(*_FLOATS, *_INTEGERS, uint32), indirect=16),
-    max_value=read(scalar=True),
-    reduce_res=write(dtypes=(*_FLOATS, tfloat32), optional=True),
-    reduce_cmd=Choice(reduce_cmd, _COMMANDS),
-    reduce_init=read(scalar=True),
 )
 def exponential(
-    dst,
-    src,
-    max_value=0.0,
-    reduce_res=None,
-    reduce_cmd=reduce_cmd.idle,
-    reduce_init=0.0,
+    dst=write(dtypes=(*_FLOATS, tfloat32, *_INTEGERS), indirect=16),
+    src=read(dtypes=(*_FLOATS, *_INTEGERS, uint32), indirect=16),
+    max_value=read(scalar=True).default(0.0),
+    reduce_res=write(dtypes=(*_FLOATS, tfloat32), optional=True).default(None),
+    reduce_cmd=Choice(reduce_cmd, _COMMANDS).default(reduce_cmd.idle),
+    reduce_init=read(scalar=True).default(0.0),
     name=None,
 ):
     """`dst = exp(src - max_value)`, and optionally the sum of each row of that.

@@ -20,15 +20,14 @@ from nki_dist.program import Instruction
 _EXACT_FLOAT = 2**24
 
 
-@instruction(
-    engines="gpsimd",
-    effects=Effects(CLEAN, partial=False, bits=None, state=None),
+@instruction(engines="gpsimd", effects=Effects(CLEAN, partial=False, bits=None, state=None))
+def iota(
     dst=write(SBUF),
     pattern=Custom(_pattern.pattern),
-    offset=Custom(_pattern.offset),
-    channel_multiplier=Custom(_pattern.int32),
-)
-def iota(dst, pattern, offset=0, channel_multiplier=0, name=None):
+    offset=Custom(_pattern.offset).default(0),
+    channel_multiplier=Custom(_pattern.int32).default(0),
+    name=None,
+):
     """`dst[p, w, z, y, x] = offset + p * channel_multiplier + w * step_w + ... + x * step_x`.
 
     Args:

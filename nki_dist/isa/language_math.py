@@ -25,11 +25,8 @@ from nki_dist.program import Instruction
     effects=Effects(elementwise("data"), partial=False, bits=None, state=None),
     table="",  # which functions have one isn't known
     documented="nki/api/nki.language",
-    dst=write(),
-    op=Op(MATH),
-    data=read(),
 )
-def language_math(dst, op, data):
+def language_math(dst=write(), op=Op(MATH), data=read()):
     """`dst = op(data)` element by element, in float32, rounded once to `dst.dtype`."""
     return locals()
 

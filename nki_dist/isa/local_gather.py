@@ -24,13 +24,15 @@ _WIDTHS: Final = (1, 2, 4, 8, 16, 32)
 @instruction(
     engines="gpsimd",
     effects=Effects(OPTIMISTIC, partial=False, bits=moves("dst src_buffer"), state=None),
+)
+def local_gather(
     dst=write(SBUF),
     src_buffer=read(SBUF),
     index=read(SBUF, dtypes=[uint16]),
-    num_elem_per_idx=Number(integer=True),
-    num_valid_indices=Number(integer=True, optional=True),
-)
-def local_gather(dst, src_buffer, index, num_elem_per_idx=1, num_valid_indices=None, name=None):
+    num_elem_per_idx=Number(integer=True).default(1),
+    num_valid_indices=Number(integer=True, optional=True).default(None),
+    name=None,
+):
     """For each group of 16 partitions: `dst[p, n*e + k] = src_buffer[p, indices[n] + k]`.
 
     `indices` are the group's 16 partitions of `index`, partitions first; e is num_elem_per_idx.

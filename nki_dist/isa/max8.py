@@ -66,10 +66,8 @@ def _largest(i: Instruction, sources: tuple[str, ...], mask_of: MaskOf) -> Resul
 @instruction(
     engines="vector",
     effects=Effects(_largest("src"), partial=False, bits=moves("dst src"), state=None),
-    dst=write(),
-    src=read(),
 )
-def max8(dst, src, name=None):
+def max8(dst=write(), src=read(), name=None):
     """The 8 largest values of each partition, largest first.
 
     Args:

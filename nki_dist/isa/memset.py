@@ -27,10 +27,8 @@ from nki_dist.program import Instruction
     engines="vector gpsimd",
     effects=Effects(CLEAN, partial=False, bits=None, state=None),
     fills="value",
-    dst=write(ANYWHERE),
-    value=Number(),
 )
-def memset(dst, value, engine=engine.unknown, name=None):
+def memset(dst=write(ANYWHERE), value=Number(), engine=engine.unknown, name=None):
     """Every element of `dst` becomes `value`.
 
     Args:

@@ -48,11 +48,8 @@ def _found(i: Instruction, sources: tuple[str, ...], mask_of: MaskOf) -> Results
 @instruction(
     engines="vector",
     effects=Effects(_found("data vals"), partial=False, bits=moves("data vals"), state=None),
-    dst=write(dtypes=INDEX_DTYPES),
-    data=read(),
-    vals=read(),
 )
-def nc_find_index8(dst, data, vals, name=None):
+def nc_find_index8(dst=write(dtypes=INDEX_DTYPES), data=read(), vals=read(), name=None):
     """Positions of the first occurrences of 8 values in each partition.
 
     Args:

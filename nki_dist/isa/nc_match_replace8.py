@@ -24,13 +24,15 @@ from nki_dist.program import Instruction
 @instruction(
     engines="vector",
     effects=Effects(OPTIMISTIC, partial=False, bits=moves("dst data vals"), state=None),
+)
+def nc_match_replace8(
     dst=write(),
     data=read(),
     vals=read(),
     imm=Number(),
-    dst_idx=write(dtypes=INDEX_DTYPES, optional=True),
-)
-def nc_match_replace8(dst, data, vals, imm, dst_idx=None, name=None):
+    dst_idx=write(dtypes=INDEX_DTYPES, optional=True).default(None),
+    name=None,
+):
     """`dst = data`, with one occurrence of each of 8 values per partition replaced by `imm`.
 
     Args:

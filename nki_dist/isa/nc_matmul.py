@@ -51,28 +51,18 @@ _BITS = Bits(("dst", "stationary"), when=lambda i: i["is_transpose"], pads=_pads
     accumulates=True,
     chains=True,
     exactness="approximate: float32 sums over the contraction, in an order that isn't published",
+)
+def nc_matmul(
     dst=write(PSUM, indirect=32),
     stationary=read(SBUF, dtypes=INPUTS, indirect=32),
     moving=read(SBUF, dtypes=INPUTS, indirect=32),
-    is_stationary_onezero=FLAG,
-    is_moving_onezero=FLAG,
-    is_transpose=FLAG,
-    accumulate=Custom(accumulate_flag),
-    tile_position=Custom(pair),
-    tile_size=Custom(pair),
-    perf_mode=Choice(matmul_perf_mode),
-)
-def nc_matmul(
-    dst,
-    stationary,
-    moving,
-    is_stationary_onezero=False,
-    is_moving_onezero=False,
-    is_transpose=False,
-    accumulate=None,
-    tile_position=(),
-    tile_size=(),
-    perf_mode=matmul_perf_mode.none,
+    is_stationary_onezero=FLAG.default(False),
+    is_moving_onezero=FLAG.default(False),
+    is_transpose=FLAG.default(False),
+    accumulate=Custom(accumulate_flag).default(None),
+    tile_position=Custom(pair).default(()),
+    tile_size=Custom(pair).default(()),
+    perf_mode=Choice(matmul_perf_mode).default(matmul_perf_mode.none),
     name=None,
 ):
     """`dst = stationary.T @ moving`, contracted over partitions.

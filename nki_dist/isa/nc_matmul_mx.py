@@ -46,24 +46,16 @@ PACKED = (float8_e5m2_x4, float8_e4m3fn_x4, float4_e2m1fn_x4)
     chains=True,
     min_generation=4,
     exactness="approximate: float32 sums over the contraction, in an order that isn't published",
+)
+def nc_matmul_mx(
     dst=write(PSUM, dtypes=[float32, bfloat16], indirect=32),
     stationary=read(SBUF, dtypes=PACKED, indirect=32),
     moving=read(SBUF, dtypes=PACKED, indirect=32),
     stationary_scale=read(SBUF, dtypes=SCALES, any_start=True, indirect=32),
     moving_scale=read(SBUF, dtypes=SCALES, any_start=True, indirect=32),
-    tile_position=Custom(pair),
-    tile_size=Custom(pair),
-    accumulate=Custom(accumulate_flag),
-)
-def nc_matmul_mx(
-    dst,
-    stationary,
-    moving,
-    stationary_scale,
-    moving_scale,
-    tile_position=None,
-    tile_size=None,
-    accumulate=None,
+    tile_position=Custom(pair).default(None),
+    tile_size=Custom(pair).default(None),
+    accumulate=Custom(accumulate_flag).default(None),
     name=None,
 ):
     """`dst = stationary.T @ moving` of packed values times their scales.

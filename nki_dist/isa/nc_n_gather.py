@@ -18,13 +18,9 @@ from nki_dist.program import Instruction
 
 
 @instruction(
-    engines="gpsimd",
-    effects=Effects(OPTIMISTIC, partial=False, bits=moves("dst data"), state=None),
-    dst=write(SBUF),
-    data=read(SBUF),
-    indices=read(SBUF, dtypes=[uint32]),
+    engines="gpsimd", effects=Effects(OPTIMISTIC, partial=False, bits=moves("dst data"), state=None)
 )
-def nc_n_gather(dst, data, indices, name=None):
+def nc_n_gather(dst=write(SBUF), data=read(SBUF), indices=read(SBUF, dtypes=[uint32]), name=None):
     """`dst[p, n] = data[p, indices[p, n]]`, with flattened free dimensions.
 
     Args:

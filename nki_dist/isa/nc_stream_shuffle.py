@@ -67,11 +67,13 @@ def _shuffled(i: Instruction, sources: tuple[str, ...], mask_of: MaskOf) -> Resu
 @instruction(
     engines="vector",
     effects=Effects(_shuffled("src"), partial=True, bits=moves("dst src"), state=None),
+)
+def nc_stream_shuffle(
     dst=write(any_start=True),  # its own rule is stricter
     src=read(any_start=True),
     shuffle_mask=Custom(_mask),
-)
-def nc_stream_shuffle(dst, src, shuffle_mask, name=None):
+    name=None,
+):
     """Partition i of each quadrant of `dst` becomes partition `shuffle_mask[i]` of `src`'s.
 
     Args:

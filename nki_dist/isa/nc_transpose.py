@@ -47,10 +47,8 @@ _BITS = Bits(("dst", "data"), when=_same_type)
     accumulates=False,
     chains=True,
     default_engine=default_engine,
-    dst=write(),
-    data=read(),
 )
-def nc_transpose(dst, data, engine=engine.unknown, name=None):
+def nc_transpose(dst=write(), data=read(), engine=engine.unknown, name=None):
     """`dst[f, p] = data[p, f]`, with the free dimensions of both flattened.
 
     Args:

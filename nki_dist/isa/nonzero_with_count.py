@@ -23,12 +23,14 @@ from nki_dist.program import Instruction
     engines="gpsimd",
     effects=Effects(OPTIMISTIC, partial=True, bits=None, state=None),
     min_generation=3,
+)
+def nonzero_with_count(
     dst=write(SBUF, dtypes=[int32], any_start=True),
     src=read(SBUF, dtypes=[float32, int32], any_start=True),
-    index_offset=Custom(_pattern.int32),
-    padding_val=Custom(_pattern.int32),
-)
-def nonzero_with_count(dst, src, index_offset=0, padding_val=-1, name=None):
+    index_offset=Custom(_pattern.int32).default(0),
+    padding_val=Custom(_pattern.int32).default(-1),
+    name=None,
+):
     """Positions of nonzero elements, padding, and their count, on partitions 0, 16, ..., 112.
 
     Args:

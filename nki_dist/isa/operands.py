@@ -7,9 +7,10 @@ that involve several operands are the instruction's own `check`.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable
 from enum import Enum
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -51,6 +52,40 @@ class Role:
 
     def accept(self, name: str, value: Any) -> Any:
         raise NotImplementedError  # abstract: each role defines it
+
+    def default(self, value: Any) -> Default:
+        """The role of a parameter that calls may leave out, and what it is then."""
+        return Default(self, value)
+
+
+class Default(NamedTuple):
+    """A role, and the value of the parameter where a call doesn't give one."""
+
+    role: Role
+    value: Any
+
+
+def roles_of(function: Any) -> dict[str, Role]:
+    """The roles that stand in a signature in place of defaults; calls get the defaults they name.
+
+    Raises:
+        TypeError: a parameter that must be given comes after one that needn't.
+    """
+    roles: dict[str, Role] = {}
+    defaults: list[Any] = []
+    for name, parameter in inspect.signature(function).parameters.items():
+        given = parameter.default
+        if isinstance(given, Role):
+            if defaults:
+                raise TypeError(f"{function.__name__}: {name} follows parameters with defaults")
+            roles[name] = given
+        elif isinstance(given, Default):
+            roles[name] = given.role
+            defaults.append(given.value)
+        elif given is not parameter.empty:
+            defaults.append(given)
+    function.__defaults__ = tuple(defaults)
+    return roles
 
 
 class Tensor(Role):

@@ -49,11 +49,13 @@ def _quantized(i: Instruction, sources: tuple[str, ...], mask_of: MaskOf) -> Res
     engines="vector",
     effects=Effects(_quantized("src"), partial=True, bits=None, state=None),
     min_generation=4,
+)
+def quantize_mx(
     dst=write(SBUF, dtypes=_EMAX),
     src=read(SBUF, dtypes=[float16, bfloat16]),
     dst_scale=write(SBUF, dtypes=SCALES, any_start=True),
-)
-def quantize_mx(dst, src, dst_scale, name=None):
+    name=None,
+):
     """Quantize to packed 8-bit floats, with one power of two per 8 partitions and 4 elements.
 
     Args:

@@ -44,11 +44,8 @@ _DTYPES = (*_FLOATS, int8, int16, int32, uint8, uint16, uint32)
     effects=Effects(elementwise("min max"), partial=False, bits=None, state=State.RANDOM),
     min_generation=4,
     exactness=APPROXIMATE,
-    dst=write(dtypes=_DTYPES),
-    min=read(scalar=True),
-    max=read(scalar=True),
 )
-def rand2(dst, min, max, name=None):
+def rand2(dst=write(dtypes=_DTYPES), min=read(scalar=True), max=read(scalar=True), name=None):
     """Random numbers, uniform between min and max, computed in float32.
 
     Args:

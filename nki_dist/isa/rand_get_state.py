@@ -22,9 +22,8 @@ from nki_dist.program import Instruction
     effects=Effects(CLEAN, partial=False, bits=None, state=State.RANDOM),
     min_generation=3,
     exactness=APPROXIMATE,
-    dst=write(dtypes=(uint32,)),
 )
-def rand_get_state(dst, engine=engine.gpsimd, name=None):
+def rand_get_state(dst=write(dtypes=(uint32,)), engine=engine.gpsimd, name=None):
     """Each lane's random state becomes that partition's words; what rand_set_state takes back.
 
     Args:

@@ -21,9 +21,8 @@ from nki_dist.program import Access, Instruction
     effects=Effects(CLEAN, partial=False, bits=None, state=State.RANDOM),
     min_generation=3,
     exactness=APPROXIMATE,
-    src_seeds=read(SBUF, dtypes=(uint32,)),
 )
-def rand_set_state(src_seeds, engine=engine.gpsimd, name=None):
+def rand_set_state(src_seeds=read(SBUF, dtypes=(uint32,)), engine=engine.gpsimd, name=None):
     """Each partition's words become the random state of that lane.
 
     Args:

@@ -49,30 +49,19 @@ def _fill(name: str, value: Any) -> float:
     engines="vector",
     effects=Effects(OPTIMISTIC, partial=False, bits=None, state=State.SUMS),
     min_generation=3,
+)
+def range_select(
     dst=write(),
     on_true_tile=read(dtypes=_FLOATS),
     comp_op0=Op(_COMPARISONS),
     comp_op1=Op(_COMPARISONS),
     bound0=read(dtypes=(float32,)),
     bound1=read(dtypes=(float32,)),
-    reduce_cmd=Choice(reduce_cmd, _COMMANDS),
-    reduce_res=write(optional=True),
-    reduce_op=Op(SELECT_REDUCE),
-    range_start=Number(integer=True),
-    on_false_value=Custom(_fill),
-)
-def range_select(
-    dst,
-    on_true_tile,
-    comp_op0,
-    comp_op1,
-    bound0,
-    bound1,
-    reduce_cmd=reduce_cmd.reset_reduce,
-    reduce_res=None,
-    reduce_op="maximum",
-    range_start=0,
-    on_false_value=...,
+    reduce_cmd=Choice(reduce_cmd, _COMMANDS).default(reduce_cmd.reset_reduce),
+    reduce_res=write(optional=True).default(None),
+    reduce_op=Op(SELECT_REDUCE).default("maximum"),
+    range_start=Number(integer=True).default(0),
+    on_false_value=Custom(_fill).default(...),
     name=None,
 ):
     """Column j stays if `j + range_start` fulfils both comparisons, else becomes float32's lowest.

@@ -17,12 +17,9 @@ from nki_dist.program import Instruction
 
 
 @instruction(
-    engines="vector",
-    effects=Effects(elementwise("data"), partial=False, bits=None, state=None),
-    dst=write(),
-    data=read(),
+    engines="vector", effects=Effects(elementwise("data"), partial=False, bits=None, state=None)
 )
-def reciprocal(dst, data, name=None):
+def reciprocal(dst=write(), data=read(), name=None):
     """`dst = 1 / data`, computed in float32 and rounded once to `dst.dtype`.
 
     Args:

@@ -41,13 +41,8 @@ def _int_or_register(name, value):
     )
 
 
-@instruction(
-    engines="sync",
-    effects=Effects(CLEAN, partial=False, bits=None, state=None),
-    dst=Register("w", copies="src"),
-    src=Custom(_int_or_register),
-)
-def register_move(dst, src):
+@instruction(engines="sync", effects=Effects(CLEAN, partial=False, bits=None, state=None))
+def register_move(dst=Register("w", copies="src"), src=Custom(_int_or_register)):
     """Copy a register, or a compile-time int, into register `dst`."""
     return locals()
 
@@ -84,13 +79,8 @@ def store_register(registers: list[int], src: int, bits: int, cell: np.ndarray) 
     cell[()] = registers[src] & ((1 << bits) - 1)
 
 
-@instruction(
-    engines="sync",
-    effects=Effects(CLEAN, partial=False, bits=None, state=None),
-    dst=Register("w"),
-    src=read(ANYWHERE),
-)
-def register_load(dst, src):
+@instruction(engines="sync", effects=Effects(CLEAN, partial=False, bits=None, state=None))
+def register_load(dst=Register("w"), src=read(ANYWHERE)):
     """Load register `dst` from a tensor of one 32-bit integer."""
     return locals()
 
@@ -101,13 +91,8 @@ def _load(i: Instruction, kit: Kit) -> list[Operation]:
     return [op(load_register, kit.registers, cell, RegisterNumber(i["dst"].number))]
 
 
-@instruction(
-    engines="sync",
-    effects=Effects(CLEAN, partial=False, bits=None, state=None),
-    dst=write(ANYWHERE),
-    src=Register("r"),
-)
-def register_store(dst, src):
+@instruction(engines="sync", effects=Effects(CLEAN, partial=False, bits=None, state=None))
+def register_store(dst=write(ANYWHERE), src=Register("r")):
     """Store register `src` into a tensor of one 32-bit integer."""
     return locals()
 

@@ -21,9 +21,10 @@ from nki_dist.program import Instruction
     engines="vector gpsimd",
     effects=Effects(CLEAN, partial=False, bits=None, state=State.RANDOM),
     exactness=APPROXIMATE,
-    dst=write(dtypes=(int8, int16, int32, uint8, uint16, uint32)),
 )
-def rng(dst, engine=engine.vector, name=None):
+def rng(
+    dst=write(dtypes=(int8, int16, int32, uint8, uint16, uint32)), engine=engine.vector, name=None
+):
     """Every element of `dst` becomes random bits: the low bits of a 32-bit random word.
 
     Args:

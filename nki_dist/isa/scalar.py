@@ -220,18 +220,13 @@ class NkiScalar(VirtualRegister):
 _NOTHING_ELSE: Final = Effects(CLEAN, partial=False, bits=None, state=None)
 
 
-def _load(dst, src):
+def _load(dst=Register("w"), src=read(SBUF | HBM, dtypes=_WIDTHS, wide=True)):
     """Register `dst` becomes the integer of a tensor; `nisa.scalar_load` emits it."""
     return locals()
 
 
 _load.__name__ = "scalar_load"
-load = instruction(
-    engines="sync",
-    effects=_NOTHING_ELSE,
-    dst=Register("w"),
-    src=read(SBUF | HBM, dtypes=_WIDTHS, wide=True),
-)(_load)
+load = instruction(engines="sync", effects=_NOTHING_ELSE)(_load)
 
 
 @load.meaning
@@ -269,19 +264,17 @@ def _value(name: str, value: Any) -> VirtualRegister:
     )
 
 
-def _store(dst, value, bits):
+def _store(
+    dst=write(SBUF | HBM, dtypes=_WIDTHS, wide=True),
+    value=Custom(_value),
+    bits=Number(integer=True),
+):
     """Store a register into a tensor of as many bits; `nisa.scalar_store` emits it."""
     return locals()
 
 
 _store.__name__ = "scalar_store"
-store = instruction(
-    engines="sync",
-    effects=_NOTHING_ELSE,
-    dst=write(SBUF | HBM, dtypes=_WIDTHS, wide=True),
-    value=Custom(_value),
-    bits=Number(integer=True),
-)(_store)
+store = instruction(engines="sync", effects=_NOTHING_ELSE)(_store)
 
 
 @store.meaning

@@ -40,13 +40,14 @@ def _int_or_register(name: str, value: Any) -> int | VirtualRegister:
     engines="sync",
     effects=Effects(CLEAN, partial=False, bits=None, state=None),
     documented=f"{DOCS}nki.isa.NkiScalar",
+)
+def scalar_arithmetic(
     dst=Register("w"),
     op=Op(_OPERATORS),
     data1=Custom(_int_or_register),
     data2=Custom(_int_or_register),
     bits=Number(integer=True),
-)
-def scalar_arithmetic(dst, op, data1, data2, bits):
+):
     """Register `dst` becomes `data1 op data2`, wrapped to 32 or 64 bits; operators emit it."""
     return locals()
 

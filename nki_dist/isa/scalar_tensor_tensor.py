@@ -20,17 +20,17 @@ from nki_dist.program import Instruction
     former="dtype",
     engines="vector",
     effects=Effects(elementwise("data operand0 operand1"), partial=False, bits=None, state=None),
+)
+def scalar_tensor_tensor(
     dst=write(),
     data=read(),
     op0=Op(b.ARITHMETIC),
     operand0=read(scalar=True, optional=True),
     op1=Op(b.ARITHMETIC_BINARY),
     operand1=read(),
-    reverse0=FLAG,
-    reverse1=FLAG,
-)
-def scalar_tensor_tensor(
-    dst, data, op0, operand0, op1, operand1, reverse0=False, reverse1=False, name=None
+    reverse0=FLAG.default(False),
+    reverse1=FLAG.default(False),
+    name=None,
 ):
     """`dst = (data op0 operand0) op1 operand1` with a broadcast operand0 and a full operand1.
 

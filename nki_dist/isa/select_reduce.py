@@ -27,26 +27,17 @@ _COMMANDS = (reduce_cmd.idle, reduce_cmd.reduce, reduce_cmd.reset_reduce)
 
 
 @instruction(
-    engines="vector",
-    effects=Effects(OPTIMISTIC, partial=False, bits=None, state=State.SUMS),
+    engines="vector", effects=Effects(OPTIMISTIC, partial=False, bits=None, state=State.SUMS)
+)
+def select_reduce(
     dst=write(),
     predicate=read(dtypes=(bool_, int8, int16, uint8, uint16)),
     on_true=read(dtypes=_VALUES),
     on_false=read(scalar=True),
-    reduce_res=write(dtypes=_FLOATS, optional=True),
-    reduce_cmd=Choice(reduce_cmd, _COMMANDS),
-    reduce_op=Op(SELECT_REDUCE),
-    reverse_pred=FLAG,
-)
-def select_reduce(
-    dst,
-    predicate,
-    on_true,
-    on_false,
-    reduce_res=None,
-    reduce_cmd=reduce_cmd.idle,
-    reduce_op="maximum",
-    reverse_pred=False,
+    reduce_res=write(dtypes=_FLOATS, optional=True).default(None),
+    reduce_cmd=Choice(reduce_cmd, _COMMANDS).default(reduce_cmd.idle),
+    reduce_op=Op(SELECT_REDUCE).default("maximum"),
+    reverse_pred=FLAG.default(False),
     name=None,
 ):
     """`dst = on_true where predicate isn't 0, else on_false`, and optionally the row maximum.

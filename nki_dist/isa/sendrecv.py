@@ -46,14 +46,16 @@ def _time(i: Instruction, core: int, cores: int, arch: Arch) -> Exchange:
     default_engine=lambda i, arch: "gpsimd" if i["dma_engine"].name == "gpsimd_dma" else "dma",
     min_generation=3,
     meets=Meets(_orders, _channel, _FIGURES, _time),
+)
+def sendrecv(
     src=read(SBUF),
     dst=write(SBUF),
     send_to_rank=Number(integer=True),
     recv_from_rank=Number(integer=True),
     pipe_id=Number(integer=True),
-    dma_engine=Choice(dma_engine),
-)
-def sendrecv(src, dst, send_to_rank, recv_from_rank, pipe_id, dma_engine=dma_engine.dma, name=None):
+    dma_engine=Choice(dma_engine).default(dma_engine.dma),
+    name=None,
+):
     """Send `src` to one core of the logical core and receive `dst` from one.
 
     Args:

@@ -18,13 +18,10 @@ from nki_dist.program import Instruction
 _TYPES = (float32, int32)
 
 
-@instruction(
-    engines="gpsimd",
-    effects=Effects(OPTIMISTIC, partial=False, bits=None, state=None),
-    dst=write(SBUF, dtypes=_TYPES),
-    segment_ids=read(SBUF, dtypes=_TYPES),
-)
-def sequence_bounds(dst, segment_ids, name=None):
+@instruction(engines="gpsimd", effects=Effects(OPTIMISTIC, partial=False, bits=None, state=None))
+def sequence_bounds(
+    dst=write(SBUF, dtypes=_TYPES), segment_ids=read(SBUF, dtypes=_TYPES), name=None
+):
     """Start and end (one past the last) of the run of equal ids each element is in.
 
     Args:

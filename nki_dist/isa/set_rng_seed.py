@@ -20,9 +20,8 @@ from nki_dist.program import Instruction
     engines="vector",
     effects=Effects(CLEAN, partial=False, bits=None, state=State.RANDOM),
     exactness=APPROXIMATE,
-    src_seeds=read(),
 )
-def set_rng_seed(src_seeds, name=None):
+def set_rng_seed(src_seeds=read(), name=None):
     """Start the Vector engine's random sequence that belongs to a seed.
 
     Args:

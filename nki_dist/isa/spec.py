@@ -1,7 +1,9 @@
 """`@instruction`: one object per instruction, from which everything else is derived.
 
-An instruction file declares the public function (its parameters and docstring; the body returns
-`locals()`), the role of each parameter, and functions attached with decorators:
+An instruction file declares the public function, and functions attached with decorators. The
+signature says of each parameter its role, in the place of its default (`data=read()`), and with a
+role the default that it has (`negate=FLAG.default(False)`); parameters without a role (`name`) are
+no operands. The body returns `locals()`.
 
     check(i, arch)     what several operands must fulfil; of their places see isa.patterns
     meaning(i, kit)    semantics: returns the operations that do the work
@@ -35,7 +37,7 @@ from nki_dist.isa.checks import LONGEST_ROW, check_repeats
 from nki_dist.isa.effects import Effects, Meets
 from nki_dist.isa.factors import Factors
 from nki_dist.isa.known import parameters
-from nki_dist.isa.operands import Counts, Role, Tensor
+from nki_dist.isa.operands import Counts, Tensor, roles_of
 from nki_dist.isa.patterns import NOTHING
 from nki_dist.isa.reach import check_start
 from nki_dist.isa.tracing import (
@@ -107,7 +109,6 @@ class Spec:
         former: parameters that older NKI releases had and published kernels still pass; they are
             dropped, because `dst` says the same.
         namespace: how messages call the module it is public in.
-        roles: a Role for each parameter; parameters without one (`name`) are dropped.
 
     Raises:
         TypeError: a declaration is missing or names no parameter; the file can't be imported.
@@ -130,9 +131,9 @@ class Spec:
         documented: str = "",
         former: str = "",
         namespace: str = "nisa",
-        **roles: Role,
     ) -> None:
         self.function = function
+        self.roles = roles = roles_of(function)
         self.name: str = function.__name__
         self.title = f"{namespace}.{self.name}"
         self.__name__ = function.__name__
@@ -140,7 +141,6 @@ class Spec:
         self.__module__ = "nki_dist.isa"
         self.__wrapped__ = function
         self.signature = inspect.signature(function)
-        self.roles = roles
         self.engines = tuple(engines.split())
         self.default_engine = default_engine if default_engine is not None else self.engines[0]
         self.min_generation = min_generation
@@ -180,7 +180,7 @@ class Spec:
 
     def _check_declaration(self) -> None:
         named = self.effects.parameters() | ({self.table, self.fills} - {"", None})
-        unknown = {*self.roles} - {*self.signature.parameters} | named - {*self.roles}
+        unknown = named - {*self.roles}
         if unknown:
             raise TypeError(f"{self.name} declares parameters it doesn't have: {unknown}")
         for engine, fact in _OF_ENGINE:

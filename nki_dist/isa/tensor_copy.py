@@ -23,10 +23,8 @@ from nki_dist.program import Instruction
     engines="vector scalar gpsimd",
     effects=Effects(elementwise("src"), partial=False, bits=copies("dst src"), state=None),
     table="",
-    dst=write(indirect=16),
-    src=read(indirect=16),
 )
-def tensor_copy(dst, src, engine=engine.unknown, name=None):
+def tensor_copy(dst=write(indirect=16), src=read(indirect=16), engine=engine.unknown, name=None):
     """`dst = src` within SBUF and PSUM.
 
     Args:

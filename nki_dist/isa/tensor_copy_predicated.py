@@ -23,14 +23,15 @@ from nki_dist.program import Access, Instruction
 
 
 @instruction(
-    engines="vector",
-    effects=Effects(OPTIMISTIC, partial=True, bits=moves("dst src"), state=None),
+    engines="vector", effects=Effects(OPTIMISTIC, partial=True, bits=moves("dst src"), state=None)
+)
+def tensor_copy_predicated(
     dst=update(indirect=16),
     src=read(scalar=True),
     predicate=read(dtypes=(bool_, uint8, uint16, uint32), indirect=16),
-    reverse_pred=FLAG,
-)
-def tensor_copy_predicated(dst, src, predicate, reverse_pred=False, name=None):
+    reverse_pred=FLAG.default(False),
+    name=None,
+):
     """`dst = src` where `predicate` isn't 0; the other elements of dst stay.
 
     Args:

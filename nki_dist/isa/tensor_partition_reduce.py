@@ -28,13 +28,9 @@ def _reduced(i: Instruction, sources: tuple[str, ...], mask_of: MaskOf) -> Resul
 
 
 @instruction(
-    engines="gpsimd",
-    effects=Effects(_reduced("data"), partial=False, bits=None, state=None),
-    dst=write(),
-    op=Op(PARTITION_REDUCE),
-    data=read(),
+    engines="gpsimd", effects=Effects(_reduced("data"), partial=False, bits=None, state=None)
 )
-def tensor_partition_reduce(dst, op, data, name=None):
+def tensor_partition_reduce(dst=write(), op=Op(PARTITION_REDUCE), data=read(), name=None):
     """`dst = op over the partitions of data`: one partition remains.
 
     Args:

@@ -47,16 +47,17 @@ def _reduced(i: Instruction, sources: tuple[str, ...], mask_of: MaskOf) -> Resul
 
 
 @instruction(
-    engines="vector",
-    effects=Effects(_reduced("data"), partial=False, bits=None, state=None),
+    engines="vector", effects=Effects(_reduced("data"), partial=False, bits=None, state=None)
+)
+def tensor_reduce(
     dst=write(indirect=16),
     op=Op(TENSOR_REDUCE),
     data=read(indirect=16),
     axis=Custom(_axes),
-    negate=FLAG,
-    keepdims=FLAG,
-)
-def tensor_reduce(dst, op, data, axis, negate=False, keepdims=False, name=None):
+    negate=FLAG.default(False),
+    keepdims=FLAG.default(False),
+    name=None,
+):
     """`dst = op over axis of data`, per partition.
 
     Args:

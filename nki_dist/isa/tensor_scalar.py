@@ -36,24 +36,16 @@ def default_engine(i: Instruction, arch: Arch) -> str:
     effects=Effects(elementwise("data operand0 operand1"), partial=False, bits=None, state=None),
     table="",
     default_engine=default_engine,
+)
+def tensor_scalar(
     dst=write(indirect=16),
     data=read(indirect=16),
     op0=Op(b.ELEMENTWISE, optional=True),
     operand0=read(scalar=True, optional=True),
-    reverse0=FLAG,
-    op1=Op(b.ELEMENTWISE, optional=True),
-    operand1=read(scalar=True, optional=True),
-    reverse1=FLAG,
-)
-def tensor_scalar(
-    dst,
-    data,
-    op0,
-    operand0,
-    reverse0=False,
-    op1=None,
-    operand1=None,
-    reverse1=False,
+    reverse0=FLAG.default(False),
+    op1=Op(b.ELEMENTWISE, optional=True).default(None),
+    operand1=read(scalar=True, optional=True).default(None),
+    reverse1=FLAG.default(False),
     engine=engine.unknown,
     name=None,
 ):

@@ -41,18 +41,17 @@ _FOLDS = {"add": np.add, "multiply": np.multiply, "maximum": np.maximum, "minimu
 
 
 @instruction(
-    engines="vector",
-    effects=Effects(scan("src imm0"), partial=False, bits=None, state=State.SUMS),
+    engines="vector", effects=Effects(scan("src imm0"), partial=False, bits=None, state=State.SUMS)
+)
+def tensor_scalar_cumulative(
     dst=write(dtypes=_DTYPES, indirect=16),
     src=read(dtypes=_DTYPES, indirect=16),
     op0=Op(b.ARITHMETIC),
     op1=Op(CUMULATIVE),
     imm0=read(scalar=True, optional=True),
-    imm1=read(scalar=True, optional=True),
-    reduce_cmd=Choice(reduce_cmd, _COMMANDS),
-)
-def tensor_scalar_cumulative(
-    dst, src, op0, op1, imm0, imm1=None, reduce_cmd=reduce_cmd.reset_reduce, name=None
+    imm1=read(scalar=True, optional=True).default(None),
+    reduce_cmd=Choice(reduce_cmd, _COMMANDS).default(reduce_cmd.reset_reduce),
+    name=None,
 ):
     """`r[i] = (src[i] op0 imm0) op1 r[i-1]` along each partition, `dst = r`.
 

@@ -25,28 +25,18 @@ _COMMANDS = (reduce_cmd.reset_reduce, reduce_cmd.reduce, reduce_cmd.load_reduce)
 @instruction(
     engines="vector",
     effects=Effects(elementwise("data operand0"), partial=False, bits=None, state=State.SUMS),
+)
+def tensor_scalar_reduce(
     dst=write(indirect=16),
     data=read(indirect=16),
     op0=Op(b.ARITHMETIC),
     operand0=read(scalar=True, optional=True),
     reduce_op=Op(TENSOR_SCALAR_REDUCE),
-    reduce_res=write(optional=True),
-    reverse0=FLAG,
-    reduce_cmd=Choice(reduce_cmd, _COMMANDS),
-    reduce_init=read(scalar=True, optional=True),
-    reduce_res_negate=FLAG,
-)
-def tensor_scalar_reduce(
-    dst,
-    data,
-    op0,
-    operand0,
-    reduce_op,
-    reduce_res=None,
-    reverse0=False,
-    reduce_cmd=reduce_cmd.reset_reduce,
-    reduce_init=None,
-    reduce_res_negate=False,
+    reduce_res=write(optional=True).default(None),
+    reverse0=FLAG.default(False),
+    reduce_cmd=Choice(reduce_cmd, _COMMANDS).default(reduce_cmd.reset_reduce),
+    reduce_init=read(scalar=True, optional=True).default(None),
+    reduce_res_negate=FLAG.default(False),
     name=None,
 ):
     """`dst = data op0 operand0`, and each row of that reduced into the accumulator registers.

@@ -47,12 +47,15 @@ def default_engine(i: Instruction, arch: Arch) -> str:
     engines="vector gpsimd",
     effects=Effects(elementwise("data1 data2"), partial=False, bits=None, state=None),
     default_engine=default_engine,
+)
+def tensor_tensor(
     dst=write(indirect=16),
     data1=read(indirect=16),
     data2=read(),
     op=Op(BINARY),
-)
-def tensor_tensor(dst, data1, data2, op, engine=engine.unknown, name=None):
+    engine=engine.unknown,
+    name=None,
+):
     """`dst = data1 op data2`, element by element.
 
     Args:

@@ -30,17 +30,17 @@ _FOLDS = {"add": np.add, "maximum": np.maximum, "minimum": np.minimum, "multiply
 @instruction(
     engines="vector",
     effects=Effects(scan("data0 data1 initial"), partial=False, bits=None, state=None),
+)
+def tensor_tensor_scan(
     dst=write(),
     data0=read(),
     data1=read(),
     initial=read(scalar=True),
     op0=Op(b.ARITHMETIC_BINARY),
     op1=Op(b.ARITHMETIC_BINARY),
-    reverse0=FLAG,
-    reverse1=FLAG,
-)
-def tensor_tensor_scan(
-    dst, data0, data1, initial, op0, op1, reverse0=False, reverse1=False, name=None
+    reverse0=FLAG.default(False),
+    reverse1=FLAG.default(False),
+    name=None,
 ):
     """`r[i] = (data0[i] op0 r[i-1]) op1 data1[i]` along each partition, from r[-1] = initial.
 

@@ -24,12 +24,14 @@ from nki_dist.program import Instruction
         "approximate: the set of values is exact; their places in dst, and which of equal values "
         "are taken, aren't documented"
     ),
+)
+def topk(
     val_dst=write(SBUF, dtypes=[bfloat16]),
     idx_dst=write(SBUF, dtypes=[uint32]),
     src=read(SBUF, dtypes=[bfloat16]),
     n=Number(integer=True),
-)
-def topk(val_dst, idx_dst, src, n, name=None):
+    name=None,
+):
     """The K largest of n elements per group of 16 partitions, in ascending order.
 
     A group holds its elements as a snake: element e is in partition e % 16, column e // 16.

@@ -30,7 +30,7 @@ SOURCES: Final = read(SBUF_OR_HBM, many=True)
 TARGETS: Final = write(SBUF_OR_HBM, many=True)
 REDUCE: Final = Op(COLLECTIVE_REDUCE)
 DIMENSION: Final = Number(integer=True)
-PRIORITY: Final = Number(integer=True, optional=True)
+PRIORITY: Final = Number(integer=True, optional=True).default(None)
 MAX_CHANNELS: Final = 4
 
 
@@ -371,13 +371,12 @@ def in_hbm(i: Instruction, *names: str) -> None:
 
 
 def collective(
-    effects: Effects = IN_FULL, **roles: Any
+    effects: Effects = IN_FULL,
 ) -> Callable[[Callable[..., dict[str, Any]]], Spec]:
-    """Declare a collective, with what all have alike, of its parameters `priority`."""
+    """Declare a collective, with what all have alike."""
 
     def declared(function: Callable[..., dict[str, Any]]) -> Spec:
-        alike: dict[str, Any] = {"engines": "cc", "meets": MEETS, "namespace": "ncc"}
-        spec = Spec(function, **alike, effects=effects, **roles, priority=PRIORITY)
+        spec = Spec(function, engines="cc", effects=effects, meets=MEETS, namespace="ncc")
         spec.exchange(lambda i, kit: kit.wires.collective(i, kit))
         spec.cost(_cost)
         return spec

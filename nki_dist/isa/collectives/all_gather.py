@@ -8,13 +8,15 @@ from nki_dist.isa.collectives import _roles as r
 from nki_dist.program import Instruction
 
 
-@r.collective(
+@r.collective()
+def all_gather(
     srcs=r.SOURCES,
     dsts=r.TARGETS,
     replica_group=r.GROUPS,
     collective_dim=r.DIMENSION,
-)
-def all_gather(srcs, dsts, replica_group, collective_dim, priority=None, name=None):
+    priority=r.PRIORITY,
+    name=None,
+):
     """`dsts = the ranks' srcs, concatenated along collective_dim` in the order of the group.
 
     Args:

@@ -9,23 +9,15 @@ from nki_dist.isa.operands import FLAG
 from nki_dist.program import Instruction
 
 
-@r.collective(
-    effects=r.IN_PART,
+@r.collective(effects=r.IN_PART)
+def all_gather_v(
     srcs=r.SOURCES,
     dsts=r.TARGETS,
     replica_group=r.GROUPS,
     metadata_tensor=METADATA,
-    recv_counts_known=FLAG,
-    has_rdispls=FLAG,
-)
-def all_gather_v(
-    srcs,
-    dsts,
-    replica_group,
-    metadata_tensor,
-    recv_counts_known=False,
-    has_rdispls=False,
-    priority=None,
+    recv_counts_known=FLAG.default(False),
+    has_rdispls=FLAG.default(False),
+    priority=r.PRIORITY,
     name=None,
 ):
     """Each rank's `src[displ : displ + count]` lands in its slot of every rank's dst.

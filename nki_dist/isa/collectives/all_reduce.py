@@ -8,13 +8,15 @@ from nki_dist.isa.collectives import _roles as r
 from nki_dist.program import Instruction
 
 
-@r.collective(
+@r.collective()
+def all_reduce(
     srcs=r.SOURCES,
     dsts=r.TARGETS,
     replica_group=r.GROUPS,
     op=r.REDUCE,
-)
-def all_reduce(srcs, dsts, replica_group, op, priority=None, name=None):
+    priority=r.PRIORITY,
+    name=None,
+):
     """`dsts = op over all ranks of the group of srcs`, on every rank.
 
     Args:

@@ -9,13 +9,15 @@ from nki_dist.isa.collectives import _roles as r
 from nki_dist.program import Instruction
 
 
-@r.collective(
+@r.collective()
+def all_to_all(
     srcs=r.SOURCES,
     dsts=r.TARGETS,
     replica_group=r.GROUPS,
     collective_dim=r.DIMENSION,
-)
-def all_to_all(srcs, dsts, replica_group, collective_dim, priority=None, name=None):
+    priority=r.PRIORITY,
+    name=None,
+):
     """`dsts = blocks p of all ranks' srcs, concatenated` for the group's rank p.
 
     Args:

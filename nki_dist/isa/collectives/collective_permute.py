@@ -9,13 +9,10 @@ from nki_dist.program import Instruction
 from nki_dist.ranges import shown
 
 
-@r.collective(
-    effects=r.IN_PART,
-    srcs=r.SOURCES,
-    dsts=r.TARGETS,
-    source_target_pairs=r.PAIRS,
-)
-def collective_permute(srcs, dsts, source_target_pairs, priority=None, name=None):
+@r.collective(effects=r.IN_PART)
+def collective_permute(
+    srcs=r.SOURCES, dsts=r.TARGETS, source_target_pairs=r.PAIRS, priority=r.PRIORITY, name=None
+):
     """`dsts of target = srcs of source` for every pair.
 
     Args:

@@ -8,18 +8,13 @@ from nki_dist.isa.collectives import _roles as r
 from nki_dist.program import Instruction
 
 
-@r.collective(
+@r.collective()
+def collective_permute_implicit(
     srcs_by_channel=r.SOURCES,
     dsts_by_channel=r.TARGETS,
     replica_group=r.GROUPS,
-    channel_ids=r.CHANNELS,
-)
-def collective_permute_implicit(
-    srcs_by_channel,
-    dsts_by_channel,
-    replica_group,
-    channel_ids=[0],  # noqa: B006 (as documented; never changed)
-    priority=None,
+    channel_ids=r.CHANNELS.default([0]),  # as documented; never changed
+    priority=r.PRIORITY,
     name=None,
 ):
     """`dsts = the preceding rank's srcs`, channel by channel.

@@ -29,9 +29,8 @@ from nki_dist.program import Instruction, VirtualRegister
     effects=Effects(CLEAN, partial=False, bits=None, state=None),
     namespace="ncc",
     documented=f"{DOCS}nki.collectives.rank_id",
-    dst=Register("w", rank=True),
 )
-def read_rank_id(dst):
+def read_rank_id(dst=Register("w", rank=True)):
     """Register `dst` becomes the rank; `rank_id` emits it."""
     return locals()
 
@@ -58,12 +57,13 @@ def _iteration(name: str, value: Any) -> int | VirtualRegister:
     effects=Effects(CLEAN, partial=False, bits=None, state=None),
     namespace="ncc",
     documented=f"{DOCS}nki.collectives.collective_permute_implicit_current_processing_rank_id",
+)
+def read_ring_rank_id(
     dst=Register("w", rank=True),
     iteration_id=Custom(_iteration),
     replica_group=r.GROUPS,
     channel_id=Number(integer=True),
-)
-def read_ring_rank_id(dst, iteration_id, replica_group, channel_id):
+):
     """Register `dst` becomes the rank whose data is processed in a ring's iteration."""
     return locals()
 

@@ -8,14 +8,16 @@ from nki_dist.isa.collectives import _roles as r
 from nki_dist.program import Instruction
 
 
-@r.collective(
+@r.collective()
+def reduce_scatter(
     srcs=r.SOURCES,
     dsts=r.TARGETS,
     replica_group=r.GROUPS,
     collective_dim=r.DIMENSION,
     op=r.REDUCE,
-)
-def reduce_scatter(srcs, dsts, replica_group, collective_dim, op, priority=None, name=None):
+    priority=r.PRIORITY,
+    name=None,
+):
     """`dsts = block p, along collective_dim, of the reduction of srcs` for the group's rank p.
 
     Args:
