@@ -132,11 +132,6 @@ REASONS: Final[Mapping[tuple[str, str, str], str]] = {
         'if len(i["srcs"]) > 1 and i["srcs"][ -1].region.on_chip:',
     ): "equivalent: all are in the same memory, checked before",
     (
-        "nki_dist/isa/nc_match_replace8.py",
-        'return Cost(cycles=issue_cycles(i["data"].free_size, arch))',
-        'return Cost(cycles=issue_cycles(i["dst"].free_size, arch))',
-    ): "equivalent: both have the same size, see the check",
-    (
         "nki_dist/isa/nc_n_gather.py",
         'return Cost(cycles=groups * arch.gpsimd_start + i["dst"].free_size, known=False)',
         'return Cost(cycles=groups * arch.gpsimd_start + i["indices"].free_size, known=False)',

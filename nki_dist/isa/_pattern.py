@@ -12,6 +12,7 @@ import numpy as np
 
 from nki_dist.arch import Arch
 from nki_dist.errors import NkiValidationError
+from nki_dist.isa.checks import check_range
 from nki_dist.isa.kit import Array, Kit
 from nki_dist.ops.function import function
 from nki_dist.ops.operation import Operation, RegisterNumber, op
@@ -45,12 +46,7 @@ def int32(name: str, value: Any) -> int:
             code="argument-kind",
             numbers={"got": value},
         ) from None
-    if not _INT32[0] <= number <= _INT32[1]:
-        raise NkiValidationError(
-            f"{name}={number}; allowed: {_INT32[0]} to {_INT32[1]}",
-            code="argument-range",
-            numbers={"got": number, "least": _INT32[0], "most": _INT32[1]},
-        )
+    check_range(name, number, *_INT32)
     return number
 
 

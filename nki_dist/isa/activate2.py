@@ -8,16 +8,15 @@ from nki_dist.arch import Arch
 from nki_dist.dtypes import float32
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa import broadcast as b
-from nki_dist.isa.accumulate import accumulate, check_result, read_out, reduces
+from nki_dist.isa.accumulate import one_per_partition, read_out, reduced, reduces
 from nki_dist.isa.activation import COMMANDS, FUNCTIONS
 from nki_dist.isa.activations import activation as function_of
 from nki_dist.isa.alu import ACTIVATE2_REDUCE, ALU
-from nki_dist.isa.checks import same_tile, scalar_or_column
+from nki_dist.isa.checks import number_or_column, same_tile, unpacked
 from nki_dist.isa.effects import Effects, State, elementwise
 from nki_dist.isa.enums import reduce_cmd
 from nki_dist.isa.kit import Kit
 from nki_dist.isa.operands import FLAG, Choice, Op, read, write
-from nki_dist.isa.rows import flat_rows
 from nki_dist.isa.spec import Cost, instruction
 from nki_dist.isa.timing_rules import issue_cycles
 from nki_dist.ops.operation import Operation, op
@@ -41,6 +40,12 @@ _OPS = ("multiply", "add", "subtract", "bypass")
     ),
     table="op",
     min_generation=4,
+    checks=[
+        same_tile("dst data"),
+        number_or_column("relu_param", "data"),
+        one_per_partition("reduce_res", "data"),
+        unpacked("dst data imm0 imm1 relu_param reduce_res"),
+    ],
 )
 def activate2(
     dst=write(indirect=16),
@@ -109,13 +114,7 @@ def _operators(i: Instruction, arch: Arch) -> None:
 
 
 @activate2.check
-def _operands(i: Instruction, arch: Arch) -> None:
-    same_tile(dst=i["dst"], data=i["data"])
-    partitions = i["data"].shape[0]
-    scalar_or_column("relu_param", i["relu_param"], partitions)
-    check_result("reduce_res", i["reduce_res"], partitions)
-    names = ("dst", "data", "imm0", "imm1", "relu_param", "reduce_res")
-    b.check_not_packed(**{n: i[n] for n in names})
+def _reduction(i: Instruction, arch: Arch) -> None:
     if reduces(i["reduce_cmd"]) and i["reduce_op"] is None:
         raise NkiValidationError(
             f"reduce_cmd.{i['reduce_cmd'].name} needs reduce_op; allowed: "
@@ -126,14 +125,10 @@ def _operands(i: Instruction, arch: Arch) -> None:
 
 @activate2.meaning
 def _meaning(i: Instruction, kit: Kit) -> list[Operation]:
-    data, cmd, result = i["data"], i["reduce_cmd"], i["reduce_res"]
+    data = i["data"]
     ops, around, out = _function(i, kit)
-    rows, copied = flat_rows(kit, out) if reduces(cmd) else (out, [])
-    total = accumulate(kit, "scalar", data, rows, ALU[i["reduce_op"] or "add"], cmd)
-    if total:
-        ops += [*copied, *total]
-    read = [] if result is None else read_out(kit, "scalar", data, result)
-    return [*around(*ops), *read]
+    ops += reduced(kit, "scalar", data, out, ALU[i["reduce_op"] or "add"], i["reduce_cmd"])
+    return [*around(*ops), *read_out(kit, "scalar", data, i["reduce_res"])]
 
 
 def _function(i: Instruction, kit: Kit) -> tuple[list[Operation], Any, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nki_dist.arch import Arch
-from nki_dist.isa.activation import FUNCTIONS, activate, check_operands
+from nki_dist.isa.activation import FUNCTIONS, OPERANDS, activate
 from nki_dist.isa.alu import ACTIVATION_REDUCE
 from nki_dist.isa.effects import Effects, State, elementwise
 from nki_dist.isa.enums import reduce_cmd
@@ -19,6 +19,7 @@ from nki_dist.program import Instruction
     engines="scalar",
     effects=Effects(elementwise("data bias scale"), partial=False, bits=None, state=State.SUMS),
     table="op",
+    checks=OPERANDS,
 )
 def activation_reduce(
     dst=write(indirect=16),
@@ -46,9 +47,6 @@ def activation_reduce(
         NkiValidationError: shapes or dtypes don't fit.
     """
     return locals()
-
-
-activation_reduce.check(check_operands)
 
 
 @activation_reduce.meaning

@@ -17,11 +17,11 @@ from nki_dist.arch import Arch
 from nki_dist.dtypes import DType
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa.alu import ALU, AluOp
-from nki_dist.isa.checks import scalar_or_column
+from nki_dist.isa.checks import rule, scalar_or_column, unpacked
 from nki_dist.isa.kit import Array, Kit
 from nki_dist.isa.spec import may_reject, require_generation
 from nki_dist.ops.operation import Operation, is_array, op, share_memory
-from nki_dist.program import Access
+from nki_dist.program import Access, Instruction
 
 ELEMENTWISE = frozenset(name for name, op in ALU.items() if op.arity != 0)
 ARITHMETIC = frozenset(name for name in ELEMENTWISE if not ALU[name].is_bitvec)
@@ -29,6 +29,13 @@ ARITHMETIC_BINARY = frozenset(name for name in ARITHMETIC if ALU[name].arity == 
 
 # NumPy compares against a row 3 times faster than against a scalar.
 _FASTER_WITH_ROWS = ("maximum", "minimum")
+
+
+@rule
+def operand(i: Instruction, arch: Arch, names: tuple[str, ...], operator: str, of: str) -> None:
+    """Operands fit their operator; tiles have the partitions of another operand."""
+    for name in names:
+        check_operand(name, i[operator], i[name], i[of].shape[0])
 
 
 def check_operand(name: str, op: str, value: Any, partitions: int) -> None:
@@ -53,14 +60,15 @@ def check_operand(name: str, op: str, value: Any, partitions: int) -> None:
     scalar_or_column(name, value, partitions)
 
 
-def check_integer(op: str, **operands: Any) -> None:
-    """Operands of a bitwise operator are integers, and its tiles of one width.
-
-    Raises:
-        NkiValidationError: one isn't.
-    """
-    widths = {}
-    for name, value in operands.items():
+@rule
+def operator_dtypes(i: Instruction, arch: Arch, names: tuple[str, ...], operator: str) -> None:
+    """Bitwise operators take integers, tiles of one width; others anything but packed types."""
+    if not ALU[i[operator]].is_bitvec:
+        unpacked(" ".join(names))(i, arch)
+        return
+    op, widths = i[operator], {}
+    for name in names:
+        value = i[name]
         if isinstance(value, Access):
             if not value.dtype.is_integer:
                 raise NkiValidationError(
@@ -85,30 +93,10 @@ def check_integer(op: str, **operands: Any) -> None:
         )
 
 
-def check_not_packed(**operands: Any) -> None:
-    """Arithmetic has no meaning on packed (x4) data types.
-
-    Raises:
-        NkiValidationError: an operand has one.
-    """
-    for name, value in operands.items():
-        if isinstance(value, Access) and value.dtype.is_mx:
-            raise NkiValidationError(
-                f"{name} has the packed dtype {value.dtype}; allowed: one value per element",
-                code="dtype-packed",
-                numbers={"got": value.dtype},
-            )
-
-
-def check_available(arch: Arch, engine: str, *ops: str | None) -> None:
-    """The operators exist on this platform and this engine.
-
-    Raises:
-        NkiValidationError: one doesn't.
-    """
-    for name in ops:
-        if name is None:
-            continue
+@rule
+def available(i: Instruction, arch: Arch, names: tuple[str, ...]) -> None:
+    """The operators exist on this platform and this engine."""
+    for name in [i[n] for n in names if i[n] is not None]:
         require_generation(arch, ALU[name].generation, f"nl.{name}")
         if not ALU[name].documented and ALU[name].arity == 2:
             may_reject(
@@ -116,9 +104,9 @@ def check_available(arch: Arch, engine: str, *ops: str | None) -> None:
                 "that it works in simulation only",
                 code="operator-without-instruction",
             )
-        if engine not in ALU[name].engines:
+        if i.engine not in ALU[name].engines:
             raise NkiValidationError(
-                f"nl.{name} on the {engine} engine; allowed: "
+                f"nl.{name} on the {i.engine} engine; allowed: "
                 + ", ".join(sorted(ALU[name].engines)),
                 code="operator-engine",
             )

@@ -9,7 +9,7 @@ import numpy as np
 from nki_dist.arch import Arch
 from nki_dist.dtypes import uint32
 from nki_dist.errors import NkiValidationError
-from nki_dist.isa.checks import check_priority
+from nki_dist.isa.checks import check_priority, same_dtype
 from nki_dist.isa.dma_copy import pieces
 from nki_dist.isa.effects import Effects, MaskOf, Results, moves, passes_on
 from nki_dist.isa.enums import dge_mode, oob_mode
@@ -115,13 +115,7 @@ def _shapes(i: Instruction, arch: Arch) -> None:
             code="shape-mismatch",
             numbers={"got": dst.shape, "allowed": wanted},
         )
-    if dst.dtype is not src.dtype:
-        raise NkiValidationError(
-            f"dst has dtype {dst.dtype}, src {src.dtype}; a DMA transpose doesn't convert, they "
-            "must be the same",
-            code="dtype-mismatch",
-            numbers={"dst": dst.dtype, "src": src.dtype},
-        )
+    same_dtype("dst src", "a DMA transpose doesn't convert, they must be the same")(i, arch)
     if src.dtype.itemsize not in (2, 4):
         raise NkiValidationError(
             f"src has dtype {src.dtype} of {src.dtype.itemsize} byte; a DMA transpose takes types "

@@ -12,7 +12,8 @@ from nki_dist.isa._pattern import Affine, check_pattern
 from nki_dist.isa.effects import CLEAN, Effects
 from nki_dist.isa.kit import Kit
 from nki_dist.isa.operands import SBUF, Custom, write
-from nki_dist.isa.spec import Cost, instruction
+from nki_dist.isa.spec import instruction
+from nki_dist.isa.timing_rules import on_gpsimd
 from nki_dist.ops.function import copy
 from nki_dist.ops.operation import Operation, op
 from nki_dist.program import Instruction
@@ -20,7 +21,11 @@ from nki_dist.program import Instruction
 _EXACT_FLOAT = 2**24
 
 
-@instruction(engines="gpsimd", effects=Effects(CLEAN, partial=False, bits=None, state=None))
+@instruction(
+    engines="gpsimd",
+    effects=Effects(CLEAN, partial=False, bits=None, state=None),
+    cost=on_gpsimd("dst"),
+)
 def iota(
     dst=write(SBUF),
     pattern=Custom(_pattern.pattern),
@@ -69,11 +74,6 @@ def _meaning(i: Instruction, kit: Kit) -> list[Operation]:
     else:
         change = op(kit.convert(int32, dst.dtype), target, shaped)
     return [*values.fill(whole, kit), change]
-
-
-@iota.cost
-def _cost(i: Instruction, arch: Arch) -> Cost:
-    return Cost(cycles=arch.gpsimd_start + i["dst"].free_size)
 
 
 __all__ = ["iota"]

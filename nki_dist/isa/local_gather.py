@@ -10,6 +10,7 @@ from nki_dist.arch import Arch
 from nki_dist.dtypes import uint16
 from nki_dist.dtypes.poison import poison_bits
 from nki_dist.errors import NkiValidationError
+from nki_dist.isa.checks import same_dtype
 from nki_dist.isa.effects import OPTIMISTIC, Effects, moves
 from nki_dist.isa.kit import Kit
 from nki_dist.isa.operands import SBUF, Number, read, write
@@ -75,12 +76,7 @@ def _check(i: Instruction, arch: Arch) -> None:
                 "multiple": core,
             },
         )
-    if dst.dtype is not src.dtype:
-        raise NkiValidationError(
-            f"dst has dtype {dst.dtype}, src_buffer {src.dtype}; a gather doesn't convert",
-            code="dtype-mismatch",
-            numbers={"dst": dst.dtype, "src_buffer": src.dtype},
-        )
+    same_dtype("dst src_buffer", "a gather doesn't convert")(i, arch)
     width, count, room = i["num_elem_per_idx"], _count(i, arch), core * index.free_size
     if width not in _WIDTHS:
         raise NkiValidationError(

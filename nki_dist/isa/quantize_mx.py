@@ -23,8 +23,8 @@ from nki_dist.isa._mx import GROUP, check_partitions, check_scale, scale_rows
 from nki_dist.isa.effects import Effects, MaskOf, Results, passes_on, tile_of
 from nki_dist.isa.kit import Kit
 from nki_dist.isa.operands import SBUF, read, write
-from nki_dist.isa.spec import Cost, instruction
-from nki_dist.isa.timing_rules import issue_cycles
+from nki_dist.isa.spec import instruction
+from nki_dist.isa.timing_rules import per_element
 from nki_dist.ops.function import function
 from nki_dist.ops.operation import Operation, op
 from nki_dist.program import Instruction
@@ -49,6 +49,7 @@ def _quantized(i: Instruction, sources: tuple[str, ...], mask_of: MaskOf) -> Res
     engines="vector",
     effects=Effects(_quantized("src"), partial=True, bits=None, state=None),
     min_generation=4,
+    cost=per_element("src", share=1 / 4),
 )
 def quantize_mx(
     dst=write(SBUF, dtypes=_EMAX),
@@ -121,11 +122,6 @@ def _quantize(values: np.ndarray, packed: DType, target: np.ndarray, codes: np.n
     target[...] = pack_x4(values.reshape(partitions, -1), packed).reshape(target.shape)
     code = np.where(finite, exponent + E8M0_BIAS, E8M0_NAN).astype(np.uint8)
     codes[scale_rows(partitions)] = code.reshape(-1, *codes.shape[1:])
-
-
-@quantize_mx.cost
-def _cost(i: Instruction, arch: Arch) -> Cost:
-    return Cost(cycles=issue_cycles(i["src"].free_size / 4, arch))
 
 
 __all__ = ["quantize_mx"]

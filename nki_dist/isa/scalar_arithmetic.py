@@ -12,7 +12,8 @@ from nki_dist.errors import NkiValidationError
 from nki_dist.isa.effects import CLEAN, Effects
 from nki_dist.isa.kit import Kit
 from nki_dist.isa.operands import Custom, Number, Op, Register
-from nki_dist.isa.spec import DOCS, Cost, instruction
+from nki_dist.isa.spec import DOCS, instruction
+from nki_dist.isa.timing_rules import fixed
 from nki_dist.ops.function import function
 from nki_dist.ops.operation import Operation, RegisterNumber, op
 from nki_dist.program import Instruction, VirtualRegister
@@ -40,6 +41,7 @@ def _int_or_register(name: str, value: Any) -> int | VirtualRegister:
     engines="sync",
     effects=Effects(CLEAN, partial=False, bits=None, state=None),
     documented=f"{DOCS}nki.isa.NkiScalar",
+    cost=fixed("register_cycles"),
 )
 def scalar_arithmetic(
     dst=Register("w"),
@@ -83,8 +85,3 @@ def _compute(
     """A register becomes what an operator makes of registers and numbers, wrapped."""
     a, b = (registers[x] if type(x) is RegisterNumber else x for x in (first, second))
     registers[dst] = wrapped(_OPERATORS[operator](a, b), bits)
-
-
-@scalar_arithmetic.cost
-def _cost(i: Instruction, arch: Arch) -> Cost:
-    return Cost(cycles=arch.register_cycles, known=False)

@@ -46,6 +46,7 @@ def _time(i: Instruction, core: int, cores: int, arch: Arch) -> Exchange:
     default_engine=lambda i, arch: "gpsimd" if i["dma_engine"].name == "gpsimd_dma" else "dma",
     min_generation=3,
     meets=Meets(_orders, _channel, _FIGURES, _time),
+    checks=[same_tile("src dst")],
 )
 def sendrecv(
     src=read(SBUF),
@@ -75,7 +76,6 @@ def sendrecv(
 
 @sendrecv.check
 def _check(i: Instruction, arch: Arch) -> None:
-    same_tile(src=i["src"], dst=i["dst"])
     if i["src"].dtype is not i["dst"].dtype:
         raise NkiValidationError(
             f"src is {i['src'].dtype}, dst {i['dst'].dtype}; sendrecv doesn't convert",

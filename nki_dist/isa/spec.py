@@ -5,7 +5,8 @@ signature says of each parameter its role, in the place of its default (`data=re
 role the default that it has (`negate=FLAG.default(False)`); parameters without a role (`name`) are
 no operands. The body returns `locals()`.
 
-    check(i, arch)     what several operands must fulfil; of their places see isa.patterns
+    check(i, arch)     what several operands must fulfil besides the rules that it declares with
+                       `checks=`; of their places see isa.patterns
     meaning(i, kit)    semantics: returns the operations that do the work
     rows(i)            of DMA instructions whose whole transfer moves with a scalar run-time index:
                        its Blocks (isa.transfers), of which `oob_mode.skip` drops rows
@@ -23,7 +24,7 @@ and coverage page read these declarations. Nothing here knows about threads, clo
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 from types import MappingProxyType
@@ -33,7 +34,7 @@ from nki_dist.arch import Arch
 from nki_dist.errors import CompileError, NkiError, NkiValidationError
 from nki_dist.isa import indirection
 from nki_dist.isa.array_tile import ArrayTile
-from nki_dist.isa.checks import LONGEST_ROW, check_repeats
+from nki_dist.isa.checks import LONGEST_ROW, Check, check_repeats
 from nki_dist.isa.effects import Effects, Meets
 from nki_dist.isa.factors import Factors
 from nki_dist.isa.known import parameters
@@ -95,6 +96,8 @@ class Spec:
     Args:
         engines: names of the engines it can run on, separated by spaces, the default first.
         effects: what passes and simulated time must know of it.
+        checks: rules of isa.checks, in the order in which they are asked, before those attached.
+        cost: a rule of isa.timing_rules, where one says it all.
         table: the parameter with the function whose table the Scalar engine has to load, or "" if
             it needs none. Must be given for the Scalar engine's instructions, and only there.
         accumulates: it adds to what an earlier such instruction left in PSUM, unless it is told to
@@ -120,6 +123,8 @@ class Spec:
         *,
         engines: str,
         effects: Effects,
+        checks: Sequence[Check] = (),
+        cost: Callable[[Instruction, Arch], Cost] | None = None,
         table: str | None = None,
         accumulates: bool | None = None,
         chains: bool | None = None,
@@ -170,10 +175,10 @@ class Spec:
         )
         counts = [name for name, role in self._role_items if isinstance(role, Counts)]
         self.counts = counts[0] if counts else ""  # the parameter, if it has one
-        self._checks: list[Callable[[Instruction, Arch], None]] = []
+        self._checks: list[Check] = [*checks]
         self._meaning: Callable[[Instruction, Any], list[Operation]] | None = None
         self._exchange: Callable[[Instruction, Any], Callable[[], Any]] | None = None
-        self._cost: Callable[[Instruction, Arch], Cost] | None = None
+        self._cost = cost
         self._rows: Callable[[Instruction], list[Block]] | None = None
         self.factors_of: Callable[[Instruction, Arch], Factors | None] | None = None
         self._check_declaration()
@@ -191,7 +196,7 @@ class Spec:
 
     # ---- attached by the instruction's file ---------------------------------------------------
 
-    def check(self, function: Callable[[Instruction, Arch], None]) -> Any:
+    def check(self, function: Check) -> Any:
         self._checks.append(function)
         return function
 

@@ -88,7 +88,7 @@ def _axis(i: Instruction, arch: Arch) -> None:
             code="axis",
             numbers={"got": i["axis"], "least": 1, "most": rank - 1},
         )
-    same_partitions(dst=i["dst"], data=i["data"])
+    same_partitions("dst data")(i, arch)
     kept = prod(i["data"].shape[1 : rank - len(axes)])
     if i["dst"].free_size != kept:
         raise NkiValidationError(
@@ -101,12 +101,9 @@ def _axis(i: Instruction, arch: Arch) -> None:
 
 @tensor_reduce.check
 def _dtypes(i: Instruction, arch: Arch) -> None:
-    b.check_available(arch, i.engine, i["op"])
-    if not ALU[i["op"]].is_bitvec:
-        b.check_not_packed(dst=i["dst"], data=i["data"])
-        return
-    b.check_integer(i["op"], dst=i["dst"], data=i["data"])
-    if i["negate"]:
+    b.available("op")(i, arch)
+    b.operator_dtypes("dst data", "op")(i, arch)
+    if i["negate"] and ALU[i["op"]].is_bitvec:
         raise NkiValidationError(
             f"negate with the bitwise nl.{i['op']}; allowed: arithmetic only", code="operator-dtype"
         )

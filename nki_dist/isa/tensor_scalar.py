@@ -36,6 +36,7 @@ def default_engine(i: Instruction, arch: Arch) -> str:
     effects=Effects(elementwise("data operand0 operand1"), partial=False, bits=None, state=None),
     table="",
     default_engine=default_engine,
+    checks=[same_tile("dst data")],
 )
 def tensor_scalar(
     dst=write(indirect=16),
@@ -71,7 +72,6 @@ def tensor_scalar(
 
 @tensor_scalar.check
 def _operands(i: Instruction, arch: Arch) -> None:
-    same_tile(dst=i["dst"], data=i["data"])
     partitions = i["data"].shape[0]
     if not _names(i):
         raise NkiValidationError(
@@ -109,11 +109,8 @@ def _kinds(i: Instruction, arch: Arch) -> None:
             f"op0={i['op0']} and op1={i['op1']}; both must be bitwise or both arithmetic",
             code="operator-pair",
         )
-    tiles = {n: i[n] for n in ("dst", "data", "operand0", "operand1")}
-    if True in kinds:
-        b.check_integer(_names(i)[0], **tiles)
-    else:
-        b.check_not_packed(**tiles)
+    operator = "op0" if i["op0"] is not None else "op1"
+    b.operator_dtypes("dst data operand0 operand1", operator)(i, arch)
 
 
 @tensor_scalar.check
@@ -131,7 +128,6 @@ def _addresses(i: Instruction, arch: Arch) -> None:
 
 @tensor_scalar.check
 def _engine(i: Instruction, arch: Arch) -> None:
-    names = _names(i)
     if i.engine == "scalar":
         require_generation(arch, 3, "tensor_scalar on the Scalar engine")
         if arch.generation == 3 and (i["op0"], i["op1"]) not in _SCALAR_GEN3:
@@ -140,14 +136,13 @@ def _engine(i: Instruction, arch: Arch) -> None:
                 "multiply and add, multiply alone, add alone",
                 code="operator-engine",
             )
-    if i.engine == "gpsimd" and not any(name in _GPSIMD_ONLY for name in names):
+    if i.engine == "gpsimd" and not any(name in _GPSIMD_ONLY for name in _names(i)):
         raise NkiValidationError(
             f"op0={i['op0']}, op1={i['op1']} on the GpSimd engine; allowed there: rsqrt, power",
             code="operator-engine",
         )
-    b.check_available(arch, i.engine, *names)
-    tiles = {n: i[n] for n in ("dst", "data", "operand0", "operand1")}
-    not_in_psum(i.engine, **tiles)
+    b.available("op0 op1")(i, arch)
+    not_in_psum("dst data operand0 operand1")(i, arch)
 
 
 @tensor_scalar.meaning

@@ -20,9 +20,9 @@ from nki_dist.dtypes import (
     uint16,
 )
 from nki_dist.isa import broadcast as b
-from nki_dist.isa.accumulate import check_dtype, check_initial, registers
+from nki_dist.isa.accumulate import initial_value, registers
 from nki_dist.isa.alu import ALU, CUMULATIVE
-from nki_dist.isa.checks import same_tile
+from nki_dist.isa.checks import same_tile, tile_dtype
 from nki_dist.isa.effects import Effects, State, scan
 from nki_dist.isa.enums import reduce_cmd
 from nki_dist.isa.kit import Kit
@@ -41,7 +41,15 @@ _FOLDS = {"add": np.add, "multiply": np.multiply, "maximum": np.maximum, "minimu
 
 
 @instruction(
-    engines="vector", effects=Effects(scan("src imm0"), partial=False, bits=None, state=State.SUMS)
+    engines="vector",
+    effects=Effects(scan("src imm0"), partial=False, bits=None, state=State.SUMS),
+    checks=[
+        same_tile("dst src"),
+        b.operand("imm0", "op0", "src"),
+        tile_dtype("imm0", float32),
+        b.available("op0"),
+    ],
+    cost=two_operators,
 )
 def tensor_scalar_cumulative(
     dst=write(dtypes=_DTYPES, indirect=16),
@@ -74,13 +82,8 @@ def tensor_scalar_cumulative(
 
 @tensor_scalar_cumulative.check
 def _check(i: Instruction, arch: Arch) -> None:
-    same_tile(dst=i["dst"], src=i["src"])
-    partitions = i["src"].shape[0]
-    b.check_operand("imm0", i["op0"], i["imm0"], partitions)
-    check_dtype("imm0", i["imm0"], float32)
-    b.check_available(arch, i.engine, i["op0"])
     if i["reduce_cmd"] is reduce_cmd.load_reduce:  # documented examples pass it with others, too
-        check_initial("imm1", i["imm1"], i["reduce_cmd"], partitions)
+        initial_value("imm1", "src")(i, arch)
 
 
 @tensor_scalar_cumulative.meaning
@@ -119,6 +122,3 @@ def _run(start: np.ndarray, operator: str, values: np.ndarray) -> None:
         return
     for n in range(1, values.shape[1]):
         f32(values[:, n], values[:, n - 1], values[:, n])
-
-
-tensor_scalar_cumulative.cost(two_operators)

@@ -8,7 +8,7 @@ from nki_dist.arch import Arch
 from nki_dist.dtypes import float32, int32, uint32
 from nki_dist.isa import broadcast as b
 from nki_dist.isa.alu import ALU
-from nki_dist.isa.checks import not_both_psum, not_in_psum, same_tile
+from nki_dist.isa.checks import not_in_psum, one_in_psum, same_tile
 from nki_dist.isa.effects import Effects, elementwise
 from nki_dist.isa.enums import engine
 from nki_dist.isa.kit import Kit
@@ -47,6 +47,13 @@ def default_engine(i: Instruction, arch: Arch) -> str:
     engines="vector gpsimd",
     effects=Effects(elementwise("data1 data2"), partial=False, bits=None, state=None),
     default_engine=default_engine,
+    checks=[
+        same_tile("dst data1 data2"),
+        one_in_psum("data1 data2"),
+        not_in_psum("dst data1 data2"),
+        b.available("op"),
+        b.operator_dtypes("dst data1 data2", "op"),
+    ],
 )
 def tensor_tensor(
     dst=write(indirect=16),
@@ -73,19 +80,6 @@ def tensor_tensor(
         NkiValidationError: element counts, dtypes or memories don't fit.
     """
     return locals()
-
-
-@tensor_tensor.check
-def _shapes(i: Instruction, arch: Arch) -> None:
-    same_tile(dst=i["dst"], data1=i["data1"], data2=i["data2"])
-    not_both_psum(data1=i["data1"], data2=i["data2"])
-    not_in_psum(i.engine, dst=i["dst"], data1=i["data1"], data2=i["data2"])
-    b.check_available(arch, i.engine, i["op"])
-    tiles = {n: i[n] for n in ("dst", "data1", "data2")}
-    if ALU[i["op"]].is_bitvec:
-        b.check_integer(i["op"], **tiles)
-    else:
-        b.check_not_packed(**tiles)
 
 
 @tensor_tensor.meaning
