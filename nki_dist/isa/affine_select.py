@@ -110,6 +110,3 @@ def _rejected(i: Instruction, kit: Kit) -> tuple[Array, list[Operation]]:
         return mask, [op(negated, row, -column, mask)]
     whole = kit.scratch(mask.shape, np.int32)
     return mask, [*values.fill(whole, kit), op(negated, whole, 0, mask)]
-
-
-__all__ = ["affine_select"]

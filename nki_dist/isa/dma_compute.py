@@ -274,6 +274,3 @@ def _cost(i: Instruction, arch: Arch) -> Cost:
         dma_elements=sum(pieces(a) for a in moved),
         flops=i["dst"].size * (len(i["srcs"]) - 1),
     )
-
-
-__all__ = ["dma_compute"]

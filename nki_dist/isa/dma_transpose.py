@@ -287,6 +287,3 @@ def _cost(i: Instruction, arch: Arch) -> Cost:
         dma_elements=max(pieces(src), pieces(i["dst"])),
         figures=(figure,),
     )
-
-
-__all__ = ["dma_transpose"]

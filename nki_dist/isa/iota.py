@@ -74,6 +74,3 @@ def _meaning(i: Instruction, kit: Kit) -> list[Operation]:
     else:
         change = op(kit.convert(int32, dst.dtype), target, shaped)
     return [*values.fill(whole, kit), change]
-
-
-__all__ = ["iota"]

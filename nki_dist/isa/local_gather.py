@@ -146,6 +146,3 @@ def _cost(i: Instruction, arch: Arch) -> Cost:
     size = i["src_buffer"].dtype.itemsize
     rate = ((28 + 4 * width) / (4 * width)) / min(4 / size, width)
     return Cost(cycles=arch.gpsimd_start + _count(i, arch) * width / rate)
-
-
-__all__ = ["local_gather"]

@@ -240,6 +240,3 @@ def _cost(i: Instruction, arch: Arch) -> Cost:
     rows = _rows(i)
     cycles = product_cycles(n, columns, arch, passes)
     return Cost(cycles=cycles, flops=2 * rows * columns * n, tile=tile)
-
-
-__all__ = ["nc_matmul"]

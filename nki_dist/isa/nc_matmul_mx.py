@@ -142,6 +142,3 @@ def _cost(i: Instruction, arch: Arch) -> Cost:
     flops = 2 * 4 * i["stationary"].shape[0] * columns * n
     tile = array_tile(i, arch)
     return Cost(cycles=product_cycles(n, columns, arch), flops=flops, known=False, tile=tile)
-
-
-__all__ = ["nc_matmul_mx"]

@@ -77,6 +77,3 @@ def _gather(
 def _cost(i: Instruction, arch: Arch) -> Cost:
     groups = -(-i["dst"].free_size // 512)
     return Cost(cycles=groups * arch.gpsimd_start + i["dst"].free_size, known=False)
-
-
-__all__ = ["nc_n_gather"]

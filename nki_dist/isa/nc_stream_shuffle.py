@@ -132,6 +132,3 @@ def _meaning(i: Instruction, kit: Kit) -> list[Operation]:
     whole = targets.size == dst.shape[0]
     save = op(copy, into, shaped) if whole else op(put, into, targets, shaped)
     return [op(take, bits, sources, moved), save]
-
-
-__all__ = ["nc_stream_shuffle", "start_partition"]

@@ -148,6 +148,3 @@ def _cost(i: Instruction, arch: Arch) -> Cost:
     if i.engine == "tensor":
         return Cost(cycles=product_cycles(data.shape[0], data.free_size, arch))
     return Cost(cycles=issue_cycles(data.free_size, arch))
-
-
-__all__ = ["nc_transpose"]

@@ -89,6 +89,3 @@ def _find(source: np.ndarray, offset: np.int32, padding: int, result: np.ndarray
         found = np.flatnonzero(values)
         np.add(found.astype(np.int32), offset, row[: found.size])
         row[-1] = found.size
-
-
-__all__ = ["nonzero_with_count"]

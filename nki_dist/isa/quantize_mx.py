@@ -122,6 +122,3 @@ def _quantize(values: np.ndarray, packed: DType, target: np.ndarray, codes: np.n
     target[...] = pack_x4(values.reshape(partitions, -1), packed).reshape(target.shape)
     code = np.where(finite, exponent + E8M0_BIAS, E8M0_NAN).astype(np.uint8)
     codes[scale_rows(partitions)] = code.reshape(-1, *codes.shape[1:])
-
-
-__all__ = ["quantize_mx"]

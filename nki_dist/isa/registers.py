@@ -9,10 +9,13 @@ from nki_dist.errors import NkiValidationError
 from nki_dist.isa.effects import CLEAN, Effects
 from nki_dist.isa.kit import Kit
 from nki_dist.isa.operands import ANYWHERE, Custom, Register, read, write
-from nki_dist.isa.spec import Cost, current_tracer, instruction
+from nki_dist.isa.spec import current_tracer, instruction
+from nki_dist.isa.timing_rules import fixed
 from nki_dist.ops.function import function
 from nki_dist.ops.operation import Operation, RegisterNumber, op
 from nki_dist.program import Access, Instruction, VirtualRegister
+
+_NOTHING_ELSE = Effects(CLEAN, partial=False, bits=None, state=None)
 
 
 def register_alloc(x=None):
@@ -41,7 +44,7 @@ def _int_or_register(name, value):
     )
 
 
-@instruction(engines="sync", effects=Effects(CLEAN, partial=False, bits=None, state=None))
+@instruction(engines="sync", effects=_NOTHING_ELSE, cost=fixed("register_cycles"))
 def register_move(dst=Register("w", copies="src"), src=Custom(_int_or_register)):
     """Copy a register, or a compile-time int, into register `dst`."""
     return locals()
@@ -79,7 +82,7 @@ def store_register(registers: list[int], src: int, bits: int, cell: np.ndarray) 
     cell[()] = registers[src] & ((1 << bits) - 1)
 
 
-@instruction(engines="sync", effects=Effects(CLEAN, partial=False, bits=None, state=None))
+@instruction(engines="sync", effects=_NOTHING_ELSE, cost=fixed("register_cycles"))
 def register_load(dst=Register("w"), src=read(ANYWHERE)):
     """Load register `dst` from a tensor of one 32-bit integer."""
     return locals()
@@ -91,7 +94,7 @@ def _load(i: Instruction, kit: Kit) -> list[Operation]:
     return [op(load_register, kit.registers, cell, RegisterNumber(i["dst"].number))]
 
 
-@instruction(engines="sync", effects=Effects(CLEAN, partial=False, bits=None, state=None))
+@instruction(engines="sync", effects=_NOTHING_ELSE, cost=fixed("register_cycles"))
 def register_store(dst=write(ANYWHERE), src=Register("r")):
     """Store register `src` into a tensor of one 32-bit integer."""
     return locals()
@@ -121,11 +124,3 @@ def _one_element(i: Instruction, arch: Arch) -> None:
 
 register_load.check(_one_element)
 register_store.check(_one_element)
-
-
-def _cost(i: Instruction, arch: Arch) -> Cost:
-    return Cost(cycles=arch.register_cycles, known=False)
-
-
-for _spec in (register_move, register_load, register_store):
-    _spec.cost(_cost)

@@ -24,7 +24,8 @@ from nki_dist.isa.kit import Kit
 from nki_dist.isa.operands import HBM, SBUF, Custom, Number, Register, read, write
 from nki_dist.isa.registers import load_register, store_register
 from nki_dist.isa.scalar_arithmetic import scalar_arithmetic
-from nki_dist.isa.spec import Cost, current_tracer, instruction, released
+from nki_dist.isa.spec import current_tracer, instruction, released
+from nki_dist.isa.timing_rules import fixed
 from nki_dist.ops.operation import Operation, RegisterNumber, op
 from nki_dist.program import Instruction, VirtualRegister
 
@@ -226,7 +227,7 @@ def _load(dst=Register("w"), src=read(SBUF | HBM, dtypes=_WIDTHS, wide=True)):
 
 
 _load.__name__ = "scalar_load"
-load = instruction(engines="sync", effects=_NOTHING_ELSE)(_load)
+load = instruction(engines="sync", effects=_NOTHING_ELSE, cost=fixed("register_cycles"))(_load)
 
 
 @load.meaning
@@ -274,7 +275,7 @@ def _store(
 
 
 _store.__name__ = "scalar_store"
-store = instruction(engines="sync", effects=_NOTHING_ELSE)(_store)
+store = instruction(engines="sync", effects=_NOTHING_ELSE, cost=fixed("register_cycles"))(_store)
 
 
 @store.meaning
@@ -319,11 +320,3 @@ def _same_width(i: Instruction, arch: Arch) -> None:
             code="scalar-dtypes",
             numbers={"got": i["dst"].dtype, "allowed": f"int{i['bits']}"},
         )
-
-
-def _cost(i: Instruction, arch: Arch) -> Cost:
-    return Cost(cycles=arch.register_cycles, known=False)
-
-
-for _spec in (load, store):
-    _spec.cost(_cost)

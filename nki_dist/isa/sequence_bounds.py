@@ -81,6 +81,3 @@ def _find(source: np.ndarray, bounds: np.ndarray) -> None:
     bounds[0], bounds[1] = starts[run], ends[run]
     padding = ids == 0
     bounds[0][padding], bounds[1][padding] = n, -1
-
-
-__all__ = ["sequence_bounds"]

@@ -125,6 +125,3 @@ def _cost(i: Instruction, arch: Arch) -> Cost:
     if i["op"] in _FAST and all(t.dtype.bits == 16 for t in tiles):
         cycles = min(n, cycles)
     return Cost(cycles=issue_cycles(cycles, arch), flops=flops)
-
-
-__all__ = ["tensor_tensor"]

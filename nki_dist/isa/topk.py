@@ -124,6 +124,3 @@ def _descending(bits: np.ndarray) -> np.ndarray:
 @topk.cost
 def _cost(i: Instruction, arch: Arch) -> Cost:
     return Cost(cycles=4 * i["n"] + i["val_dst"].free_size)
-
-
-__all__ = ["topk"]

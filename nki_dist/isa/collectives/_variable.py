@@ -7,16 +7,13 @@ from typing import Final
 from nki_dist.arch import Arch
 from nki_dist.dtypes import uint32
 from nki_dist.errors import NkiValidationError
-from nki_dist.isa.checks import check_priority
 from nki_dist.isa.collectives import _roles as r
 from nki_dist.isa.operands import Counts
 from nki_dist.program import Access, Instruction
 
 
-def check_variable(i: Instruction, arch: Arch) -> None:
-    r.check_lists(i, "srcs", "dsts")
-    r.check_one(i, "srcs", "dsts")
-    r.check_memories(i, "srcs", "dsts")
+def flat_buffers(i: Instruction, arch: Arch) -> None:
+    """Tensors are in HBM, and as long as the metadata's form asks for."""
     for name in ("srcs", "dsts"):
         a = i[name][0]
         if a.region.on_chip:
@@ -32,7 +29,6 @@ def check_variable(i: Instruction, arch: Arch) -> None:
             code="collective-shape",
             numbers={"got": i["dsts"][0].size, "multiple": size},
         )
-    check_priority(i, arch)
 
 
 def _check_metadata(i: Instruction, size: int) -> None:

@@ -4,12 +4,24 @@ from __future__ import annotations
 
 from nki_dist.arch import Arch
 from nki_dist.isa.collectives import _roles as r
-from nki_dist.isa.collectives._variable import METADATA, check_variable
+from nki_dist.isa.collectives._variable import METADATA, flat_buffers
 from nki_dist.isa.operands import FLAG
 from nki_dist.program import Instruction
 
 
-@r.collective(effects=r.IN_PART)
+def _limits(i: Instruction, arch: Arch) -> None:
+    if i["has_rdispls"]:
+        r.limitation("has_rdispls=True; allowed: False", code="collective-displacements")
+    size = r.equal_group_size(i)
+    if size != 4:
+        r.limitation(
+            f"all_gather_v with groups of {size} ranks; allowed: exactly 4",
+            code="replica-group-sizes",
+            numbers={"got": size, "allowed": 4},
+        )
+
+
+@r.collective(*r.SINGLE, flat_buffers, _limits, effects=r.IN_PART)
 def all_gather_v(
     srcs=r.SOURCES,
     dsts=r.TARGETS,
@@ -37,17 +49,3 @@ def all_gather_v(
         OutOfBoundsError: at run time, a chunk leaves src, its slot or dst.
     """
     return locals()
-
-
-@all_gather_v.check
-def _check(i: Instruction, arch: Arch) -> None:
-    check_variable(i, arch)
-    if i["has_rdispls"]:
-        r.limitation("has_rdispls=True; allowed: False", code="collective-displacements")
-    size = r.equal_group_size(i)
-    if size != 4:
-        r.limitation(
-            f"all_gather_v with groups of {size} ranks; allowed: exactly 4",
-            code="replica-group-sizes",
-            numbers={"got": size, "allowed": 4},
-        )

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from nki_dist.arch import Arch
-from nki_dist.isa.checks import check_priority
 from nki_dist.isa.collectives import _roles as r
-from nki_dist.program import Instruction
 
 
-@r.collective()
+@r.collective(
+    *r.COALESCED, r.equal_sizes("srcs dsts"), r.reducible("srcs"), r.free_dimensions("srcs dsts")
+)
 def all_reduce(
     srcs=r.SOURCES,
     dsts=r.TARGETS,
@@ -36,14 +35,3 @@ def all_reduce(
         DeadlockError: a rank never calls it.
     """
     return locals()
-
-
-@all_reduce.check
-def _check(i: Instruction, arch: Arch) -> None:
-    r.check_lists(i, "srcs", "dsts")
-    r.check_memories(i, "srcs", "dsts")
-    r.check_coalesced(i)
-    r.check_equal_sizes(i, "srcs", "dsts")
-    r.check_reducible(i, "srcs")
-    r.check_free_dimensions(i, "srcs", "dsts")
-    check_priority(i, arch)

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from nki_dist.arch import Arch
-from nki_dist.isa.checks import check_priority
 from nki_dist.isa.collectives import _roles as r
-from nki_dist.program import Instruction
 
 
-@r.collective()
+@r.collective(*r.COALESCED, r.dimension, r.gathered("dsts srcs"), r.reducible("srcs"))
 def reduce_scatter(
     srcs=r.SOURCES,
     dsts=r.TARGETS,
@@ -31,14 +28,3 @@ def reduce_scatter(
     See all_reduce for arithmetic and for who waits for whom.
     """
     return locals()
-
-
-@reduce_scatter.check
-def _check(i: Instruction, arch: Arch) -> None:
-    r.check_lists(i, "srcs", "dsts")
-    r.check_memories(i, "srcs", "dsts")
-    r.check_coalesced(i)
-    r.check_dimension(i, arch)
-    r.check_gathered(i, "dsts", "srcs", r.equal_group_size(i))
-    r.check_reducible(i, "srcs")
-    check_priority(i, arch)
