@@ -157,22 +157,6 @@ def _rows() -> Iterable[AluOp]:
 # `nl.max` and `nl.min` are reductions of the language that published kernels pass as operators.
 _SECOND_NAMES: Final = MappingProxyType({"max": "maximum", "min": "minimum"})
 
-# Published Beta 1 kernels pass NumPy's functions as operators; these are the names that differ.
-_NUMPY_NAMES: Final = MappingProxyType(
-    {
-        "absolute": "abs",
-        "true_divide": "divide",
-        "remainder": "mod",
-        "amax": "maximum",
-        "amin": "minimum",
-        "bitwise_not": "invert",
-        "bitwise_invert": "invert",
-        "pow": "power",
-        "float_power": "power",
-        "mean": "average",
-    }
-)
-
 
 def _table() -> dict[str, AluOp]:
     table = {op.name: op for op in _rows()}
@@ -199,18 +183,3 @@ SELECT_REDUCE: Final = _names("maximum")
 DMA_REDUCE: Final = _names("add")
 COLLECTIVE_REDUCE: Final = _names("add", "maximum", "minimum")
 COMPARE: Final = frozenset(name for name, op in ALU.items() if op.kind == "compare")
-
-
-def alu_op(name: str) -> AluOp:
-    """The operator of that name, or of the name of the NumPy function with the same meaning.
-
-    Raises:
-        NkiValidationError: there is none.
-    """
-    op = ALU.get(name) or ALU.get(_NUMPY_NAMES.get(name, ""))
-    if op is None:
-        known = ", ".join(sorted(ALU))
-        raise NkiValidationError(
-            f"{name!r} is no ALU operator; the operators are {known}", code="operator-unknown"
-        )
-    return op

@@ -42,77 +42,29 @@ from nki_dist.dtypes import (
 )
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa.device_print import device_print as _print
-from nki_dist.language import emit, nc, num_programs, program_id, program_ndim, spmd_dim, tile_size
+from nki_dist.language import (
+    emit,
+    nc,
+    num_programs,
+    older,
+    program_id,
+    program_ndim,
+    spmd_dim,
+    tile_size,
+)
 from nki_dist.language.tensor import ds
 from nki_dist.program.memory import hbm, private_hbm, psum, sbuf, shared_hbm
 
 affine_range = sequential_range = unrolled
 static_range = unrolled_static
 
-abs = unary("abs")
-arctan = unary("arctan")
-ceil = unary("ceil")
-cos = unary("cos")
-erf = unary("erf")
-erf_dx = unary("erf_dx")
-exp = unary("exp")
-floor = unary("floor")
-gelu = unary("gelu")
-gelu_apprx_sigmoid = unary("gelu_apprx_sigmoid")
-gelu_apprx_tanh = unary("gelu_apprx_tanh")
-gelu_dx = unary("gelu_dx")
-invert = unary("invert")
-log = unary("log")
-mish = unary("mish")
-negative = unary("negative")
-reciprocal = unary("reciprocal")
-relu = unary("relu")
-rsqrt = unary("rsqrt")
-sigmoid = unary("sigmoid")
-sign = unary("sign")
-silu = unary("silu")
-silu_dx = unary("silu_dx")
-sin = unary("sin")
-softplus = unary("softplus")
-sqrt = unary("sqrt")
-square = unary("square")
-tan = unary("tan")
-tanh = unary("tanh")
-trunc = unary("trunc")
-copy = unary("copy")
-logical_not = unary("logical_not")
-
-add = binary("add")
-bitwise_and = binary("bitwise_and")
-bitwise_or = binary("bitwise_or")
-bitwise_xor = binary("bitwise_xor")
-divide = binary("divide")
-equal = binary("equal")
-fmod = binary("fmod")
-greater = binary("greater")
-greater_equal = binary("greater_equal")
-left_shift = binary("left_shift")
-less = binary("less")
-less_equal = binary("less_equal")
-logical_and = binary("logical_and")
-logical_or = binary("logical_or")
-logical_xor = binary("logical_xor")
-maximum = binary("maximum")
-minimum = binary("minimum")
-mod = binary("mod")
-multiply = binary("multiply")
-not_equal = binary("not_equal")
-power = binary("power")
-right_shift = binary("right_shift")
-subtract = binary("subtract")
-
-all = reduction("all")
-max = reduction("max")
-mean = reduction("mean")
-min = reduction("min")
-prod = reduction("prod")
-sum = reduction("sum")
-var = reduction("var")
+globals().update(
+    {
+        **{name: unary(name) for name in (*older.UNARY, *older.LOGIC_UNARY)},
+        **{name: binary(name) for name in (*older.ARITHMETIC, *older.LOGIC)},
+        **{name: reduction(name) for name in (*older.REDUCTIONS, *older.OTHER_REDUCTIONS)},
+    }
+)
 
 
 @dataclass(frozen=True)
@@ -341,8 +293,8 @@ def gemm_grid():
 
 _HELPERS = frozenset([
     "Any", "NkiValidationError", "Tile", "allocate", "annotations", "binary", "current",
-    "dataclass", "dma_copy", "dtypes", "emit", "lower", "nc_matmul", "np", "reduced", "reduction",
-    "unary", "unrolled", "unrolled_static",
+    "dataclass", "dma_copy", "dtypes", "emit", "lower", "nc_matmul", "np", "older", "reduced",
+    "reduction", "unary", "unrolled", "unrolled_static",
 ])  # fmt: skip
 __all__ = [name for name in globals() if not name.startswith("_") and name not in _HELPERS]
 
