@@ -51,7 +51,6 @@ class AluOp:
             bitvec.
         integer: `integer(a, b, out)` on integer arrays of one dtype (scalars allowed); None where
             no exact integer form is defined: compute in float32 and convert.
-        commutative: swapping the operands changes nothing.
         reducible: the document calls it a legal reduction operator.
         identity: where a reduction starts; None if it doesn't reduce.
         engines: engines that execute it, of "vector", "gpsimd", "scalar"; an instruction may
@@ -65,7 +64,6 @@ class AluOp:
     arity: Literal[0, 1, 2]
     f32: Binary
     integer: Binary | None = None
-    commutative: bool = False
     reducible: bool = False
     identity: float | None = None
     engines: frozenset[str] = _BOTH
@@ -96,17 +94,15 @@ def _bits(
     name: str, function: Binary, *, arity: Literal[1, 2] = 2, identity: int | None = None
 ) -> AluOp:
     reducible = identity is not None
-    return AluOp(
-        name, "bitvec", arity, _no_f32, function, reducible, reducible, identity, engines=_VECTOR
-    )
+    return AluOp(name, "bitvec", arity, _no_f32, function, reducible, identity, engines=_VECTOR)
 
 
 def _compare(name: str, ufunc: np.ufunc) -> AluOp:
-    return AluOp(name, "compare", 2, ufunc, ufunc, commutative=name in ("equal", "not_equal"))
+    return AluOp(name, "compare", 2, ufunc, ufunc)
 
 
 def _logical(name: str, function: Binary, identity: float) -> AluOp:
-    return AluOp(name, "logical", 2, function, function, True, True, identity)
+    return AluOp(name, "logical", 2, function, function, True, identity)
 
 
 _INF: Final = float("inf")
@@ -114,16 +110,16 @@ _INF: Final = float("inf")
 
 def _rows() -> Iterable[AluOp]:
     """All operators but the second names of some."""
-    yield AluOp("add", "arith", 2, np.add, np.add, True, True, 0.0, _ALL)
-    yield AluOp("subtract", "arith", 2, np.subtract, np.subtract, False, True, 0.0)
-    yield AluOp("multiply", "arith", 2, np.multiply, np.multiply, True, True, 1.0, _ALL)
+    yield AluOp("add", "arith", 2, np.add, np.add, True, 0.0, _ALL)
+    yield AluOp("subtract", "arith", 2, np.subtract, np.subtract, True, 0.0)
+    yield AluOp("multiply", "arith", 2, np.multiply, np.multiply, True, 1.0, _ALL)
     yield AluOp("divide", "arith", 2, np.divide, documented=False)
-    yield AluOp("maximum", "arith", 2, e.maximum, e.maximum, True, True, -_INF)
-    yield AluOp("minimum", "arith", 2, e.minimum, e.minimum, True, True, _INF)
+    yield AluOp("maximum", "arith", 2, e.maximum, e.maximum, True, -_INF)
+    yield AluOp("minimum", "arith", 2, e.minimum, e.minimum, True, _INF)
     yield AluOp("power", "arith", 2, e.power, engines=_GPSIMD)
     yield AluOp("mod", "arith", 2, np.remainder, np.remainder, documented=False)
     yield AluOp("fmod", "arith", 2, np.fmod, np.fmod, documented=False)
-    # Not commutative: a tie between x and -x returns the second operand.
+    # A tie between x and -x returns the second operand.
     for name, single, exact, start in (
         ("abs_max", e.abs_max, e.integer_abs_max, 0.0),
         ("abs_min", e.abs_min, e.integer_abs_min, _INF),

@@ -8,7 +8,8 @@ that involve several operands are the instruction's own `check`.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, NamedTuple, NoReturn
 
@@ -88,6 +89,7 @@ def roles_of(function: Any) -> dict[str, Role]:
     return roles
 
 
+@dataclass(eq=False)
 class Tensor(Role):
     """A tensor operand.
 
@@ -104,29 +106,19 @@ class Tensor(Role):
         indirect: partitions per group of offsets (16 or 32) if `.indirect()` views are allowed.
     """
 
-    def __init__(
-        self,
-        mode: str,
-        memories: frozenset[str] = ONCHIP,
-        dtypes: Iterable[DType] | None = None,
-        optional: bool = False,
-        many: bool = False,
-        scalar: bool = False,
-        register: bool = False,
-        wide: bool = False,
-        any_start: bool = False,
-        indirect: int = 0,
-    ) -> None:
-        self.mode = mode
-        self.memories = memories
-        self.dtypes = None if dtypes is None else frozenset(dtypes)
-        self.optional = optional
-        self.many = many
-        self.scalar = scalar
-        self.register = register
-        self.wide = wide
-        self.any_start = any_start
-        self.indirect = indirect
+    mode: str
+    memories: frozenset[str] = ONCHIP
+    dtypes: Iterable[DType] | None = None
+    optional: bool = False
+    many: bool = False
+    scalar: bool = False
+    register: bool = False
+    wide: bool = False
+    any_start: bool = False
+    indirect: int = 0
+
+    def __post_init__(self) -> None:
+        self.dtypes = None if self.dtypes is None else frozenset(self.dtypes)
 
     def accept(self, name: str, value: Any) -> Any:
         if isinstance(value, Access):
@@ -237,6 +229,7 @@ def update(memories: frozenset[str] = ONCHIP, **options: Any) -> Tensor:
     return Tensor("rw", memories, **options)
 
 
+@dataclass(eq=False)
 class Counts(Tensor):
     """A tensor that says how many elements go where: some of its rows are read, others written.
 
@@ -244,24 +237,19 @@ class Counts(Tensor):
         read, written: those parts of it, for an instruction.
     """
 
-    def __init__(
-        self,
-        memories: frozenset[str],
-        dtypes: Iterable[DType],
-        read: Callable[[Any], list[Access]],
-        written: Callable[[Any], list[Access]],
-    ) -> None:
-        super().__init__("rw", memories, dtypes)
-        self.read = read
-        self.written = written
+    read: Callable[[Any], list[Access]] = lambda i: []
+    written: Callable[[Any], list[Access]] = lambda i: []
 
 
+@dataclass(eq=False)
 class Choice(Role):
     """A member of an enum, also by name or value (kernels pass "double_row")."""
 
-    def __init__(self, enum: type[Enum], allowed: Iterable[Enum] | None = None) -> None:
-        self.enum = enum
-        self.allowed = tuple(allowed) if allowed is not None else tuple(enum)
+    enum: type[Enum]
+    allowed: Sequence[Enum] = ()
+
+    def __post_init__(self) -> None:
+        self.allowed = tuple(self.allowed or self.enum)
 
     def accept(self, name: str, value: Any) -> Any:
         if type(value) is not self.enum:
@@ -295,6 +283,7 @@ class Choice(Role):
         )
 
 
+@dataclass(eq=False)
 class Op(Role):
     """An operator token (`nl.add`, `np.add`), stored by name.
 
@@ -303,9 +292,11 @@ class Op(Role):
         optional: None is allowed.
     """
 
-    def __init__(self, allowed: Iterable[str], optional: bool = False) -> None:
-        self.allowed = frozenset(allowed)
-        self.optional = optional
+    allowed: Collection[str]
+    optional: bool = False
+
+    def __post_init__(self) -> None:
+        self.allowed = frozenset(self.allowed)
 
     def accept(self, name: str, value: Any) -> Any:
         if value is None and self.optional:
@@ -321,12 +312,12 @@ class Op(Role):
         )
 
 
+@dataclass(eq=False)
 class Number(Role):
     """A compile-time number."""
 
-    def __init__(self, integer: bool = False, optional: bool = False) -> None:
-        self.integer = integer
-        self.optional = optional
+    integer: bool = False
+    optional: bool = False
 
     def accept(self, name: str, value: Any) -> Any:
         if isinstance(value, (np.number, np.bool_)):
@@ -343,19 +334,19 @@ class Number(Role):
         )
 
 
+@dataclass(eq=False)
 class Register(Role):
     """A register operand.
 
     Args:
-        mode: "r" or "w".
+        register_mode: "r" or "w".
         copies: the parameter whose value a written one takes as it is, if there is one.
         rank: a written one gets the number of a rank, which depends on the rank that asks.
     """
 
-    def __init__(self, mode: str, copies: str = "", rank: bool = False) -> None:
-        self.register_mode = mode
-        self.copies = copies
-        self.rank = rank
+    register_mode: str
+    copies: str = ""
+    rank: bool = False
 
     def accept(self, name: str, value: Any) -> Any:
         if isinstance(value, VirtualRegister):
@@ -379,11 +370,11 @@ class Register(Role):
         )
 
 
+@dataclass(eq=False)
 class Custom(Role):
     """Anything a function accepts and turns into plain data (numbers, strings, lists)."""
 
-    def __init__(self, convert: Callable[[str, Any], Any]) -> None:
-        self.convert = convert
+    convert: Callable[[str, Any], Any]
 
     def accept(self, name: str, value: Any) -> Any:
         return self.convert(name, value)

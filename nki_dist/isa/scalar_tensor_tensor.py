@@ -17,7 +17,7 @@ from nki_dist.program import Instruction
 
 
 @instruction(
-    former="dtype",
+    former=("dtype",),
     engines="vector",
     effects=Effects(elementwise("data operand0 operand1"), partial=False, bits=None, state=None),
     checks=[

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from math import prod
 from types import MappingProxyType
 from typing import Any, Final
@@ -90,14 +90,14 @@ class Cost:
     tile: ArrayTile | None = None
 
 
+@dataclass(eq=False, repr=False)
 class Spec:
     """An instruction: callable as the public API function, and a table of what is known of it.
 
     Args:
-        engines: names of the engines it can run on, separated by spaces, the default first.
+        engines: names of the engines it can run on, the default first.
         effects: what passes and simulated time must know of it.
         checks: rules of isa.checks, in the order in which they are asked, before those attached.
-        cost: a rule of isa.timing_rules, where one says it all.
         table: the parameter with the function whose table the Scalar engine has to load, or "" if
             it needs none. Must be given for the Scalar engine's instructions, and only there.
         accumulates: it adds to what an earlier such instruction left in PSUM, unless it is told to
@@ -117,48 +117,35 @@ class Spec:
         TypeError: a declaration is missing or names no parameter; the file can't be imported.
     """
 
-    def __init__(
-        self,
-        function: Callable[..., dict[str, Any]],
-        *,
-        engines: str,
-        effects: Effects,
-        checks: Sequence[Check] = (),
-        cost: Callable[[Instruction, Arch], Cost] | None = None,
-        table: str | None = None,
-        accumulates: bool | None = None,
-        chains: bool | None = None,
-        fills: str = "",
-        meets: Meets | None = None,
-        default_engine: Callable[[Instruction, Arch], str] | str | None = None,
-        min_generation: int = 2,
-        exactness: str = "exact",
-        documented: str = "",
-        former: str = "",
-        namespace: str = "nisa",
-    ) -> None:
-        self.function = function
-        self.roles = roles = roles_of(function)
-        self.name: str = function.__name__
-        self.title = f"{namespace}.{self.name}"
-        self.__name__ = function.__name__
-        self.__doc__ = function.__doc__
+    function: Callable[..., dict[str, Any]]
+    _: KW_ONLY
+    engines: tuple[str, ...]
+    effects: Effects
+    checks: Sequence[Check] = ()
+    table: str | None = None
+    accumulates: bool | None = None
+    chains: bool | None = None
+    fills: str = ""
+    meets: Meets | None = None
+    default_engine: Callable[[Instruction, Arch], str] | str = ""
+    min_generation: int = 2
+    exactness: str = "exact"
+    documented: str = ""
+    former: Sequence[str] = ()
+    namespace: str = "nisa"
+
+    def __post_init__(self) -> None:
+        self.roles = roles = roles_of(self.function)
+        self.name: str = self.function.__name__
+        self.title = f"{self.namespace}.{self.name}"
+        self.__name__ = self.name
+        self.__doc__ = self.function.__doc__
         self.__module__ = "nki_dist.isa"
-        self.__wrapped__ = function
-        self.signature = inspect.signature(function)
-        self.engines = tuple(engines.split())
-        self.default_engine = default_engine if default_engine is not None else self.engines[0]
-        self.min_generation = min_generation
-        self.exactness = exactness
-        self.effects = effects
-        self.meets = meets
-        self.synchronises = meets is not None
-        self.table = table
-        self.accumulates = accumulates
-        self.chains = chains
-        self.fills = fills
-        self.documented = documented or f"{DOCS}nki.{_MODULES[namespace]}.{self.name}"
-        self.former = former.split()
+        self.__wrapped__ = self.function
+        self.signature = inspect.signature(self.function)
+        self.default_engine = self.default_engine or self.engines[0]
+        self.synchronises = self.meets is not None
+        self.documented = self.documented or f"{DOCS}nki.{_MODULES[self.namespace]}.{self.name}"
         self.has_engine = "engine" in self.signature.parameters and "engine" not in roles
         self._role_items = tuple(self.roles.items())
         self.parameters = parameters(roles, self.has_engine)
@@ -175,10 +162,10 @@ class Spec:
         )
         counts = [name for name, role in self._role_items if isinstance(role, Counts)]
         self.counts = counts[0] if counts else ""  # the parameter, if it has one
-        self._checks: list[Check] = [*checks]
+        self._checks: list[Check] = [*self.checks]
         self._meaning: Callable[[Instruction, Any], list[Operation]] | None = None
         self._exchange: Callable[[Instruction, Any], Callable[[], Any]] | None = None
-        self._cost = cost
+        self._cost: Callable[[Instruction, Arch], Cost] | None = None
         self._rows: Callable[[Instruction], list[Block]] | None = None
         self.factors_of: Callable[[Instruction, Arch], Factors | None] | None = None
         self._check_declaration()
@@ -368,9 +355,22 @@ class Spec:
         return f"<{self.title}>"
 
 
-def instruction(**declared: Any) -> Callable[[Callable[..., dict[str, Any]]], Spec]:
-    """Declare an instruction; `Spec` says what has to be and what may be declared."""
-    return lambda function: Spec(function, **declared)
+def instruction(
+    *, engines: str, cost: Callable[[Instruction, Arch], Cost] | None = None, **declared: Any
+) -> Callable[[Callable[..., dict[str, Any]]], Spec]:
+    """Declare an instruction; `Spec` says what has to be and what may be declared.
+
+    Args:
+        engines: separated by spaces.
+        cost: a rule of isa.timing_rules, where one says it all.
+    """
+
+    def declare(function: Callable[..., dict[str, Any]]) -> Spec:
+        spec = Spec(function, engines=tuple(engines.split()), **declared)
+        spec._cost = cost
+        return spec
+
+    return declare
 
 
 def require_generation(arch: Arch, generation: int, what: str) -> None:

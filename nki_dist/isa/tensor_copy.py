@@ -18,7 +18,7 @@ from nki_dist.program import Instruction
 
 
 @instruction(
-    former="dtype",
+    former=("dtype",),
     engines="vector scalar gpsimd",
     effects=Effects(elementwise("src"), partial=False, bits=copies("dst src"), state=None),
     table="",

@@ -21,7 +21,7 @@ from nki_dist.isa.alu import COLLECTIVE_REDUCE
 from nki_dist.isa.checks import Check, check_priority, rule
 from nki_dist.isa.effects import EXCHANGED, OPTIMISTIC, Effects, Meets
 from nki_dist.isa.operands import ANYWHERE, Custom, Number, Op, read, write
-from nki_dist.isa.spec import Cost, Spec, current_tracer, may_reject, tracing
+from nki_dist.isa.spec import Cost, Spec, current_tracer, instruction, may_reject, tracing
 from nki_dist.program import Access, Instruction
 from nki_dist.program.walk import operands, tensors
 from nki_dist.ranges import shown
@@ -396,15 +396,11 @@ def collective(
     """Declare a collective, with what all have alike, of its checks that of its priority."""
 
     def declared(function: Callable[..., dict[str, Any]]) -> Spec:
-        spec = Spec(
-            function,
-            engines="cc",
-            effects=effects,
-            checks=(*checks, check_priority),
-            cost=_cost,
-            meets=MEETS,
-            namespace="ncc",
+        every = (*checks, check_priority)
+        declare = instruction(
+            engines="cc", effects=effects, checks=every, cost=_cost, meets=MEETS, namespace="ncc"
         )
+        spec = declare(function)
         spec.exchange(lambda i, kit: kit.wires.collective(i, kit))
         return spec
 

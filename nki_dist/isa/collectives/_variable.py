@@ -80,4 +80,4 @@ def _rows(meta: Access, first: int, count: int, columns: int) -> Access:
     return Access(meta.storage, offset, shape, meta.strides, meta.dtype)
 
 
-METADATA: Final = Counts(r.SBUF_OR_HBM, (uint32,), rows_read, rows_written)
+METADATA: Final = Counts("rw", r.SBUF_OR_HBM, (uint32,), read=rows_read, written=rows_written)
