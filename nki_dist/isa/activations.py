@@ -1,7 +1,8 @@
 """The table of activation functions of the Scalar Engine, keyed by name, and the language's maths.
 
-Purpose: one row per function with its float32 meaning. `ACTIVATIONS` are the tokens `nisa.activation(op=...)` takes; `MATH` are unary functions of `nki.language` that are
-no tokens, or mean something else there (`nl.sin` reduces its argument, the engine's doesn't).
+Purpose: one row per function with its float32 meaning. `ACTIVATIONS` are the tokens that
+`nisa.activation(op=...)` takes; `MATH` are unary functions of `nki.language` that are no tokens, or
+mean something else there (`nl.sin` reduces its argument, the engine's doesn't).
 
 Invariant: within 2 ulp of the mathematical function on the whole float32 domain (0.51 for those
 evaluated in float64, see `_special`), inputs outside the documented range included: there hardware
