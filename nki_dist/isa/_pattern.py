@@ -13,6 +13,7 @@ import numpy as np
 from nki_dist.arch import Arch
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa.checks import check_range
+from nki_dist.isa.described import wrong_value
 from nki_dist.isa.kit import Array, Kit
 from nki_dist.ops.function import function
 from nki_dist.ops.operation import Operation, RegisterNumber, op
@@ -26,10 +27,8 @@ def pattern(name: str, value: Any) -> list[list[int]]:
     try:
         pairs = [[step.__index__(), count.__index__()] for step, count in value]
     except (TypeError, ValueError, AttributeError):
-        raise NkiValidationError(
-            f"{name}={value!r}; allowed: a list of up to four [step, count], ints",
-            code="pattern",
-            numbers={"got": value},
+        raise wrong_value(
+            name, value, "a list of up to four [step, count], ints", code="pattern"
         ) from None
     if any(count < 1 for _, count in pairs):
         raise NkiValidationError(f"{name}={pairs}; every count must be at least 1", code="pattern")
@@ -41,11 +40,7 @@ def int32(name: str, value: Any) -> int:
     try:
         number = value.__index__()
     except (TypeError, AttributeError):
-        raise NkiValidationError(
-            f"{name}={value!r}; allowed: an int known when traced",
-            code="argument-kind",
-            numbers={"got": value},
-        ) from None
+        raise wrong_value(name, value, "an int known when traced", code="argument-kind") from None
     check_range(name, number, *_INT32)
     return number
 

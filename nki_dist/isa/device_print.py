@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from nki_dist.dtypes import DType
-from nki_dist.errors import NkiValidationError
 from nki_dist.isa.core import Wires
+from nki_dist.isa.described import wrong_value
 from nki_dist.isa.effects import CLEAN, Effects, State
 from nki_dist.isa.kit import Kit
 from nki_dist.isa.operands import ANYWHERE, Custom, read
@@ -19,9 +19,7 @@ from nki_dist.program import Instruction
 
 def _prefix(name, value):
     if not isinstance(value, str):
-        raise NkiValidationError(
-            f"{name}={value!r}; allowed: a constant string", code="argument-kind"
-        )
+        raise wrong_value(name, value, "a constant string", code="argument-kind")
     return value
 
 

@@ -10,6 +10,7 @@ from nki_dist.arch import Arch
 from nki_dist.dtypes import uint32
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa.checks import check_priority, same_dtype
+from nki_dist.isa.described import wrong_value
 from nki_dist.isa.dma_copy import pieces
 from nki_dist.isa.effects import Effects, MaskOf, Results, moves, passes_on
 from nki_dist.isa.enums import dge_mode, oob_mode
@@ -32,20 +33,10 @@ def _axes(name: str, value: Any) -> list[int] | None:
     try:
         axes = tuple(n.__index__() for n in value)
     except (TypeError, AttributeError):
-        raise NkiValidationError(
-            f"{name}={value!r}; allowed: None or a tuple of ints",
-            code="axis",
-            hint="",
-            numbers={"got": value},
-        ) from None
+        raise wrong_value(name, value, "None or a tuple of ints", code="axis", hint="") from None
     if axes not in _AXES.values():
         allowed = ", ".join(map(str, _AXES.values()))
-        raise NkiValidationError(
-            f"{name}={axes}; allowed: {allowed}",
-            code="axis",
-            hint="",
-            numbers={"got": axes},
-        )
+        raise wrong_value(name, axes, allowed, code="axis", hint="")
     return list(axes)
 
 

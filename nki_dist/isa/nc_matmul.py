@@ -2,25 +2,10 @@
 
 from __future__ import annotations
 
+from nki_dist import dtypes as d
 from nki_dist.arch import Arch
-from nki_dist.dtypes import (
-    bfloat16,
-    float8_e4m3,
-    float8_e4m3fn,
-    float8_e5m2,
-    float16,
-    float32,
-    tfloat32,
-)
 from nki_dist.errors import NkiValidationError
-from nki_dist.isa._matmul import (
-    accumulate_flag,
-    check_sizes,
-    check_tiling,
-    multiplied,
-    multiply,
-    pair,
-)
+from nki_dist.isa import _matmul as m
 from nki_dist.isa._transpose import select_columns
 from nki_dist.isa.effects import Bits, Effects
 from nki_dist.isa.enums import matmul_perf_mode
@@ -33,9 +18,9 @@ from nki_dist.isa.timing_rules import array_tile, product_cycles
 from nki_dist.ops.operation import Operation
 from nki_dist.program import Access, Instruction
 
-FP8 = frozenset({float8_e4m3, float8_e4m3fn, float8_e5m2})
-WIDE = frozenset({float32, tfloat32})
-INPUTS = FP8 | WIDE | {bfloat16, float16}
+FP8 = frozenset({d.float8_e4m3, d.float8_e4m3fn, d.float8_e5m2})
+WIDE = frozenset({d.float32, d.tfloat32})
+INPUTS = FP8 | WIDE | {d.bfloat16, d.float16}
 
 
 def _pads(i: Instruction) -> bool:
@@ -47,7 +32,7 @@ _BITS = Bits(("dst", "stationary"), when=lambda i: i["is_transpose"], pads=_pads
 
 @instruction(
     engines="tensor",
-    effects=Effects(multiplied("stationary moving"), partial=False, bits=_BITS, state=None),
+    effects=Effects(m.multiplied("stationary moving"), partial=False, bits=_BITS, state=None),
     accumulates=True,
     chains=True,
     exactness="approximate: float32 sums over the contraction, in an order that isn't published",
@@ -59,9 +44,9 @@ def nc_matmul(
     is_stationary_onezero=FLAG.default(False),
     is_moving_onezero=FLAG.default(False),
     is_transpose=FLAG.default(False),
-    accumulate=Custom(accumulate_flag).default(None),
-    tile_position=Custom(pair).default(()),
-    tile_size=Custom(pair).default(()),
+    accumulate=Custom(m.accumulate_flag).default(None),
+    tile_position=Custom(m.pair).default(()),
+    tile_size=Custom(m.pair).default(()),
     perf_mode=Choice(matmul_perf_mode).default(matmul_perf_mode.none),
     name=None,
 ):
@@ -115,8 +100,8 @@ def _shapes(i: Instruction, arch: Arch) -> None:
             code="matmul-stationary-size",
             numbers={"got": columns, "most": arch.stationary_free_max},
         )
-    check_sizes(i, columns, _free(moving, double), arch)
-    check_tiling(i, arch, stationary.shape[0], columns, row_only=double)
+    m.check_sizes(i, columns, _free(moving, double), arch)
+    m.check_tiling(i, arch, stationary.shape[0], columns, row_only=double)
 
 
 def _check_double_row(i: Instruction, arch: Arch) -> None:
@@ -163,9 +148,9 @@ def _indirect(i: Instruction, arch: Arch) -> None:
 def _dtypes(i: Instruction, arch: Arch) -> None:
     pair = (i["stationary"].dtype, i["moving"].dtype)
     shown = f"stationary is {pair[0]}, moving {pair[1]}"
-    if float8_e4m3fn in pair:
+    if d.float8_e4m3fn in pair:
         require_generation(arch, 4, "float8_e4m3fn in nc_matmul")
-        if float8_e4m3 in pair:
+        if d.float8_e4m3 in pair:
             raise NkiValidationError(
                 f"{shown}; the two e4m3 formats can't be mixed in one matmul", code="matmul-dtypes"
             )
@@ -177,7 +162,7 @@ def _dtypes(i: Instruction, arch: Arch) -> None:
     if _moves(i, arch):
         _check_transpose(i, arch)
         return
-    allowed = {float32, bfloat16} if arch.generation >= 4 else {float32}
+    allowed = {d.float32, d.bfloat16} if arch.generation >= 4 else {d.float32}
     if i["dst"].dtype not in allowed:
         raise NkiValidationError(
             f"dst has dtype {i['dst'].dtype}; allowed on {arch.name}: "
@@ -189,7 +174,7 @@ def _dtypes(i: Instruction, arch: Arch) -> None:
 
 def _check_transpose(i: Instruction, arch: Arch) -> None:
     source, dst = i["stationary"].dtype, i["dst"].dtype
-    allowed = {source, float32} if source.bits > 8 else {source, bfloat16, float16}
+    allowed = {source, d.float32} if source.bits > 8 else {source, d.bfloat16, d.float16}
     if dst not in allowed:
         raise NkiValidationError(
             f"dst has dtype {dst}, stationary {source}; a transpose moves data, dst can be "
@@ -213,7 +198,7 @@ def _moves(i: Instruction, arch: Arch) -> bool:
 def _meaning(i: Instruction, kit: Kit) -> list[Operation]:
     if _moves(i, kit.arch):
         return select_columns(i, kit)
-    return multiply(i, kit, _rows(i), (i["stationary"], i["moving"]))
+    return m.multiply(i, kit, _rows(i), (i["stationary"], i["moving"]))
 
 
 @nc_matmul.factors
@@ -233,7 +218,7 @@ def _cost(i: Instruction, arch: Arch) -> Cost:
     double = _double(i)
     columns, n = _free(i["stationary"], double), _free(i["moving"], double)
     passes: float = 1
-    if i["stationary"].dtype is float32:
+    if i["stationary"].dtype is d.float32:
         halved = i["is_stationary_onezero"] or i["is_moving_onezero"] or _moves(i, arch)
         passes = arch.matmul_fp32_passes / (2 if halved else 1)
     tile = array_tile(i, arch)

@@ -9,6 +9,7 @@ import numpy as np
 from nki_dist.arch import Arch, allowed_start_partitions
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa.checks import same_dtype, same_free_size
+from nki_dist.isa.described import wrong_value
 from nki_dist.isa.effects import Effects, MaskOf, Results, flattened, moves, passes_on, tile_of
 from nki_dist.isa.kit import Kit
 from nki_dist.isa.operands import Custom, read, write
@@ -27,11 +28,7 @@ def _mask(name: str, value: Any) -> list[int]:
     try:
         mask = [m.__index__() for m in value]
     except (TypeError, AttributeError):
-        raise NkiValidationError(
-            f"{name}={value!r}; allowed: a list of 32 ints",
-            code="shuffle-mask",
-            numbers={"got": value},
-        ) from None
+        raise wrong_value(name, value, "a list of 32 ints", code="shuffle-mask") from None
     if len(mask) != _QUADRANT:
         raise NkiValidationError(
             f"{name} has {len(mask)} entries; must be {_QUADRANT}",

@@ -17,7 +17,7 @@ import numpy as np
 
 from nki_dist.dtypes import DType
 from nki_dist.errors import CompileError, NkiValidationError
-from nki_dist.isa.described import advice, described
+from nki_dist.isa.described import advice, described, wrong_value
 from nki_dist.isa.indirection import narrowed
 from nki_dist.isa.reach import check_dimensions, check_inside
 from nki_dist.isa.tracing import may_reject
@@ -276,11 +276,7 @@ class Choice(Role):
                     hint=f"write nisa.{self.enum.__name__}.{member.name}",
                 )
                 return member
-        raise NkiValidationError(
-            f"{name}={value!r}; allowed: {_names(members)}",
-            code="argument-choice",
-            numbers={"got": value},
-        )
+        raise wrong_value(name, value, f"{_names(members)}", code="argument-choice")
 
 
 @dataclass(eq=False)
@@ -383,9 +379,7 @@ class Custom(Role):
 def flag(name: str, value: Any) -> bool:
     if isinstance(value, (bool, np.bool_)) or (isinstance(value, int) and value in (0, 1)):
         return bool(value)
-    raise NkiValidationError(
-        f"{name}={value!r}; allowed: True or False", code="argument-kind", numbers={"got": value}
-    )
+    raise wrong_value(name, value, "True or False", code="argument-kind")
 
 
 FLAG = Custom(flag)

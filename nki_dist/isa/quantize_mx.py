@@ -6,17 +6,8 @@ from typing import Final
 
 import numpy as np
 
+from nki_dist import dtypes as d
 from nki_dist.arch import Arch
-from nki_dist.dtypes import (
-    DType,
-    bfloat16,
-    float8_e4m3fn_x4,
-    float8_e5m2_x4,
-    float8_e8m0fnu,
-    float16,
-    float32,
-    uint8,
-)
 from nki_dist.dtypes.mx import E8M0_BIAS, E8M0_NAN, pack_x4
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa._mx import GROUP, check_partitions, check_scale, scale_rows
@@ -29,9 +20,9 @@ from nki_dist.ops.function import function
 from nki_dist.ops.operation import Operation, op
 from nki_dist.program import Instruction
 
-SCALES: Final = (float8_e8m0fnu, uint8)
+SCALES: Final = (d.float8_e8m0fnu, d.uint8)
 # Largest exponent of the element type.
-_EMAX: Final = {float8_e4m3fn_x4: 8, float8_e5m2_x4: 15}
+_EMAX: Final = {d.float8_e4m3fn_x4: 8, d.float8_e5m2_x4: 15}
 
 
 @passes_on
@@ -53,7 +44,7 @@ def _quantized(i: Instruction, sources: tuple[str, ...], mask_of: MaskOf) -> Res
 )
 def quantize_mx(
     dst=write(SBUF, dtypes=_EMAX),
-    src=read(SBUF, dtypes=[float16, bfloat16]),
+    src=read(SBUF, dtypes=[d.float16, d.bfloat16]),
     dst_scale=write(SBUF, dtypes=SCALES, any_start=True),
     name=None,
 ):
@@ -102,13 +93,13 @@ def _meaning(i: Instruction, kit: Kit) -> list[Operation]:
     dst, src, scale = i["dst"], i["src"], i["dst_scale"]
     values = kit.scratch(src.shape)
     return [
-        op(kit.convert(src.dtype, float32), values, kit.view(src)),
+        op(kit.convert(src.dtype, d.float32), values, kit.view(src)),
         op(_quantize, values, dst.dtype, kit.raw(dst), kit.raw(scale)),
     ]
 
 
 @function(reads="values codes", writes="values target codes", partial=True, name="quantize")
-def _quantize(values: np.ndarray, packed: DType, target: np.ndarray, codes: np.ndarray) -> None:
+def _quantize(values: np.ndarray, packed: d.DType, target: np.ndarray, codes: np.ndarray) -> None:
     """Values as packed ones and, in some rows of `codes`, their scales."""
     partitions = len(target)
     groups = values.reshape(partitions // GROUP, GROUP, -1, 4)

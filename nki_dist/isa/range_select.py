@@ -12,6 +12,7 @@ from nki_dist.errors import NkiValidationError
 from nki_dist.isa.accumulate import one_per_partition, read_out, reduced
 from nki_dist.isa.alu import ALU, SELECT_REDUCE
 from nki_dist.isa.checks import same_tile, unpacked
+from nki_dist.isa.described import wrong_value
 from nki_dist.isa.effects import OPTIMISTIC, Effects, State
 from nki_dist.isa.enums import reduce_cmd
 from nki_dist.isa.kit import Kit, per_partition
@@ -38,9 +39,7 @@ def _fill(name: str, value: Any) -> float:
         with np.errstate(all="ignore"):
             if np.float32(value) == np.float32(FP32_MIN):
                 return FP32_MIN
-    raise NkiValidationError(
-        f"{name}={value!r}; allowed: float32's lowest number ({FP32_MIN})", code="argument-choice"
-    )
+    raise wrong_value(name, value, f"float32's lowest number ({FP32_MIN})", code="argument-choice")
 
 
 @instruction(

@@ -6,6 +6,7 @@ import numpy as np
 
 from nki_dist.arch import Arch
 from nki_dist.errors import NkiValidationError
+from nki_dist.isa.described import wrong_value
 from nki_dist.isa.effects import CLEAN, Effects
 from nki_dist.isa.kit import Kit
 from nki_dist.isa.operands import ANYWHERE, Custom, Register, read, write
@@ -37,11 +38,7 @@ def _int_or_register(name, value):
         return value.narrow(name)
     if isinstance(value, (int, np.integer)) and -(2**31) <= value < 2**32:
         return int(value)
-    raise NkiValidationError(
-        f"{name}={value!r}; allowed: a register or a 32-bit int",
-        code="argument-kind",
-        numbers={"got": value},
-    )
+    raise wrong_value(name, value, "a register or a 32-bit int", code="argument-kind")
 
 
 @instruction(engines="sync", effects=_NOTHING_ELSE, cost=fixed("register_cycles"))

@@ -9,6 +9,7 @@ from typing import Any, Final
 from nki_dist.arch import Arch
 from nki_dist.dtypes import int64
 from nki_dist.errors import NkiValidationError
+from nki_dist.isa.described import wrong_value
 from nki_dist.isa.effects import CLEAN, Effects
 from nki_dist.isa.kit import Kit
 from nki_dist.isa.operands import Custom, Number, Op, Register
@@ -32,9 +33,7 @@ def _int_or_register(name: str, value: Any) -> int | VirtualRegister:
         return value
     if isinstance(value, int) and int64.min <= value <= int64.max:
         return value
-    raise NkiValidationError(
-        f"{name}={value!r}; allowed: a register or an int of 64 bits", code="scalar-operand"
-    )
+    raise wrong_value(name, value, "a register or an int of 64 bits", code="scalar-operand")
 
 
 @instruction(

@@ -13,6 +13,7 @@ from nki_dist.errors import NkiValidationError
 from nki_dist.isa import broadcast as b
 from nki_dist.isa.alu import ALU, TENSOR_REDUCE
 from nki_dist.isa.checks import same_partitions
+from nki_dist.isa.described import wrong_value
 from nki_dist.isa.effects import Effects, MaskOf, Results, passes_on, tile_of, union
 from nki_dist.isa.kit import Kit
 from nki_dist.isa.operands import FLAG, Custom, Op, read, write
@@ -29,11 +30,7 @@ def _axes(name: str, value: Any) -> list[int]:
     try:
         return [n.__index__() for n in (value if isinstance(value, (list, tuple)) else [value])]
     except AttributeError:
-        raise NkiValidationError(
-            f"{name}={value!r}; allowed: an int or a list of ints",
-            code="axis",
-            numbers={"got": value},
-        ) from None
+        raise wrong_value(name, value, "an int or a list of ints", code="axis") from None
 
 
 @passes_on

@@ -6,19 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from nki_dist import dtypes as d
 from nki_dist.arch import Arch
-from nki_dist.dtypes import (
-    bfloat16,
-    float8_e4m3,
-    float8_e4m3fn,
-    float8_e5m2,
-    float16,
-    float32,
-    int8,
-    int16,
-    uint8,
-    uint16,
-)
 from nki_dist.isa import broadcast as b
 from nki_dist.isa.accumulate import initial_value, registers
 from nki_dist.isa.alu import ALU, CUMULATIVE
@@ -34,8 +23,8 @@ from nki_dist.ops.function import copy, function
 from nki_dist.ops.operation import Operation, is_array, op
 from nki_dist.program import Instruction
 
-_FLOATS = (bfloat16, float16, float32, float8_e4m3, float8_e4m3fn, float8_e5m2)
-_DTYPES = (*_FLOATS, int8, int16, uint8, uint16)
+_FLOATS = (d.bfloat16, d.float16, d.float32, d.float8_e4m3, d.float8_e4m3fn, d.float8_e5m2)
+_DTYPES = (*_FLOATS, d.int8, d.int16, d.uint8, d.uint16)
 _COMMANDS = (reduce_cmd.reset_reduce, reduce_cmd.reduce, reduce_cmd.load_reduce)
 _FOLDS = {"add": np.add, "multiply": np.multiply, "maximum": np.maximum, "minimum": np.minimum}
 
@@ -46,7 +35,7 @@ _FOLDS = {"add": np.add, "multiply": np.multiply, "maximum": np.maximum, "minimu
     checks=[
         same_tile("dst src"),
         b.operand("imm0", "op0", "src"),
-        tile_dtype("imm0", float32),
+        tile_dtype("imm0", d.float32),
         b.available("op0"),
     ],
     cost=two_operators,

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from nki_dist.errors import NkiValidationError
 from nki_dist.forks import cached_property
 from nki_dist.isa.checks import within
 from nki_dist.isa.collectives import _roles as r
+from nki_dist.isa.described import wrong_value
 from nki_dist.isa.effects import CLEAN, Effects
 from nki_dist.isa.kit import Kit
 from nki_dist.isa.operands import Custom, Number, Register
@@ -47,11 +47,7 @@ def _iteration(name: str, value: Any) -> int | VirtualRegister:
         return value.narrow(name)
     if isinstance(value, (int, np.integer)) and value >= 0:
         return int(value)
-    raise NkiValidationError(
-        f"{name}={value!r}; allowed: an int from 0, or a register",
-        code="rank-form",
-        numbers={"got": value},
-    )
+    raise wrong_value(name, value, "an int from 0, or a register", code="rank-form")
 
 
 @instruction(
