@@ -12,7 +12,7 @@ from nki_dist.isa.enums import matmul_perf_mode
 from nki_dist.isa.factors import Factors
 from nki_dist.isa.indirection import is_indirect
 from nki_dist.isa.kit import Kit
-from nki_dist.isa.operands import FLAG, PSUM, SBUF, Choice, Custom, read, write
+from nki_dist.isa.operands import FLAG, PSUM, SBUF, Choice, Custom, listed, read, write
 from nki_dist.isa.spec import Cost, instruction, require_generation
 from nki_dist.isa.timing_rules import array_tile, product_cycles
 from nki_dist.ops.operation import Operation
@@ -110,8 +110,7 @@ def _check_double_row(i: Instruction, arch: Arch) -> None:
         a = i[name]
         if a.dtype not in FP8:
             raise NkiValidationError(
-                f"{name} has dtype {a.dtype}; perf_mode double_row takes "
-                + ", ".join(sorted(d.name for d in FP8)),
+                f"{name} has dtype {a.dtype}; perf_mode double_row takes " + listed(FP8),
                 code="matmul-dtypes",
                 numbers={"got": a.dtype, "allowed": FP8},
             )
@@ -134,7 +133,7 @@ def _indirect(i: Instruction, arch: Arch) -> None:
         if i[name].dtype in WIDE:
             raise NkiValidationError(
                 f"{name} is an .indirect() view of dtype {i[name].dtype}; allowed: "
-                + ", ".join(sorted(d.name for d in INPUTS - WIDE)),
+                + listed(INPUTS - WIDE),
                 code="dtype-operand",
                 numbers={"got": i[name].dtype},
             )
@@ -165,8 +164,7 @@ def _dtypes(i: Instruction, arch: Arch) -> None:
     allowed = {d.float32, d.bfloat16} if arch.generation >= 4 else {d.float32}
     if i["dst"].dtype not in allowed:
         raise NkiValidationError(
-            f"dst has dtype {i['dst'].dtype}; allowed on {arch.name}: "
-            + ", ".join(sorted(d.name for d in allowed)),
+            f"dst has dtype {i['dst'].dtype}; allowed on {arch.name}: " + listed(allowed),
             code="matmul-dtypes",
             numbers={"got": i["dst"].dtype, "allowed": allowed},
         )
@@ -178,7 +176,7 @@ def _check_transpose(i: Instruction, arch: Arch) -> None:
     if dst not in allowed:
         raise NkiValidationError(
             f"dst has dtype {dst}, stationary {source}; a transpose moves data, dst can be "
-            + ", ".join(sorted(d.name for d in allowed)),
+            + listed(allowed),
             code="matmul-dtypes",
             numbers={"got": dst, "allowed": allowed},
         )

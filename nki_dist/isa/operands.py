@@ -42,7 +42,8 @@ def _moved(mode: str, got: str, allowed: frozenset[str]) -> str:
     return f"copy it into a tensor with buffer=nl.{buffer} first ({copy}), and pass that"
 
 
-def _names(things: Iterable[Any]) -> str:
+def listed(things: Iterable[Any]) -> str:
+    """What is allowed, for messages."""
     return ", ".join(sorted(str(t) for t in things))
 
 
@@ -125,14 +126,14 @@ class Tensor(Role):
             if value.storage.region.value not in self.memories:
                 raise NkiValidationError(
                     f"{name} is in {value.storage.region.value}: {value.storage.label}; "
-                    f"allowed memories: {_names(self.memories)}",
+                    f"allowed memories: {listed(self.memories)}",
                     code="memory-kind",
                     hint=_moved(self.mode, value.storage.region.value, self.memories),
                     numbers={"got": value.storage.region.value, "allowed": self.memories},
                 )
             if self.dtypes is not None and value.dtype not in self.dtypes:
                 raise NkiValidationError(
-                    f"{name} has dtype {value.dtype}; allowed: {_names(self.dtypes)}",
+                    f"{name} has dtype {value.dtype}; allowed: {listed(self.dtypes)}",
                     code="dtype-operand",
                     hint=_CONVERTED if self.mode == "w" else None,
                     numbers={"got": value.dtype, "allowed": self.dtypes},
@@ -256,7 +257,7 @@ class Choice(Role):
             value = self._member(name, value)
         if value not in self.allowed:
             raise NkiValidationError(
-                f"{name}={value.name}; allowed: {_names(v.name for v in self.allowed)}",
+                f"{name}={value.name}; allowed: {listed(v.name for v in self.allowed)}",
                 code="argument-choice",
                 numbers={"got": value.name},
             )
@@ -276,7 +277,7 @@ class Choice(Role):
                     hint=f"write nisa.{self.enum.__name__}.{member.name}",
                 )
                 return member
-        raise wrong_value(name, value, f"{_names(members)}", code="argument-choice")
+        raise wrong_value(name, value, f"{listed(members)}", code="argument-choice")
 
 
 @dataclass(eq=False)
@@ -302,7 +303,7 @@ class Op(Role):
             return token
         shown = f"nl.{token}" if isinstance(token, str) else repr(value)
         raise NkiValidationError(
-            f"{name}={shown}; allowed: {_names(self.allowed)}",
+            f"{name}={shown}; allowed: {listed(self.allowed)}",
             code="argument-choice",
             numbers={"got": value, "allowed": self.allowed},
         )

@@ -31,6 +31,10 @@ LOGIC: Final = _names(
     "bitwise_and bitwise_or bitwise_xor equal fmod greater greater_equal left_shift less less_equal"
     " logical_and logical_or logical_xor not_equal right_shift"
 )
+DTYPES: Final = _names(
+    "bfloat16 bool_ float8_e4m3 float8_e5m2 float16 float32 int8 int16 int32 tfloat32 uint8 uint16"
+    " uint32"
+)
 REDUCTIONS: Final = _names("sum max min mean prod")
 OTHER_REDUCTIONS: Final = _names("all var")
 

@@ -12,9 +12,10 @@ from math import prod
 from typing import Any, TypeVar
 
 from nki_dist.errors import NkiValidationError, OutOfBoundsError
-from nki_dist.language.layout import infer, is_contiguous, reshape_strides
+from nki_dist.language.layout import Dims, infer, is_contiguous, reshape_strides
 from nki_dist.language.rearrange import rearrange
 from nki_dist.program import Access, Dynamic
+from nki_dist.program.storage import contiguous_strides
 
 Self = TypeVar("Self", bound="Views")
 
@@ -126,8 +127,13 @@ class Views(Access):
             return step
         return size // of_view * of_storage // itemsize
 
-    def _with(self: Self, shape: list[int], strides: list[int]) -> Self:
-        return self._moved(self.offset, tuple(shape), tuple(strides))
+    def _replaced(self: Self, dim: int, end: int, shape: Dims, strides: Dims) -> Self:
+        """Other dimensions in the place of those from `dim` to before `end`."""
+        return self._moved(
+            self.offset,
+            (*self.shape[:dim], *shape, *self.shape[end:]),
+            (*self.strides[:dim], *strides, *self.strides[end:]),
+        )
 
     def permute(self: Self, dims: tuple[int, ...]) -> Self:
         """Dimensions in another order; dimension 0 of an on-chip tensor stays."""
@@ -140,7 +146,8 @@ class Views(Access):
             )
         if dims and dims[0] != 0:
             self._keep_partition(f"permute({dims})")
-        return self._with([self.shape[d] for d in dims], [self.strides[d] for d in dims])
+        shape = tuple([self.shape[d] for d in dims])
+        return self._replaced(0, len(dims), shape, tuple([self.strides[d] for d in dims]))
 
     def broadcast(self: Self, dim: int, size: int) -> Self:
         """Repeat a dimension of size 1 `size` times, without copying."""
@@ -151,9 +158,7 @@ class Views(Access):
                 code="view-dims",
                 numbers={"got": self.shape[dim], "allowed": 1},
             )
-        shape, strides = list(self.shape), list(self.strides)
-        shape[dim], strides[dim] = size, 0
-        return self._with(shape, strides)
+        return self._replaced(dim, dim + 1, (size,), (0,))
 
     def expand_dim(self: Self, dim: int) -> Self:
         """Insert a dimension of size 1 at `dim`."""
@@ -166,10 +171,7 @@ class Views(Access):
         if dim == 0:
             self._keep_partition("expand_dim(0)")
         below = self.strides[dim] * self.shape[dim] if dim < len(self.shape) else 1
-        shape, strides = list(self.shape), list(self.strides)
-        shape.insert(dim, 1)
-        strides.insert(dim, below)
-        return self._with(shape, strides)
+        return self._replaced(dim, dim, (1,), (below,))
 
     def squeeze_dim(self: Self, dim: int) -> Self:
         """Remove a dimension of size 1."""
@@ -180,9 +182,7 @@ class Views(Access):
                 code="view-dims",
                 numbers={"got": self.shape[dim], "allowed": 1},
             )
-        shape, strides = list(self.shape), list(self.strides)
-        del shape[dim], strides[dim]
-        return self._with(shape, strides)
+        return self._replaced(dim, dim + 1, (), ())
 
     def reshape_dim(self: Self, dim: int, shape: tuple[int, ...]) -> Self:
         """Split one dimension into several; one size may be -1."""
@@ -190,15 +190,8 @@ class Views(Access):
         sizes = infer(tuple(shape), self.shape[dim])
         if dim == 0 and prod(sizes[1:]) != 1:
             self._keep_partition(f"reshape_dim(0, {shape})")
-        parts = []
-        step = self.strides[dim]
-        for n in reversed(sizes):
-            parts.append(step)
-            step *= n
-        return self._with(
-            [*self.shape[:dim], *sizes, *self.shape[dim + 1 :]],
-            [*self.strides[:dim], *reversed(parts), *self.strides[dim + 1 :]],
-        )
+        strides = tuple([n * self.strides[dim] for n in contiguous_strides(sizes)])
+        return self._replaced(dim, dim + 1, sizes, strides)
 
     def flatten_dims(self: Self, start_dim: int, end_dim: int) -> Self:
         """Merge dimensions `start_dim..end_dim` (inclusive), which must be contiguous."""
@@ -218,10 +211,7 @@ class Views(Access):
                 code="view-layout",
                 numbers={"shape": self.shape, "strides": self.strides},
             )
-        return self._with(
-            [*self.shape[:start_dim], prod(sizes), *self.shape[end_dim + 1 :]],
-            [*self.strides[:start_dim], *merged, *self.strides[end_dim + 1 :]],
-        )
+        return self._replaced(start_dim, end_dim + 1, (prod(sizes),), merged)
 
     def reshape(self: Self, shape: Any, *more: int) -> Self:
         """Another shape over the same elements in the same order, where strides allow it."""
@@ -278,11 +268,11 @@ class Views(Access):
                 numbers={"start": start, "end": end, "step": step, "size": self.shape[dim]},
             )
         self._guard(dim, True)
-        shape, strides = list(self.shape), list(self.strides)
-        shape[dim] = -(-(end - start) // step)
-        strides[dim] *= step
-        offset = self.offset + start * self.strides[dim]
-        return self._moved(offset, tuple(shape), tuple(strides))
+        stride = self.strides[dim]
+        size = -(-(end - start) // step)
+        view = self._replaced(dim, dim + 1, (size,), (stride * step,))
+        view.offset += start * stride
+        return view
 
     def indirect(self: Self, index: Self, num_elem: int | None = None) -> Self:
         """Columns chosen at run time by `index` (tensor indirection, NeuronCore-v4).

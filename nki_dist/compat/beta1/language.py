@@ -25,21 +25,7 @@ from nki_dist.compat.beta1.isa_memory import dma_copy, nc_matmul
 from nki_dist.compat.beta1.loop_reduce import loop_reduce
 from nki_dist.compat.beta1.state import unrolled, unrolled_static
 from nki_dist.compat.beta1.tile import Tile
-from nki_dist.dtypes import (
-    bfloat16,
-    bool_,
-    float8_e4m3,
-    float8_e5m2,
-    float16,
-    float32,
-    int8,
-    int16,
-    int32,
-    tfloat32,
-    uint8,
-    uint16,
-    uint32,
-)
+from nki_dist.dtypes import bfloat16, float32, int32, uint8
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa.device_print import device_print as _print
 from nki_dist.language import (
@@ -60,6 +46,7 @@ static_range = unrolled_static
 
 globals().update(
     {
+        **{name: getattr(dtypes, name) for name in older.DTYPES},
         **{name: unary(name) for name in (*older.UNARY, *older.LOGIC_UNARY)},
         **{name: binary(name) for name in (*older.ARITHMETIC, *older.LOGIC)},
         **{name: reduction(name) for name in (*older.REDUCTIONS, *older.OTHER_REDUCTIONS)},
